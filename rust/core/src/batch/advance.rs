@@ -1,7 +1,9 @@
-//! Running iterations: room is taken when one begins, blocks are committed and tokens counted when it ends.
+//! Running iterations: room is taken when one begins (`room.rs`), blocks are committed and tokens counted when
+//! it ends.
 
+use super::lockstep::Member;
 use super::{Batch, BatchConfig, BatchStore, Ended, Sequence, StepRecord};
-use crate::store::{Answer, LeaseId, Room, Times};
+use crate::store::{Answer, Room, Times};
 
 impl Batch {
     /// Runs every iteration of the stretch that begins before `now_ns`; returns the end of the current one.
@@ -24,7 +26,6 @@ impl Batch {
         while self.iterations_left > 1 {
             self.next_iteration(store)?;
         }
-        self.fall_out_of_step();
         let mut ended = Ended::default();
         self.finish_iteration(store, Some(&mut ended))?;
         self.iterations_left = 0;
@@ -36,37 +37,32 @@ impl Batch {
 
     fn leave(&mut self) {
         let (late, end_ns) = (self.config.late_ends, self.end_ns);
-        self.sequences.retain(|s| {
-            let just_ended = s.computed == s.total && s.last_token_ns == Some(end_ns);
-            s.prefilling() || s.computed < s.total || (late && just_ended)
-        });
+        self.others
+            .retain(|s| s.prefilling() || s.computed < s.total || (late && s.ends_at(end_ns)));
     }
 
     fn next_iteration<S: BatchStore>(&mut self, store: &mut S) -> Answer<()> {
-        if let Some(mut step) = self.lockstep.take() {
-            let answer = self.next_in_step(store, &mut step);
-            self.lockstep = Some(step);
-            return answer;
-        }
         self.finish_iteration(store, None)?;
         self.iterations_left -= 1;
         self.begin_ns = self.end_ns;
         self.stall_ns = 0;
-        let room = self.reserve_blocks(store, self.begin_ns)?;
-        debug_assert_eq!(
-            room,
-            Room::Ready,
-            "a stretch is planned within the room there is"
-        );
-        self.commit_scheduled(store, self.begin_ns)?;
-        self.end_ns = self.begin_ns.saturating_add(self.step_ns());
-        self.fall_in_step();
+        if !self.is_quiet() {
+            let room = self.reserve_blocks(store, self.begin_ns)?;
+            debug_assert_eq!(
+                room,
+                Room::Ready,
+                "a stretch is planned within the room there is"
+            );
+            self.commit_scheduled(store, self.begin_ns)?;
+        }
+        let planned = self.planned_ends.pop_front();
+        self.end_ns = planned.expect("every iteration of a stretch is planned");
         Ok(())
     }
 
     /// As [`Batch::begin`] does for all: shares what the last added sequence will fill.
     pub fn commit_last<S: BatchStore>(&mut self, store: &mut S) -> Answer<()> {
-        let last = self.sequences.last_mut();
+        let last = self.others.last_mut();
         if let (true, Some(sequence)) = (self.config.commit_at_begin, last) {
             let filled = sequence.sure_tokens();
             let now = Times::at(self.end_ns);
@@ -82,64 +78,13 @@ impl Batch {
         now_ns: u64,
     ) -> Answer<()> {
         if self.config.commit_at_begin {
-            for sequence in self.sequences.iter_mut().filter(|s| s.chunk > 0) {
+            for sequence in self.others.iter_mut().filter(|s| s.chunk > 0) {
                 let filled = sequence.sure_tokens();
                 let now = Times::at(now_ns);
                 commit_full_blocks(&self.config, sequence, filled, (store, now))?;
             }
         }
         Ok(())
-    }
-
-    /// Blocks that decoding sequences lack for the composed step, reserved all or nothing.
-    pub(super) fn reserve_blocks<S: BatchStore>(
-        &mut self,
-        store: &mut S,
-        now_ns: u64,
-    ) -> Answer<Room> {
-        if self.config.room_by_step {
-            return self.reserve_tokens(store, now_ns);
-        }
-        let block = self.config.block_size_tokens;
-        let every = self.config.asks_every_step;
-        let lacking = |s: &Sequence| s.lacking_blocks(block);
-        let asks = |s: &Sequence| lacking(s) > 0 || (every && s.chunk > 0 && !s.prefilling());
-        if !self.sequences.iter().any(asks) {
-            return Ok(Room::Ready);
-        }
-        let wanted: Vec<(LeaseId, u64)> = self
-            .sequences
-            .iter()
-            .filter(|s| asks(s))
-            .map(|s| (s.lease, lacking(s)))
-            .collect();
-        let room = store.reserve(&wanted, now_ns)?;
-        if room != Room::Refused {
-            for sequence in &mut self.sequences {
-                sequence.blocks += lacking(sequence);
-            }
-        }
-        Ok(room)
-    }
-
-    /// Room for the tokens of the composed step, all or nothing, where room is counted in tokens.
-    fn reserve_tokens<S: BatchStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<Room> {
-        let lacking = |s: &Sequence| (s.computed + s.chunk).saturating_sub(s.blocks);
-        let asks = self.sequences.iter().filter(|s| s.chunk > 0);
-        let wanted: Vec<(LeaseId, u64)> = asks
-            .map(|s| (s.lease, lacking(s)))
-            .filter(|&(_, tokens)| tokens > 0)
-            .collect();
-        if wanted.is_empty() {
-            return Ok(Room::Ready);
-        }
-        let room = store.reserve(&wanted, now_ns)?;
-        if room != Room::Refused {
-            for sequence in self.sequences.iter_mut().filter(|s| s.chunk > 0) {
-                sequence.blocks += lacking(sequence);
-            }
-        }
-        Ok(room)
     }
 
     fn finish_iteration<S: BatchStore>(
@@ -149,68 +94,144 @@ impl Batch {
     ) -> Answer<()> {
         let end_ns = self.end_ns;
         self.steps += 1;
-        let shape = self.log.is_some().then(|| self.shape());
-        if let (Some(log), Some(shape)) = (&mut self.log, shape) {
-            log.push(StepRecord {
-                begin_ns: self.begin_ns,
-                duration_ns: end_ns - self.begin_ns,
-                prefill_tokens: shape.new_tokens,
-                decode_sequences: shape.decode_sequences,
-            });
+        self.log_step();
+        let in_lockstep = self.lockstep.len() as u64;
+        let waited_ns = self.lockstep.tick(end_ns);
+        self.itl.add(waited_ns, in_lockstep);
+        self.generated_tokens += in_lockstep;
+        if ended.is_none() && self.is_quiet() {
+            return Ok(());
         }
         let computing_ns = end_ns - self.begin_ns - self.stall_ns;
         let ready = Times {
             first_layer_ns: end_ns - computing_ns + computing_ns / self.config.num_layers.max(1),
             ready_ns: end_ns,
         };
-        let (mut gap_ns, mut gap_times) = (0, 0);
-        for sequence in self.sequences.iter_mut().filter(|s| s.chunk > 0) {
-            let drafts = sequence.drafts();
-            let mut tokens = sequence.chunk;
-            if let (true, Some(rules)) = (drafts > 0, &self.config.speculation) {
-                let accepted = rules.accepted(sequence.request, sequence.computed, drafts);
-                self.accepted.count(drafts, accepted);
-                tokens = (1 + accepted).min(sequence.total - sequence.computed);
+        let mut filled = self.lockstep.filled().into_iter().peekable();
+        for at in 0..self.others.len() {
+            let order = self.others[at].order;
+            while let Some(member) = filled.next_if(|member| member.order < order) {
+                self.fill_block(store, member, ready, ended.as_deref_mut())?;
             }
-            sequence.computed += tokens;
-            let computed = sequence.computed;
-            let committed =
-                commit_full_blocks(&self.config, sequence, computed, (&mut *store, ready))?;
-            if let (true, Some((from, to)), Some(ended)) = (
-                self.config.commit_ends_stretch,
-                committed,
-                ended.as_deref_mut(),
-            ) {
-                ended.committed.push((sequence.id, from, to));
-            }
-            if sequence.prefilling() || computed > sequence.total {
-                continue;
-            }
-            let brought = if drafts > 0 { tokens } else { 1 };
-            self.generated_tokens += brought;
-            if let (Some(later), Some(_)) = (&mut self.later_tokens, sequence.last_token_ns) {
-                later.extend((0..brought).map(|_| sequence.id));
-            }
-            match sequence.last_token_ns.replace(end_ns) {
-                Some(last) if end_ns - last == gap_ns => gap_times += 1,
-                Some(last) => {
-                    self.itl.add(gap_ns, gap_times);
-                    (gap_ns, gap_times) = (end_ns - last, 1);
-                }
-                None => {
-                    let ended = ended.as_deref_mut().expect("a first token ends a stretch");
-                    ended.first_token.push(sequence.id);
-                }
-            }
-            if sequence.computed == sequence.total {
-                ended
-                    .as_deref_mut()
-                    .expect("a finish ends a stretch")
-                    .finished
-                    .push(sequence.id);
+            if self.others[at].chunk > 0 {
+                self.grow(store, at, ready, ended.as_deref_mut())?;
             }
         }
-        self.itl.add(gap_ns, gap_times);
+        for member in filled {
+            self.fill_block(store, member, ready, ended.as_deref_mut())?;
+        }
+        if let Some(ended) = ended {
+            self.leave_lockstep();
+            let over = self.others.iter().filter(|s| s.ends_at(end_ns));
+            ended.finished.extend(over.map(|s| s.id));
+        }
+        self.join_lockstep();
+        Ok(())
+    }
+
+    /// Those of the lockstep that have had their last token are among the others from now on.
+    fn leave_lockstep(&mut self) {
+        for member in self.lockstep.ended() {
+            let sequence = self.lockstep.leave(member);
+            let at = self.others.partition_point(|s| s.order < sequence.order);
+            self.others.insert(at, sequence);
+        }
+    }
+
+    /// Those of the others that decode from now on do it in lockstep, where every iteration is alike.
+    fn join_lockstep(&mut self) {
+        let (end_ns, block) = (self.end_ns, self.config.block_size_tokens);
+        // One that joined after room was taken has had its first token without: it asks for that first.
+        let joins = |s: &Sequence| s.in_step(end_ns) && s.computed <= s.blocks * block;
+        if !self.has_lockstep() || !self.others.iter().any(joins) {
+            return;
+        }
+        let others = std::mem::take(&mut self.others).into_iter();
+        let (joining, others): (Vec<Sequence>, _) = others.partition(joins);
+        self.others = others;
+        for sequence in joining {
+            self.lockstep.join(sequence);
+        }
+    }
+
+    /// Shares what one in lockstep has filled.
+    fn fill_block<S: BatchStore>(
+        &mut self,
+        store: &mut S,
+        member: Member,
+        ready: Times,
+        ended: Option<&mut Ended>,
+    ) -> Answer<()> {
+        let (sequence, computed) = self.lockstep.get_mut(member);
+        let id = sequence.id;
+        let committed = commit_full_blocks(&self.config, sequence, computed, (store, ready))?;
+        self.note_committed(id, committed, ended);
+        Ok(())
+    }
+
+    fn note_committed(&self, id: u32, committed: Option<(u32, u32)>, ended: Option<&mut Ended>) {
+        if let (true, Some((from, to)), Some(ended)) =
+            (self.config.commit_ends_stretch, committed, ended)
+        {
+            ended.committed.push((id, from, to));
+        }
+    }
+
+    /// Whether nobody has filled a block, and all decode.
+    fn is_quiet(&self) -> bool {
+        self.others.is_empty() && !self.lockstep.may_have_filled()
+    }
+
+    fn log_step(&mut self) {
+        if self.log.is_none() {
+            return;
+        }
+        let shape = self.shape();
+        let step = StepRecord {
+            begin_ns: self.begin_ns,
+            duration_ns: self.end_ns - self.begin_ns,
+            prefill_tokens: shape.new_tokens,
+            decode_sequences: shape.decode_sequences,
+        };
+        self.log.get_or_insert_with(Vec::new).push(step);
+    }
+
+    /// Gives one of the others its tokens of the iteration that ends.
+    fn grow<S: BatchStore>(
+        &mut self,
+        store: &mut S,
+        at: usize,
+        ready: Times,
+        mut ended: Option<&mut Ended>,
+    ) -> Answer<()> {
+        let sequence = &mut self.others[at];
+        let drafts = sequence.drafts();
+        let mut tokens = sequence.chunk;
+        if let (true, Some(rules)) = (drafts > 0, &self.config.speculation) {
+            let accepted = rules.accepted(sequence.request, sequence.computed, drafts);
+            self.accepted.count(drafts, accepted);
+            tokens = (1 + accepted).min(sequence.total - sequence.computed);
+        }
+        sequence.computed += tokens;
+        let computed = sequence.computed;
+        let committed = commit_full_blocks(&self.config, sequence, computed, (store, ready))?;
+        self.note_committed(self.others[at].id, committed, ended.as_deref_mut());
+        let sequence = &mut self.others[at];
+        if sequence.prefilling() || computed > sequence.total {
+            return Ok(());
+        }
+        let brought = if drafts > 0 { tokens } else { 1 };
+        self.generated_tokens += brought;
+        if let (Some(later), Some(_)) = (&mut self.later_tokens, sequence.last_token_ns) {
+            later.extend((0..brought).map(|_| sequence.id));
+        }
+        match sequence.last_token_ns.replace(ready.ready_ns) {
+            Some(last_ns) => self.itl.add(ready.ready_ns - last_ns, 1),
+            None => {
+                let ended = ended.expect("a first token ends a stretch");
+                ended.first_token.push(sequence.id);
+            }
+        }
         Ok(())
     }
 }

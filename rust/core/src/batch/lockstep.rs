@@ -1,120 +1,235 @@
-//! Iterations in which every sequence decodes one token: they cost what changes, not what runs.
+//! Sequences that decode in lockstep, one token each in every iteration: they cost what changes, not what runs.
 //!
-//! From the second such iteration of a stretch on all sequences had their last token at the same moment, and each
-//! grows by one. So only sums are kept, and the sequences that fill a block are looked at when they do.
+//! All of them had their last token at the same moment, and each grows by one. So their sum and the longest are
+//! kept, and by the number of the iteration who fills a block and who ends; nobody else is looked at.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeSet;
 
-use super::advance::commit_full_blocks;
-use super::{Batch, BatchStore, StepRecord};
+use super::Sequence;
 use crate::step_time::StepShape;
-use crate::store::{Answer, LeaseId, Room, Times};
+use crate::store::LeaseId;
 
-/// What is kept of a batch whose sequences decode in step.
+/// Where a sequence is: its place in batch order, then in [`Lockstep::sequences`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Member {
+    pub(super) order: u64,
+    place: u32,
+}
+
+/// The sequences that decode in lockstep. Counts of tokens in `sequences` are those at their joining.
 #[derive(Debug)]
 pub(super) struct Lockstep {
-    /// Iterations ended since the sequences were last brought up to date.
-    pub(super) done: u64,
-    /// The shape of the current iteration.
-    pub(super) shape: StepShape,
-    /// Which iteration's end fills a block, and whose: the next one first.
-    fills: BinaryHeap<Reverse<(u64, u32)>>,
+    block_size_tokens: u64,
+    sequences: Vec<Sequence>,
+    /// Places in `sequences` that nobody has.
+    free: Vec<u32>,
+    /// Iterations ended; what follows is counted in these.
+    done: u64,
+    /// When the last token of all came.
+    last_token_ns: u64,
+    /// What they cost the current iteration.
+    shape: StepShape,
+    /// When a sequence has its last token, the next one first.
+    ends: BTreeSet<(u64, Member)>,
+    /// Who fills a block in every iteration whose number leaves a remainder by the block's size.
+    fills: BTreeSet<(u64, Member)>,
+    /// No block is filled before.
+    next_fill: u64,
 }
 
-impl Batch {
-    /// Goes on in step from the current iteration, where all sequences can.
-    pub(super) fn fall_in_step(&mut self) {
-        let config = &self.config;
-        let each_step = config.asks_every_step || config.commit_at_begin || config.room_by_step;
-        if self.iterations_left <= 2 || each_step {
-            return;
-        }
-        let begin_ns = self.begin_ns;
-        let in_step = self.sequences.iter().all(|s| {
-            s.chunk == 1
-                && !s.prefilling()
-                && s.computed < s.total
-                && s.last_token_ns == Some(begin_ns)
-        });
-        if !in_step {
-            return;
-        }
-        let block = config.block_size_tokens;
-        let fills = self.sequences.iter().zip(0..);
-        let fills = fills.map(|(s, place)| Reverse((block - s.computed % block, place)));
-        self.lockstep = Some(Lockstep {
+impl Lockstep {
+    pub(super) fn new(block_size_tokens: u64) -> Self {
+        Self {
+            block_size_tokens: block_size_tokens.max(1),
+            sequences: Vec::new(),
+            free: Vec::new(),
             done: 0,
-            shape: self.shape(),
-            fills: fills.collect(),
-        });
+            last_token_ns: 0,
+            shape: StepShape::default(),
+            ends: BTreeSet::new(),
+            fills: BTreeSet::new(),
+            next_fill: 0,
+        }
     }
 
-    /// Ends the current iteration and begins the next one, in step.
-    pub(super) fn next_in_step<S: BatchStore>(
-        &mut self,
-        store: &mut S,
-        step: &mut Lockstep,
-    ) -> Answer<()> {
-        let (end_ns, sequences) = (self.end_ns, self.sequences.len() as u64);
-        let computing_ns = end_ns - self.begin_ns;
-        self.steps += 1;
-        self.generated_tokens += sequences;
-        self.itl.add(computing_ns, sequences);
-        if let Some(log) = &mut self.log {
-            log.push(StepRecord {
-                begin_ns: self.begin_ns,
-                duration_ns: computing_ns,
-                prefill_tokens: 0,
-                decode_sequences: sequences,
-            });
-        }
-        step.done += 1;
-        let block = self.config.block_size_tokens;
-        let ready = Times {
-            first_layer_ns: self.begin_ns + computing_ns / self.config.num_layers.max(1),
-            ready_ns: end_ns,
-        };
-        let mut wanted: Vec<(LeaseId, u64)> = Vec::new();
-        while let Some(&Reverse((filled, place))) = step.fills.peek() {
-            if filled > step.done {
-                break;
-            }
-            step.fills.pop();
-            step.fills.push(Reverse((filled + block, place)));
-            let sequence = &mut self.sequences[place as usize];
-            let computed = sequence.computed + step.done;
-            commit_full_blocks(&self.config, sequence, computed, (&mut *store, ready))?;
-            if computed + 1 > sequence.blocks * block {
-                sequence.blocks += 1;
-                wanted.push((sequence.lease, 1));
-            }
-        }
-        self.iterations_left -= 1;
-        self.begin_ns = end_ns;
-        self.stall_ns = 0;
-        if !wanted.is_empty() {
-            let room = store.reserve(&wanted, self.begin_ns)?;
-            debug_assert_eq!(
-                room,
-                Room::Ready,
-                "a stretch is planned within the room there is"
-            );
-        }
-        step.shape.decode_kv_tokens += sequences;
-        step.shape.decode_max_kv_tokens += 1;
-        self.end_ns = self.begin_ns.saturating_add(self.duration_ns(&step.shape));
-        Ok(())
+    pub(super) fn len(&self) -> usize {
+        self.ends.len()
     }
 
-    /// Brings the sequences up to date.
-    pub(super) fn fall_out_of_step(&mut self) {
-        let Some(step) = self.lockstep.take() else {
-            return;
-        };
-        for sequence in &mut self.sequences {
-            sequence.computed += step.done;
-            sequence.last_token_ns = Some(self.begin_ns);
+    /// What they cost the current iteration.
+    pub(super) fn shape(&self) -> StepShape {
+        self.shape
+    }
+
+    /// Takes in a sequence whose token came with the iteration that ended last.
+    pub(super) fn join(&mut self, mut sequence: Sequence) {
+        sequence.joined_lockstep = self.done;
+        self.shape.add_decode(sequence.computed);
+        let order = sequence.order;
+        let place = self.free.pop().unwrap_or(self.sequences.len() as u32);
+        let member = Member { order, place };
+        self.ends.insert((self.end(&sequence), member));
+        self.fills.insert((self.fill(&sequence), member));
+        self.next_fill = self.next_fill.min(self.done);
+        if place as usize == self.sequences.len() {
+            self.sequences.push(sequence);
+        } else {
+            self.sequences[place as usize] = sequence;
         }
+    }
+
+    /// Takes a sequence out, brought up to date.
+    pub(super) fn leave(&mut self, member: Member) -> Sequence {
+        let mut sequence = std::mem::take(&mut self.sequences[member.place as usize]);
+        self.free.push(member.place);
+        self.ends.remove(&(self.end(&sequence), member));
+        self.fills.remove(&(self.fill(&sequence), member));
+        sequence.computed = self.computed(&sequence);
+        sequence.last_token_ns = Some(self.last_token_ns);
+        self.shape.decode_sequences -= 1;
+        self.shape.decode_kv_tokens -= sequence.computed;
+        if sequence.computed == self.shape.decode_max_kv_tokens {
+            let lengths = self.members().map(|member| self.computed_tokens(member));
+            self.shape.decode_max_kv_tokens = lengths.max().unwrap_or(0);
+        }
+        sequence
+    }
+
+    /// Ends an iteration: every sequence has a token more. Returns how long all have waited for it.
+    pub(super) fn tick(&mut self, end_ns: u64) -> u64 {
+        if self.next_fill <= self.done {
+            self.next_fill = self.done.saturating_add(self.until_fill());
+        }
+        self.done += 1;
+        self.shape.decode_kv_tokens += self.shape.decode_sequences;
+        self.shape.decode_max_kv_tokens += u64::from(self.shape.decode_sequences > 0);
+        end_ns - std::mem::replace(&mut self.last_token_ns, end_ns)
+    }
+
+    /// Whether anyone may have filled a block with the iteration that ended last.
+    pub(super) fn may_have_filled(&self) -> bool {
+        self.done >= self.next_fill
+    }
+
+    /// Who has filled a block with the iteration that ended last, in batch order.
+    pub(super) fn filled(&self) -> Vec<Member> {
+        if !self.may_have_filled() {
+            return Vec::new();
+        }
+        let now = self.done % self.block_size_tokens;
+        let from = self.fills.range((now, FIRST)..);
+        let filled = from.take_while(|(at, _)| *at == now);
+        filled.map(|&(_, member)| member).collect()
+    }
+
+    /// Who needs a block for its next token, and its lease, in batch order.
+    pub(super) fn lacking(&self) -> Vec<(Member, LeaseId)> {
+        let mut lacking = Vec::new();
+        for member in self.filled() {
+            let sequence = &self.sequences[member.place as usize];
+            if self.computed(sequence) == sequence.blocks * self.block_size_tokens {
+                lacking.push((member, sequence.lease));
+            }
+        }
+        lacking
+    }
+
+    /// Who has had its last token with the iteration that ended last.
+    pub(super) fn ended(&self) -> Vec<Member> {
+        let ended = self.ends.iter().take_while(|(at, _)| *at <= self.done);
+        ended.map(|&(_, member)| member).collect()
+    }
+
+    /// A sequence, and its tokens with KV.
+    pub(super) fn get_mut(&mut self, member: Member) -> (&mut Sequence, u64) {
+        let computed = self.computed_tokens(member);
+        (&mut self.sequences[member.place as usize], computed)
+    }
+
+    /// A sequence's tokens with KV.
+    pub(super) fn computed_tokens(&self, member: Member) -> u64 {
+        self.computed(&self.sequences[member.place as usize])
+    }
+
+    /// A sequence by the caller's name for it.
+    pub(super) fn find(&self, id: u32) -> Option<Member> {
+        self.members()
+            .find(|m| self.sequences[m.place as usize].id == id)
+    }
+
+    /// The last one in batch order.
+    pub(super) fn last(&self) -> Option<Member> {
+        self.members().max()
+    }
+
+    /// Iterations until the first one ends; none ends where nobody is here.
+    pub(super) fn until_end(&self) -> u64 {
+        let first = self.ends.first();
+        first.map_or(u64::MAX, |(at, _)| (at - self.done).max(1))
+    }
+
+    /// Iterations until one fills a block.
+    pub(super) fn until_fill(&self) -> u64 {
+        self.fills_to_come().next().unwrap_or(u64::MAX)
+    }
+
+    /// In how many iterations blocks are filled within the next `block_size_tokens`: one for each sequence.
+    fn fills_to_come(&self) -> impl Iterator<Item = u64> + '_ {
+        let (block, now) = (self.block_size_tokens, self.done % self.block_size_tokens);
+        let later = self.fills.range((now + 1, FIRST)..);
+        let again = self.fills.range(..(now + 1, FIRST));
+        let later = later.map(move |(at, _)| at - now);
+        later.chain(again.map(move |(at, _)| at + block - now))
+    }
+
+    /// Of some iterations those that ask for no more than `room` blocks, the first one's left out.
+    pub(super) fn iterations_within(&self, room: u64, iterations: u64) -> u64 {
+        let members = self.len() as u64;
+        let (rounds, rest) = match room.checked_div(members) {
+            Some(rounds) => (
+                rounds.saturating_mul(self.block_size_tokens),
+                room % members,
+            ),
+            None => return iterations,
+        };
+        if rounds >= iterations {
+            return iterations;
+        }
+        let too_many = self.fills_to_come().nth(rest as usize);
+        iterations.min(rounds + too_many.unwrap_or(self.block_size_tokens))
+    }
+
+    /// Blocks asked for at the beginnings of some iterations, the first one's left out.
+    pub(super) fn blocks(&self, iterations: u64) -> u64 {
+        let (block, now) = (self.block_size_tokens, self.done % self.block_size_tokens);
+        let (rounds, rest) = ((iterations - 1) / block, (iterations - 1) % block);
+        let past = now + rest + 1;
+        let within = self.fills.range((now + 1, FIRST)..(past, FIRST)).count();
+        let again = self.fills.range(..(past.saturating_sub(block), FIRST));
+        rounds
+            .saturating_mul(self.len() as u64)
+            .saturating_add((within + again.count()) as u64)
+    }
+
+    fn members(&self) -> impl Iterator<Item = Member> + '_ {
+        self.ends.iter().map(|&(_, member)| member)
+    }
+
+    fn computed(&self, sequence: &Sequence) -> u64 {
+        sequence.computed + (self.done - sequence.joined_lockstep)
+    }
+
+    /// When it has its last token.
+    fn end(&self, sequence: &Sequence) -> u64 {
+        sequence.joined_lockstep + (sequence.total - sequence.computed)
+    }
+
+    /// The remainder of the iterations that fill one of its blocks.
+    fn fill(&self, sequence: &Sequence) -> u64 {
+        let block = self.block_size_tokens;
+        (sequence.joined_lockstep + block - sequence.computed % block) % block
     }
 }
+
+/// Before all members.
+const FIRST: Member = Member { order: 0, place: 0 };

@@ -5,23 +5,32 @@
 //! |---|---|
 //! | `sequence` | one running sequence |
 //! | `plan` | how long the batch stays as it is |
-//! | `advance` | running iterations: room at their start, commits and tokens at their end |
+//! | `durations` | what the composed step costs |
+//! | `room` | the blocks that an iteration needs, reserved at its start |
+//! | `advance` | running iterations: commits and tokens at their end |
 //! | `speculation` | drafted tokens, and how many of them are accepted |
-//! | `lockstep` | iterations in which every sequence decodes one token |
+//! | `lockstep` | sequences that decode one token in every iteration |
 
 mod advance;
+mod durations;
 mod lockstep;
+#[cfg(test)]
+mod lockstep_tests;
 mod plan;
+mod room;
 mod sequence;
 mod speculation;
+#[cfg(test)]
+mod tests;
 
 pub use sequence::Sequence;
 pub use speculation::{Accepted, Speculation};
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::histogram::Histogram;
-use crate::step_time::{StepShape, StepTimeTable};
+use crate::step_time::StepTimeTable;
 use crate::store::{Answer, LeaseId, Room, Store, Times, GPU};
 use lockstep::Lockstep;
 
@@ -131,12 +140,19 @@ pub struct Ended {
 pub struct Batch {
     config: BatchConfig,
     table: Arc<StepTimeTable>,
-    sequences: Vec<Sequence>,
+    /// Sequences that decode one token in every iteration.
+    lockstep: Lockstep,
+    /// All others, in batch order: they compute their prompts, wait for tokens of the budget, are drafted for.
+    others: Vec<Sequence>,
+    /// Sequences added so far.
+    added: u64,
     budget_left: u64,
     /// Iterations left in the stretch, the current one included; 0 when idle.
     iterations_left: u64,
     begin_ns: u64,
     end_ns: u64,
+    /// When the later iterations of the stretch end.
+    planned_ends: VecDeque<u64>,
     /// What the current iteration waited beyond its computation.
     stall_ns: u64,
     /// Time between tokens of one sequence.
@@ -150,21 +166,22 @@ pub struct Batch {
     log: Option<Vec<StepRecord>>,
     /// Whose token after the first one came, while that is kept.
     later_tokens: Option<Vec<u32>>,
-    /// Set while all sequences decode in step: what has changed since they were brought up to date.
-    lockstep: Option<Lockstep>,
 }
 
 impl Batch {
     /// An empty batch; machines of one kind share a table.
     pub fn new(config: BatchConfig, table: impl Into<Arc<StepTimeTable>>) -> Self {
         Self {
+            lockstep: Lockstep::new(config.block_size_tokens),
+            others: Vec::new(),
+            added: 0,
             config,
             table: table.into(),
-            sequences: Vec::new(),
             budget_left: 0,
             iterations_left: 0,
             begin_ns: 0,
             end_ns: 0,
+            planned_ends: VecDeque::new(),
             stall_ns: 0,
             itl: Histogram::default(),
             steps: 0,
@@ -172,7 +189,6 @@ impl Batch {
             accepted: Accepted::default(),
             log: None,
             later_tokens: None,
-            lockstep: None,
         }
     }
 
@@ -224,12 +240,12 @@ impl Batch {
 
     /// Running sequences.
     pub fn len(&self) -> usize {
-        self.sequences.len()
+        self.lockstep.len() + self.others.len()
     }
 
     /// Whether nothing runs.
     pub fn is_empty(&self) -> bool {
-        self.sequences.is_empty()
+        self.len() == 0
     }
 
     /// Tokens of the budget that the next step still has.
@@ -240,9 +256,23 @@ impl Batch {
     /// Gives every running sequence its tokens of the next step, oldest first, and reserves the blocks that
     /// decoding needs, all or nothing. On a refusal nothing is reserved: take the last one out and ask again.
     pub fn begin<S: BatchStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<Room> {
-        let mut left = self.config.max_num_batched_tokens;
+        self.share_out(store)?;
+        let room = self.reserve_blocks(store, now_ns)?;
+        if room != Room::Refused {
+            self.commit_scheduled(store, now_ns)?;
+        }
+        Ok(room)
+    }
+
+    /// Shares out the budget in batch order.
+    ///
+    /// A sequence joins while tokens are left, so there is one for each; and one that computes a part of its prompt
+    /// takes all that are left, so it is the last. The lockstep's tokens are therefore never in question.
+    fn share_out<S: BatchStore>(&mut self, store: &S) -> Answer<()> {
         let drafts = self.drafts();
-        for sequence in &mut self.sequences {
+        let all = self.config.max_num_batched_tokens;
+        let mut left = all.saturating_sub(self.lockstep.len() as u64);
+        for sequence in &mut self.others {
             sequence.chunk = sequence.wanted_tokens(drafts).min(left);
             if self.config.room_by_step && sequence.prefilling() {
                 let (computed, target) = (sequence.computed, sequence.prefill_target);
@@ -255,11 +285,14 @@ impl Batch {
             left -= sequence.chunk;
         }
         self.budget_left = left;
-        let room = self.reserve_blocks(store, now_ns)?;
-        if room != Room::Refused {
-            self.commit_scheduled(store, now_ns)?;
-        }
-        Ok(room)
+        Ok(())
+    }
+
+    /// Whether sequences that decode need nothing else of each iteration: one token, and a block now and then.
+    fn has_lockstep(&self) -> bool {
+        let config = &self.config;
+        let each_step = config.asks_every_step || config.commit_at_begin || config.room_by_step;
+        !each_step && config.speculation.is_none() && self.later_tokens.is_none()
     }
 
     /// Tokens drafted for a decoding sequence.
@@ -283,17 +316,17 @@ impl Batch {
             sequence.chunk = sequence.chunk.min(sequence.blocks - sequence.computed);
         }
         self.budget_left -= sequence.chunk;
-        self.sequences.push(sequence);
-        self.sequences[self.sequences.len() - 1].chunk
+        self.added += 1;
+        sequence.order = self.added;
+        let chunk = sequence.chunk;
+        self.others.push(sequence);
+        chunk
     }
 
     /// Lets the last added sequence's chunk end where its store can keep a state, where that counts room in tokens.
     pub fn align_last<S: BatchStore>(&mut self, store: &S) -> Answer<()> {
         let by_step = self.config.room_by_step;
-        let last = self
-            .sequences
-            .last_mut()
-            .filter(|s| by_step && s.prefilling());
+        let last = self.others.last_mut().filter(|s| by_step && s.prefilling());
         if let Some(last) = last {
             let (computed, target) = (last.computed, last.prefill_target);
             let chunk = store.chunk(last.lease, computed, target, last.chunk)?;
@@ -310,26 +343,34 @@ impl Batch {
 
     /// Takes the last sequence out (preemption); its tokens so far, or `None` when nothing runs.
     pub fn pop_last(&mut self) -> Option<Sequence> {
-        self.sequences.pop()
+        match (self.lockstep.last(), self.others.last()) {
+            (Some(member), other) if other.is_none_or(|s| s.order < member.order) => {
+                Some(self.lockstep.leave(member))
+            }
+            _ => self.others.pop(),
+        }
     }
 
     /// Takes a sequence out between two steps, as [`Batch::pop_last`] does the last one.
     pub fn take_out(&mut self, id: u32) -> Option<Sequence> {
-        let at = self.sequences.iter().position(|s| s.id == id)?;
-        Some(self.sequences.remove(at))
+        if let Some(member) = self.lockstep.find(id) {
+            return Some(self.lockstep.leave(member));
+        }
+        let at = self.others.iter().position(|s| s.id == id)?;
+        Some(self.others.remove(at))
     }
 
     /// Tokens of a running sequence that have KV; None for one that does not run.
     pub fn computed_tokens(&self, id: u32) -> Option<u64> {
-        self.sequences
-            .iter()
-            .find(|s| s.id == id)
-            .map(|s| s.computed + self.lockstep.as_ref().map_or(0, |step| step.done))
+        if let Some(member) = self.lockstep.find(id) {
+            return Some(self.lockstep.computed_tokens(member));
+        }
+        self.others.iter().find(|s| s.id == id).map(|s| s.computed)
     }
 
     /// Sequences whose first token comes with the composed step, in batch order.
     pub fn first_tokens_due(&self) -> Vec<u32> {
-        self.sequences
+        self.others
             .iter()
             .filter(|s| {
                 let due = s.chunk > 0 && s.computed + s.chunk >= s.prefill_target;
@@ -337,60 +378,5 @@ impl Batch {
             })
             .map(|s| s.id)
             .collect()
-    }
-
-    /// The duration of the step as composed, without stalls.
-    pub fn step_ns(&self) -> u64 {
-        match &self.lockstep {
-            Some(step) => self.duration_ns(&step.shape),
-            None => self.duration_ns(&self.shape()) + self.draft_ns(),
-        }
-    }
-
-    fn draft_ns(&self) -> u64 {
-        let drafted = self.sequences.iter().any(|s| s.drafts() > 0);
-        let rules = self.config.speculation.as_ref().filter(|_| drafted);
-        rules.map_or(0, |rules| rules.draft_ns)
-    }
-
-    /// How long a step of some shape takes by itself: its kernels, or their launch where that is longer.
-    pub fn duration_ns(&self, shape: &StepShape) -> u64 {
-        self.beside(self.table.step_ns(shape))
-    }
-
-    /// How long the kernels of a step of some shape take, where launching them is counted apart.
-    pub fn kernels_ns(&self, shape: &StepShape) -> u64 {
-        self.beside(self.table.kernels_ns(shape))
-    }
-
-    /// The host's time to launch a step of some shape.
-    pub fn launch_ns(&self, shape: &StepShape) -> u64 {
-        self.table.launch_of(shape)
-    }
-
-    /// When a step of some shape ends after its launch, where the GPU has waited for that.
-    pub fn tail_ns(&self, shape: &StepShape) -> u64 {
-        self.table.tail_of(shape)
-    }
-
-    /// A time with what a step costs beside it, or a step's least time.
-    fn beside(&self, ns: u64) -> u64 {
-        let whole = ns.saturating_add(self.config.step_overhead_ns);
-        whole.max(self.config.least_step_ns)
-    }
-
-    fn shape(&self) -> StepShape {
-        let mut shape = StepShape::default();
-        for sequence in self.sequences.iter().filter(|s| s.chunk > 0) {
-            if sequence.prefilling() {
-                shape.add_chunk(sequence.chunk, sequence.computed, &self.table);
-            } else {
-                // The KV is read once for all the tokens that are checked.
-                shape.decode_sequences += sequence.chunk;
-                shape.decode_kv_tokens += sequence.computed;
-                shape.decode_max_kv_tokens = shape.decode_max_kv_tokens.max(sequence.computed);
-            }
-        }
-        shape
     }
 }

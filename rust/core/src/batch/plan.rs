@@ -20,13 +20,15 @@ impl Batch {
         } else {
             self.unchanged_iterations(store)?
         };
-        Ok(self.planned_end())
+        Ok(self.plan_ends())
     }
 
-    fn planned_end(&self) -> u64 {
+    /// Plans when the iterations of the stretch end; returns when the last one does.
+    fn plan_ends(&mut self) -> u64 {
+        self.planned_ends.clear();
         let mut decodes = self.shape().without_chunks();
         let chunks: Vec<(u64, u64)> = self
-            .sequences
+            .others
             .iter()
             .filter(|s| s.chunk > 0 && s.prefilling())
             .map(|s| (s.chunk, s.computed))
@@ -40,17 +42,21 @@ impl Batch {
                 shape.add_chunk(*chunk, past + i * chunk, &self.table);
             }
             end = end.saturating_add(self.duration_ns(&shape));
+            self.planned_ends.push_back(end);
         }
         end
     }
 
     fn unchanged_iterations<S: BatchStore>(&self, store: &S) -> Answer<u64> {
-        if self.sequences.is_empty() {
+        if self.is_empty() {
             return Ok(1); // nothing would ever end the stretch
         }
         let block = self.config.block_size_tokens;
-        let mut iterations = u64::MAX;
-        for sequence in &self.sequences {
+        let mut iterations = self.lockstep.until_end();
+        if self.config.commit_ends_stretch {
+            iterations = iterations.min(self.lockstep.until_fill());
+        }
+        for sequence in &self.others {
             let drafts = self.config.speculation.is_some();
             if drafts || (self.config.room_by_step && sequence.prefilling()) {
                 return Ok(1);
@@ -65,9 +71,9 @@ impl Batch {
             return Ok(1);
         }
         let room = store.spare_blocks();
-        let needed = |iterations: u64| -> Answer<u64> {
+        let others_need = |iterations: u64| -> Answer<u64> {
             let mut needed = 0;
-            for s in self.sequences.iter().filter(|s| !s.prefilling()) {
+            for s in self.others.iter().filter(|s| !s.prefilling()) {
                 needed += if self.config.room_by_step {
                     store.lacking_blocks(s.lease, s.computed + iterations)?
                 } else {
@@ -76,6 +82,13 @@ impl Batch {
                 };
             }
             Ok(needed)
+        };
+        let iterations = self.lockstep.iterations_within(room, iterations);
+        if others_need(iterations)? == 0 {
+            return Ok(iterations);
+        }
+        let needed = |iterations: u64| -> Answer<u64> {
+            Ok(others_need(iterations)?.saturating_add(self.lockstep.blocks(iterations)))
         };
         if needed(iterations)? <= room {
             return Ok(iterations);

@@ -27,9 +27,23 @@ pub struct Sequence {
     pub chunk: u64,
     /// Tokens with KV that fill a block which has not been shared yet; 0 before the first look.
     pub next_full_tokens: u64,
+    /// Its place in batch order, given by the batch.
+    pub order: u64,
+    /// The iteration after which it decodes in lockstep with others, set by the batch.
+    pub joined_lockstep: u64,
 }
 
 impl Sequence {
+    /// Whether its last token came at `now_ns`.
+    pub(super) fn ends_at(&self, now_ns: u64) -> bool {
+        self.computed == self.total && self.last_token_ns == Some(now_ns)
+    }
+
+    /// Whether the iteration that ended at `now_ns` brought a token, and the next ones will bring one each.
+    pub(super) fn in_step(&self, now_ns: u64) -> bool {
+        !self.prefilling() && self.computed < self.total && self.last_token_ns == Some(now_ns)
+    }
+
     pub(super) fn prefilling(&self) -> bool {
         self.computed < self.prefill_target
     }
