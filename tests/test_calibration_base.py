@@ -8,7 +8,8 @@ from fidelity_page import figures
 from hardware_extra import needs_library
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.model.calibration.accuracy import phase_errors
-from kvcache_sim.model.calibration.base import Correction, error_curve, fit_correction, spread_rows
+from kvcache_sim.model.calibration.base import Correction, error_curve, fit_correction
+from kvcache_sim.model.calibration.choice import spread_rows
 from kvcache_sim.model.calibration.fit import predict_ms
 from kvcache_sim.model.calibration.rows import IterationRows, read_iterations
 from kvcache_sim.model.calibration.split import held_out
@@ -64,7 +65,7 @@ def test_rows_are_spread_over_the_phases_and_the_file():
 
 
 @needs_library
-def test_thirty_rows_are_as_good_without_the_source_and_ten_are_not():
+def test_thirty_rows_are_as_good_without_the_source():
     for place, degree in enumerate(DEGREES):
         rows = rows_of(degree)
         source = load_step_time(f"aiconfigurator:qwen3-32b@b300:tp{degree}")
@@ -72,7 +73,8 @@ def test_thirty_rows_are_as_good_without_the_source_and_ten_are_not():
         assert list(curve) == [0, 10, 30, 100, 300]
         assert curve[0]["decode"][0] > 10
         assert curve[10]["decode"][0] < 5
-        assert curve[10]["mixed"][0] < 9 < curve[10]["mixed"][1]
+        assert curve[10]["mixed"][0] < 9
+        assert curve[10]["mixed"][1] < 15  # one form for all rows had up to 87
         assert curve[30]["decode"][1] <= 3.3
         assert curve[30]["mixed"][1] <= 5.0
         for count, found in curve.items():

@@ -39,7 +39,9 @@ def fit(
 ) -> None:
     """Fit a parametric set and write it as a file that ``replica.step_time`` can name.
 
-    A fifth of the rows is held out by a fixed seed; the printed error is of these alone. Rows with a column
+    A fifth of the rows is held out by a fixed seed; the printed error is of these alone. Of two forms, one
+    base for all steps or one for decode steps and one for chunks, it takes the one that meets stretches of
+    the other rows best that it was not fitted to, and prints both errors. Rows with a column
     seen_ms, or whose decode steps a chunk behind them makes long, are of an engine that launches a step
     before it looks at the last one's tokens: a step and the chunks that follow it are met by their sum.
     With --transfer the rows of degree --tp are all held out. With --base the rows scale that source's
@@ -82,6 +84,7 @@ def fit(
     provenance = Provenance(model, gpu, fitted.tensor_parallel, f"{fitted.how}; {rows.name}")
     write_new(output, model_text(fitted.model, provenance, errors).encode(), force)
     typer.echo(f"wrote {output}; next: kvsim simulate … --set replica.step_time={output}", err=True)
+    typer.echo(fitted.how)
     _print_errors(errors)
 
 

@@ -4,6 +4,7 @@
 is the form, ``fit`` solves it, ``accuracy`` judges it, ``shipped`` makes the packaged sets.
 
 - ``base``           a source of step times as a prior
+- ``choice``         which form of step times serves some rows
 - ``closed_loop``    a closed loop of clients against one engine, step by step, by measured kernels
 - ``command``        what ``kvsim calibrate`` fits
 - ``compilation``    iterations that are no steps

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.calibration.accuracy import phase_errors
+from kvcache_sim.model.calibration.choice import fit_best, spread_rows
 from kvcache_sim.model.calibration.fit import chunk_base_ns, predict_ms
 from kvcache_sim.model.calibration.rows import IterationRows
-from kvcache_sim.model.calibration.topologies import fit_deployment
 from kvcache_sim.model.parametric import ParametricStepTime, six_digits
 from kvcache_sim.model.step_time import StepTime, StepTimeTable
 
@@ -119,19 +119,6 @@ def _scales(columns: NDArray[np.float64], ms: NDArray[np.float64]) -> tuple[floa
     return tuple(six_digits(scale) for scale in found.tolist())
 
 
-def spread_rows(rows: IterationRows, allowed: NDArray[np.bool_], count: int) -> NDArray[np.intp]:
-    """Return ``count`` of the allowed rows, as many of each phase as there are, evenly through the file."""
-    chosen: list[NDArray[np.intp]] = []
-    phases = [np.flatnonzero(mask & allowed) for mask in rows.phases().values()]
-    phases = sorted((own for own in phases if len(own)), key=len)
-    left = count
-    for place, own in enumerate(phases):
-        share = min(len(own), left // (len(phases) - place))
-        chosen.append(own[np.linspace(0, len(own) - 1, share).astype(np.intp)])
-        left -= share
-    return np.sort(np.concatenate(chosen)) if chosen else np.zeros(0, np.intp)
-
-
 def error_curve(source: StepTime, rows: IterationRows, out: NDArray[np.bool_]) -> ErrorCurve:
     """Return, by number of rows and phase, the MAPE in % on held-out rows with the source and without it.
 
@@ -142,7 +129,7 @@ def error_curve(source: StepTime, rows: IterationRows, out: NDArray[np.bool_]) -
     for count in CURVE_ROWS:
         few = rows.take(spread_rows(rows, ~out, count))
         with_source = _mape(fit_correction(source, few).apply(source), unseen)
-        alone = _mape(fit_deployment(few), unseen) if count >= 10 else {}
+        alone = _mape(fit_best(few).model, unseen) if count >= 10 else {}
         curve[count] = {phase: (mape, alone.get(phase)) for phase, mape in with_source.items()}
     return curve
 

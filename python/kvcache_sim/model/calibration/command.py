@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from kvcache_sim.errors import TraceError, UsageError
 from kvcache_sim.model.calibration.accuracy import phase_errors
 from kvcache_sim.model.calibration.base import ErrorCurve, error_curve, fit_correction
+from kvcache_sim.model.calibration.choice import fit_best
 from kvcache_sim.model.calibration.compilation import compiles
 from kvcache_sim.model.calibration.csv_table import column_values, read_table
 from kvcache_sim.model.calibration.degrees import fit_tensor_parallel
@@ -112,6 +113,7 @@ def rows_of_degree(measured: Measured, tensor_parallel: int | None) -> tuple[Ite
 def fit_rows(measured: Measured, tensor_parallel: int | None) -> FittedRows:
     """Return the fit to four fifths of the rows of one TP degree.
 
+    The form is the one that meets stretches held out best. Kernels have a base that was measured: no choice.
     Of an engine whose steps are seen late (a column ``seen_ms``, or decode steps that a chunk's launch makes
     long) these are runs of steps, met by their sums.
     """
@@ -126,8 +128,14 @@ def fit_rows(measured: Measured, tensor_parallel: int | None) -> FittedRows:
     out = held_out(len(runs))
     fitted, unseen = rows.take(runs.mask(~out)), rows.take(runs.mask(out))
     rates = load_gpu(measured.gpu).kernels if measured.gpu else UNMEASURED
-    model = fit_runs(fitted, runs.take(~out), rates) if late else fit_step_time(fitted, base, rates)
-    how = f"fitted to the sums of {len(runs)} runs of {len(rows)} steps" if late else "fitted"
+    if late:
+        model = fit_runs(fitted, runs.take(~out), rates)
+        how = f"fitted to the sums of {len(runs)} runs of {len(rows)} steps"
+    elif base:
+        model, how = fit_step_time(fitted, base, rates), "fitted"
+    else:
+        chosen = fit_best(fitted, rates)
+        model, how = chosen.model, f"fitted, {chosen.how}"
     return FittedRows(model, unseen, runs.take(out), int(rows.tensor_parallel[0]), how)
 
 

@@ -1,0 +1,89 @@
+"""Which form of step times serves some rows: the one that meets best what it was not fitted to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim.model.calibration.accuracy import phase_errors
+from kvcache_sim.model.calibration.fit import fit_step_time, predict_ms, with_mixed_kv
+from kvcache_sim.model.calibration.rows import IterationRows
+from kvcache_sim.model.calibration.topologies import fit_deployment
+from kvcache_sim.model.kernel_rates import UNMEASURED, KernelRates
+from kvcache_sim.model.parametric import ParametricStepTime
+
+#: Each phase's rows are cut into so many stretches, in the file's order; each is held out once.
+STRETCHES = 5
+#: The choice is made on at most so many rows; more of them change nothing and cost seconds.
+_MOST_ROWS = 1_000
+
+#: The forms by name. Steps with a prompt's chunk have the base of decode steps, or one of their own: chunks
+#: are launched by the kernel where decode steps replay a graph, which is most of a small mixture's time.
+FORMS: dict[str, Callable[[IterationRows], ParametricStepTime]] = {
+    "one base": fit_step_time,
+    "bases apart": fit_deployment,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A fitted model, its form, and each form's error on stretches held out: the mean MAPE of phases in %."""
+
+    model: ParametricStepTime
+    form: str
+    errors: dict[str, float]
+
+    @property
+    def how(self) -> str:
+        """The form and the errors that chose it, for people."""
+        errors = ", ".join(f"{name} {error:.1f} %" for name, error in self.errors.items())
+        return f"{self.form} ({STRETCHES} stretches held out: {errors})" if errors else self.form
+
+
+def fit_best(rows: IterationRows, rates: KernelRates = UNMEASURED) -> Chosen:
+    """Return the fit of the form that meets held-out stretches best; of equal ones the first.
+
+    A phase of fewer rows than stretches is not judged, and where none is the first form is taken. ``rates``
+    are the GPU's, whose factor serves where no step mixes decodes with a chunk. Some ten fits of a thousand
+    rows: a second or two (needs scipy).
+    """
+    few = rows.take(spread_rows(rows, np.ones(len(rows), np.bool_), _MOST_ROWS))
+    judged = any(mask.sum() >= STRETCHES for mask in few.phases().values())
+    errors = {name: _stretch_error(fit, few) for name, fit in FORMS.items()} if judged else {}
+    form = min(FORMS, key=lambda name: errors.get(name, 0.0))
+    return Chosen(with_mixed_kv(FORMS[form](rows), rows, rates), form, errors)
+
+
+def _stretch_error(fit: Callable[[IterationRows], ParametricStepTime], rows: IterationRows) -> float:
+    """Return the mean over the phases of the MAPE in % on each stretch by a fit to the others."""
+    stretch, predicted = _stretches(rows), np.zeros(len(rows))
+    for number in range(STRETCHES):
+        out = stretch == number
+        predicted[out] = predict_ms(fit(rows.take(~out)), rows.take(out))
+    errors = phase_errors(rows, predicted)
+    return float(np.mean([error.mape for error in errors if error.rows >= STRETCHES]))
+
+
+def _stretches(rows: IterationRows) -> NDArray[np.intp]:
+    """Return the stretch of each row, counted within its phase."""
+    stretch = np.zeros(len(rows), np.intp)
+    for mask in rows.phases().values():
+        size = int(mask.sum())
+        stretch[mask] = np.arange(size) * STRETCHES // max(size, 1)
+    return stretch
+
+
+def spread_rows(rows: IterationRows, allowed: NDArray[np.bool_], count: int) -> NDArray[np.intp]:
+    """Return ``count`` of the allowed rows, as many of each phase as there are, evenly through the file."""
+    chosen: list[NDArray[np.intp]] = []
+    phases = [np.flatnonzero(mask & allowed) for mask in rows.phases().values()]
+    phases = sorted((own for own in phases if len(own)), key=len)
+    left = count
+    for place, own in enumerate(phases):
+        share = min(len(own), left // (len(phases) - place))
+        chosen.append(own[np.linspace(0, len(own) - 1, share).astype(np.intp)])
+        left -= share
+    return np.sort(np.concatenate(chosen)) if chosen else np.zeros(0, np.intp)

@@ -1,0 +1,109 @@
+"""The form of step times that `kvsim calibrate fit` takes: the one that meets stretches it was not fitted to."""
+
+import numpy as np
+import pytest
+from fidelity_page import figures
+from kvcache_sim.cli.main import run as kvsim
+from kvcache_sim.model.calibration import choice
+from kvcache_sim.model.calibration.accuracy import phase_errors
+from kvcache_sim.model.calibration.choice import FORMS, STRETCHES, fit_best, spread_rows
+from kvcache_sim.model.calibration.compilation import compiles
+from kvcache_sim.model.calibration.fit import predict_ms
+from kvcache_sim.model.calibration.mixtures import MIXTURE_FILE, MIXTURES
+from kvcache_sim.model.calibration.rows import IterationRows, read_iterations
+from kvcache_sim.model.calibration.split import held_out
+from shared_files import shared
+
+DENSE = {f"Qwen3-32B, TP {tp}": ("iter_b300_qwen3_32b.csv", {"tp": str(tp)}) for tp in (1, 2, 8)}
+ALL = {**DENSE, **{mixture.name: (MIXTURE_FILE, mixture.only) for mixture in MIXTURES}}
+SOME = ("Qwen3-32B, TP 1", "b300-qwen3.6-35b-a3b-tp2-ep2", "b300-qwen3.6-35b-a3b-tp8-ep8")
+
+
+def rows_of(name: str) -> IterationRows:
+    file, only = ALL[name]
+    rows = read_iterations(shared(f"calibration/{file}"), only)
+    return rows.take(~compiles(rows))
+
+
+def mape(model, rows: IterationRows, phase: str) -> float:
+    return next(e.mape for e in phase_errors(rows, predict_ms(model, rows)) if e.phase == phase)
+
+
+def made(chunk_ms: float, count: int = 240) -> IterationRows:
+    """Steps of an engine whose decode steps take 5 ms and 0.02 a sequence, and whose chunks take so much more."""
+    draw = np.random.default_rng(7)
+    n = draw.integers(1, 65, count).astype(np.float64)
+    kind = np.arange(count) % 3
+    n[kind == 2] = 0
+    new = np.where(kind > 0, draw.integers(16, 2048, count), 0).astype(np.float64)
+    each = draw.integers(100, 4000, count)
+    ms = 5 + 0.02 * n + 0.01 * new + n * each * 1e-5 + np.where(new > 0, chunk_ms, 0)
+    chunk = (new > 0).astype(np.float64)
+    return IterationRows(
+        prefill_tokens=new,
+        prefill_requests=chunk,
+        past_tokens=np.zeros(count),
+        decode_sequences=n,
+        decode_kv_tokens=n * each,
+        decode_max_kv_tokens=each * (n > 0),
+        tensor_parallel=np.ones(count),
+        iter_ms=ms,
+    )
+
+
+def test_chunks_that_cost_a_launch_of_their_own_get_a_base_of_their_own():
+    chosen = fit_best(made(chunk_ms=40))
+    assert chosen.form == "bases apart"
+    assert 2 * chosen.errors["bases apart"] < chosen.errors["one base"]
+    assert max(mape(chosen.model, made(chunk_ms=40), phase) for phase in ("decode", "mixed")) < 2
+
+
+def test_where_both_forms_serve_alike_the_simpler_one_is_taken(monkeypatch):
+    monkeypatch.setattr(choice, "_stretch_error", lambda fit, rows: 3.0)
+    assert fit_best(made(chunk_ms=0)).form == "one base"
+
+
+def test_its_errors_are_those_of_stretches_that_the_fit_never_saw():
+    """The same by hand: every phase's rows in five stretches, each met by a fit to the other four."""
+    rows = made(chunk_ms=10, count=90)
+    found = fit_best(rows).errors
+    for name, fit in FORMS.items():
+        error = np.zeros(len(rows))
+        for number in range(STRETCHES):
+            out = np.zeros(len(rows), np.bool_)
+            for mask in rows.phases().values():
+                own = np.flatnonzero(mask)
+                out[own[len(own) * number // STRETCHES : len(own) * (number + 1) // STRETCHES]] = True
+            unseen = rows.take(out)
+            error[out] = 100 * np.abs(predict_ms(fit(rows.take(~out)), unseen) / unseen.iter_ms - 1)
+        by_phase = [error[mask].mean() for mask in rows.phases().values() if mask.any()]
+        assert found[name] == pytest.approx(np.mean(by_phase), rel=1e-6)
+
+
+def test_a_phase_of_fewer_rows_than_stretches_is_not_judged():
+    rows = made(chunk_ms=40, count=10)
+    chosen = fit_best(rows)
+    assert chosen.errors == {}
+    assert chosen.how == chosen.form == "one base"
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_the_page_says_how_far_off_both_forms_are(name):
+    rows = rows_of(name)
+    out = held_out(len(rows))
+    few, unseen = rows.take(spread_rows(rows, ~out, 300)), rows.take(out)
+    one, apart, taken = figures("fidelity.md", "Which form.", name)[:3]
+    for cell, fit in zip((one, apart), FORMS.values(), strict=True):
+        model = fit(few)
+        assert [mape(model, unseen, "decode"), mape(model, unseen, "mixed")] == pytest.approx(cell, abs=0.4)
+    chosen = fit_best(few)
+    assert taken == (one if chosen.form == "one base" else apart)
+    assert mape(chosen.model, unseen, "mixed") < 5.2
+
+
+def test_the_command_says_which_form_it_took_and_why(tmp_path, capsys):
+    rows = shared("calibration/iter_b300_qwen3_32b.csv")
+    assert kvsim(["calibrate", "fit", str(rows), "--tp", "8", "-o", str(tmp_path / "set.toml")]) == 0
+    printed = capsys.readouterr().out
+    assert "fitted, one base (5 stretches held out: one base " in printed
+    assert "one base" in (tmp_path / "set.toml").read_text()
