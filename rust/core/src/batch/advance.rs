@@ -107,7 +107,8 @@ impl Batch {
             first_layer_ns: end_ns - computing_ns + computing_ns / self.config.num_layers.max(1),
             ready_ns: end_ns,
         };
-        let mut filled = self.lockstep.filled().into_iter().peekable();
+        let filled = self.lockstep.filled().to_vec();
+        let mut filled = filled.into_iter().peekable();
         for at in 0..self.others.len() {
             let order = self.others[at].order;
             while let Some(member) = filled.next_if(|member| member.order < order) {
@@ -179,7 +180,7 @@ impl Batch {
 
     /// Whether nobody has filled a block, and all decode.
     fn is_quiet(&self) -> bool {
-        self.others.is_empty() && !self.lockstep.may_have_filled()
+        self.others.is_empty() && self.lockstep.filled().is_empty()
     }
 
     fn log_step(&mut self) {

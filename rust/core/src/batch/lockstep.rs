@@ -33,7 +33,9 @@ pub(super) struct Lockstep {
     ends: BTreeSet<(u64, Member)>,
     /// Who fills a block in every iteration whose number leaves a remainder by the block's size.
     fills: BTreeSet<(u64, Member)>,
-    /// No block is filled before.
+    /// Those who have filled a block with the iteration that ended last, in batch order.
+    filled: Vec<Member>,
+    /// No other block is filled before.
     next_fill: u64,
 }
 
@@ -48,7 +50,8 @@ impl Lockstep {
             shape: StepShape::default(),
             ends: BTreeSet::new(),
             fills: BTreeSet::new(),
-            next_fill: 0,
+            filled: Vec::new(),
+            next_fill: u64::MAX,
         }
     }
 
@@ -70,7 +73,13 @@ impl Lockstep {
         let member = Member { order, place };
         self.ends.insert((self.end(&sequence), member));
         self.fills.insert((self.fill(&sequence), member));
-        self.next_fill = self.next_fill.min(self.done);
+        let over = sequence.computed % self.block_size_tokens;
+        if over == 0 {
+            let at = self.filled.partition_point(|m| m < &member);
+            self.filled.insert(at, member);
+        }
+        let next_fill = self.done + self.block_size_tokens - over;
+        self.next_fill = self.next_fill.min(next_fill);
         if place as usize == self.sequences.len() {
             self.sequences.push(sequence);
         } else {
@@ -84,6 +93,7 @@ impl Lockstep {
         self.free.push(member.place);
         self.ends.remove(&(self.end(&sequence), member));
         self.fills.remove(&(self.fill(&sequence), member));
+        self.filled.retain(|m| m != &member);
         sequence.computed = self.computed(&sequence);
         sequence.last_token_ns = Some(self.last_token_ns);
         self.shape.decode_sequences -= 1;
@@ -97,35 +107,41 @@ impl Lockstep {
 
     /// Ends an iteration: every sequence has a token more. Returns how long all have waited for it.
     pub(super) fn tick(&mut self, end_ns: u64) -> u64 {
-        if self.next_fill <= self.done {
-            self.next_fill = self.done.saturating_add(self.until_fill());
-        }
         self.done += 1;
         self.shape.decode_kv_tokens += self.shape.decode_sequences;
         self.shape.decode_max_kv_tokens += u64::from(self.shape.decode_sequences > 0);
+        self.look_for_filled();
         end_ns - std::mem::replace(&mut self.last_token_ns, end_ns)
     }
 
-    /// Whether anyone may have filled a block with the iteration that ended last.
-    pub(super) fn may_have_filled(&self) -> bool {
-        self.done >= self.next_fill
+    /// Who has filled a block with the iteration that ended last, in batch order.
+    pub(super) fn filled(&self) -> &[Member] {
+        &self.filled
     }
 
-    /// Who has filled a block with the iteration that ended last, in batch order.
-    pub(super) fn filled(&self) -> Vec<Member> {
-        if !self.may_have_filled() {
-            return Vec::new();
+    fn look_for_filled(&mut self) {
+        self.filled.clear();
+        if self.done < self.next_fill {
+            return;
         }
         let now = self.done % self.block_size_tokens;
-        let from = self.fills.range((now, FIRST)..);
-        let filled = from.take_while(|(at, _)| *at == now);
-        filled.map(|&(_, member)| member).collect()
+        let mut fills = self.fills.range((now, FIRST)..);
+        let mut next = fills.next();
+        while let Some(&(_, member)) = next.filter(|(at, _)| *at == now) {
+            self.filled.push(member);
+            next = fills.next();
+        }
+        self.next_fill = match (next, self.fills.first()) {
+            (Some((at, _)), _) => self.done + (at - now),
+            (None, Some((at, _))) => self.done + (at + self.block_size_tokens - now),
+            (None, None) => u64::MAX,
+        };
     }
 
     /// Who needs a block for its next token, and its lease, in batch order.
     pub(super) fn lacking(&self) -> Vec<(Member, LeaseId)> {
         let mut lacking = Vec::new();
-        for member in self.filled() {
+        for &member in &self.filled {
             let sequence = &self.sequences[member.place as usize];
             if self.computed(sequence) == sequence.blocks * self.block_size_tokens {
                 lacking.push((member, sequence.lease));
