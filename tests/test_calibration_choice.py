@@ -1,5 +1,7 @@
 """The form of step times that `kvsim calibrate fit` takes: the one that meets stretches it was not fitted to."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from fidelity_page import figures
@@ -80,11 +82,32 @@ def test_its_errors_are_those_of_stretches_that_the_fit_never_saw():
         assert found[name] == pytest.approx(np.mean(by_phase), rel=1e-6)
 
 
-def test_a_phase_of_fewer_rows_than_stretches_is_not_judged():
-    rows = made(chunk_ms=40, count=10)
-    chosen = fit_best(rows)
+@pytest.mark.parametrize("kept", ["decode", "mixed", "prefill", "four chunks", "four decode steps", "ten"])
+def test_without_rows_of_both_kinds_the_simpler_form_is_taken(kept):
+    """Bases apart need decode steps and chunks, also in each fit that leaves a stretch out."""
+    rows = made(chunk_ms=40)
+    phases, number = rows.phases(), np.arange(len(rows))
+    chosen = fit_best(
+        rows.take(
+            {
+                **phases,
+                "four chunks": phases["decode"] | ((number < 6) & ~phases["decode"]),
+                "four decode steps": ~phases["decode"] | (number < 12),
+                "ten": number < 10,
+            }[kept]
+        )
+    )
     assert chosen.errors == {}
     assert chosen.how == chosen.form == "one base"
+
+
+def test_a_phase_of_fewer_rows_than_stretches_is_not_judged():
+    """Two prompts alone, timed a hundred times too long, are fitted but not counted."""
+    rows = made(chunk_ms=40)
+    phases, number = rows.phases(), np.arange(len(rows))
+    few = rows.take(~phases["prefill"] | (number < 6))
+    wrong = replace(few, iter_ms=np.where(few.phases()["prefill"], 100 * few.iter_ms, few.iter_ms))
+    assert max(fit_best(wrong).errors.values()) < 30
 
 
 @pytest.mark.parametrize("name", SOME)

@@ -46,13 +46,15 @@ class Chosen:
 def fit_best(rows: IterationRows, rates: KernelRates = UNMEASURED) -> Chosen:
     """Return the fit of the form that meets held-out stretches best; of equal ones the first.
 
-    A phase of fewer rows than stretches is not judged, and where none is the first form is taken. ``rates``
-    are the GPU's, whose factor serves where no step mixes decodes with a chunk. Some ten fits of a thousand
-    rows: a second or two (needs scipy).
+    A phase of fewer rows than stretches is not judged. Where so few are decode steps, or have a chunk, bases
+    apart cannot be fitted without a stretch of them, and the first form is taken. ``rates`` are the GPU's,
+    whose factor serves where no step mixes decodes with a chunk. Some ten fits of a thousand rows: a second
+    or two (needs scipy).
     """
     few = rows.take(spread_rows(rows, np.ones(len(rows), np.bool_), _MOST_ROWS))
-    judged = any(mask.sum() >= STRETCHES for mask in few.phases().values())
-    errors = {name: _stretch_error(fit, few) for name, fit in FORMS.items()} if judged else {}
+    chunked = int((few.prefill_tokens > 0).sum())
+    both = min(chunked, len(few) - chunked) >= STRETCHES
+    errors = {name: _stretch_error(fit, few) for name, fit in FORMS.items()} if both else {}
     form = min(FORMS, key=lambda name: errors.get(name, 0.0))
     return Chosen(with_mixed_kv(FORMS[form](rows), rows, rates), form, errors)
 
