@@ -6,6 +6,9 @@
 use super::{Batch, BatchStore, Sequence};
 use crate::store::Answer;
 
+/// Each iteration of a stretch is planned, and each plan kept: a long answer is several stretches.
+const MOST_ITERATIONS: u64 = 1_024;
+
 impl Batch {
     /// Starts the composed step at `now_ns`, its first iteration `stall_ns` longer, and returns when the batch
     /// next changes by itself.
@@ -52,7 +55,7 @@ impl Batch {
             return Ok(1); // nothing would ever end the stretch
         }
         let block = self.config.block_size_tokens;
-        let mut iterations = self.lockstep.until_end();
+        let mut iterations = self.lockstep.until_end().min(MOST_ITERATIONS);
         if self.config.commit_ends_stretch {
             iterations = iterations.min(self.lockstep.until_fill());
         }
