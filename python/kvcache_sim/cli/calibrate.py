@@ -84,7 +84,7 @@ def fit(
     provenance = Provenance(model, gpu, fitted.tensor_parallel, f"{fitted.how}; {rows.name}")
     write_new(output, model_text(fitted.model, provenance, errors).encode(), force)
     typer.echo(f"wrote {output}; next: kvsim simulate … --set replica.step_time={output}", err=True)
-    typer.echo(fitted.how)
+    typer.echo(fitted.how, err=True)
     _print_errors(errors)
 
 
