@@ -1,17 +1,8 @@
 //! The lockstep beside a plain list of sequences that are all looked at in every iteration.
 
 use super::lockstep::Lockstep;
+use super::tests::Draws;
 use super::Sequence;
-
-/// Numbers that look random: the generator of `java.util.Random`.
-struct Draws(u64);
-
-impl Draws {
-    fn below(&mut self, most: u64) -> u64 {
-        self.0 = (self.0.wrapping_mul(0x5_DEEC_E66D)).wrapping_add(11) & ((1 << 48) - 1);
-        (self.0 >> 17) % most
-    }
-}
 
 fn orders_of(sequences: &[Sequence], of: impl Fn(&Sequence) -> bool) -> Vec<u64> {
     let chosen = sequences.iter().filter(|s| of(s));

@@ -8,10 +8,10 @@ use crate::step_time::StepTimeTable;
 use crate::store::{Answer, LeaseId, Room, Times};
 
 /// Numbers that look random: the generator of `java.util.Random`.
-struct Draws(u64);
+pub(super) struct Draws(pub(super) u64);
 
 impl Draws {
-    fn below(&mut self, most: u64) -> u64 {
+    pub(super) fn below(&mut self, most: u64) -> u64 {
         self.0 = (self.0.wrapping_mul(0x5_DEEC_E66D)).wrapping_add(11) & ((1 << 48) - 1);
         (self.0 >> 17) % most
     }
