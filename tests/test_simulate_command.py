@@ -101,6 +101,14 @@ def test_json_on_stdout_is_pure_and_is_the_summary(small, capsys):
     assert "they are rejected there" in err
 
 
+@pytest.mark.parametrize("backend", ["native", "python"])
+def test_the_summary_names_the_engine_that_served(small, capsys, backend):
+    assert run("-c", "small.yaml", "--format", "json", "-o", "out", "--backend", backend) == 0
+    engine = json.loads(capsys.readouterr().out)["engine"]
+    assert engine["name"] == backend
+    assert engine["steps"] > 0
+
+
 def test_a_trace_file_and_its_changes(small, capsys):
     rows = [
         {"timestamp": 1000 * k, "input_length": 40, "output_length": 3, "hash_ids": [1, 2, 100 + k]}

@@ -13,7 +13,7 @@ from kvcache_sim.metrics.brief_text import brief_text
 from kvcache_sim.metrics.columns import EVENT_COLUMNS, OUTCOMES, REQUEST_COLUMNS
 from kvcache_sim.metrics.names import STABLE_METRICS, flatten
 from kvcache_sim.metrics.percentiles import STATISTICS, describe, describe_counted
-from kvcache_sim.metrics.run import COUNTERS, CodedText, CountedTimes, Run
+from kvcache_sim.metrics.run import COUNTERS, CodedText, CountedTimes, EngineUse, Run
 from kvcache_sim.metrics.summary import DEFINITIONS, summarize
 from kvcache_sim.metrics.summary_text import number, summary_text
 
@@ -31,7 +31,18 @@ def made_run(count: int, **columns) -> Run:
         name: np.zeros(0, column.dtype) for name, column in EVENT_COLUMNS.items() if column.dtype != "str"
     }
     events |= {"kind": CodedText(np.zeros(0, np.int32), ()), "detail": CodedText(np.zeros(0, np.int32), ())}
-    return Run(requests, {}, events, counters, itl, "e" * 64, "f" * 64, 99, 4_000_000_000, ())
+    return Run(
+        requests,
+        {},
+        events,
+        counters,
+        itl,
+        "e" * 64,
+        "f" * 64,
+        EngineUse("native", 44, 99),
+        4_000_000_000,
+        (),
+    )
 
 
 def example() -> Run:

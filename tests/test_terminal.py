@@ -34,7 +34,7 @@ SHARES = st.floats(0, 3)
         now_ns=st.integers(0, 2**62),
         done_requests=st.integers(0, 10**9),
         total_requests=st.integers(0, 10**7),
-        events=st.integers(0, 10**12),
+        steps=st.integers(0, 10**12),
         tiers=st.dictionaries(st.sampled_from(["gpu", "cpu", "disk"]), SHARES),
         token_hit_rate=SHARES,
         queue=st.integers(0, 10**9),
@@ -58,7 +58,7 @@ def test_progress_fits_and_never_passes_its_end(glance, wall_s):
 
 def test_progress_says_time_left_speed_queue_and_channels():
     glance = Progress(
-        now_ns=int(4000e9), done_requests=3008, total_requests=12031, events=70_000,
+        now_ns=int(4000e9), done_requests=3008, total_requests=12031, steps=70_000,
         tiers={"gpu": 1.0, "cpu": 0.5}, token_hit_rate=0.31, queue=12, end_ns=int(3537e9),
         tier_hit_rates={"gpu": 0.2, "cpu": 0.11}, channels={"pcie": 0.4},
     )  # fmt: skip

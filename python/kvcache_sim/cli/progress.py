@@ -69,7 +69,7 @@ def time_line(glance: Progress, wall_s: float) -> str:
     eta = f"ETA {_clock(wall_s / done - wall_s)}" if done > 0 else "ETA unknown"
     seconds, last = glance.now_ns / 1e9, glance.end_ns / 1e9
     span = f"at {_clock(min(seconds, last))} of {_clock(last)}" if last else f"at {_clock(seconds)}"
-    speed = [f"×{_short(seconds / wall_s)} real time", f"{_short(glance.events / wall_s)} events/s"]
+    speed = [f"×{_short(seconds / wall_s)} real time", f"{_short(glance.steps / wall_s)} steps/s"]
     return fitted([f"{bar} {100 * done:3.0f} %  {eta}", span, *speed], "  ")
 
 

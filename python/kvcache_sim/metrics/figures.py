@@ -137,7 +137,11 @@ _RUN = (
     Figure("digest.events", "", "SHA-256 of the run's events in order: equal runs have equal ones"),
     Figure("digest.results", "", "SHA-256 of what users see of each request: equal results have equal ones"),
     Figure("simulated_s", "s", "simulated time from the start to the last event"),
-    Figure("engine.events", "", "events the simulator processed"),
+    Figure(
+        "engine.name", "", "native: the core served every machine; python: one at least was served in Python"
+    ),
+    Figure("engine.steps", "", "iterations of all machines"),
+    Figure("engine.events", "", "events of the Python loop; the core orders its own and counts none"),
     Figure("wall.cpu_s", "s", "CPU time of the process that simulated, start-up included"),
     Figure("wall.peak_rss_bytes", "bytes", "most memory that process held"),
 )

@@ -33,6 +33,17 @@ class CountedTimes(NamedTuple):
     counts: NDArray[np.int64]
 
 
+class EngineUse(NamedTuple):
+    """The engine that served a run, and how much it did."""
+
+    #: ``native``: the core served every machine; ``python``: at least one was served in Python.
+    name: str
+    #: Iterations of all machines.
+    steps: int
+    #: Events popped from the heap of ``engine.py``; no measure of size: the core orders its own.
+    events: int
+
+
 #: Every counter of a run. All keys are always there; a tier that is absent counts 0.
 COUNTERS: dict[str, str] = {
     **{
@@ -72,8 +83,7 @@ class Run:
     digest_events: str
     #: Digest of the columns of ``requests``.
     digest_results: str
-    #: Events the engine popped; stretches make it smaller without changing a digest.
-    events_processed: int
+    engine: EngineUse
     #: Simulated time of the last event.
     end_ns: int
     warnings: tuple[str, ...] = ()
@@ -104,7 +114,8 @@ class Progress:
     now_ns: int
     done_requests: int
     total_requests: int
-    events: int
+    #: Iterations so far, over all machines.
+    steps: int
     #: Share of each tier in use, over all machines; unbounded tiers are left out.
     tiers: Mapping[str, float]
     #: Cached over prompt tokens of the admitted requests so far.

@@ -83,7 +83,7 @@ def summarize(run: Run, block_size_tokens: int, totals: RequestTotals | None = N
         },
         "digest": {"events": run.digest_events, "results": run.digest_results},
         "simulated_s": run.end_ns / NS_PER_S,
-        "engine": {"events": run.events_processed},
+        "engine": run.engine._asdict(),
         "definitions": DEFINITIONS,
     }
 

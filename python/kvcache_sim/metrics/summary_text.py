@@ -59,7 +59,8 @@ def summary_text(summary: Mapping[str, Any], title: str, subject: str = "") -> s
         f"digest     events {summary['digest']['events'][:24]}  results {summary['digest']['results'][:24]}",
         *_prices(summary.get("cost")),
         f"took       {summary['wall']['cpu_s']:.2f} CPU s, "
-        f"{summary['wall']['peak_rss_bytes'] / 2**20:.0f} MiB, {summary['engine']['events']:,} events",
+        f"{summary['wall']['peak_rss_bytes'] / 2**20:.0f} MiB, "
+        f"{summary['engine']['steps']:,} steps, {summary['engine']['name']} engine",
     ]
     return "\n".join(lines)
 

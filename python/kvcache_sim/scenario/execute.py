@@ -259,6 +259,6 @@ def manifest(execution: Execution, resolved: dict[str, Any], argv: Sequence[str]
         "gpu_capacity": capacity.sentence if capacity is not None else None,
         "trace": {"source": trace.source, "sha256": trace.sha256, "requests": execution.requests},
         "digest": {"events": run.digest_events, "results": run.digest_results},
-        "events": run.events_processed,
+        "engine": run.engine._asdict(),
         "warnings": list(execution.warnings),
     }

@@ -14,7 +14,7 @@ from kvcache_sim.errors import InvariantError, UsageError
 from kvcache_sim.metrics.cache_groups import group_counters, junction_rows
 from kvcache_sim.metrics.digests import digest_of_events
 from kvcache_sim.metrics.recorder import RunRecorder
-from kvcache_sim.metrics.run import Mark, Observer, Progress, Run
+from kvcache_sim.metrics.run import EngineUse, Mark, Observer, Progress, Run
 from kvcache_sim.metrics.run_tables import RunTables
 from kvcache_sim.metrics.sampler import SAMPLES, Sampler
 from kvcache_sim.policies.plugins.watchdog import watching
@@ -252,7 +252,7 @@ class Simulation:
             now_ns=self.engine.now_ns,
             done_requests=self.cluster.closed,
             total_requests=self._requests,
-            events=self.engine.processed,
+            steps=sum(replica.steps for replica in self.replicas),
             tiers=used_shares(self.replicas),
             token_hit_rate=sum(shares.values()),
             queue=sum(r.counts()[0] for r in self.replicas),
@@ -289,7 +289,7 @@ class Simulation:
             marks=self._marks.noted,
             digest_events=digest_of_events(lanes),
             digest_results=self.recorder.results_digest(),
-            events_processed=self.engine.processed,
+            engine=self._engine_use(),
             end_ns=self.engine.now_ns,
             warnings=tuple(self._stores.orders.remarks()),
             channels=counted.channels,
@@ -303,6 +303,11 @@ class Simulation:
             schedule=self._schedule(),
             fleet_changes=self._changes.noted,
         )
+
+    def _engine_use(self) -> EngineUse:
+        native = all(isinstance(replica, NativeReplica) for replica in self.replicas)
+        steps = sum(replica.steps for replica in self.replicas)
+        return EngineUse("native" if native else "python", steps, self.engine.processed)
 
     def _counted(self) -> Mark:
         for replica in self.replicas:
