@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo pictures docs test build wheels check-wheel lint fmt bench faults oracles clean
+.PHONY: help demo pictures docs test build wheels check-wheel lint fmt bench faults oracles size clean
 help:            ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/  /'
 
@@ -65,6 +65,9 @@ oracles: build   ## drive engines' own cache classes, from their wheels, and com
 
 faults: build    ## plant the faults of tests/planted_faults and tell which of them the tests catch
 	$(BIN)/python tests/plant.py
+
+size: $(BIN)/python      ## print the lines of code by package, without blank lines, comments and docstrings
+	$(BIN)/python benches/code_lines.py
 
 fmt: $(VENV)/.deps   ## format both languages
 	cargo fmt --all
