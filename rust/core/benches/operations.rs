@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use kvsim_core::batch::{Batch, BatchConfig, Sequence};
+use kvsim_core::cluster::routing::longest_prefix;
 use kvsim_core::digest::Digest;
 use kvsim_core::keys::{BlockKeys, NO_REQUEST};
-use kvsim_core::routing::longest_prefix;
 use kvsim_core::step_time::StepTimeTable;
 use kvsim_core::store::{Store, TierConfig, Times};
 

@@ -7,16 +7,20 @@
 /// The running batch of a replica, advanced in stretches.
 pub mod batch;
 pub mod causes;
+pub mod cluster;
 /// The rolling hash over semantic records.
 pub mod digest;
 /// Real engines' cache managers.
 pub mod engines;
+/// Why a store refuses a call.
+pub mod error;
 /// A counted histogram of latencies.
 pub mod histogram;
 /// Block keys of every request, never materialised.
 pub mod keys;
 /// What is asked of a store whose blocks may lie below the GPU.
 pub mod loading_store;
+pub mod machine;
 /// What every store of a machine answers.
 pub mod machine_store;
 pub mod parquet;
@@ -26,9 +30,6 @@ pub mod records;
 pub mod replay;
 /// What a table's linear terms miss.
 pub mod rest_grid;
-/// What routers find equally good.
-pub mod routing;
-pub mod serving;
 /// The time of a scheduler step from one table of integers.
 pub mod step_time;
 /// The block store of one machine: trie, residency, leases, eviction, moves.

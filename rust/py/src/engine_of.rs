@@ -3,10 +3,10 @@
 use kvsim_core::batch::BatchConfig;
 use kvsim_core::engines::group_store::GroupStore;
 use kvsim_core::engines::pool_store::PoolStore;
-use kvsim_core::serving::schedule_log::ScheduleLog;
-use kvsim_core::serving::sglang::SglangScheduler;
-use kvsim_core::serving::vllm::VllmScheduler;
-use kvsim_core::serving::ReplicaConfig;
+use kvsim_core::machine::schedule_log::ScheduleLog;
+use kvsim_core::machine::sglang::SglangScheduler;
+use kvsim_core::machine::vllm::VllmScheduler;
+use kvsim_core::machine::ReplicaConfig;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 

@@ -2,10 +2,12 @@
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use kvsim_core::cluster::routing::{
+    candidates, least, longest_prefix, prefill_cost, Board, Rule, Turns,
+};
 use kvsim_core::keys::BlockKeys;
+use kvsim_core::machine::{Arrival, ServingStore};
 use kvsim_core::machine_store::MachineStore;
-use kvsim_core::routing::{candidates, least, longest_prefix, prefill_cost, Board, Rule, Turns};
-use kvsim_core::serving::{Arrival, ServingStore};
 use kvsim_core::store::GPU;
 use pyo3::prelude::*;
 

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use kvsim_core::serving::handover::{Done, Key, Machines, Task};
-use kvsim_core::serving::neighbours::{Errand, Neighbours};
-use kvsim_core::serving::{Place, Replica};
+use kvsim_core::cluster::neighbours::{Errand, Neighbours};
+use kvsim_core::cluster::{Done, Key, Machines, Task};
+use kvsim_core::machine::{Place, Replica};
 use kvsim_core::store::{Answer, Store, StoreError};
 use kvsim_core::transfers::{SharedChannel, TransferId};
 use pyo3::prelude::*;

@@ -1,6 +1,6 @@
 //! The schedule of an engine's own scheduler, as Python is told it.
 
-use kvsim_core::serving::schedule_log::ScheduleLog;
+use kvsim_core::machine::schedule_log::ScheduleLog;
 
 /// Counts in the order of `ScheduleCounts`, steps as `StepLine`, admissions, and requests.
 pub type PySchedule = (

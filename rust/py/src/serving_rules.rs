@@ -1,13 +1,13 @@
 //! What a replica of the core is told once, as dataclasses of Python say it.
 
 use kvsim_core::batch::{BatchConfig, Speculation};
-use kvsim_core::serving::fetch::FetchPolicy;
-use kvsim_core::serving::handover::{HandoverConfig, Role};
-use kvsim_core::serving::prefetch::PrefetchPolicy;
-use kvsim_core::serving::queue::QueueOrder;
-use kvsim_core::serving::sglang::{SchedulePolicy, SglangConfig, SglangScheduler};
-use kvsim_core::serving::vllm::VllmConfig;
-use kvsim_core::serving::{AsyncScheduling, ReadsConfig, ReplicaConfig, MOST_TIERS};
+use kvsim_core::cluster::handover::{HandoverConfig, Role};
+use kvsim_core::machine::fetch::FetchPolicy;
+use kvsim_core::machine::prefetch::PrefetchPolicy;
+use kvsim_core::machine::queue::QueueOrder;
+use kvsim_core::machine::sglang::{SchedulePolicy, SglangConfig, SglangScheduler};
+use kvsim_core::machine::vllm::VllmConfig;
+use kvsim_core::machine::{AsyncScheduling, ReadsConfig, ReplicaConfig, MOST_TIERS};
 use kvsim_core::transfers::{
     AheadConfig, CopyRates, Edge, HoldBack, LayerPages, Mover, MoverConfig, WritePolicy,
 };

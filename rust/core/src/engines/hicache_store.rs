@@ -12,6 +12,7 @@
 //! | `places` | what is found, and on which tier |
 //! | `storage` | a storage below the host |
 
+mod contract;
 mod copies;
 mod counts;
 mod places;

@@ -2,7 +2,6 @@
 //!
 //! | file | what lives there |
 //! |---|---|
-//! | `error` | why a call is refused |
 //! | `slots` | records under handles that are never given out twice |
 //! | `node` | a run of blocks and its copies on the tiers |
 //! | `tier` | room of a tier and its eviction candidates |
@@ -30,7 +29,6 @@ mod border;
 mod candidacy;
 mod check;
 mod demotion;
-mod error;
 mod join;
 mod lease;
 mod marks;
@@ -52,8 +50,8 @@ mod victims;
 mod window;
 mod writes;
 
+pub use crate::error::{Answer, StoreError};
 pub use check::Violation;
-pub use error::{Answer, StoreError};
 pub use lease::{Lease, LeaseId};
 pub use marks::{CopyRun, NO_COPY};
 pub use moves::{HoldId, MoveId, Order, NO_MOVE};
@@ -69,9 +67,9 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
+use crate::cluster::routing::Seat;
 use crate::keys::BlockKeys;
 use crate::records::Records;
-use crate::routing::Seat;
 use moves::{Hold, Move};
 use node::{Copy, Node, Run};
 use orders::Orders;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::check::Violation;
 use super::node::{Node, NodeId};
 use super::Store;
+use crate::cluster::routing::{marks, Seat};
 use crate::keys::BlockKeys;
-use crate::routing::{marks, Seat};
 
 impl Store {
     /// The keys of all requests.

@@ -7,7 +7,7 @@ use super::layered::JobId;
 use super::mover::{locked, Mover, SharedChannel};
 use super::submitting::arrived;
 use super::transfer::TransferId;
-use crate::serving::ServingStore;
+use crate::machine::ServingStore;
 use crate::store::{Answer, MoveId, Order, NO_MOVE, STAGING};
 
 /// What is read on another machine.

@@ -4,7 +4,7 @@ use super::across::{FarJob, FarTransfer};
 use super::channel::Transmission;
 use super::mover::{Mover, SharedChannel};
 use super::transfer::{TransferId, Watcher};
-use crate::serving::ServingStore;
+use crate::machine::ServingStore;
 use crate::store::{Answer, MoveId, NO_MOVE};
 
 /// What brings what a hop sends on, from outside of its machine's transfers.

@@ -14,7 +14,7 @@ use super::pages::LayerPages;
 use super::transfer::{Transfer, TransferId, Watcher};
 use super::when_done::WhenDone;
 use super::write::WritePolicy;
-use crate::serving::ServingStore;
+use crate::machine::ServingStore;
 use crate::store::{Answer, MoveId, PairHasher};
 
 /// A channel, which other machines and Python may use too.

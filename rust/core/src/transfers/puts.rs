@@ -4,7 +4,7 @@ use super::across::{Read, Source};
 use super::hop::Feed;
 use super::mover::{Mover, SharedChannel};
 use super::transfer::TransferId;
-use crate::serving::ServingStore;
+use crate::machine::ServingStore;
 use crate::store::{Answer, Store, GPU, NO_MOVE, STAGING};
 
 impl Mover {

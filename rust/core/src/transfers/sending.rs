@@ -7,7 +7,7 @@ use super::hop::Feed;
 use super::mover::{Mover, SentRecord};
 use super::transfer::{Transfer, TransferId};
 use crate::digest::Record;
-use crate::serving::ServingStore;
+use crate::machine::ServingStore;
 use crate::store::{Answer, Order, Times, GPU, REMOTE};
 
 impl Mover {

@@ -7,7 +7,7 @@ use super::layered::JobId;
 use super::layered::LayerJobOf;
 use super::mover::{locked, Mover};
 use super::transfer::TransferId;
-use crate::serving::ServingStore;
+use crate::machine::ServingStore;
 use crate::store::{Answer, Times, GPU};
 
 /// How many layers of a job have arrived.

@@ -2,7 +2,7 @@
 
 use super::mover::Mover;
 use super::transfer::TransferId;
-use crate::serving::ServingStore;
+use crate::machine::ServingStore;
 use crate::store::{Answer, MoveId, GPU};
 
 /// What a move leaves to do, beside that its store hears of its end.

@@ -1,0 +1,179 @@
+//! Hand-overs over the memory of both machines: down where the prompt was computed, over the wire, and up where it is
+//! decoded (the rules of `serving/handover/handover.py`).
+
+use super::reception::IncomingId;
+use crate::cluster::event::Computing;
+use crate::cluster::task::Letter;
+use crate::machine::{Place, Replica, ServingStore};
+use crate::store::{Answer, MoveId, GPU, STAGING};
+use crate::transfers::{
+    Computed, FarTransfer, Feed, Hop, Lane, SharedChannel, TransferId, Transmission,
+};
+
+/// What a hand-over crosses.
+#[derive(Clone, Debug)]
+pub struct Way {
+    /// Between the machines.
+    pub wire: SharedChannel,
+    /// From the GPU of the one down, and up to that of the other, where it crosses their memory.
+    pub memory: Option<(Lane, Lane)>,
+}
+
+/// A hand-over that leaves the GPU on which it was computed.
+#[derive(Clone, Debug)]
+pub struct Departure {
+    /// Where it goes: the hand-over there, and the hop that sends on what comes down.
+    target: (IncomingId, FarTransfer),
+    /// The request's place where it was computed.
+    place: Place,
+    /// Moves at the target that free its room.
+    room: Vec<MoveId>,
+    blocks: u64,
+    channel: SharedChannel,
+    computed: Option<Transmission>,
+}
+
+impl Replica {
+    /// Lets the machine that has computed a prompt send it down, and this one send on what comes so over the wire and
+    /// up.
+    pub(crate) fn depart_over_memory(
+        &mut self,
+        id: IncomingId,
+        (down, up): (SharedChannel, SharedChannel),
+        room: &[MoveId],
+    ) {
+        let (Some(how), Some(mover)) = (self.config.role.receives(), self.mover.as_deref_mut())
+        else {
+            return;
+        };
+        let incoming = self.reception.of(id);
+        let hop = Hop {
+            handover: id,
+            channel: incoming.way.wire.clone(),
+            streams: how.layer_by_layer,
+            feed: Feed::Awaited,
+            far: None,
+            awaits: 0,
+            leaves: None,
+            is_first: false,
+            is_last: false,
+        };
+        let last = Hop {
+            channel: up,
+            feed: Feed::AtHand,
+            is_last: true,
+            ..hop.clone()
+        };
+        let blocks = incoming.sent_blocks;
+        let wire = mover.place_hop(hop, ((how.remote, GPU), blocks));
+        mover.hop_after(wire, last, ((STAGING, GPU), blocks));
+        let (machine, place) = incoming.source;
+        let onwards = FarTransfer {
+            machine: self.config.machine as u32,
+            id: wire,
+        };
+        let departure = Departure {
+            target: (id, onwards),
+            place,
+            room: room.to_vec(),
+            blocks,
+            channel: down,
+            computed: incoming.computed,
+        };
+        self.letters.push(Letter::Depart {
+            machine,
+            departure: Box::new(departure),
+        });
+    }
+
+    /// Sends a prompt down, whole or as it is computed, once its room at the target is free.
+    pub(crate) fn depart_down<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        departure: &Departure,
+        now_ns: u64,
+    ) -> Answer<()> {
+        self.catch_up(store, now_ns + 1)?;
+        let machine = self.config.machine as u32;
+        let (Some(how), Some(mover)) = (self.config.role.sends(), self.mover.as_deref_mut()) else {
+            return Ok(());
+        };
+        let step = departure.computed;
+        let step = step.filter(|step| now_ns < step.completion_ns);
+        let (handover, onwards) = departure.target;
+        let hop = Hop {
+            handover,
+            channel: departure.channel.clone(),
+            streams: how.layer_by_layer,
+            feed: Feed::of_step(step, now_ns),
+            far: None,
+            awaits: 0,
+            leaves: Some(departure.place),
+            is_first: false,
+            is_last: false,
+        };
+        let id = mover.place_hop(hop, ((GPU, STAGING), departure.blocks));
+        mover.goes_on(id, onwards);
+        let hop = FarTransfer { machine, id };
+        if let Some(step) = step {
+            let number = Some(mover.take_number());
+            let layers = mover.told_layers(id);
+            self.letters.push(Letter::Awaits {
+                machine,
+                hop,
+                computing: Computing {
+                    step,
+                    number,
+                    layers,
+                },
+            });
+        }
+        let mut awaits = 0;
+        if let Some(neighbours) = store.neighbours() {
+            neighbours.visit(onwards.machine, &mut |target, _| {
+                if let Some(theirs) = target.mover.as_deref_mut() {
+                    awaits = theirs.frees_room(&departure.room, handover, hop);
+                }
+                Ok(())
+            })?;
+        }
+        mover.launch_hop(store, (id, awaits), now_ns)?;
+        self.log_transfers();
+        Ok(())
+    }
+
+    /// A hop has come that goes on elsewhere: its blocks on the GPU are given up.
+    pub(crate) fn hop_left<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        transfer: TransferId,
+        now_ns: u64,
+    ) -> Answer<()> {
+        let leaves = self
+            .mover()
+            .and_then(|mover| mover.transfer(transfer).leaves());
+        match leaves {
+            Some(place) => self.release_sent(store, place, (now_ns, now_ns)),
+            None => Ok(()),
+        }
+    }
+
+    /// Lets a hop of this machine go on with what a step has computed; returns whether it waits for more.
+    pub(crate) fn step_computed<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        hop: TransferId,
+        (step, computed): (Transmission, Computed),
+        now_ns: u64,
+    ) -> Answer<bool> {
+        if !matches!(computed, Computed::Layers(_)) {
+            self.catch_up(store, now_ns)?;
+        }
+        let Some(mover) = self.mover.as_deref_mut() else {
+            return Ok(false);
+        };
+        let waits = mover.step_computed(store, hop, (step, computed), now_ns)?;
+        self.log_transfers();
+        Ok(waits)
+    }
+}

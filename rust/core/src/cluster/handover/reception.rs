@@ -1,0 +1,361 @@
+//! The receiving side: a decode machine reserves room, first come, first served, and takes into its batch (the rules
+//! of `serving/handover/reception.py`).
+
+use std::collections::VecDeque;
+
+use super::over_memory::Way;
+use crate::batch::Sequence;
+use crate::cluster::event::Computing;
+use crate::cluster::task::Letter;
+use crate::digest::Record;
+use crate::machine::{Arrival, Place, Replica, Request, ServingStore};
+use crate::store::{Answer, LeaseId, MoveId, Room, Times, GPU};
+use crate::transfers::{FarTransfer, Feed, Hop, Transfer, TransferId, Transmission};
+
+/// Where a hand-over to a machine is kept there.
+pub type IncomingId = u32;
+
+/// A request whose prompt another machine computes, from asking for room until its KV is here.
+#[derive(Clone, Debug)]
+pub struct Incoming {
+    /// The machine that computes its prompt, and its place there.
+    pub source: (u32, Place),
+    /// As it came to the cluster.
+    pub arrival: Arrival,
+    /// As it stood when its prompt was computed, once it is.
+    pub request: Option<Box<Request>>,
+    /// When the step with the prompt's last chunk computes its layers, where they leave one by one.
+    pub computed: Option<Transmission>,
+    /// Tokens that are expected to cross.
+    pub expected_tokens: u64,
+    /// What it crosses.
+    pub way: Way,
+    asked_ns: u64,
+    reserved_ns: u64,
+    lease: Option<LeaseId>,
+    total_blocks: u64,
+    pub(crate) sent_blocks: u64,
+    /// Whether its client has given it up meanwhile.
+    given_up: bool,
+}
+
+impl Incoming {
+    /// A hand-over that has not asked for room yet.
+    pub fn new(
+        source: (u32, Place),
+        arrival: Arrival,
+        computed: Option<Transmission>,
+        (way, expected_tokens): (Way, u64),
+    ) -> Self {
+        Self {
+            source,
+            arrival,
+            request: None,
+            computed,
+            expected_tokens,
+            way,
+            asked_ns: 0,
+            reserved_ns: 0,
+            lease: None,
+            total_blocks: 0,
+            sent_blocks: 0,
+            given_up: false,
+        }
+    }
+}
+
+/// Handed-over requests on their decode machine: queued for room, on their way, arrived.
+#[derive(Debug, Default)]
+pub struct Reception {
+    pub(crate) incoming: Vec<Option<Incoming>>,
+    pub(crate) free: Vec<IncomingId>,
+    pub(crate) asking: VecDeque<IncomingId>,
+    pub(crate) arriving: usize,
+    /// Who has arrived, and how many blocks it holds.
+    pub(crate) arrived: VecDeque<(Place, u64)>,
+}
+
+impl Reception {
+    /// Notes that the client of a request on its way here gives it up; whether there is such a one.
+    pub(crate) fn client_leaves(&mut self, request: u32) -> bool {
+        let mut incoming = self.incoming.iter_mut().flatten();
+        let leaves = incoming.find(|incoming| incoming.arrival.request == request);
+        leaves.is_some_and(|leaves| {
+            leaves.given_up = true;
+            true
+        })
+    }
+
+    pub(crate) fn of(&self, id: IncomingId) -> &Incoming {
+        let incoming = self.incoming[id as usize].as_ref();
+        incoming.expect("a hand-over is kept until it is complete")
+    }
+
+    pub(crate) fn of_mut(&mut self, id: IncomingId) -> &mut Incoming {
+        let incoming = self.incoming[id as usize].as_mut();
+        incoming.expect("a hand-over is kept until it is complete")
+    }
+}
+
+impl Replica {
+    /// Queues a request for room.
+    pub(crate) fn ask_for_room<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        mut incoming: Incoming,
+        now_ns: u64,
+    ) -> Answer<IncomingId> {
+        self.count_open(1);
+        self.queued_tokens += incoming.arrival.prompt_tokens;
+        self.expected_prefill_tokens += incoming.expected_tokens;
+        incoming.asked_ns = now_ns;
+        let reception = &mut self.reception;
+        let id = reception.free.pop().unwrap_or_else(|| {
+            reception.incoming.push(None);
+            reception.incoming.len() as IncomingId - 1
+        });
+        reception.incoming[id as usize] = Some(incoming);
+        reception.asking.push_back(id);
+        if !self.refused {
+            self.wake(store, (now_ns, now_ns + 1))?;
+        }
+        Ok(id)
+    }
+
+    /// Whether a handed-over request, known to the scheduler, goes before the head of the queue.
+    pub(crate) fn asks_first(&self, head: Option<Place>) -> bool {
+        let Some(&first) = self.reception.asking.front() else {
+            return false;
+        };
+        let preempted = head.is_some_and(|head| self.requests[head as usize].preemptions > 0);
+        !preempted
+            && self
+                .queue
+                .knows_since(self.reception.of(first).asked_ns + 1)
+    }
+
+    /// Reserves room for the first of those who ask and lets its KV come; false when that is refused.
+    pub(crate) fn take<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<bool> {
+        let Some(&id) = self.reception.asking.front() else {
+            return Ok(false);
+        };
+        let block = self.config.block_size_tokens;
+        let arrival = self.reception.of(id).arrival;
+        let (total, full) = (
+            arrival.prompt_tokens.div_ceil(block),
+            arrival.prompt_tokens / block,
+        );
+        let here = if self.config.cache_enabled {
+            store.peek(arrival.request, full as u32)?.1
+        } else {
+            0
+        };
+        let lacking = total - u64::from(here);
+        let lease = store.acquire(arrival.request, here)?;
+        let room = match store.reserve(&[(lease, lacking)], now_ns)? {
+            Room::Refused => {
+                store.abandon(lease)?;
+                return Ok(false);
+            }
+            Room::Ready => Vec::new(),
+            Room::Pending(moves) => moves,
+        };
+        self.reception.asking.pop_front();
+        self.reception.arriving += 1;
+        self.issue(store, None, now_ns)?;
+        let incoming = self.reception.of_mut(id);
+        incoming.lease = Some(lease);
+        incoming.reserved_ns = now_ns;
+        (incoming.total_blocks, incoming.sent_blocks) = (total, lacking);
+        if lacking > 0 {
+            self.depart(store, id, &room, now_ns)?;
+        } else if self.reception.of(id).request.is_some() {
+            let (machine, place) = self.reception.of(id).source;
+            self.letters.push(Letter::Release { machine, place });
+            self.kv_received(store, id, now_ns)?;
+            self.join_arrived(store)?;
+        }
+        Ok(true)
+    }
+
+    /// Sends what is lacking here as soon as the moves `room` have freed its place.
+    fn depart<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        id: IncomingId,
+        room: &[MoveId],
+        now_ns: u64,
+    ) -> Answer<()> {
+        let (Some(how), Some(mover)) = (self.config.role.receives(), self.mover.as_deref_mut())
+        else {
+            return Ok(());
+        };
+        let incoming = self.reception.of(id);
+        if let Some((down, up)) = &incoming.way.memory {
+            let memory = (down.chosen(now_ns).clone(), up.chosen(now_ns).clone());
+            self.depart_over_memory(id, memory, room);
+            return Ok(());
+        }
+        let step = incoming.computed.filter(|step| now_ns < step.completion_ns);
+        let hop = Hop {
+            handover: id,
+            channel: incoming.way.wire.clone(),
+            streams: how.layer_by_layer,
+            feed: Feed::of_step(step, now_ns),
+            far: None,
+            awaits: 0,
+            leaves: None,
+            is_first: true,
+            is_last: true,
+        };
+        let (source, _) = incoming.source;
+        let way = ((how.remote, GPU), incoming.sent_blocks);
+        let wire = mover.send_hop(store, hop, way, room, now_ns)?;
+        if let Some(step) = step {
+            let computing = Computing {
+                step,
+                number: None,
+                layers: mover.told_layers(wire),
+            };
+            let hop = FarTransfer {
+                machine: self.config.machine as u32,
+                id: wire,
+            };
+            self.letters.push(Letter::Awaits {
+                machine: source,
+                hop,
+                computing,
+            });
+        }
+        self.log_transfers();
+        Ok(())
+    }
+
+    /// The room of a hand-over is free.
+    pub(crate) fn room_came(&mut self, id: IncomingId, now_ns: u64) {
+        self.reception.of_mut(id).reserved_ns = now_ns;
+    }
+
+    /// The prompt of a hand-over is computed; returns whether nothing of it is to be sent.
+    pub(crate) fn prompt_came(&mut self, id: IncomingId, request: Box<Request>) -> bool {
+        let incoming = self.reception.of_mut(id);
+        let announced = incoming.computed.is_some();
+        incoming.request = Some(request);
+        announced && incoming.lease.is_some() && incoming.sent_blocks == 0
+    }
+
+    /// A request's KV is here: it is shared as if computed here.
+    pub(crate) fn kv_received<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        id: IncomingId,
+        now_ns: u64,
+    ) -> Answer<()> {
+        let Some(how) = self.config.role.receives() else {
+            return Ok(());
+        };
+        let incoming = self.reception.incoming[id as usize].take();
+        let incoming = incoming.expect("a hand-over is complete once");
+        self.reception.free.push(id);
+        let (request, lease) = (incoming.request, incoming.lease);
+        let mut s = *request.expect("its prompt is computed before its KV is here");
+        let lease = lease.expect("room was reserved for it");
+        s.lease = lease;
+        s.sent_on = false;
+        s.given_up |= incoming.given_up;
+        s.handover_blocks = incoming.sent_blocks;
+        s.handover_room_ns = incoming.reserved_ns.saturating_sub(s.since_ns);
+        let (prompt_tokens, since_ns) = (s.arrival.prompt_tokens, s.since_ns);
+        let place = self.keep(s);
+        if self.config.cache_enabled {
+            let blocks = (prompt_tokens / self.config.block_size_tokens) as u32;
+            self.share(store, place, blocks, now_ns)?;
+        }
+        self.expected_prefill_tokens -= incoming.expected_tokens;
+        let s = &mut self.requests[place as usize];
+        let (request, sent) = (u64::from(s.arrival.request), incoming.sent_blocks);
+        let waited = now_ns - since_ns;
+        let records = store.records_mut();
+        records.note(Record::Handover as u8, now_ns, request, sent);
+        if how.first_token_at_prefill {
+            s.handover_gap_ns = waited;
+        } else {
+            s.handover_ns = waited;
+            self.show_first_token(store, place, now_ns);
+        }
+        self.reception.arriving -= 1;
+        let held = (place, incoming.total_blocks);
+        self.reception.arrived.push_back(held);
+        Ok(())
+    }
+
+    /// Shares the first blocks of a request that were received from elsewhere, as if computed here.
+    fn share<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        place: Place,
+        blocks: u32,
+        now_ns: u64,
+    ) -> Answer<()> {
+        let lease = self.requests[place as usize].lease;
+        let start = store.depth(lease)?;
+        if blocks > start {
+            store.commit(lease, blocks, Times::at(now_ns))?;
+            if self.writes_at_commit() {
+                self.write_committed(store, place, (start, blocks), now_ns)?;
+                self.issue(store, None, now_ns)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets what has arrived into the step while it has tokens for it.
+    pub(crate) fn join_arrived<S: ServingStore>(&mut self, store: &mut S) -> Answer<()> {
+        while self.batch.budget_left() > 0 {
+            let Some((place, blocks)) = self.reception.arrived.pop_front() else {
+                break;
+            };
+            let s = &self.requests[place as usize];
+            let prompt_tokens = s.arrival.prompt_tokens;
+            let sequence = Sequence {
+                computed: prompt_tokens,
+                prefill_target: prompt_tokens,
+                blocks,
+                last_token_ns: s.first_token_ns,
+                ..Sequence::default()
+            };
+            self.add_to_batch(store, place, sequence)?;
+        }
+        Ok(())
+    }
+
+    /// A request is here of which nothing had to be sent.
+    pub(crate) fn nothing_to_send<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        id: IncomingId,
+        now_ns: u64,
+    ) -> Answer<()> {
+        self.catch_up(store, now_ns + 1)?;
+        self.kv_received(store, id, now_ns)?;
+        self.go_on(store, (now_ns, now_ns + 1))
+    }
+
+    /// The machine and the place there of a request whose KV has been read with what arrives next.
+    pub fn source_read_next(&self) -> Option<(u32, Place)> {
+        let (transfer, complete) = self.mover()?.peek_arrival()?;
+        self.source_read(transfer).filter(|_| complete)
+    }
+
+    /// The same with so many layers of a transfer.
+    pub fn source_read_with(&self, (id, layers): (TransferId, u64)) -> Option<(u32, Place)> {
+        let mover = self.mover()?;
+        let source = self.source_read(mover.transfer(id));
+        source.filter(|_| layers == mover.config().layers)
+    }
+
+    fn source_read(&self, transfer: &Transfer) -> Option<(u32, Place)> {
+        let id = transfer.reads_source_of()?;
+        Some(self.reception.of(id).source)
+    }
+}

@@ -1,0 +1,91 @@
+//! The sending side: what a prefill machine has computed, and when each layer of it is there (the rules of
+//! `serving/handover/sender.py`).
+
+use crate::cluster::task::Letter;
+use crate::machine::{Place, Replica, ServingStore};
+use crate::store::Answer;
+use crate::transfers::Transmission;
+
+impl Replica {
+    /// Whether a request goes on elsewhere after its prompt.
+    pub(crate) fn hands_over(&self, place: Place) -> bool {
+        let output_tokens = self.requests[place as usize].arrival.output_tokens;
+        self.config.role.sends().is_some() && output_tokens > 1
+    }
+
+    /// Whether layers leave as they are computed: the machine then takes one step at a time.
+    pub(crate) fn streams(&self) -> bool {
+        let how = self.config.role.sends();
+        how.is_some_and(|how| how.layer_by_layer)
+    }
+
+    /// Announces the prompts that a step finishes: their layers are computed evenly up to its end.
+    pub(crate) fn announce(&mut self, end_ns: u64, now_ns: u64) {
+        let compute_ns = self.batch.step_ns();
+        let layer_ns = compute_ns / self.batch.num_layers().max(1);
+        let begin_ns = end_ns - compute_ns;
+        let computed = Transmission {
+            start_ns: begin_ns,
+            first_layer_ns: (begin_ns + layer_ns).max(now_ns),
+            completion_ns: end_ns,
+            per_layer_ns: layer_ns,
+        };
+        for place in self.batch.first_tokens_due() {
+            if self.hands_over(place) {
+                let s = &self.requests[place as usize];
+                self.letters.push(Letter::Announced {
+                    place,
+                    arrival: s.arrival,
+                    arrival_ns: s.arrival_ns,
+                    computed: Some(computed),
+                });
+            }
+        }
+    }
+
+    /// Sends a request away: the step that computed its prompt has ended.
+    pub(crate) fn prompt_computed<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        place: Place,
+        now_ns: u64,
+    ) {
+        let Some(how) = self.config.role.sends() else {
+            return;
+        };
+        self.prompt_over(place, now_ns);
+        if how.first_token_at_prefill {
+            self.show_first_token(store, place, now_ns);
+        }
+        self.count_open(-1);
+        let s = &mut self.requests[place as usize];
+        s.sent_on = true;
+        s.prefill_machine = Some(self.config.machine);
+        let (arrival, arrival_ns) = (s.arrival, s.arrival_ns);
+        let request = Box::new(s.clone());
+        if !how.layer_by_layer {
+            let computed = None;
+            self.letters.push(Letter::Announced {
+                place,
+                arrival,
+                arrival_ns,
+                computed,
+            });
+        }
+        self.letters.push(Letter::Prefilled { place, request });
+    }
+
+    /// Gives up what was held for a request that has been handed over. `seen_ns`: iterations that begin before it
+    /// are past.
+    pub(crate) fn release_sent<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        place: Place,
+        (now_ns, seen_ns): (u64, u64),
+    ) -> Answer<()> {
+        self.catch_up(store, seen_ns)?;
+        self.release(store, place, now_ns)?;
+        self.free.push(place);
+        self.go_on(store, (now_ns, seen_ns))
+    }
+}

@@ -1,0 +1,168 @@
+//! Requests on their way to the machines, in order of arrival: and who is too long for the machine it is sent to.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use crate::machine::Arrival;
+
+/// A request that will come.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Coming {
+    /// As it will come.
+    pub arrival: Arrival,
+    /// When it will.
+    pub at_ns: u64,
+    /// So long after that its client gives it up; `None`: never.
+    pub abort_after_ns: Option<u64>,
+}
+
+/// What happens outside the machines.
+#[derive(Clone, Copy, Debug)]
+pub enum Outside {
+    /// A request comes.
+    Comes(Coming),
+    /// The client of a request that was sent to a machine gives it up.
+    GivesUp {
+        /// That machine.
+        machine: u32,
+        /// The request.
+        request: u32,
+        /// When.
+        at_ns: u64,
+    },
+}
+
+/// What a machine can hold of one request.
+#[derive(Clone, Copy, Debug)]
+pub struct Holds {
+    /// Tokens of a prompt.
+    pub prompt_tokens: u64,
+    /// Tokens with KV when it is done, where it has any beyond its prompt.
+    pub kv_tokens: u64,
+}
+
+/// Requests that will come, some at a time, and what the machines can hold.
+///
+/// ```
+/// use kvsim_core::cluster::intake::{Coming, Holds, Intake, Outside};
+/// use kvsim_core::machine::Arrival;
+///
+/// let holds = Holds { prompt_tokens: 100, kv_tokens: 110 };
+/// let mut intake = Intake::new(vec![holds], None);
+/// let arrival = Arrival { prompt_tokens: 100, output_tokens: 11, ..Arrival::default() };
+/// intake.feed([Coming { arrival, at_ns: 7, abort_after_ns: Some(2) }]);
+/// assert_eq!(intake.next_ns(), Some(7));
+/// let Some(Outside::Comes(coming)) = intake.take() else { panic!() };
+/// assert!(intake.fits(0, &coming.arrival)); // 110 tokens: the last one generated never gets KV
+/// intake.sent(&coming, 0);
+/// assert!(intake.is_empty());
+/// assert_eq!(intake.next_ns(), Some(9));
+/// ```
+#[derive(Debug)]
+pub struct Intake {
+    coming: VecDeque<Coming>,
+    /// When clients give requests up: that time, the how manieth to be sent, its machine, its number.
+    given_up: BinaryHeap<Reverse<(u64, u64, u32, u32)>>,
+    sent: u64,
+    holds: Vec<Holds>,
+    /// Most tokens of a prompt and its answer.
+    window_tokens: Option<u64>,
+}
+
+impl Intake {
+    /// With nothing to come; what each machine holds, and the most tokens of a prompt and its answer.
+    pub fn new(holds: Vec<Holds>, window_tokens: Option<u64>) -> Self {
+        Self {
+            coming: VecDeque::new(),
+            given_up: BinaryHeap::new(),
+            sent: 0,
+            holds,
+            window_tokens,
+        }
+    }
+
+    /// Adds requests behind those that are to come, in order of arrival.
+    pub fn feed(&mut self, coming: impl IntoIterator<Item = Coming>) {
+        self.coming.extend(coming);
+    }
+
+    /// Whether all that was told of has come.
+    pub fn is_empty(&self) -> bool {
+        self.coming.is_empty()
+    }
+
+    /// When something happens next.
+    pub fn next_ns(&self) -> Option<u64> {
+        let coming = self.coming.front().map(|coming| coming.at_ns);
+        let given_up = self.given_up.peek().map(|&Reverse((at_ns, ..))| at_ns);
+        coming.into_iter().chain(given_up).min()
+    }
+
+    /// Takes what happens next: at an instant, who is given up goes before who comes.
+    pub fn take(&mut self) -> Option<Outside> {
+        let coming_ns = self.coming.front().map(|coming| coming.at_ns);
+        if let Some(&Reverse((at_ns, _, machine, request))) = self.given_up.peek() {
+            if coming_ns.is_none_or(|coming_ns| at_ns <= coming_ns) {
+                self.given_up.pop();
+                return Some(Outside::GivesUp {
+                    machine,
+                    request,
+                    at_ns,
+                });
+            }
+        }
+        self.coming.pop_front().map(Outside::Comes)
+    }
+
+    /// Notes that a request has been sent to a machine, where its client may give it up.
+    pub fn sent(&mut self, coming: &Coming, machine: u32) {
+        if let Some(after_ns) = coming.abort_after_ns {
+            let at_ns = coming.at_ns.saturating_add(after_ns);
+            let entry = (at_ns, self.sent, machine, coming.arrival.request);
+            self.given_up.push(Reverse(entry));
+            self.sent += 1;
+        }
+    }
+
+    /// Whether a machine can serve a request; one that does not fit is rejected.
+    pub fn fits(&self, machine: u32, arrival: &Arrival) -> bool {
+        let (prompt, answer) = (arrival.prompt_tokens, arrival.output_tokens);
+        let kv_tokens = prompt + answer.max(1) - 1;
+        let holds = self.holds[machine as usize];
+        self.window_tokens
+            .is_none_or(|most| prompt + answer <= most)
+            && prompt <= holds.prompt_tokens
+            && (kv_tokens <= prompt || kv_tokens <= holds.kv_tokens)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fits(holds: (u64, u64), window: Option<u64>, prompt: u64, answer: u64) -> bool {
+        let holds = Holds {
+            prompt_tokens: holds.0,
+            kv_tokens: holds.1,
+        };
+        let arrival = Arrival {
+            prompt_tokens: prompt,
+            output_tokens: answer,
+            ..Arrival::default()
+        };
+        Intake::new(vec![holds], window).fits(0, &arrival)
+    }
+
+    #[test]
+    fn a_prompt_its_answer_and_the_window_have_limits() {
+        assert!(fits((10, 10), None, 10, 1));
+        assert!(!fits((10, 10), None, 10, 2));
+        assert!(!fits((10, 99), None, 11, 1));
+        assert!(fits((10, 12), None, 10, 3));
+        assert!(!fits((10, 12), None, 10, 4));
+        // Without tokens beyond its prompt nothing is asked of who decodes.
+        assert!(fits((10, 0), None, 10, 0));
+        assert!(fits((99, 99), Some(12), 10, 2));
+        assert!(!fits((99, 99), Some(12), 10, 3));
+    }
+}

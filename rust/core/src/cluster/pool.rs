@@ -1,0 +1,194 @@
+//! A shared pool: a machine without a GPU that all others write and read (the rules of `cache/pool.py`).
+
+use crate::batch::{Batch, BatchConfig};
+use crate::machine::rows::Rows;
+use crate::machine::{Replica, ReplicaConfig};
+use crate::step_time::StepTimeTable;
+use crate::store::{Answer, Store};
+use crate::transfers::{Mover, MoverConfig, SharedChannel, Source};
+
+/// What a pool took and gave so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolCounts {
+    /// Blocks that machines put there, those on their way included.
+    pub put_blocks: u64,
+    /// Blocks that machines read there.
+    pub read_blocks: u64,
+    /// Blocks whose place was refused.
+    pub refused_blocks: u64,
+}
+
+impl Replica {
+    /// A pool, which no request comes to.
+    pub fn of_pool(mover: MoverConfig) -> Self {
+        let config = ReplicaConfig {
+            machine: i64::from(mover.machine),
+            places: mover.remote as i64 + 1,
+            ..ReplicaConfig::default()
+        };
+        let batch = Batch::new(BatchConfig::default(), StepTimeTable::default());
+        let mut pool = Self::new(config, batch, Rows::new([], &[]));
+        pool.pool = Some(PoolCounts::default());
+        pool.with_mover(Mover::new(mover, Vec::new()))
+    }
+
+    /// What it took and gave, where it is a pool.
+    pub fn pool(&self) -> Option<PoolCounts> {
+        self.pool
+    }
+
+    /// Whether the pool has room for blocks of a request; it then keeps them.
+    pub(crate) fn lands(
+        &mut self,
+        store: &mut Store,
+        request: u32,
+        (start, end): (u32, u32),
+        now_ns: u64,
+    ) -> Answer<bool> {
+        let landed = store.receive(request, (start, end), now_ns)?;
+        if let Some(pool) = &mut self.pool {
+            let blocks = u64::from(end - start);
+            match landed {
+                Some(_) => pool.put_blocks += blocks,
+                None => pool.refused_blocks += blocks,
+            }
+        }
+        Ok(landed.is_some())
+    }
+
+    /// Lets what has room come from where it is ready.
+    pub(crate) fn take_in(
+        &mut self,
+        store: &mut Store,
+        from: (Source, &SharedChannel),
+        now_ns: u64,
+    ) -> Answer<()> {
+        match self.mover.as_deref_mut() {
+            Some(mover) => mover.take_in(store, from, now_ns),
+            None => Ok(()),
+        }
+    }
+
+    /// Hears that a machine reads blocks of a request: where this is a pool their path is recent.
+    pub(crate) fn was_read(
+        &mut self,
+        store: &mut Store,
+        request: u32,
+        (start, end): (u32, u32),
+    ) -> Answer<()> {
+        if let Some(pool) = &mut self.pool {
+            store.touch(request, end)?;
+            pool.read_blocks += u64::from(end - start);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+    use crate::machine::tests::tiers;
+    use crate::store::{NO_MOVE, STAGING};
+    use crate::transfers::{Channel, ChannelConfig};
+
+    /// A pool behind a channel on which a block takes 10 ns.
+    struct Pool {
+        node: Replica,
+        store: Store,
+        wire: SharedChannel,
+        now_ns: u64,
+    }
+
+    impl Pool {
+        fn of(capacity_blocks: u64) -> Self {
+            let config = ChannelConfig {
+                bandwidth_bytes_per_s: 1_000_000_000,
+                ..ChannelConfig::default()
+            };
+            let wire = Arc::new(Mutex::new(Channel::new(config)));
+            let mover = MoverConfig {
+                machine: 7,
+                remote: 3,
+                block_bytes: 10,
+                layers: 1,
+                layer_pipelining: false,
+                ..MoverConfig::default()
+            };
+            Self {
+                node: Replica::of_pool(mover),
+                store: tiers(&[0, capacity_blocks]),
+                wire,
+                now_ns: 0,
+            }
+        }
+
+        /// Puts the two blocks of a request; whether there was room.
+        fn put(&mut self, request: u32) -> bool {
+            let (store, now_ns) = (&mut self.store, self.now_ns);
+            let lands = self.node.lands(store, request, (0, 2), now_ns).unwrap();
+            if lands {
+                let source = Source {
+                    owner: 0,
+                    tier: STAGING,
+                    lent: NO_MOVE,
+                    by: NO_MOVE,
+                };
+                let from = (source, &self.wire);
+                self.node.take_in(store, from, now_ns).unwrap();
+            }
+            lands
+        }
+
+        fn run(&mut self) {
+            while let Some((now_ns, _)) = self.node.next() {
+                self.now_ns = now_ns;
+                self.node.run(&mut self.store, now_ns).unwrap();
+            }
+        }
+
+        fn found(&self, request: u32) -> u32 {
+            self.store.peek(request, 2).0
+        }
+    }
+
+    #[test]
+    fn a_put_takes_its_time_on_the_channel_and_is_found_at_once() {
+        let mut pool = Pool::of(4);
+        assert!(pool.put(0));
+        assert_eq!(pool.found(1), 2, "on their way");
+        assert_ne!(pool.store.match_below(1, 0, 2)[0].by, NO_MOVE);
+        assert!(pool.put(3));
+        pool.run();
+        assert_eq!(pool.now_ns, 40, "one after the other");
+        assert_eq!(pool.store.match_below(1, 0, 2)[0].by, NO_MOVE);
+        let written = pool.node.mover().map(|mover| mover.moved_bytes[STAGING].1);
+        assert_eq!(written, Some(40));
+        pool.store.check().unwrap();
+    }
+
+    #[test]
+    fn what_is_on_its_way_makes_no_room() {
+        let mut pool = Pool::of(3);
+        assert!(pool.put(0));
+        assert!(!pool.put(3));
+        pool.run();
+        assert!(pool.put(3));
+        let counts = pool.node.pool().unwrap();
+        assert_eq!((counts.put_blocks, counts.refused_blocks), (4, 2));
+    }
+
+    #[test]
+    fn what_was_read_last_goes_last() {
+        let mut pool = Pool::of(4);
+        for request in [0, 3] {
+            pool.put(request);
+            pool.run();
+        }
+        pool.node.was_read(&mut pool.store, 1, (0, 2)).unwrap();
+        pool.put(4);
+        assert_eq!((pool.found(0), pool.found(3), pool.found(4)), (2, 0, 2));
+        assert_eq!(pool.node.pool().unwrap().read_blocks, 2);
+    }
+}

@@ -1,0 +1,193 @@
+//! Data-parallel ranks of engines: each has a scheduler, a queue and a KV pool, and those of one engine step together
+//! (the rules of `serving/ranks.py`).
+
+use super::event_loop::{Cluster, Machines};
+use super::task::{Key, Task};
+use crate::machine::{Phase, Replica, ServingStore};
+use crate::store::Answer;
+
+/// Which machines are ranks of which engine, and when their steps end.
+#[derive(Debug)]
+pub(super) struct Ranks {
+    /// How many machines, one after another, are one engine.
+    size: u32,
+    /// By engine, what a rank without requests takes for its dummy step.
+    dummy_ns: Vec<u64>,
+    /// By engine, when its step ends, or one is to be composed.
+    boundaries_ns: Vec<Option<u64>>,
+}
+
+impl Cluster {
+    /// Lets each so many machines, one after another, step together; by engine, what a dummy step takes.
+    pub fn step_together(&mut self, size: u32, dummy_ns: Vec<u64>) {
+        let boundaries_ns = vec![None; dummy_ns.len()];
+        self.ranks = Some(Ranks {
+            size,
+            dummy_ns,
+            boundaries_ns,
+        });
+    }
+
+    /// Makes sure that a step is composed where a rank has something to do: now where none runs, else when it ends.
+    pub(super) fn rank_changed(&mut self, machine: u32, next: Option<Key>) {
+        let Some(((now_ns, ..), ranks)) = next.zip(self.ranks.as_ref()) else {
+            return;
+        };
+        let engine = machine / ranks.size;
+        if ranks.boundaries_ns[engine as usize].is_none() {
+            self.step_ends(engine, now_ns);
+        }
+    }
+
+    /// Composes a step of an engine at the end of the one before: it takes as long as that of the slowest rank.
+    pub(super) fn step_of_ranks<M: Machines>(
+        &mut self,
+        machines: &mut M,
+        key: Key,
+    ) -> Result<(), M::Error> {
+        let (now_ns, _, first, _) = key;
+        let Some(ranks) = &mut self.ranks else {
+            return Ok(());
+        };
+        let engine = first / ranks.size;
+        let of_engine = first..first + ranks.size;
+        let dummy_ns = ranks.dummy_ns[engine as usize];
+        ranks.boundaries_ns[engine as usize] = None;
+        self.due.remove(&key);
+        for rank in of_engine.clone() {
+            self.ask(machines, rank, Task::EndStep)?;
+        }
+        let mut alone_ns = Vec::with_capacity(of_engine.len());
+        for rank in of_engine.clone() {
+            alone_ns.push(self.ask(machines, rank, Task::Compose)?.step_ns);
+        }
+        if alone_ns.iter().all(Option::is_none) {
+            return Ok(());
+        }
+        let longest_ns = alone_ns.iter().map(|alone| alone.unwrap_or(dummy_ns)).max();
+        let together_ns = longest_ns.unwrap_or(dummy_ns);
+        self.step_ends(engine, now_ns.saturating_add(together_ns));
+        for (rank, alone) in of_engine.zip(alone_ns) {
+            if alone.is_some() {
+                self.ask(machines, rank, Task::StartStep(together_ns))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn step_ends(&mut self, engine: u32, at_ns: u64) {
+        if let Some(ranks) = &mut self.ranks {
+            ranks.boundaries_ns[engine as usize] = Some(at_ns);
+            let first = engine * ranks.size;
+            self.due
+                .insert((at_ns, Phase::Boundary.priority(), first, 0));
+        }
+    }
+}
+
+impl Replica {
+    /// Composes a rank's next step; what it would take alone, `None` where nothing runs.
+    pub(super) fn compose_alone<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        now_ns: u64,
+    ) -> Answer<Option<u64>> {
+        self.compose(store, now_ns)?;
+        Ok((!self.batch.is_empty()).then(|| self.batch.step_ns()))
+    }
+
+    /// Starts a rank's composed step, which takes as long as that of the slowest rank.
+    pub(super) fn start_with_others<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        now_ns: u64,
+        together_ns: u64,
+    ) -> Answer<()> {
+        let waits_ns = together_ns.saturating_sub(self.batch.step_ns());
+        self.batch.start(store, now_ns, waits_ns)?;
+        self.stepping = true;
+        // Every step of a rank is one: what the others take next is not known.
+        self.batch.interrupt(store, now_ns)?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Done;
+    use super::*;
+    use crate::machine::Place;
+
+    const BOUNDARY: u8 = 2;
+
+    /// Ranks that say what they are asked, with the durations of their next steps.
+    #[derive(Default)]
+    struct Asked {
+        alone_ns: [Option<u64>; 4],
+        heard: Vec<(u32, &'static str, u64)>,
+    }
+
+    impl Machines for Asked {
+        type Error = ();
+
+        fn perform(&mut self, machine: u32, task: Task, now_ns: u64) -> Result<Done, ()> {
+            let mut done = Done::default();
+            match task {
+                Task::EndStep => self.heard.push((machine, "end", now_ns)),
+                Task::Compose => done.step_ns = self.alone_ns[machine as usize],
+                Task::StartStep(ns) => self.heard.push((machine, "start", ns)),
+                _ => return Err(()),
+            }
+            Ok(done)
+        }
+
+        fn take_visited(&mut self) -> Vec<(u32, Option<Key>)> {
+            Vec::new()
+        }
+
+        fn take_number(&mut self, _: u32) -> Result<u64, ()> {
+            Err(())
+        }
+
+        fn source_read_next(&mut self, _: u32) -> Result<Option<(u32, Place)>, ()> {
+            Ok(None)
+        }
+
+        fn source_read_with(
+            &mut self,
+            _: u32,
+            _: (crate::transfers::TransferId, u64),
+        ) -> Result<Option<(u32, Place)>, ()> {
+            Ok(None)
+        }
+    }
+
+    #[test]
+    fn two_engines_of_two_ranks_step_each_as_long_as_its_slowest() {
+        let mut cluster = Cluster::new(4);
+        cluster.step_together(2, vec![7, 7]);
+        let mut machines = Asked {
+            alone_ns: [Some(5), Some(9), None, Some(4)],
+            ..Asked::default()
+        };
+        for machine in [1, 3] {
+            cluster.changed(machine, Some((10, BOUNDARY, machine, 0)));
+        }
+        assert_eq!(cluster.next(), Some((10, BOUNDARY, 0, 0)));
+        assert!(cluster.run(&mut machines, (10, 11)).is_ok());
+        let of_first = [
+            (0, "end", 10),
+            (1, "end", 10),
+            (0, "start", 9),
+            (1, "start", 9),
+        ];
+        let of_second = [(2, "end", 10), (3, "end", 10), (3, "start", 7)];
+        assert_eq!(machines.heard, [&of_first[..], &of_second[..]].concat());
+        // What comes meanwhile waits for the end of its engine's step, at an idle rank too.
+        cluster.changed(2, Some((12, BOUNDARY, 2, 0)));
+        assert_eq!(cluster.next(), Some((17, BOUNDARY, 2, 0)));
+        machines.alone_ns = [None; 4];
+        assert!(cluster.run(&mut machines, (17, 30)).is_ok());
+        assert_eq!(cluster.next(), None);
+    }
+}

@@ -1,0 +1,235 @@
+//! Reads from other machines: who has the longest continuation, and how its KV comes here (the rules of
+//! `cache/remote.py`). Always copies, to where KV is staged here; the source is held there until it has been read.
+
+use crate::machine::{Replica, ServingStore};
+use crate::store::{Answer, MoveId, Part, Store, NO_MOVE, STAGING};
+use crate::transfers::{Brought, Came, Lent, Source};
+
+/// The continuation of a run of this machine on one other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RemoteRun {
+    pub owner: u32,
+    /// By the tiers there.
+    pub parts: Vec<Part>,
+}
+
+impl RemoteRun {
+    /// The block after its last one.
+    pub fn end(&self) -> u32 {
+        self.parts.last().map_or(0, |part| part.end)
+    }
+}
+
+impl Replica {
+    /// The number of its machine.
+    pub(crate) fn number(&self) -> u32 {
+        self.config.machine as u32
+    }
+
+    /// The longest run of blocks from `start` on that one other machine has below its GPU, where this one reads
+    /// others. Ties: the earlier estimated arrival, then the lower machine number.
+    pub(crate) fn longest_elsewhere<S: ServingStore>(
+        &self,
+        store: &mut S,
+        request: u32,
+        (start, limit): (u32, u32),
+        now_ns: u64,
+    ) -> Answer<Option<RemoteRun>> {
+        let reads = self.config.reads.filter(|_| start < limit);
+        let (Some(neighbours), Some(reads)) = (store.neighbours(), reads) else {
+            return Ok(None);
+        };
+        let mut longest: Vec<RemoteRun> = Vec::new();
+        let others = 0..neighbours.machines();
+        for owner in others.filter(|&owner| owner != self.number() && reads.reads(owner)) {
+            neighbours.look(owner, &mut |_, theirs| {
+                let parts = theirs.match_below(request, start, limit);
+                let run = RemoteRun { owner, parts };
+                let reach = longest.first().map_or(0, RemoteRun::end);
+                if run.end() > reach {
+                    longest.clear();
+                }
+                if run.end() > 0 && run.end() >= reach {
+                    longest.push(run);
+                }
+            });
+        }
+        if longest.len() < 2 {
+            return Ok(longest.pop());
+        }
+        let mut best: Option<(u64, RemoteRun)> = None;
+        for run in longest {
+            let estimate_ns = self.read_estimate_ns(store, &run, now_ns)?;
+            if best
+                .as_ref()
+                .is_none_or(|(least_ns, _)| estimate_ns < *least_ns)
+            {
+                best = Some((estimate_ns, run));
+            }
+        }
+        Ok(best.map(|(_, run)| run))
+    }
+
+    /// About how long it takes until a run has landed, by the channels' queues now.
+    fn read_estimate_ns<S: ServingStore>(
+        &self,
+        store: &mut S,
+        run: &RemoteRun,
+        now_ns: u64,
+    ) -> Answer<u64> {
+        let (Some(mover), Some(neighbours)) = (self.mover(), store.neighbours()) else {
+            return Ok(0);
+        };
+        let wire = neighbours.wire(run.owner, self.number())?;
+        let first = run.parts.first().map_or(0, |part| part.start);
+        let mut total_ns = mover.estimate_ns(&wire, u64::from(run.end() - first), now_ns);
+        neighbours.look(run.owner, &mut |owner, _| {
+            let Some(theirs) = owner.mover() else { return };
+            for level in STAGING + 1..theirs.tiers() {
+                let below = run.parts.iter().filter(|part| part.tier >= level);
+                let below: u64 = below.map(|part| u64::from(part.end - part.start)).sum();
+                if below > 0 {
+                    let up = theirs.edge(level).up.assigned();
+                    total_ns = total_ns.max(mover.estimate_ns(up, below, now_ns));
+                }
+            }
+        });
+        Ok(total_ns)
+    }
+
+    /// Reads one part of a run of another machine, by its tier there; returns the move that lands it here, `None`
+    /// when that is refused.
+    pub(crate) fn fetch_from<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        request: u32,
+        (owner, part): (u32, Part),
+        now_ns: u64,
+    ) -> Answer<Option<MoveId>> {
+        let Some(staged) = self.config.reads.map(|reads| reads.staged) else {
+            return Ok(None);
+        };
+        if let Some(neighbours) = store.neighbours().filter(|_| staged) {
+            let mut is_there = false;
+            neighbours.look(owner, &mut |_, theirs| {
+                is_there = theirs.match_below(request, part.start, part.end) == [part];
+            });
+            if !is_there {
+                return Ok(None); // staging an earlier part has pushed this one out there
+            }
+        }
+        let Some(here) = store.tiered() else {
+            return Ok(None);
+        };
+        let Some(landed) = here.receive(request, (part.start, part.end), now_ns)? else {
+            return Ok(None);
+        };
+        let mut source = None;
+        if let Some(neighbours) = store.neighbours() {
+            neighbours.visit(owner, &mut |replica, theirs| {
+                source = Some(replica.lend(theirs, request, (part, staged), now_ns)?);
+                Ok(())
+            })?;
+        }
+        if let (Some(source), Some(mover)) = (source, self.mover.as_deref_mut()) {
+            mover.reads(landed, source);
+        }
+        Ok(Some(landed))
+    }
+
+    // -- what another machine asks of this one
+
+    /// Lets another machine read a part: it stays until that has been told as read. `staged`: it comes up to the
+    /// tier that the network reads first, where that has room.
+    fn lend(
+        &mut self,
+        store: &mut Store,
+        request: u32,
+        (part, staged): (Part, bool),
+        now_ns: u64,
+    ) -> Answer<Source> {
+        self.catch_up(store, now_ns)?;
+        let (mut tier, mut by) = (part.tier, part.by);
+        if staged && tier > STAGING {
+            let blocks = (part.start, part.end);
+            let copies = stage_up(store, request, blocks, (tier, by), now_ns)?;
+            self.issue(store, None, now_ns)?;
+            if let Some(&(_, copy)) = copies.last().filter(|_| is_staged(&copies)) {
+                (tier, by) = (STAGING, copy);
+            }
+        }
+        let lent = store.lend(request, part.end, tier)?;
+        self.was_read(store, request, (part.start, part.end))?;
+        Ok(Source {
+            owner: self.number(),
+            tier,
+            lent,
+            by,
+        })
+    }
+
+    /// Brings what has been lent to where the network reads it.
+    pub(crate) fn bring(&mut self, store: &mut Store, lent: &Lent, now_ns: u64) -> Answer<Brought> {
+        let Some(mover) = self.mover.as_deref_mut() else {
+            return Ok(Brought::default());
+        };
+        let brought = mover.bring(store, lent, now_ns)?;
+        self.log_transfers();
+        Ok(brought)
+    }
+
+    /// What one of this machine's transfers waits for on another one has come.
+    pub(crate) fn came_elsewhere(
+        &mut self,
+        store: &mut Store,
+        came: &Came,
+        now_ns: u64,
+    ) -> Answer<()> {
+        self.catch_up(store, now_ns)?;
+        if let Some(mover) = self.mover.as_deref_mut() {
+            mover.came(store, came, now_ns)?;
+            self.log_transfers();
+        }
+        Ok(())
+    }
+
+    /// Takes back what has been lent: it has been read.
+    pub(crate) fn lent_is_read(
+        &mut self,
+        store: &mut Store,
+        lent: MoveId,
+        now_ns: u64,
+    ) -> Answer<()> {
+        self.catch_up(store, now_ns)?;
+        store.finish_move(lent)?;
+        self.go_on(store, (now_ns, now_ns))
+    }
+}
+
+/// Copies blocks up to the tier they are loaded from, each copy fed by the one below: (tier it reads, move) of
+/// each. Where a tier has no room they end below it.
+pub(crate) fn stage_up(
+    store: &mut Store,
+    request: u32,
+    blocks: (u32, u32),
+    (mut level, mut by): (usize, MoveId),
+    now_ns: u64,
+) -> Answer<Vec<(usize, MoveId)>> {
+    let mut copies = Vec::new();
+    while level > STAGING {
+        let ready = (by != NO_MOVE).then_some(by);
+        let Some(copy) = store.stage(request, blocks, level - 1, ready, now_ns)? else {
+            break;
+        };
+        copies.push((level, copy));
+        (level, by) = (level - 1, copy);
+    }
+    Ok(copies)
+}
+
+/// Whether copies lead up to where blocks are loaded from.
+pub(crate) fn is_staged(copies: &[(usize, MoveId)]) -> bool {
+    copies
+        .last()
+        .is_some_and(|&(level, _)| level == STAGING + 1)
+}

@@ -1,0 +1,188 @@
+//! Requests that their clients give up, wherever they are: what waits leaves at once, what runs at the end of its
+//! step, what loads when its KV has come, what is handed over at the end of its first step there (the rules of
+//! `Replica.abort` and `Scheduler.let_go` in `serving/replica/`).
+
+use super::{Place, Replica, ServingStore};
+use crate::digest::Record;
+use crate::machine::rows::EventKind;
+use crate::store::Answer;
+
+/// Requests that were given up and have not left: their places, and their numbers, since places are used again.
+#[derive(Debug, Default)]
+pub(super) struct GivenUp(Vec<(Place, u32)>);
+
+impl GivenUp {
+    fn note(&mut self, place: Place, request: u32) {
+        if !self.0.contains(&(place, request)) {
+            self.0.push((place, request));
+        }
+    }
+
+    /// Takes a place out that is free from now on.
+    fn forget(&mut self, place: Place) {
+        self.0.retain(|&(other, _)| other != place);
+    }
+}
+
+impl Replica {
+    /// The place of an open request whose client gives it up now; `None` where it is not here, or nobody is left to.
+    ///
+    /// Cost: a look at each place.
+    pub fn client_leaves(&mut self, request: u32) -> Option<Place> {
+        let leaves = |s: &super::Request| {
+            s.arrival.request == request && !(s.is_closed || s.sent_on || s.given_up)
+        };
+        let mut places = self.requests.iter_mut().zip(0..);
+        let (s, place) = places.find(|(s, _)| leaves(s))?;
+        s.given_up = true;
+        Some(place)
+    }
+
+    /// Whether the client of an open request has given it up.
+    pub fn is_given_up(&self, place: Place) -> bool {
+        let s = &self.requests[place as usize];
+        s.given_up && !s.is_closed
+    }
+
+    /// Lets a request go that its client has given up.
+    pub fn give_up<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        place: Place,
+        now_ns: u64,
+    ) -> Answer<()> {
+        self.catch_up(store, now_ns)?;
+        if self.queue.remove(place) {
+            self.leave(store, place, now_ns);
+            return self.go_on(store, (now_ns, now_ns));
+        }
+        self.leaves_at_boundary(store, place, now_ns)
+    }
+
+    /// Lets a request go whose prompt another machine has computed, or computes; whether it is known here.
+    ///
+    /// What does not run yet leaves at the end of its first step.
+    pub(crate) fn give_up_handed_over<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        request: u32,
+        now_ns: u64,
+    ) -> Answer<bool> {
+        if let Some(place) = self.client_leaves(request) {
+            if self.running.contains(&place) {
+                self.catch_up(store, now_ns)?;
+                self.leaves_at_boundary(store, place, now_ns)?;
+            }
+            return Ok(true);
+        }
+        Ok(self.reception.client_leaves(request))
+    }
+
+    fn leaves_at_boundary<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        place: Place,
+        now_ns: u64,
+    ) -> Answer<()> {
+        self.note_given_up(place);
+        if self.stepping {
+            self.boundary_ns = Some(self.batch.interrupt(store, now_ns)?);
+            return Ok(());
+        }
+        self.wake(store, (now_ns, now_ns))
+    }
+
+    /// Notes a request that leaves at the end of its step, where it was given up.
+    pub(super) fn note_given_up(&mut self, place: Place) {
+        let s = &self.requests[place as usize];
+        if s.given_up {
+            self.given_up.note(place, s.arrival.request);
+        }
+    }
+
+    /// Whether a request is to leave at the end of the next step.
+    pub(super) fn leaves_next(&self) -> bool {
+        let leaves = |&(place, request): &(Place, u32)| {
+            self.requests[place as usize].arrival.request == request
+                && self.running.contains(&place)
+        };
+        self.given_up.0.iter().any(leaves)
+    }
+
+    /// Takes requests that were given up out of the batch and the queue, and frees their blocks.
+    pub(super) fn let_go<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
+        for (place, request) in std::mem::take(&mut self.given_up.0) {
+            let s = &self.requests[place as usize];
+            if s.arrival.request != request || s.is_closed || s.sent_on {
+                continue;
+            }
+            if self.running.contains(&place) {
+                self.batch.take_out(place);
+                self.running.retain(|&running| running != place);
+                self.abandon(store, place, now_ns)?;
+            } else if self.queue.remove(place) {
+                // it was preempted meanwhile
+                self.refused = false;
+                self.leave(store, place, now_ns);
+            } else {
+                self.given_up.note(place, request);
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees what was loaded for requests that were given up meanwhile, once all of it has come.
+    pub(super) fn abandon_loaded<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        now_ns: u64,
+    ) -> Answer<()> {
+        let mut at = 0;
+        while let Some(&id) = self.loaded.get(at) {
+            let place = self.loads[id as usize].place;
+            if !self.is_given_up(place) || self.still_comes(id) {
+                at += 1;
+                continue;
+            }
+            self.loaded.remove(at);
+            self.loading_over(id);
+            self.abandon(store, place, now_ns)?;
+        }
+        Ok(())
+    }
+
+    /// Frees what a request holds that was given up, and ends it.
+    fn abandon<S: ServingStore>(&mut self, store: &mut S, place: Place, now_ns: u64) -> Answer<()> {
+        self.release(store, place, now_ns)?;
+        self.leave(store, place, now_ns);
+        Ok(())
+    }
+
+    /// Ends a request that was given up and holds nothing, and frees its place.
+    pub fn leave<S: ServingStore>(&mut self, store: &mut S, place: Place, now_ns: u64) {
+        self.aborted(store, place, now_ns);
+        self.given_up.forget(place);
+        self.free.push(place);
+    }
+
+    /// Ends a request that its client has given up; its turn leaves nothing for the next one.
+    pub(super) fn aborted<S: ServingStore>(&mut self, store: &mut S, place: Place, now_ns: u64) {
+        let s = &mut self.requests[place as usize];
+        s.is_closed = true;
+        let (arrival, handed_over) = (s.arrival, s.prefill_machine.is_some());
+        let prompt_is_open = s.first_token_ns.is_none();
+        let records = store.records_mut();
+        records.note(Record::Finish as u8, now_ns, u64::from(arrival.request), 0);
+        self.log(EventKind::Finish, place, now_ns);
+        self.count_open(-1);
+        if handed_over {
+            self.queued_tokens -= arrival.prompt_tokens;
+        } else if prompt_is_open {
+            self.queued_tokens -= arrival.prompt_tokens;
+            self.expected_prefill_tokens -= arrival.expected_prefill_tokens;
+        }
+        let s = &self.requests[place as usize];
+        self.rows.finish(s, self.config.machine, None);
+        self.closed.push(arrival.request);
+    }
+}

@@ -1,0 +1,204 @@
+//! Admission with loads: what lies on lower tiers is planned, protected, and loaded part by part (the rules of
+//! `serving/admission.py` and `cache/loader.py`).
+
+use super::fetch::{FetchPolicy, Plan};
+use super::loading::Admission;
+use super::{Place, Replica, ServingStore};
+use crate::cluster::remote::{is_staged, stage_up, RemoteRun};
+use crate::loading_store::LoadingStore;
+use crate::store::{Answer, HoldId, LeaseId, MoveId, Part, Room, GPU, NO_MOVE, STAGING};
+
+impl Replica {
+    /// Reserves room for a request of which `found` leading blocks are in the cache and further ones maybe on another
+    /// machine, and loads what is not ready; `None`, without a trace, when room is refused.
+    pub(super) fn acquire_with_loads<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        place: Place,
+        (found, away): (u32, Option<RemoteRun>),
+        now_ns: u64,
+    ) -> Answer<Option<(LeaseId, Admission)>> {
+        let s = &self.requests[place as usize];
+        let (request, tokens) = (s.arrival.request, s.prefill_target_tokens());
+        let total_blocks = tokens.div_ceil(self.config.block_size_tokens);
+        let mut parts = if found > 0 {
+            loading(store).match_prefix(request, found)
+        } else {
+            Vec::new()
+        };
+        let here = parts.len();
+        let (away, remote) = (away.as_ref(), self.config.remote());
+        let far = away.iter().flat_map(|run| &run.parts);
+        parts.extend(far.map(|part| Part {
+            tier: remote,
+            ..*part
+        }));
+        let ready = match parts.first() {
+            Some(first) if first.tier == GPU && first.by == NO_MOVE => first.end,
+            _ => 0,
+        };
+        let owner = away.map(|run| run.owner);
+        let depth = self.planned_depth(store, (&parts, owner), (ready, tokens), now_ns)?;
+        parts.retain(|part| part.start < depth);
+        for part in &mut parts {
+            part.end = part.end.min(depth);
+        }
+        let mut held: Vec<(usize, HoldId)> = Vec::new();
+        for part in parts.iter().take(here).filter(|part| part.tier > GPU) {
+            let hold = loading(store).protect(request, part.end, part.tier)?;
+            held.push((part.tier, hold));
+        }
+        // Blocks that someone else is loading have their room already.
+        let joined = parts.iter().filter(|p| p.tier == GPU && p.by != NO_MOVE);
+        let joined: u64 = joined.map(|part| u64::from(part.end - part.start)).sum();
+        let lease = store.acquire(request, ready)?;
+        let lacking = total_blocks - u64::from(ready) - joined;
+        let room = match store.reserve(&[(lease, lacking)], now_ns)? {
+            Room::Refused => {
+                store.abandon(lease)?;
+                release_all(loading(store), held)?;
+                return Ok(None);
+            }
+            Room::Ready => Vec::new(),
+            Room::Pending(moves) => moves,
+        };
+        let mut admission = Admission {
+            reused_blocks: ready,
+            total_blocks,
+            room,
+            ..Admission::default()
+        };
+        admission.from_blocks[GPU] = u64::from(ready);
+        for (n, part) in parts
+            .iter()
+            .enumerate()
+            .filter(|(_, part)| part.end > ready)
+        {
+            let of = (request, lease);
+            let source = away.filter(|_| n >= here);
+            let load = if let Some(run) = source {
+                let tier = run.parts[n - here].tier;
+                let there = (run.owner, Part { tier, ..*part });
+                self.load_from(store, of, there, &admission.room, now_ns)?
+            } else {
+                self.load_part(store, of, part, &admission.room, now_ns)?
+            };
+            let Some(load) = load else {
+                break; // there is no room to stage or to land it
+            };
+            admission.loads.push(load);
+            let blocks = u64::from(part.end - part.start);
+            admission.from_blocks[part.tier] += blocks;
+            let pool = self.config.reads.and_then(|reads| reads.pool);
+            if source.is_some_and(|run| Some(run.owner) == pool) {
+                admission.pool_blocks += blocks;
+            }
+            admission.reused_blocks = part.end;
+        }
+        release_all(loading(store), held)?;
+        Ok(Some((lease, admission)))
+    }
+
+    /// How many leading blocks the fetch policy reuses; `owner`: the other machine that parts are read from.
+    fn planned_depth<S: ServingStore>(
+        &self,
+        store: &mut S,
+        (parts, owner): (&[Part], Option<u32>),
+        (ready, tokens): (u32, u64),
+        now_ns: u64,
+    ) -> Answer<u32> {
+        let Some(mover) = self.mover.as_deref() else {
+            return Ok(ready);
+        };
+        let estimates = matches!(self.config.fetch, FetchPolicy::Cheaper | FetchPolicy::Split);
+        let wire = match (owner.filter(|_| estimates), store.neighbours()) {
+            (Some(owner), Some(neighbours)) => Some(neighbours.wire(owner, self.number())?),
+            _ => None,
+        };
+        let plan = Plan {
+            parts,
+            remote: self.config.remote(),
+            wire,
+            ready,
+            tokens,
+            block_size_tokens: self.config.block_size_tokens,
+            now_ns,
+            mover,
+            table: self.batch.table(),
+            budget_tokens: self.batch.budget_tokens(),
+        };
+        Ok(self.config.fetch.reuse(&plan))
+    }
+
+    /// Joins or loads one part for a request's lease: (move to the GPU, tier it comes from). `None` when there is
+    /// no room to stage it.
+    fn load_part<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        (request, lease): (u32, LeaseId),
+        part: &Part,
+        room: &[MoveId],
+        now_ns: u64,
+    ) -> Answer<Option<(MoveId, usize)>> {
+        let Some(mover) = self.mover.as_deref_mut() else {
+            return Ok(None);
+        };
+        let blocks = (part.start, part.end);
+        if part.tier == GPU {
+            loading(store).join(lease, part.end)?;
+            let by = mover.under_way(part.by);
+            let source = by.map_or(STAGING, |by| mover.transfer(by).from);
+            return Ok(Some((part.by, source)));
+        }
+        let mut after = room.to_vec();
+        let mut by = part.by;
+        // an engine's own tiers stage what is loaded
+        if let (true, Some(tree)) = (part.tier > STAGING, store.tiered()) {
+            let copies = stage_up(tree, request, blocks, (part.tier, by), now_ns)?;
+            for &(lower, copy) in &copies {
+                mover.drop_when_done(copy, request, blocks, (lower - 1, lower));
+                by = copy;
+            }
+            if !is_staged(&copies) {
+                return Ok(None);
+            }
+        }
+        if by != NO_MOVE {
+            after.push(by);
+        }
+        let load = loading(store).load(lease, part.end, &after)?;
+        mover.drop_when_done(load, request, blocks, (GPU, STAGING));
+        Ok(Some((load, part.tier)))
+    }
+
+    /// Reads one part from another machine, and loads it from where it lands, as [`Replica::load_part`].
+    fn load_from<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        (request, lease): (u32, LeaseId),
+        (owner, part): (u32, Part),
+        room: &[MoveId],
+        now_ns: u64,
+    ) -> Answer<Option<(MoveId, usize)>> {
+        let landed = self.fetch_from(store, request, (owner, part), now_ns)?;
+        let (Some(landed), Some(mover)) = (landed, self.mover.as_deref_mut()) else {
+            return Ok(None);
+        };
+        let after = [room, &[landed]].concat();
+        let load = loading(store).load(lease, part.end, &after)?;
+        mover.drop_when_done(load, request, (part.start, part.end), (GPU, STAGING));
+        Ok(Some((load, self.config.remote())))
+    }
+}
+
+/// The store that a request with loads is admitted to.
+fn loading<S: ServingStore>(store: &mut S) -> &mut dyn LoadingStore {
+    store.loading().expect("what a GPU alone has is ready")
+}
+
+fn release_all(store: &mut dyn LoadingStore, held: Vec<(usize, HoldId)>) -> Answer<()> {
+    for (tier, hold) in held {
+        store.unprotect(tier, hold)?;
+    }
+    Ok(())
+}

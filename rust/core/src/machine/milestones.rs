@@ -1,0 +1,238 @@
+//! What the moments of a request change: its times, the machine's load, the records.
+
+use super::outcome::decide;
+use super::request::MOST_TIERS;
+use super::rows::{EventKind, EventRow};
+use super::{Place, Replica, Request, ServingStore};
+use crate::cluster::Letter;
+use crate::digest::Record;
+
+/// The detail of an event that has none: one past the outcomes.
+const NO_DETAIL: i64 = 5;
+
+impl Replica {
+    /// Counts a request that was sent here; its way to the scheduler begins.
+    pub(super) fn arrived(&mut self, request: Request) -> Place {
+        self.count_open(1);
+        self.queued_tokens += request.arrival.prompt_tokens;
+        self.expected_prefill_tokens += request.arrival.expected_prefill_tokens;
+        self.keep(request)
+    }
+
+    /// A place for a request.
+    pub(crate) fn keep(&mut self, request: Request) -> Place {
+        match self.free.pop() {
+            Some(place) => {
+                self.requests[place as usize] = request;
+                place
+            }
+            None => {
+                self.requests.push(request);
+                self.requests.len() as Place - 1
+            }
+        }
+    }
+
+    /// Ends a request's wait in the queue.
+    pub(super) fn admitted<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        place: Place,
+        reused_blocks: u32,
+        now_ns: u64,
+    ) {
+        self.left_queue(place, now_ns);
+        let s = &self.requests[place as usize];
+        let (request, reused) = (u64::from(s.arrival.request), u64::from(reused_blocks));
+        let records = store.records_mut();
+        records.note(Record::Admit as u8, now_ns, request, reused);
+        self.log(EventKind::Admit, place, now_ns);
+    }
+
+    /// Charges the time since the last milestone to the queue, unless the request's TTFT is over.
+    pub(super) fn left_queue(&mut self, place: Place, now_ns: u64) {
+        let s = &mut self.requests[place as usize];
+        if s.first_token_ns.is_none() {
+            s.queue_ns += now_ns - s.since_ns;
+            s.since_ns = now_ns;
+        }
+    }
+
+    /// Notes what a request reuses, by the tier it comes from, and what its look-up is called.
+    pub(super) fn first_admitted(
+        &mut self,
+        place: Place,
+        from_blocks: &[u64; MOST_TIERS],
+        cached_tokens: u64,
+        now_ns: u64,
+    ) {
+        let block = self.config.block_size_tokens;
+        let s = &mut self.requests[place as usize];
+        s.cached_from_tokens = from_blocks.map(|blocks| blocks * block);
+        let Request { arrival, .. } = *s;
+        s.cached_tokens = cached_tokens;
+        s.left_tokens = arrival.prompt_tokens - cached_tokens;
+        let session_tokens = match arrival.session {
+            ..0 => None,
+            session => self.sessions.tokens(session, now_ns),
+        };
+        let (found, events) = decide(arrival.prompt_tokens, session_tokens, cached_tokens);
+        s.outcome = found as u8;
+        for (outcome, tokens, left_tokens) in events {
+            let row = EventRow {
+                kind: EventKind::PrefixCacheEvent,
+                time_ns: now_ns,
+                request: arrival.request,
+                detail: outcome as i64,
+                tokens,
+                left_tokens,
+            };
+            self.rows.event(self.config.machine, row);
+        }
+    }
+
+    /// Records that the prefill of that many missed tokens starts.
+    pub(super) fn prefill_starts(&mut self, place: Place, tokens: u64, now_ns: u64) {
+        let row = EventRow {
+            kind: EventKind::PrefillStart,
+            time_ns: now_ns,
+            request: self.requests[place as usize].arrival.request,
+            detail: NO_DETAIL,
+            tokens,
+            left_tokens: 0,
+        };
+        self.rows.event(self.config.machine, row);
+    }
+
+    /// Ends a request's prefill, or the first decode step of one without, and shows its first token.
+    pub(super) fn first_token<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        place: Place,
+        now_ns: u64,
+    ) {
+        self.prompt_over(place, now_ns);
+        self.show_first_token(store, place, now_ns);
+    }
+
+    /// Ends a request's prefill, or the first decode step of one without.
+    pub(crate) fn prompt_over(&mut self, place: Place, now_ns: u64) {
+        let s = &mut self.requests[place as usize];
+        let spent = now_ns - s.since_ns;
+        if s.prefilling {
+            s.prefill_ns += spent;
+            s.prefilling = false;
+        } else {
+            s.first_decode_ns += spent;
+        }
+        s.since_ns = now_ns;
+        self.queued_tokens -= s.arrival.prompt_tokens;
+        self.expected_prefill_tokens -= s.arrival.expected_prefill_tokens;
+        let (request, prompt_tokens) = (s.arrival.request, s.arrival.prompt_tokens);
+        if let Some(prefilled) = &mut self.prefilled {
+            prefilled.push((request, prompt_tokens));
+        }
+    }
+
+    /// Shows a request's first token.
+    pub(crate) fn show_first_token<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        place: Place,
+        now_ns: u64,
+    ) {
+        let s = &mut self.requests[place as usize];
+        s.first_token_ns = Some(now_ns);
+        let request = u64::from(s.arrival.request);
+        let records = store.records_mut();
+        records.note(Record::FirstToken as u8, now_ns, request, 0);
+        self.log(EventKind::FirstToken, place, now_ns);
+    }
+
+    /// Sends a running request with KV of `computed` tokens back to the queue.
+    pub(super) fn preempted<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        place: Place,
+        computed: u64,
+        now_ns: u64,
+    ) {
+        let s = &mut self.requests[place as usize];
+        if s.first_token_ns.is_some() {
+            // The last generated token never had KV, so tokens out = KV − prompt + 1 once decoding.
+            let out = (computed + 1).saturating_sub(s.arrival.prompt_tokens);
+            s.generated_tokens = s.generated_tokens.max(out);
+        } else {
+            s.prefill_ns += now_ns - s.since_ns;
+            s.since_ns = now_ns;
+        }
+        s.recomputed_tokens += computed as i64;
+        s.preemptions += 1;
+        let request = u64::from(s.arrival.request);
+        let records = store.records_mut();
+        records.note(Record::Preempt as u8, now_ns, request, computed);
+        self.log(EventKind::Preempt, place, now_ns);
+    }
+
+    /// Ends a request whose last token is out.
+    pub(super) fn finished<S: ServingStore>(&mut self, store: &mut S, place: Place, now_ns: u64) {
+        let arrival = self.requests[place as usize].arrival;
+        let (request, output) = (u64::from(arrival.request), arrival.output_tokens);
+        let records = store.records_mut();
+        records.note(Record::Finish as u8, now_ns, request, output);
+        self.log(EventKind::Finish, place, now_ns);
+        self.count_open(-1);
+        if arrival.session >= 0 && self.config.cache_enabled {
+            let kept = if self.config.cache_output { output } else { 0 };
+            let tokens = arrival.prompt_tokens + kept;
+            self.sessions.complete_turn(arrival.session, tokens, now_ns);
+        }
+        let s = &mut self.requests[place as usize];
+        s.is_closed = true;
+        if let Some(machine) = s.prefill_machine {
+            self.queued_tokens -= arrival.prompt_tokens;
+            if arrival.session >= 0 && self.config.cache_enabled {
+                self.letters.push(Letter::Answered {
+                    machine,
+                    session: arrival.session,
+                    prompt_tokens: arrival.prompt_tokens,
+                });
+            }
+        }
+        self.rows.finish(s, self.config.machine, Some(now_ns));
+        self.closed.push(arrival.request);
+    }
+
+    /// Records what was sent since the last call, where that is wanted.
+    pub(crate) fn log_transfers(&mut self) {
+        let window = self.config.record_window_ns;
+        let (Some((from_ns, to_ns)), Some(mover)) = (window, self.mover.as_deref_mut()) else {
+            return;
+        };
+        for record in mover.log.iter_mut().flat_map(|log| log.drain(..)) {
+            let (start_ns, end_ns) = (record.sent.start_ns, record.sent.completion_ns);
+            if from_ns <= start_ns && start_ns < to_ns {
+                let (from, to) = (record.edge.0 as i64, record.edge.1 as i64);
+                let detail = NO_DETAIL + 1 + from * self.config.places + to;
+                let machine = self.config.machine;
+                let span = (start_ns, end_ns);
+                self.rows.transfer(machine, detail, record.blocks, span);
+            }
+        }
+    }
+
+    pub(super) fn log(&mut self, kind: EventKind, place: Place, now_ns: u64) {
+        let window = self.config.record_window_ns;
+        if window.is_some_and(|(from, to)| from <= now_ns && now_ns < to) {
+            let row = EventRow {
+                kind,
+                time_ns: now_ns,
+                request: self.requests[place as usize].arrival.request,
+                detail: NO_DETAIL,
+                tokens: 0,
+                left_tokens: 0,
+            };
+            self.rows.event(self.config.machine, row);
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! What a request found in the cache, under the five names of an event log (the rules of `serving/outcome.py`).
+
+/// The type of an event; the discriminants stand in rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Outcome {
+    /// Its session is known, and its blocks are there.
+    ConversationalHit = 0,
+    /// Blocks are there that other requests computed.
+    CrossRequestHit = 1,
+    /// Nothing is there.
+    MissFull = 2,
+    /// Beside a hit: no token is left to prefill.
+    FullHitNoPrefillNeeded = 3,
+    /// Before the others: its session is known, and has no fewer tokens than the prompt.
+    ConversationalMissUnexpectedPrompt = 4,
+}
+
+/// One event of a look-up: its type, the cached length and the tokens left to prefill.
+pub type OutcomeEvent = (Outcome, u64, u64);
+
+/// What a first admission is called, and its events in the order in which they are decided.
+///
+/// ```
+/// use kvsim_core::machine::outcome::{decide, Outcome::*};
+/// assert_eq!(decide(40, None, 0), (MissFull, vec![(MissFull, 0, 40)]));
+/// assert_eq!(decide(80, Some(49), 48), (ConversationalHit, vec![(ConversationalHit, 48, 32)]));
+/// // The session has more than the prompt asks for, so it says nothing; blocks are shared all the same.
+/// let (found, events) = decide(60, Some(105), 48);
+/// assert_eq!(found, CrossRequestHit);
+/// assert_eq!(events[0], (ConversationalMissUnexpectedPrompt, 0, 60));
+/// assert_eq!(decide(48, None, 48).1[1], (FullHitNoPrefillNeeded, 48, 0));
+/// ```
+pub fn decide(
+    prompt_tokens: u64,
+    session_tokens: Option<u64>,
+    run_tokens: u64,
+) -> (Outcome, Vec<OutcomeEvent>) {
+    let left = prompt_tokens - run_tokens;
+    let unexpected = session_tokens.is_some_and(|total| prompt_tokens <= total);
+    let mut events = Vec::with_capacity(1);
+    if unexpected {
+        events.push((
+            Outcome::ConversationalMissUnexpectedPrompt,
+            0,
+            prompt_tokens,
+        ));
+    }
+    let found = match (run_tokens, session_tokens) {
+        (0, _) => Outcome::MissFull,
+        (_, Some(_)) if !unexpected => Outcome::ConversationalHit,
+        _ => Outcome::CrossRequestHit,
+    };
+    events.push((found, run_tokens, left));
+    if run_tokens > 0 && left == 0 {
+        events.push((Outcome::FullHitNoPrefillNeeded, run_tokens, left));
+    }
+    (found, events)
+}

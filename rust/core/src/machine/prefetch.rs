@@ -1,0 +1,150 @@
+//! Prefetching: blocks come up to where they are loaded from before they are asked for (the rules of
+//! `cache/prefetch/`).
+
+use super::{Replica, ServingStore};
+use crate::cluster::remote::{is_staged, stage_up};
+use crate::store::{Answer, MoveId, Part, NO_MOVE, STAGING};
+use crate::transfers::HoldBack;
+
+/// When blocks come up ahead of their request; then all that may hit do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PrefetchPolicy {
+    /// When the request has come, while it waits.
+    Queued,
+    /// A while before the next turn of a session; whoever drives the replica says when.
+    Session,
+}
+
+impl PrefetchPolicy {
+    /// The policy of that name, `None` for one that is not of the core.
+    pub fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "queued" => Some(Self::Queued),
+            "session" => Some(Self::Session),
+            _ => None,
+        }
+    }
+}
+
+impl Replica {
+    /// Brings up what a prompt of so many tokens would read from further down, or from another machine, as far as
+    /// there is room for what is on its way.
+    pub fn prefetch<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        (request, tokens): (u32, u64),
+        now_ns: u64,
+    ) -> Answer<()> {
+        self.catch_up(store, now_ns)?;
+        let limit = self.config.matchable_blocks(tokens);
+        if limit > 0 {
+            let moves = self.bring_ahead(store, (request, limit), now_ns)?;
+            self.issue(store, None, now_ns)?;
+            self.stays_for(request, moves, now_ns);
+        }
+        Ok(())
+    }
+
+    /// Orders what brings up the first `limit` blocks of a request; returns the moves that end it.
+    fn bring_ahead<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        (request, limit): (u32, u32),
+        now_ns: u64,
+    ) -> Answer<Vec<MoveId>> {
+        let mut moves = Vec::new();
+        let Some(tree) = store.tiered() else {
+            return Ok(moves);
+        };
+        let parts = tree.match_prefix(request, limit);
+        let found = parts.last().map_or(0, |part| part.end);
+        let lower = |part: &&Part| part.tier > STAGING && part.by == NO_MOVE;
+        for part in parts.iter().filter(lower) {
+            let Some(id) = self.bring_up(store, request, part, now_ns)? else {
+                return Ok(moves);
+            };
+            moves.push(id);
+        }
+        let run = self.longest_elsewhere(store, request, (found, limit), now_ns)?;
+        let Some(run) = run else {
+            return Ok(moves);
+        };
+        for part in &run.parts {
+            let Some(id) = self.bring_here(store, request, (run.owner, part), now_ns)? else {
+                break;
+            };
+            moves.push(id);
+        }
+        Ok(moves)
+    }
+
+    /// As much of a part as may be on its way; `None` where that is nothing.
+    fn room_for(&self, part: &Part) -> Option<Part> {
+        let room = self.mover()?.ahead.as_ref()?.room_blocks();
+        let end = u64::from(part.end).min(u64::from(part.start) + room) as u32;
+        (end > part.start).then_some(Part { end, ..*part })
+    }
+
+    fn on_its_way(&mut self, id: MoveId, request: u32, part: &Part) {
+        if let Some(mover) = self.mover.as_deref_mut() {
+            mover.brings_ahead(id, request, u64::from(part.end - part.start));
+        }
+    }
+
+    /// Brings a part up from a lower tier; returns the last move, `None` where there is no room for all of them.
+    fn bring_up<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        request: u32,
+        part: &Part,
+        now_ns: u64,
+    ) -> Answer<Option<MoveId>> {
+        let (Some(part), Some(tree)) = (self.room_for(part), store.tiered()) else {
+            return Ok(None);
+        };
+        let (blocks, source) = ((part.start, part.end), (part.tier, part.by));
+        let copies = stage_up(tree, request, blocks, source, now_ns)?;
+        let Some(&(_, id)) = copies.last().filter(|_| is_staged(&copies)) else {
+            return Ok(None);
+        };
+        self.on_its_way(id, request, &part);
+        Ok(Some(id))
+    }
+
+    /// Brings a part from another machine; returns the move that lands it, `None` where that is refused.
+    fn bring_here<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        request: u32,
+        (owner, part): (u32, &Part),
+        now_ns: u64,
+    ) -> Answer<Option<MoveId>> {
+        let Some(part) = self.room_for(part) else {
+            return Ok(None);
+        };
+        let landed = self.fetch_from(store, request, (owner, part), now_ns)?;
+        if let Some(id) = landed {
+            self.on_its_way(id, request, &part);
+        }
+        Ok(landed)
+    }
+
+    /// Lets a request stay in the queue for these moves, where the fetch policy waits for any.
+    fn stays_for(&mut self, request: u32, moves: Vec<MoveId>, now_ns: u64) {
+        let Some(mover) = self.mover.as_deref_mut().filter(|_| !moves.is_empty()) else {
+            return;
+        };
+        let Some(ahead) = &mut mover.ahead else {
+            return;
+        };
+        match ahead.config.hold_back {
+            HoldBack::Never => {}
+            HoldBack::UntilCome => ahead.await_moves(request, moves, u64::MAX),
+            HoldBack::For(wait_ns) => {
+                let until_ns = now_ns.saturating_add(wait_ns);
+                ahead.await_moves(request, moves, until_ns);
+                mover.set_alarm(until_ns);
+            }
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! A replica: arrivals, and what happens at a step boundary.
+
+use std::collections::VecDeque;
+
+use super::given_up::GivenUp;
+use super::loading::{Loading, LoadingId};
+use super::prefetch::PrefetchPolicy;
+use super::queue::Queue;
+use super::read_buffers::ReadBuffers;
+use super::rows::Rows;
+use super::sessions::Sessions;
+use super::{Arrival, Place, ReplicaConfig, Request, ServingStore};
+use crate::batch::Batch;
+use crate::cluster::handover::Reception;
+use crate::cluster::pool::PoolCounts;
+use crate::cluster::routing::Seat;
+use crate::cluster::Letter;
+use crate::store::{Answer, MoveId};
+use crate::transfers::{Mover, TransferId};
+
+/// What comes first at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// What has arrived is there before anyone looks for it.
+    Transfer,
+    /// The scheduler composes its next step.
+    Boundary,
+}
+
+/// One engine instance: serves requests from one machine's cache.
+///
+/// Whoever drives it keeps the clock: after each call it asks [`Replica::next`] when to call [`Replica::run`].
+#[derive(Debug)]
+pub struct Replica {
+    pub(crate) config: ReplicaConfig,
+    /// The running batch.
+    pub batch: Batch,
+    pub(crate) queue: Queue,
+    pub(crate) requests: Vec<Request>,
+    /// Places of `requests` that nobody has.
+    pub(crate) free: Vec<Place>,
+    /// Requests in the batch, in the order in which they joined.
+    pub(super) running: Vec<Place>,
+    /// Requests that have ended and still hold their places and blocks (asynchronous scheduling).
+    pub(super) leaving: Vec<Place>,
+    pub(super) joined: u64,
+    /// Requests here whose clients have given them up.
+    pub(super) given_up: GivenUp,
+    /// The queue's head was refused; tried again when something has been given back.
+    pub(crate) refused: bool,
+    pub(crate) stepping: bool,
+    pub(super) boundary_ns: Option<u64>,
+    /// Moves copies between the tiers, where there are several.
+    pub(crate) mover: Option<Box<Mover>>,
+    /// Requests that wait for room or KV: how many, and all that have not joined a step and started with it.
+    pub(crate) loading: usize,
+    pub(super) loads: Vec<Loading>,
+    pub(super) free_loads: Vec<LoadingId>,
+    pub(super) loads_begun: u64,
+    /// Those that have their KV, or its first layer, and wait for the next step.
+    pub(super) loaded: VecDeque<LoadingId>,
+    /// Those that joined the step while their KV still arrives.
+    pub(super) late: Vec<LoadingId>,
+    /// Moves whose room the composed step waits for, and since when.
+    pub(super) step_room: Vec<MoveId>,
+    pub(super) composed_ns: u64,
+    /// Transfers whose final times the composed step waits for, to know its end.
+    pub(super) unsettled: Vec<TransferId>,
+    /// Steps whose layers free read buffers as they are computed.
+    pub(super) buffers: Vec<ReadBuffers>,
+    pub(crate) sessions: Sessions,
+    /// Rows that have not been handed over yet.
+    pub rows: Rows,
+    /// Requests routed here that are not finished.
+    open_requests: u64,
+    /// Where routers read how many that are.
+    seats: Vec<Seat>,
+    /// Prompt tokens routed here that are not computed yet.
+    pub queued_tokens: u64,
+    /// Of these, those that the router expected to be computed.
+    pub expected_prefill_tokens: u64,
+    pub(crate) closed: Vec<u32>,
+    pub(crate) prefilled: Option<Vec<(u32, u64)>>,
+    /// Blocks of first admissions that came from a shared pool.
+    pub pool_hit_blocks: u64,
+    /// What it took and gave, where it is such a pool itself.
+    pub(crate) pool: Option<PoolCounts>,
+    /// Takes in what other machines hand over.
+    pub(crate) reception: Reception,
+    /// What it tells others, not taken there yet.
+    pub(crate) letters: Vec<Letter>,
+}
+
+impl Replica {
+    /// A replica with nothing to do.
+    pub fn new(config: ReplicaConfig, batch: Batch, rows: Rows) -> Self {
+        let sessions = Sessions::new(config.max_sessions, config.session_ttl_ns);
+        Self {
+            queue: Queue::new(config.queue_order),
+            config,
+            batch,
+            requests: Vec::new(),
+            free: Vec::new(),
+            running: Vec::new(),
+            leaving: Vec::new(),
+            joined: 0,
+            given_up: GivenUp::default(),
+            refused: false,
+            stepping: false,
+            boundary_ns: None,
+            mover: None,
+            loading: 0,
+            loads: Vec::new(),
+            free_loads: Vec::new(),
+            loads_begun: 0,
+            loaded: VecDeque::new(),
+            late: Vec::new(),
+            step_room: Vec::new(),
+            composed_ns: 0,
+            unsettled: Vec::new(),
+            buffers: Vec::new(),
+            sessions,
+            rows,
+            open_requests: 0,
+            seats: Vec::new(),
+            queued_tokens: 0,
+            expected_prefill_tokens: 0,
+            closed: Vec::new(),
+            prefilled: None,
+            pool_hit_blocks: 0,
+            pool: None,
+            reception: Reception::default(),
+            letters: Vec::new(),
+        }
+    }
+
+    /// Lets it serve from lower tiers too.
+    pub fn with_mover(mut self, mut mover: Mover) -> Self {
+        mover.log = self.config.record_window_ns.map(|_| Vec::new());
+        self.mover = Some(Box::new(mover));
+        self
+    }
+
+    /// Its machine's number.
+    pub fn machine(&self) -> u32 {
+        self.config.machine as u32
+    }
+
+    /// Leading blocks of a prompt of so many tokens that may be found.
+    pub fn matchable_blocks(&self, prompt_tokens: u64) -> u32 {
+        self.config.matchable_blocks(prompt_tokens)
+    }
+
+    /// Requests routed here that are not finished.
+    pub fn open_requests(&self) -> u64 {
+        self.open_requests
+    }
+
+    /// Counts requests that have come here to stay, or have gone.
+    pub(crate) fn count_open(&mut self, by: i64) {
+        self.open_requests = self.open_requests.wrapping_add_signed(by);
+        for seat in &self.seats {
+            seat.has_requests(self.open_requests);
+        }
+    }
+
+    /// Enters how many requests it has, from now on too, where routers read it.
+    pub fn sit(&mut self, seat: Seat) {
+        seat.has_requests(self.open_requests);
+        self.seats.push(seat);
+    }
+
+    /// What moves copies between the tiers, where there are several.
+    pub fn mover(&self) -> Option<&Mover> {
+        self.mover.as_deref()
+    }
+
+    /// Takes a request over; it is not in the queue yet.
+    pub fn arrive(&mut self, arrival: Arrival, now_ns: u64) -> Place {
+        self.arrived(Request::new(arrival, now_ns))
+    }
+
+    /// Ends a request's way from the client to the scheduler.
+    pub fn received(&mut self, place: Place, now_ns: u64) {
+        let s = &mut self.requests[place as usize];
+        s.client_ns += now_ns - s.since_ns;
+        s.since_ns = now_ns;
+    }
+
+    /// Queues a request that has been looked up.
+    pub fn enqueue<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        place: Place,
+        now_ns: u64,
+    ) -> Answer<()> {
+        let s = &mut self.requests[place as usize];
+        s.lookup_ns += now_ns - s.since_ns;
+        s.since_ns = now_ns;
+        let wanted = (s.arrival.request, s.arrival.prompt_tokens);
+        if self.config.prefetch == Some(PrefetchPolicy::Queued) {
+            self.prefetch(store, wanted, now_ns)?;
+        }
+        self.queue.push_back(place);
+        if self.config.look_ahead > 0 {
+            self.catch_up(store, now_ns)?;
+            self.protect_waiting(store, None)?;
+        }
+        if !self.refused {
+            self.wake(store, (now_ns, now_ns))?;
+        }
+        Ok(())
+    }
+
+    /// When the next boundary is due; `None` while there is nothing to do.
+    pub fn boundary_ns(&self) -> Option<u64> {
+        self.boundary_ns
+    }
+
+    /// Runs the iterations that began before a time, so that the store is as it is then.
+    pub fn catch_up<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
+        if self.stepping {
+            self.batch.advance(store, now_ns)?;
+        }
+        Ok(())
+    }
+
+    /// Makes sure that a boundary comes as soon as the scheduler could do something new.
+    ///
+    /// `seen_ns`: iterations that begin before it are past: now, or a nanosecond later for what is heard after the
+    /// boundaries of this instant.
+    pub(crate) fn wake<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        (now_ns, seen_ns): (u64, u64),
+    ) -> Answer<()> {
+        if !self.stepping {
+            if self.step_room.is_empty() && self.unsettled.is_empty() {
+                self.boundary_ns.get_or_insert(now_ns);
+            }
+        } else if self.could_admit() {
+            let end_ns = self.batch.interrupt(store, seen_ns)?;
+            self.boundary_ns = Some(end_ns);
+        }
+        Ok(())
+    }
+
+    /// What is next, and when; `None` while there is nothing to do.
+    pub fn next(&self) -> Option<(u64, Phase)> {
+        let arrival = self.next_arrival().map(|(ns, _)| (ns, Phase::Transfer));
+        let boundary = self.boundary_ns.map(|ns| (ns, Phase::Boundary));
+        arrival.into_iter().chain(boundary).min()
+    }
+
+    /// Does all that is next at one moment and in one phase, and then what comes before `until_ns`.
+    pub fn run<S: ServingStore>(&mut self, store: &mut S, until_ns: u64) -> Answer<()> {
+        let first = self.next();
+        while let Some(next) = self.next() {
+            if Some(next) != first && next.0 >= until_ns {
+                break;
+            }
+            match next {
+                (now_ns, Phase::Transfer) => self.at_arrival(store, now_ns)?,
+                (now_ns, Phase::Boundary) => self.at_boundary(store, now_ns)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the step, composes the next one and starts it, or lets it wait for its room.
+    pub fn at_boundary<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
+        self.end_running_step(store, now_ns)?;
+        let room = self.compose(store, now_ns)?;
+        if !self.batch.is_empty() {
+            self.prepare_step(store, room, now_ns)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the step that runs, if one does; who was given up meanwhile leaves.
+    pub(crate) fn end_running_step<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        now_ns: u64,
+    ) -> Answer<()> {
+        self.boundary_ns = None;
+        if std::mem::take(&mut self.stepping) {
+            self.end_step(store, now_ns)?;
+        }
+        self.let_go(store, now_ns)
+    }
+
+    fn end_step<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
+        let offers = store.offers().is_some();
+        let mut compute_ns = 0;
+        if offers || self.writes_at_commit() {
+            self.batch.advance(store, now_ns)?;
+            compute_ns = self.batch.step_ns();
+        }
+        let ended = self.batch.end(store)?;
+        self.offer_computed(store, now_ns)?;
+        if offers || !ended.committed.is_empty() {
+            for &(place, start, end) in &ended.committed {
+                self.write_committed(store, place, (start, end), now_ns)?;
+            }
+            let began_ns = now_ns - compute_ns;
+            let first_ns = began_ns + compute_ns / self.batch.num_layers().max(1);
+            self.issue(store, Some((first_ns, now_ns)), now_ns)?;
+        }
+        for place in ended.first_token {
+            if self.hands_over(place) {
+                self.prompt_computed(store, place, now_ns);
+            } else {
+                self.first_token(store, place, now_ns);
+            }
+        }
+        self.step_ended(store, &ended.finished, now_ns)
+    }
+
+    /// Starts keeping whose prompt has been computed, for [`Replica::take_prefilled`].
+    pub fn tell_prefilled(&mut self) {
+        self.prefilled.get_or_insert_with(Vec::new);
+    }
+
+    /// Requests whose prompt has been computed since the last call, and its tokens, where that is kept.
+    pub fn take_prefilled(&mut self) -> Vec<(u32, u64)> {
+        self.prefilled
+            .as_mut()
+            .map(std::mem::take)
+            .unwrap_or_default()
+    }
+
+    /// Requests that have finished since the last call.
+    pub fn take_closed(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.closed)
+    }
+
+    /// Requests that wait for room.
+    pub fn queued(&self) -> usize {
+        self.queue.len() + self.reception.asking.len()
+    }
+
+    /// Requests that have room and wait for KV or for the next step.
+    pub fn loading(&self) -> usize {
+        let coming = self.reception.arriving + self.reception.arrived.len();
+        self.loading + self.loaded.len() + coming
+    }
+
+    /// Requests in the batch.
+    pub fn running(&self) -> usize {
+        self.running.len()
+    }
+}

@@ -1,0 +1,215 @@
+//! Who is in the next step: who runs already, then whose KV has come, then the queue, while budget and places last (semantics 5).
+
+use super::groups::Asked;
+use super::prefetch::PrefetchPolicy;
+use super::settings::AsyncScheduling;
+use super::{Place, Replica, Request, ServingStore};
+use crate::store::{Answer, LeaseId, MoveId, Room};
+
+impl Replica {
+    /// Places that no sequence has.
+    fn places(&self) -> u64 {
+        let taken = self.running.len() + self.loading + self.leaving.len();
+        let taken = (taken + self.reception.arriving) as u64;
+        self.config.max_num_seqs.saturating_sub(taken)
+    }
+
+    /// Whether anyone has all it needs to join the next step.
+    fn has_come(&self) -> bool {
+        !(self.loaded.is_empty() && self.reception.arrived.is_empty())
+    }
+
+    /// Whether anyone waits to be let in.
+    pub(super) fn anyone_waits(&self) -> bool {
+        self.has_come() || !(self.queue.is_empty() && self.reception.asking.is_empty())
+    }
+
+    /// Whether a boundary could let anyone in.
+    pub(super) fn could_admit(&self) -> bool {
+        self.has_come() || (self.places() > 0 && self.batch.budget_left() > 0)
+    }
+
+    /// Whether the step that starts now is to be the only one until the next boundary.
+    pub(super) fn wants_boundary(&self) -> bool {
+        self.has_come() || (self.anyone_waits() && !self.refused && self.could_admit())
+    }
+
+    /// Composes the next step; returns the moves that free its room.
+    ///
+    /// Looking ahead, it is composed as it was decided when the step that has ended began: what that one
+    /// brought is known from here on, and at once where nothing was decided.
+    pub(crate) fn compose<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        now_ns: u64,
+    ) -> Answer<Vec<MoveId>> {
+        let mut room = self.decide(store, now_ns)?;
+        if self.looks_ahead() {
+            for place in std::mem::take(&mut self.leaving) {
+                self.give_back(store, place, now_ns)?;
+            }
+            self.queue.know_until(None);
+            if self.batch.is_empty() {
+                room = self.decide(store, now_ns)?;
+            }
+        }
+        Ok(room)
+    }
+
+    /// Takes requests that have generated their last token out of the step.
+    pub(super) fn step_ended<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        finished: &[Place],
+        now_ns: u64,
+    ) -> Answer<()> {
+        for &place in finished {
+            self.running.retain(|&running| running != place);
+            if self.requests[place as usize].sent_on {
+                continue;
+            }
+            if self.looks_ahead() {
+                self.leaving.push(place);
+                self.finished(store, place, now_ns);
+            } else {
+                self.release(store, place, now_ns)?;
+                self.finished(store, place, now_ns);
+                self.free.push(place);
+            }
+        }
+        if self.looks_ahead() {
+            self.queue.know_until(Some(self.batch.begin_ns()));
+        }
+        Ok(())
+    }
+
+    fn looks_ahead(&self) -> bool {
+        self.config.async_scheduling != AsyncScheduling::None
+    }
+
+    /// Shares out the budget, preempts, lets loaded requests join, admits.
+    fn decide<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<Vec<MoveId>> {
+        let mut preempted = false;
+        let room = loop {
+            match self.batch.begin(store, now_ns)? {
+                Room::Ready => break Vec::new(),
+                Room::Pending(moves) => break moves,
+                Room::Refused => self.preempt_last(store, now_ns)?,
+            }
+            preempted = true;
+        };
+        self.issue(store, None, now_ns)?;
+        self.join_arrived(store)?;
+        self.abandon_loaded(store, now_ns)?;
+        while self.batch.budget_left() > 0 {
+            let mut loaded = self.loaded.iter();
+            let Some(at) = loaded.position(|&id| !self.is_given_up(self.loads[id as usize].place))
+            else {
+                break;
+            };
+            let Some(id) = self.loaded.remove(at) else {
+                break;
+            };
+            self.left_queue(self.loads[id as usize].place, now_ns);
+            self.join_late(store, id, now_ns)?;
+        }
+        if !preempted {
+            self.admit(store, now_ns)?;
+        }
+        Ok(room)
+    }
+
+    /// Admits from the queue until it is empty, its head is refused, or places or tokens are given out.
+    fn admit<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
+        let mut places = self.places();
+        while !self.refused && places > 0 && self.batch.budget_left() > 0 {
+            let (config, block) = (&self.config, self.config.block_size_tokens);
+            let ahead = self
+                .mover
+                .as_deref_mut()
+                .and_then(|mover| mover.ahead.as_mut());
+            let ahead = ahead.filter(|_| config.prefetch == Some(PrefetchPolicy::Queued));
+            let stays =
+                ahead.map(|ahead| |s: &Request| ahead.holds_back(s.arrival.request, now_ns));
+            let head = self.queue.head(&self.requests, stays, |s| {
+                let limit = config.matchable_blocks(s.prefill_target_tokens());
+                let found = store.peek(s.arrival.request, limit)?.0;
+                Ok(u64::from(found) * block)
+            })?;
+            if self.asks_first(head) {
+                self.refused = !self.take(store, now_ns)?;
+            } else {
+                let Some(place) = head else { break };
+                if self.waits_for_another(store, place)? {
+                    break;
+                }
+                let asked = self.ask(store, place, now_ns)?;
+                self.refused = asked == Asked::NoRoom;
+                if asked == Asked::NoTokens {
+                    break;
+                }
+            }
+            places -= 1;
+        }
+        Ok(())
+    }
+
+    /// Sends the last request that joined back to the queue.
+    fn preempt_last<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
+        if let Some(&leaving) = self.leaving.last() {
+            // it has ended, but the scheduler does not know that yet
+            let joined = |place: Place| self.requests[place as usize].joined;
+            let last = self.running.last();
+            if last.is_none_or(|&last| joined(leaving) > joined(last)) {
+                if self.config.async_scheduling == AsyncScheduling::StopToken {
+                    self.batch.pop_last();
+                }
+                self.leaving.pop();
+                return self.give_back(store, leaving, now_ns);
+            }
+        }
+        let popped = self.batch.pop_last();
+        let popped = popped.expect("an empty batch asks for no room");
+        let place = popped.id;
+        self.running.retain(|&running| running != place);
+        self.requests[place as usize].last_token_ns = popped.last_token_ns;
+        store.release(popped.lease, now_ns)?;
+        self.refused = false;
+        self.queue.push_front(place);
+        self.preempted(store, place, popped.computed, now_ns);
+        Ok(())
+    }
+
+    /// Releases what a request that has ended still holds, and forgets the request.
+    fn give_back<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        place: Place,
+        now_ns: u64,
+    ) -> Answer<()> {
+        self.release(store, place, now_ns)?;
+        self.free.push(place);
+        Ok(())
+    }
+
+    /// Gives up a request's blocks; those that the cache does not admit are discarded.
+    pub(crate) fn release<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        place: Place,
+        now_ns: u64,
+    ) -> Answer<()> {
+        let s = &self.requests[place as usize];
+        let (request, lease): (u32, LeaseId) = (s.arrival.request, s.lease);
+        let depth = store.depth(lease)?;
+        store.release(lease, now_ns)?;
+        self.refused = false;
+        if self.config.discard_on_finish {
+            store.discard(request, 0, depth)?;
+        } else if self.config.admits_prompts_only {
+            let whole = s.arrival.prompt_tokens / self.config.block_size_tokens;
+            store.discard(request, depth.min(whole as u32), depth)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,161 @@
+//! Between boundaries: what was decided is sent, and what arrives changes the store and lets others go on.
+
+use super::{Place, Replica, ServingStore};
+use crate::store::Answer;
+use crate::transfers::{Arrival, Mover, TransferId, Watcher, WritePolicy};
+
+impl Replica {
+    /// Sends the store's new orders; `computed`: when a step had the first and the last layer of what is written
+    /// through.
+    pub(crate) fn issue<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        computed: Option<(u64, u64)>,
+        now_ns: u64,
+    ) -> Answer<()> {
+        if let Some(mover) = self.mover.as_deref_mut() {
+            mover.issue(store, computed, now_ns)?;
+            self.log_transfers();
+        }
+        Ok(())
+    }
+
+    /// When something next arrives, or comes to pass among what arrives, and its number on this machine.
+    pub(crate) fn next_arrival(&self) -> Option<(u64, u64)> {
+        let arrival = self.mover.as_deref().and_then(Mover::next_numbered);
+        match (arrival, self.next_computed()) {
+            (Some(arrival), Some(computed)) => Some(arrival.min(computed)),
+            (arrival, computed) => arrival.or(computed),
+        }
+    }
+
+    /// A transfer's first layer, or all of it, has arrived.
+    pub(crate) fn at_arrival<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
+        let computed = self.next_computed();
+        if computed.is_some() && computed == self.next_arrival() {
+            self.layer_computed(now_ns);
+            return Ok(());
+        }
+        let next = self.mover.as_deref_mut().and_then(Mover::next_arrival);
+        if next.is_some_and(|next| next.is_alarm()) {
+            return self.go_on(store, (now_ns, now_ns));
+        }
+        self.catch_up(store, now_ns)?;
+        match next {
+            Some(arrival) => self.transfer_arrived(store, arrival, now_ns),
+            None => Ok(()),
+        }
+    }
+
+    /// So many layers of a transfer have arrived over a channel served layer by layer.
+    pub(crate) fn layer_came<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        (transfer, layers): (TransferId, u64),
+        now_ns: u64,
+    ) -> Answer<()> {
+        if !self.buffers.is_empty() {
+            self.buffers_hear(transfer);
+        }
+        let Some(mover) = self.mover.as_deref_mut() else {
+            return Ok(());
+        };
+        let complete = layers == mover.config().layers;
+        if !(complete || mover.layer_came(store, (transfer, layers), now_ns)?) {
+            return Ok(());
+        }
+        self.catch_up(store, now_ns)?;
+        if let (true, Some(mover)) = (complete, self.mover.as_deref_mut()) {
+            mover.all_came(store, transfer, now_ns)?;
+        }
+        self.transfer_arrived(store, Arrival { transfer, complete }, now_ns)
+    }
+
+    fn transfer_arrived<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        Arrival { transfer, complete }: Arrival,
+        now_ns: u64,
+    ) -> Answer<()> {
+        let mover = self.mover();
+        let completes = mover.and_then(|mover| mover.transfer(transfer).completes());
+        if let (true, Some(handover)) = (complete, completes) {
+            self.kv_received(store, handover, now_ns)?;
+        }
+        if complete {
+            self.hop_left(store, transfer, now_ns)?;
+        }
+        match self.mover.as_deref_mut() {
+            Some(mover) if complete => mover.complete(store, transfer, now_ns)?,
+            Some(mover) => mover.first_layer(store, transfer, now_ns)?,
+            None => {}
+        }
+        self.log_transfers();
+        let mut n = 0;
+        while let Some(watcher) = self.mover().and_then(|mover| mover.watcher(transfer, n)) {
+            match watcher {
+                Watcher::Loading(id, number) => {
+                    self.loading_hears((id, number), transfer, complete, now_ns);
+                }
+                Watcher::Times if complete => self.times_settled(store, transfer, now_ns)?,
+                Watcher::Step if complete => self.step_hears(store, transfer, now_ns)?,
+                Watcher::Reception(id) if complete => self.room_came(id, now_ns),
+                Watcher::Step | Watcher::Times | Watcher::Reception(_) => {}
+            }
+            n += 1;
+        }
+        if let (true, Some(mover)) = (complete, self.mover.as_deref_mut()) {
+            mover.forget(transfer);
+        }
+        self.go_on(store, (now_ns, now_ns))
+    }
+
+    /// Sends what can go now, and composes a step as soon as one is possible. `seen_ns` as in [`Replica::wake`].
+    pub(crate) fn go_on<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        (now_ns, seen_ns): (u64, u64),
+    ) -> Answer<()> {
+        self.issue(store, None, now_ns)?;
+        self.refused = false;
+        if self.anyone_waits() {
+            self.wake(store, (now_ns, seen_ns))?;
+        }
+        Ok(())
+    }
+
+    // -- writing through
+
+    fn gpu_policy(&self) -> WritePolicy {
+        let writes = self.mover().map(|mover| &mover.config().writes);
+        writes
+            .and_then(|writes| writes.first())
+            .copied()
+            .unwrap_or_default()
+    }
+
+    /// Whether what is computed is copied down at once.
+    pub(crate) fn writes_at_commit(&self) -> bool {
+        self.gpu_policy().copies_at_once()
+    }
+
+    /// Copies down what a request's step has computed and shared.
+    pub(crate) fn write_committed<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        place: Place,
+        (start, end): (u32, u32),
+        now_ns: u64,
+    ) -> Answer<()> {
+        let delays_step = self.gpu_policy() == WritePolicy::ThroughSync;
+        let lease = self.requests[place as usize].lease;
+        let (Some(mover), Some(tree)) = (self.mover.as_deref_mut(), store.tiered()) else {
+            return Ok(());
+        };
+        let sent = tree.write_through(lease, start, end, now_ns)?;
+        if let (true, Some(id)) = (delays_step, sent) {
+            mover.delays_step(id);
+        }
+        Ok(())
+    }
+}

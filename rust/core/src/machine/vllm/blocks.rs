@@ -1,0 +1,196 @@
+//! The blocks that vLLM's scheduler gives out (`KVCacheManager`): of one cache group, or of several.
+
+use super::sequence::Sequence;
+use super::VllmConfig;
+use crate::batch::BatchStore;
+use crate::engines::group_store::GroupStore;
+use crate::engines::newcomer::{Entry, Newcomer};
+use crate::engines::pool_store::PoolStore;
+use crate::machine::ServingStore;
+use crate::store::Answer;
+
+/// What a running request does at the boundary of a stretch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Turn {
+    /// It takes a block.
+    TakesBlock,
+    /// It fills one.
+    FillsBlock,
+    /// It does any of what it does in a step.
+    Changes,
+}
+
+/// A pool of blocks under vLLM's rules. Boundaries are counted from the begin of a stretch, from 1 on.
+pub trait Blocks: ServingStore {
+    /// Hears that another step is composed.
+    fn begin_step(&mut self) {}
+
+    /// Admits a waiting request with what is cached of it, or changes nothing.
+    fn admit(&mut self, asked: &Newcomer, config: &VllmConfig, now_ns: u64) -> Answer<Entry>;
+
+    /// Gives a running request room up to `end` tokens; false where blocks are too few.
+    fn grow(
+        &mut self,
+        s: &mut Sequence,
+        end: u64,
+        config: &VllmConfig,
+        now_ns: u64,
+    ) -> Answer<bool>;
+
+    /// At most how many blocks a request takes for so many further tokens.
+    fn growth(&self, s: &Sequence, tokens: u64, config: &VllmConfig) -> Answer<u64>;
+
+    /// Boundaries before the first one at which what a request does may help another that was refused.
+    fn before_news(&self, s: &Sequence, config: &VllmConfig) -> u64;
+
+    /// What a request does first in a stretch, and when.
+    fn turns(&self, s: &Sequence, config: &VllmConfig) -> Vec<(u64, Turn)>;
+
+    /// Does what a request does at a boundary; returns when it does so again.
+    fn take_turn(
+        &mut self,
+        s: &mut Sequence,
+        turn: (u64, Turn),
+        config: &VllmConfig,
+        now_ns: u64,
+    ) -> Answer<u64>;
+}
+
+impl Blocks for PoolStore {
+    fn admit(&mut self, asked: &Newcomer, config: &VllmConfig, now_ns: u64) -> Answer<Entry> {
+        let hits = PoolStore::peek(self, asked.request, asked.matchable_blocks);
+        let cached = u64::from(hits) * config.block_size_tokens;
+        let end = asked.known_tokens.min(cached + asked.step_tokens);
+        let idle = u64::from(self.idle_hits(asked.request, hits));
+        let room = self.spare_blocks() + u64::from(hits);
+        let room = room.saturating_sub(idle + asked.kept_blocks);
+        let blocks = config.blocks(end);
+        if blocks > room || (asked.whole && config.blocks(asked.known_tokens) > room) {
+            return Ok(Entry::NoRoom);
+        }
+        let lease = PoolStore::acquire(self, asked.request, hits)?;
+        self.reserve(&[(lease, blocks - u64::from(hits))], now_ns)?;
+        Ok(Entry::Admitted {
+            lease,
+            hit_blocks: hits,
+            room_tokens: end,
+        })
+    }
+
+    fn grow(
+        &mut self,
+        s: &mut Sequence,
+        end: u64,
+        config: &VllmConfig,
+        now_ns: u64,
+    ) -> Answer<bool> {
+        let blocks = config.blocks(end).saturating_sub(s.blocks);
+        if blocks > self.spare_blocks() {
+            return Ok(false);
+        }
+        if blocks > 0 {
+            self.reserve(&[(s.lease, blocks)], now_ns)?;
+            s.blocks += blocks;
+        }
+        Ok(true)
+    }
+
+    fn growth(&self, s: &Sequence, tokens: u64, config: &VllmConfig) -> Answer<u64> {
+        Ok(config.blocks(s.computed + tokens) - s.blocks)
+    }
+
+    /// A block that fills may be what the refused one waits for, where others can name it.
+    fn before_news(&self, s: &Sequence, config: &VllmConfig) -> u64 {
+        let prompt_blocks = (s.prompt / config.block_size_tokens) as u32;
+        if self.answers_are_shared(s.request, prompt_blocks) {
+            first_fill(s, config) - 1
+        } else {
+            u64::MAX
+        }
+    }
+
+    fn turns(&self, s: &Sequence, config: &VllmConfig) -> Vec<(u64, Turn)> {
+        // the first boundary at which it needs a block beyond those it has
+        let first_need = s.blocks * config.block_size_tokens - s.computed + 1;
+        vec![
+            (first_need, Turn::TakesBlock),
+            (first_fill(s, config), Turn::FillsBlock),
+        ]
+    }
+
+    fn take_turn(
+        &mut self,
+        s: &mut Sequence,
+        (boundary, turn): (u64, Turn),
+        config: &VllmConfig,
+        now_ns: u64,
+    ) -> Answer<u64> {
+        if turn == Turn::TakesBlock {
+            self.reserve(&[(s.lease, 1)], now_ns)?;
+            s.blocks += 1;
+        } else {
+            s.key_step(config, self, s.known + boundary)?;
+        }
+        Ok(boundary + config.block_size_tokens)
+    }
+}
+
+/// The first boundary at which a request fills a block that then gets its key.
+fn first_fill(s: &Sequence, config: &VllmConfig) -> u64 {
+    let block = config.block_size_tokens;
+    block - s.known % block
+}
+
+impl Blocks for GroupStore {
+    fn begin_step(&mut self) {
+        GroupStore::begin_step(self);
+    }
+
+    fn admit(&mut self, asked: &Newcomer, _config: &VllmConfig, now_ns: u64) -> Answer<Entry> {
+        GroupStore::admit(self, asked, now_ns)
+    }
+
+    fn grow(
+        &mut self,
+        s: &mut Sequence,
+        end: u64,
+        _config: &VllmConfig,
+        now_ns: u64,
+    ) -> Answer<bool> {
+        let ended = s.computed - s.in_flight;
+        GroupStore::grow(self, s.lease, (ended, end), now_ns)
+    }
+
+    fn growth(&self, s: &Sequence, tokens: u64, _config: &VllmConfig) -> Answer<u64> {
+        self.lacking_blocks(s.lease, s.computed + tokens)
+    }
+
+    /// What leaves a window makes room, and what is completed may be hit.
+    fn before_news(&self, s: &Sequence, _config: &VllmConfig) -> u64 {
+        next_boundary(self, s, 1) - 1
+    }
+
+    fn turns(&self, s: &Sequence, _config: &VllmConfig) -> Vec<(u64, Turn)> {
+        vec![(next_boundary(self, s, 1), Turn::Changes)]
+    }
+
+    fn take_turn(
+        &mut self,
+        s: &mut Sequence,
+        (boundary, _): (u64, Turn),
+        config: &VllmConfig,
+        now_ns: u64,
+    ) -> Answer<u64> {
+        let end = s.computed + boundary;
+        GroupStore::grow(self, s.lease, (end - s.in_flight, end), now_ns)?;
+        s.key_step(config, self, s.known + boundary)?;
+        Ok(next_boundary(self, s, boundary + 1))
+    }
+}
+
+/// The first boundary from one on at which the tables of a request change; of its tokens in flight all but the
+/// one that a boundary brings are still computed then.
+fn next_boundary(store: &GroupStore, s: &Sequence, from: u64) -> u64 {
+    let before = s.computed - s.in_flight;
+    store.next_change(before + from, s.in_flight) - before
+}

@@ -1,0 +1,73 @@
+//! One request between its arrival and its last token.
+
+use super::VllmConfig;
+use crate::machine::{AsyncScheduling, Request};
+use crate::store::LeaseId;
+
+/// What the scheduler knows of a request. Counts are tokens unless they say blocks.
+#[derive(Clone, Debug, Default)]
+pub struct Sequence {
+    pub request: u32,
+    pub priority: i64,
+    pub arrival_ns: u64,
+    pub prompt: u64,
+    /// Tokens when it is done: prompt and answer.
+    pub total: u64,
+    /// Prompt and generated tokens.
+    pub known: u64,
+    /// Tokens that have KV, or will have it when the steps in flight have ended.
+    pub computed: u64,
+    /// Tokens that steps in flight will bring (asynchronous scheduling).
+    pub placeholders: u64,
+    /// Tokens that steps in flight compute.
+    pub in_flight: u64,
+    /// Of these, those of steps from before a preemption.
+    pub stale: u64,
+    pub lease: LeaseId,
+    /// Blocks held.
+    pub blocks: u64,
+    /// Blocks, leading ones, that have been through the key step.
+    pub keyed: u64,
+    /// Tokens of the step that is being composed.
+    pub chunk: u64,
+    pub is_running: bool,
+    pub was_admitted: bool,
+    /// Its last token is out; steps in flight still compute for it.
+    pub is_done: bool,
+    pub last_token_ns: Option<u64>,
+}
+
+impl Sequence {
+    pub fn new(request: &Request) -> Self {
+        let arrival = &request.arrival;
+        Self {
+            request: arrival.request,
+            priority: arrival.priority,
+            arrival_ns: request.arrival_ns,
+            prompt: arrival.prompt_tokens,
+            total: arrival.prompt_tokens + arrival.output_tokens.max(1),
+            known: arrival.prompt_tokens,
+            ..Self::default()
+        }
+    }
+
+    /// Known tokens and those that steps in flight will bring.
+    pub fn expected(&self) -> u64 {
+        self.known + self.placeholders
+    }
+
+    /// Tokens that it lacks; 0 where its last token is under way already.
+    pub fn lacking(&self, config: &VllmConfig) -> u64 {
+        let foreseen = config.async_scheduling == AsyncScheduling::Length;
+        if foreseen && self.placeholders > 0 && self.computed + 2 >= self.total + self.placeholders
+        {
+            return 0;
+        }
+        self.expected() - self.computed
+    }
+
+    /// Whether a chunk of so many tokens is a decode: one token, behind all that is known.
+    pub fn decodes(&self, tokens: u64) -> bool {
+        self.expected() > self.prompt && tokens == 1 && self.expected() - self.computed == 1
+    }
+}
