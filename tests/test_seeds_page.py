@@ -1,4 +1,4 @@
-"""docs/seeds.md names tests that exist and run: every name is that of a test which pytest collects."""
+"""docs/seeds.md and docs/invariants.md name tests that exist and run: pytest collects each of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "seeds.md").read_text()
-NAMED = sorted(set(re.findall(r"`(test_\w+\.py)(?:::([^`]+))?`", PAGE)))
+INVARIANTS = (ROOT / "docs" / "invariants.md").read_text()
+NAMED = sorted(set(re.findall(r"`(test_\w+\.py)(?:::([^`]+))?`", PAGE + INVARIANTS)))
 #: Marks that keep a test from running, or from failing.
 KEPT_FROM_RUNNING = ("pytest.mark.skip", "pytest.mark.skipif", "pytest.mark.xfail")
 
@@ -125,3 +126,10 @@ def test_every_row_names_a_file_and_a_test():
         ):
             base = ROOT if path.startswith("rust/") else ROOT / "python" / "kvcache_sim"
             assert (base / path).exists(), path
+
+
+def test_every_invariant_has_its_number_its_place_and_its_test():
+    rows = [line.split(" | ") for line in INVARIANTS.splitlines() if line.startswith("| I")]
+    assert [row[0].strip("| ") for row in rows] == [f"I{number}" for number in range(1, 13)]
+    for _, _, _, held_by in rows:
+        assert re.search(r"`test_\w+\.py", held_by), held_by

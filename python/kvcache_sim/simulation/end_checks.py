@@ -1,4 +1,4 @@
-"""The cheap invariants of every run: I8 over its rows as they leave, I2 and I3 of the stores at the end."""
+"""The cheap invariants of every run: I6 and I8 of its rows as they leave, I2, I3, I5 and I9 at the end."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from kvcache_sim.cache.pool import PoolNode
+from kvcache_sim.channels.cluster import Channels
 from kvcache_sim.errors import InvariantError
 from kvcache_sim.metrics.columns import FETCH_PARTS, TTFT_PARTS
 from kvcache_sim.metrics.run import ColumnData
@@ -15,10 +16,14 @@ from kvcache_sim.tiers import COMPUTE, PLACES, STAGING
 
 
 def check_rows(rows: Mapping[str, ColumnData]) -> None:
-    """Raise InvariantError unless the sums of I8 hold in every row of a finished request."""
+    """Raise InvariantError unless I6 and the sums of I8 hold in every row of a finished request."""
     done = np.asarray(rows["status"]) == 0
     column = {name: np.asarray(data)[done] for name, data in rows.items() if isinstance(data, np.ndarray)}
     ttft = column["first_token_ns"] - column["arrival_ns"]
+    if any((column[f"{part}_ns"] < 0).any() for part in (*TTFT_PARTS, *FETCH_PARTS)):
+        raise InvariantError("I6: a part of TTFT is less than nothing")
+    if (column["finish_ns"] < column["first_token_ns"]).any():
+        raise InvariantError("I6: a request finished before its first token")
     if not np.array_equal(sum(column[f"{part}_ns"] for part in FETCH_PARTS), column["fetch_ns"]):
         raise InvariantError("I8: room and the hops' stalls do not sum to the fetch part")
     if not np.array_equal(sum(column[f"{part}_ns"] for part in TTFT_PARTS), ttft):
@@ -49,6 +54,30 @@ def check_pool(pool: PoolNode) -> None:
         )
     if pool.mover.written_bytes[STAGING] != pool.put_blocks * pool.mover.block_bytes:
         raise InvariantError("I2: what the pool's channel brought is not what was put there", "cluster.pool")
+
+
+def check_channels(
+    replicas: Iterable[AnyReplica], pool: PoolNode | None, channels: Channels, end_ns: int
+) -> None:
+    """Raise InvariantError where edges moved other bytes than channels carried, or a channel was busy too long.
+
+    Args:
+        replicas: All machines, those that are gone included.
+        pool: The pool that machines share, whose puts are no machine's edge.
+        channels: All channels of the cluster.
+        end_ns: Time of the last event.
+    """
+    moved = sum(sum(replica.mover.edge_bytes.values()) for replica in replicas)
+    if pool is not None:
+        moved += pool.mover.written_bytes[STAGING]
+    carried = sum(channel.sent_bytes for _, channel in channels.items())
+    if moved != carried:
+        raise InvariantError(
+            "I9: the edges moved other bytes than the channels carried", got=str(moved), expected=str(carried)
+        )
+    for name, channel in channels.items():
+        if channel.busy_ns > end_ns:
+            raise InvariantError("I5: a channel was busy for longer than the run", f"channel {name}")
 
 
 def check_stores(replicas: Iterable[AnyReplica]) -> None:

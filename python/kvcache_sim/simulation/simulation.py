@@ -31,7 +31,7 @@ from kvcache_sim.serving.router.views import Views
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.serving.store_limits import refuse_beyond_store
 from kvcache_sim.simulation.changes import Changes
-from kvcache_sim.simulation.end_checks import check_pool, check_rows, check_stores
+from kvcache_sim.simulation.end_checks import check_channels, check_pool, check_rows, check_stores
 from kvcache_sim.simulation.holders import Holders
 from kvcache_sim.simulation.keepers import Keepers
 from kvcache_sim.simulation.marks import Marks
@@ -278,6 +278,7 @@ class Simulation:
         if self._pool is not None:
             lanes.append((0, self._pool.mover.store.digest))
         counted = self._counted()
+        check_channels(self.replicas, self._pool, self.channels, self.engine.now_ns)
         regret = {} if self._watched is None else self._watched.regret.counters()
         return Run(
             requests=requests,
