@@ -32,10 +32,15 @@ if TYPE_CHECKING:
     from kvcache_sim.serving.sglang.settings import SglangRules
     from kvcache_sim.serving.vllm.settings import VllmRules
 
-#: Stores that tell whether two prompts have a block in common.
-_WITH_KEYS = (_core.Store, _core.PoolStore, _core.TieredPoolStore)
 #: Stores that the core serves and routes from.
-STORES_IN_CORE = (*_WITH_KEYS, _core.RadixStore, _core.GroupStore, _core.HiCacheStore)
+STORES_IN_CORE = (
+    _core.Store,
+    _core.PoolStore,
+    _core.TieredPoolStore,
+    _core.RadixStore,
+    _core.GroupStore,
+    _core.HiCacheStore,
+)
 #: Places that the core has room for.
 _MOST_PLACES = 8
 
@@ -277,7 +282,6 @@ def core_serves(machine: Machine, serving: MachineSettings) -> bool:
         isinstance(machine.store, STORES_IN_CORE)
         and not (settings.instant and machine.offers)  # the next request waits for what was stored
         and settings.queue_order in ("fcfs", *ORDERS)
-        and (settings.duplicate_prefill == "recompute" or isinstance(machine.store, _WITH_KEYS))
         and (machine.groups is None or settings.speculation is None)
         and settings.stages == 1
         and machine.cache.admission in ("all", "prompt")

@@ -84,6 +84,14 @@ impl GroupStore {
         self.leases.known_request(request)
     }
 
+    /// Whether the prompts of two requests have a block of the alignment in common, by the name of its first tokens.
+    pub fn have_same_block(&self, a: u32, b: u32, block: u32) -> bool {
+        let group = &self.manager.groups()[0];
+        let unit_tokens = group.block_size / u64::from(group.units);
+        let unit = self.tokens(block) / unit_tokens;
+        group.keys.have_same_block(a, b, unit as u32)
+    }
+
     fn tokens(&self, blocks: u32) -> u64 {
         u64::from(blocks) * self.manager.align()
     }

@@ -83,6 +83,11 @@ pub struct HiCacheStore {
 }
 
 impl HiCacheStore {
+    /// The keys of the trace's pages.
+    pub fn keys(&self) -> &BlockKeys {
+        self.pool.tree.keys()
+    }
+
     /// Empty tiers. Refuses an empty page and lengths that are not the requests'.
     pub fn new(keys: Arc<BlockKeys>, config: HiCacheConfig, lengths: Lengths) -> Answer<Self> {
         let requests = keys.requests();

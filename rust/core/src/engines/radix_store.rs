@@ -90,6 +90,11 @@ impl RadixStore {
         })
     }
 
+    /// The keys of the trace's pages.
+    pub fn keys(&self) -> &BlockKeys {
+        self.pool.tree.keys()
+    }
+
     /// Refuses a request beyond the trace.
     pub fn known_request(&self, request: u32) -> Answer<()> {
         self.leases.known_request(request)

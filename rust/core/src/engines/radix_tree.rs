@@ -63,6 +63,11 @@ pub struct RadixTree {
 }
 
 impl RadixTree {
+    /// The keys of the trace's pages.
+    pub fn keys(&self) -> &BlockKeys {
+        &self.keys
+    }
+
     /// A root without children.
     pub fn new(keys: Arc<BlockKeys>, order: LeafOrder) -> Self {
         let mut tree = Self {

@@ -165,6 +165,11 @@ impl UnifiedTree {
         }
     }
 
+    /// The keys of the trace's pages.
+    pub fn keys(&self) -> &BlockKeys {
+        &self.keys
+    }
+
     /// What the tree holds.
     pub fn counts(&self) -> UnifiedCounts {
         self.counts

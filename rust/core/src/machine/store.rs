@@ -25,7 +25,7 @@ pub trait ServingStore: MachineStore {
         Ok(())
     }
 
-    /// Whether the prompts of two requests have a block in common, at that place; trees and groups of engines do not say.
+    /// Whether the prompts of two requests have a block in common, at that index.
     fn have_same_block(&self, a: u32, b: u32, block: u32) -> bool;
 
     /// Makes a request's first blocks the most recently used; an engine's own rules do not.
@@ -176,8 +176,8 @@ impl ServingStore for GroupStore {
         GroupStore::acquire(self, request, depth)
     }
 
-    fn have_same_block(&self, _a: u32, _b: u32, _block: u32) -> bool {
-        false
+    fn have_same_block(&self, a: u32, b: u32, block: u32) -> bool {
+        GroupStore::have_same_block(self, a, b, block)
     }
 
     fn abandon(&mut self, lease: LeaseId) -> Answer<()> {
@@ -206,8 +206,8 @@ impl ServingStore for RadixStore {
         RadixStore::acquire(self, request, depth)
     }
 
-    fn have_same_block(&self, _a: u32, _b: u32, _block: u32) -> bool {
-        false
+    fn have_same_block(&self, a: u32, b: u32, block: u32) -> bool {
+        self.keys().have_same_block(a, b, block)
     }
 
     fn abandon(&mut self, lease: LeaseId) -> Answer<()> {

@@ -267,10 +267,7 @@ impl Mover {
             let mut next = Some(id);
             while let Some(id) = next {
                 let hop = self.transfer(id);
-                add(
-                    self.shared_channel_of(hop),
-                    hop.blocks * self.config.block_bytes,
-                );
+                add(self.shared_channel_of(hop), self.job_of(hop).size_bytes);
                 for far in hop.read.iter().flat_map(|read| &read.below) {
                     add(&far.channel, far.size_bytes);
                 }

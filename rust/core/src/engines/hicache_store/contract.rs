@@ -13,8 +13,8 @@ impl ServingStore for HiCacheStore {
         HiCacheStore::acquire(self, request, depth)
     }
 
-    fn have_same_block(&self, _a: u32, _b: u32, _block: u32) -> bool {
-        false
+    fn have_same_block(&self, a: u32, b: u32, block: u32) -> bool {
+        self.keys().have_same_block(a, b, block)
     }
 
     fn abandon(&mut self, lease: LeaseId) -> Answer<()> {
