@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 from kvcache_sim.cache.prefix_view import PrefixViewSettings
 from kvcache_sim.cache.session_view import SessionViewSettings
+from kvcache_sim.cache.settings import CacheSettings, MovementSettings
+from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario.load import scenario_from_text
-from kvcache_sim.serving.settings import ClusterSettings
+from kvcache_sim.serving.membership.plan import MembershipEvent, MembershipPlan
+from kvcache_sim.serving.settings import ClusterSettings, HandoverSettings
 from kvcache_sim.simulation import simulate
 from test_simulation_native import cluster, random_trace
 
@@ -111,3 +114,44 @@ def test_what_needs_blocks_is_refused_where_tokens_are_counted():
     settings = with_cache(accounting="simplified")
     indexed = replace(settings, router=replace(settings.router, index_blocks=8))
     assert refusal(indexed) == "router.index_blocks has no effect; cache.accounting simplified has no blocks"
+
+
+def _joins(settings: ClusterSettings) -> ClusterSettings:
+    return replace(settings, membership=MembershipPlan((MembershipEvent(10**9, "join", 1),)))
+
+
+def _hand_over(settings: ClusterSettings) -> ClusterSettings:
+    roles = (replace(settings.machines[0], role="prefill"), replace(settings.machines[1], role="decode"))
+    return replace(settings, machines=roles, handover=HandoverSettings(path="via-cpu"))
+
+
+_LAYERED = "membership has no effect; machines whose channels are served layer by layer neither come nor go"
+_NO_TREE = "no effect; only the tree's copies below the GPU are read from other machines"
+_OFFLOAD = CacheSettings(semantics="vllm", lower_semantics="vllm-offload", block_size_tokens=16)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (_joins(cluster((90, 200), 2, sharing="fair")), _LAYERED),
+        (_joins(cluster((90, 200), 2, priority="loads-first")), _LAYERED),
+        (
+            _joins(replace(cluster((90, 200), 2), movement=MovementSettings(read_buffer_layers=2))),
+            _LAYERED,
+        ),
+        (_hand_over(replace(cluster((90, 200), 2), cache=_OFFLOAD)), f"handover.path has {_NO_TREE}"),
+        (
+            replace(cluster((90, 200), 2), cache=_OFFLOAD, movement=MovementSettings(lookup="cluster")),
+            f"movement.lookup has {_NO_TREE}",
+        ),
+    ],
+)
+def test_what_no_scenario_may_say_of_neighbors_is_refused_from_python_too(settings, said):
+    assert refusal(settings) == said
+
+
+def test_machines_may_join_where_no_channel_is_used_that_is_served_layer_by_layer():
+    settings = _joins(cluster((160,), 2))
+    fair = ChannelSettings("unused", 10**9, sharing="fair")
+    run = simulate(replace(settings, channels={"unused": fair}), random_trace(1))
+    assert set(run.requests["machine"].tolist()) == {0, 1}

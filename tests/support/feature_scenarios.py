@@ -48,7 +48,11 @@ def _requests(draw: random.Random, most: int = 30, **fixed: Any) -> Settings:
         own["think_time"] = {"kind": "uniform", "min": "100ms", "max": draw.choice(["1s", "20s"])}
         own["turns"] = {"kind": "uniform", "min": 1, "max": draw.randint(2, 6)}
         own["new_input_tokens"] = {"kind": "uniform", "min": 20, "max": draw.choice([300, 3000])}
-    return {"seed": draw.randrange(10**6), **{f"workload.{key}": value for key, value in own.items()}, **fixed}
+    return {
+        "seed": draw.randrange(10**6),
+        **{f"workload.{key}": value for key, value in own.items()},
+        **fixed,
+    }
 
 
 def _replica(draw: random.Random, chance: float = 0.25) -> Settings:
@@ -142,27 +146,30 @@ def loses_copies_of_ranks(draw: random.Random) -> Settings:
         "cache.block_size": block,
         "tiers.gpu.capacity": f"{draw.choice([3000, 8000, 40000]) // block} blocks",
     }
-    plan = [
-        {"at": f"{draw.choice([1, 50, 300, 1000, 3000])}ms", "do": "flush"}
+    plan: list[Settings] = [
+        {"at": f"{draw.randint(1, draw.choice([100, 1000, 5000]))}ms", "do": "flush"}
         | ({} if draw.random() < 0.3 else {"machine": draw.randrange(ranks * engines)})
         for _ in range(draw.randint(1, 4))
     ]
     own |= _requests(draw, 30) | _replica(draw) | _router(draw)
-    own["fleet.plan"] = sorted(plan, key=lambda event: int(str(event["at"])[:-2]))
+    is_drained = draw.random() < 0.3
+    if is_drained:
+        plan.append({"at": "200ms", "do": "drain", "machine": draw.randrange(ranks * engines)})
     own |= _some(
         draw,
         0.3,
         {
             "replica.duplicate_prefill": ["wait"],
-            "replica.speculation": [{"tokens": 2, "mean_length": 1.5}],
             "cache.policy": ["fifo", "lfu"],
             "cache.full_hit": ["skip-prefill"],
         },
     )
-    if draw.random() < 0.3:
-        own["router.index.kind"] = "events"
-        own["fleet.plan"] = [*plan, {"at": "700ms", "do": "lose-index"}]
-    return own
+    if not is_drained and draw.random() < 0.4:
+        own |= {"router.policy": "weighted", "router.index.kind": "estimated"}
+        plan.append({"at": "700ms", "do": "lose-index"})
+    if "replica.async_scheduling" not in own:
+        own |= _some(draw, 0.3, {"replica.speculation": [{"tokens": 2, "mean_length": 1.5}]})
+    return own | {"fleet.plan": plan}
 
 
 def instant_over_lower_engines(draw: random.Random) -> Settings:
@@ -192,7 +199,9 @@ def reads_hicache_storage(draw: random.Random) -> Settings:
     if draw.random() < 0.2:
         own["replica.instant"] = True
         own = {key: value for key, value in own.items() if key not in _NOT_INSTANT}
-    return own | _some(draw, 0.3, {"replica.duplicate_prefill": ["wait"]} if "replica.instant" not in own else {})
+    return own | _some(
+        draw, 0.3, {"replica.duplicate_prefill": ["wait"]} if "replica.instant" not in own else {}
+    )
 
 
 _NOT_INSTANT = ("replica.queue_order", "replica.async_scheduling", "replica.client_offset")
@@ -234,7 +243,10 @@ def drafts_over_groups(draw: random.Random) -> Settings:
     """Return a run with drafts over cache groups."""
     store = draw.choice(["groups-vllm", "groups-tree", "groups", "vllm-offload"])
     block = draw.choice([16, 64, 128])
-    own: Settings = {"cache.block_size": block, "tiers.gpu.capacity": f"{draw.choice([6000, 12000, 40000]) // block} blocks"}
+    own: Settings = {
+        "cache.block_size": block,
+        "tiers.gpu.capacity": f"{draw.choice([6000, 12000, 40000]) // block} blocks",
+    }
     if store in ("groups", "vllm-offload"):
         own = _lower_engine(draw, store)
     own["cache.semantics"] = "vllm" if store in ("groups-vllm", "vllm-offload") else "tree"
@@ -308,7 +320,8 @@ def main() -> int:
     while counts["equal"] + counts["different"] < asked.scenarios:
         seed += 1
         arguments = command_line(DRAWS[asked.feature](random.Random(seed)))
-        core = results(summary(arguments, place))
+        told = summary(arguments, place)
+        core, engine = results(told), "" if isinstance(told, str) else told["engine"]["name"]
         if isinstance(core, str):
             counts["refused"] += 1
             if asked.show:
@@ -316,6 +329,7 @@ def main() -> int:
             continue
         python = results(summary([*arguments, "--backend", "python"], place))
         what = "equal" if core == python else "different"
+        counts[f"served by {engine}"] += 1
         counts[what] += 1
         if what == "different":
             print(what, "kvsim simulate", shlex.join(arguments), flush=True)

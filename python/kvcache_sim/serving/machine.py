@@ -35,9 +35,7 @@ def build_replicas(
     from kvcache_sim.serving.replica.native_rules import (
         HandoverRules,
         core_hands_over,
-        core_reads,
         core_serves,
-        core_serves_layers,
     )
 
     native = [
@@ -48,13 +46,13 @@ def build_replicas(
     if pools and not (all(native) and core_hands_over(cluster.handover, caches)):
         native = [False] * len(native)
     reads = any(cache.remote is not None for cache in caches)
-    if reads and not (all(native) and core_reads(caches)):
+    if reads and not all(native):
         native = [False] * len(native)
     ranks = cluster.machines[0].replica.ranks
-    if ranks > 1 and not (all(native) and cluster.membership.nothing_happens):
+    if ranks > 1 and not all(native):
         native = [False] * len(native)
     if channels.by_layer:
-        if all(native) and core_serves_layers(channels, cluster, caches):
+        if all(native) and (pools or any(len(cache.tiers) > 1 for cache in caches)):
             placed = channels.serve_in_core()
             for cache in caches:
                 cache.mover.go_over(placed)

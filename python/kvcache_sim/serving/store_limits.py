@@ -8,7 +8,8 @@ from typing import get_args
 from kvcache_sim.cache.prefix_view import PrefixViewSettings
 from kvcache_sim.cache.session_view import SessionViewSettings
 from kvcache_sim.cache.settings import CacheSettings, FullHit, Touch
-from kvcache_sim.cache.store_kinds import Ability, beyond_store, store_kind
+from kvcache_sim.cache.store_kinds import TREE, Ability, beyond_store, store_kind
+from kvcache_sim.channels.cluster import plain
 from kvcache_sim.errors import UsageError
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings
 from kvcache_sim.tiers import COMPUTE, TIERS
@@ -50,11 +51,31 @@ def _of_cluster(cluster: ClusterSettings) -> Iterator[tuple[str, str]]:
     of_fleet = cluster.membership
     if max(ranks) > 1 and (of_fleet.scaling or any(event.change != "drain" for event in of_fleet.events)):
         yield "membership", "machines are ranks of one engine, of which none can be missing"
+    yield from _of_neighbors(cluster)
     if why := lacks.get(Ability.BLOCKS):
         if cluster.router.index_blocks is not None:
             yield "router.index_blocks", why
         if any(machine.role == "prefill" for machine in cluster.machines):
             yield "role: prefill", f"{why} to hand over"
+
+
+def _of_neighbors(cluster: ClusterSettings) -> Iterator[tuple[str, str]]:
+    """Yield (setting, why) for channels and for what machines read of each other."""
+    networks = [own for own in (cluster.network, cluster.handover.network) if own is not None]
+    channels = [*cluster.channels.values(), *(network.default for network in networks)]
+    by_layer = cluster.movement.read_buffer_layers is not None or not all(map(plain, channels))
+    is_used = any(own.role == "prefill" or len(own.tiers) > 1 for own in cluster.machines)
+    if by_layer and is_used and cluster.membership.changes_members:
+        yield "membership", "machines whose channels are served layer by layer neither come nor go"
+    if store_kind(cluster.cache) is TREE and cluster.cache.groups is None:
+        return
+    why = "only the tree's copies below the GPU are read from other machines"
+    if cluster.movement.lookup == "cluster":
+        yield "movement.lookup", why
+    if cluster.pool is not None:
+        yield "pool", why
+    if cluster.handover.path == "via-cpu" and any(own.role == "prefill" for own in cluster.machines):
+        yield "handover.path", why
 
 
 #: Engines whose schedulers there are, by their names in settings.

@@ -14,12 +14,10 @@ from kvcache_sim.cache.prefetch import PREFETCHES
 from kvcache_sim.cache.prefetch.prefetcher import Prefetcher
 from kvcache_sim.cache.write import WRITES
 from kvcache_sim.channels.choice import CHOICES
-from kvcache_sim.channels.cluster import Channels
 from kvcache_sim.channels.edges import AnyChannel
 from kvcache_sim.serving.queue import ORDERS, served_as
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.settings import (
-    ClusterSettings,
     HandoverSettings,
     MachineSettings,
     ReplicaSettings,
@@ -290,30 +288,12 @@ def core_serves(machine: Machine, serving: MachineSettings) -> bool:
     )
 
 
-def core_serves_layers(channels: Channels, cluster: ClusterSettings, machines: Sequence[Machine]) -> bool:
-    """Return whether the core knows all that these machines do over channels served layer by layer."""
-    hand_over = any(machine.role == "prefill" for machine in cluster.machines)
-    return (
-        channels.by_layer
-        and (hand_over or any(len(machine.tiers) > 1 for machine in machines))
-        and not cluster.membership.changes_members
-    )
-
-
-def core_reads(machines: Sequence[Machine]) -> bool:
-    """Return whether the core knows how its replicas read each other's lower tiers, and a pool's."""
-    pools = [machine.pool.tree for machine in machines if machine.pool is not None]
-    return all(isinstance(store, _core.Store) for store in (*pools, *(m.store for m in machines)))
-
-
 def core_hands_over(handover: HandoverSettings, machines: Sequence[Machine]) -> bool:
     """Return whether the core knows how prompts go from one of its replicas to another.
 
-    Over the memory of both it does from trees, and over channels that are assigned or that it chooses.
+    Over the memory of both it does over channels that are assigned or that it chooses.
     """
-    if handover.path == "gpu-direct":
-        return True
-    return core_reads(machines) and all(map(_core_chooses, machines))
+    return handover.path == "gpu-direct" or all(map(_core_chooses, machines))
 
 
 def _core_chooses(machine: Machine) -> bool:
