@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use crate::store::{Answer, StoreError};
+use crate::error::{Answer, StoreError};
 
 /// No request: the end of a session, or no session.
 pub const NO_REQUEST: u32 = u32::MAX;

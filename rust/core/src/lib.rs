@@ -16,6 +16,7 @@ pub mod engines;
 pub mod error;
 /// A counted histogram of latencies.
 pub mod histogram;
+pub mod ids;
 /// Block keys of every request, never materialised.
 pub mod keys;
 /// What is asked of a store whose blocks may lie below the GPU.
@@ -34,6 +35,7 @@ pub mod rest_grid;
 pub mod step_time;
 /// The block store of one machine: trie, residency, leases, eviction, moves.
 pub mod store;
+pub mod tiers;
 pub mod tokens;
 pub mod trace;
 pub mod transfers;

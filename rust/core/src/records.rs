@@ -1,7 +1,7 @@
 //! What a store keeps of what happened: the digest of its records and, once asked for, its evictions.
 
 use crate::digest::{Digest, Record};
-use crate::store::GPU;
+use crate::tiers::GPU;
 
 /// A block came to a tier (true) or left it: the tier, which of both, and the block's key.
 pub type Change = (usize, bool, u64);

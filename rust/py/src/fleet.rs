@@ -2,13 +2,11 @@
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use kvsim_core::cluster::routing::{
-    candidates, least, longest_prefix, prefill_cost, Board, Rule, Turns,
-};
+use kvsim_core::cluster::routing::{candidates, least, longest_prefix, prefill_cost, Rule, Turns};
 use kvsim_core::keys::BlockKeys;
 use kvsim_core::machine::{Arrival, ServingStore};
 use kvsim_core::machine_store::MachineStore;
-use kvsim_core::store::GPU;
+use kvsim_core::store::{Board, GPU};
 use pyo3::prelude::*;
 
 use crate::batch::PyBatch;

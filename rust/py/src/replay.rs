@@ -2,10 +2,11 @@
 
 use std::sync::OnceLock;
 
+use kvsim_core::ids::NONE;
 use kvsim_core::policies::{Kind, NativePolicy, PolicySettings, Room};
 use kvsim_core::replay::blocks::Blocks;
 use kvsim_core::replay::objects::{self, Discipline};
-use kvsim_core::replay::runs::{PromptError, Prompts, Runs, NONE};
+use kvsim_core::replay::runs::{PromptError, Prompts, Runs};
 use kvsim_core::replay::{belady, curve, leaves, recency, Decisions, TouchFrom};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;

@@ -1,11 +1,11 @@
 //! `Replica`: a request's way through one machine, a call an event.
 
 use kvsim_core::batch::{Batch, BatchConfig};
-use kvsim_core::cluster::routing::Seat;
 use kvsim_core::cluster::Key;
 use kvsim_core::machine::engine::EngineScheduler;
 use kvsim_core::machine::rows::Rows;
 use kvsim_core::machine::{Arrival, Phase, Replica, ServingStore};
+use kvsim_core::store::Seat;
 use kvsim_core::store::{Answer, STAGING};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;

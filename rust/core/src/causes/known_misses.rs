@@ -1,7 +1,7 @@
 //! Replays of eviction policies: which known blocks were missed, and whose demand had evicted them.
 
 use super::eviction_log::{EvictedMiss, EvictionLog};
-use crate::replay::runs::NONE;
+use crate::ids::NONE;
 
 /// Remembers who evicted what last, and what was missed of it; `by` is `NONE` for what never came in.
 #[derive(Debug)]

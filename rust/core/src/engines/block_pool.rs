@@ -14,8 +14,9 @@ mod runs;
 
 use std::sync::Arc;
 
-use super::key_index::{KeyIndex, NONE};
+use super::key_index::KeyIndex;
 use crate::causes::eviction_log::EvictionLog;
+use crate::ids::NONE;
 use crate::keys::BlockKeys;
 use holds::Holds;
 use runs::Runs;

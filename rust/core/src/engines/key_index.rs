@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// No block, no chunk, no slot.
-pub const NONE: u32 = u32::MAX;
+use crate::ids::NONE;
+
 /// The bit of keys that only one request can have.
 const PRIVATE: u64 = 1 << 63;
 

@@ -1,6 +1,7 @@
 //! A number for each of some keys: neighbouring keys lie side by side, so that those of a prompt are near each other.
 
-use super::key_index::{KeyIndex, NONE};
+use super::key_index::KeyIndex;
+use crate::ids::NONE;
 
 /// Keys of a page of them.
 const PAGE: u32 = 32;

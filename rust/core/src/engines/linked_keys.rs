@@ -1,7 +1,7 @@
 //! A queue of keys, least recent first, that moves or removes any of them in constant time.
 
-use super::key_index::NONE;
 use super::key_slots::KeySlots;
+use crate::ids::NONE;
 
 /// Both ends of the queue are one node.
 const ENDS: u32 = 0;

@@ -13,9 +13,8 @@ use super::{Arrival, Place, ReplicaConfig, Request, ServingStore};
 use crate::batch::Batch;
 use crate::cluster::handover::Reception;
 use crate::cluster::pool::PoolCounts;
-use crate::cluster::routing::Seat;
 use crate::cluster::Letter;
-use crate::store::{Answer, MoveId};
+use crate::store::{Answer, MoveId, Seat};
 use crate::transfers::{Mover, TransferId};
 
 /// What comes first at one moment.

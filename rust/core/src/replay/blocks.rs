@@ -1,7 +1,8 @@
 //! The trace block by block: numbers of blocks, which block lies under which, what is resident.
 
 use super::holds::Holds;
-use super::runs::{PromptError, Prompts, NONE};
+use super::runs::{PromptError, Prompts};
+use crate::ids::NONE;
 
 /// Blocks of a trace numbered: block k of id d is `d × blocks_per_id + k`; private ones follow.
 #[derive(Debug)]

@@ -1,7 +1,8 @@
 //! Stack distances (Mattson et al. 1970) on runs: the hits of least recently used at every capacity.
 
-use super::runs::{Runs, NONE};
+use super::runs::Runs;
 use super::TouchFrom;
+use crate::ids::NONE;
 
 /// Blocks that hit together: of `blocks`, block j (from 0) hits at capacities ≥ `capacity + j × step`.
 ///

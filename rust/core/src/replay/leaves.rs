@@ -4,9 +4,10 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
 use super::holds::Holds;
-use super::runs::{Runs, NONE};
+use super::runs::Runs;
 use super::Decisions;
 use crate::causes::known_misses::{run_key, EvictedMisses, RUN_LENGTH};
+use crate::ids::NONE;
 use crate::policies::leaf::{Facts, Key, Lapse, LeafPolicy};
 
 /// Blocks of one run with equal facts; the segments of a run are stacked, the deepest on top.

@@ -1,8 +1,9 @@
 //! Least recently used on runs: one list of runs in recency order, trimmed from its old end.
 
-use super::runs::{Runs, NONE};
+use super::runs::Runs;
 use super::{Decisions, TouchFrom};
 use crate::causes::known_misses::{run_key, EvictedMisses, RUN_LENGTH};
+use crate::ids::NONE;
 
 /// A run's place in the recency list, and how much of it is resident.
 #[derive(Clone, Copy)]

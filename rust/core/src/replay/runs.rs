@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-/// No run, no request.
-pub const NONE: u32 = u32::MAX;
+use crate::ids::NONE;
 
 /// The requests of a trace as the replays read them; borrowed, nothing is copied.
 #[derive(Debug, Clone, Copy)]

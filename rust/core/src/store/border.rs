@@ -5,9 +5,10 @@
 use std::iter::zip;
 
 use super::join::are_alike;
-use super::node::{NodeId, State, NONE};
+use super::node::State;
 use super::times::Stretch;
 use super::Store;
+use crate::ids::{NodeId, NONE};
 
 impl Store {
     /// Evicts so many blocks from a tier where the tier below has them, they end a longer run, and the run that follows

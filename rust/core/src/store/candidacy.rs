@@ -1,7 +1,8 @@
 //! Who may go: what holds a run on a tier, whether it is a candidate for eviction, and how many blocks could be evicted.
 
-use super::node::{NodeId, State, ROOT};
+use super::node::State;
 use super::Store;
+use crate::ids::{NodeId, ROOT};
 use crate::policies::order::Standing;
 
 impl Store {

@@ -1,7 +1,8 @@
 //! The invariants of a store (design: I2, I3, I4, I7), recomputed from scratch.
 
-use super::node::{NodeId, State, NONE, ROOT};
+use super::node::State;
 use super::{Store, Times, GPU};
+use crate::ids::{NodeId, NONE, ROOT};
 
 /// A broken promise, in words.
 pub type Violation = String;

@@ -4,10 +4,11 @@
 //! without a copy below is written there first, after room is made there in the same way. What the tier below
 //! cannot take at all is let go, oldest first.
 
-use super::moves::{Move, Order, NO_MOVE};
-use super::node::{NodeId, State};
+use super::moves::{Move, Order};
+use super::node::State;
 use super::reserve::PendingRoom;
 use super::Store;
+use crate::ids::{NodeId, NO_MOVE};
 
 impl Store {
     /// Evicts `wanted` blocks, or as many as may go, from a tier that has one below; returns how many, and of these the

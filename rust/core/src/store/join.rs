@@ -5,9 +5,10 @@
 
 use std::iter::zip;
 
-use super::node::{Copy, NodeId, State, NONE, ROOT};
+use super::node::{Copy, State};
 use super::times::Stretch;
 use super::Store;
+use crate::ids::{NodeId, NONE, ROOT};
 
 /// Whether nothing tells the copies of two runs on a tier apart but when they were ready.
 pub(super) fn are_alike(above: &Copy, below: &Copy) -> bool {

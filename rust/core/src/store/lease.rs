@@ -1,12 +1,10 @@
 //! A lease: what one admitted request holds on the GPU, from admission to finish or preemption.
 
-use super::node::{NodeId, State, NONE, ROOT};
+use super::node::State;
 use super::orders::Release;
 use super::times::Times;
 use super::{Answer, Store, StoreError, Touch, GPU};
-
-/// The handle of a lease ([`super::Slots`]).
-pub type LeaseId = u64;
+use crate::ids::{LeaseId, NodeId, NONE, ROOT};
 
 /// A held path, and private blocks reserved for what will be computed or loaded.
 #[derive(Clone, Debug, Default)]

@@ -6,9 +6,10 @@
 use std::cmp::Reverse;
 use std::collections::HashSet;
 
-use super::moves::{Move, MoveId, NO_MOVE};
-use super::node::{NodeId, State, ROOT};
+use super::moves::Move;
+use super::node::State;
 use super::{Answer, Store, StoreError, GPU};
+use crate::ids::{MoveId, NodeId, NO_MOVE, ROOT};
 
 /// In [`Store::copies`]: a tier without a copy. `NO_MOVE` is a ready one.
 pub const NO_COPY: MoveId = NO_MOVE - 1;

@@ -7,6 +7,7 @@
 //! | `tier` | room of a tier and its eviction candidates |
 //! | `trie` | walking, splitting, linking and unlinking runs |
 //! | `join` | runs that are alike again become one |
+//! | `board` | what a router looks up of all machines in one place |
 //! | `border` | blocks that leave a tier go over to the run below |
 //! | `candidacy` | who may go, and what holds a path |
 //! | `lease` | what a running request holds: acquire, commit, release |
@@ -25,6 +26,7 @@
 //! | `check` | the invariants in one place |
 //! | `tests` | each operation in small examples |
 
+mod board;
 mod border;
 mod candidacy;
 mod check;
@@ -51,11 +53,14 @@ mod window;
 mod writes;
 
 pub use crate::error::{Answer, StoreError};
+pub use crate::ids::{HoldId, LeaseId, MoveId, NodeId, NO_MOVE};
+pub use crate::tiers::{GPU, REMOTE, STAGING};
+pub use board::{marks, Board, Seat};
 pub use check::Violation;
-pub use lease::{Lease, LeaseId};
+pub use lease::Lease;
 pub use marks::{CopyRun, NO_COPY};
-pub use moves::{HoldId, MoveId, Order, NO_MOVE};
-pub use node::{NodeId, State};
+pub use moves::Order;
+pub use node::State;
 pub use reserve::Room;
 pub use slots::Slots;
 pub use tier::{Tier, TierConfig};
@@ -67,20 +72,12 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
-use crate::cluster::routing::Seat;
 use crate::keys::BlockKeys;
 use crate::records::Records;
 use moves::{Hold, Move};
 use node::{Copy, Node, Run};
 use orders::Orders;
 use times::{Stretch, MANY_ACCESSES};
-
-/// The tier that computes; those below it are numbered from fast to slow.
-pub const GPU: usize = 0;
-/// The tier below it, from which it is loaded, which other machines read, and on which what they have lands.
-pub const STAGING: usize = 1;
-/// In place of a tier: another machine.
-pub const REMOTE: usize = 255;
 
 /// Children by (parent, key of the child's first block). Only looked up, never iterated.
 type Children = HashMap<(NodeId, u64), NodeId, BuildHasherDefault<PairHasher>>;

@@ -1,17 +1,11 @@
 //! Moves: copies on their way from one tier to another. The store says what is to be sent; channels say when
 //! it arrives; [`Store::finish_move`] makes it true.
 
-use super::lease::{Lease, LeaseId};
-use super::node::{NodeId, State};
+use super::lease::Lease;
+use super::node::State;
 use super::times::{Times, NOT_YET};
 use super::{Answer, Store, StoreError, GPU};
-
-/// The handle of a move ([`super::Slots`]); of two moves of a store the later one has the larger.
-pub type MoveId = u64;
-/// No move: a copy that is ready. Never a handle.
-pub const NO_MOVE: MoveId = u32::MAX as u64;
-/// The handle of a hold ([`Store::protect`]).
-pub type HoldId = u64;
+use crate::ids::{HoldId, LeaseId, MoveId, NodeId, NO_MOVE};
 
 /// A transmission to be put on the channel of its edge, once the moves in `after` have ended.
 #[derive(Clone, Debug, PartialEq, Eq)]

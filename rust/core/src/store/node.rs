@@ -1,15 +1,7 @@
 //! A node: a run of blocks that no request parts, uniform on every tier but for when its blocks were ready.
 
-use super::moves::{MoveId, NO_MOVE};
 use super::times::{Stretch, Times};
-
-/// Index of a node in the arena. A split gives the upper part a new id, so ids held elsewhere go on naming
-/// the same last block.
-pub type NodeId = u32;
-/// The node above all others: no block.
-pub const ROOT: NodeId = 0;
-/// No node.
-pub const NONE: NodeId = u32::MAX;
+use crate::ids::{MoveId, NodeId, NONE, NO_MOVE};
 
 /// Whether a run has a copy on a tier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

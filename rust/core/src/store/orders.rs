@@ -6,8 +6,9 @@
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 
-use super::node::{NodeId, State, ROOT};
+use super::node::State;
 use super::{PairHasher, Store};
+use crate::ids::{NodeId, ROOT};
 use crate::policies::leaf::Facts;
 use crate::policies::order::{EvictionOrder, Named, Standing};
 
@@ -218,7 +219,7 @@ impl Store {
                 self.note_evicted(tier, id, start, end, now_ns);
                 self.tiers[tier].cached -= 1;
                 self.tiers[tier].free += 1;
-                self.set_state(id, tier, State::Absent, super::NO_MOVE);
+                self.set_state(id, tier, State::Absent, crate::ids::NO_MOVE);
                 self.discard_if_gone(id);
             }
         }

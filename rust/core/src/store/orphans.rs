@@ -1,8 +1,8 @@
 //! Runs that have lost their last copy go, and with them what hangs below: nothing could find it.
 
-use super::moves::NO_MOVE;
-use super::node::{NodeId, State, NONE, ROOT};
+use super::node::State;
 use super::Store;
+use crate::ids::{NodeId, NONE, NO_MOVE, ROOT};
 
 impl Store {
     /// Removes a run that has lost its last copy, and what hangs below it. What a reader or a write pins stays

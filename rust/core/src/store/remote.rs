@@ -1,9 +1,10 @@
 //! What another machine reads here, and what this one reads there: copies, landing on the CPU tier.
 
-use super::moves::{Move, MoveId, Order, NO_MOVE};
+use super::moves::{Move, Order};
 use super::node::State;
 use super::trie::Part;
 use super::{Answer, Store, StoreError, REMOTE, STAGING};
+use crate::ids::{MoveId, NO_MOVE};
 
 impl Store {
     /// Where blocks `[start, limit)` of a request lie below the GPU, as far as they follow each other: each on

@@ -3,10 +3,10 @@
 //! On the lowest tier victims are discarded, and with the last copy of a block all that depended on it; on the
 //! others they go down (`demotion`).
 
-use super::lease::LeaseId;
-use super::moves::{MoveId, Waiting, NO_MOVE};
-use super::node::{NodeId, State, NONE};
+use super::moves::Waiting;
+use super::node::State;
 use super::{Answer, Store, GPU};
+use crate::ids::{LeaseId, MoveId, NodeId, NONE, NO_MOVE};
 
 /// What a reservation got.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use super::board::{marks, Seat};
 use super::check::Violation;
-use super::node::{Node, NodeId};
+use super::node::Node;
 use super::Store;
-use crate::cluster::routing::{marks, Seat};
+use crate::ids::NodeId;
 use crate::keys::BlockKeys;
 
 impl Store {

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::moves::MoveId;
-use super::node::NodeId;
 use super::reserve::{blocks_of, PendingRoom};
+use crate::ids::{MoveId, NodeId};
 
 /// Room of a tier that has no bound.
 const UNBOUNDED: u64 = 1 << 60;

@@ -5,10 +5,9 @@
 //! computed or written: each of its copies keeps a stretch for each time ([`Stretch`]), so that every block's own
 //! times are known and nothing is split for them.
 
-use super::lease::LeaseId;
-use super::moves::{MoveId, NO_MOVE};
-use super::node::{NodeId, Run, State};
+use super::node::{Run, State};
 use super::{Answer, Store, StoreError, GPU};
+use crate::ids::{LeaseId, MoveId, NodeId, NO_MOVE};
 
 /// Of so many accesses the times are kept, whether anything remembers them or not.
 pub(super) const MANY_ACCESSES: usize = 1 << 14;

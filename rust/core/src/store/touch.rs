@@ -1,8 +1,8 @@
 //! When blocks become recent: as a request lets go of them, or as one that uses them is admitted.
 
-use super::lease::LeaseId;
-use super::node::{NodeId, State, ROOT};
+use super::node::State;
 use super::Store;
+use crate::ids::{LeaseId, NodeId, ROOT};
 
 /// What makes a block recent on the tiers that have it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

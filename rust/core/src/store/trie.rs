@@ -2,9 +2,9 @@
 
 use std::iter::successors;
 
-use super::moves::{MoveId, NO_MOVE};
-use super::node::{Copy, Node, NodeId, Run, State, NONE, ROOT};
+use super::node::{Copy, Node, Run, State};
 use super::{Answer, Store, StoreError, GPU};
+use crate::ids::{MoveId, NodeId, NONE, NO_MOVE, ROOT};
 
 /// A stretch of a request's path that is found on one tier in one state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::node::NodeId;
 use super::Store;
+use crate::ids::NodeId;
 
 impl Store {
     pub(super) fn next_victim(&mut self, tier: usize, wanted: u64) -> Option<NodeId> {

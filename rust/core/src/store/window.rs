@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::moves::NO_MOVE;
 use super::node::State;
 use super::{NodeId, Store};
+use crate::ids::NO_MOVE;
 use crate::keys::BlockKeys;
 
 impl Store {

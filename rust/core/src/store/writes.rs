@@ -1,10 +1,11 @@
 //! Copies down that keep the upper copy: at commit, at the n-th use, and onwards to the next tier.
 
-use super::lease::{Lease, LeaseId};
-use super::moves::{Move, MoveId, Order};
-use super::node::{NodeId, State, ROOT};
+use super::lease::Lease;
+use super::moves::{Move, Order};
+use super::node::State;
 use super::orders::Release;
 use super::{Answer, Store, StoreError, GPU};
+use crate::ids::{LeaseId, MoveId, NodeId, NONE, ROOT};
 
 impl Store {
     /// Copies blocks `[start, end)` that the lease holds on the GPU to the CPU (write-through). Blocks already
@@ -178,13 +179,13 @@ impl Store {
             let node = &self.nodes[run as usize];
             let mut copies = self.copies_of(run).iter();
             let in_flight = copies.any(|c| c.state == State::InFlight);
-            if node.pins > 0 || node.first_child != super::node::NONE || in_flight {
+            if node.pins > 0 || node.first_child != NONE || in_flight {
                 return Ok(());
             }
             let blocks = u64::from(node.blocks());
             for tier in 0..self.tiers.len() {
                 if self.copy(run, tier).state == State::Ready {
-                    self.set_state(run, tier, State::Absent, super::moves::NO_MOVE);
+                    self.set_state(run, tier, State::Absent, crate::ids::NO_MOVE);
                     self.tiers[tier].cached -= blocks;
                     self.tiers[tier].free += blocks;
                 }

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::columns::Counter;
-use super::intern::{IdTable, Seen, NONE};
+use super::intern::{IdTable, Seen};
 use super::problem::Finding;
+use crate::ids::NONE;
 
 /// Whether ids are what they claim: chains of whole blocks, each always of one size.
 #[derive(Default)]

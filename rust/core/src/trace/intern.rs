@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use super::id_hash::IdHash;
 
-/// No block: the parent of a first block, or a slot that is free.
-pub const NONE: u32 = u32::MAX;
+use crate::ids::NONE;
 
 /// What a block was first seen as: the id before it, and its tokens.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -1,9 +1,7 @@
 //! Which machines a router finds equally good, from what they have cached and how loaded they are.
 
-mod board;
 mod rule;
 
-pub use board::{marks, Board, Seat};
 pub use rule::{least, prefill_cost, Rule, Turns};
 
 /// The machines with the longest found prefix; among the least loaded alone when the largest load is above

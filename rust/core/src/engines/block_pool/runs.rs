@@ -5,8 +5,9 @@
 //! the queue as one, its last block in front. It is cut where a request holds a part of it only. A block whose
 //! key has another one is a run of its own.
 
-use super::super::key_index::{KeyIndex, NONE};
+use super::super::key_index::KeyIndex;
 use super::holds::Holds;
+use crate::ids::NONE;
 
 /// The queue's two ends are one run, which no slot names.
 pub(super) const ENDS: u32 = 0;

@@ -3,7 +3,7 @@
 use super::manager::GroupManager;
 use super::pool::{Pool, NULL};
 use super::rules::skipped_blocks;
-use crate::engines::key_index::NONE;
+use crate::ids::NONE;
 use crate::store::Violation;
 
 impl GroupManager {

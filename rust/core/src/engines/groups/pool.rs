@@ -7,7 +7,8 @@
 use std::collections::VecDeque;
 
 use crate::engines::block_pool::PoolCounts;
-use crate::engines::key_index::{KeyIndex, NONE};
+use crate::engines::key_index::KeyIndex;
+use crate::ids::NONE;
 
 use super::tables::Table;
 use super::{Group, Kind};

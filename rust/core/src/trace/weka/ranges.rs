@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 
 use super::super::columns::Reading;
-use super::super::intern::{IdTable, Names, NONE};
+use super::super::intern::{IdTable, Names};
 use super::super::json::Cursor;
 use super::super::problem::Refusal;
 use super::turns::Turn;
+use crate::ids::NONE;
 
 /// Local ids below this are numbered by a table, others by a map.
 const TABLE: u64 = 1 << 22;

@@ -5,8 +5,8 @@ use std::hash::BuildHasherDefault;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::PairHasher;
 use crate::keys::BlockKeys;
-use crate::store::PairHasher;
 
 /// Machines that have a block: by how many blocks end with it, a power of two, and its key. Never iterated.
 type Holders = HashMap<(u32, u64), Vec<u32>, BuildHasherDefault<PairHasher>>;
