@@ -1,10 +1,16 @@
-"""Random small scenarios in this build and another: equal digests, and equal ones under the Python reference.
+"""Random small scenarios in this build and another: equal exit codes, digests and summaries, on every engine.
 
-    python benches/same_digests.py BASE [--scenarios 300] [--seed 1] [--show]
+    python benches/same_digests.py BASE [--scenarios 300] [--seed 1] [--feature NAME ...] [--spec] [--show]
+                                   [--engines native,python,spec,spec-plain]
 
-BASE is a commit, built in ``target/bench``, or a built checkout's ``python`` folder. Scenarios are drawn
-until so many run; one that every build refuses is drawn again. Each that differs is printed as the line
-that runs it, and the exit code is then 1. ``--show`` prints every line. New seeds are new scenarios.
+BASE is a commit, built in ``target/bench``, or a built checkout's ``python`` folder, or ``-`` for none. It
+runs as it decides by itself; beside it, this build runs on each engine named (``--engine``, or ``--backend``
+for python where there is no such engine; python is run by BASE where this build has neither). Scenarios are
+drawn by ``tests/support/scenarios.py`` until so many ran; ``--feature`` gives each of them a feature of its
+table (``--list`` prints them), ``--spec`` draws only what the specification may cover. One that every build
+refuses, or that an engine ``spec`` refuses, is drawn again. Each that differs is kept in
+``target/bench/different`` with the line that runs it, and the exit code is then 1. ``--show`` prints every
+line. New seeds are new scenarios.
 """
 
 from __future__ import annotations
@@ -12,212 +18,197 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import random
 import shlex
 import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from build_of import ROOT, build_of
+from build_of import ROOT, SCRATCH, build_of
 
-#: Runs command lines that come in, and says each one's exit code and digests.
+sys.path.insert(0, str(ROOT / "tests"))
+from support.scenarios import FEATURES, Scenario, drawn
+
+#: Runs command lines that come in, and says each one's exit code and its summary.
 _RUNNER = """
-import contextlib, io, json, shutil, sys, tempfile
+import contextlib, io, json, os, shutil, sys, tempfile
 from kvcache_sim.cli.main import run
 place = tempfile.mkdtemp()
 for line in sys.stdin:
+    folder, arguments = json.loads(line)
+    os.chdir(folder)
     said = io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        code = run(["simulate", *json.loads(line), "--quiet", "-o", place + "/run", "--force"])
-    digest = json.load(open(place + "/run/summary.json"))["digest"] if code == 0 else said.getvalue()[-300:]
-    print(json.dumps([code, digest]), flush=True)
+    try:
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            code = run(["simulate", *arguments, "--quiet", "-o", place + "/run", "--force"])
+    except BaseException as error:
+        code = 70
+        said.write(f"{type(error).__name__}: {error}")
+    found = json.load(open(place + "/run/summary.json")) if code == 0 else said.getvalue()[-600:]
+    print(json.dumps([code, found]), flush=True)
 shutil.rmtree(place)
 """
-Answer = tuple[int, object]
-Settings = dict[str, object]
+#: Parts of a summary that say how a run was made and what its names mean, not what came of it.
+_HOW = ("wall", "engine", "plugins", "definitions")
+#: A draw is taken by some build at least once in so many.
+_MOST_IN_VAIN = 400
+
+Answer = tuple[int, Any]
 
 
 class Build:
-    """A build that runs one command line after another in a process of its own."""
+    """A build that runs one command line after another in a process of its own, on one of its engines."""
 
-    def __init__(self, python: Path) -> None:
+    def __init__(self, python: Path, options: tuple[str, ...] = ()) -> None:
+        self.options = options
         environment = {**os.environ, "PYTHONPATH": str(python), "OPENBLAS_NUM_THREADS": "1"}
         command = [sys.executable, "-c", _RUNNER]
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment)
 
-    def run(self, arguments: list[str]) -> Answer:
-        """Return (exit code, digests or what was said) of ``kvsim simulate`` with some arguments."""
+    def start(self, folder: Path, arguments: list[str]) -> None:
+        """Let ``kvsim simulate`` run with some arguments in a folder."""
         assert self._process.stdin is not None
+        print(json.dumps([str(folder), [*arguments, *self.options]]), file=self._process.stdin, flush=True)
+
+    def answer(self) -> Answer:
+        """Return (exit code, the summary or what was said) of what was started."""
         assert self._process.stdout is not None
-        print(json.dumps(arguments), file=self._process.stdin, flush=True)
-        code, digest = json.loads(self._process.stdout.readline())
-        return code, digest
+        code, found = json.loads(self._process.stdout.readline())
+        return code, found
 
 
-def drawn(seed: int) -> Settings:
-    """Return the settings of one random scenario, most of which a build takes."""
-    draw = random.Random(seed)
-    machines = draw.choice([1, 1, 2, 3, 4])
-    settings: Settings = {"seed": seed, "cluster.machines": machines}
-    settings |= _requests(draw) | _cache(draw) | _machine(draw)
-    has_lower = not {"cache.semantics", "cache.enabled"} & settings.keys()
-    settings |= _tiers(draw, draw.randint(0, 2) if has_lower else 0)
-    if machines > 1:
-        settings |= _fleet(draw, machines, "tiers.cpu.capacity" in settings)
-    if "tiers.cpu.capacity" in settings:
-        settings |= _movement(draw, machines, "tiers.disk.capacity" in settings)
-    return settings
+def engine_options(python: Path) -> str:
+    """Return what ``kvsim simulate --help`` of a build says, in which its options are named."""
+    command = [sys.executable, "-m", "kvcache_sim", "simulate", "--help"]
+    environment = {**os.environ, "PYTHONPATH": str(python), "COLUMNS": "200"}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
 
-def _some(draw: random.Random, choices: dict[str, list[object]], chance: float) -> Settings:
-    """Return each of some settings with a chance, at one of its values."""
-    return {key: draw.choice(values) for key, values in choices.items() if draw.random() < chance}
+def columns(here: Path, there: Path | None, engines: list[str]) -> dict[str, Build]:
+    """Return the builds and engines that are compared, by name."""
+    ours, theirs = engine_options(here), engine_options(there) if there else ""
+    builds = {"base": Build(there)} if there else {}
+    for engine in engines:
+        if engine == "native":
+            builds["here"] = Build(here)
+        elif engine == "python" and "--backend" in ours:
+            builds["here, python"] = Build(here, ("--backend", "python"))
+        elif there and engine == "python" and "--backend" in theirs:
+            builds["base, python"] = Build(there, ("--backend", "python"))
+        elif "--engine" in ours:
+            builds[f"here, {engine}"] = Build(here, ("--engine", engine))
+        else:
+            raise SystemExit(f"engines: this build has no --engine {engine}; see kvsim simulate --help")
+    return builds
 
 
-def _requests(draw: random.Random) -> Settings:
-    kind = draw.choice(["conversational", "diverse", "few-shot", "rag", "agentic"])
-    own: Settings = {
-        "kind": kind,
-        "requests": draw.randint(10, 40),
-        "arrivals.process": "poisson",
-        "arrivals.rate_per_s": draw.choice([0.5, 2, 8, 40]),
-        "block_size": 512,
-        "output_tokens": {"kind": "uniform", "min": 1, "max": draw.choice([4, 60, 300])},
-    }
-    if kind in ("conversational", "agentic"):
-        own["loop"] = draw.choice(["open", "closed"])
-        own["think_time"] = {"kind": "uniform", "min": "100ms", "max": draw.choice(["1s", "20s"])}
-        own["turns"] = {"kind": "uniform", "min": 1, "max": draw.randint(2, 6)}
-        own["new_input_tokens"] = {"kind": "uniform", "min": 20, "max": draw.choice([300, 3000])}
-    return {f"workload.{key}": value for key, value in own.items()}
+def result(answer: Answer) -> object:
+    """Return what must be equal: the exit code, and all of the summary but how the run was made."""
+    code, found = answer
+    return (code, {k: v for k, v in found.items() if k not in _HOW}) if isinstance(found, dict) else (code,)
 
 
-def _cache(draw: random.Random) -> Settings:
-    choices: dict[str, list[object]] = {
-        "cache.cache_output": [False],
-        "cache.admission": ["prompt"],
-        "cache.touch": ["admission"],
-        "cache.full_hit": ["skip-prefill"],
-        "cache.lookup_time": ["100us"],
-        "cache.scheduler_aware_window": [3],
-        "cache.policy": ["fifo", "lfu", "s3fifo", "arc", "sieve", "slru", "lirs"],
-        "cache.semantics": ["vllm", "sglang"],
-        "cache.enabled": [False],
-    }
-    return {"cache.block_size": draw.choice([64, 128, 512]), **_some(draw, choices, 0.1)}
+def differences(one: object, other: object, where: str = "") -> Iterator[str]:
+    """Yield where two summaries differ, with both values."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        for key in sorted({*one, *other}):
+            yield from differences(one.get(key), other.get(key), f"{where}.{key}" if where else key)
+    elif one != other:
+        yield f"{where}: {one} / {other}"
 
 
-def _tiers(draw: random.Random, lower: int) -> Settings:
-    sizes: Settings = {"gpu": draw.choice(["1GiB", "2GiB", "5GiB", "25GiB"])}
-    for name in ("cpu", "disk")[:lower]:
-        sizes[name] = draw.choice(["1GiB", "4GiB", "20GiB", "unbounded"])
-    return {f"tiers.{name}.capacity": size for name, size in sizes.items()}
+class Outcome(NamedTuple):
+    """What came of one scenario: refused, equal or different, and the answer of each build."""
+
+    what: str
+    answers: dict[str, Answer]
 
 
-def _machine(draw: random.Random) -> Settings:
-    choices: dict[str, list[object]] = {
-        "replica.max_num_batched_tokens": [256, 2048, 16384],
-        "replica.max_num_seqs": [1, 4, 16],
-        "replica.queue_order": ["longest-prefix", "shortest-first"],
-        "replica.duplicate_prefill": ["wait"],
-        "replica.step_overhead": ["50us"],
-        "replica.async_scheduling": ["length", "stop-token"],
-        "replica.client_offset": ["7ms"],
-    }
-    return _some(draw, choices, 0.2)
+def compare(builds: dict[str, Build], scenario: Scenario, folder: Path) -> Outcome:
+    """Run a scenario everywhere at the same time and compare."""
+    scenario.write(folder)
+    for build in builds.values():
+        build.start(folder, scenario.arguments())
+    answers = {name: build.answer() for name, build in builds.items()}
+    codes = {name: code for name, (code, _) in answers.items()}
+    refused_by_spec = any(code == 2 for name, code in codes.items() if "spec" in name)
+    if refused_by_spec or set(codes.values()) == {2}:
+        return Outcome("refused", answers)
+    results = [json.dumps(result(answer), sort_keys=True) for answer in answers.values()]
+    if len(set(results)) > 1:
+        return Outcome("different", answers)
+    return Outcome("equal" if set(codes.values()) == {0} else "equal, failed", answers)
 
 
-def _fleet(draw: random.Random, machines: int, cpu: bool) -> Settings:
-    routers = ["random", "least-loaded", "session-affinity", "longest-prefix", "prefill-cost", "overlap-cost"]
-    if draw.random() < 0.6:
-        return {"router.policy": draw.choice(routers)}
-    decode = draw.randint(1, machines - 1)
-    settings: Settings = {"pools.prefill": draw.randint(1, machines - decode), "pools.decode": decode}
-    choices: dict[str, list[object]] = {
-        "handover.transfer": ["layer-by-layer"],
-        "handover.first_token": ["prefill"],
-        "handover.path": ["via-cpu"] if cpu else ["gpu-direct"],
-    }
-    if decode > 1:
-        choices["handover.router"] = ["round-robin", "longest-prefix"]
-    if machines - decode > 1:
-        choices["router.policy"] = list(routers)
-    return settings | _some(draw, choices, 0.5)
+def explained(answers: dict[str, Answer]) -> Iterator[str]:
+    """Yield a line for each figure that differs from the first build's."""
+    first, base = next(iter(answers.items()))
+    for name, (code, found) in answers.items():
+        if result((code, found)) == result(base):
+            continue
+        if code or base[0]:
+            yield f"  {name}: exit code {code}, {first} {base[0]}: {found if code else base[1]}"
+            continue
+        for line in list(differences(result((code, found))[1], result(base)[1]))[:8]:  # type: ignore[index]
+            yield f"  {name} / {first}: {line}"
 
 
-def _movement(draw: random.Random, machines: int, disk: bool) -> Settings:
-    choices: dict[str, list[object]] = {
-        "write.policy": ["through", "through-sync", "selective"],
-        "fetch.policy": ["never", "cheaper", "split"],
-        "fetch.layer_pipelining": [False],
-        "fetch.exclusive": [["cpu->gpu"]],
-    }
-    if disk:
-        choices["prefetch.policy"] = ["queued"]
-    if machines > 1:
-        choices["fetch.lookup"] = ["cluster"]
-    settings = _some(draw, choices, 0.3)
-    if draw.random() < 0.5:
-        edges = ["gpu->cpu", "cpu->gpu", *(["cpu->disk", "disk->cpu"] if disk else [])]
-        link: Settings = {"bandwidth": draw.choice(["2GB/s", "20GB/s"]), "edges": edges}
-        link |= {"latency": draw.choice(["0s", "20us", "5ms"]), "scope": draw.choice(["machine", "cluster"])}
-        link |= {
-            "sharing": draw.choice(["fifo", "fair"]),
-            "priority": draw.choice(["in-order", "loads-first"]),
-        }
-        settings |= {"channels.link": link}
-    return settings
-
-
-def command_line(settings: Settings) -> list[str]:
-    """Return the arguments of ``kvsim simulate`` that say some settings."""
-    said = [(key, value if isinstance(value, str) else json.dumps(value)) for key, value in settings.items()]
-    return [word for key, value in said for word in ("--set", f"{key}={value}")]
-
-
-def compared(
-    runs: dict[str, Callable[[list[str]], Answer]], seeds: Iterator[int], scenarios: int, show: bool
-) -> Counter[str]:
+def compared(builds: dict[str, Build], asked: argparse.Namespace, scratch: Path) -> Counter[str]:
     """Run so many scenarios everywhere, print those that differ, and count what came of all."""
     counts: Counter[str] = Counter()
-    while counts["equal"] + counts["different"] < scenarios:
-        arguments = command_line(drawn(next(seeds)))
-        answers = {name: run(arguments) for name, run in runs.items()}
-        codes, told = {code for code, _ in answers.values()}, {json.dumps(own) for _, own in answers.values()}
-        what = "refused" if codes == {2} else "equal" if codes == {0} and len(told) == 1 else "different"
+    features: Counter[str] = Counter()
+    engines: Counter[str] = Counter()
+    in_vain = 0
+    seeds = iter(range(asked.seed * 1_000_000, (asked.seed + 1) * 1_000_000))
+    while counts.total() - counts["refused"] < asked.scenarios:
+        scenario = drawn(seed := next(seeds), asked.feature, asked.spec)
+        if not set(asked.feature) <= set(scenario.present):
+            continue
+        what, answers = compare(builds, scenario, scratch / str(seed))
         counts[what] += 1
-        if show or what == "different":
-            print(what, "kvsim simulate", shlex.join(arguments), flush=True)
-        if what == "different":
-            for name, (code, own) in answers.items():
-                print(f"  {name:<12} exit code {code}: {own}", flush=True)
+        in_vain = in_vain + 1 if what == "refused" else 0
+        if in_vain > _MOST_IN_VAIN:
+            print(f"no scenario ran of the last {in_vain} drawn: {next(iter(answers.values()))[1]}")
+            break
+        if what == "equal":
+            features.update(scenario.present or ["no feature"])
+            named = answers.get("here", next(iter(answers.values())))[1]["engine"].get("name", "not named")
+            engines[named] += 1
+        if asked.show or what == "different":
+            folder = SCRATCH / "different" / str(seed)
+            scenario.write(folder)
+            print(f"{what} (cd {folder}; kvsim simulate {shlex.join(scenario.arguments())})", flush=True)
+            print(*(explained(answers) if what == "different" else ()), sep="\n", flush=True)
+    print("with", ", ".join(f"{name} {count}" for name, count in sorted(features.items())))
+    print("engine.name here:", ", ".join(f"{name} {count}" for name, count in sorted(engines.items())))
     return counts
 
 
 def main() -> int:
     """Compare the builds and print the counts; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("base")
+    parser.add_argument("base", nargs="?")
     parser.add_argument("--scenarios", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--feature", action="append", default=[], choices=list(FEATURES), metavar="NAME")
+    parser.add_argument("--engines", default="native,python", type=lambda text: text.split(","))
+    parser.add_argument("--spec", action="store_true")
+    parser.add_argument("--list", action="store_true")
     parser.add_argument("--show", action="store_true")
     asked = parser.parse_args()
-    here, there = Build(ROOT / "python"), Build(build_of(asked.base))
-    runs = {
-        "here": here.run,
-        "here, python": lambda arguments: here.run([*arguments, "--backend", "python"]),
-        "there": there.run,
-    }
+    if asked.list or asked.base is None:
+        print(*FEATURES, sep="\n")
+        return int(not asked.list)
+    base = None if asked.base == "-" else build_of(asked.base)
+    builds = columns(ROOT / "python", base, asked.engines)
     with tempfile.TemporaryDirectory() as directory:
-        os.chdir(directory)
-        seeds = iter(range(asked.seed * 1_000_000, (asked.seed + 1) * 1_000_000))
-        counts = compared(runs, seeds, asked.scenarios, asked.show)
+        counts = compared(builds, asked, Path(directory))
     print(", ".join(f"{count} {what}" for what, count in sorted(counts.items())))
-    return int(counts["different"] > 0)
+    return int(counts["different"] > 0 or not counts["equal"])
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from kvcache_sim.workload.trace import Trace
 
 if TYPE_CHECKING:
     from kvcache_sim.serving.retention.hints import RetentionHints
+    from kvcache_sim.serving.retention.pins import Pins
     from kvcache_sim.serving.tenants.cache_quota import CacheQuotas
 
 
@@ -44,6 +45,12 @@ class Keepers:
             from kvcache_sim.serving.retention.hints import RetentionHints
 
             self._by_name["retention"] = RetentionHints(trace, kept)
+        self._pins: Pins | None = None
+        if len(trace.pin_ns):
+            from kvcache_sim.serving.retention.pins import Pins
+
+            self._pins = Pins(trace, kept)
+            cluster.drop_by(self._pins)
         for keeper in self._by_name.values():
             cluster.drop_by(keeper)
 
@@ -55,4 +62,5 @@ class Keepers:
     @property
     def counts(self) -> dict[str, int]:
         """Blocks dropped so far."""
-        return {f"{name}.dropped_blocks": keeper.dropped_blocks for name, keeper in self._by_name.items()}
+        counts = {f"{name}.dropped_blocks": keeper.dropped_blocks for name, keeper in self._by_name.items()}
+        return counts if self._pins is None else {**counts, **self._pins.counts}

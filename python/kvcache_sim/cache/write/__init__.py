@@ -32,10 +32,16 @@ WRITES: Rows[Callable[[int, MovementSettings], WritePolicy]] = Rows(
 
 
 def _sent(given: Any, asked: tuple[Any, ...], made: tuple[Any, ...]) -> int | None:
+    # a move's number has its slot's generation in the upper half of 64 bits
+    if given is None:
+        return None
     try:
-        return None if given is None else whole_number(given, 0, NO_MOVE - 1)
+        move = whole_number(given, 0, 2**64 - 1)
     except ValueError:
-        raise ValueError("the move that the store returned, or None") from None
+        move = NO_MOVE
+    if move == NO_MOVE:
+        raise ValueError("the move that the store returned, or None")
+    return move
 
 
 WRITE = Kind(

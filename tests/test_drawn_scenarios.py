@@ -1,0 +1,64 @@
+"""Random scenarios by feature: each feature can be drawn, and its runs have one story on every path."""
+
+from __future__ import annotations
+
+import os
+from itertools import count, islice
+
+import pytest
+from kvcache_sim.errors import UsageError
+from kvcache_sim.scenario.execute import execute
+from kvcache_sim.scenario.load import scenario_from_text
+from kvcache_sim.scenario.requests import read_requests
+from kvcache_sim.simulation import RunOptions
+from support.scenarios import FEATURES, drawn
+
+#: Scenarios that run, of each feature, and how many draws may be refused before one does.
+EXAMPLES, DRAWS = int(os.environ.get("KVSIM_EXAMPLES", "1")), 60
+SEED = int(os.environ.get("KVSIM_SEED", "0"))
+
+
+def accepted(folder, go_to, features, only_spec=False):
+    """Yield (scenario, the loaded one) for draws that have the features and are not refused."""
+    refused = []
+    for seed in count(SEED):
+        own = drawn(seed, features, only_spec)
+        if not set(features) <= set(own.present):
+            continue
+        own.write(folder / str(seed))
+        go_to(folder / str(seed))  # where plug-ins that a setting names are looked for
+        try:
+            loaded = scenario_from_text("", "s.yaml", folder / str(seed), own.arguments()[1::2])
+            trace = read_requests(loaded)
+        except UsageError as error:
+            refused.append(str(error))
+        else:
+            refused.clear()
+            yield own, (loaded, trace)
+        assert "\n" not in "".join(refused)
+        assert len(refused) < DRAWS, refused[-1]
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_each_feature_is_drawn_and_has_one_story(tmp_path, monkeypatch, feature):
+    for own, (loaded, trace) in islice(accepted(tmp_path, monkeypatch.chdir, [feature]), EXAMPLES):
+        native, reference = (
+            execute(loaded, trace, RunOptions(backend=backend)) for backend in ("native", "python")
+        )
+        assert native.run.digest_results == reference.run.digest_results, own.arguments()
+        assert native.run.digest_events == reference.run.digest_events, own.arguments()
+
+
+def test_equal_seeds_give_equal_scenarios():
+    assert drawn(7, ["queue-plugin", "aborts"]) == drawn(7, ["queue-plugin", "aborts"])
+    assert drawn(7, ["aborts"]).settings != drawn(8, ["aborts"]).settings
+
+
+def test_what_the_specification_may_cover_has_no_other_feature():
+    for seed in range(200):
+        assert all(FEATURES[name].spec for name in drawn(seed, only_spec=True).features)
+
+
+def test_an_unknown_feature_is_refused():
+    with pytest.raises(KeyError, match="nothing"):
+        drawn(1, ["nothing"])
