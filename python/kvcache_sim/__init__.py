@@ -13,6 +13,7 @@ The floors of the package, top to bottom; imports go down only:
 - ``scenario``, ``simulation``  validated YAML in, a finished ``Run`` out
 - ``metrics``     what was measured: columns with units, recorder, summary
 - ``serving``     sequences, batch, scheduler, replica, router, cluster
+- ``spec``        the specification: the simulator to read, run by ``--engine spec``
 - ``replay``      caches without time: engines' own caches, the hit curve, causes of misses
 - ``reference``   the slow references in plain Python, imported by tests and by name (``backends``)
 - ``cache``       block store, tiers, moves, session and prefix views

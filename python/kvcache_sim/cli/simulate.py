@@ -50,6 +50,10 @@ def simulate(
     check: Annotated[
         Literal["cheap", "full"], Option(help="invariants: at the end, or at every step")
     ] = "cheap",
+    engine: Annotated[
+        Literal["native", "spec"],
+        Option(help="the core, or the specification: Python to read, over the core's store"),
+    ] = "native",
     backend: Annotated[
         Literal["native", "python"], Option(help="the core, or the slow reference in Python")
     ] = "native",
@@ -112,6 +116,7 @@ def simulate(
         causes,
         prefixes,
         schedule_digests,
+        engine=engine,
     )
     requests = open_requests(scenario, options)
     first = requests.first if isinstance(requests, TraceStream) else requests

@@ -20,6 +20,7 @@
 - ``cost``        what a run costs at given prices
 - ``repeats``     the seeds of repeated runs
 - ``requests``    the trace or the generated workload
+- ``spec_engine`` the refusal of a scenario that the specification does not cover
 - ``starter``     what ``kvsim init`` prints
 - ``launch``      engines' launch lines as scenarios, and back
 - ``cache_groups`` the KV cache groups of a scenario's model, where its rules of reuse have several

@@ -76,6 +76,10 @@ def execute(
     writes the rest. Rows stay in memory where they are asked for once more: by ``--causes`` and
     ``--prefixes``.
     """
+    if options.engine != "native":
+        from kvcache_sim.scenario.spec_engine import refuse_beyond_spec
+
+        refuse_beyond_spec(scenario)
     measured = measured_requests(scenario, requests if isinstance(requests, Trace) else None)
     settings = scenario.settings
     asks = any(own is not None for own in (settings.tenants, settings.offline, settings.models))

@@ -28,6 +28,10 @@ def open_requests(scenario: Scenario, options: RunOptions) -> Trace | TraceStrea
 
     A long trace of a file is then read while it is simulated (see ``can_stream`` and ``open_trace``).
     """
+    if options.engine != "native":
+        from kvcache_sim.scenario.spec_engine import refuse_beyond_spec
+
+        refuse_beyond_spec(scenario)
     section, window_tokens = scenario.model.trace, scenario.model.replica.max_model_len
     slides = window_tokens is not None and scenario.model.replica.on_overflow == "slide"
     outputs = scenario.model.workload.get("output_tokens")

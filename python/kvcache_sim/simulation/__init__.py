@@ -14,6 +14,8 @@
 - ``progress``    how far a run has come: what a progress bar shows
 - ``routing``     who decides where requests go in one simulation
 - ``schedule``    writing down an engine's schedule while a simulation runs, and its figures afterwards
+- ``spec_keys``   the settings of a scenario that the specification covers, a row a key
+- ``spec_records``, ``spec_settings``, ``spec_simulation``  one run by the specification (``--engine spec``)
 - ``windows``     a run over a trace that is read in windows
 """
 

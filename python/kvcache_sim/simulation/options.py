@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 from kvcache_sim.backends import Backend, checked_backend
 from kvcache_sim.errors import UsageError
 from kvcache_sim.values import dataclass
+
+#: What simulates: the core, or the specification.
+Engine = Literal["native", "spec"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +33,16 @@ class RunOptions:
     schedule: bool = False
     #: Whether each routing choice is held against the best machine for it.
     regret: bool = False
+    #: ``native``: the core; ``spec``: the specification in Python over the core's store, slower.
+    engine: Engine = "native"
     #: Times at which what has been counted so far is noted (``Run.marks``).
     marks_ns: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         checked_backend(self.backend)
+        if self.engine not in get_args(Engine):
+            expected = ", ".join(get_args(Engine))
+            raise UsageError("unknown engine", where="engine", got=repr(self.engine), expected=expected)
         if self.check not in ("cheap", "full"):
             raise UsageError("unknown check", where="check", got=repr(self.check), expected="cheap or full")
         if self.record_window_ns is not None and self.record_window_ns[0] >= self.record_window_ns[1]:

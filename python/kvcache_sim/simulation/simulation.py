@@ -357,6 +357,11 @@ def simulate(
     and rows of requests, as they come; the last events are the run's own.
     Errors: UsageError for settings that do not fit the trace; InvariantError when a promise was broken.
     """
+    if options.engine != "native":
+        from kvcache_sim.simulation.spec_simulation import simulate_by_spec
+
+        trace = requests.whole() if isinstance(requests, TraceStream) else requests
+        return simulate_by_spec(settings, trace, observer, options, tables)
     simulation = Simulation(settings, requests, options)
     if tables is not None:
         simulation.recorder.let_events_leave(tables.take_events)

@@ -40,7 +40,7 @@ def can_stream(settings: ClusterSettings, options: RunOptions) -> bool:
         and settings.router.policy not in REMEMBERING
         and ":" not in settings.router.policy
         and all(_stands_alone(machine) for machine in settings.machines)
-        and options.backend == "native"
+        and options.engine == options.backend == "native"
         and not (options.step_every_iteration or options.causes or options.prefixes)
     )
 

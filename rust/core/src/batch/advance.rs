@@ -2,8 +2,7 @@
 //! it ends.
 
 use super::lockstep::Member;
-use super::{Batch, BatchConfig, Ended, Sequence, StepRecord};
-use crate::store::contract::BatchStore;
+use super::{Batch, BatchConfig, BatchStore, Ended, Sequence, StepRecord};
 use crate::store::{Answer, Room, Times};
 
 impl Batch {

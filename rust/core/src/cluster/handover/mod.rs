@@ -10,7 +10,8 @@ mod over_memory;
 mod reception;
 mod sender;
 
-pub use reception::Reception;
+pub use over_memory::{Departure, Way};
+pub use reception::{Incoming, IncomingId, Reception};
 
 /// How the KV of prompts goes from the machine that computed it to the one that decodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,162 @@
+"""The settings of a scenario that the specification covers (``--engine spec``): a row a key of the schema.
+
+A row says ``COVERED``, or ``Only`` with the values that are covered and where the others are judged. A
+section's row covers all its keys that have none of their own; ``NAME`` stands for any name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.spec.movement_policies import FETCH
+from kvcache_sim.spec.queueing import ORDERS
+from kvcache_sim.spec.routers import ROUTERS
+
+
+class Only(NamedTuple):
+    """The values of a key that are covered, and why the others are not."""
+
+    values: tuple[Any, ...]
+    why: str
+
+    def covers(self, value: Any) -> bool:
+        """Return whether a value is covered; of mappings and lists all parts must be.
+
+        The name of a policy may have settings behind a colon; an event or a fault is named by what it does.
+        """
+        if isinstance(value, Mapping):
+            return self.covers(value["do"]) if "do" in value else all(map(self.covers, value.values()))
+        if isinstance(value, list):
+            return all(map(self.covers, value))
+        name = value.partition(":")[0] if isinstance(value, str) else value
+        return any(type(name) is type(own) and name == own for own in self.values)
+
+
+COVERED = None
+
+_ENGINES = "no seed asks for engines' own schedulers, caches and tiers: recorded rows judge them"
+_FLEET = "no seed asks for fleets that change"
+_ROUTERS = "plain routers that see the machines as they are"
+_PLUG_INS = "the policies of the seeds"
+_EVICTION = Only((None, "lru", "fifo", "lfu", "ttl"), "four eviction orders; replays judge the others")
+_BEYOND = "no seed asks for it"
+
+COVERAGE: dict[str, Only | None] = {
+    "name": COVERED,
+    "seed": COVERED,
+    "model": COVERED,
+    "trace": COVERED,
+    "workload": COVERED,
+    "cache": COVERED,
+    "cache.semantics": Only(("tree",), _ENGINES),
+    "cache.layer_groups": Only((None, "as-full"), _ENGINES),
+    "cache.retention_interval": Only((0,), _ENGINES),
+    "cache.policy": _EVICTION,
+    "cache.admission": Only(("all", "prompt"), _PLUG_INS),
+    "cache.accounting": Only(("detailed",), "blocks and reference counts of the trie"),
+    "session_view": COVERED,
+    "prefix_view.min_tokens": Only((None,), "every prefix is shared at once"),
+    "prefix_view.min_seen": Only((1,), "every prefix is shared at once"),
+    "prefix_view.max_tokens": Only((None,), "every prefix is shared at once"),
+    "tiers": COVERED,
+    **{f"tiers.{tier}.policy": _EVICTION for tier in ("gpu", "cpu", "disk")},
+    "tiers.cpu.semantics": Only((None,), _ENGINES),
+    "replica": COVERED,
+    "replica.scheduler": Only(("kvsim",), _ENGINES),
+    "replica.watermark": Only((0.0,), _ENGINES),
+    "replica.reserve_full_isl": Only((True,), _ENGINES),
+    "replica.long_prefill_token_threshold": Only((0,), _ENGINES),
+    "replica.schedule_policy": Only(("fcfs",), _ENGINES),
+    "replica.max_prefill_tokens": Only((16384,), _ENGINES),
+    "replica.enable_mixed_chunk": Only((False,), _ENGINES),
+    "replica.schedule_conservativeness": Only((1.0,), _ENGINES),
+    "replica.queue_order": Only(("fcfs", "program-fcfs", *ORDERS), _PLUG_INS),
+    "replica.dp": Only((1,), "no seed asks for ranks"),
+    "replica.pp": Only((None,), _ENGINES),
+    "replica.speculation": Only((None,), "no seed asks for speculative decoding"),
+    "replica.copy_submit": Only(("0ns",), "copies take no time from the steps"),
+    "replica.copy_gpu_share": Only((0.0,), "copies take no time from the steps"),
+    "cluster": COVERED,
+    "cluster.pool.policy": _EVICTION,
+    "pools": COVERED,
+    "machines": COVERED,
+    "router": COVERED,
+    "router.policy": Only(tuple(ROUTERS), _ROUTERS),
+    "router.temperature": Only((0.0,), _ROUTERS),
+    "router.cache_threshold": Only((0.3,), _ROUTERS),
+    "router.balance_abs_threshold": Only((64,), _ROUTERS),
+    "router.balance_rel_threshold": Only((1.5,), _ROUTERS),
+    "router.scorers": Only((3.0, 2.0), _ROUTERS),
+    "router.kv_aware_threshold": Only((2000,), _ROUTERS),
+    "router.load_weight": Only((1.0,), _ROUTERS),
+    "router.max_load_skew": Only((1.5,), _ROUTERS),
+    "router.view.interval": Only(("0ns",), _ROUTERS),
+    "router.index.kind": Only(("truth",), _ROUTERS),
+    "router.index.eviction_interval": Only(("120s",), _ROUTERS),
+    "router.index_blocks": Only((None,), _ROUTERS),
+    "router.index_delay": Only(("0ns",), _ROUTERS),
+    "handover": COVERED,
+    "handover.router": Only(tuple(ROUTERS), _ROUTERS),
+    "channels": COVERED,
+    "channel_choice": Only(("assigned", "emptiest"), _PLUG_INS),
+    "fetch": COVERED,
+    "fetch.policy": Only(tuple(FETCH), _PLUG_INS),
+    "fetch.timeout_per_ki_token": Only((None,), _ENGINES),
+    "write": COVERED,
+    "write.policy": Only(("back", "through", "through-sync", "selective"), _PLUG_INS),
+    "prefetch": COVERED,
+    "prefetch.policy": Only(("none", "queued", "session"), _PLUG_INS),
+    "prefetch.threshold": Only((None,), _ENGINES),
+    "fleet": COVERED,
+    "fleet.plan": Only(("slow",), _FLEET),
+    "fleet.faults": Only(("slow",), _FLEET),
+    "fleet.scaling": Only((None,), _FLEET),
+    "measure": COVERED,
+    "slo": COVERED,
+    "cost": COVERED,
+    "retention": Only((None,), _BEYOND),
+    "offline": Only((None,), _BEYOND),
+    "tenants": Only((None,), _BEYOND),
+    "models": Only((None,), _BEYOND),
+    "adapters": Only((None,), _BEYOND),
+}
+
+
+def coverage(key: str) -> Only | None:
+    """Return the row of a dotted key, or of the section nearest to it; KeyError where there is none."""
+    while key not in COVERAGE:
+        key, dot, _ = key.rpartition(".")
+        if not dot:
+            raise KeyError(key)
+    return COVERAGE[key]
+
+
+def uncovered(resolved: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], UsageError]]:
+    """Yield the path of each setting of a resolved scenario that is not covered, with its refusal.
+
+    The refusal lacks the place where the setting was written.
+    """
+    yield from _uncovered(resolved, (), "")
+    for number, machine in enumerate(resolved.get("machines", ())):
+        yield from _uncovered(machine, ("machines", number), "")
+
+
+def _uncovered(
+    values: Mapping[str, Any], at: tuple[str | int, ...], prefix: str
+) -> Iterator[tuple[tuple[str | int, ...], UsageError]]:
+    for name, value in values.items():
+        key = f"{prefix}{name}"
+        row = COVERAGE.get(key)
+        if row is not None:
+            if not row.covers(value):
+                words = ", ".join("null" if own is None else str(own) for own in row.values)
+                hint = f"{row.why}; --engine native has it"
+                yield (*at, name), UsageError(f"{key} is not covered by spec/", "", _said(value), words, hint)
+        elif isinstance(value, Mapping):
+            yield from _uncovered(value, (*at, name), f"{key}.")
+
+
+def _said(value: Any) -> str:
+    return "a section" if isinstance(value, Mapping) else str(value)

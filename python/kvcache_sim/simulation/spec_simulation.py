@@ -1,0 +1,243 @@
+"""One run by the specification (``--engine spec``): the same ``Run``, with the same digests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from types import SimpleNamespace
+from typing import Any, cast
+
+from kvcache_sim.cache.settings import TierSettings
+from kvcache_sim.cache.stores import StoreMaker
+from kvcache_sim.cache.views import make_views
+from kvcache_sim.errors import InvariantError, UsageError
+from kvcache_sim.metrics.digests import digest_of_events
+from kvcache_sim.metrics.recorder import RunRecorder
+from kvcache_sim.metrics.run import EngineUse, Mark, Observer, Progress, Run
+from kvcache_sim.metrics.run_tables import RunTables
+from kvcache_sim.metrics.sampler import SAMPLES, Sampler
+from kvcache_sim.serving.replica.contract import AnyReplica
+from kvcache_sim.serving.settings import ClusterSettings
+from kvcache_sim.simulation.end_checks import check_channels, check_pool, check_rows, check_stores
+from kvcache_sim.simulation.marks import Marks
+from kvcache_sim.simulation.measured import (
+    channel_use,
+    counters,
+    inter_token_latencies,
+    pool_counters,
+    tier_uses,
+)
+from kvcache_sim.simulation.options import RunOptions
+from kvcache_sim.simulation.progress import busy_shares, used_shares
+from kvcache_sim.simulation.spec_records import records_into
+from kvcache_sim.simulation.spec_settings import spec_settings
+from kvcache_sim.spec.simulator import Machine, Simulator
+from kvcache_sim.workload.trace import NOT_TOLD, Trace
+
+#: Events between two looks at how far a run is.
+_EVENTS_PER_GLANCE = 20_000
+
+
+class SpecSimulation:
+    """A cluster of the specification about to serve one trace.
+
+    Raises UsageError for a trace of which clients give requests up or rows pin blocks: no seed asks for it.
+    """
+
+    def __init__(self, settings: ClusterSettings, trace: Trace, options: RunOptions) -> None:
+        _refuse_options(options)
+        if len(trace.abort_after_ns) and bool((trace.abort_after_ns != NOT_TOLD).any()):
+            raise _beyond("the trace", "a client that gives a request up")
+        self.settings, self.trace, self.options = settings, trace, options
+        self.recorder = RunRecorder(None, check_rows)
+        self._stores = StoreMaker(settings.cache, trace, lambda: self.simulator.engine.now_ns, "native")
+        self.simulator = Simulator(
+            spec_settings(settings), trace, self._make_store, records_into(self.recorder)
+        )
+        sim = self.simulator
+        self.replicas = [cast(AnyReplica, _Seen(machine, settings)) for machine in sim.machines]
+        span = int(trace.arrival_ns.max()) if len(trace) else 0
+        self._span_ns = span
+        self.sampler = Sampler(sim.engine, self.replicas, self._channels, span // SAMPLES, self._done)
+        self._marks = Marks(sim.engine, self.sampler, options.marks_ns, self._counted)
+
+    def _make_store(self, tiers: Sequence[Any], write_back: list[bool]) -> Any:
+        own = [TierSettings(tier.name, tier.capacity_blocks, tier.policy) for tier in tiers]
+        return self._stores.make(own, write_back, make_views(self.settings.cache)).gpu
+
+    @property
+    def _channels(self) -> Any:
+        """The channels, as measurements read them."""
+        return self.simulator.channels
+
+    @property
+    def _steps(self) -> int:
+        """Iterations of all machines so far."""
+        return sum(machine.batch.steps for machine in self.simulator.machines)
+
+    def _done(self) -> bool:
+        return self.simulator.closed == len(self.trace)
+
+    def run(self, observer: Observer | None = None) -> Run:
+        """Run to the end; InvariantError when a promise was broken."""
+        self.simulator.start()
+        self.sampler.start()
+        self._marks.start()
+        while not self.simulator.engine.run(max_events=_EVENTS_PER_GLANCE):
+            if observer is not None:
+                observer.update(self._progress())
+        if observer is not None:
+            observer.update(self._progress())
+        if not self._done():
+            got = f"{self.simulator.closed} of {len(self.trace)}"
+            raise InvariantError("I1: requests were left behind", got=got)
+        self.recorder.end()
+        check_stores(self.replicas)
+        if self._pool is not None:
+            check_pool(self._pool)
+        check_channels(self.replicas, self._pool, self._channels, self.simulator.engine.now_ns)
+        return self._finished()
+
+    def _progress(self) -> Progress:
+        shares, now = self.recorder.hit_shares(), self.simulator.engine.now_ns
+        return Progress(
+            now_ns=now,
+            done_requests=self.simulator.closed,
+            total_requests=len(self.trace),
+            steps=self._steps,
+            tiers=used_shares(self.replicas),
+            token_hit_rate=sum(shares.values()),
+            queue=sum(replica.counts()[0] for replica in self.replicas),
+            end_ns=self._span_ns,
+            tier_hit_rates=shares,
+            channels=busy_shares(self._channels, now),
+        )
+
+    def _finished(self) -> Run:
+        sim = self.simulator
+        lanes = [(d.value, m.store.digest) for d, m in zip(sim.arrivals, sim.machines, strict=True)]
+        if sim.pool is not None:
+            lanes.append((0, sim.pool.mover.store.digest))
+        counted = self._counted()
+        return Run(
+            requests=self.recorder.request_columns(),
+            series=self.sampler.columns(),
+            events=self.recorder.event_columns(),
+            left_outcomes=self.recorder.left_outcomes,
+            counters={**counted.counters},
+            itl_ns=counted.itl_ns,
+            marks=self._marks.noted,
+            digest_events=digest_of_events(lanes),
+            digest_results=self.recorder.results_digest(),
+            engine=EngineUse(self.options.engine, self._steps, sim.engine.processed),
+            end_ns=sim.engine.now_ns,
+            warnings=tuple(self._stores.orders.remarks()),
+            channels=counted.channels,
+            tiers=counted.tiers,
+        )
+
+    @property
+    def _pool(self) -> Any:
+        """The shared pool, as measurements read it."""
+        pool = self.simulator.pool
+        if pool is None:
+            return None
+        counts = ("put_blocks", "read_blocks", "refused_blocks", "hit_blocks")
+        own = {name: getattr(pool, name) for name in counts}
+        return SimpleNamespace(mover=pool.mover, tree=pool.mover.store, lost_blocks=0, **own)
+
+    def _counted(self) -> Mark:
+        routed = [self.replicas[machine.number] for machine in self.simulator.routed]
+        found = counters(self.replicas, routed, None, self._channels)
+        if self._pool is not None:
+            found |= pool_counters(self._pool, self.settings)
+        now = self.simulator.engine.now_ns
+        return Mark(
+            inter_token_latencies(self.replicas),
+            found,
+            tuple(channel_use(name, channel, now) for name, channel in self._channels.items()),
+            tuple(use for replica in self.replicas for use in tier_uses(self.settings, replica)),
+        )
+
+
+class _Seen:
+    """A machine of the specification as samplers and counters look at replicas."""
+
+    def __init__(self, machine: Machine, settings: ClusterSettings) -> None:
+        self._machine = machine
+        self.machine = machine.number
+        self.settings = settings.machines[machine.number].replica
+        self.tiers, self.store, self.load = machine.tiers, machine.store, machine.load
+        self.prefetcher = machine.prefetcher
+
+    @cached_property
+    def mover(self) -> SimpleNamespace:
+        """What the machine moved."""
+        mover = self._machine.mover
+        moved = {name: getattr(mover, name) for name in ("written_bytes", "read_bytes", "edge_bytes")}
+        return SimpleNamespace(moving=self.store, **moved)
+
+    @property
+    def steps(self) -> int:
+        """Iterations so far."""
+        return self._machine.batch.steps
+
+    def catch_up(self, now_ns: int) -> None:
+        """Do nothing: every step is an event."""
+
+    def counts(self) -> tuple[int, int, int, int]:
+        """Return how many requests wait, run and wait for KV, and the tokens generated so far."""
+        scheduler, batch = self._machine.scheduler, self._machine.batch
+        return scheduler.queued, len(scheduler.running), scheduler.on_their_way, batch.generated_tokens
+
+    def accepted(self) -> tuple[int, int, list[int]]:
+        """Return nothing: no tokens are drafted."""
+        return 0, 0, []
+
+    def itl(self) -> tuple[list[int], list[int], int, int, int, int]:
+        """Return the histogram of times between tokens: edges, counts, count, sum, min, max."""
+        gaps, buckets = self._machine.batch.token_gaps_ns, dict[int, int]()
+        for gap, times in gaps.items():
+            shift = max(gap.bit_length() - 11, 0)
+            buckets[gap >> shift << shift] = buckets.get(gap >> shift << shift, 0) + times
+        edges = sorted(buckets)
+        total = sum(gap * times for gap, times in gaps.items())
+        counts = [buckets[edge] for edge in edges]
+        return edges, counts, sum(counts), total, min(gaps, default=0), max(gaps, default=0)
+
+
+def _refuse_options(options: RunOptions) -> None:
+    """Raise UsageError for ways to run that only the core has."""
+    asked = {
+        "--record": options.record_window_ns is not None,
+        "--prefixes": options.prefixes,
+        "--schedule-digests": options.schedule,
+        "--backend": options.backend != "native",
+        "--step-every-iteration": options.step_every_iteration,
+        "--regret": options.regret,
+    }
+    for option, given in asked.items():
+        if given:
+            raise _beyond(option, option.removeprefix("--"))
+
+
+def _beyond(where: str, got: str) -> UsageError:
+    return UsageError(
+        "not covered by the specification", where, got, "what spec/ covers", "--engine native has it"
+    )
+
+
+def simulate_by_spec(
+    settings: ClusterSettings,
+    trace: Trace,
+    observer: Observer | None,
+    options: RunOptions,
+    tables: RunTables | None,
+) -> Run:
+    """Simulate a trace by the specification; as ``simulation.simulate``."""
+    simulation = SpecSimulation(settings, trace, options)
+    if tables is not None:
+        simulation.recorder.let_events_leave(tables.take_events)
+        if tables.digest is not None:
+            simulation.recorder.let_rows_leave(tables.take_rows, tables.digest)
+    return simulation.run(observer)

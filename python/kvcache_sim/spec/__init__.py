@@ -1,0 +1,19 @@
+"""The specification: a simulator of KV-cache and prefix-cache behavior to read, block by block, step by step.
+
+The life of a request, each stage with its file and the section of the seeds that it follows:
+
+| stage | file | seed |
+|---|---|---|
+| arrive, at a time or after another request | ``simulator`` | 000, 2; 000, 4 |
+| route to a machine | ``routers`` | 001, "Caching Policy" |
+| wait: its state, its queue | ``request``, ``scheduler``, ``queueing`` | 000, 3.1 |
+| match the prefix, plan: reuse, load or recompute | ``admission``, ``movement_policies`` | 000, 3.2 |
+| decide the outcome | ``lookups`` | 000, 3.2; 000, 5 |
+| reserve blocks: evict, demote | the store | 001, "Lookup in trie", "Delete of KV cache" |
+| move blocks over channels | ``mover``, ``channels``, ``remote`` | 001, "Movements of KV cache" |
+| prefill in chunks, overlapped layer by layer | ``batch``, ``ttft`` | 000, 3.3; 001, "Examples" |
+| hand over to a decode machine | ``handover`` | – |
+| decode, finish, release, record | ``scheduler``, ``records`` | 000, 3.4; 000, 5 |
+
+``simulator`` builds the machines and owns their events; ``settings`` is what a person configures.
+"""

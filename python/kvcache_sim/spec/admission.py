@@ -1,0 +1,165 @@
+"""Admission: match the prefix, plan the reuse, reserve room, order the loads (seed 000, 3.2; semantics 2, 4).
+
+A request looks its prefix up once per admission, over the prompt and what it generated before a preemption.
+At most floor((n - 1) / block size) blocks of n tokens hit, so a token is left to prefill (semantics 1). The
+local run is extended by another machine's, cut to what may be shared, and then to what the fetch policy
+reuses. Room for the whole prompt is reserved all or nothing: if it is refused, the request holds nothing.
+Blocks found below the GPU are held there until their reads have been ordered (seed 001,
+``_lookup_and_fetch_from_remote``, ``move_to_gpu``). Parts are loaded tier by tier; one without room to
+stage it ends the reuse before it, and the rest is recomputed.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kvcache_sim.spec.batch import Batch
+from kvcache_sim.spec.lookups import LookUps
+from kvcache_sim.spec.movement_policies import FETCH, Estimates, Prefetcher, WritePolicies
+from kvcache_sim.spec.mover import NO_MOVE, Mover, Part, is_staged, stage_up
+from kvcache_sim.spec.records import Milestones
+from kvcache_sim.spec.remote import Pool, RemoteReads
+from kvcache_sim.spec.request import SequenceState, matchable_blocks
+from kvcache_sim.spec.settings import CacheSettings, MovementSettings
+from kvcache_sim.tiers import COMPUTE, PLACES, REMOTE, STAGING, TIERS
+from kvcache_sim.values import dataclass
+
+if TYPE_CHECKING:
+    from kvcache_sim._core import Store
+
+
+@dataclass(slots=True)
+class Parts:
+    """What one machine is made of, beside its scheduler."""
+
+    store: Store
+    mover: Mover
+    batch: Batch
+    milestones: Milestones
+    lookups: LookUps
+    estimates: Estimates
+    remote: RemoteReads | None
+    pool: Pool | None
+    writes: WritePolicies | None
+    prefetcher: Prefetcher | None
+    #: Whether a tier's policy gives blocks a time to live.
+    expires: bool
+
+
+@dataclass(slots=True)
+class Admission:
+    """What an admitted request holds, and what it must wait for."""
+
+    lease: int
+    reused_blocks: int
+    total_blocks: int
+    #: Reused blocks by the place they came from.
+    from_place: list[int]
+    #: Moves that free its room; moves that bring its KV, with the place each comes from.
+    room: list[int]
+    loads: list[tuple[int, int]]
+
+
+class Admitter:
+    """Admits requests to the cache of one machine."""
+
+    def __init__(self, parts: Parts, cache: CacheSettings, movement: MovementSettings) -> None:
+        self.parts = parts
+        self.store, self.mover = parts.store, parts.mover
+        self.cache, self.movement = cache, movement
+
+    def admit(self, s: SequenceState, now: int) -> Admission | None:
+        """Match the prefix, plan what to reuse, and reserve room; None, without a trace, when refused."""
+        store, request, tokens = self.store, s.request, s.prefill_target_tokens
+        total = -(-tokens // self.cache.block_size_tokens)
+        found = self._match(s, now)
+        ready = found[0].end if found and found[0].tier == COMPUTE and found[0].by == NO_MOVE else 0
+        if found and found[-1].end > ready:
+            plan = self.parts.estimates.plan(found, ready, tokens)
+            found = _cut(found, FETCH[self.movement.fetch](plan))
+        below = [part for part in found if COMPUTE < part.tier < REMOTE]
+        held = [(part.tier, store.protect(request, part.end, part.tier)) for part in below]
+        # Blocks that another request is loading have their room already.
+        joined = sum(part.end - part.start for part in found if part.tier == COMPUTE and part.by != NO_MOVE)
+        lease = store.acquire(request, ready)
+        room = store.reserve(lease, total - ready - joined, now)
+        admission = None
+        if room is None:
+            store.abandon(lease)
+        else:
+            from_place = [ready] + [0] * (len(PLACES) - 1)
+            admission = Admission(lease, ready, total, from_place, room, [])
+            self._load_parts(s, admission, [part for part in found if part.end > ready], now)
+        for tier, hold in held:
+            store.unprotect(tier, hold)
+        return admission
+
+    def _match(self, s: SequenceState, now: int) -> list[Part]:
+        """Return the run of leading blocks that may be reused, in parts: here, then on one other machine."""
+        limit, remote = matchable_blocks(self.cache, s.prefill_target_tokens), self.parts.remote
+        if self.parts.expires:
+            self.store.expire(now)
+        if self.cache.accounting == "simplified":
+            blocks = self.store.peek(s.request, limit)[0]
+            found = [Part(COMPUTE, 0, blocks, NO_MOVE)] if blocks else []
+        else:
+            found = [Part(*part) for part in self.store.match_prefix(s.request, limit)] if limit else []
+        end = found[-1].end if found else 0
+        if remote is not None and self.movement.fetch != "never" and end < limit:
+            found += remote.longest(s.request, end, limit)
+        reach = found[-1].end if found else 0
+        return _cut(found, self.parts.lookups.reusable_blocks(s, reach, now))
+
+    def _load_parts(self, s: SequenceState, admission: Admission, parts: list[Part], now: int) -> None:
+        """Load the parts of a run one after the other, until there is no room to stage or land one."""
+        pool = self.parts.pool
+        for part in parts:
+            load = self._load(s.request, admission, part, now)
+            if load is None:
+                return
+            blocks = part.end - part.start
+            admission.loads.append(load)
+            admission.from_place[part.tier] += blocks
+            admission.reused_blocks = part.end
+            if pool is not None and part.away is not None and part.away[0] == pool.mover.machine:
+                pool.hit_blocks += blocks if s.preemptions == 0 else 0
+
+    def _load(self, request: int, admission: Admission, part: Part, now: int) -> tuple[int, int] | None:
+        """Load one part; return (move to the GPU, place it comes from), None without room to stage it.
+
+        Tier by tier, another machine's from where it lands. On an exclusive edge the lower copy is dropped
+        once it has been read.
+        """
+        store, mover, exclusive = self.store, self.mover, self.movement.exclusive
+        span = part.start, part.end
+        if part.tier == COMPUTE:  # another request loads it
+            store.join(admission.lease, part.end)
+            transfer = mover.transfers.get(part.by)
+            return part.by, STAGING if transfer is None else transfer.from_tier
+        after = list(admission.room)
+        if part.tier == REMOTE:
+            assert self.parts.remote is not None
+            landed = self.parts.remote.fetch(request, part, now)
+            if landed is None:
+                return None
+            after.append(landed)
+        elif part.tier > STAGING:
+            copies = stage_up(store, request, span, (part.tier, part.by), now)
+            for lower, copy in copies:
+                if TIERS[lower - 1] in exclusive:
+                    mover.when_done[copy] = partial(store.drop_copy, request, *span, lower)
+            if not is_staged(copies):
+                return None
+            after.append(copies[-1][1])
+        elif part.by != NO_MOVE:
+            after.append(part.by)
+        move = store.load(admission.lease, part.end, after)
+        if TIERS[COMPUTE] in exclusive:
+            mover.when_done[move] = partial(store.drop_copy, request, *span, STAGING)
+        return move, part.tier
+
+
+def _cut(parts: list[Part], end: int) -> list[Part]:
+    """Return the parts of a run before block ``end``."""
+    return [part._replace(end=min(part.end, end)) for part in parts if part.start < end]

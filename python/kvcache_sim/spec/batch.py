@@ -1,0 +1,308 @@
+"""The running batch, one step at a time: its shape, its time, what it commits (semantics 5; seed 000, 3.3).
+
+A step gives every running request its tokens, oldest first, within the token budget: a prefilling request
+the rest of its prompt or a chunk of it, a decoding request one token. Cached tokens cost neither budget nor
+compute: only ``num_tokens_requiring_prefill`` are computed (seed 000, 3.3, "KEY CHANGE"). Blocks that the
+step fills beyond a request's reservation are reserved at its start, all or nothing. The step takes what the
+step-time model gives for its chunks and its decode tokens. At its end full blocks become cached, shareable
+blocks with the step's end and its first layer's end as ready times (seed 001,
+``switch_active_fullblocks_into_cache``); the partial one stays private. A composed step starts when the
+room that its requests took is free, and stalls for KV that still arrives. With read buffers layer k + n of
+a load leaves when layer k is computed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from kvcache_sim.engine import TRANSFER
+from kvcache_sim.model.step_time import StepBatch, StepTime
+from kvcache_sim.spec.channels import Channel, LayeredChannel
+from kvcache_sim.spec.mover import Mover, Transfer
+from kvcache_sim.spec.request import SequenceState
+from kvcache_sim.spec.settings import CacheSettings, ReplicaSettings
+from kvcache_sim.spec.ttft import Loading
+from kvcache_sim.values import dataclass
+
+if TYPE_CHECKING:
+    from kvcache_sim._core import Store
+
+
+@dataclass(slots=True, eq=False)
+class Running:
+    """A request in the batch: what it computes before it decodes, and in all, in tokens."""
+
+    sequence: SequenceState
+    prefill_target: int
+    total: int
+    #: Blocks that it has room for.
+    blocks: int
+    #: Tokens that it computes in the composed step.
+    chunk: int = 0
+
+    @property
+    def left_to_prefill(self) -> int:
+        """Tokens to compute before it decodes."""
+        return self.prefill_target - self.sequence.computed_tokens
+
+
+class Ended(NamedTuple):
+    """What a step brought: first tokens, last tokens, and blocks [first, past the last) to share."""
+
+    first_tokens: list[SequenceState]
+    finished: list[SequenceState]
+    committed: list[tuple[SequenceState, int, int]]
+
+
+class Batch:
+    """The running requests of one machine, in the order in which they joined."""
+
+    def __init__(
+        self, store: Store, replica: ReplicaSettings, cache: CacheSettings, step_time: StepTime
+    ) -> None:
+        self.store = store
+        self.step_time = step_time
+        self._budget = replica.max_num_batched_tokens
+        self._block = cache.block_size_tokens
+        self._layers = cache.num_layers
+        self._commits, self._cache_output = cache.enabled, cache.cache_output
+        # Between two steps the host takes its overhead; deciding a step ahead hides it under the step.
+        ahead = replica.async_scheduling != "none"
+        self._overhead_ns = 0 if ahead else replica.step_overhead_ns
+        self._least_step_ns = replica.step_overhead_ns if ahead else 0
+        #: An answer's end is known a step late: its request stays for one more step, which brings no token.
+        self._late_ends = replica.async_scheduling == "stop-token"
+        self.running: list[Running] = []
+        self.budget_left = 0
+        self.steps = 0
+        self.generated_tokens = 0
+        self.begin_ns = 0
+        #: How often each time between two tokens of a request occurred.
+        self.token_gaps_ns: Counter[int] = Counter()
+
+    def begin(self, now_ns: int) -> list[int] | None:
+        """Share out the budget and reserve blocks; return the moves that free them, None when refused."""
+        left = self._budget
+        short: list[tuple[Running, int]] = []
+        for r in self.running:
+            r.chunk = min(r.left_to_prefill if r.left_to_prefill > 0 else 1, left)
+            left -= r.chunk
+            needed = r.sequence.computed_tokens + r.chunk
+            if r.chunk and needed > r.blocks * self._block:
+                short.append((r, -(-needed // self._block) - r.blocks))
+        self.budget_left = left
+        wanted = [(r.sequence.lease, blocks) for r, blocks in short]
+        moves = self.store.reserve_many(wanted, now_ns) if wanted else []
+        if moves is not None:
+            for r, blocks in short:
+                r.blocks += blocks
+        return moves
+
+    def add(self, s: SequenceState, prefill_target: int, total: int, blocks: int) -> None:
+        """Let a request with KV of ``computed_tokens`` join the composed step."""
+        joined = Running(s, prefill_target, total, blocks)
+        joined.chunk = min(max(joined.left_to_prefill, 1), self.budget_left)
+        self.budget_left -= joined.chunk
+        self.running.append(joined)
+
+    def remove_last(self) -> SequenceState:
+        """Take the request that joined last out of the composed step."""
+        return self.running.pop().sequence
+
+    def step_ns(self) -> int:
+        """Return the duration of the composed step."""
+        chunks: list[tuple[int, int]] = []
+        decoding: list[int] = []
+        for r in self.running:
+            if r.chunk and r.left_to_prefill > 0:
+                chunks.append((r.chunk, r.sequence.computed_tokens))
+            elif r.chunk:
+                decoding.append(r.sequence.computed_tokens)
+        shape = StepBatch(tuple(chunks), len(decoding), sum(decoding), max(decoding, default=0))
+        return max(self.step_time.step(shape) + self._overhead_ns, self._least_step_ns)
+
+    def prefills_ending(self) -> list[SequenceState]:
+        """Return the requests whose first token comes with the composed step."""
+        return [
+            r.sequence
+            for r in self.running
+            if r.chunk and r.chunk >= r.left_to_prefill and r.sequence.last_token_ns is None
+        ]
+
+    def end(self, now: int, compute_ns: int) -> Ended:
+        """End a step that computed for ``compute_ns``: full blocks are shared, tokens come out."""
+        self.steps += 1
+        ready = (now - compute_ns + compute_ns // self._layers, now)
+        ended = Ended([], [], [])
+        for r in self.running:
+            s = r.sequence
+            if not r.chunk:
+                continue
+            s.computed_tokens += r.chunk
+            self._commit(r, ready, ended)
+            if s.computed_tokens < r.prefill_target or s.computed_tokens > r.total:
+                continue
+            self.generated_tokens += 1
+            if s.last_token_ns is None:
+                ended.first_tokens.append(s)
+            else:
+                self.token_gaps_ns[now - s.last_token_ns] += 1
+            s.last_token_ns = now
+            if s.computed_tokens == r.total:
+                ended.finished.append(s)
+        if ended.finished or self._late_ends:
+            stays = {s.request for s in ended.finished} if self._late_ends else ()
+            self.running = [
+                r
+                for r in self.running
+                if r.left_to_prefill > 0
+                or r.sequence.computed_tokens < r.total
+                or r.sequence.request in stays
+            ]
+        return ended
+
+    def _commit(self, r: Running, ready: tuple[int, int], ended: Ended) -> None:
+        """Share the blocks that a request has filled."""
+        s = r.sequence
+        if not self._commits or s.computed_tokens > r.total:
+            return
+        tokens = s.computed_tokens if self._cache_output else min(s.computed_tokens, s.prompt_num_tokens)
+        full, depth = tokens // self._block, self.store.depth(s.lease)
+        if full > depth:
+            self.store.commit(s.lease, full, ready)
+            ended.committed.append((s, depth, full))
+
+
+class NextStep:
+    """A composed step until it starts: it waits for room, then for final arrival times, and stalls.
+
+    ``start(begin_ns, stall_ns)`` starts it.
+    """
+
+    def __init__(
+        self, mover: Mover, batch: Batch, late: list[Loading], start: Callable[[int, int], None]
+    ) -> None:
+        self.mover = mover
+        self.batch = batch
+        self._start = start
+        #: Requests that joined the step while their KV still arrives.
+        self.late = late
+        #: Moves whose room the step waits for, and transfers whose final times it waits for.
+        self._room: set[int] = set()
+        self._unsettled: set[Transfer] = set()
+        self._composed_ns = 0
+
+    @property
+    def waits(self) -> bool:
+        """Whether a step is composed and has not started."""
+        return bool(self._room or self._unsettled)
+
+    def prepare(self, moves: Sequence[int], now: int) -> None:
+        """Start the composed step once these moves have ended."""
+        self._composed_ns = now
+        self._room = {move for move in moves if move in self.mover.transfers}
+        for move in self._room:
+            self.mover.transfers[move].watchers.append(self._room_came)
+        if not self._room:
+            self._settle(now)
+
+    def _room_came(self, transfer: Transfer, complete: bool) -> None:
+        if not complete or transfer.move not in self._room:
+            return
+        self._room.discard(transfer.move)
+        if self._room:
+            return
+        now = self.mover.engine.now_ns
+        for s in self._without_token():
+            s.fetch_room_ns += now - self._composed_ns
+            s.since_ns += now - self._composed_ns
+        self._settle(now)
+
+    def _without_token(self) -> list[SequenceState]:
+        return [r.sequence for r in self.batch.running if r.sequence.first_token_ns < 0]
+
+    def _settle(self, begin_ns: int) -> None:
+        """Wait until the times of all KV that still arrives are final; none is past the step's end."""
+        self._composed_ns = begin_ns
+        self._unsettled = {transfer for late in self.late for transfer in late.unsettled()}
+        for transfer in self._unsettled:
+            transfer.watchers.append(self._settled)
+        if self._unsettled and self.mover.read_buffer_layers is not None:
+            loads = dict.fromkeys(transfer for late in self.late for transfer in late.transfers)
+            ReadBuffers(self.mover, list(loads), begin_ns, self.batch.step_ns())
+        if not self._unsettled:
+            self._begin(begin_ns)
+
+    def _settled(self, transfer: Transfer, complete: bool) -> None:
+        if complete:
+            self._unsettled.discard(transfer)
+            if not self._unsettled:
+                self._begin(self._composed_ns)
+
+    def _begin(self, begin_ns: int) -> None:
+        compute = self.batch.step_ns() if self.late else 0
+        alone = begin_ns + compute
+        ends = {late.sequence.request: late.late_until(begin_ns, compute) for late in self.late}
+        stall = max(ends.values(), default=alone) - alone
+        loads: dict[Channel, int] = {}
+        for late in self.late:
+            late.add_demand(loads)
+            late.charge_stall(ends[late.sequence.request] - alone)
+        for channel, size in loads.items():
+            channel.demand.hide(size, compute)
+        if self.late:
+            for s in self._without_token():
+                s.batch_stall_ns += stall - (ends.get(s.request, alone) - alone)
+        self.late.clear()
+        self._start(begin_ns, stall)
+
+
+class ReadBuffers:
+    """The layers of one step as they are computed: each frees a read buffer of every load it needed.
+
+    Before the step ``read_buffer_layers`` layers of a load may come. Layer k is computed when it has come and
+    layer k - 1 is computed, in the share 1 / L of the step. Source: CachedAttention (ATC 2024).
+    """
+
+    def __init__(self, mover: Mover, loads: list[Transfer], begin_ns: int, compute_ns: int) -> None:
+        self._mover = mover
+        self._loads = loads
+        self._compute_ns = compute_ns
+        self._computed = 0
+        #: Since when, and from which layer on, the step has computed without a stall.
+        self._since = (begin_ns, 0)
+        self._computes = False
+        for load in loads:
+            load.at_layer.append(self._layer_came)
+        self._compute_next()
+
+    def _layer_came(self) -> None:
+        if not self._computes:
+            self._compute_next()
+
+    def _compute_next(self) -> None:
+        layer, layers = self._computed, self._mover.layers
+        arrivals = []
+        for load in self._loads:
+            if load.sent is None or len(load.sent.arrivals_ns) <= layer:
+                return
+            arrivals.append(load.sent.arrivals_ns[layer])
+        since, first = self._since
+        if max(arrivals) > since - (-self._compute_ns * (layer - first) // layers):
+            self._since = since, first = max(arrivals), layer
+        end = since - (-self._compute_ns * (layer + 1 - first) // layers)
+        self._computes = True
+        self._mover.engine.schedule(end, TRANSFER, self._mover.machine, self._layer_computed)
+
+    def _layer_computed(self, _: object) -> None:
+        self._computes = False
+        self._computed += 1
+        ahead = self._mover.read_buffer_layers
+        assert ahead is not None
+        for load in self._loads:
+            if load.job is not None and isinstance(load.channel, LayeredChannel):
+                load.channel.allow(load.job, self._computed + ahead)
+        if self._computed < self._mover.layers:
+            self._compute_next()

@@ -1,0 +1,398 @@
+"""Channels: when KV that is sent arrives (seed 001, "Channel.transmit"; semantics 3).
+
+A channel carries jobs: some bytes in pieces, as L equal layers, for the KV of a block lies layer by layer.
+A job occupies the channel for max(bytes / bandwidth + pieces · gap, pieces · overhead), each layer for a
+L-th of that, rounded up; latency comes on top and occupies nothing unless that is set. A FIFO channel
+answers at once with three times: completion, the first layer's completion, and the time of a layer; a later
+job waits for the earlier ones. A job that an earlier hop feeds sends layer k when it has arrived and layer
+k - 1 is sent (semantics 4). Where the CPU submits pieces, a job's bytes wait until all of its pieces are
+submitted. A slowed channel has a share of its rate in some spans of time. Under ``fair`` (processor
+sharing) and ``loads-first``, and with read buffers, a channel is served layer by layer, one event each, and
+a time is final only when it has come. Edges that name one channel contend; machines without a named channel
+between them get one a pair.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import field, replace
+
+from kvcache_sim.engine import NO_MACHINE, TRANSFER, Engine, Event, beyond_time
+from kvcache_sim.spec.settings import ChannelSettings, NetworkSettings, SlowdownSettings
+from kvcache_sim.units import LAST_NS, NS_PER_S
+from kvcache_sim.values import dataclass
+
+#: A time that is not known yet: later than any other.
+NOT_YET = 1 << 62
+#: Parts of a nanosecond: a fair share among up to 16 jobs stays exact.
+_PARTS = 720_720
+_WHOLE_PPM = 1_000_000
+
+#: (bytes, pieces, layers) of a job.
+Size = tuple[int, int, int]
+
+
+@dataclass(slots=True)
+class Transmission:
+    """When a job starts, when its first layer and all of it arrive, and what a layer takes."""
+
+    start_ns: int
+    first_layer_ns: int
+    completion_ns: int
+    per_layer_ns: int
+    #: Arrivals of the layers so far, on a channel served layer by layer.
+    arrivals_ns: list[int] = field(default_factory=list)
+
+    @property
+    def settled(self) -> bool:
+        """Whether its times are final."""
+        return self.completion_ns != NOT_YET
+
+
+def layer_ns(settings: ChannelSettings, size: Size) -> int:
+    """Return the time that one layer of a job occupies a channel."""
+    size_bytes, pieces, layers = size
+    moved = -(-size_bytes * NS_PER_S // settings.bandwidth_bytes_per_s) + pieces * settings.piece_gap_ns
+    per_layer = -(-max(moved, pieces * settings.piece_overhead_ns) // layers)
+    if per_layer * layers > LAST_NS:
+        raise beyond_time()
+    return per_layer
+
+
+class Demand:
+    """The rate that a channel was asked for, in bytes a second.
+
+    ``hiding`` has a sample a step that computes while KV arrives: the rate that would hide all but the first
+    layer (seed 001: computation pipelined with loading). ``offered`` has one a second of simulated time.
+    """
+
+    def __init__(self) -> None:
+        self.hiding = array("q")
+        self.offered = array("q")
+        self._second = -1
+
+    def ask(self, size_bytes: int, now_ns: int) -> None:
+        """Note a job that is queued now."""
+        if now_ns // NS_PER_S != self._second:
+            self._second = now_ns // NS_PER_S
+            self.offered.append(0)
+        self.offered[-1] += size_bytes
+
+    def hide(self, size_bytes: int, compute_ns: int) -> None:
+        """Note what one step loads over the channel while it computes."""
+        self.hiding.append(min(-(-size_bytes * NS_PER_S // max(compute_ns, 1)), 2**63 - 1))
+
+
+class Link:
+    """What every channel has: its settings, and what it has carried so far."""
+
+    by_layer = False
+
+    def __init__(self, settings: ChannelSettings) -> None:
+        self.settings = settings
+        self.busy_ns = 0
+        #: How long jobs have waited for earlier ones, all together.
+        self.queued_ns = 0
+        self.sent_bytes = 0
+        self.jobs = 0
+        self.demand = Demand()
+        #: When the CPU has submitted what is queued.
+        self.submitted_ns = 0
+
+    def submit_ns(self, pieces: int) -> int:
+        """Return how long the CPU submits so many pieces."""
+        if pieces * self.settings.piece_submit_ns > LAST_NS:
+            raise beyond_time()
+        return pieces * self.settings.piece_submit_ns
+
+
+class FifoChannel(Link):
+    """A channel whose jobs go one after another; their times are final when they are queued."""
+
+    def __init__(self, settings: ChannelSettings) -> None:
+        super().__init__(settings)
+        self.free_at_ns = 0
+        self.last_call_ns = 0
+
+    def wait_ns(self, now_ns: int, pieces: int = 0) -> int:
+        """Return how long a job waits for earlier ones and for its submission."""
+        submitted = max(self.submitted_ns - now_ns, 0) + self.submit_ns(pieces)
+        return max(self.free_at_ns - now_ns, submitted)
+
+    def transmit(self, size: Size, now_ns: int, feed: Transmission | None = None) -> Transmission:
+        """Queue a job and return its times; ``feed`` are those of the hop that brings it layer by layer.
+
+        With a feed the job is queued at the arrival of the feed's first layer. Nothing to send takes no time
+        and no turn.
+        """
+        size_bytes, pieces, layers = size
+        asked = now_ns if feed is None else feed.first_layer_ns
+        if size_bytes == 0:
+            return Transmission(asked, asked, now_ns if feed is None else feed.completion_ns, 0)
+        per_layer = layer_ns(self.settings, size)
+        start = asked + self.wait_ns(asked, pieces)
+        occupied = layers * per_layer
+        end = start + occupied
+        if feed is not None:
+            end = max(end, feed.completion_ns + per_layer)
+        first = start + per_layer
+        if any(slow.from_ns < end and start < slow.until_ns for slow in self.settings.slowdowns):
+            end, per_layer = self._slowed(start, per_layer, layers, feed)
+            first, occupied = end - (layers - 1) * per_layer, end - start
+        assert asked >= self.last_call_ns, "jobs are queued in time order"
+        self.last_call_ns = asked
+        submit = self.submit_ns(pieces)
+        self.submitted_ns = max(asked, self.submitted_ns) + submit
+        self.queued_ns += start - asked - submit
+        self.busy_ns += occupied
+        self.sent_bytes += size_bytes
+        self.jobs += 1
+        latency = self.settings.latency_ns
+        self.free_at_ns = end + latency if self.settings.latency_occupies else end
+        return Transmission(start, first + latency, end + latency, per_layer)
+
+    def _slowed(
+        self, start_ns: int, per_layer: int, layers: int, feed: Transmission | None
+    ) -> tuple[int, int]:
+        """Return when a job ends that slowdowns touch, and the time of its fastest layer.
+
+        Its layers are reported as if the slow ones came first: none is reported before it is there.
+        """
+        end, fastest = start_ns, LAST_NS
+        for layer in range(layers):
+            begins = end
+            if feed is not None:
+                begins = max(begins, feed.completion_ns - (layers - 1 - layer) * feed.per_layer_ns)
+            done = slowed_end_ns(begins, per_layer, self.settings.slowdowns)
+            fastest, end = min(fastest, done - end), done
+        return end, fastest
+
+
+def slowed_end_ns(start_ns: int, work_ns: int, slowdowns: Iterable[SlowdownSettings]) -> int:
+    """Return when work of so many ns at the whole rate ends that starts at a time.
+
+    What passes in a slowdown is rounded down, the end in one up.
+    """
+    now, left = start_ns, work_ns
+    for slow in slowdowns:
+        if left == 0 or slow.until_ns <= now:
+            continue
+        if now < slow.from_ns:
+            if left <= slow.from_ns - now:
+                break
+            left -= slow.from_ns - now
+            now = slow.from_ns
+        passes = (slow.until_ns - now) * slow.share_ppm // _WHOLE_PPM
+        if left <= passes:
+            return now + -(-left * _WHOLE_PPM // slow.share_ppm)
+        now, left = slow.until_ns, left - passes
+    if now + left > LAST_NS:
+        raise beyond_time()
+    return now + left
+
+
+class LayeredJob:
+    """A job on a channel that is served layer by layer."""
+
+    def __init__(self, layers: int, at_hand: int, is_load: bool, on_layer: Callable[[int], None]) -> None:
+        self.layers = layers
+        self.at_hand = at_hand
+        #: Layers that have a read buffer to go to.
+        self.allowed = layers
+        self.is_load = is_load
+        self.is_submitted = True
+        self.submit_ns = self.asked_ns = 0
+        #: Called with the number of layers that have arrived, at each arrival.
+        self.on_layer = on_layer
+        self.sent = 0
+        #: What the current layer still costs, in parts of a ns.
+        self.left = 0
+        self.times = Transmission(-1, NOT_YET, NOT_YET, 0)
+
+    @property
+    def can_send(self) -> bool:
+        """Whether it is submitted, and its next layer is at hand and has a buffer."""
+        return self.is_submitted and self.sent < self.at_hand and self.sent < self.allowed
+
+
+class LayeredChannel(Link):
+    """A channel that serves one layer after another, an event each.
+
+    ``fifo`` sends whole jobs in turn; a job whose next layer has no read buffer is passed. ``fair`` gives
+    each job with a layer to send the same share. ``loads-first`` serves loads (towards the GPU) before
+    stores: under ``fifo`` from the next layer on, under ``fair`` at once.
+    """
+
+    by_layer = True
+
+    def __init__(self, settings: ChannelSettings, engine: Engine) -> None:
+        super().__init__(settings)
+        self.engine = engine
+        self._queue: list[LayeredJob] = []
+        self._served: list[LayeredJob] = []
+        self._at_ns = 0
+        self._event: Event | None = None
+        #: Until then latency occupies the channel.
+        self._closed_until_ns = 0
+
+    def wait_ns(self, now_ns: int, pieces: int = 0) -> int:
+        """Return how long a job would wait were jobs served in turn; under ``fair`` for submission alone."""
+        own = self.submit_ns(pieces)
+        submitted = max(self.submitted_ns - now_ns, 0) + own if own else 0
+        if self.settings.sharing == "fair":
+            return submitted
+        return max(sum((j.layers - j.sent) * j.times.per_layer_ns for j in self._queue), submitted)
+
+    def submit(
+        self, size: Size, at_hand: int, is_load: bool, on_layer: Callable[[int], None], allowed: int | None
+    ) -> LayeredJob:
+        """Queue a job with ``at_hand`` layers ready to go and buffers for ``allowed`` (None: for all)."""
+        size_bytes, pieces, layers = size
+        job = LayeredJob(layers, at_hand, is_load, on_layer)
+        job.allowed = layers if allowed is None else min(allowed, layers)
+        job.asked_ns = self.engine.now_ns
+        job.times.per_layer_ns = layer_ns(self.settings, size)
+        job.left = job.times.per_layer_ns * _PARTS
+        self.sent_bytes += size_bytes
+        self.jobs += 1
+        self._account()
+        self._queue.append(job)
+        job.submit_ns = self.submit_ns(pieces)
+        if job.submit_ns:
+            self.submitted_ns = max(self.engine.now_ns, self.submitted_ns) + job.submit_ns
+            job.is_submitted = False
+            self.engine.schedule(self.submitted_ns, TRANSFER, NO_MACHINE, self._on_submitted, job)
+        self._serve()
+        return job
+
+    def _on_submitted(self, job: LayeredJob) -> None:
+        self._account()
+        job.is_submitted = True
+        self._serve()
+
+    def feed(self, job: LayeredJob, layers: int) -> None:
+        """Let a job send its first ``layers`` layers: they are at hand."""
+        self._account()
+        job.at_hand = layers
+        self._serve()
+
+    def allow(self, job: LayeredJob, layers: int) -> None:
+        """Let a job send its first ``layers`` layers: they have a buffer."""
+        self._account()
+        job.allowed = min(layers, job.layers)
+        self._serve()
+
+    def _account(self) -> None:
+        """Take what was sent since the last event from the jobs that were served."""
+        elapsed = self.engine.now_ns - self._at_ns
+        if self._served and elapsed:
+            self.busy_ns += elapsed
+            for job in self._served:
+                job.left -= elapsed * _PARTS // len(self._served)
+        self._at_ns = self.engine.now_ns
+
+    def _choose(self) -> list[LayeredJob]:
+        """Return the jobs to serve from now on."""
+        fair = self.settings.sharing == "fair"
+        loads_first = self.settings.priority == "loads-first"
+        if not fair and any(job.left < job.times.per_layer_ns * _PARTS for job in self._served):
+            return self._served  # a layer that has begun is finished
+        if not fair and not loads_first:
+            first = next((job for job in self._queue if job.sent != job.allowed), None)
+            return [first] if first is not None and first.can_send else []
+        ready = [job for job in self._queue if job.can_send]
+        if loads_first and any(job.is_load for job in ready):
+            ready = [job for job in ready if job.is_load]
+        return ready if fair else ready[:1]
+
+    def _serve(self) -> None:
+        """Choose the jobs to serve, and schedule when that changes next."""
+        if self._event is not None:
+            self.engine.cancel(self._event)
+            self._event = None
+        now = self.engine.now_ns
+        if self._closed_until_ns > now:
+            self._served, at = [], self._closed_until_ns
+        else:
+            self._served = self._choose()
+            if not self._served:
+                return
+            least = min(job.left for job in self._served)
+            at = now + max(-(-least * len(self._served) // _PARTS), 0)
+        for job in self._served:
+            if job.times.start_ns < 0:
+                job.times.start_ns = now
+                self.queued_ns += now - job.asked_ns - job.submit_ns
+        self._event = self.engine.schedule(at, TRANSFER, NO_MACHINE, self._on_event)
+
+    def _on_event(self, _: object) -> None:
+        self._event = None
+        self._account()
+        for job in [job for job in self._served if job.left <= 0]:
+            self._layer_sent(job)
+        self._serve()
+
+    def _layer_sent(self, job: LayeredJob) -> None:
+        arrival = self.engine.now_ns + self.settings.latency_ns
+        job.sent += 1
+        job.left += job.times.per_layer_ns * _PARTS
+        job.times.arrivals_ns.append(arrival)
+        if job.sent == 1:
+            job.times.first_layer_ns = arrival
+        if job.sent == job.layers:
+            job.times.completion_ns = arrival
+            self._queue.remove(job)
+            if self.settings.latency_occupies:
+                self._closed_until_ns = arrival
+        elif not job.can_send:
+            job.left = job.times.per_layer_ns * _PARTS  # no credit while it waits for its next layer
+        self._served = [other for other in self._served if other is not job]
+        sent = job.sent
+        self.engine.schedule(arrival, TRANSFER, NO_MACHINE, lambda _: job.on_layer(sent))
+
+
+Channel = FifoChannel | LayeredChannel
+
+
+class Channels(dict[str, Channel]):
+    """The channels of a cluster by name; those between two machines are made when first used.
+
+    One that is shared fairly or serves loads first has all of them served layer by layer, and so have read
+    buffers (``by_layer``): a hop between the two kinds could not be fed layer by layer.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, ChannelSettings],
+        networks: tuple[NetworkSettings, NetworkSettings],
+        engine: Engine,
+        by_layer: bool,
+    ) -> None:
+        super().__init__()
+        self._engine = engine
+        self._reads, self._handovers = networks
+        every = [*settings.values(), *(network.default for network in networks)]
+        plain = all(one.sharing == "fifo" and one.priority == "in-order" for one in every)
+        self.by_layer = by_layer or not plain
+        for name, one in settings.items():
+            self[name] = self._made(one)
+
+    def _made(self, settings: ChannelSettings) -> Channel:
+        return LayeredChannel(settings, self._engine) if self.by_layer else FifoChannel(settings)
+
+    def between(self, owner: int, reader: int) -> Channel:
+        """Return the channel over which ``reader`` reads from ``owner``."""
+        return self._wire(self._reads, owner, reader)
+
+    def handed_over(self, source: int, target: int) -> Channel:
+        """Return the channel over which ``source`` hands requests over to ``target``."""
+        return self._wire(self._handovers, source, target)
+
+    def _wire(self, network: NetworkSettings, source: int, target: int) -> Channel:
+        name = network.pairs.get((source, target))
+        if name is None:
+            name = f"{network.default.name}-{source}-{target}"
+            if name not in self:
+                self[name] = self._made(replace(network.default, name=name))
+        return self[name]

@@ -1,0 +1,308 @@
+"""Hand-over: a prompt is computed on one machine, its answer on another (semantics 5).
+
+A prefill machine hands over every request with more than one token to generate. When its prompt is computed
+a decode machine is chosen by a router; it reserves a slot, and room for the blocks of the prompt that are
+not ready on its own GPU, at a step boundary, first come, first served. The blocks then cross from GPU to
+GPU, or over both machines' CPUs; ``at-end`` they leave whole, ``layer-by-layer`` each layer leaves when the
+step that computes the prompt's last chunk is done with it. The source holds its blocks until its GPU has
+been read. What has arrived is shared there as if it had been computed there, and the request joins the
+batch. Machines hear of each other after all boundaries of an instant. The first token is the decode
+machine's, and waits for the hand-over, or the prefill machine's. A request that is preempted later
+recomputes on its decode machine.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Protocol
+
+from kvcache_sim.engine import HANDOVER, Engine
+from kvcache_sim.spec.batch import Batch
+from kvcache_sim.spec.channels import Channel, Channels, Transmission
+from kvcache_sim.spec.mover import HOP, Mover, Transfer
+from kvcache_sim.spec.records import Milestones
+from kvcache_sim.spec.request import SequenceState, Status
+from kvcache_sim.spec.routers import Router
+from kvcache_sim.spec.scheduler import Scheduler
+from kvcache_sim.spec.settings import CacheSettings, HandoverSettings
+from kvcache_sim.tiers import COMPUTE, REMOTE, STAGING
+
+if TYPE_CHECKING:
+    from kvcache_sim._core import Store
+
+
+class Peer(Protocol):
+    """A machine as hand-overs use it (``simulator.Machine``)."""
+
+    number: int
+    engine: Engine
+    cache: CacheSettings
+    store: Store
+    mover: Mover
+    batch: Batch
+    milestones: Milestones
+    scheduler: Scheduler
+
+    def can_ever_hold(self, kv_tokens: int) -> bool:
+        """Return whether its empty GPU has room for so many tokens."""
+
+    def moved(self) -> None:
+        """Resume: KV or room has come."""
+
+    def wake(self) -> None:
+        """Compose a step as soon as one is possible."""
+
+    def share(self, lease: int, blocks: int, now: int) -> None:
+        """Share the first blocks of a lease that came from elsewhere."""
+
+
+class Handover:
+    """One prompt's KV between two machines.
+
+    ``computed``: when the step with its last chunk has its first and its last layer (layer by layer).
+    """
+
+    def __init__(self, s: SequenceState, source: Peer, computed: Transmission | None) -> None:
+        self.sequence = s
+        self.source = source
+        self.source_lease = s.lease
+        self.computed = computed
+        self.prefilled = computed is None
+        self.asked_ns = self.reserved_ns = 0
+        self.lease = -1
+        self.total_blocks = 0
+        #: Prompt tokens that the decode router expected to cross.
+        self.expected_tokens = 0
+        #: Where it goes, and the channel that it crosses.
+        self.target: Reception
+        self.wire: Channel
+
+    def release_source(self) -> None:
+        """Release the source's blocks."""
+        source = self.source
+        source.scheduler.release(self.sequence, self.source_lease, source.engine.now_ns)
+        source.moved()
+
+
+def _when_heard(machine: Peer, then: Callable[[], None]) -> None:
+    """Do something on a machine once all boundaries of this instant are over."""
+    engine = machine.engine
+    engine.schedule(engine.now_ns, HANDOVER, machine.number, lambda _: then())
+
+
+class Sender:
+    """The side of a prefill machine; ``assign`` chooses the decode machine of a hand-over."""
+
+    def __init__(
+        self, machine: Peer, settings: HandoverSettings, by_layer: bool, assign: Callable[[Handover], None]
+    ) -> None:
+        self.machine = machine
+        self.settings = settings
+        self._by_layer = by_layer
+        self._assign = assign
+        self._announced: dict[int, Handover] = {}
+
+    def takes(self, s: SequenceState) -> bool:
+        """Return whether a request goes on elsewhere after its prompt."""
+        return s.output_tokens > 1
+
+    def step_started(self, end_ns: int, compute_ns: int) -> None:
+        """Announce the prompts that a step finishes: their layers are computed evenly up to its end."""
+        machine, now = self.machine, self.machine.engine.now_ns
+        if self.settings.transfer == "at-end":
+            return
+        layers, begin = machine.cache.num_layers, end_ns - compute_ns
+        first = max(begin + compute_ns // layers, now)
+        times = Transmission(begin, first, end_ns, compute_ns // layers)
+        if self._by_layer:  # the channel reacts to each layer
+            times.arrivals_ns += [max(begin + compute_ns * k // layers, now) for k in range(1, layers + 1)]
+        for s in machine.batch.prefills_ending():
+            if self.takes(s):
+                self._announced[s.request] = self._send(s, times)
+
+    def prompt_computed(self, s: SequenceState, now: int) -> None:
+        """Send a request away: the step that computed its prompt has ended."""
+        milestones = self.machine.milestones
+        milestones.prefilled(s, now)
+        if self.settings.first_token == "prefill":
+            milestones.first_token(s, now)
+        milestones.load.requests -= 1
+        s.status = Status.TRANSFERRING
+        if s.request not in self._announced:
+            self._send(s, None)
+            return
+        handover = self._announced.pop(s.request)
+        handover.prefilled = True
+        if handover.lease >= 0 and not s.handover_blocks:
+            target = handover.target
+            _when_heard(target.machine, lambda: target.nothing_to_send(handover))
+
+    def _send(self, s: SequenceState, computed: Transmission | None) -> Handover:
+        handover = Handover(s, self.machine, computed)
+        _when_heard(self.machine, lambda: self._assign(handover))
+        return handover
+
+
+class Reception:
+    """The side of a decode machine: reserves room, first come, first served, and takes into the batch."""
+
+    def __init__(self, machine: Peer, settings: HandoverSettings) -> None:
+        self.machine = machine
+        self.settings = settings
+        self._asking: deque[Handover] = deque()
+        self._coming: set[int] = set()
+        self._arrived: deque[Handover] = deque()
+
+    @property
+    def asking(self) -> int:
+        """Requests that ask for room."""
+        return len(self._asking)
+
+    @property
+    def asked_ns(self) -> int:
+        """When the first of those that ask for room did so."""
+        return self._asking[0].asked_ns
+
+    @property
+    def coming(self) -> int:
+        """Requests that have a slot here and whose KV is on its way."""
+        return len(self._coming)
+
+    @property
+    def arrived(self) -> int:
+        """Requests whose KV is here and that wait for the next step."""
+        return len(self._arrived)
+
+    def ask(self, handover: Handover) -> None:
+        """Queue a request for room."""
+        machine = self.machine
+        machine.milestones.taken_over(handover.sequence, handover.expected_tokens)
+        handover.asked_ns = machine.engine.now_ns
+        self._asking.append(handover)
+        if not machine.scheduler.refused:
+            machine.wake()
+
+    def take(self, now: int) -> bool:
+        """Reserve room for the first one that asks, and let its KV come; False when that is refused."""
+        machine, store, handover = self.machine, self.machine.store, self._asking[0]
+        s, block = handover.sequence, machine.cache.block_size_tokens
+        total, full = -(-s.prompt_num_tokens // block), s.prompt_num_tokens // block
+        here = store.peek(s.request, full)[1] if machine.cache.enabled else 0
+        lease = store.acquire(s.request, here)
+        room = store.reserve(lease, total - here, now)
+        if room is None:
+            store.abandon(lease)
+            return False
+        self._asking.popleft()
+        self._coming.add(s.request)
+        machine.mover.issue()
+        handover.lease, handover.reserved_ns, handover.total_blocks = lease, now, total
+        s.handover_blocks = total - here
+        if s.handover_blocks:
+            hops = self._hops(handover)
+            if hops[0].mover is machine.mover:
+                self._depart(handover, hops, room)
+            else:
+                _when_heard(handover.source, lambda: self._depart(handover, hops, room))
+        elif handover.prefilled:
+            _when_heard(handover.source, handover.release_source)
+            self._received(handover)
+            self.join()
+        return True
+
+    def _hops(self, handover: Handover) -> list[Transfer]:
+        """Return the transfers that a prompt crosses, each fed by the one before."""
+        here, there = handover.source.mover, self.machine.mover
+        blocks = handover.sequence.handover_blocks
+        wire = Transfer(there, HOP, (REMOTE, COMPUTE), blocks)
+        wire.channel = handover.wire
+        hops = [wire]
+        if self.settings.path == "via-cpu":
+            down = Transfer(here, HOP, (COMPUTE, STAGING), blocks)
+            up = Transfer(there, HOP, (STAGING, COMPUTE), blocks)
+            for hop in (down, up):
+                hop.channel = hop.mover.edges.channel(hop.edge, self.machine.engine.now_ns)
+            hops = [down, wire, up]
+        for before, after in pairwise(hops):
+            after.wait_for(before)
+        for hop in hops:
+            hop.streams = self.settings.transfer == "layer-by-layer"
+        return hops
+
+    def _depart(self, handover: Handover, hops: Sequence[Transfer], room: Sequence[int]) -> None:
+        """Send the blocks once the moves ``room`` have freed theirs."""
+        first, source, computed = hops[0], handover.source, handover.computed
+        if computed is not None and source.engine.now_ns < computed.completion_ns:
+            source.mover.computing(computed, first)
+
+        def room_came(transfer: Transfer, complete: bool) -> None:
+            if complete:
+                handover.reserved_ns = transfer.mover.engine.now_ns
+
+        for move in room:
+            before = self.machine.mover.transfers.get(move)
+            if before is not None:
+                first.wait_for(before)
+                before.watchers.append(room_came)
+        first.at_completion.append(handover.release_source)
+        hops[-1].at_completion.append(lambda: self._received(handover))
+        first.mover.launch(first)
+
+    def nothing_to_send(self, handover: Handover) -> None:
+        """End a hand-over of which all blocks are here already, its prompt being computed now."""
+        handover.release_source()
+        self._received(handover)
+        self.machine.moved()
+
+    def _received(self, handover: Handover) -> None:
+        """Note that a request's KV is here."""
+        s, machine, now = handover.sequence, self.machine, self.machine.engine.now_ns
+        s.lease = handover.lease
+        s.handover_room_ns = max(handover.reserved_ns - s.since_ns, 0)
+        if machine.cache.enabled:
+            machine.share(s.lease, s.prompt_num_tokens // machine.cache.block_size_tokens, now)
+        delays_token = self.settings.first_token == "decode"
+        machine.milestones.handed_over(s, now, handover.expected_tokens, delays_token)
+        self._coming.remove(s.request)
+        self._arrived.append(handover)
+
+    def join(self) -> None:
+        """Let what has arrived into the step while it has tokens for it."""
+        scheduler = self.machine.scheduler
+        while self._arrived and scheduler.batch.budget_left > 0:
+            handover = self._arrived.popleft()
+            s = handover.sequence
+            s.computed_tokens = s.prompt_num_tokens
+            s.last_token_ns = s.first_token_ns
+            scheduler.into_batch(s, s.prompt_num_tokens, handover.total_blocks)
+
+
+class DecodeChoice:
+    """Chooses the decode machine of each hand-over: the router's, or the next one that could hold it."""
+
+    def __init__(
+        self,
+        machines: Sequence[Peer],
+        receptions: Sequence[Reception],
+        router: Router,
+        channels: Channels,
+    ) -> None:
+        self.machines = machines
+        self.channels = channels
+        self._receptions = receptions
+        self._router = router
+
+    def assign(self, handover: Handover) -> None:
+        """Choose, and let that machine queue the request for room."""
+        s = handover.sequence
+        expected, s.expected_prefill_tokens = s.expected_prefill_tokens, 0
+        chosen = self._router.choose(s)
+        handover.expected_tokens, s.expected_prefill_tokens = s.expected_prefill_tokens, expected
+        while not self.machines[chosen].can_ever_hold(s.total_kv_tokens):
+            chosen = (chosen + 1) % len(self.machines)
+        source, target = handover.source.number, self.machines[chosen].number
+        handover.wire = self.channels.handed_over(source, target)
+        handover.target = self._receptions[chosen]
+        handover.target.ask(handover)

@@ -1,0 +1,317 @@
+"""The policies of movement: what is fetched, written, kept and prefetched (seed 001, "Caching Policy").
+
+Fetch: a found run that lies below the GPU is loaded (``always``, ``wait``), recomputed (``never``), whichever
+of the two should end earlier for the whole run (``cheaper``) or from the front block by block (``split``), or
+reused only as far as it is ready on GPU or CPU (``best-effort``, ``timeout``). Estimates come from the queues
+of the channels and from the step-time model; layers that are loaded hide under compute (semantics 4).
+Write, for each edge: ``back`` copies a block down when it is evicted, ``through`` as soon as it is there,
+``through-sync`` delays the next step by it, ``selective`` at the n-th use, and what was never written is
+discarded at eviction. Admission: all that a request computed is kept, or its prompt alone. Prefetch: what a
+request would read from below the CPU comes up while it queues (``queued``), or a while before a paused
+session's next turn (``session``), within a share of the CPU; under ``wait`` and ``timeout`` the request stays
+in the queue until it has come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from kvcache_sim.engine import TRANSFER
+from kvcache_sim.model.step_time import StepBatch, StepTime
+from kvcache_sim.spec.channels import Channel, layer_ns
+from kvcache_sim.spec.mover import NO_MOVE, Mover, Part, is_staged, stage_up
+from kvcache_sim.spec.remote import RemoteReads
+from kvcache_sim.spec.settings import MovementSettings
+from kvcache_sim.tiers import COMPUTE, PLACES, REMOTE, STAGING, load_edge
+from kvcache_sim.values import dataclass
+
+if TYPE_CHECKING:
+    from kvcache_sim._core import Store
+
+#: ``split`` tries so many evenly spread cuts: the estimate is smooth.
+_CUTS = 32
+#: Later than any time.
+_FOREVER = 1 << 62
+
+
+# -- fetch
+
+
+@dataclass(slots=True)
+class Plan:
+    """A found run, and estimates in ns from now of what loading it and computing the rest would cost."""
+
+    parts: Sequence[Part]
+    #: Leading blocks that are ready on the GPU.
+    ready: int
+    layers: int
+    pipelining: bool
+    #: When the first and the last layer of the KV of the first n blocks arrive.
+    arrival_ns: Callable[[int], tuple[int, int]]
+    #: What computing everything after the first n blocks takes.
+    compute_ns: Callable[[int], int]
+
+    @property
+    def end(self) -> int:
+        """The block after the last one found."""
+        return self.parts[-1].end
+
+    def done_ns(self, blocks: int) -> int:
+        """Return when the prefill should end if the first ``blocks`` are reused."""
+        first, last = self.arrival_ns(blocks)
+        compute = self.compute_ns(blocks)
+        if not self.pipelining:
+            return last + compute
+        return max(compute, first + compute, last - (-compute // self.layers))
+
+
+def fetch_always(plan: Plan) -> int:
+    """Reuse the whole run."""
+    return plan.end
+
+
+def fetch_never(plan: Plan) -> int:
+    """Reuse what the GPU has, or is getting for another request."""
+    return max((part.end for part in plan.parts if part.tier == COMPUTE), default=0)
+
+
+def fetch_cheaper(plan: Plan) -> int:
+    """Reuse all of the run or what is ready, whichever should end earlier; loading wins ties."""
+    return plan.end if plan.done_ns(plan.end) <= plan.done_ns(plan.ready) else plan.ready
+
+
+def fetch_split(plan: Plan) -> int:
+    """Reuse the run up to the cut that should end earliest, of equal ones the longest."""
+    span = plan.end - plan.ready
+    cuts = sorted({plan.ready + span * i // _CUTS for i in range(_CUTS + 1)}, reverse=True)
+    return min(cuts, key=plan.done_ns)
+
+
+def fetch_best_effort(plan: Plan) -> int:
+    """Reuse the leading blocks that are ready on GPU or CPU (HiCache's best effort)."""
+    reused = plan.ready
+    for part in plan.parts:
+        if part.tier > STAGING or part.by != NO_MOVE:
+            break
+        reused = max(reused, part.end)
+    return reused
+
+
+#: Fetch policy → how many leading blocks of a plan are reused.
+FETCH: dict[str, Callable[[Plan], int]] = {
+    "always": fetch_always,
+    "wait": fetch_always,
+    "never": fetch_never,
+    "cheaper": fetch_cheaper,
+    "split": fetch_split,
+    "best-effort": fetch_best_effort,
+    "timeout": fetch_best_effort,
+}
+
+
+class Estimates:
+    """What one machine can know when it decides between loading and recomputing."""
+
+    def __init__(
+        self,
+        mover: Mover,
+        remote: RemoteReads | None,
+        step_time: StepTime,
+        budget_tokens: int,
+        block_size_tokens: int,
+    ) -> None:
+        self.mover = mover
+        self.remote = remote
+        self.step_time = step_time
+        self._budget = budget_tokens
+        self._block = block_size_tokens
+
+    def plan(self, parts: Sequence[Part], ready: int, tokens: int) -> Plan:
+        """Return the plan of a request that needs KV of ``tokens`` tokens and found ``parts``."""
+        mover = self.mover
+        return Plan(
+            parts,
+            ready,
+            mover.layers,
+            mover.pipelining,
+            lambda blocks: self._arrival_ns(parts, blocks),
+            lambda blocks: self._compute_ns(tokens, blocks),
+        )
+
+    def _compute_ns(self, tokens: int, blocks: int) -> int:
+        past = min(blocks * self._block, tokens - 1)
+        total = 0
+        while past < tokens:
+            chunk = min(tokens - past, self._budget)
+            total += self.step_time.step(StepBatch(((chunk, past),), 0, 0, 0))
+            past += chunk
+        return total
+
+    def _arrival_ns(self, parts: Sequence[Part], blocks: int) -> tuple[int, int]:
+        cut = [part._replace(end=min(part.end, blocks)) for part in parts if part.start < blocks]
+        moved = [0] * len(PLACES)
+        for part in cut:
+            moved[part.tier] += part.end - part.start
+        moved[COMPUTE] = 0
+        if not any(moved):
+            return 0, 0
+        up = self.mover.edges.channels[load_edge(STAGING)]
+        times = self._hop(up, sum(moved))
+        staged = sum(moved[STAGING + 1 : REMOTE])
+        if staged:
+            times = self._after(self._staged(moved, STAGING + 1), times, self._hop(up, staged))
+        away = next((part.away for part in cut if part.away is not None), None)
+        if away is not None and self.remote is not None:
+            network = self.remote.channels.between(away[0], self.mover.machine)
+            below = self._hop(network, moved[REMOTE])
+            times = self._after(below, times, self._hop(up, moved[REMOTE]))
+        return times
+
+    def _staged(self, moved: Sequence[int], level: int) -> tuple[int, int]:
+        """Return when layers arrive above a tier of what ``moved`` has there and further down."""
+        channel = self.mover.edges.channels[load_edge(level)]
+        times = self._hop(channel, sum(moved[level:REMOTE]))
+        deeper = sum(moved[level + 1 : REMOTE])
+        if deeper:
+            times = self._after(self._staged(moved, level + 1), times, self._hop(channel, deeper))
+        return times
+
+    def _after(
+        self, below: tuple[int, int], all_up: tuple[int, int], own_up: tuple[int, int]
+    ) -> tuple[int, int]:
+        """Return when layers arrive that take a lower hop before another one."""
+        if not self.mover.pipelining:
+            last = max(all_up[1], below[1] + own_up[1])
+            return last, last
+        return max(all_up[0], below[0] + own_up[0]), max(all_up[1], below[1] + own_up[0])
+
+    def _hop(self, channel: Channel, blocks: int) -> tuple[int, int]:
+        mover = self.mover
+        pieces = blocks * mover.layers
+        per_layer = layer_ns(channel.settings, (blocks * mover.block_bytes, pieces, mover.layers))
+        start = channel.wait_ns(mover.engine.now_ns, pieces) + channel.settings.latency_ns
+        return start + per_layer, start + mover.layers * per_layer
+
+
+# -- write
+
+
+class WritePolicies:
+    """The write policy of each edge of a machine, by upper tier from the GPU down, at work on its store."""
+
+    def __init__(self, store: Store, policies: Sequence[str], selective_uses: int) -> None:
+        self._store = store
+        self._policies = policies
+        self._uses = selective_uses
+        self._through = [policy in ("through", "through-sync") for policy in policies]
+        #: Whether what a step commits is copied down at once, and whether the next step waits for that.
+        self.at_commit = self._through[0]
+        self.delays_step = policies[0] == "through-sync"
+
+    def committed(self, lease: int, blocks: tuple[int, int], now_ns: int) -> int | None:
+        """Copy blocks [first, past the last) that a step computed; return the move, None without one."""
+        return self._store.write_through(lease, *blocks, now_ns) if self.at_commit else None
+
+    def used(self, lease: int, now_ns: int) -> None:
+        """Copy what an admitted request has now used often enough."""
+        for tier, policy in enumerate(self._policies):
+            if policy == "selective":
+                self._store.write_selected(lease, tier, self._uses, now_ns)
+
+    def arrived(self, tier: int, move: int, now_ns: int) -> None:
+        """Copy on what a move is about to make ready on a tier."""
+        if tier < len(self._policies) and self._through[tier]:
+            self._store.write_on(move, now_ns)
+
+
+def writes_back(policy: str) -> bool:
+    """Return whether a victim without a copy below is written there at its eviction; else it is discarded."""
+    return policy != "selective"
+
+
+# -- admission
+
+
+def kept_blocks(admission: str, prompt_tokens: int, blocks: int, block_size_tokens: int) -> int:
+    """Return how many leading blocks of a finished request's ``blocks`` the cache keeps."""
+    return blocks if admission == "all" else min(prompt_tokens // block_size_tokens, blocks)
+
+
+# -- prefetch
+
+
+class Prefetcher:
+    """Brings up to the CPU what a request would read from further down, or from another machine."""
+
+    def __init__(self, mover: Mover, settings: MovementSettings, remote: RemoteReads | None) -> None:
+        self.mover = mover
+        self.settings = settings
+        self.remote = remote
+        self._room = int(mover.store.room(STAGING).capacity_blocks * settings.prefetch_share)
+        self._on_its_way = 0
+        #: Blocks brought up so far.
+        self.blocks = 0
+        #: By request the moves that it waits for, and until when.
+        self._pending: dict[int, tuple[set[int], int]] = {}
+
+    def start(self, request: int, limit: int, now_ns: int) -> None:
+        """Bring up what lies further down of the first ``limit`` blocks."""
+        store = self.mover.store
+        parts = [Part(*part) for part in store.match_prefix(request, limit)]
+        found = parts[-1].end if parts else 0
+        moves: set[int] = set()
+        for part in parts:
+            if part.tier > STAGING and part.by == NO_MOVE:
+                end = self._bounded(part)
+                source = part.tier, part.by
+                copies = (
+                    stage_up(store, request, (part.start, end), source, now_ns) if end > part.start else []
+                )
+                if not is_staged(copies):
+                    break
+                self._count(copies[-1][1], end - part.start, moves)
+        else:
+            run = self.remote.longest(request, found, limit) if self.remote and found < limit else []
+            for part in run:
+                end = self._bounded(part)
+                assert self.remote is not None
+                cut = part._replace(end=end)
+                move = self.remote.fetch(request, cut, now_ns) if end > part.start else None
+                if move is None:
+                    break
+                self._count(move, end - part.start, moves)
+        self.mover.issue()
+        if moves and self.settings.fetch in ("wait", "timeout"):
+            self._hold_back(request, moves, now_ns)
+
+    def _bounded(self, part: Part) -> int:
+        return min(part.end, part.start + self._room - self._on_its_way)
+
+    def _count(self, move: int, blocks: int, moves: set[int]) -> None:
+        self._on_its_way += blocks
+        self.blocks += blocks
+        moves.add(move)
+        self.mover.when_done[move] = lambda: self._came(move, blocks, moves)
+
+    def _came(self, move: int, blocks: int, moves: set[int]) -> None:
+        self._on_its_way -= blocks
+        moves.discard(move)
+
+    def _hold_back(self, request: int, moves: set[int], now_ns: int) -> None:
+        until = _FOREVER
+        if self.settings.fetch == "timeout":
+            until = now_ns + self.settings.fetch_timeout_ns
+            mover = self.mover
+            mover.engine.schedule(until, TRANSFER, mover.machine, lambda _: mover.moved())
+        self._pending[request] = moves, until
+
+    def holds_back(self, request: int, now_ns: int) -> bool:
+        """Return whether a waiting request still stays in the queue for its blocks."""
+        if request not in self._pending:
+            return False
+        moves, until = self._pending[request]
+        if now_ns < until and moves:
+            return True
+        del self._pending[request]
+        return False

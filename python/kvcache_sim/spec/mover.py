@@ -1,0 +1,351 @@
+"""The mover: the store's orders as transmissions over channels (seed 001, "Move, Generation, Delete").
+
+A store decides which blocks move; an order names the move, its tiers, its blocks and the moves that must end
+first. Each order becomes one transfer over the channel of its edge, in time order: local moves go between
+neighboring tiers only, what comes from another machine lands on the CPU first (seed 001, "Movements of KV
+cache across storage"). A transfer waits for the transfers that free its room or bring its blocks. With layer
+pipelining it may leave at the first layer of the one that brings its blocks, fed layer by layer; what a step
+computes is written through in the same way. When a transfer is sent the store gets its times
+(``set_storage_layer_info_timestamps``), when it completes its blocks are ready and its source is free. Every
+change wakes the scheduler: KV or room has come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from kvcache_sim.engine import TRANSFER, Engine
+from kvcache_sim.spec.channels import NOT_YET, Channel, LayeredChannel, LayeredJob, Transmission
+from kvcache_sim.spec.records import TRANSFER as TRANSFER_RECORD
+from kvcache_sim.spec.settings import CacheSettings, MovementSettings
+from kvcache_sim.tiers import COMPUTE, PLACES, REMOTE, STAGING, TIERS
+
+if TYPE_CHECKING:
+    from kvcache_sim._core import Store
+
+#: The move of a block that is ready, and of a hop that only feeds another transfer.
+NO_MOVE = 0xFFFF_FFFF
+HOP = -1
+
+#: An order of a store: (move, from tier, to tier, blocks, moves that must end first).
+Order = tuple[int, int, int, int, Sequence[int]]
+
+
+class Part(NamedTuple):
+    """A part of a found run: its fastest tier or REMOTE, its blocks, the move that still writes it."""
+
+    tier: int
+    start: int
+    end: int
+    by: int
+    #: Of a part that is REMOTE: the owner and the tier there.
+    away: tuple[int, int] | None = None
+
+
+class Transfer:
+    """A copy of blocks from one tier to the next over one channel."""
+
+    def __init__(self, mover: Mover, move: int, tiers: tuple[int, int], blocks: int) -> None:
+        self.mover = mover
+        self.move = move
+        self.from_tier, self.to_tier = tiers
+        self.blocks = blocks
+        #: Such as ``cpu->gpu`` or ``remote->cpu``.
+        self.edge = f"{PLACES[self.from_tier]}->{PLACES[self.to_tier]}"
+        #: Whether it is fed, and feeds, layer by layer.
+        self.streams = mover.pipelining
+        self.channel: Channel
+        #: The transfer that brings what this one sends on.
+        self.below: Transfer | None = None
+        self.waits: list[Transfer] = []
+        self.dependents: list[Transfer] = []
+        #: Its times, once it is on its channel; its job there where that is served layer by layer.
+        self.sent: Transmission | None = None
+        self.job: LayeredJob | None = None
+        #: When a step computed the first and the last layer of what is written through.
+        self.computed: tuple[int, int] | None = None
+        #: Called with (transfer, whether it is complete) at its first layer (pipelining) and at its end.
+        self.watchers: list[Callable[[Transfer, bool], None]] = []
+        #: Called at each layer's arrival, on a channel served layer by layer.
+        self.at_layer: list[Callable[[], None]] = []
+        #: Called once it is complete and the store knows.
+        self.at_completion: list[Callable[[], None]] = []
+
+    @property
+    def size_bytes(self) -> int:
+        """What it copies."""
+        return self.blocks * self.mover.block_bytes
+
+    def wait_for(self, before: Transfer) -> None:
+        """Do not leave before ``before`` is there."""
+        if before not in self.waits:
+            self.waits.append(before)
+            before.dependents.append(self)
+
+    def feeds(self, after: Transfer) -> bool:
+        """Return whether ``after`` sends on what this one brings, so that it may do so layer by layer."""
+        upwards = self.from_tier > self.to_tier == after.from_tier > after.to_tier
+        return self.move == HOP or upwards
+
+
+class Edges:
+    """The channels of one machine's edges, such as ``gpu->cpu``.
+
+    Where an edge has several, ``emptiest`` takes the one that would start first, of equal ones the first.
+    """
+
+    def __init__(self, channels: Mapping[str, Channel], rails: Mapping[str, tuple[Channel, ...]]) -> None:
+        self.channels = channels
+        self._rails = rails
+
+    def channel(self, edge: str, now_ns: int) -> Channel:
+        """Return the channel that a transfer over an edge takes now."""
+        rails = self._rails.get(edge)
+        if rails is None:
+            return self.channels[edge]
+        return min(rails, key=lambda channel: channel.wait_ns(now_ns))
+
+
+class WritesDown(Protocol):
+    """The write policies of a machine's lower edges, as the mover uses them."""
+
+    def arrived(self, tier: int, move: int, now_ns: int) -> None:
+        """Copy on what a move is about to make ready on a tier, where a policy says so."""
+
+
+class Mover:
+    """Sends what one machine's store orders, and gives the store what has arrived."""
+
+    def __init__(
+        self,
+        machine: int,
+        store: Store,
+        engine: Engine,
+        edges: Edges,
+        settings: tuple[CacheSettings, MovementSettings],
+    ) -> None:
+        self.machine = machine
+        self.store = store
+        self.engine = engine
+        self.edges = edges
+        cache, movement = settings
+        self.block_bytes = cache.block_bytes
+        self.layers = cache.num_layers
+        self.pipelining = movement.layer_pipelining
+        self.read_buffer_layers = movement.read_buffer_layers
+        #: Transfers of moves that have not ended.
+        self.transfers: dict[int, Transfer] = {}
+        #: Called once a move is done.
+        self.when_done: dict[int, Callable[[], None]] = {}
+        #: By move that reads from another machine: gives it its channel, returns its first hop.
+        self.connects: dict[int, Callable[[Transfer], Transfer]] = {}
+        #: Notified of every change of the store.
+        self.moved: Callable[[], None] = self.issue
+        self.writes: WritesDown | None = None
+        #: Notified of (request, past the last block) of each path that has come down from the GPU.
+        self.written_down: Callable[[int, int], None] | None = None
+        #: Bytes so far by edge, and those read from and written to each tier.
+        self.edge_bytes: dict[str, int] = {}
+        self.read_bytes = [0] * len(TIERS)
+        self.written_bytes = [0] * len(TIERS)
+
+    # -- orders
+
+    def issue(self, computed: tuple[int, int] | None = None) -> None:
+        """Send the store's new orders, or queue them behind the transfers that they depend on.
+
+        ``computed``: when a step had the first and the last layer of what is now written through.
+        """
+        if self.edges.channels:  # a GPU alone orders nothing
+            for order in self.store.take_orders():
+                self._accept(order, computed)
+
+    def _accept(self, order: Order, computed: tuple[int, int] | None) -> None:
+        move, from_tier, to_tier, blocks, after = order
+        if from_tier > to_tier + 1:  # KV comes up tier by tier, unless from another machine
+            from_tier = REMOTE
+        transfer = self.transfers[move] = Transfer(self, move, (from_tier, to_tier), blocks)
+        if self.pipelining and from_tier == COMPUTE and not after:
+            transfer.computed = computed
+        first = transfer
+        if from_tier == REMOTE:
+            first = self.connects.pop(move)(transfer)
+        else:
+            transfer.channel = self.edges.channel(transfer.edge, self.engine.now_ns)
+        for earlier in after:
+            before = self.transfers.get(earlier)
+            if before is not None:
+                first.wait_for(before)
+                if before.from_tier > before.to_tier == first.from_tier:
+                    first.below = before
+        first.mover.launch(first)
+        if first is not transfer:
+            self.launch(transfer)
+
+    # -- sending
+
+    def launch(self, transfer: Transfer) -> None:
+        """Send a transfer once what it waits for is there, or its first layer where that is enough."""
+        if not transfer.waits:
+            self._send(transfer, None)
+        elif (feed := self._feed(transfer)) is not None:
+            transfer.waits.clear()
+            self._send(transfer, feed)
+
+    def _feed(self, transfer: Transfer) -> Transfer | None:
+        """Return the transfer that feeds another layer by layer, once its first layer has arrived."""
+        if not transfer.streams or len(transfer.waits) != 1 or not transfer.waits[0].feeds(transfer):
+            return None
+        before = transfer.waits[0]
+        arrived = before.sent is not None and before.sent.first_layer_ns <= self.engine.now_ns
+        return before if arrived else None
+
+    def _send(self, transfer: Transfer, feed: Transfer | None) -> None:
+        channel, now = transfer.channel, self.engine.now_ns
+        channel.demand.ask(transfer.size_bytes, now)
+        size = (transfer.size_bytes, transfer.blocks * self.layers, self.layers)
+        if isinstance(channel, LayeredChannel):
+            at_hand = self.layers
+            if feed is not None and feed.sent is not None:
+                at_hand = sum(arrival <= now for arrival in feed.sent.arrivals_ns)
+            is_load = transfer.from_tier > transfer.to_tier
+            buffered = is_load and transfer.to_tier == COMPUTE and transfer.move != HOP
+            allowed = self.read_buffer_layers if buffered else None
+            on_layer = partial(self._on_layer, transfer)
+            transfer.job = channel.submit(size, at_hand, is_load, on_layer, allowed)
+            transfer.sent = transfer.job.times
+            return
+        if feed is not None:
+            feed.dependents.remove(transfer)
+        before = None if feed is None else feed.sent
+        if transfer.computed is not None:
+            # Any job that came meanwhile is in the channel's queue: the layers left as they were computed.
+            first = max(transfer.computed[0], channel.last_call_ns)
+            before = Transmission(first, first, now, (now - first) // max(self.layers - 1, 1))
+        elif before is not None and before.completion_ns > now:
+            # It is fed from now on, though the first layer may have come earlier.
+            before = Transmission(before.start_ns, now, before.completion_ns, before.per_layer_ns)
+        else:
+            before = None
+        sent = transfer.sent = channel.transmit(size, now, before)
+        self._note(transfer)
+        if sent.first_layer_ns < sent.completion_ns and self._by_layer(transfer):
+            self.engine.schedule(sent.first_layer_ns, TRANSFER, self.machine, self._on_first_layer, transfer)
+        self.engine.schedule(sent.completion_ns, TRANSFER, self.machine, self._on_complete, transfer)
+
+    def computing(self, times: Transmission, into: Transfer) -> None:
+        """Feed a transfer with what a step computes at these times, layer by layer."""
+        step = Transfer(self, HOP, (COMPUTE, COMPUTE), 0)
+        step.sent = times
+        into.wait_for(step)
+        at = max(times.first_layer_ns, self.engine.now_ns)
+        self.engine.schedule(at, TRANSFER, self.machine, self._first_computed, step)
+
+    def _first_computed(self, step: Transfer) -> None:
+        self._on_first_layer(step)
+        if not step.dependents:  # sent with all its times
+            return
+        times, now = step.sent, self.engine.now_ns
+        assert times is not None
+        for layers, computed_ns in enumerate(times.arrivals_ns[1:-1], 2):
+            feed = partial(self._feed_dependents, step)
+            self.engine.schedule(max(computed_ns, now), TRANSFER, self.machine, feed, layers)
+        self.engine.schedule(times.completion_ns, TRANSFER, self.machine, self._on_complete, step)
+
+    # -- arrivals
+
+    def _by_layer(self, transfer: Transfer) -> bool:
+        return transfer.streams and (transfer.to_tier < transfer.from_tier or transfer.move == HOP)
+
+    def _note(self, transfer: Transfer) -> None:
+        """Count a transfer whose times are final, and give the store its times."""
+        sent, size = transfer.sent, transfer.size_bytes
+        assert sent is not None
+        self.edge_bytes[transfer.edge] = self.edge_bytes.get(transfer.edge, 0) + size
+        if transfer.from_tier < REMOTE:
+            self.read_bytes[transfer.from_tier] += size
+        if transfer.move != HOP:
+            self.written_bytes[transfer.to_tier] += size
+            self.store.set_times(transfer.move, sent.first_layer_ns, sent.completion_ns)
+        subject = (transfer.from_tier << 8 | transfer.to_tier) << 40 | transfer.blocks
+        self.store.note(TRANSFER_RECORD, self.engine.now_ns, subject, sent.completion_ns)
+
+    def _feed_dependents(self, transfer: Transfer, layers: int) -> None:
+        for dependent in transfer.dependents:
+            if dependent.job is not None and isinstance(dependent.channel, LayeredChannel):
+                dependent.channel.feed(dependent.job, layers)
+
+    def _on_layer(self, transfer: Transfer, layers: int) -> None:
+        """React to a layer that has arrived on a channel served layer by layer."""
+        for notify in transfer.at_layer:
+            notify()
+        if layers == self.layers:
+            self._note(transfer)
+            self._on_complete(transfer)
+            return
+        self._feed_dependents(transfer, layers)
+        if layers == 1 and transfer.move != HOP and transfer.sent is not None:
+            self.store.set_times(transfer.move, transfer.sent.first_layer_ns, NOT_YET)
+        if layers == 1 and self._by_layer(transfer):
+            self._on_first_layer(transfer)
+
+    def _on_first_layer(self, transfer: Transfer) -> None:
+        for dependent in list(transfer.dependents):
+            if dependent.job is None:
+                dependent.mover.launch(dependent)
+        for watcher in transfer.watchers:
+            watcher(transfer, False)
+        self.moved()
+
+    def _on_complete(self, transfer: Transfer) -> None:
+        if transfer.move != HOP:
+            comes_up = transfer.to_tier < transfer.from_tier < REMOTE  # the tier below keeps a copy
+            if self.writes is not None and transfer.to_tier > COMPUTE and not comes_up:
+                self.writes.arrived(transfer.to_tier, transfer.move, self.engine.now_ns)
+            del self.transfers[transfer.move]
+            paths = []
+            if self.written_down is not None and transfer.from_tier == COMPUTE:
+                paths = self.store.moved_paths(transfer.move)
+            self.store.finish_move(transfer.move)
+            for request, end in paths:
+                assert self.written_down is not None
+                self.written_down(request, end)
+            if transfer.move in self.when_done:
+                self.when_done.pop(transfer.move)()
+        for notify in transfer.at_completion:
+            notify()
+        for dependent in transfer.dependents:
+            if dependent.job is not None and isinstance(dependent.channel, LayeredChannel):
+                dependent.channel.feed(dependent.job, self.layers)
+            else:
+                dependent.waits.remove(transfer)
+                dependent.mover.launch(dependent)
+        for watcher in transfer.watchers:
+            watcher(transfer, True)
+        self.moved()
+
+
+def stage_up(
+    store: Store, request: int, blocks: tuple[int, int], source: tuple[int, int], now_ns: int
+) -> list[tuple[int, int]]:
+    """Copy blocks up to the tier that the GPU loads from, tier by tier, each copy fed by the one below.
+
+    ``blocks`` are (first, past the last), ``source`` is (their tier, the move that still writes them there).
+    Returns (tier read, move) of each copy. Where a tier has no room the copies end below it.
+    """
+    level, by = source
+    moves: list[tuple[int, int]] = []
+    while level > STAGING:
+        move = store.stage(request, blocks, level - 1, None if by == NO_MOVE else by, now_ns)
+        if move is None:
+            break
+        moves.append((level, move))
+        level, by = level - 1, move
+    return moves
+
+
+def is_staged(moves: list[tuple[int, int]]) -> bool:
+    """Return whether copies lead up to the tier that the GPU loads from."""
+    return bool(moves) and moves[-1][0] == STAGING + 1

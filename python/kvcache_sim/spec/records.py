@@ -1,0 +1,222 @@
+"""Records: the milestones of a request, its row, the events of seed 000, and the digest of all that happened.
+
+Each milestone charges the time since the last one to one part of TTFT, so the parts sum to it exactly (I8):
+client, queue, look-up, fetch, prefill, first decode step, hand-over. A request leaves one row when it is
+closed: where it was served, its outcome, its times and what they are made of, its tokens by the place they
+came from (seed 000, 5). Two events are always logged, under seed 000's names: ``log_prefix_cache_event``
+when a look-up is decided, with the cached length and the tokens left to prefill, and ``log_prefill_start``
+with the tokens really prefilled. Every milestone, eviction and transfer is added to a rolling hash of its
+machine: two runs with equal hashes did the same things at the same times in the same order (I11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from kvcache_sim.spec.request import Load, SequenceState, Status
+from kvcache_sim.tiers import COMPUTE, HOPS, PLACES, hop_name
+
+if TYPE_CHECKING:
+    from kvcache_sim._core import Store
+
+# Kinds of record in the digest.
+ARRIVE, ADMIT, FIRST_TOKEN, PREEMPT, EVICT, TRANSFER, FINISH, HANDOVER = range(1, 9)
+
+_MULTIPLIER = 0x9E37_79B9_7F4A_7C15
+_MASK = (1 << 64) - 1
+_START = 0x6B76_7369_6D00_0001
+
+
+class RollingDigest:
+    """A 64-bit hash over records: ``h = mix((h ^ word) · K)`` for each of their words, modulo 2⁶⁴."""
+
+    def __init__(self) -> None:
+        self.value = _START
+
+    def record(self, kind: int, time_ns: int, subject: int, value: int) -> None:
+        """Add one record."""
+        for word in (kind, time_ns, subject, value):
+            h = ((self.value ^ word) * _MULTIPLIER) & _MASK
+            self.value = h ^ (h >> 32)
+
+
+class Event(NamedTuple):
+    """A logged event; ``outcome`` is that of a ``prefix_cache_event``, -1 for a ``prefill_start``."""
+
+    kind: str
+    now_ns: int
+    machine: int
+    request: int
+    outcome: int
+    #: The cached length, or the tokens prefilled.
+    tokens: int
+    left_tokens: int
+
+
+class Records:
+    """Hands the rows and events of a run to ``take_row`` and ``take_event`` as they come."""
+
+    def __init__(
+        self, take_row: Callable[[dict[str, int]], None], take_event: Callable[[Event], None]
+    ) -> None:
+        self._take_row = take_row
+        self._take_event = take_event
+
+    def log_prefix_cache_event(
+        self, s: SequenceState, machine: int, now_ns: int, event: tuple[int, int, int]
+    ) -> None:
+        """Log ``event``: the outcome, the cached length and the tokens left to prefill."""
+        outcome, cached, left = event
+        self._take_event(Event("prefix_cache_event", now_ns, machine, s.request, outcome, cached, left))
+
+    def log_prefill_start(self, s: SequenceState, machine: int, now_ns: int, tokens: int) -> None:
+        """Log that the prefill of ``tokens`` missed tokens starts."""
+        self._take_event(Event("prefill_start", now_ns, machine, s.request, -1, tokens, 0))
+
+    def close(self, s: SequenceState) -> None:
+        """Keep the row of a finished or rejected request."""
+        self._take_row(row_of(s))
+
+
+def row_of(s: SequenceState) -> dict[str, int]:
+    """Return the row of a closed request; times in ns, counts in tokens or blocks."""
+    lower = list(enumerate(PLACES))[COMPUTE + 1 :]
+    return {
+        "request": s.request,
+        "machine": s.machine,
+        "decode_machine": s.decode_machine,
+        "session": s.session,
+        "turn": s.turn,
+        "is_conversational_turn": int(s.is_conversational_turn),
+        "status": s.status.value,
+        "outcome": max(s.outcome, 0),
+        "arrival_ns": s.arrival_ns,
+        "client_ns": s.client_ns,
+        "queue_ns": s.queue_ns,
+        "lookup_ns": s.lookup_ns,
+        "fetch_ns": s.fetch_ns,
+        "fetch_room_ns": s.fetch_room_ns,
+        **{f"fetch_{place}_ns": s.fetch_by_place_ns[level] for level, place in lower},
+        **{f"stall_{hop_name(hop)}_ns": s.stall_by_hop_ns[hop] for hop in HOPS},
+        "prefill_ns": s.prefill_ns,
+        "batch_stall_ns": s.batch_stall_ns,
+        "first_decode_ns": s.first_decode_ns,
+        "handover_ns": s.handover_ns,
+        "handover_gap_ns": s.handover_gap_ns,
+        "handover_room_ns": s.handover_room_ns,
+        "first_token_ns": s.first_token_ns,
+        "finish_ns": s.finish_ns,
+        "input_tokens": s.prompt_num_tokens,
+        "output_tokens": s.output_tokens,
+        "cached_prefix_length_used": s.cached_prefix_length_used,
+        **{f"cached_{place}_tokens": s.cached_tokens_by_place[level] for level, place in enumerate(PLACES)},
+        "num_tokens_actually_prefilled": s.num_tokens_requiring_prefill,
+        "handover_blocks": s.handover_blocks,
+        "recomputed_tokens": s.recomputed_tokens,
+        "preemptions": s.preemptions,
+    }
+
+
+class Milestones:
+    """Notes what happens to the requests of one machine: in their state, its load, its digest, the records.
+
+    ``when_closed`` is called with each request that leaves.
+    """
+
+    def __init__(
+        self, machine: int, store: Store, records: Records, when_closed: Callable[[SequenceState], None]
+    ) -> None:
+        self.machine = machine
+        self.store = store
+        self.records = records
+        self.load = Load()
+        self._when_closed = when_closed
+
+    def arrived(self, s: SequenceState, now: int) -> None:
+        """Count a request that was sent here."""
+        s.machine = self.machine
+        s.since_ns = now
+        self.load.requests += 1
+        self.load.queued_tokens += s.prompt_num_tokens
+        self.load.expected_prefill_tokens += s.expected_prefill_tokens
+
+    def received(self, s: SequenceState, now: int) -> None:
+        """End the way from the client to the scheduler."""
+        s.client_ns += now - s.since_ns
+        s.since_ns = now
+
+    def looked_up(self, s: SequenceState, now: int) -> None:
+        """End the look-up; the request queues from now on."""
+        s.lookup_ns += now - s.since_ns
+        s.since_ns = now
+
+    def left_queue(self, s: SequenceState, now: int) -> None:
+        """Charge the time since the last milestone to the queue, unless the first token is out."""
+        if s.first_token_ns < 0:
+            s.queue_ns += now - s.since_ns
+            s.since_ns = now
+
+    def admitted(self, s: SequenceState, reused_blocks: int, now: int) -> None:
+        """End the wait in the queue."""
+        self.left_queue(s, now)
+        self.store.note(ADMIT, now, s.request, reused_blocks)
+
+    def prefilled(self, s: SequenceState, now: int) -> None:
+        """End the prefill, or the first decode step of a request without one."""
+        if s.status is Status.PREFILLING:
+            s.prefill_ns += now - s.since_ns
+            s.prefill_end_time_ns = now
+            s.status = Status.DECODING
+        else:
+            s.first_decode_ns += now - s.since_ns
+        s.since_ns = now
+        self.load.queued_tokens -= s.prompt_num_tokens
+        self.load.expected_prefill_tokens -= s.expected_prefill_tokens
+
+    def first_token(self, s: SequenceState, now: int) -> None:
+        """Note the first token."""
+        s.first_token_ns = now
+        self.store.note(FIRST_TOKEN, now, s.request, 0)
+
+    def taken_over(self, s: SequenceState, expected_tokens: int) -> None:
+        """Count a request that another machine hands over; its KV weighs on this one until it is done."""
+        s.decode_machine = self.machine
+        self.load.requests += 1
+        self.load.queued_tokens += s.prompt_num_tokens
+        self.load.expected_prefill_tokens += expected_tokens
+
+    def handed_over(self, s: SequenceState, now: int, expected_tokens: int, delays_token: bool) -> None:
+        """End a hand-over: the KV is here."""
+        waited = now - s.since_ns
+        self.load.expected_prefill_tokens -= expected_tokens
+        self.store.note(HANDOVER, now, s.request, s.handover_blocks)
+        if delays_token:
+            s.handover_ns = waited
+            self.first_token(s, now)
+        else:
+            s.handover_gap_ns = waited
+        s.status = Status.DECODING
+
+    def preempted(self, s: SequenceState, now: int) -> None:
+        """Send a running request back to the queue: its KV is lost."""
+        if s.first_token_ns >= 0:
+            # The last generated token never had KV, so tokens out = KV - prompt + 1 once decoding.
+            s.generated_tokens = max(s.generated_tokens, s.computed_tokens - s.prompt_num_tokens + 1)
+        else:
+            s.prefill_ns += now - s.since_ns
+            s.since_ns = now
+        s.recomputed_tokens += s.computed_tokens
+        s.preemptions += 1
+        s.status = Status.WAITING
+        self.store.note(PREEMPT, now, s.request, s.computed_tokens)
+
+    def finished(self, s: SequenceState, now: int) -> None:
+        """End a request whose last token is out."""
+        s.finish_ns = now
+        s.status = Status.FINISHED
+        self.store.note(FINISH, now, s.request, s.output_tokens)
+        self.load.requests -= 1
+        if s.decode_machine == self.machine:
+            self.load.queued_tokens -= s.prompt_num_tokens
+        self._when_closed(s)

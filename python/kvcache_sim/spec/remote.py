@@ -1,0 +1,170 @@
+"""Reads from other machines, and the pool that machines share (seed 001, "Remote"; semantics 4).
+
+KV moves across machines only from a CPU or a disk, and lands on the reader's CPU first. Copies are read,
+never moved. With ``lookup: cluster`` the longest local run is extended by the one machine with the longest
+continuation; ties go to the earlier estimated arrival, then to the lower machine number. Landing room is
+reserved before the source is held; if it is refused nothing is read. The source is held until it has been
+read, and its readiness waited for. A remote disk is read in one move over both channels, layer by layer, or
+copied up to its owner's CPU first (``staged``). A shared pool is memory without a GPU: what a machine
+writes down from its GPU is put there by a read of the pool's own, and every machine reads it like another's
+CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import NamedTuple
+
+from kvcache_sim.spec.channels import Channel, Channels, layer_ns
+from kvcache_sim.spec.mover import HOP, NO_MOVE, Mover, Part, Transfer, is_staged, stage_up
+from kvcache_sim.tiers import LOAD_EDGES, REMOTE, STAGING, load_edge
+
+#: As a limit, more blocks than any prompt has.
+ALL_BLOCKS = 1 << 30
+
+
+class _Source(NamedTuple):
+    """What is read: its owner, the tier there, the hold there, and the move that still writes it."""
+
+    owner: Mover
+    tier: int
+    lent: int
+    by: int
+
+
+class RemoteReads:
+    """What one machine reads from the lower tiers of others; ``movers`` are those of the machines read."""
+
+    def __init__(
+        self, mover: Mover, movers: Mapping[int, Mover], channels: Channels, staged: bool = False
+    ) -> None:
+        self.mover = mover
+        self.movers = movers
+        self.channels = channels
+        self.staged = staged
+        #: By owner: notified of (request, blocks) of each read there.
+        self.when_read: dict[int, Callable[[int, tuple[int, int]], None]] = {}
+
+    def longest(self, request: int, start: int, limit: int) -> list[Part]:
+        """Return the longest run from block ``start`` on that one other machine has, in parts."""
+        runs = []
+        for owner, mover in self.movers.items():
+            if mover is not self.mover:
+                found = mover.store.match_below(request, start, limit)
+                if found:
+                    runs.append([Part(REMOTE, a, b, by, (owner, tier)) for tier, a, b, by in found])
+        if not runs:
+            return []
+        reach = max(run[-1].end for run in runs)
+        tied = [run for run in runs if run[-1].end == reach]
+        if len(tied) == 1:
+            return tied[0]
+        return min(tied, key=lambda run: (self._estimate_ns(run), _away(run[0])[0]))
+
+    def _estimate_ns(self, run: list[Part]) -> int:
+        """Return about how long it takes until a run has landed, by the channels' queues now."""
+        owner = _away(run[0])[0]
+        network = self.channels.between(owner, self.mover.machine)
+        total = self._time_ns(network, run[-1].end - run[0].start)
+        for level, edge in enumerate(LOAD_EDGES[STAGING:], STAGING + 1):
+            below = sum(part.end - part.start for part in run if _away(part)[1] >= level)
+            if below:
+                total = max(total, self._time_ns(self.movers[owner].edges.channels[edge], below))
+        return total
+
+    def _time_ns(self, channel: Channel, blocks: int) -> int:
+        mover = self.mover
+        pieces = blocks * mover.layers
+        per_layer = layer_ns(channel.settings, (blocks * mover.block_bytes, pieces, mover.layers))
+        wait = channel.wait_ns(mover.engine.now_ns, pieces)
+        return wait + channel.settings.latency_ns + mover.layers * per_layer
+
+    def fetch(self, request: int, part: Part, now_ns: int) -> int | None:
+        """Read one part of another machine's run; return the move that lands it, None when refused."""
+        owner, tier = _away(part)
+        there, by = self.movers[owner], part.by
+        blocks = part.start, part.end
+        if self.staged and there.store.match_below(request, *blocks) != [(tier, *blocks, by)]:
+            return None  # staging an earlier part has pushed this one out there
+        move = self.mover.store.receive(request, blocks, now_ns)
+        if move is None:
+            return None
+        if tier > STAGING and self.staged:
+            copies = stage_up(there.store, request, blocks, (tier, by), now_ns)
+            there.issue()
+            if is_staged(copies):
+                tier, by = STAGING, copies[-1][1]
+        lent = there.store.lend(request, part.end, tier)
+        if owner in self.when_read:
+            self.when_read[owner](request, blocks)
+        self.mover.connects[move] = partial(self._connect, _Source(there, tier, lent, by))
+        return move
+
+    def _connect(self, source: _Source, transfer: Transfer) -> Transfer:
+        """Give a read its channel, and the hops of its owner's that feed it; return the first hop."""
+        owner = source.owner
+        transfer.channel = self.channels.between(owner.machine, self.mover.machine)
+        transfer.at_completion.append(partial(self._release, source))
+        first = transfer
+        for level in range(STAGING + 1, source.tier + 1):
+            hop = Transfer(owner, HOP, (level, level - 1), transfer.blocks)
+            hop.channel = owner.edges.channels[load_edge(level)]
+            first.wait_for(hop)
+            first.below = hop
+            first = hop
+        before = owner.transfers.get(source.by)
+        if before is not None:
+            first.wait_for(before)
+            if before.from_tier > before.to_tier == source.tier:
+                first.below = before
+        if source.tier == STAGING:
+            owner.read_bytes[STAGING] += transfer.size_bytes
+        return first
+
+    def _release(self, source: _Source) -> None:
+        source.owner.store.finish_move(source.lent)
+        source.owner.moved()
+
+
+def _away(part: Part) -> tuple[int, int]:
+    assert part.away is not None, "a part of another machine"
+    return part.away
+
+
+class Pool:
+    """Memory that all machines write and read, each way over channels of its own; eviction is the pool's."""
+
+    def __init__(self, mover: Mover, movers: Mapping[int, Mover], channels: Channels) -> None:
+        self.mover = mover
+        self._movers = movers
+        self._puts = RemoteReads(mover, movers, channels)
+        #: Blocks that machines put here, that they read, and whose landing was refused.
+        self.put_blocks = 0
+        self.read_blocks = 0
+        self.refused_blocks = 0
+        #: Blocks of first admissions that came from here.
+        self.hit_blocks = 0
+
+    def put(self, machine: int, request: int, end: int) -> None:
+        """Put the first ``end`` blocks of a request here, as far as they are missing and ready over there."""
+        start, _ = self.mover.store.peek(request, end)
+        reached = start
+        for tier, first, last, by in self._movers[machine].store.match_below(request, start, end):
+            if tier != STAGING or by != NO_MOVE or first != reached:
+                break
+            reached = last
+        if reached == start:
+            return
+        part = Part(REMOTE, start, reached, NO_MOVE, (machine, STAGING))
+        if self._puts.fetch(request, part, self.mover.engine.now_ns) is None:
+            self.refused_blocks += reached - start
+        else:
+            self.put_blocks += reached - start
+        self.mover.issue()
+
+    def was_read(self, request: int, blocks: tuple[int, int]) -> None:
+        """Make a path recent of which a machine reads blocks (first, past the last)."""
+        start, end = blocks
+        self.mover.store.touch(request, end)
+        self.read_blocks += end - start

@@ -1,0 +1,134 @@
+"""A request on its way: its state, under seed 000's names (seed 000, 3.1; semantics 1).
+
+A request arrives, waits, is admitted, loads what lies below the GPU, prefills, decodes and finishes; after a
+preemption it waits again. Its times are integer ns; seed 000's float seconds are views of them.
+``prompt_tokens_fully_processed`` grows chunk by chunk and is 0 while the request waits or loads.
+``prefill_end_time_sim`` is the end of the last chunk, or, where no token is left to prefill, the moment at
+which that was decided (seed 000, 3.3). At most floor((n - 1) / block size) blocks of n tokens hit, so that a
+step with logits exists; with ``skip-prefill`` all whole blocks may. Each machine counts what was sent to it
+and is not computed or finished yet: that is what routers read (semantics 5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+
+from kvcache_sim.spec.settings import CacheSettings
+from kvcache_sim.tiers import HOPS, PLACES
+from kvcache_sim.units import NS_PER_S
+from kvcache_sim.values import dataclass
+from kvcache_sim.workload.trace import Trace
+
+
+def matchable_blocks(cache: CacheSettings, tokens: int) -> int:
+    """Return how many leading blocks of so many tokens may hit (semantics 1)."""
+    if not cache.enabled:
+        return 0
+    return (tokens if cache.full_hit == "skip-prefill" else tokens - 1) // cache.block_size_tokens
+
+
+class Status(Enum):
+    """A stage of a request's life; the value of a closed one is its code in a row."""
+
+    FINISHED = 0
+    REJECTED = 1
+    WAITING = -1
+    LOADING = -2
+    PREFILLING = -3
+    TRANSFERRING = -4
+    DECODING = -5
+
+
+class SequenceState:
+    """One request while it is served; seed 000's ``SequenceState``."""
+
+    def __init__(self, trace: Trace, request: int, arrival_ns: int) -> None:
+        self.trace = trace
+        self.request = request
+        self.arrival_ns = arrival_ns
+        self.prompt_num_tokens = int(trace.input_tokens[request])
+        self.output_tokens = int(trace.output_tokens[request])
+        self.session = int(trace.session[request])
+        self.turn = int(trace.turn[request])
+        self.is_conversational_turn = bool(trace.is_conversational_turn[request])
+        self.priority = int(trace.priority[request]) if len(trace.priority) else 0
+        self.status = Status.WAITING
+        #: The machine it was routed to, and the one it was handed over to.
+        self.machine = -1
+        self.decode_machine = -1
+        #: What it holds in the store; -1: nothing.
+        self.lease = -1
+        #: Tokens with KV while it runs, of prompt and answer.
+        self.computed_tokens = 0
+        #: Tokens generated before a preemption.
+        self.generated_tokens = 0
+        self.preemptions = 0
+        #: Its place in the order in which requests joined the batch.
+        self.joined = -1
+        self.recomputed_tokens = 0
+        self.last_token_ns: int | None = None
+        self.first_token_ns = -1
+        self.finish_ns = -1
+        #: Prompt tokens that the router expected to be computed.
+        self.expected_prefill_tokens = 0
+        #: When the current part of TTFT began, and the parts.
+        self.since_ns = 0
+        self.client_ns = self.queue_ns = self.lookup_ns = 0
+        self.fetch_room_ns = 0
+        self.fetch_by_place_ns = [0] * len(PLACES)
+        self.stall_by_hop_ns = dict.fromkeys(HOPS, 0)
+        self.prefill_ns = self.batch_stall_ns = self.first_decode_ns = 0
+        self.handover_ns = self.handover_gap_ns = self.handover_room_ns = 0
+        self.handover_blocks = 0
+        #: Decided at the first admission: one of the five outcomes.
+        self.outcome = -1
+        self.cached_prefix_length_used = 0
+        self.num_tokens_requiring_prefill = 0
+        self.cached_tokens_by_place = [0] * len(PLACES)
+        self.prefill_end_time_ns = -1
+
+    @property
+    def total_kv_tokens(self) -> int:
+        """Tokens with KV when it is done: the last generated token never gets any."""
+        return self.prompt_num_tokens + max(self.output_tokens, 1) - 1
+
+    @property
+    def prefill_target_tokens(self) -> int:
+        """Tokens to compute before it decodes: the prompt, and what it had generated before a preemption."""
+        return self.prompt_num_tokens + self.generated_tokens
+
+    @property
+    def fetch_ns(self) -> int:
+        """All waiting for KV or room before the first token."""
+        return self.fetch_room_ns + sum(self.fetch_by_place_ns)
+
+    @property
+    def prompt_tokens_fully_processed(self) -> int:
+        """Prompt tokens that have KV now, cached ones included."""
+        if self.status in (Status.WAITING, Status.LOADING, Status.REJECTED):
+            return 0
+        return min(self.computed_tokens, self.prompt_num_tokens)
+
+    @property
+    def kv_block_ids_for_prompt(self) -> Sequence[int]:
+        """The trace's ids of the blocks that hold ``prompt_tokens_fully_processed``."""
+        start, end = self.trace.id_offsets[self.request : self.request + 2].tolist()
+        blocks = -(-self.prompt_tokens_fully_processed // self.trace.block_size)
+        return tuple(self.trace.block_ids[start : min(start + blocks, end)].tolist())
+
+    @property
+    def prefill_end_time_sim(self) -> float:
+        """The end of the prefill in seconds, -1.0 before it."""
+        return self.prefill_end_time_ns / NS_PER_S if self.prefill_end_time_ns >= 0 else -1.0
+
+
+@dataclass(slots=True)
+class Load:
+    """What was sent to a machine, as routers read it."""
+
+    #: Requests that are not finished.
+    requests: int = 0
+    #: Prompt tokens that are not computed yet, and of these those that the router expected to be computed.
+    queued_tokens: int = 0
+    expected_prefill_tokens: int = 0

@@ -1,0 +1,315 @@
+"""The scheduler: which requests compute in each step (semantics 5; seed 000, 3.2 and 3.3).
+
+A step is composed at a step boundary: requests that run already come first, then those whose KV has come,
+then the queue, first come, first served, while token budget and slots (``max_num_seqs``) last. A request
+whose admission is refused waits at the head and is tried again when something has been released. Where a
+running request cannot get a block the last one that joined is preempted: it recomputes later, from the
+front of the queue. Where no token is left to prefill (``skip-prefill``) the first step of a request is a
+decode step (seed 000, 3.3). A finished request releases its blocks, which stay reusable as far as the cache
+admits them. With asynchronous scheduling a step is composed as it was decided when the step before it
+began: what that one brought is known from its end on.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from itertools import islice
+from typing import Protocol
+
+from kvcache_sim.spec.admission import Admitter, Parts
+from kvcache_sim.spec.movement_policies import kept_blocks
+from kvcache_sim.spec.queueing import ORDERS, WINDOW, computed_by_any, protect
+from kvcache_sim.spec.request import SequenceState, Status, matchable_blocks
+from kvcache_sim.spec.settings import CacheSettings, MovementSettings, ReplicaSettings
+from kvcache_sim.spec.ttft import Loading
+
+
+class Receives(Protocol):
+    """A machine's side that takes over what others have prefilled (``handover.Reception``)."""
+
+    @property
+    def asking(self) -> int:
+        """Requests that ask for room."""
+
+    @property
+    def coming(self) -> int:
+        """Requests that have a slot here and whose KV is on its way."""
+
+    @property
+    def arrived(self) -> int:
+        """Requests whose KV is here and that wait for the next step."""
+
+    @property
+    def asked_ns(self) -> int:
+        """When the first of those that ask for room did so."""
+
+    def take(self, now: int) -> bool:
+        """Reserve room for the first one that asks; False when that is refused."""
+
+    def join(self) -> None:
+        """Let what has arrived into the step while it has tokens for it."""
+
+
+class Scheduler:
+    """Composes the steps of one machine."""
+
+    def __init__(
+        self, parts: Parts, replica: ReplicaSettings, cache: CacheSettings, movement: MovementSettings
+    ) -> None:
+        self.parts = parts
+        self.store, self.mover, self.batch = parts.store, parts.mover, parts.batch
+        self.milestones = parts.milestones
+        self.admitter = Admitter(parts, cache, movement)
+        self.replica, self.cache, self.movement = replica, cache, movement
+        self._ahead = replica.async_scheduling != "none"
+        self._order = ORDERS.get(replica.queue_order)
+        self._passed: dict[int, int] = {}
+        self._holds_back = parts.prefetcher is not None and movement.prefetch == "queued"
+        self.waiting: deque[SequenceState] = deque()
+        self.running: dict[int, SequenceState] = {}
+        self.loading: dict[int, Loading] = {}
+        #: Requests that have their KV, or its first layer, and wait for the next step.
+        self.loaded: list[Loading] = []
+        #: Of those that joined the composed step, the ones whose KV still arrives.
+        self.late: list[Loading] = []
+        #: Requests that have ended and still hold slots and blocks (asynchronous scheduling).
+        self.leaving: dict[int, SequenceState] = {}
+        self._joined = 0
+        #: Who came later is not known to the scheduler yet; None: everybody is.
+        self._known_until_ns: int | None = None
+        #: The head of the queue was refused; it is tried again once something has been released.
+        self.refused = False
+        #: Set where requests are handed over to this machine; whether requests decode here.
+        self.reception: Receives | None = None
+        self.decodes = True
+
+    # -- the queue
+
+    def enqueue(self, s: SequenceState) -> None:
+        """Queue a request that has been looked up."""
+        self.waiting.append(s)
+        self._protect(self.waiting)
+
+    def _protect(self, waiting: Iterable[SequenceState]) -> None:
+        window = self.cache.scheduler_aware_window
+        if window and self.cache.accounting == "detailed":
+            protect(self.store, waiting, window, self._limit)
+
+    def _limit(self, s: SequenceState) -> int:
+        return matchable_blocks(self.cache, s.prefill_target_tokens)
+
+    def _knows(self, since_ns: int) -> bool:
+        return self._known_until_ns is None or since_ns <= self._known_until_ns
+
+    def _head(self, now: int) -> SequenceState | None:
+        """Return the next request to admit; None when all have to stay."""
+        prefetcher = self.parts.prefetcher if self._holds_back else None
+        looked_at = WINDOW if self._order is not None or prefetcher is not None else 1
+        candidates = (
+            s
+            for s in islice(self.waiting, looked_at)
+            if self._knows(s.since_ns) and (prefetcher is None or not prefetcher.holds_back(s.request, now))
+        )
+        first, order = next(candidates, None), self._order
+        if first is None or order is None or first.preemptions:
+            return first
+
+        def key(s: SequenceState) -> tuple[float, ...]:
+            cached = self.store.peek(s.request, self._limit(s))[0] * self.cache.block_size_tokens
+            return order(s, cached, self._passed.get(s.request, 0))
+
+        return min([first, *candidates], key=key)
+
+    def _take(self, s: SequenceState) -> None:
+        """Take an admitted request out of the queue; those before it have been passed."""
+        for other in islice(self.waiting, self.waiting.index(s)):
+            self._passed[other.request] = self._passed.get(other.request, 0) + 1
+        self.waiting.remove(s)
+        self._passed.pop(s.request, None)
+
+    @property
+    def queued(self) -> int:
+        """Requests that wait for room, handed-over ones included."""
+        return len(self.waiting) + (self.reception.asking if self.reception else 0)
+
+    @property
+    def on_their_way(self) -> int:
+        """Requests that have room and wait for KV or for the next step."""
+        handed_over = self.reception.coming + self.reception.arrived if self.reception else 0
+        return len(self.loading) + len(self.loaded) + handed_over
+
+    def try_again(self) -> bool:
+        """Allow a refused head another try; return whether any request waits."""
+        self.refused = False
+        arrived = self.reception is not None and self.reception.arrived > 0
+        return bool(self.loaded or self.queued or arrived)
+
+    # -- composing a step
+
+    def compose(self, now: int) -> list[int]:
+        """Compose the next step; return the moves that free its room."""
+        room = self._decide(now)
+        if self._ahead:
+            for s in list(self.leaving.values()):
+                self._give_back(s, now)
+            self._known_until_ns = None
+            if not self.batch.running:  # nothing was decided ahead
+                room = self._decide(now)
+        return room
+
+    def _decide(self, now: int) -> list[int]:
+        """Share out the budget, preempt, let loaded requests join, admit."""
+        preempted = False
+        while (room := self.batch.begin(now)) is None:
+            self._preempt_last(now)
+            preempted = True
+        self.mover.issue()
+        if self.reception is not None:
+            self.reception.join()
+        while self.loaded and self.batch.budget_left > 0:
+            loading = self.loaded.pop(0)
+            self.milestones.left_queue(loading.sequence, now)
+            self._join_loaded(loading, now)
+        if not preempted and not self.refused and self.queued:
+            self._admit(now)
+        return room
+
+    def _preempt_last(self, now: int) -> None:
+        """Send the request that joined last back to the queue."""
+        leaving = next(reversed(self.leaving.values()), None)
+        last = next(reversed(self.running.values()), None)
+        if leaving is not None and (last is None or leaving.joined > last.joined):
+            # It has ended, but the scheduler does not know that yet.
+            if self.replica.async_scheduling == "stop-token":
+                self.batch.remove_last()
+            self._give_back(leaving, now)
+            return
+        s = self.batch.remove_last()
+        del self.running[s.request]
+        self.store.release(s.lease, now)
+        s.lease = -1
+        self.refused = False
+        self.waiting.appendleft(s)
+        self.milestones.preempted(s, now)
+
+    def step_ended(self, finished: list[SequenceState], now: int) -> None:
+        """Take requests out of the batch that have their last token."""
+        for s in finished:
+            del self.running[s.request]
+            if s.status is not Status.TRANSFERRING:
+                self.leaving[s.request] = s
+                if not self._ahead:
+                    self._give_back(s, now)
+                self.milestones.finished(s, now)
+        if self._ahead:
+            self._known_until_ns = self.batch.begin_ns
+
+    def _give_back(self, s: SequenceState, now: int) -> None:
+        del self.leaving[s.request]
+        self.release(s, s.lease, now)
+        self.refused = False
+
+    def release(self, s: SequenceState, lease: int, now: int) -> None:
+        """Release a finished request's blocks, and discard those that the cache does not admit."""
+        cache, depth = self.cache, self.store.depth(lease)
+        self.store.release(lease, now)
+        if cache.accounting == "simplified":
+            return
+        if cache.discard_on_finish:
+            self.store.discard(s.request, 0, depth)
+        elif cache.admission != "all":
+            kept = kept_blocks(cache.admission, s.prompt_num_tokens, depth, cache.block_size_tokens)
+            self.store.discard(s.request, kept, depth)
+
+    # -- admission
+
+    def _admit(self, now: int) -> None:
+        """Admit until the queue is empty, its head is refused, or slots or tokens are given out.
+
+        Preempted requests come first, then those handed over, then new ones.
+        """
+        coming = self.reception.coming if self.reception else 0
+        taken = len(self.running) + len(self.loading) + len(self.leaving) + coming
+        slots = self.replica.max_num_seqs - taken
+        while not self.refused and slots > 0 and self.batch.budget_left > 0:
+            s = self._head(now)
+            if self.reception is not None and self._asks_first(self.reception, s):
+                self.refused = not self.reception.take(now)
+            elif s is None or self._waits_for_another(s):
+                return
+            else:
+                self.refused = not self._admit_one(s, now)
+            slots -= 1
+
+    def _asks_first(self, reception: Receives, head: SequenceState | None) -> bool:
+        if not reception.asking or (head is not None and head.preemptions):
+            return False
+        return self._knows(reception.asked_ns + 1)
+
+    def _waits_for_another(self, s: SequenceState) -> bool:
+        """Return whether a request waits for a block that another one is computing."""
+        if self.replica.duplicate_prefill != "wait":
+            return False
+        limit, block = self._limit(s), self.cache.block_size_tokens
+        found = self.store.peek(s.request, limit)[0]
+        others = [*self.running.values(), *(one.sequence for one in (*self.loading.values(), *self.loaded))]
+        return found < limit and computed_by_any(s.trace, s, found, block, others)
+
+    def _admit_one(self, s: SequenceState, now: int) -> bool:
+        """Admit the next of the queue; False when that is refused."""
+        parts, block = self.parts, self.cache.block_size_tokens
+        self._protect(other for other in self.waiting if other is not s)
+        admission = self.admitter.admit(s, now)
+        if admission is None:
+            return False
+        self._take(s)
+        s.lease = admission.lease
+        if parts.writes is not None:
+            parts.writes.used(s.lease, now)
+        self.milestones.admitted(s, admission.reused_blocks, now)
+        s.computed_tokens = min(admission.reused_blocks * block, s.prefill_target_tokens)
+        if s.preemptions == 0:
+            s.cached_tokens_by_place = [blocks * block for blocks in admission.from_place]
+            parts.lookups.first_admission(s, s.computed_tokens, now)
+        else:
+            s.recomputed_tokens -= s.computed_tokens
+        self.mover.issue()
+        waits = admission.room, admission.loads
+        loading = Loading(s, admission.total_blocks, waits, self.mover, self._on_loaded)
+        if loading.waits():
+            s.status = Status.LOADING
+            self.loading[s.request] = loading
+        else:
+            self._join_loaded(loading, now)
+        return True
+
+    def _on_loaded(self, loading: Loading) -> None:
+        del self.loading[loading.sequence.request]
+        self.loaded.append(loading)
+
+    # -- joining the step
+
+    def _join_loaded(self, loading: Loading, now: int) -> None:
+        """Let an admitted request join the composed step; its KV may still arrive."""
+        s = loading.sequence
+        target = s.prefill_target_tokens
+        if s.computed_tokens == target:  # a full hit: its first step is a decode step
+            target = s.computed_tokens = target - 1
+            s.status = Status.DECODING
+            if s.first_token_ns < 0:
+                s.prefill_end_time_ns = now
+        else:
+            s.status = Status.PREFILLING
+            if s.preemptions == 0:
+                self.milestones.records.log_prefill_start(s, s.machine, now, target - s.computed_tokens)
+        self.into_batch(s, target, loading.total_blocks)
+        if loading.transfers:
+            self.late.append(loading)
+
+    def into_batch(self, s: SequenceState, prefill_target: int, blocks: int) -> None:
+        """Add a request to the composed step; ``blocks`` are those that it has room for."""
+        total = s.total_kv_tokens if self.decodes else s.prompt_num_tokens
+        self.batch.add(s, prefill_target, total, blocks)
+        self.running[s.request] = s
+        s.joined = self._joined = self._joined + 1

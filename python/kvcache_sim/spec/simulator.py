@@ -1,0 +1,397 @@
+"""The simulator: machines, and the events that drive them (seed 001, "The serving system").
+
+The clock is ``engine.py``'s heap of events, ordered by time, then by what happens at one instant: transfers
+arrive, requests arrive, machines reach step boundaries, machines hear of hand-overs. A request arrives at
+its time, or, in a closed loop, its think time after the request it waits for has finished; in an instant
+run when the one before it has left. A router sends it to a machine; one that the machine could never hold,
+or that is longer than the context window, is rejected (seed 000, 4.5). From the client it takes a while
+until the scheduler has it, and the look-up takes its time. At a step boundary a machine ends its step,
+commits what it computed, composes the next step and starts it when its room and its KV are there. A
+boundary comes when a step ends, or as soon as an idle machine could compose one. A paused session's blocks
+may come up before its next turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kvcache_sim.engine import ARRIVAL, BOUNDARY, NO_MACHINE, Engine, Event
+from kvcache_sim.rng import derive_seed
+from kvcache_sim.spec.admission import Parts
+from kvcache_sim.spec.batch import Batch, NextStep
+from kvcache_sim.spec.channels import Channels
+from kvcache_sim.spec.handover import DecodeChoice, Reception, Sender
+from kvcache_sim.spec.lookups import LookUps
+from kvcache_sim.spec.movement_policies import Estimates, Prefetcher, WritePolicies, writes_back
+from kvcache_sim.spec.mover import Edges, Mover
+from kvcache_sim.spec.records import ARRIVE, Milestones, Records, RollingDigest
+from kvcache_sim.spec.remote import Pool, RemoteReads
+from kvcache_sim.spec.request import Load, SequenceState, Status, matchable_blocks
+from kvcache_sim.spec.routers import ROUTERS, Router, RouterView
+from kvcache_sim.spec.scheduler import Scheduler
+from kvcache_sim.spec.settings import MachineSettings, ReplicaSettings, Settings, TierSettings
+from kvcache_sim.tiers import COMPUTE, LOAD_EDGES, REMOTE_READ, TIERS, WRITE_EDGES
+from kvcache_sim.workload.sessions import continuations, predecessors
+from kvcache_sim.workload.trace import NO_REQUEST, OPEN_LOOP, Trace
+
+if TYPE_CHECKING:
+    from kvcache_sim._core import Store
+
+#: Makes an empty store from a machine's tiers, and whether each of them writes its victims to the next one.
+MakeStore = Callable[[Sequence[TierSettings], list[bool]], "Store"]
+
+
+class Machine:
+    """One engine instance on the cache of one machine, and its events."""
+
+    def __init__(
+        self, number: int, tiers: int, replica: ReplicaSettings, settings: Settings, parts: Parts
+    ) -> None:
+        self.number = number
+        self.engine = parts.mover.engine
+        self.cache, self.replica = settings.cache, replica
+        #: How many tiers it has.
+        self.tiers = tiers
+        self.store, self.mover, self.batch = parts.store, parts.mover, parts.batch
+        self.milestones, self.prefetcher = parts.milestones, parts.prefetcher
+        self.writes = parts.writes
+        self._prefetches = settings.movement.prefetch
+        self.scheduler = Scheduler(parts, replica, settings.cache, settings.movement)
+        self._next = NextStep(self.mover, self.batch, self.scheduler.late, self._start_step)
+        self.sender: Sender | None = None
+        self.mover.moved = self.moved
+        self._boundary: Event | None = None
+        self._stepping = False
+        self._compute_ns = 0
+        #: Copies that the next step waits for (``through-sync``).
+        self._written: set[int] = set()
+        self._capacity_blocks = self.store.room(COMPUTE).capacity_blocks
+
+    @property
+    def load(self) -> Load:
+        """What was sent here and is not done."""
+        return self.milestones.load
+
+    def can_ever_hold(self, kv_tokens: int) -> bool:
+        """Return whether an empty GPU has room for so many tokens."""
+        return -(-kv_tokens // self.cache.block_size_tokens) <= self._capacity_blocks
+
+    # -- from arrival to the queue
+
+    def arrive(self, s: SequenceState) -> None:
+        """Take a request over from its client."""
+        now, own = self.engine.now_ns, self.replica
+        self.milestones.arrived(s, now)
+        offset = own.client_offset_ns + own.client_offset_per_token_ns * s.prompt_num_tokens
+        self._after(offset, self._received, s)
+
+    def _after(self, ns: int, then: Callable[[SequenceState], None], s: SequenceState) -> None:
+        if ns:
+            self.engine.schedule(self.engine.now_ns + ns, ARRIVAL, self.number, then, s)
+        else:
+            then(s)
+
+    def _received(self, s: SequenceState) -> None:
+        self.milestones.received(s, self.engine.now_ns)
+        self._after(self.cache.lookup_ns if self.cache.enabled else 0, self._looked_up, s)
+
+    def _looked_up(self, s: SequenceState) -> None:
+        self.milestones.looked_up(s, self.engine.now_ns)
+        self.prefetch(s.request, s.prompt_num_tokens, "queued")
+        self.scheduler.enqueue(s)
+        if not self.scheduler.refused:
+            self.wake()
+
+    def prefetch(self, request: int, tokens: int, occasion: str) -> None:
+        """Bring a request's blocks up to the CPU, where they are prefetched on this occasion."""
+        limit = matchable_blocks(self.cache, tokens)
+        if self.prefetcher is not None and self._prefetches == occasion and limit:
+            self.prefetcher.start(request, limit, self.engine.now_ns)
+
+    # -- step boundaries
+
+    def wake(self) -> None:
+        """Compose a step now, unless one is composed or runs: then the scheduler looks at its end."""
+        if self._boundary is None and not self._next.waits:
+            now = self.engine.now_ns
+            self._boundary = self.engine.schedule(now, BOUNDARY, self.number, self._at_boundary)
+
+    def moved(self) -> None:
+        """Send what can go now that KV or room has come, and compose a step if one is possible."""
+        self.mover.issue()
+        if self.scheduler.try_again():
+            self.wake()
+
+    def _at_boundary(self, _: object) -> None:
+        self._boundary = None
+        now = self.engine.now_ns
+        if self._stepping:
+            self._stepping = False
+            self._end_step(now)
+        room = self.scheduler.compose(now)
+        if self.batch.running:
+            self._next.prepare([*room, *self._written], now)
+
+    def _start_step(self, begin_ns: int, stall_ns: int) -> None:
+        self.batch.begin_ns = begin_ns
+        self._compute_ns = self.batch.step_ns()
+        self._stepping = True
+        end = begin_ns + self._compute_ns + stall_ns
+        if self.sender is not None:
+            self.sender.step_started(end, self._compute_ns)
+        self._boundary = self.engine.schedule(end, BOUNDARY, self.number, self._at_boundary)
+
+    def _end_step(self, now: int) -> None:
+        compute = self._compute_ns
+        ended = self.batch.end(now, compute)
+        if self.writes is not None and self.writes.at_commit and ended.committed:
+            for s, first, end in ended.committed:
+                self._write_through(s.lease, (first, end), now)
+            self.mover.issue((now - compute + compute // self.cache.num_layers, now))
+        for s in ended.first_tokens:
+            if self.sender is not None and self.sender.takes(s):
+                self.sender.prompt_computed(s, now)
+            else:
+                self.milestones.prefilled(s, now)
+                self.milestones.first_token(s, now)
+        self.scheduler.step_ended(ended.finished, now)
+
+    def _write_through(self, lease: int, blocks: tuple[int, int], now: int) -> None:
+        """Copy blocks [first, past the last) of a lease down at once, where the write policy says so."""
+        assert self.writes is not None
+        move = self.writes.committed(lease, blocks, now)
+        if move is not None and self.writes.delays_step:
+            self._written.add(move)
+            self.mover.when_done[move] = partial(self._written.discard, move)
+
+    def share(self, lease: int, blocks: int, now: int) -> None:
+        """Share the first blocks of a lease that came from elsewhere, as if they had been computed here."""
+        first = self.store.depth(lease)
+        if blocks > first:
+            self.store.commit(lease, blocks, (now, now))
+            if self.writes is not None and self.writes.at_commit:
+                self._write_through(lease, (first, blocks), now)
+                self.mover.issue()
+
+
+class Simulator:
+    """A cluster about to serve a trace: builds its machines, lets requests come, and closes them."""
+
+    def __init__(self, settings: Settings, trace: Trace, make_store: MakeStore, records: Records) -> None:
+        self.settings, self.trace, self.records = settings, trace, records
+        machines = len(settings.machines)
+        self.engine = Engine(machines + (settings.pool is not None))
+        networks = settings.network, settings.handover.network
+        by_layer = settings.movement.read_buffer_layers is not None
+        self.channels = Channels(settings.channels, networks, self.engine, by_layer)
+        self._make_store = make_store
+        #: Movers by number; those whose lower tiers others read.
+        self._movers: dict[int, Mover] = {}
+        self._read: dict[int, Mover] = {}
+        self.pool = None if settings.pool is None else self._build_pool(settings.pool)
+        self.lookups: list[LookUps] = []
+        self.machines = [self._build(number, own) for number, own in enumerate(settings.machines)]
+        #: Hashes of the arrivals at each machine.
+        self.arrivals = [RollingDigest() for _ in self.machines]
+        self.routed = [
+            m for m, own in zip(self.machines, settings.machines, strict=True) if own.role != "decode"
+        ]
+        view = RouterView(self.routed, settings.router, settings.cache, settings.seed)
+        self.router: Router = ROUTERS[settings.router.policy](view)
+        self._decoding: list[Machine] = []
+        self._connect_pools()
+        windows = [own.replica.max_model_len for own in settings.machines]
+        #: Most tokens of a prompt and its answer.
+        self._window = min((window for window in windows if window is not None), default=None)
+        self.closed = 0
+        self._instant = any(own.replica.instant for own in settings.machines)
+        self._follow = continuations(trace) if settings.movement.prefetch == "session" else None
+        #: By request: those that wait for it; and how many requests one still waits for.
+        self._waiting: dict[int, list[int]] = {}
+        self._missing: dict[int, int] = {}
+        self._order = self._arrival_order()
+
+    # -- building
+
+    def _build(self, number: int, own: MachineSettings) -> Machine:
+        settings, records = self.settings, self.records
+        cache, movement, replica = settings.cache, settings.movement, own.replica
+        if own.role == "prefill" and replica.async_scheduling == "stop-token":
+            # A request ends here with its prompt, whose length is known.
+            replica = replace(replica, async_scheduling="length")
+        policies = [movement.write.get(tier.name, "back") for tier in own.tiers[:-1]]
+        store = self._make_store(own.tiers, [*map(writes_back, policies), False])
+        depth = len(policies)
+        edges = Edges(
+            {
+                edge: self.channels[own.edge_channels[edge]]
+                for edge in (*WRITE_EDGES, *LOAD_EDGES)
+                if edge in (*WRITE_EDGES[:depth], *LOAD_EDGES[:depth]) or edge in own.edge_channels
+            },
+            {edge: tuple(self.channels[name] for name in names) for edge, names in own.edge_rails.items()},
+        )
+        mover = self._movers[number] = Mover(number, store, self.engine, edges, (cache, movement))
+        writes = WritePolicies(store, policies, movement.write_selective_uses) if policies else None
+        mover.writes = writes
+        if movement.lookup == "cluster":
+            self._read[number] = mover
+        remote = None
+        if policies and (movement.lookup == "cluster" or self.pool is not None):
+            remote = RemoteReads(mover, self._read, self.channels, movement.remote_disk == "staged")
+            if self.pool is not None:
+                mover.written_down = partial(self.pool.put, number)
+                remote.when_read[self.pool.mover.machine] = self.pool.was_read
+        prefetches = policies and movement.prefetch != "none"
+        lookups = LookUps(number, cache, records)
+        self.lookups.append(lookups)
+        budget, block = replica.max_num_batched_tokens, cache.block_size_tokens
+        parts = Parts(
+            store=store,
+            mover=mover,
+            batch=Batch(store, replica, cache, own.step_time),
+            milestones=Milestones(number, store, records, partial(self._finished, lookups)),
+            lookups=lookups,
+            estimates=Estimates(mover, remote, own.step_time, budget, block),
+            remote=remote,
+            pool=self.pool,
+            writes=writes,
+            prefetcher=Prefetcher(mover, movement, remote) if prefetches else None,
+            expires=any(tier.policy.partition(":")[0] == "ttl" for tier in own.tiers),
+        )
+        return Machine(number, len(own.tiers), replica, settings, parts)
+
+    def _build_pool(self, tier: TierSettings) -> Pool:
+        """Return the memory that all machines share: a machine without a GPU, after all others."""
+        number, settings = len(self.settings.machines), self.settings
+        store = self._make_store([TierSettings(TIERS[COMPUTE], 0), tier], [False, False])
+        edges = Edges({REMOTE_READ: self.channels.between(0, number)}, {})
+        mover = Mover(number, store, self.engine, edges, (settings.cache, settings.movement))
+        self._read[number] = mover
+        return Pool(mover, self._movers, self.channels)
+
+    def _connect_pools(self) -> None:
+        """Let prefill machines hand over to the others, where there are any."""
+        settings, roles = self.settings, [own.role for own in self.settings.machines]
+        if "prefill" not in roles:
+            return
+        own = settings.handover
+        self._decoding = [m for m, role in zip(self.machines, roles, strict=True) if role != "prefill"]
+        receptions = [Reception(machine, own) for machine in self._decoding]
+        for machine, reception in zip(self._decoding, receptions, strict=True):
+            machine.scheduler.reception = reception
+        # Its own stream of random numbers: not those that chose the prefill machine.
+        seed = derive_seed(settings.seed, "decode router")
+        view = RouterView(self._decoding, settings.router, settings.cache, seed, sees_tiers=False)
+        choice = DecodeChoice(self._decoding, receptions, ROUTERS[own.router](view), self.channels)
+        for machine, role in zip(self.machines, roles, strict=True):
+            if role == "prefill":
+                machine.sender = Sender(machine, own, self.channels.by_layer, choice.assign)
+                machine.scheduler.decodes = False
+
+    # -- arrivals
+
+    def _arrival_order(self) -> list[int]:
+        """Return the requests that wait for none in the order in which they arrive."""
+        trace = self.trace
+        before = np.full(len(trace), NO_REQUEST) if self._instant else predecessors(trace)
+        pairs = [(request, int(earlier)) for request, earlier in enumerate(before) if earlier != NO_REQUEST]
+        if not self._instant:
+            pairs += [(int(request), int(earlier)) for request, earlier in trace.also_after]
+        for request, earlier in pairs:
+            self._waiting.setdefault(earlier, []).append(request)
+            self._missing[request] = self._missing.get(request, 0) + 1
+        alone = [request for request in range(len(trace)) if before[request] == NO_REQUEST]
+        return alone if self._instant else sorted(alone, key=self._planned_ns)
+
+    def _planned_ns(self, request: int) -> int:
+        """Return when a request that waits for none arrives; in a closed loop after its think time."""
+        think = int(self.trace.think_ns[request])
+        return think if think != OPEN_LOOP else int(self.trace.arrival_ns[request])
+
+    def start(self) -> None:
+        """Schedule the first arrival."""
+        self._order.reverse()
+        self._schedule_next()
+
+    def run(self) -> None:
+        """Serve the whole trace."""
+        self.start()
+        self.engine.run()
+
+    def _schedule_next(self) -> None:
+        if self._order:
+            request = self._order.pop()
+            at = max(self._planned_ns(request), self.engine.now_ns)
+            self.engine.schedule(at, ARRIVAL, NO_MACHINE, self._arrive_in_order, request)
+
+    def _arrive_in_order(self, request: int) -> None:
+        self._arrive(request)
+        if not self._instant:
+            self._schedule_next()
+
+    def _arrive(self, request: int) -> None:
+        """Route a request, and send it to its machine or reject it."""
+        now = self.engine.now_ns
+        s = SequenceState(self.trace, request, now)
+        machine = self.routed[self.router.choose(s)]
+        s.machine = machine.number
+        self.arrivals[machine.number].record(ARRIVE, now, request, s.prompt_num_tokens)
+        if self._can_serve(machine, s):
+            machine.arrive(s)
+        else:
+            s.status = Status.REJECTED
+            self.records.close(s)
+            self._left(s)
+
+    def _can_serve(self, machine: Machine, s: SequenceState) -> bool:
+        """Return whether a request fits its window, the machine it is sent to and one that decodes it."""
+        if self._window is not None and s.prompt_num_tokens + s.output_tokens > self._window:
+            return False
+        if machine.sender is None:
+            return machine.can_ever_hold(s.total_kv_tokens)
+        if not machine.can_ever_hold(s.prompt_num_tokens):
+            return False
+        alone = s.total_kv_tokens <= s.prompt_num_tokens
+        return alone or any(other.can_ever_hold(s.total_kv_tokens) for other in self._decoding)
+
+    # -- when a request is done
+
+    def _finished(self, lookups: LookUps, s: SequenceState) -> None:
+        """Enter a finished turn where its answer is kept, and where its prompt was computed; close it."""
+        now = self.engine.now_ns
+        lookups.turn_completed(s, s.output_tokens, now)
+        self.records.close(s)
+        if s.decode_machine >= 0:
+            self.lookups[s.machine].turn_completed(s, 0, now)
+        self._left(s)
+
+    def _left(self, s: SequenceState) -> None:
+        self.closed += 1
+        if self._instant:
+            self._schedule_next()
+        for following in self._waiting.get(s.request, ()):
+            self._missing[following] -= 1
+            if not self._missing[following]:
+                at = self.engine.now_ns + int(self.trace.think_ns[following])
+                self.engine.schedule(at, ARRIVAL, NO_MACHINE, self._arrive, following)
+                self._prefetch_session(s, following, at)
+        if self._follow is not None:
+            following = int(self._follow[s.request])
+            if following != NO_REQUEST and self.trace.think_ns[following] == OPEN_LOOP:
+                self._prefetch_session(s, following, int(self.trace.arrival_ns[following]))
+
+    def _prefetch_session(self, s: SequenceState, following: int, at_ns: int) -> None:
+        """Bring a paused session's blocks up a while before its next turn, where the session was served."""
+        machine, now = self.machines[s.machine], self.engine.now_ns
+        if machine.prefetcher is None or self._follow is None or at_ns <= now:
+            return
+        when = max(at_ns - self.settings.movement.prefetch_lead_ns, now)
+        tokens = int(self.trace.input_tokens[following])
+        self.engine.schedule(
+            when, ARRIVAL, machine.number, lambda _: machine.prefetch(following, tokens, "session")
+        )

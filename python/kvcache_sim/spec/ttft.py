@@ -1,0 +1,175 @@
+"""The parts of TTFT that are waits for KV or room, each nanosecond under its cause (semantics 2 and 4).
+
+An admitted request waits for the room that evicted blocks leave, and for KV from lower tiers or from
+another machine. The wait from its admission until it can join a step is charged first to room, then to the
+places that its KV comes from, fast to slow, each until its own part is there: the parts sum to the wait.
+With layer pipelining KV counts as there at its first layer; what is still missing then stalls the step.
+Layer k of the step starts when layer k - 1 is computed and its KV has arrived: the step ends at max(t +
+L·c, first + L·c, last + c) (semantics 4; the recurrence where layers come unevenly). The excess is the
+loading request's ``fetch`` and its batch mates' ``batch_stall``, a part of their prefill. The same waits
+are also split by hop: until the lowest hop had brought what the next one needed the wait is that hop's, and
+so on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kvcache_sim.spec.channels import Channel, Transmission
+from kvcache_sim.spec.mover import Mover, Transfer
+from kvcache_sim.spec.request import SequenceState
+from kvcache_sim.tiers import COMPUTE, PLACES, STAGING
+
+
+class Loading:
+    """An admitted request until it has its room and its KV, or the first layer of it.
+
+    ``waits`` are the moves that free its room, and (move that brings KV, place it comes from); ``on_ready``
+    is called once nothing is missing.
+    """
+
+    def __init__(
+        self,
+        sequence: SequenceState,
+        total_blocks: int,
+        waits: tuple[list[int], list[tuple[int, int]]],
+        mover: Mover,
+        on_ready: Callable[[Loading], None],
+    ) -> None:
+        room, loads = waits
+        self.sequence = sequence
+        #: Blocks that it has room for.
+        self.total_blocks = total_blocks
+        self._on_ready = on_ready
+        self._pipelining = mover.pipelining
+        self._layers = mover.layers
+        self._places = dict(loads)
+        #: Transfers that bring its KV and had not ended at its admission.
+        self.transfers = [mover.transfers[move] for move, _ in loads if move in mover.transfers]
+        self._room = {move for move in room if move in mover.transfers}
+        self._kv: set[int] = set()
+        now = mover.engine.now_ns
+        for transfer in self.transfers:
+            began = transfer.sent is not None and transfer.sent.first_layer_ns <= now
+            if not (self._pipelining and began):
+                self._kv.add(transfer.move)
+        for move in self._room | self._kv:
+            mover.transfers[move].watchers.append(self._arrived)
+        #: When room, and KV of each place, were last waited for, and (transfer, layer) that came then.
+        self._room_end_ns = 0
+        self._ends_ns = [0] * len(PLACES)
+        self._last: dict[int, tuple[Transfer, int]] = {}
+        #: (transfer, layer, arrival) that a step's stall was for.
+        self._latest: tuple[Transfer, int, int] | None = None
+
+    def waits(self) -> bool:
+        """Return whether room or KV is missing."""
+        return bool(self._room or self._kv)
+
+    def _arrived(self, transfer: Transfer, complete: bool) -> None:
+        if not self.waits():
+            return
+        assert transfer.sent is not None
+        now = transfer.sent.completion_ns if complete else transfer.sent.first_layer_ns
+        if complete and transfer.move in self._room:
+            self._room.discard(transfer.move)
+            self._room_end_ns = now
+        if transfer.move in self._kv and (complete or self._pipelining):
+            self._kv.discard(transfer.move)
+            place = self._places[transfer.move]
+            self._ends_ns[place] = now
+            self._last[place] = transfer, self._layers - 1 if complete else 0
+        if not self.waits():
+            self._charge(now)
+            self._on_ready(self)
+
+    def _charge(self, now_ns: int) -> None:
+        """Split the wait since the admission among room and places."""
+        s = self.sequence
+        if s.first_token_ns >= 0:  # it was preempted: its TTFT is over
+            return
+        at = max(s.since_ns, self._room_end_ns)
+        s.fetch_room_ns += at - s.since_ns
+        for place, end in enumerate(self._ends_ns):
+            if end > at:
+                s.fetch_by_place_ns[_charged(place)] += end - at
+                _charge_hops(s, self._last[place], (at, end))
+                at = end
+        assert at == now_ns, "the wait ends with its last cause"
+        s.since_ns = now_ns
+
+    # -- KV that still arrives while a step computes
+
+    def late_until(self, start_ns: int, compute_ns: int) -> int:
+        """Return when a step from ``start_ns`` that needs this KV layer by layer can end.
+
+        From the arrival of layer k on, layers k to L are still to be computed. Where layers come evenly the
+        first and the last one decide.
+        """
+        layers, end = self._layers, start_ns + compute_ns
+        for transfer in self.transfers:
+            sent = transfer.sent
+            if sent is None or sent.completion_ns <= start_ns:
+                continue
+            ends = ((0, sent.first_layer_ns), (layers - 1, sent.completion_ns))
+            for computed, arrival in enumerate(sent.arrivals_ns) if sent.arrivals_ns else ends:
+                late = arrival - (-compute_ns * (layers - computed) // layers)
+                if late > end:
+                    end = late
+                    self._latest = transfer, computed, arrival
+        return end
+
+    def unsettled(self) -> list[Transfer]:
+        """Return the transfers whose times are not final yet."""
+        return [t for t in self.transfers if t.sent is not None and not t.sent.settled]
+
+    def charge_stall(self, stall_ns: int) -> None:
+        """Charge a step's excess to the slowest place that this request reads from."""
+        s = self.sequence
+        if s.first_token_ns >= 0:
+            return
+        s.fetch_by_place_ns[_charged(max(self._places.values(), default=STAGING))] += stall_ns
+        s.since_ns += stall_ns
+        if stall_ns:
+            assert self._latest is not None, "something was late"
+            transfer, layer, arrival = self._latest
+            _charge_hops(s, (transfer, layer), (arrival - stall_ns, arrival))
+
+    def add_demand(self, loads: dict[Channel, int]) -> None:
+        """Add the bytes that this request's step uses as they arrive to ``loads``, by channel."""
+        for transfer in self.transfers:
+            hop: Transfer | None = transfer
+            while hop is not None:
+                loads[hop.channel] = loads.get(hop.channel, 0) + hop.size_bytes
+                hop = hop.below
+
+
+def _charged(place: int) -> int:
+    """Return the place that a wait is charged to: what another request loads comes from below."""
+    return STAGING if place == COMPUTE else place
+
+
+def _charge_hops(s: SequenceState, came: tuple[Transfer, int], span: tuple[int, int]) -> None:
+    """Split a wait ``span`` for a layer (from 0) of a transfer among the hops that it came over.
+
+    A hop that feeds the next one has to bring the layer itself; one that is stored first brings all layers. A
+    hop that was done before the wait began has no part in it.
+    """
+    chain = [came]
+    while (hop := chain[-1][0]).below is not None:
+        feeds = hop.streams and hop.below.feeds(hop)
+        chain.append((hop.below, chain[-1][1] if feeds else hop.mover.layers - 1))
+    start, end = span
+    for hop, layer in reversed(chain[1:]):
+        at = min(max(_arrival_ns(hop.sent, layer), start), end)
+        s.stall_by_hop_ns[hop.edge] += at - start
+        start = at
+    s.stall_by_hop_ns[came[0].edge] += end - start
+
+
+def _arrival_ns(sent: Transmission | None, layer: int) -> int:
+    if sent is None:
+        return 0
+    if layer < len(sent.arrivals_ns):
+        return sent.arrivals_ns[layer]
+    return sent.first_layer_ns if layer == 0 else sent.completion_ns

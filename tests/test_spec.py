@@ -1,0 +1,327 @@
+"""The specification against the core: random scenarios over all that it covers, its refusals, its readers' promises."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from kvcache_sim.cli.main import run as kvsim
+from kvcache_sim.errors import UsageError
+from kvcache_sim.metrics.run import Run
+from kvcache_sim.scenario.key_list import key_lines
+from kvcache_sim.scenario.load import Scenario, load_scenario
+from kvcache_sim.scenario.requests import read_requests
+from kvcache_sim.scenario.spec_engine import refuse_beyond_spec
+from kvcache_sim.simulation import RunOptions, simulate
+from kvcache_sim.simulation.spec_keys import COVERAGE, Only, coverage
+from kvcache_sim.workload.trace import NOT_TOLD, Trace
+from support.spec_scenarios import drawn
+
+ENGINES = ("spec",)
+SPEC = Path(__file__).resolve().parents[1] / "python" / "kvcache_sim" / "spec"
+SCENARIOS = sorted((Path(__file__).resolve().parents[1] / "scenarios").glob("*.yaml"))
+#: Packaged scenarios of an engine's own cache.
+ENGINES_OWN = ("vllm-rtx4090",)
+#: New scenarios are tried where somebody asks for a number of them.
+FIRST = random.randrange(10**9) if "KVSIM_EXAMPLES" in os.environ else 0
+
+
+def overrides(settings: dict[str, object]) -> list[str]:
+    return [
+        f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in settings.items()
+    ]
+
+
+def checked(seed: int) -> Iterator[tuple[Scenario, Trace, Run]]:
+    """Yield the drawn scenario with its requests and its run by the core, unless a build refuses it."""
+    try:
+        scenario = load_scenario(None, overrides(drawn(seed)))
+        trace = read_requests(scenario)
+        yield scenario, trace, simulate(scenario.settings, trace)
+    except UsageError:
+        return
+
+
+def channels(run: Run) -> list[tuple[object, ...]]:
+    """Return all that was measured of each channel of a run."""
+    return [
+        (
+            *(own.name, own.sent_bytes, own.jobs, own.busy_ns, own.queued_ns),
+            *(own.needed.tolist(), own.offered.tolist()),
+        )
+        for own in run.channels
+    ]
+
+
+def compared(native: Run, spec: Run) -> None:
+    assert (spec.digest_events, spec.digest_results) == (native.digest_events, native.digest_results)
+    assert spec.counters == native.counters
+    assert channels(spec) == channels(native)
+    assert spec.tiers == native.tiers
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + int(os.environ.get("KVSIM_EXAMPLES", "60"))))
+def test_the_core_does_what_the_specification_says(seed: int, engine: str):
+    for scenario, trace, native in checked(seed):
+        refuse_beyond_spec(scenario)
+        compared(native, simulate(scenario.settings, trace, options=RunOptions(engine=engine)))
+
+
+def test_most_drawn_scenarios_are_taken():
+    taken = sum(1 for seed in range(40) for _ in checked(seed))
+    assert taken >= 24
+
+
+def small(path: Path) -> Scenario:
+    """Return a packaged scenario with fewer requests of its workload."""
+    scenario = load_scenario(path, [])
+    if "requests" in scenario.model.workload:
+        requests = min(int(scenario.model.workload["requests"]), 150)
+        return load_scenario(path, [f"workload.requests={requests}"])
+    return scenario
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_a_packaged_scenario_is_refused_in_one_line_or_has_equal_digests(path: Path):
+    scenario = small(path)
+    if path.stem in ENGINES_OWN:
+        with pytest.raises(UsageError, match="is not covered by spec/"):
+            refuse_beyond_spec(scenario)
+        return
+    refuse_beyond_spec(scenario)
+    trace = read_requests(scenario)
+    compared(
+        simulate(scenario.settings, trace),
+        simulate(scenario.settings, trace, options=RunOptions(engine="spec")),
+    )
+
+
+# -- the table of keys
+
+
+def test_every_key_of_a_scenario_has_a_row():
+    keys = [line.split()[0] for line in key_lines()]
+    for key in keys:
+        coverage(key)
+    unknown = [row for row in COVERAGE if not any(key == row or key.startswith(f"{row}.") for key in keys)]
+    assert unknown == []
+
+
+#: A value of each refused key, and what else it needs; a section stands for its keys.
+REFUSED: dict[str, list[str]] = {
+    "cache.semantics": ["cache.semantics=sglang"],
+    "cache.layer_groups": ["model=gpt-oss-120b", "cache.layer_groups=by-kind"],
+    "cache.retention_interval": [
+        "model=gpt-oss-120b",
+        "cache.semantics=vllm",
+        "cache.retention_interval=1024",
+    ],
+    "cache.policy": ["cache.policy=arc"],
+    "cache.admission": ["cache.admission=PLUGIN:Keep"],
+    "cache.accounting": ["cache.accounting=simplified"],
+    "prefix_view.min_tokens": ["prefix_view.min_tokens=1024"],
+    "prefix_view.min_seen": ["prefix_view.min_seen=2"],
+    "prefix_view.max_tokens": ["cache.accounting=simplified", "prefix_view.max_tokens=9000"],
+    "tiers.gpu.policy": ["tiers.gpu.policy=arc"],
+    "tiers.cpu.policy": ["tiers.cpu.capacity=2GiB", "tiers.cpu.policy=arc"],
+    "tiers.disk.policy": ["tiers.cpu.capacity=2GiB", "tiers.disk.capacity=2GiB", "tiers.disk.policy=arc"],
+    "tiers.cpu.semantics": ["tiers.cpu.capacity=2GiB", "tiers.cpu.semantics=lmcache"],
+    "replica.scheduler": ["cache.semantics=vllm", "replica.scheduler=vllm"],
+    "replica.watermark": ["cache.semantics=vllm", "replica.scheduler=vllm", "replica.watermark=0.1"],
+    "replica.reserve_full_isl": [
+        "cache.semantics=vllm",
+        "replica.scheduler=vllm",
+        "replica.reserve_full_isl=false",
+    ],
+    "replica.long_prefill_token_threshold": [
+        "cache.semantics=vllm",
+        "replica.scheduler=vllm",
+        "replica.long_prefill_token_threshold=64",
+    ],
+    "replica.schedule_policy": [
+        "cache.semantics=sglang",
+        "replica.scheduler=sglang",
+        "replica.schedule_policy=lpm",
+    ],
+    "replica.max_prefill_tokens": [
+        "cache.semantics=sglang",
+        "replica.scheduler=sglang",
+        "replica.max_prefill_tokens=512",
+    ],
+    "replica.enable_mixed_chunk": [
+        "cache.semantics=sglang",
+        "replica.scheduler=sglang",
+        "replica.enable_mixed_chunk=true",
+    ],
+    "replica.schedule_conservativeness": [
+        "cache.semantics=sglang",
+        "replica.scheduler=sglang",
+        "replica.schedule_conservativeness=2",
+    ],
+    "replica.queue_order": ["replica.queue_order=PLUGIN:First"],
+    "replica.dp": ["cluster.machines=2", "replica.dp=2"],
+    "replica.pp": ["cache.semantics=vllm", "replica.scheduler=vllm", "replica.pp=2"],
+    "replica.speculation": ["replica.speculation={tokens: 2, mean_length: 1.5}"],
+    "replica.copy_submit": ["tiers.cpu.capacity=2GiB", "replica.copy_submit=1us"],
+    "replica.copy_gpu_share": ["tiers.cpu.capacity=2GiB", "replica.copy_gpu_share=0.1"],
+    "cluster.pool.policy": [
+        "cluster.machines=2",
+        "tiers.cpu.capacity=2GiB",
+        "cluster.pool={capacity: 2GiB, policy: arc}",
+    ],
+    "router.policy": ["cluster.machines=2", "router.policy=power-of-two"],
+    "router.temperature": ["cluster.machines=2", "router.policy=dynamo-kv", "router.temperature=1"],
+    "router.cache_threshold": [
+        "cluster.machines=2",
+        "router.policy=cache-aware",
+        "router.cache_threshold=0.5",
+    ],
+    "router.balance_abs_threshold": [
+        "cluster.machines=2",
+        "router.policy=cache-aware",
+        "router.balance_abs_threshold=5",
+    ],
+    "router.balance_rel_threshold": [
+        "cluster.machines=2",
+        "router.policy=cache-aware",
+        "router.balance_rel_threshold=2",
+    ],
+    "router.scorers": ["cluster.machines=2", "router.policy=weighted", "router.scorers={queue: 1}"],
+    "router.kv_aware_threshold": [
+        "cluster.machines=2",
+        "router.policy=kvaware",
+        "router.kv_aware_threshold=9",
+    ],
+    "router.load_weight": ["cluster.machines=2", "router.policy=loadaware", "router.load_weight=2"],
+    "router.max_load_skew": [
+        "cluster.machines=2",
+        "router.policy=consistent-hashing",
+        "router.max_load_skew=3",
+    ],
+    "router.view.interval": ["cluster.machines=2", "router.policy=least-loaded", "router.view.interval=1s"],
+    "router.index.kind": [
+        "cluster.machines=2",
+        "router.policy=cache-aware",
+        "router.index.kind=gateway-tree",
+    ],
+    "router.index.eviction_interval": [
+        "cluster.machines=2",
+        "router.policy=cache-aware",
+        "router.index.kind=gateway-tree",
+        "router.index.eviction_interval=5s",
+    ],
+    "router.index_blocks": ["cluster.machines=2", "router.policy=longest-prefix", "router.index_blocks=99"],
+    "router.index_delay": [
+        "cluster.machines=2",
+        "router.policy=longest-prefix",
+        "router.index_blocks=99",
+        "router.index_delay=1s",
+    ],
+    "handover.router": [
+        "cluster.machines=3",
+        "pools={prefill: 1, decode: 2}",
+        "handover.router=power-of-two",
+    ],
+    "channel_choice": [
+        "tiers.cpu.capacity=2GiB",
+        "channels.a={bandwidth: 3GB/s, edges: [cpu->gpu]}",
+        "channels.b={bandwidth: 3GB/s, edges: [cpu->gpu]}",
+        "channel_choice=PLUGIN:Chan",
+    ],
+    "fetch.policy": ["tiers.cpu.capacity=2GiB", "fetch.policy=PLUGIN:Half"],
+    "fetch.timeout_per_ki_token": [
+        "tiers.cpu={capacity: 2GiB, semantics: hicache}",
+        "tiers.disk.capacity=4GiB",
+        "prefetch.policy=queued",
+        "fetch.policy=timeout",
+        "fetch.timeout=1s",
+        "fetch.timeout_per_ki_token=1ms",
+    ],
+    "write.policy": ["tiers.cpu.capacity=2GiB", "write.policy=PLUGIN:W"],
+    "prefetch.policy": ["tiers.cpu.capacity=2GiB", "tiers.disk.capacity=2GiB", "prefetch.policy=PLUGIN:Up"],
+    "prefetch.threshold": [
+        "tiers.cpu={capacity: 2GiB, semantics: hicache}",
+        "tiers.disk.capacity=4GiB",
+        "prefetch.policy=queued",
+        "fetch.policy=wait",
+        "prefetch.threshold=512",
+    ],
+    "fleet.plan": ["cluster.machines=2", "fleet.plan=[{at: 5s, do: join}]"],
+    "fleet.faults": ["cluster.machines=2", "fleet={faults: [{do: lose, mtbf: 1h}], faults_until: 5s}"],
+    "fleet.scaling": ["cluster.machines=2", "fleet.scaling={policy: queue, most: 3}"],
+    "retention": ["retention={}"],
+    "offline": ["offline={batch: 4}"],
+    "tenants": ["tenants={field: tenant}"],
+    "models": ["cluster.machines=2", "models={field: model, of: {a: {machines: 1}, b: {machines: 1}}}"],
+    "adapters": ["adapters={field: adapter, slots: 2, size: 10MiB}"],
+}
+PLUGIN = """
+from kvcache_sim.cache.admission.everything import AdmitEverything
+from kvcache_sim.cache.fetch.always import FetchAlways
+from kvcache_sim.cache.prefetch.queued import PrefetchQueued
+from kvcache_sim.cache.write.back import WriteBack
+from kvcache_sim.channels.choice.emptiest import EmptiestChannel
+from kvcache_sim.serving.queue.orders import ShortestFirst
+Keep, Half, Up, W, Chan, First = AdmitEverything, FetchAlways, PrefetchQueued, WriteBack, EmptiestChannel, ShortestFirst
+"""
+WORKLOAD = [
+    "workload.kind=diverse",
+    "workload.requests=4",
+    "workload.arrivals.rate_per_s=1",
+    "tiers.gpu.capacity=8GiB",
+]
+
+
+def test_every_refused_key_is_tried():
+    assert set(REFUSED) == {key for key, row in COVERAGE.items() if isinstance(row, Only)}
+
+
+@pytest.mark.parametrize("key", REFUSED)
+def test_what_is_not_covered_ends_in_one_line(key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    plugin = tmp_path / "own.py"
+    plugin.write_text(PLUGIN)
+    settings = [*WORKLOAD, *(setting.replace("PLUGIN", str(plugin)) for setting in REFUSED[key])]
+    scenario = load_scenario(None, settings)
+    with pytest.raises(UsageError) as refusal:
+        refuse_beyond_spec(scenario)
+    sets = [word for setting in settings for word in ("--set", setting)]
+    assert kvsim(["simulate", *sets, "--engine", "spec", "-q", "-o", str(tmp_path / "run")]) == 2
+    said = capsys.readouterr().err.strip()
+    assert said == str(refusal.value)
+    assert said.count("\n") == 0
+    assert "is not covered by spec/; got " in said
+    assert "--engine native has it" in said
+
+
+def test_a_trace_with_cancellations_is_refused():
+    for scenario, trace, _ in checked(0):
+        gone = replace(trace, abort_after_ns=trace.arrival_ns * 0 + 5)
+        with pytest.raises(UsageError, match="not covered"):
+            simulate(scenario.settings, gone, options=RunOptions(engine="spec"))
+        patient = replace(trace, abort_after_ns=trace.arrival_ns * 0 + NOT_TOLD)
+        simulate(scenario.settings, patient, options=RunOptions(engine="spec"))
+
+
+def test_the_summary_names_the_engine(tmp_path: Path):
+    sets = [word for setting in WORKLOAD for word in ("--set", setting)]
+    for engine in ("native", *ENGINES):
+        assert kvsim(["simulate", *sets, "--engine", engine, "-q", "-o", str(tmp_path / engine)]) == 0
+    summaries = [json.loads((tmp_path / e / "summary.json").read_text()) for e in ("native", *ENGINES)]
+    assert [summary["engine"]["name"] for summary in summaries] == ["native", *ENGINES]
+    for summary in summaries:
+        del summary["wall"], summary["engine"]
+        assert summary == summaries[0]
+
+
+# -- what a reader is promised
+
+
+def test_the_specification_is_short():
+    lines = {path.name: len(path.read_text().splitlines()) for path in SPEC.rglob("*.py")}
+    assert sum(lines.values()) <= 4_500
