@@ -19,11 +19,7 @@ pub mod histogram;
 pub mod ids;
 /// Block keys of every request, never materialised.
 pub mod keys;
-/// What is asked of a store whose blocks may lie below the GPU.
-pub mod loading_store;
 pub mod machine;
-/// What every store of a machine answers.
-pub mod machine_store;
 pub mod parquet;
 pub mod policies;
 /// What a store keeps of what happened: its digest and its evictions.

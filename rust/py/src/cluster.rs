@@ -1,7 +1,8 @@
 //! `Cluster`: all replicas whose events the core keeps in one order, and the requests that come to them.
 
 use kvsim_core::cluster::intake::Outside;
-use kvsim_core::cluster::{Chosen, Cluster, Question, Task};
+use kvsim_core::cluster::{Chosen, Cluster, Question};
+use kvsim_core::machine::messages::Task;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;

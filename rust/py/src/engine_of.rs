@@ -77,15 +77,15 @@ macro_rules! scheduled {
     ($engine:expr, $replica:expr, $store:expr, $call:ident($($value:expr),*)) => {
         match $engine {
             Some(Engine::Vllm(engine)) => {
-                let pool = $store.pool().expect("its own cache");
+                let pool = $crate::own_cache::OwnCache::as_pool($store).expect("its own cache");
                 engine.$call($replica, pool, $($value),*)
             }
             Some(Engine::VllmGroups(engine)) => {
-                let groups = $store.groups().expect("its own cache");
+                let groups = $crate::own_cache::OwnCache::as_groups($store).expect("its own cache");
                 engine.$call($replica, groups, $($value),*)
             }
             Some(Engine::Sglang(engine)) => {
-                let tree = $store.radix().expect("its own cache");
+                let tree = $crate::own_cache::OwnCache::as_radix($store).expect("its own cache");
                 engine.$call($replica, tree, $($value),*)
             }
             None => $replica.$call($store, $($value),*),

@@ -60,7 +60,7 @@ macro_rules! engine_store {
 
             fn release(&mut self, lease: Whole, now_ns: Whole) -> PyResult<()> {
                 let (store, now_ns) = (&mut self.0, now_ns.u64());
-                answered(kvsim_core::machine::ServingStore::release(store, lease.u64(), now_ns))
+                answered(kvsim_core::store::contract::BlockStore::release(store, lease.u64(), now_ns))
             }
 
             fn room<'py>(&self, py: Python<'py>, tier: Whole) -> PyResult<Bound<'py, PyAny>> {

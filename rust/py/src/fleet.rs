@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use kvsim_core::cluster::routing::{candidates, least, longest_prefix, prefill_cost, Rule, Turns};
 use kvsim_core::keys::BlockKeys;
-use kvsim_core::machine::{Arrival, ServingStore};
-use kvsim_core::machine_store::MachineStore;
+use kvsim_core::machine::Arrival;
+use kvsim_core::store::contract::MachineStore;
 use kvsim_core::store::{Board, GPU};
 use pyo3::prelude::*;
 
@@ -13,6 +13,7 @@ use crate::batch::PyBatch;
 use crate::group_store::PyGroupStore;
 use crate::hicache_store::PyHiCacheStore;
 use crate::order::raised;
+use crate::own_cache::OwnCache;
 use crate::pool_store::PyPoolStore;
 use crate::radix_store::PyRadixStore;
 use crate::refusal::{answered, refused, Whole};
@@ -73,7 +74,7 @@ impl Machine {
         }
     }
 
-    fn found_in<S: ServingStore>(
+    fn found_in<S: OwnCache>(
         &self,
         store: &mut S,
         py: Python<'_>,

@@ -1,14 +1,14 @@
 //! `GroupStore`: vLLM's pool of several KV cache groups as the store of a machine with a GPU tier alone.
 
-use kvsim_core::batch::BatchStore;
 use kvsim_core::engines::group_store::GroupStore;
 use kvsim_core::engines::group_tier::{GroupTier, GroupWrites};
 use kvsim_core::engines::groups::{Limits, Reuse};
-use kvsim_core::engines::newcomer::{Entry, Newcomer};
 use kvsim_core::engines::offload_tier::OffloadTier;
 use kvsim_core::engines::used_tier::UsedTier;
-use kvsim_core::loading_store::{MovingStore, OffersComputed};
-use kvsim_core::machine_store::MachineStore;
+use kvsim_core::store::contract::BatchStore;
+use kvsim_core::store::contract::MachineStore;
+use kvsim_core::store::contract::{MovingStore, OffersComputed};
+use kvsim_core::store::newcomer::{Entry, Newcomer};
 use kvsim_core::store::{StoreError, Times, STAGING};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;

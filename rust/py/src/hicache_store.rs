@@ -1,11 +1,11 @@
 //! `HiCacheStore`: SGLang's default tree with HiCache's host tier, and maybe a storage, as the store of a machine.
 
-use kvsim_core::batch::BatchStore;
 use kvsim_core::engines::hicache_store::{HiCacheConfig, HiCacheStore, StorageConfig};
 use kvsim_core::engines::radix_store::Lengths;
 use kvsim_core::engines::unified_tree::host::WritePolicy;
 use kvsim_core::engines::unified_tree::worth::LeafStrategy;
-use kvsim_core::machine_store::MachineStore;
+use kvsim_core::store::contract::BatchStore;
+use kvsim_core::store::contract::MachineStore;
 use kvsim_core::store::{StoreError, Times};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;

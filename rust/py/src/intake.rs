@@ -4,8 +4,9 @@ use std::collections::HashMap;
 
 use kvsim_core::cluster::intake::{Coming, Holds, Intake};
 use kvsim_core::cluster::routing::Rule;
-use kvsim_core::cluster::{Chosen, Question, Way};
+use kvsim_core::cluster::{Chosen, Question};
 use kvsim_core::digest::Record;
+use kvsim_core::machine::messages::Way;
 use kvsim_core::machine::{Arrival, Place};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;

@@ -19,6 +19,7 @@ mod keys;
 mod machines;
 mod named;
 mod order;
+mod own_cache;
 mod policy_settings;
 mod pool_store;
 mod radix_store;

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
-use kvsim_core::cluster::neighbours::{Errand, Neighbours};
-use kvsim_core::cluster::{Done, Key, Machines, Task};
+use kvsim_core::cluster::Machines;
+use kvsim_core::machine::messages::{Done, Key, Task};
+use kvsim_core::machine::neighbours::{Errand, Neighbours};
 use kvsim_core::machine::{Place, Replica};
 use kvsim_core::store::{Answer, Store, StoreError};
 use kvsim_core::transfers::{SharedChannel, TransferId};

@@ -1,9 +1,9 @@
 //! `PoolStore`: vLLM's block pool as the store of a machine with a GPU tier alone.
 
-use kvsim_core::batch::BatchStore;
 use kvsim_core::engines::block_pool::NO_KEY;
 use kvsim_core::engines::pool_store::PoolStore;
-use kvsim_core::machine_store::MachineStore;
+use kvsim_core::store::contract::BatchStore;
+use kvsim_core::store::contract::MachineStore;
 use kvsim_core::store::{StoreError, Times};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;

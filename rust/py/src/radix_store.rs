@@ -1,9 +1,9 @@
 //! `RadixStore`: SGLang's radix tree as the store of a machine with a GPU tier alone.
 
-use kvsim_core::batch::BatchStore;
 use kvsim_core::engines::leaf_order::LeafOrder;
 use kvsim_core::engines::radix_store::{Lengths, RadixStore};
-use kvsim_core::machine_store::MachineStore;
+use kvsim_core::store::contract::BatchStore;
+use kvsim_core::store::contract::MachineStore;
 use kvsim_core::store::{StoreError, Times};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;

@@ -1,6 +1,6 @@
 //! `Sampled`: what a sampler sees of all machines, in one call.
 
-use kvsim_core::machine_store::MachineStore;
+use kvsim_core::store::contract::MachineStore;
 use kvsim_core::store::Answer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;

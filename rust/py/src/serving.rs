@@ -1,10 +1,10 @@
 //! `Replica`: a request's way through one machine, a call an event.
 
 use kvsim_core::batch::{Batch, BatchConfig};
-use kvsim_core::cluster::Key;
 use kvsim_core::machine::engine::EngineScheduler;
+use kvsim_core::machine::messages::Key;
 use kvsim_core::machine::rows::Rows;
-use kvsim_core::machine::{Arrival, Phase, Replica, ServingStore};
+use kvsim_core::machine::{Arrival, Phase, Replica};
 use kvsim_core::store::Seat;
 use kvsim_core::store::{Answer, STAGING};
 use pyo3::prelude::*;
@@ -13,6 +13,7 @@ use pyo3::types::PyBytes;
 use crate::batch::PyStepTable;
 use crate::engine_of::{scheduled, with_engine, Engine};
 use crate::fleet::StoreHandle;
+use crate::own_cache::OwnCache;
 use crate::samples::rooms;
 use crate::schedule::{told, PySchedule};
 use crate::serving_rules::{config, BatchSettings, PoolRules, ServingRules};
@@ -35,7 +36,7 @@ pub struct PyReplica {
 
 impl PyReplica {
     /// Runs the iterations that began before a time, on the replica's own store, which the caller has borrowed.
-    pub fn catch_up<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
+    pub fn catch_up<S: OwnCache>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
         scheduled!(&mut self.engine, &mut self.replica, store, catch_up(now_ns))
     }
 

@@ -1,8 +1,8 @@
 //! What a replica of the core is told once, as dataclasses of Python say it.
 
 use kvsim_core::batch::{BatchConfig, Speculation};
-use kvsim_core::cluster::handover::{HandoverConfig, Role};
 use kvsim_core::machine::fetch::FetchPolicy;
+use kvsim_core::machine::handover::{HandoverConfig, Role};
 use kvsim_core::machine::prefetch::PrefetchPolicy;
 use kvsim_core::machine::queue::QueueOrder;
 use kvsim_core::machine::sglang::{SchedulePolicy, SglangConfig, SglangScheduler};

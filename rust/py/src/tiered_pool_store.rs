@@ -1,6 +1,5 @@
 //! `TieredPoolStore`: vLLM's block pool with an engine's tiers below, as the store of a machine.
 
-use kvsim_core::batch::BatchStore;
 use kvsim_core::engines::below::Below;
 use kvsim_core::engines::chunk_order::{ChunkOrder, ChunkPolicy};
 use kvsim_core::engines::lmcache_below::LmcacheBelow;
@@ -8,8 +7,9 @@ use kvsim_core::engines::offload_below::OffloadBelow;
 use kvsim_core::engines::offload_tier::OffloadTier;
 use kvsim_core::engines::tiered_pool::TieredPool;
 use kvsim_core::engines::used_tier::UsedTier;
-use kvsim_core::loading_store::{LoadingStore, MovingStore, OffersComputed};
-use kvsim_core::machine_store::MachineStore;
+use kvsim_core::store::contract::BatchStore;
+use kvsim_core::store::contract::MachineStore;
+use kvsim_core::store::contract::{LoadingStore, MovingStore, OffersComputed};
 use kvsim_core::store::{StoreError, Times};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;

@@ -1,9 +1,9 @@
 //! A replica among others: it does what it is asked to with the way to them, and is visited by them.
 
-use kvsim_core::cluster::neighbours::{Errand, Neighbours, Networked};
-use kvsim_core::cluster::{Done, Task};
 use kvsim_core::machine::engine::EngineScheduler;
-use kvsim_core::machine::{Replica, ServingStore};
+use kvsim_core::machine::messages::{Done, Task};
+use kvsim_core::machine::neighbours::{Errand, Neighbours, Networked};
+use kvsim_core::machine::Replica;
 use kvsim_core::store::Store;
 use pyo3::prelude::*;
 

@@ -2,7 +2,8 @@
 //! it ends.
 
 use super::lockstep::Member;
-use super::{Batch, BatchConfig, BatchStore, Ended, Sequence, StepRecord};
+use super::{Batch, BatchConfig, Ended, Sequence, StepRecord};
+use crate::store::contract::BatchStore;
 use crate::store::{Answer, Room, Times};
 
 impl Batch {

@@ -31,54 +31,9 @@ use std::sync::Arc;
 
 use crate::histogram::Histogram;
 use crate::step_time::StepTimeTable;
-use crate::store::{Answer, LeaseId, Room, Store, Times, GPU};
+use crate::store::contract::BatchStore;
+use crate::store::{Answer, Room};
 use lockstep::Lockstep;
-
-/// What a batch asks of the blocks of its GPU.
-pub trait BatchStore {
-    /// Reserves private blocks for several leases, all or nothing.
-    fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Room>;
-    /// Blocks of a lease that are shared already.
-    fn depth(&self, lease: LeaseId) -> Answer<u32>;
-    /// Shares a lease's blocks up to `to`, computed at some times.
-    fn commit(&mut self, lease: LeaseId, to: u32, ready: Times) -> Answer<()>;
-    /// Blocks that reservations get at once, without sending anything.
-    fn spare_blocks(&self) -> u64;
-
-    /// Of the tokens that a lease's prompt could get of a step those that it takes: a state must end where it
-    /// can be kept.
-    fn chunk(&self, _lease: LeaseId, _computed: u64, _target: u64, tokens: u64) -> Answer<u64> {
-        Ok(tokens)
-    }
-
-    /// Blocks that a lease would take for so many tokens, where its room is counted in tokens.
-    fn lacking_blocks(&self, _lease: LeaseId, _tokens: u64) -> Answer<u64> {
-        Ok(0)
-    }
-}
-
-impl BatchStore for Store {
-    fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Room> {
-        Store::reserve(self, wanted, now_ns)
-    }
-
-    fn depth(&self, lease: LeaseId) -> Answer<u32> {
-        Ok(self.lease(lease)?.depth)
-    }
-
-    fn commit(&mut self, lease: LeaseId, to: u32, ready: Times) -> Answer<()> {
-        Store::commit(self, lease, to, ready)
-    }
-
-    fn spare_blocks(&self) -> u64 {
-        let gpu = self.tier(GPU);
-        if self.tiers() == 1 {
-            gpu.free + gpu.evictable
-        } else {
-            gpu.free
-        }
-    }
-}
 
 /// What a replica's batch may do.
 #[derive(Clone, Debug, Default)]

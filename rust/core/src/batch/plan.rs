@@ -3,7 +3,8 @@
 //! Ending early is always right (the scheduler looks again and goes on); ending late never is. So bounds
 //! below may be tighter than need be.
 
-use super::{Batch, BatchStore, Sequence};
+use super::{Batch, Sequence};
+use crate::store::contract::BatchStore;
 use crate::store::Answer;
 
 /// Each iteration of a stretch is planned, and each plan kept: a long answer is several stretches.

@@ -1,6 +1,7 @@
 //! Room for the next iteration: the blocks that decoding needs, reserved all or nothing.
 
-use super::{Batch, BatchStore, Sequence};
+use super::{Batch, Sequence};
+use crate::store::contract::BatchStore;
 use crate::store::{Answer, LeaseId, Room};
 
 type Wanted = (LeaseId, u64);

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{Batch, BatchConfig, BatchStore, Ended, Sequence};
+use super::{Batch, BatchConfig, Ended, Sequence};
 use crate::step_time::StepTimeTable;
+use crate::store::contract::BatchStore;
 use crate::store::{Answer, LeaseId, Room, Times};
 
 /// Numbers that look random: the generator of `java.util.Random`.

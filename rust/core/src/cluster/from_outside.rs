@@ -1,7 +1,7 @@
 //! What machines are told from outside: of a request that comes, of one that is near, and of one that its client gives up.
 
 use super::event_loop::{Cluster, Machines};
-use super::task::Task;
+use crate::machine::messages::Task;
 
 impl Cluster {
     /// Lets a machine do at a time what it is asked to from outside.

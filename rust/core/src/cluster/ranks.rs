@@ -2,9 +2,8 @@
 //! (the rules of `serving/ranks.py`).
 
 use super::event_loop::{Cluster, Machines};
-use super::task::{Key, Task};
-use crate::machine::{Phase, Replica, ServingStore};
-use crate::store::Answer;
+use crate::machine::messages::{Key, Task};
+use crate::machine::Phase;
 
 /// Which machines are ranks of which engine, and when their steps end.
 #[derive(Debug)]
@@ -85,37 +84,10 @@ impl Cluster {
     }
 }
 
-impl Replica {
-    /// Composes a rank's next step; what it would take alone, `None` where nothing runs.
-    pub(super) fn compose_alone<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-        now_ns: u64,
-    ) -> Answer<Option<u64>> {
-        self.compose(store, now_ns)?;
-        Ok((!self.batch.is_empty()).then(|| self.batch.step_ns()))
-    }
-
-    /// Starts a rank's composed step, which takes as long as that of the slowest rank.
-    pub(super) fn start_with_others<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-        now_ns: u64,
-        together_ns: u64,
-    ) -> Answer<()> {
-        let waits_ns = together_ns.saturating_sub(self.batch.step_ns());
-        self.batch.start(store, now_ns, waits_ns)?;
-        self.stepping = true;
-        // Every step of a rank is one: what the others take next is not known.
-        self.batch.interrupt(store, now_ns)?;
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::Done;
     use super::*;
+    use crate::machine::messages::Done;
     use crate::machine::Place;
 
     const BOUNDARY: u8 = 2;

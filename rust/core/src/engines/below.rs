@@ -3,8 +3,8 @@
 use super::copied_pool::CopiedPool;
 use super::copies::Copy;
 use crate::keys::BlockKeys;
-use crate::machine_store::{TierLosses, TierRoom};
 use crate::records::Records;
+use crate::store::contract::{TierLosses, TierRoom};
 use crate::store::{MoveId, Part, Violation};
 
 /// The blocks of a request's prompt.

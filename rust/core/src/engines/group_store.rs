@@ -7,6 +7,7 @@
 
 use super::group_tier::{FoundBelow, GroupTier};
 mod batch;
+mod contract;
 mod tier;
 
 use super::groups::admission::Room as Within;
@@ -15,8 +16,8 @@ use super::groups::manager::GroupManager;
 use super::groups::rules::{chunk_end, next_change, Chunk};
 use super::groups::{Group, Kind, Limits};
 use super::leases::EngineLeases;
-use super::newcomer::{Entry, Newcomer};
 use crate::records::Records;
+use crate::store::newcomer::{Entry, Newcomer};
 use crate::store::{Answer, LeaseId, Violation};
 
 /// What is known of a running request.

@@ -16,8 +16,9 @@ use super::copies::{Copies, Copy};
 use super::groups::manager::GroupManager;
 use super::groups::Found;
 use super::used_tier::UsedTier;
-use crate::loading_store::MovingStore;
 use crate::records::Records;
+use crate::store::contract::MovingStore;
+use crate::store::newcomer::Brought;
 use crate::store::{Answer, LeaseId, MoveId, Order, Violation};
 use presence::{PoolOrTier, PoolThenTier};
 
@@ -30,17 +31,6 @@ pub enum GroupWrites {
     Back,
     /// The tree's: computed blocks of prompts are offered.
     Through,
-}
-
-/// What an admission brings from the tier; counts are blocks of the alignment.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Brought {
-    /// Those that the pool itself had.
-    pub in_pool_blocks: u32,
-    /// Moves that must end before its room is free.
-    pub room: Vec<MoveId>,
-    /// Moves that bring its KV.
-    pub loads: Vec<MoveId>,
 }
 
 /// What a look-up found, and how far the pool alone would have come.

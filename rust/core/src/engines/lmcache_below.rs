@@ -10,7 +10,7 @@ use super::copied_pool::CopiedPool;
 use super::copies::Copy;
 use super::held_keys::HeldKeys;
 use super::key_index::KeyMap;
-use crate::machine_store::{TierLosses, TierRoom};
+use crate::store::contract::{TierLosses, TierRoom};
 use crate::store::{MoveId, Part, Violation, NO_MOVE, STAGING};
 
 /// The tier below the CPU.

@@ -14,6 +14,8 @@ pub mod chunk_order;
 pub mod copied_pool;
 /// Copies under way between a pool and the tiers below.
 pub mod copies;
+/// What stores that are a GPU alone answer alike.
+mod engine_store;
 /// vLLM's pool of several cache groups as the GPU tier of a timed replica.
 pub mod group_store;
 /// A tier below a pool of several cache groups.
@@ -39,8 +41,6 @@ mod linked_keys;
 pub mod lmcache;
 /// LMCache's tiers below vLLM's pool, in time.
 pub mod lmcache_below;
-/// A request that asks to run.
-pub mod newcomer;
 /// The policy ARC of vLLM's CPU tier.
 pub mod offload_arc;
 /// vLLM's CPU tier below its pool, in time.

@@ -4,7 +4,7 @@ use super::below::{Below, InParts, Prompt, Site};
 use super::copied_pool::CopiedPool;
 use super::copies::Copy;
 use super::used_tier::{Place, UsedTier};
-use crate::machine_store::{TierLosses, TierRoom};
+use crate::store::contract::{TierLosses, TierRoom};
 use crate::store::{MoveId, Part, Violation, STAGING};
 
 /// The tier below a pool of one group.

@@ -5,10 +5,13 @@
 use std::sync::Arc;
 
 use super::block_pool::BlockPool;
+use super::engine_store::engine_store;
 use super::leases::EngineLeases;
-use crate::batch::BatchStore;
 use crate::keys::BlockKeys;
 use crate::records::{Change, Records};
+use crate::store::contract::{
+    gpu_alone, BatchStore, BlockStore, MachineStore, TierLosses, TierRoom,
+};
 use crate::store::{Answer, LeaseId, Room, StoreError, Times, Violation};
 
 /// The blocks of one GPU under vLLM's rules.
@@ -183,5 +186,25 @@ impl BatchStore for PoolStore {
 
     fn spare_blocks(&self) -> u64 {
         u64::from(self.pool.free_blocks())
+    }
+}
+
+engine_store!(PoolStore, room: PoolStore::room, merged: |_: &PoolStore| 0);
+
+impl BlockStore for PoolStore {
+    fn acquire(&mut self, request: u32, depth: u32) -> Answer<LeaseId> {
+        PoolStore::acquire(self, request, depth)
+    }
+
+    fn have_same_block(&self, a: u32, b: u32, block: u32) -> bool {
+        self.keys().have_same_block(a, b, block)
+    }
+
+    fn abandon(&mut self, lease: LeaseId) -> Answer<()> {
+        PoolStore::abandon(self, lease)
+    }
+
+    fn release(&mut self, lease: LeaseId, _now_ns: u64) -> Answer<()> {
+        PoolStore::release(self, lease)
     }
 }

@@ -8,12 +8,15 @@ mod in_tokens;
 
 use std::sync::Arc;
 
+use super::engine_store::engine_store;
 use super::leaf_order::LeafOrder;
 use super::leases::{EngineLease, EngineLeases};
 use super::radix_pool::RadixPool;
-use crate::batch::BatchStore;
 use crate::keys::BlockKeys;
 use crate::records::Records;
+use crate::store::contract::{
+    gpu_alone, BatchStore, BlockStore, MachineStore, TierLosses, TierRoom,
+};
 use crate::store::{Answer, LeaseId, Room, StoreError, Times, Violation};
 
 pub use in_tokens::Prefix;
@@ -247,5 +250,25 @@ impl BatchStore for RadixStore {
 
     fn spare_blocks(&self) -> u64 {
         self.free_pages() + self.pool.tree.evictable_pages()
+    }
+}
+
+engine_store!(RadixStore, room: RadixStore::room, merged: RadixStore::merged_pages);
+
+impl BlockStore for RadixStore {
+    fn acquire(&mut self, request: u32, depth: u32) -> Answer<LeaseId> {
+        RadixStore::acquire(self, request, depth)
+    }
+
+    fn have_same_block(&self, a: u32, b: u32, block: u32) -> bool {
+        self.keys().have_same_block(a, b, block)
+    }
+
+    fn abandon(&mut self, lease: LeaseId) -> Answer<()> {
+        RadixStore::abandon(self, lease)
+    }
+
+    fn release(&mut self, lease: LeaseId, _now_ns: u64) -> Answer<()> {
+        RadixStore::release(self, lease)
     }
 }

@@ -9,10 +9,8 @@ use super::offload_lru::OffloadLru;
 use super::offload_tier::OffloadTier;
 use super::tiered_pool::TieredPool;
 use super::used_tier::UsedTier;
-use crate::batch::BatchStore;
 use crate::keys::{BlockKeys, NO_REQUEST};
-use crate::loading_store::{LoadingStore, MovingStore, OffersComputed};
-use crate::machine_store::MachineStore;
+use crate::store::contract::{BatchStore, LoadingStore, MachineStore, MovingStore, OffersComputed};
 use crate::store::{LeaseId, MoveId, Part, Room, Times, GPU, NO_MOVE, STAGING};
 
 /// Requests of three full blocks of two tokens and one token more: 0 and 1 are alike, 2 and 3 are others.

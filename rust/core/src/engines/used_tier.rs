@@ -2,7 +2,7 @@
 
 use super::held_keys::HeldKeys;
 use super::offload_tier::{Access, OffloadTier};
-use crate::machine_store::TierRoom;
+use crate::store::contract::TierRoom;
 use crate::store::Violation;
 
 /// Where a key stands in a prompt: its cache group, and its block there.

@@ -193,7 +193,7 @@ impl Replica {
     }
 
     /// Adds a request to the step; `sequence` says how much of it is computed, and what it holds.
-    pub(crate) fn add_to_batch<S: ServingStore>(
+    pub(super) fn add_to_batch<S: ServingStore>(
         &mut self,
         store: &mut S,
         place: Place,

@@ -62,7 +62,7 @@ impl Replica {
     /// Lets a request go whose prompt another machine has computed, or computes; whether it is known here.
     ///
     /// What does not run yet leaves at the end of its first step.
-    pub(crate) fn give_up_handed_over<S: ServingStore>(
+    pub(super) fn give_up_handed_over<S: ServingStore>(
         &mut self,
         store: &mut S,
         request: u32,

@@ -2,7 +2,7 @@
 
 use super::loading::Admission;
 use super::{Place, Replica, ServingStore};
-use crate::engines::newcomer::{Entry, Newcomer};
+use crate::store::newcomer::{Entry, Newcomer};
 use crate::store::{Answer, GPU, STAGING};
 
 /// What became of the first of the queue.
@@ -53,8 +53,7 @@ impl Replica {
             ..Admission::default()
         };
         admission.from_blocks[GPU] = u64::from(hit_blocks);
-        if let Some(tier) = groups.tier_mut() {
-            let brought = tier.brought(lease);
+        if let Some(brought) = groups.brought(lease) {
             let below = u64::from(hit_blocks - brought.in_pool_blocks);
             admission.from_blocks[GPU] -= below;
             admission.from_blocks[STAGING] += below;

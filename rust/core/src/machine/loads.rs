@@ -3,9 +3,9 @@
 
 use super::fetch::{FetchPolicy, Plan};
 use super::loading::Admission;
+use super::remote::{is_staged, stage_up, RemoteRun};
 use super::{Place, Replica, ServingStore};
-use crate::cluster::remote::{is_staged, stage_up, RemoteRun};
-use crate::loading_store::LoadingStore;
+use crate::store::contract::LoadingStore;
 use crate::store::{Answer, HoldId, LeaseId, MoveId, Part, Room, GPU, NO_MOVE, STAGING};
 
 impl Replica {
@@ -111,8 +111,8 @@ impl Replica {
             return Ok(ready);
         };
         let estimates = matches!(self.config.fetch, FetchPolicy::Cheaper | FetchPolicy::Split);
-        let wire = match (owner.filter(|_| estimates), store.neighbours()) {
-            (Some(owner), Some(neighbours)) => Some(neighbours.wire(owner, self.number())?),
+        let wire = match (owner.filter(|_| estimates), store.peers()) {
+            (Some(owner), Some(peers)) => Some(peers.wire(owner, self.number())?),
             _ => None,
         };
         let plan = Plan {

@@ -1,10 +1,10 @@
 //! What the moments of a request change: its times, the machine's load, the records.
 
+use super::messages::Letter;
 use super::outcome::decide;
 use super::request::MOST_TIERS;
 use super::rows::{EventKind, EventRow};
 use super::{Place, Replica, Request, ServingStore};
-use crate::cluster::Letter;
 use crate::digest::Record;
 
 /// The detail of an event that has none: one past the outcomes.
@@ -20,7 +20,7 @@ impl Replica {
     }
 
     /// A place for a request.
-    pub(crate) fn keep(&mut self, request: Request) -> Place {
+    pub(super) fn keep(&mut self, request: Request) -> Place {
         match self.free.pop() {
             Some(place) => {
                 self.requests[place as usize] = request;
@@ -116,7 +116,7 @@ impl Replica {
     }
 
     /// Ends a request's prefill, or the first decode step of one without.
-    pub(crate) fn prompt_over(&mut self, place: Place, now_ns: u64) {
+    pub(super) fn prompt_over(&mut self, place: Place, now_ns: u64) {
         let s = &mut self.requests[place as usize];
         let spent = now_ns - s.since_ns;
         if s.prefilling {
@@ -135,7 +135,7 @@ impl Replica {
     }
 
     /// Shows a request's first token.
-    pub(crate) fn show_first_token<S: ServingStore>(
+    pub(super) fn show_first_token<S: ServingStore>(
         &mut self,
         store: &mut S,
         place: Place,
@@ -204,7 +204,7 @@ impl Replica {
     }
 
     /// Records what was sent since the last call, where that is wanted.
-    pub(crate) fn log_transfers(&mut self) {
+    pub(super) fn log_transfers(&mut self) {
         let window = self.config.record_window_ns;
         let (Some((from_ns, to_ns)), Some(mover)) = (window, self.mover.as_deref_mut()) else {
             return;

@@ -24,6 +24,13 @@
 //! | `outcome` | what a look-up is called |
 //! | `read_buffers` | how far loads may run ahead of the step that computes on them |
 //! | `prefetch` | what comes up before it is asked for |
+//! | `handover` | prompts computed on one machine, answers decoded on another: both sides |
+//! | `remote` | reads from other machines: both sides |
+//! | `pool` | a shared pool, which all others write and read |
+//! | `neighbours` | the other machines while one is at work |
+//! | `messages` | what a machine is asked to do and what it sends to others, as plain data |
+//! | `perform` | what it does on request |
+//! | `rank` | a replica as one of the data-parallel ranks of an engine |
 //! | `rows` | rows of requests and events as they leave |
 //! | `settings` | what a replica is told once |
 //! | `engine` | the trait of engines' own schedulers |
@@ -32,7 +39,6 @@
 //! | `vllm` | vLLM's scheduler |
 //! | `sglang` | SGLang's scheduler |
 //! | `schedule_log` | the schedule of an engine's own scheduler, written down |
-//! | `store` | what all this asks of the blocks of a machine |
 
 mod admission;
 mod by_place;
@@ -42,17 +48,24 @@ mod engine_notes;
 pub mod fetch;
 mod given_up;
 mod groups;
+pub mod handover;
 mod loading;
 mod loads;
+pub mod messages;
 mod milestones;
+pub mod neighbours;
 mod next_step;
 mod offers;
 pub mod outcome;
+mod perform;
+pub mod pool;
 pub mod prefetch;
 #[cfg(test)]
 mod prefetch_tests;
 pub mod queue;
+mod rank;
 mod read_buffers;
+mod remote;
 mod replica;
 mod request;
 pub mod rows;
@@ -61,16 +74,15 @@ mod scheduler;
 pub mod sessions;
 mod settings;
 pub mod sglang;
-mod store;
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;
 mod transfers;
 pub mod vllm;
 
+pub use crate::transfers::ServingStore;
 pub use replica::{Phase, Replica};
 pub use request::{Arrival, Request, MOST_TIERS};
 pub use settings::{AsyncScheduling, ReadsConfig, ReplicaConfig};
-pub use store::ServingStore;
 
 /// A request while it is served: its place in the replica.
 pub type Place = u32;

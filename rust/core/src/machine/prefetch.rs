@@ -1,8 +1,8 @@
 //! Prefetching: blocks come up to where they are loaded from before they are asked for (the rules of
 //! `cache/prefetch/`).
 
+use super::remote::{is_staged, stage_up};
 use super::{Replica, ServingStore};
-use crate::cluster::remote::{is_staged, stage_up};
 use crate::store::{Answer, MoveId, Part, NO_MOVE, STAGING};
 use crate::transfers::HoldBack;
 

@@ -3,7 +3,10 @@
 use std::collections::VecDeque;
 
 use super::given_up::GivenUp;
+use super::handover::Reception;
 use super::loading::{Loading, LoadingId};
+use super::messages::Letter;
+use super::pool::PoolCounts;
 use super::prefetch::PrefetchPolicy;
 use super::queue::Queue;
 use super::read_buffers::ReadBuffers;
@@ -11,9 +14,6 @@ use super::rows::Rows;
 use super::sessions::Sessions;
 use super::{Arrival, Place, ReplicaConfig, Request, ServingStore};
 use crate::batch::Batch;
-use crate::cluster::handover::Reception;
-use crate::cluster::pool::PoolCounts;
-use crate::cluster::Letter;
 use crate::store::{Answer, MoveId, Seat};
 use crate::transfers::{Mover, TransferId};
 
@@ -31,13 +31,13 @@ pub enum Phase {
 /// Whoever drives it keeps the clock: after each call it asks [`Replica::next`] when to call [`Replica::run`].
 #[derive(Debug)]
 pub struct Replica {
-    pub(crate) config: ReplicaConfig,
+    pub(super) config: ReplicaConfig,
     /// The running batch.
     pub batch: Batch,
-    pub(crate) queue: Queue,
-    pub(crate) requests: Vec<Request>,
+    pub(super) queue: Queue,
+    pub(super) requests: Vec<Request>,
     /// Places of `requests` that nobody has.
-    pub(crate) free: Vec<Place>,
+    pub(super) free: Vec<Place>,
     /// Requests in the batch, in the order in which they joined.
     pub(super) running: Vec<Place>,
     /// Requests that have ended and still hold their places and blocks (asynchronous scheduling).
@@ -46,13 +46,13 @@ pub struct Replica {
     /// Requests here whose clients have given them up.
     pub(super) given_up: GivenUp,
     /// The queue's head was refused; tried again when something has been given back.
-    pub(crate) refused: bool,
-    pub(crate) stepping: bool,
+    pub(super) refused: bool,
+    pub(super) stepping: bool,
     pub(super) boundary_ns: Option<u64>,
     /// Moves copies between the tiers, where there are several.
-    pub(crate) mover: Option<Box<Mover>>,
+    pub(super) mover: Option<Box<Mover>>,
     /// Requests that wait for room or KV: how many, and all that have not joined a step and started with it.
-    pub(crate) loading: usize,
+    pub(super) loading: usize,
     pub(super) loads: Vec<Loading>,
     pub(super) free_loads: Vec<LoadingId>,
     pub(super) loads_begun: u64,
@@ -67,7 +67,7 @@ pub struct Replica {
     pub(super) unsettled: Vec<TransferId>,
     /// Steps whose layers free read buffers as they are computed.
     pub(super) buffers: Vec<ReadBuffers>,
-    pub(crate) sessions: Sessions,
+    pub(super) sessions: Sessions,
     /// Rows that have not been handed over yet.
     pub rows: Rows,
     /// Requests routed here that are not finished.
@@ -78,16 +78,16 @@ pub struct Replica {
     pub queued_tokens: u64,
     /// Of these, those that the router expected to be computed.
     pub expected_prefill_tokens: u64,
-    pub(crate) closed: Vec<u32>,
-    pub(crate) prefilled: Option<Vec<(u32, u64)>>,
+    pub(super) closed: Vec<u32>,
+    pub(super) prefilled: Option<Vec<(u32, u64)>>,
     /// Blocks of first admissions that came from a shared pool.
     pub pool_hit_blocks: u64,
     /// What it took and gave, where it is such a pool itself.
-    pub(crate) pool: Option<PoolCounts>,
+    pub(super) pool: Option<PoolCounts>,
     /// Takes in what other machines hand over.
-    pub(crate) reception: Reception,
+    pub(super) reception: Reception,
     /// What it tells others, not taken there yet.
-    pub(crate) letters: Vec<Letter>,
+    pub(super) letters: Vec<Letter>,
 }
 
 impl Replica {
@@ -156,7 +156,7 @@ impl Replica {
     }
 
     /// Counts requests that have come here to stay, or have gone.
-    pub(crate) fn count_open(&mut self, by: i64) {
+    pub(super) fn count_open(&mut self, by: i64) {
         self.open_requests = self.open_requests.wrapping_add_signed(by);
         for seat in &self.seats {
             seat.has_requests(self.open_requests);
@@ -228,7 +228,7 @@ impl Replica {
     ///
     /// `seen_ns`: iterations that begin before it are past: now, or a nanosecond later for what is heard after the
     /// boundaries of this instant.
-    pub(crate) fn wake<S: ServingStore>(
+    pub(super) fn wake<S: ServingStore>(
         &mut self,
         store: &mut S,
         (now_ns, seen_ns): (u64, u64),
@@ -277,7 +277,7 @@ impl Replica {
     }
 
     /// Ends the step that runs, if one does; who was given up meanwhile leaves.
-    pub(crate) fn end_running_step<S: ServingStore>(
+    pub(super) fn end_running_step<S: ServingStore>(
         &mut self,
         store: &mut S,
         now_ns: u64,

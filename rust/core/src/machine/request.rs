@@ -35,49 +35,49 @@ pub struct Request {
     pub arrival_ns: u64,
     /// When the current part of its TTFT began.
     pub since_ns: u64,
-    pub(crate) lease: LeaseId,
-    pub(crate) generated_tokens: u64,
-    pub(crate) last_token_ns: Option<u64>,
-    pub(crate) first_token_ns: Option<u64>,
+    pub(super) lease: LeaseId,
+    pub(super) generated_tokens: u64,
+    pub(super) last_token_ns: Option<u64>,
+    pub(super) first_token_ns: Option<u64>,
     /// How often it was preempted.
     pub preemptions: u32,
     /// How often a later one was admitted before it.
-    pub(crate) passed: u32,
+    pub(super) passed: u32,
     /// Its place in the order in which sequences joined the batch.
-    pub(crate) joined: u64,
+    pub(super) joined: u64,
     /// Whether its prompt is being computed.
-    pub(crate) prefilling: bool,
-    pub(crate) recomputed_tokens: i64,
-    pub(crate) client_ns: u64,
-    pub(crate) queue_ns: u64,
-    pub(crate) lookup_ns: u64,
+    pub(super) prefilling: bool,
+    pub(super) recomputed_tokens: i64,
+    pub(super) client_ns: u64,
+    pub(super) queue_ns: u64,
+    pub(super) lookup_ns: u64,
     /// Exposed waits: until room was free, and for KV by the tier it came from.
-    pub(crate) fetch_room_ns: u64,
-    pub(crate) fetch_from_ns: [u64; MOST_TIERS],
+    pub(super) fetch_room_ns: u64,
+    pub(super) fetch_from_ns: [u64; MOST_TIERS],
     /// The waits for KV again, by the hop that was waited for: the tier that it reads.
-    pub(crate) stall_from_ns: [u64; MOST_TIERS],
-    pub(crate) prefill_ns: u64,
+    pub(super) stall_from_ns: [u64; MOST_TIERS],
+    pub(super) prefill_ns: u64,
     /// Of it, what its step waited for the KV of others.
-    pub(crate) batch_stall_ns: u64,
-    pub(crate) first_decode_ns: u64,
+    pub(super) batch_stall_ns: u64,
+    pub(super) first_decode_ns: u64,
     /// What its look-up is called, decided at its first admission.
-    pub(crate) outcome: u8,
-    pub(crate) cached_tokens: u64,
+    pub(super) outcome: u8,
+    pub(super) cached_tokens: u64,
     /// The cached tokens by the tier they came from.
-    pub(crate) cached_from_tokens: [u64; MOST_TIERS],
-    pub(crate) left_tokens: u64,
+    pub(super) cached_from_tokens: [u64; MOST_TIERS],
+    pub(super) left_tokens: u64,
     /// Whether its client has given it up, and whether it has ended or left.
-    pub(crate) given_up: bool,
-    pub(crate) is_closed: bool,
+    pub(super) given_up: bool,
+    pub(super) is_closed: bool,
     /// Whether it goes on elsewhere: what it holds here is given up once its KV has been read.
-    pub(crate) sent_on: bool,
+    pub(super) sent_on: bool,
     /// The machine that computed its prompt, where another one answers it.
-    pub(crate) prefill_machine: Option<i64>,
+    pub(super) prefill_machine: Option<i64>,
     /// The hand-over: its wait before the first token, or else before the second; of it, for room there.
-    pub(crate) handover_ns: u64,
-    pub(crate) handover_gap_ns: u64,
-    pub(crate) handover_room_ns: u64,
-    pub(crate) handover_blocks: u64,
+    pub(super) handover_ns: u64,
+    pub(super) handover_gap_ns: u64,
+    pub(super) handover_room_ns: u64,
+    pub(super) handover_blocks: u64,
 }
 
 impl Request {

@@ -38,7 +38,7 @@ impl Replica {
     ///
     /// Looking ahead, it is composed as it was decided when the step that has ended began: what that one
     /// brought is known from here on, and at once where nothing was decided.
-    pub(crate) fn compose<S: ServingStore>(
+    pub(super) fn compose<S: ServingStore>(
         &mut self,
         store: &mut S,
         now_ns: u64,
@@ -193,7 +193,7 @@ impl Replica {
     }
 
     /// Gives up a request's blocks; those that the cache does not admit are discarded.
-    pub(crate) fn release<S: ServingStore>(
+    pub(super) fn release<S: ServingStore>(
         &mut self,
         store: &mut S,
         place: Place,

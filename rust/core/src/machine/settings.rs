@@ -1,9 +1,9 @@
 //! What a replica is told once.
 
 use super::fetch::FetchPolicy;
+use super::handover::Role;
 use super::prefetch::PrefetchPolicy;
 use super::queue::QueueOrder;
-use crate::cluster::handover::Role;
 
 /// Whether a step is decided on while the one before it runs, and how answers then end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::fetch::FetchPolicy;
+use super::handover::Role;
 use super::queue::QueueOrder;
 use super::rows::Rows;
 use super::{Arrival, AsyncScheduling, Replica, ReplicaConfig};
 use crate::batch::{Batch, BatchConfig};
-use crate::cluster::handover::Role;
 use crate::keys::BlockKeys;
 use crate::step_time::StepTimeTable;
 use crate::store::{Store, TierConfig};
@@ -18,7 +18,7 @@ fn store(capacity_blocks: u64) -> Store {
 }
 
 /// The same with lower tiers, each writing what leaves it to the next one.
-pub(crate) fn tiers(capacities_blocks: &[u64]) -> Store {
+pub(super) fn tiers(capacities_blocks: &[u64]) -> Store {
     let offsets = vec![0, 2, 4, 6, 8, 10];
     let ids = vec![0, 1, 0, 1, 0, 1, 2, 3, 4, 5];
     let keys = BlockKeys::new(offsets, ids, 1, vec![2; 5], vec![u32::MAX; 5]).unwrap();
@@ -30,7 +30,7 @@ pub(crate) fn tiers(capacities_blocks: &[u64]) -> Store {
     Store::new(Arc::new(keys), &tiers.collect::<Vec<_>>())
 }
 
-pub(crate) fn replica(change: impl FnOnce(&mut ReplicaConfig)) -> Replica {
+pub(super) fn replica(change: impl FnOnce(&mut ReplicaConfig)) -> Replica {
     let mut config = ReplicaConfig {
         machine: 0,
         places: 4,
@@ -88,7 +88,7 @@ pub(crate) fn replica(change: impl FnOnce(&mut ReplicaConfig)) -> Replica {
     Replica::new(config, Batch::new(batch, table), Rows::new(columns, &[]))
 }
 
-pub(crate) fn comes(
+pub(super) fn comes(
     replica: &mut Replica,
     store: &mut Store,
     request: u32,

@@ -7,7 +7,7 @@ use crate::transfers::{Arrival, Mover, TransferId, Watcher, WritePolicy};
 impl Replica {
     /// Sends the store's new orders; `computed`: when a step had the first and the last layer of what is written
     /// through.
-    pub(crate) fn issue<S: ServingStore>(
+    pub(super) fn issue<S: ServingStore>(
         &mut self,
         store: &mut S,
         computed: Option<(u64, u64)>,
@@ -21,7 +21,7 @@ impl Replica {
     }
 
     /// When something next arrives, or comes to pass among what arrives, and its number on this machine.
-    pub(crate) fn next_arrival(&self) -> Option<(u64, u64)> {
+    pub(super) fn next_arrival(&self) -> Option<(u64, u64)> {
         let arrival = self.mover.as_deref().and_then(Mover::next_numbered);
         match (arrival, self.next_computed()) {
             (Some(arrival), Some(computed)) => Some(arrival.min(computed)),
@@ -30,7 +30,7 @@ impl Replica {
     }
 
     /// A transfer's first layer, or all of it, has arrived.
-    pub(crate) fn at_arrival<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
+    pub(super) fn at_arrival<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
         let computed = self.next_computed();
         if computed.is_some() && computed == self.next_arrival() {
             self.layer_computed(now_ns);
@@ -48,7 +48,7 @@ impl Replica {
     }
 
     /// So many layers of a transfer have arrived over a channel served layer by layer.
-    pub(crate) fn layer_came<S: ServingStore>(
+    pub(super) fn layer_came<S: ServingStore>(
         &mut self,
         store: &mut S,
         (transfer, layers): (TransferId, u64),
@@ -111,7 +111,7 @@ impl Replica {
     }
 
     /// Sends what can go now, and composes a step as soon as one is possible. `seen_ns` as in [`Replica::wake`].
-    pub(crate) fn go_on<S: ServingStore>(
+    pub(super) fn go_on<S: ServingStore>(
         &mut self,
         store: &mut S,
         (now_ns, seen_ns): (u64, u64),
@@ -135,12 +135,12 @@ impl Replica {
     }
 
     /// Whether what is computed is copied down at once.
-    pub(crate) fn writes_at_commit(&self) -> bool {
+    pub(super) fn writes_at_commit(&self) -> bool {
         self.gpu_policy().copies_at_once()
     }
 
     /// Copies down what a request's step has computed and shared.
-    pub(crate) fn write_committed<S: ServingStore>(
+    pub(super) fn write_committed<S: ServingStore>(
         &mut self,
         store: &mut S,
         place: Place,

@@ -17,6 +17,9 @@
 //! | `orders` | eviction orders other than recency |
 //! | `reserve` | making room: a reservation evicts its shortfall |
 //! | `victims` | which runs go |
+//! | `contract` | what is asked of any store of a machine |
+//! | `newcomer` | a request that asks an engine's pool to run |
+//! | `served` | what this store answers of the contract |
 //! | `demotion` | eviction from a tier that has one below |
 //! | `orphans` | runs that have lost their last copy |
 //! | `writes` | copies down: write-through, selective, onwards |
@@ -30,17 +33,20 @@ mod board;
 mod border;
 mod candidacy;
 mod check;
+pub mod contract;
 mod demotion;
 mod join;
 mod lease;
 mod marks;
 mod moves;
+pub mod newcomer;
 mod node;
 mod orders;
 mod orphans;
 mod remote;
 mod reserve;
 mod seats;
+mod served;
 mod slots;
 #[cfg(test)]
 mod tests;

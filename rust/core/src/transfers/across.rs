@@ -5,9 +5,9 @@ use super::channel::Transmission;
 use super::hop::{Feed, Hop};
 use super::layered::JobId;
 use super::mover::{locked, Mover, SharedChannel};
+use super::peers::ServingStore;
 use super::submitting::arrived;
 use super::transfer::TransferId;
-use crate::machine::ServingStore;
 use crate::store::{Answer, MoveId, Order, NO_MOVE, STAGING};
 
 /// What is read on another machine.
@@ -135,8 +135,7 @@ impl Mover {
         order: &Order,
         now_ns: u64,
     ) -> Answer<()> {
-        let (Some(source), Some(neighbours)) = (self.reads.remove(&order.id), store.neighbours())
-        else {
+        let (Some(source), Some(peers)) = (self.reads.remove(&order.id), store.peers()) else {
             return Ok(());
         };
         let mut room: Vec<TransferId> = Vec::new();
@@ -150,18 +149,14 @@ impl Mover {
             }
         }
         let machine = self.config.machine;
-        let wire = neighbours.wire(source.owner, machine)?;
+        let wire = peers.wire(source.owner, machine)?;
         let lent = Lent {
             source,
             blocks: order.blocks,
             reader: FarTransfer { machine, id },
             awaits: room.len() as u32,
         };
-        let mut brought = Brought::default();
-        neighbours.visit(source.owner, &mut |replica, theirs| {
-            brought = replica.bring(theirs, &lent, now_ns)?;
-            Ok(())
-        })?;
+        let brought = peers.bring(&lent, now_ns)?;
         let feed = if brought.waits {
             Feed::Awaited
         } else {
@@ -305,12 +300,10 @@ impl Mover {
             fed.dependents.retain(|&other| other != id);
             self.forget(id);
         }
-        let Some(neighbours) = store.neighbours() else {
-            return Ok(());
-        };
-        neighbours.visit(relay.target.machine, &mut |replica, theirs| {
-            replica.came_elsewhere(theirs, &came, now_ns)
-        })
+        match store.peers() {
+            Some(peers) => peers.came(relay.target.machine, &came, now_ns),
+            None => Ok(()),
+        }
     }
 
     /// A transfer here and the hops that bring what it sends on, as another machine charges waits to them.
@@ -371,12 +364,10 @@ impl Mover {
         now_ns: u64,
     ) -> Answer<()> {
         let read = self.transfer(id).read.as_deref();
-        let (Some(Read { source, .. }), Some(neighbours)) = (read, store.neighbours()) else {
+        let (Some(Read { source, .. }), Some(peers)) = (read, store.peers()) else {
             return Ok(());
         };
-        neighbours.visit(source.owner, &mut |replica, theirs| {
-            replica.lent_is_read(theirs, source.lent, now_ns)
-        })
+        peers.lent_is_read(source.owner, source.lent, now_ns)
     }
 
     /// By when so many blocks should have come over a channel that they are queued on now.

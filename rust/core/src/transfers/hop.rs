@@ -3,8 +3,8 @@
 use super::across::{FarJob, FarTransfer};
 use super::channel::Transmission;
 use super::mover::{Mover, SharedChannel};
+use super::peers::ServingStore;
 use super::transfer::{TransferId, Watcher};
-use crate::machine::ServingStore;
 use crate::store::{Answer, MoveId, NO_MOVE};
 
 /// What brings what a hop sends on, from outside of its machine's transfers.

@@ -16,6 +16,7 @@
 //! | `hop` | what crosses between machines that hand over |
 //! | `ahead` | what comes up ahead of its request |
 //! | `across` | what waits for a transfer of another machine: reads from there, hand-overs over memory |
+//! | `peers` | the other machines while one is at work |
 //! | `puts` | what is put into a shared pool |
 //! | `sending` | orders on their way to a channel, fed hop by hop |
 //! | `submitting` | the same over links served layer by layer |
@@ -39,6 +40,7 @@ mod layered;
 mod layered_tests;
 mod mover;
 mod pages;
+mod peers;
 mod puts;
 mod sending;
 mod slowed;
@@ -58,6 +60,7 @@ pub use lane::Lane;
 pub use layered::NOT_YET;
 pub use mover::{Arrival, Edge, Mover, MoverConfig, SharedChannel};
 pub use pages::LayerPages;
+pub use peers::{Look, Peers, ServingStore};
 pub use slowed::Slowdown;
 pub use timeline::{SharedTimeline, Timeline};
 pub use transfer::{Transfer, TransferId, Watcher};

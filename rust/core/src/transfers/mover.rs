@@ -11,10 +11,10 @@ use super::channel::{Channel, Job, Transmission};
 use super::copy_cost::{CopyCost, CopyRates};
 use super::lane::Lane;
 use super::pages::LayerPages;
+use super::peers::ServingStore;
 use super::transfer::{Transfer, TransferId, Watcher};
 use super::when_done::WhenDone;
 use super::write::WritePolicy;
-use crate::machine::ServingStore;
 use crate::store::{Answer, MoveId, PairHasher};
 
 /// A channel, which other machines and Python may use too.

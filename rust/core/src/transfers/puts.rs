@@ -3,8 +3,8 @@
 use super::across::{Read, Source};
 use super::hop::Feed;
 use super::mover::{Mover, SharedChannel};
+use super::peers::ServingStore;
 use super::transfer::TransferId;
-use crate::machine::ServingStore;
 use crate::store::{Answer, Store, GPU, NO_MOVE, STAGING};
 
 impl Mover {
@@ -25,11 +25,11 @@ impl Mover {
         (request, end): (u32, u32),
         now_ns: u64,
     ) -> Answer<()> {
-        let (Some(pool), Some(neighbours)) = (self.config.pool, store.neighbours()) else {
+        let (Some(pool), Some(peers)) = (self.config.pool, store.peers()) else {
             return Ok(());
         };
         let mut start = 0;
-        neighbours.look(pool, &mut |_, theirs| start = theirs.peek(request, end).0);
+        peers.look(pool, &mut |_, theirs| start = theirs.peek(request, end).0);
         let Some(tree) = store.tiered() else {
             return Ok(());
         };
@@ -54,13 +54,11 @@ impl Mover {
             lent,
             by: NO_MOVE,
         };
-        let Some(neighbours) = store.neighbours() else {
+        let Some(peers) = store.peers() else {
             return Ok(());
         };
-        let wire = neighbours.wire(self.config.machine, pool)?;
-        neighbours.visit(pool, &mut |replica, theirs| {
-            replica.take_in(theirs, (source, &wire), now_ns)
-        })
+        let wire = peers.wire(self.config.machine, pool)?;
+        peers.take_in(pool, (source, &wire), now_ns)
     }
 
     /// Sends what has room here, ready on another machine, as soon as that room is free.
@@ -100,12 +98,8 @@ fn lands<S: ServingStore>(
     (request, blocks): (u32, (u32, u32)),
     now_ns: u64,
 ) -> Answer<bool> {
-    let mut has_room = false;
-    if let Some(neighbours) = store.neighbours() {
-        neighbours.visit(pool, &mut |replica, theirs| {
-            has_room = replica.lands(theirs, request, blocks, now_ns)?;
-            Ok(())
-        })?;
+    match store.peers() {
+        Some(peers) => peers.lands(pool, (request, blocks), now_ns),
+        None => Ok(false),
     }
-    Ok(has_room)
 }

@@ -5,9 +5,9 @@ use std::cmp::Reverse;
 use super::channel::Transmission;
 use super::hop::Feed;
 use super::mover::{Mover, SentRecord};
+use super::peers::ServingStore;
 use super::transfer::{Transfer, TransferId};
 use crate::digest::Record;
-use crate::machine::ServingStore;
 use crate::store::{Answer, Order, Times, GPU, REMOTE};
 
 impl Mover {

@@ -6,8 +6,8 @@ use super::hop::Feed;
 use super::layered::JobId;
 use super::layered::LayerJobOf;
 use super::mover::{locked, Mover};
+use super::peers::ServingStore;
 use super::transfer::TransferId;
-use crate::machine::ServingStore;
 use crate::store::{Answer, Times, GPU};
 
 /// How many layers of a job have arrived.

@@ -1,8 +1,8 @@
 //! What is done once a move has ended.
 
 use super::mover::Mover;
+use super::peers::ServingStore;
 use super::transfer::TransferId;
-use crate::machine::ServingStore;
 use crate::store::{Answer, MoveId, GPU};
 
 /// What a move leaves to do, beside that its store hears of its end.

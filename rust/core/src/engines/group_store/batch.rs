@@ -1,9 +1,9 @@
 //! What a running batch asks of a pool of groups: room for the tokens of each step, keys, chunks.
 
 use super::{GroupStore, Running};
-use crate::batch::BatchStore;
 use crate::engines::group_tier::FoundBelow;
 use crate::engines::groups::admission::Room as Within;
+use crate::store::contract::BatchStore;
 use crate::store::{Answer, LeaseId, Room, StoreError, Times};
 
 impl BatchStore for GroupStore {

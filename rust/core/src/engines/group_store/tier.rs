@@ -3,7 +3,7 @@
 use super::GroupStore;
 use crate::engines::group_tier::{FoundBelow, GroupTier, Site};
 use crate::engines::groups::admission::Room as Within;
-use crate::loading_store::OffersComputed;
+use crate::store::contract::OffersComputed;
 use crate::store::{Answer, LeaseId, Room, StoreError};
 
 impl GroupStore {

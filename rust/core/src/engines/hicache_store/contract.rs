@@ -1,14 +1,13 @@
-//! SGLang's default tree with HiCache's host tier as serving asks for it.
+//! SGLang's default tree with HiCache's host tier of the contract of all stores.
 
 use super::HiCacheStore;
-use crate::loading_store::{LoadingStore, MovingStore, OffersComputed};
-use crate::machine::ServingStore;
+use crate::store::contract::{BlockStore, LoadingStore, MovingStore, OffersComputed};
 use crate::store::{Answer, HoldId, LeaseId, MoveId, Order, Part, Times};
 
 /// What is held while room is made: nothing, room and loads of a request are one decision of the tree.
 const NOTHING: HoldId = 0;
 
-impl ServingStore for HiCacheStore {
+impl BlockStore for HiCacheStore {
     fn acquire(&mut self, request: u32, depth: u32) -> Answer<LeaseId> {
         HiCacheStore::acquire(self, request, depth)
     }

@@ -2,8 +2,8 @@
 
 use super::storage::{StorageTier, DISK};
 use super::HiCacheStore;
-use crate::machine_store::{gpu_alone, MachineStore, TierLosses, TierRoom};
 use crate::records::Records;
+use crate::store::contract::{gpu_alone, MachineStore, TierLosses, TierRoom};
 use crate::store::{Answer, Violation, GPU, STAGING};
 
 impl HiCacheStore {

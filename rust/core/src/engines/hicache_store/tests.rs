@@ -4,7 +4,7 @@ use super::storage::DISK;
 use super::*;
 use crate::engines::leaf_order::LeafOrder;
 use crate::keys::NO_REQUEST;
-use crate::machine_store::MachineStore;
+use crate::store::contract::MachineStore;
 use crate::store::{Part, GPU, NO_MOVE, STAGING};
 
 /// Two requests of the same three pages of four tokens and a page of their own, and one of three other pages.

@@ -5,7 +5,7 @@ use super::super::{Place, Replica};
 use super::blocks::Blocks;
 use super::running::Composition;
 use super::VllmScheduler;
-use crate::engines::newcomer::{Entry, Newcomer};
+use crate::store::newcomer::{Entry, Newcomer};
 use crate::store::Answer;
 
 impl<B: Blocks> VllmScheduler<B> {

@@ -2,11 +2,11 @@
 
 use super::sequence::Sequence;
 use super::VllmConfig;
-use crate::batch::BatchStore;
 use crate::engines::group_store::GroupStore;
-use crate::engines::newcomer::{Entry, Newcomer};
 use crate::engines::pool_store::PoolStore;
 use crate::machine::ServingStore;
+use crate::store::contract::BatchStore;
+use crate::store::newcomer::{Entry, Newcomer};
 use crate::store::Answer;
 
 /// What a running request does at the boundary of a stretch.

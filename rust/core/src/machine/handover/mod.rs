@@ -10,8 +10,7 @@ mod over_memory;
 mod reception;
 mod sender;
 
-pub use over_memory::{Departure, Way};
-pub use reception::{Incoming, IncomingId, Reception};
+pub use reception::Reception;
 
 /// How the KV of prompts goes from the machine that computed it to the one that decodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! A shared pool: a machine without a GPU that all others write and read (the rules of `cache/pool.py`).
 
+use super::rows::Rows;
+use super::{Replica, ReplicaConfig};
 use crate::batch::{Batch, BatchConfig};
-use crate::machine::rows::Rows;
-use crate::machine::{Replica, ReplicaConfig};
 use crate::step_time::StepTimeTable;
 use crate::store::{Answer, Store};
 use crate::transfers::{Mover, MoverConfig, SharedChannel, Source};
@@ -38,7 +38,7 @@ impl Replica {
     }
 
     /// Whether the pool has room for blocks of a request; it then keeps them.
-    pub(crate) fn lands(
+    pub(super) fn lands(
         &mut self,
         store: &mut Store,
         request: u32,
@@ -57,7 +57,7 @@ impl Replica {
     }
 
     /// Lets what has room come from where it is ready.
-    pub(crate) fn take_in(
+    pub(super) fn take_in(
         &mut self,
         store: &mut Store,
         from: (Source, &SharedChannel),
@@ -70,7 +70,7 @@ impl Replica {
     }
 
     /// Hears that a machine reads blocks of a request: where this is a pool their path is recent.
-    pub(crate) fn was_read(
+    pub(super) fn was_read(
         &mut self,
         store: &mut Store,
         request: u32,
@@ -88,8 +88,8 @@ impl Replica {
 mod tests {
     use std::sync::{Arc, Mutex};
 
+    use super::super::tests::tiers;
     use super::*;
-    use crate::machine::tests::tiers;
     use crate::store::{NO_MOVE, STAGING};
     use crate::transfers::{Channel, ChannelConfig};
 

@@ -1,7 +1,7 @@
 //! A request that asks to run, and what is made of it (`KVCacheManager.get_computed_blocks` and
 //! `allocate_slots`).
 
-use crate::store::LeaseId;
+use crate::ids::{LeaseId, MoveId};
 
 /// A request that asks to run.
 #[derive(Debug, Clone, Copy)]
@@ -44,4 +44,15 @@ pub enum Entry {
     NoTokens,
     /// The state that it would go on from is computed in this very step.
     NotYet,
+}
+
+/// What an admission brings from the tier; counts are blocks of the alignment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Brought {
+    /// Those that the pool itself had.
+    pub in_pool_blocks: u32,
+    /// Moves that must end before its room is free.
+    pub room: Vec<MoveId>,
+    /// Moves that bring its KV.
+    pub loads: Vec<MoveId>,
 }

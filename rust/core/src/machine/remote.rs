@@ -1,13 +1,13 @@
 //! Reads from other machines: who has the longest continuation, and how its KV comes here (the rules of
 //! `cache/remote.py`). Always copies, to where KV is staged here; the source is held there until it has been read.
 
-use crate::machine::{Replica, ServingStore};
+use super::{Replica, ServingStore};
 use crate::store::{Answer, MoveId, Part, Store, NO_MOVE, STAGING};
 use crate::transfers::{Brought, Came, Lent, Source};
 
 /// The continuation of a run of this machine on one other.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct RemoteRun {
+pub(super) struct RemoteRun {
     pub owner: u32,
     /// By the tiers there.
     pub parts: Vec<Part>,
@@ -22,13 +22,13 @@ impl RemoteRun {
 
 impl Replica {
     /// The number of its machine.
-    pub(crate) fn number(&self) -> u32 {
+    pub(super) fn number(&self) -> u32 {
         self.config.machine as u32
     }
 
     /// The longest run of blocks from `start` on that one other machine has below its GPU, where this one reads
     /// others. Ties: the earlier estimated arrival, then the lower machine number.
-    pub(crate) fn longest_elsewhere<S: ServingStore>(
+    pub(super) fn longest_elsewhere<S: ServingStore>(
         &self,
         store: &mut S,
         request: u32,
@@ -36,13 +36,13 @@ impl Replica {
         now_ns: u64,
     ) -> Answer<Option<RemoteRun>> {
         let reads = self.config.reads.filter(|_| start < limit);
-        let (Some(neighbours), Some(reads)) = (store.neighbours(), reads) else {
+        let (Some(peers), Some(reads)) = (store.peers(), reads) else {
             return Ok(None);
         };
         let mut longest: Vec<RemoteRun> = Vec::new();
-        let others = 0..neighbours.machines();
+        let others = 0..peers.machines();
         for owner in others.filter(|&owner| owner != self.number() && reads.reads(owner)) {
-            neighbours.look(owner, &mut |_, theirs| {
+            peers.look(owner, &mut |_, theirs| {
                 let parts = theirs.match_below(request, start, limit);
                 let run = RemoteRun { owner, parts };
                 let reach = longest.first().map_or(0, RemoteRun::end);
@@ -77,14 +77,14 @@ impl Replica {
         run: &RemoteRun,
         now_ns: u64,
     ) -> Answer<u64> {
-        let (Some(mover), Some(neighbours)) = (self.mover(), store.neighbours()) else {
+        let (Some(mover), Some(peers)) = (self.mover(), store.peers()) else {
             return Ok(0);
         };
-        let wire = neighbours.wire(run.owner, self.number())?;
+        let wire = peers.wire(run.owner, self.number())?;
         let first = run.parts.first().map_or(0, |part| part.start);
         let mut total_ns = mover.estimate_ns(&wire, u64::from(run.end() - first), now_ns);
-        neighbours.look(run.owner, &mut |owner, _| {
-            let Some(theirs) = owner.mover() else { return };
+        peers.look(run.owner, &mut |theirs, _| {
+            let Some(theirs) = theirs else { return };
             for level in STAGING + 1..theirs.tiers() {
                 let below = run.parts.iter().filter(|part| part.tier >= level);
                 let below: u64 = below.map(|part| u64::from(part.end - part.start)).sum();
@@ -99,7 +99,7 @@ impl Replica {
 
     /// Reads one part of a run of another machine, by its tier there; returns the move that lands it here, `None`
     /// when that is refused.
-    pub(crate) fn fetch_from<S: ServingStore>(
+    pub(super) fn fetch_from<S: ServingStore>(
         &mut self,
         store: &mut S,
         request: u32,
@@ -109,9 +109,9 @@ impl Replica {
         let Some(staged) = self.config.reads.map(|reads| reads.staged) else {
             return Ok(None);
         };
-        if let Some(neighbours) = store.neighbours().filter(|_| staged) {
+        if let Some(peers) = store.peers().filter(|_| staged) {
             let mut is_there = false;
-            neighbours.look(owner, &mut |_, theirs| {
+            peers.look(owner, &mut |_, theirs| {
                 is_there = theirs.match_below(request, part.start, part.end) == [part];
             });
             if !is_there {
@@ -124,13 +124,10 @@ impl Replica {
         let Some(landed) = here.receive(request, (part.start, part.end), now_ns)? else {
             return Ok(None);
         };
-        let mut source = None;
-        if let Some(neighbours) = store.neighbours() {
-            neighbours.visit(owner, &mut |replica, theirs| {
-                source = Some(replica.lend(theirs, request, (part, staged), now_ns)?);
-                Ok(())
-            })?;
-        }
+        let source = match store.peers() {
+            Some(peers) => peers.lend(owner, request, (part, staged), now_ns)?,
+            None => None,
+        };
         if let (Some(source), Some(mover)) = (source, self.mover.as_deref_mut()) {
             mover.reads(landed, source);
         }
@@ -141,7 +138,7 @@ impl Replica {
 
     /// Lets another machine read a part: it stays until that has been told as read. `staged`: it comes up to the
     /// tier that the network reads first, where that has room.
-    fn lend(
+    pub(super) fn lend(
         &mut self,
         store: &mut Store,
         request: u32,
@@ -169,7 +166,7 @@ impl Replica {
     }
 
     /// Brings what has been lent to where the network reads it.
-    pub(crate) fn bring(&mut self, store: &mut Store, lent: &Lent, now_ns: u64) -> Answer<Brought> {
+    pub(super) fn bring(&mut self, store: &mut Store, lent: &Lent, now_ns: u64) -> Answer<Brought> {
         let Some(mover) = self.mover.as_deref_mut() else {
             return Ok(Brought::default());
         };
@@ -179,7 +176,7 @@ impl Replica {
     }
 
     /// What one of this machine's transfers waits for on another one has come.
-    pub(crate) fn came_elsewhere(
+    pub(super) fn came_elsewhere(
         &mut self,
         store: &mut Store,
         came: &Came,
@@ -194,7 +191,7 @@ impl Replica {
     }
 
     /// Takes back what has been lent: it has been read.
-    pub(crate) fn lent_is_read(
+    pub(super) fn lent_is_read(
         &mut self,
         store: &mut Store,
         lent: MoveId,
@@ -208,7 +205,7 @@ impl Replica {
 
 /// Copies blocks up to the tier they are loaded from, each copy fed by the one below: (tier it reads, move) of
 /// each. Where a tier has no room they end below it.
-pub(crate) fn stage_up(
+pub(super) fn stage_up(
     store: &mut Store,
     request: u32,
     blocks: (u32, u32),
@@ -228,7 +225,7 @@ pub(crate) fn stage_up(
 }
 
 /// Whether copies lead up to where blocks are loaded from.
-pub(crate) fn is_staged(copies: &[(usize, MoveId)]) -> bool {
+pub(super) fn is_staged(copies: &[(usize, MoveId)]) -> bool {
     copies
         .last()
         .is_some_and(|&(level, _)| level == STAGING + 1)

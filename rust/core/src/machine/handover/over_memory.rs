@@ -1,42 +1,15 @@
 //! Hand-overs over the memory of both machines: down where the prompt was computed, over the wire, and up where it is
 //! decoded (the rules of `serving/handover/handover.py`).
 
-use super::reception::IncomingId;
-use crate::cluster::event::Computing;
-use crate::cluster::task::Letter;
-use crate::machine::{Place, Replica, ServingStore};
+use crate::machine::messages::{Computing, Departure, IncomingId, Letter};
+use crate::machine::{Replica, ServingStore};
 use crate::store::{Answer, MoveId, GPU, STAGING};
-use crate::transfers::{
-    Computed, FarTransfer, Feed, Hop, Lane, SharedChannel, TransferId, Transmission,
-};
-
-/// What a hand-over crosses.
-#[derive(Clone, Debug)]
-pub struct Way {
-    /// Between the machines.
-    pub wire: SharedChannel,
-    /// From the GPU of the one down, and up to that of the other, where it crosses their memory.
-    pub memory: Option<(Lane, Lane)>,
-}
-
-/// A hand-over that leaves the GPU on which it was computed.
-#[derive(Clone, Debug)]
-pub struct Departure {
-    /// Where it goes: the hand-over there, and the hop that sends on what comes down.
-    target: (IncomingId, FarTransfer),
-    /// The request's place where it was computed.
-    place: Place,
-    /// Moves at the target that free its room.
-    room: Vec<MoveId>,
-    blocks: u64,
-    channel: SharedChannel,
-    computed: Option<Transmission>,
-}
+use crate::transfers::{Computed, FarTransfer, Feed, Hop, SharedChannel, TransferId, Transmission};
 
 impl Replica {
     /// Lets the machine that has computed a prompt send it down, and this one send on what comes so over the wire and
     /// up.
-    pub(crate) fn depart_over_memory(
+    pub(in crate::machine) fn depart_over_memory(
         &mut self,
         id: IncomingId,
         (down, up): (SharedChannel, SharedChannel),
@@ -87,7 +60,7 @@ impl Replica {
     }
 
     /// Sends a prompt down, whole or as it is computed, once its room at the target is free.
-    pub(crate) fn depart_down<S: ServingStore>(
+    pub(in crate::machine) fn depart_down<S: ServingStore>(
         &mut self,
         store: &mut S,
         departure: &Departure,
@@ -129,13 +102,8 @@ impl Replica {
             });
         }
         let mut awaits = 0;
-        if let Some(neighbours) = store.neighbours() {
-            neighbours.visit(onwards.machine, &mut |target, _| {
-                if let Some(theirs) = target.mover.as_deref_mut() {
-                    awaits = theirs.frees_room(&departure.room, handover, hop);
-                }
-                Ok(())
-            })?;
+        if let Some(peers) = store.peers() {
+            awaits = peers.frees_room(onwards.machine, &departure.room, (handover, hop))?;
         }
         mover.launch_hop(store, (id, awaits), now_ns)?;
         self.log_transfers();
@@ -143,7 +111,7 @@ impl Replica {
     }
 
     /// A hop has come that goes on elsewhere: its blocks on the GPU are given up.
-    pub(crate) fn hop_left<S: ServingStore>(
+    pub(in crate::machine) fn hop_left<S: ServingStore>(
         &mut self,
         store: &mut S,
         transfer: TransferId,
@@ -159,7 +127,7 @@ impl Replica {
     }
 
     /// Lets a hop of this machine go on with what a step has computed; returns whether it waits for more.
-    pub(crate) fn step_computed<S: ServingStore>(
+    pub(in crate::machine) fn step_computed<S: ServingStore>(
         &mut self,
         store: &mut S,
         hop: TransferId,

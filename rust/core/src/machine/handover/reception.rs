@@ -3,81 +3,27 @@
 
 use std::collections::VecDeque;
 
-use super::over_memory::Way;
 use crate::batch::Sequence;
-use crate::cluster::event::Computing;
-use crate::cluster::task::Letter;
 use crate::digest::Record;
-use crate::machine::{Arrival, Place, Replica, Request, ServingStore};
-use crate::store::{Answer, LeaseId, MoveId, Room, Times, GPU};
-use crate::transfers::{FarTransfer, Feed, Hop, Transfer, TransferId, Transmission};
-
-/// Where a hand-over to a machine is kept there.
-pub type IncomingId = u32;
-
-/// A request whose prompt another machine computes, from asking for room until its KV is here.
-#[derive(Clone, Debug)]
-pub struct Incoming {
-    /// The machine that computes its prompt, and its place there.
-    pub source: (u32, Place),
-    /// As it came to the cluster.
-    pub arrival: Arrival,
-    /// As it stood when its prompt was computed, once it is.
-    pub request: Option<Box<Request>>,
-    /// When the step with the prompt's last chunk computes its layers, where they leave one by one.
-    pub computed: Option<Transmission>,
-    /// Tokens that are expected to cross.
-    pub expected_tokens: u64,
-    /// What it crosses.
-    pub way: Way,
-    asked_ns: u64,
-    reserved_ns: u64,
-    lease: Option<LeaseId>,
-    total_blocks: u64,
-    pub(crate) sent_blocks: u64,
-    /// Whether its client has given it up meanwhile.
-    given_up: bool,
-}
-
-impl Incoming {
-    /// A hand-over that has not asked for room yet.
-    pub fn new(
-        source: (u32, Place),
-        arrival: Arrival,
-        computed: Option<Transmission>,
-        (way, expected_tokens): (Way, u64),
-    ) -> Self {
-        Self {
-            source,
-            arrival,
-            request: None,
-            computed,
-            expected_tokens,
-            way,
-            asked_ns: 0,
-            reserved_ns: 0,
-            lease: None,
-            total_blocks: 0,
-            sent_blocks: 0,
-            given_up: false,
-        }
-    }
-}
+use crate::machine::messages::{Computing, Incoming, IncomingId, Letter};
+use crate::machine::{Place, Replica, Request, ServingStore};
+use crate::store::{Answer, MoveId, Room, Times, GPU};
+use crate::transfers::{FarTransfer, Feed, Hop, Transfer, TransferId};
 
 /// Handed-over requests on their decode machine: queued for room, on their way, arrived.
 #[derive(Debug, Default)]
 pub struct Reception {
-    pub(crate) incoming: Vec<Option<Incoming>>,
-    pub(crate) free: Vec<IncomingId>,
-    pub(crate) asking: VecDeque<IncomingId>,
-    pub(crate) arriving: usize,
+    pub(in crate::machine) incoming: Vec<Option<Incoming>>,
+    pub(in crate::machine) free: Vec<IncomingId>,
+    pub(in crate::machine) asking: VecDeque<IncomingId>,
+    pub(in crate::machine) arriving: usize,
     /// Who has arrived, and how many blocks it holds.
-    pub(crate) arrived: VecDeque<(Place, u64)>,
+    pub(in crate::machine) arrived: VecDeque<(Place, u64)>,
 }
 
 impl Reception {
     /// Notes that the client of a request on its way here gives it up; whether there is such a one.
-    pub(crate) fn client_leaves(&mut self, request: u32) -> bool {
+    pub(in crate::machine) fn client_leaves(&mut self, request: u32) -> bool {
         let mut incoming = self.incoming.iter_mut().flatten();
         let leaves = incoming.find(|incoming| incoming.arrival.request == request);
         leaves.is_some_and(|leaves| {
@@ -86,12 +32,12 @@ impl Reception {
         })
     }
 
-    pub(crate) fn of(&self, id: IncomingId) -> &Incoming {
+    pub(in crate::machine) fn of(&self, id: IncomingId) -> &Incoming {
         let incoming = self.incoming[id as usize].as_ref();
         incoming.expect("a hand-over is kept until it is complete")
     }
 
-    pub(crate) fn of_mut(&mut self, id: IncomingId) -> &mut Incoming {
+    pub(in crate::machine) fn of_mut(&mut self, id: IncomingId) -> &mut Incoming {
         let incoming = self.incoming[id as usize].as_mut();
         incoming.expect("a hand-over is kept until it is complete")
     }
@@ -99,7 +45,7 @@ impl Reception {
 
 impl Replica {
     /// Queues a request for room.
-    pub(crate) fn ask_for_room<S: ServingStore>(
+    pub(in crate::machine) fn ask_for_room<S: ServingStore>(
         &mut self,
         store: &mut S,
         mut incoming: Incoming,
@@ -123,7 +69,7 @@ impl Replica {
     }
 
     /// Whether a handed-over request, known to the scheduler, goes before the head of the queue.
-    pub(crate) fn asks_first(&self, head: Option<Place>) -> bool {
+    pub(in crate::machine) fn asks_first(&self, head: Option<Place>) -> bool {
         let Some(&first) = self.reception.asking.front() else {
             return false;
         };
@@ -135,7 +81,11 @@ impl Replica {
     }
 
     /// Reserves room for the first of those who ask and lets its KV come; false when that is refused.
-    pub(crate) fn take<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<bool> {
+    pub(in crate::machine) fn take<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        now_ns: u64,
+    ) -> Answer<bool> {
         let Some(&id) = self.reception.asking.front() else {
             return Ok(false);
         };
@@ -232,12 +182,16 @@ impl Replica {
     }
 
     /// The room of a hand-over is free.
-    pub(crate) fn room_came(&mut self, id: IncomingId, now_ns: u64) {
+    pub(in crate::machine) fn room_came(&mut self, id: IncomingId, now_ns: u64) {
         self.reception.of_mut(id).reserved_ns = now_ns;
     }
 
     /// The prompt of a hand-over is computed; returns whether nothing of it is to be sent.
-    pub(crate) fn prompt_came(&mut self, id: IncomingId, request: Box<Request>) -> bool {
+    pub(in crate::machine) fn prompt_came(
+        &mut self,
+        id: IncomingId,
+        request: Box<Request>,
+    ) -> bool {
         let incoming = self.reception.of_mut(id);
         let announced = incoming.computed.is_some();
         incoming.request = Some(request);
@@ -245,7 +199,7 @@ impl Replica {
     }
 
     /// A request's KV is here: it is shared as if computed here.
-    pub(crate) fn kv_received<S: ServingStore>(
+    pub(in crate::machine) fn kv_received<S: ServingStore>(
         &mut self,
         store: &mut S,
         id: IncomingId,
@@ -310,7 +264,10 @@ impl Replica {
     }
 
     /// Lets what has arrived into the step while it has tokens for it.
-    pub(crate) fn join_arrived<S: ServingStore>(&mut self, store: &mut S) -> Answer<()> {
+    pub(in crate::machine) fn join_arrived<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+    ) -> Answer<()> {
         while self.batch.budget_left() > 0 {
             let Some((place, blocks)) = self.reception.arrived.pop_front() else {
                 break;
@@ -330,7 +287,7 @@ impl Replica {
     }
 
     /// A request is here of which nothing had to be sent.
-    pub(crate) fn nothing_to_send<S: ServingStore>(
+    pub(in crate::machine) fn nothing_to_send<S: ServingStore>(
         &mut self,
         store: &mut S,
         id: IncomingId,

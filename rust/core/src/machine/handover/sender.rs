@@ -1,26 +1,26 @@
 //! The sending side: what a prefill machine has computed, and when each layer of it is there (the rules of
 //! `serving/handover/sender.py`).
 
-use crate::cluster::task::Letter;
+use crate::machine::messages::Letter;
 use crate::machine::{Place, Replica, ServingStore};
 use crate::store::Answer;
 use crate::transfers::Transmission;
 
 impl Replica {
     /// Whether a request goes on elsewhere after its prompt.
-    pub(crate) fn hands_over(&self, place: Place) -> bool {
+    pub(in crate::machine) fn hands_over(&self, place: Place) -> bool {
         let output_tokens = self.requests[place as usize].arrival.output_tokens;
         self.config.role.sends().is_some() && output_tokens > 1
     }
 
     /// Whether layers leave as they are computed: the machine then takes one step at a time.
-    pub(crate) fn streams(&self) -> bool {
+    pub(in crate::machine) fn streams(&self) -> bool {
         let how = self.config.role.sends();
         how.is_some_and(|how| how.layer_by_layer)
     }
 
     /// Announces the prompts that a step finishes: their layers are computed evenly up to its end.
-    pub(crate) fn announce(&mut self, end_ns: u64, now_ns: u64) {
+    pub(in crate::machine) fn announce(&mut self, end_ns: u64, now_ns: u64) {
         let compute_ns = self.batch.step_ns();
         let layer_ns = compute_ns / self.batch.num_layers().max(1);
         let begin_ns = end_ns - compute_ns;
@@ -44,7 +44,7 @@ impl Replica {
     }
 
     /// Sends a request away: the step that computed its prompt has ended.
-    pub(crate) fn prompt_computed<S: ServingStore>(
+    pub(in crate::machine) fn prompt_computed<S: ServingStore>(
         &mut self,
         store: &mut S,
         place: Place,
@@ -77,7 +77,7 @@ impl Replica {
 
     /// Gives up what was held for a request that has been handed over. `seen_ns`: iterations that begin before it
     /// are past.
-    pub(crate) fn release_sent<S: ServingStore>(
+    pub(in crate::machine) fn release_sent<S: ServingStore>(
         &mut self,
         store: &mut S,
         place: Place,

@@ -1,12 +1,12 @@
 //! The other machines of a cluster, as one of them meets them in the middle of its own work.
 
-use crate::batch::BatchStore;
-use crate::loading_store::{LoadingStore, MovingStore};
-use crate::machine::{Replica, ServingStore};
-use crate::machine_store::{MachineStore, TierLosses, TierRoom};
+use super::{Replica, ServingStore};
 use crate::records::Records;
-use crate::store::{Answer, LeaseId, Room, Store, Times, Violation};
-use crate::transfers::SharedChannel;
+use crate::store::contract::{
+    BatchStore, BlockStore, LoadingStore, MachineStore, MovingStore, TierLosses, TierRoom,
+};
+use crate::store::{Answer, LeaseId, MoveId, Part, Room, Store, Times, Violation};
+use crate::transfers::{Brought, Came, FarTransfer, Lent, Look, Peers, SharedChannel, Source};
 
 /// What is done on another machine: its replica and its store are changed.
 pub type Errand<'a> = &'a mut dyn FnMut(&mut Replica, &mut Store) -> Answer<()>;
@@ -86,7 +86,7 @@ impl MachineStore for Networked<'_> {
     }
 }
 
-impl ServingStore for Networked<'_> {
+impl BlockStore for Networked<'_> {
     fn acquire(&mut self, request: u32, depth: u32) -> Answer<LeaseId> {
         self.store.acquire(request, depth)
     }
@@ -126,8 +126,100 @@ impl ServingStore for Networked<'_> {
     fn loading(&mut self) -> Option<&mut dyn LoadingStore> {
         self.store.loading()
     }
+}
 
-    fn neighbours(&mut self) -> Option<&mut dyn Neighbours> {
-        Some(self.neighbours)
+impl ServingStore for Networked<'_> {
+    fn peers(&mut self) -> Option<&mut dyn Peers> {
+        Some(&mut self.neighbours)
     }
+}
+
+impl Peers for &mut (dyn Neighbours + '_) {
+    fn machines(&self) -> u32 {
+        (**self).machines()
+    }
+
+    fn look(&mut self, machine: u32, at: Look<'_>) {
+        (**self).look(machine, &mut |replica, store| at(replica.mover(), store));
+    }
+
+    fn wire(&mut self, owner: u32, reader: u32) -> Answer<SharedChannel> {
+        (**self).wire(owner, reader)
+    }
+
+    fn lend(
+        &mut self,
+        owner: u32,
+        request: u32,
+        part: (Part, bool),
+        now_ns: u64,
+    ) -> Answer<Option<Source>> {
+        visited(*self, owner, |replica, store| {
+            replica.lend(store, request, part, now_ns)
+        })
+    }
+
+    fn bring(&mut self, lent: &Lent, now_ns: u64) -> Answer<Brought> {
+        visited(*self, lent.source.owner, |replica, store| {
+            replica.bring(store, lent, now_ns)
+        })
+        .map(Option::unwrap_or_default)
+    }
+
+    fn came(&mut self, machine: u32, came: &Came, now_ns: u64) -> Answer<()> {
+        self.visit(machine, &mut |replica, store| {
+            replica.came_elsewhere(store, came, now_ns)
+        })
+    }
+
+    fn lent_is_read(&mut self, owner: u32, lent: MoveId, now_ns: u64) -> Answer<()> {
+        self.visit(owner, &mut |replica, store| {
+            replica.lent_is_read(store, lent, now_ns)
+        })
+    }
+
+    fn lands(
+        &mut self,
+        pool: u32,
+        (request, blocks): (u32, (u32, u32)),
+        now_ns: u64,
+    ) -> Answer<bool> {
+        visited(*self, pool, |replica, store| {
+            replica.lands(store, request, blocks, now_ns)
+        })
+        .map(Option::unwrap_or_default)
+    }
+
+    fn take_in(&mut self, pool: u32, from: (Source, &SharedChannel), now_ns: u64) -> Answer<()> {
+        self.visit(pool, &mut |replica, store| {
+            replica.take_in(store, from, now_ns)
+        })
+    }
+
+    fn frees_room(
+        &mut self,
+        machine: u32,
+        room: &[MoveId],
+        (handover, hop): (u32, FarTransfer),
+    ) -> Answer<u32> {
+        visited(*self, machine, |replica, _| {
+            let mover = replica.mover.as_deref_mut();
+            Ok(mover.map_or(0, |mover| mover.frees_room(room, handover, hop)))
+        })
+        .map(Option::unwrap_or_default)
+    }
+}
+
+/// Does something on another machine; its answer, `None` where that machine has no tree of runs.
+fn visited<T>(
+    neighbours: &mut dyn Neighbours,
+    machine: u32,
+    mut errand: impl FnMut(&mut Replica, &mut Store) -> Answer<T>,
+) -> Answer<Option<T>> {
+    let mut answer = None;
+    neighbours.visit(machine, &mut |replica, store| {
+        answer = Some(errand(replica, store)?);
+        Ok(())
+    })?;
+    Ok(answer)
 }

@@ -1,0 +1,168 @@
+//! Hand-overs between machines: what their messages lead to, and when; the machine's own side is `machine/handover/`.
+
+use super::event_loop::{Cluster, Machines, HANDOVER, TRANSFER};
+use super::messages::{Chosen, Event, Question};
+use crate::machine::messages::{Computing, Incoming, Letter, Task};
+use crate::transfers::{Computed, FarTransfer};
+
+impl Cluster {
+    /// Lets the chosen machine reserve room for a request.
+    pub fn assign<M: Machines>(
+        &mut self,
+        machines: &mut M,
+        question: &Question,
+        chosen: Chosen,
+    ) -> Result<(), M::Error> {
+        let Question {
+            source,
+            arrival,
+            computed,
+            ..
+        } = *question;
+        let crossing = (chosen.way, chosen.expected_tokens);
+        let mut incoming = Incoming::new(source, arrival, computed, crossing);
+        incoming.request = self.computed.remove(&source);
+        let is_computed = incoming.request.is_some();
+        let done = self.perform(machines, chosen.machine, Task::Ask(Box::new(incoming)))?;
+        if !is_computed {
+            self.going.insert(source, (chosen.machine, done));
+        }
+        Ok(())
+    }
+
+    pub(super) fn happen<M: Machines>(
+        &mut self,
+        machines: &mut M,
+        machine: u32,
+        event: Event,
+    ) -> Result<(), M::Error> {
+        match event {
+            Event::Choose(_) => {}
+            Event::Release(machine, place) => {
+                self.perform(machines, machine, Task::Release(place, true))?;
+            }
+            Event::Depart(machine, departure) => {
+                self.perform(machines, machine, Task::Depart(departure))?;
+            }
+            Event::NothingToSend { target, source } => {
+                self.perform(machines, source.0, Task::Release(source.1, true))?;
+                self.perform(machines, target.0, Task::NothingToSend(target.1))?;
+            }
+            Event::Computed {
+                hop,
+                computing,
+                computed,
+            } => {
+                let task = Task::Computed(hop.id, computing.step, computed);
+                let waits = self.ask(machines, hop.machine, task)?.answer;
+                if let Computed::Layers(_) = computed {
+                    return Ok(());
+                }
+                self.perform(machines, machine, Task::GoOn)?;
+                if computed == Computed::First && waits {
+                    self.go_on_computing(machines, machine, (hop, computing))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets a hop hear of the other layers that a step of a machine computes, and of the end.
+    fn go_on_computing<M: Machines>(
+        &mut self,
+        machines: &mut M,
+        machine: u32,
+        (hop, computing): (FarTransfer, Computing),
+    ) -> Result<(), M::Error> {
+        let (step, of) = (computing.step, computing.layers);
+        let between =
+            (2..of).map(|layers| (step.computed_ns(layers, of), Computed::Layers(layers)));
+        for (at_ns, computed) in between.chain([(step.completion_ns, Computed::All)]) {
+            let number = machines.take_number(machine)?;
+            let event = Event::Computed {
+                hop,
+                computing,
+                computed,
+            };
+            let key = (at_ns.max(self.now_ns), TRANSFER, machine, number);
+            self.events.insert(key, event);
+        }
+        Ok(())
+    }
+
+    pub(super) fn deliver<M: Machines>(
+        &mut self,
+        machines: &mut M,
+        from: u32,
+        letter: Letter,
+    ) -> Result<(), M::Error> {
+        match letter {
+            Letter::Announced {
+                place,
+                arrival,
+                arrival_ns,
+                computed,
+            } => {
+                let source = (from, place);
+                let question = Question {
+                    source,
+                    arrival,
+                    arrival_ns,
+                    computed,
+                };
+                self.when_heard(from, Event::Choose(question));
+            }
+            Letter::Prefilled { place, request } => {
+                let source = (from, place);
+                let Some(target) = self.going.remove(&source) else {
+                    self.computed.insert(source, request);
+                    return Ok(());
+                };
+                let done = self.ask(machines, target.0, Task::PromptCame(target.1, request))?;
+                if done.answer {
+                    self.when_heard(target.0, Event::NothingToSend { target, source });
+                }
+            }
+            Letter::Awaits {
+                machine,
+                hop,
+                computing,
+            } => {
+                let number = match computing.number {
+                    Some(number) => number,
+                    None => machines.take_number(machine)?,
+                };
+                let at_ns = computing.step.first_layer_ns.max(self.now_ns);
+                let event = Event::Computed {
+                    hop,
+                    computing,
+                    computed: Computed::First,
+                };
+                self.events
+                    .insert((at_ns, TRANSFER, machine, number), event);
+            }
+            Letter::Depart { machine, departure } => {
+                self.when_heard(machine, Event::Depart(machine, departure));
+            }
+            Letter::Release { machine, place } => {
+                self.when_heard(machine, Event::Release(machine, place));
+            }
+            Letter::Answered {
+                machine,
+                session,
+                prompt_tokens,
+            } => {
+                let turn = Task::TurnCompleted(session, prompt_tokens);
+                self.perform(machines, machine as u32, turn)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets a machine hear of something once all boundaries of this instant are over.
+    fn when_heard(&mut self, machine: u32, event: Event) {
+        self.heard += 1;
+        let key = (self.now_ns, HANDOVER, machine, self.heard);
+        self.events.insert(key, event);
+    }
+}

@@ -1,0 +1,254 @@
+//! What vLLM's pool with an engine's tiers below answers of the contract of all stores.
+
+use super::{TieredPool, NOTHING};
+use crate::engines::below::{InParts, Prompt, Site};
+use crate::engines::leases::EngineLease;
+use crate::records::Records;
+use crate::store::contract::{
+    BatchStore, BlockStore, LoadingStore, MachineStore, MovingStore, OffersComputed, TierLosses,
+    TierRoom,
+};
+use crate::store::{
+    Answer, HoldId, LeaseId, MoveId, Order, Part, Room, StoreError, Times, Violation, GPU,
+};
+
+/// A request's prompt, borrowed from nothing but the keys.
+macro_rules! prompt {
+    ($store:ident, $request:expr) => {
+        Prompt {
+            request: $request,
+            whole_blocks: $store.whole_blocks($request),
+            keys: &$store.pool.keys().clone(),
+        }
+    };
+}
+
+impl BatchStore for TieredPool {
+    fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Room> {
+        let first = match *wanted {
+            [(lease, _)] => Some(self.pool.leases.get(lease)?).filter(|lease| !lease.admitted),
+            _ => None,
+        };
+        let before = self.pool.evictions();
+        let Some(waits) = self.pool.reserve(wanted)? else {
+            return Ok(Room::Refused);
+        };
+        self.now_ns = now_ns;
+        let evicted = self.pool.evictions() - before;
+        self.records.evicted_from(GPU, evicted, now_ns);
+        if let Some(EngineLease { request, .. }) = first {
+            self.to_offer[request as usize] = self.below.admitted(prompt!(self, request));
+        }
+        Ok(if waits.is_empty() {
+            Room::Ready
+        } else {
+            Room::Pending(waits)
+        })
+    }
+
+    fn depth(&self, lease: LeaseId) -> Answer<u32> {
+        let lease = self.pool.leases.get(lease)?;
+        if lease.admitted {
+            return Ok(self.pool.keyed(lease.request));
+        }
+        Ok(lease.hits)
+    }
+
+    fn commit(&mut self, lease: LeaseId, to: u32, _ready: Times) -> Answer<()> {
+        let request = self.pool.leases.admitted(lease)?.request;
+        self.pool.give_keys(request, to)
+    }
+
+    fn spare_blocks(&self) -> u64 {
+        self.pool.spare_blocks()
+    }
+}
+
+impl MachineStore for TieredPool {
+    fn known_request(&self, request: u32) -> Answer<()> {
+        self.pool.leases.known_request(request)
+    }
+
+    fn peek(&self, request: u32, limit: u32) -> Answer<(u32, u32)> {
+        self.known_request(request)?;
+        let in_pool = self.pool.found(request, limit);
+        let askable = self.askable_below(request, limit);
+        let found = self.below.found(prompt!(self, request), in_pool, askable);
+        Ok((found, self.pool.ready(request, in_pool)))
+    }
+
+    fn room(&self, tier: usize) -> Answer<TierRoom> {
+        self.known_tier(tier)?;
+        if tier != GPU {
+            return Ok(self.below.room(&self.pool, tier));
+        }
+        let (free, active, cached, in_flight) = self.pool.room();
+        Ok(TierRoom {
+            free,
+            active,
+            cached,
+            in_flight,
+            evictable: cached,
+        })
+    }
+
+    fn losses(&self, tier: usize) -> Answer<TierLosses> {
+        self.known_tier(tier)?;
+        if tier != GPU {
+            return Ok(self.below.losses(tier));
+        }
+        Ok(TierLosses {
+            evicted: self.pool.evictions(),
+            ..TierLosses::default()
+        })
+    }
+
+    fn merged_blocks(&self) -> u64 {
+        0
+    }
+
+    fn records(&self) -> &Records {
+        &self.records
+    }
+
+    fn records_mut(&mut self) -> &mut Records {
+        &mut self.records
+    }
+
+    fn check(&self) -> Result<(), Violation> {
+        TieredPool::check(self)
+    }
+}
+
+impl LoadingStore for TieredPool {
+    fn match_prefix(&self, request: u32, limit: u32) -> Vec<Part> {
+        let prompt = prompt!(self, request);
+        // the pool always computes a prompt's last token, so its block comes from a tier
+        let whole = u64::from(limit) * self.block_size_tokens == self.tokens(request);
+        let last = if whole { limit - 1 } else { limit };
+        let mut in_pool = self.pool.found(request, last);
+        if in_pool == last && last < limit && !self.below.brings(prompt, last) {
+            in_pool = self.pool.found(request, limit);
+        }
+        let mut parts = InParts::default();
+        for block in 0..in_pool {
+            parts.add(block, (GPU, self.pool.move_of(request, block)));
+        }
+        let below = self.below.parts(&self.pool, prompt, (in_pool, limit));
+        parts.done().into_iter().chain(below).collect()
+    }
+
+    fn protect(&mut self, request: u32, end: u32, tier: usize) -> Answer<HoldId> {
+        self.known_tier(tier)?;
+        let keys = self.pool.keys_of(request, (0, end));
+        Ok(self.holds.insert(self.below.protect(keys)))
+    }
+
+    fn unprotect(&mut self, tier: usize, hold: HoldId) -> Answer<()> {
+        self.known_tier(tier)?;
+        let held = self.holds.remove(hold).ok_or(StoreError::NoSuchHold)?;
+        self.below.let_be(&held);
+        Ok(())
+    }
+
+    fn load(&mut self, lease: LeaseId, to: u32, after: &[MoveId]) -> Answer<MoveId> {
+        let request = self.pool.leases.admitted(lease)?.request;
+        let depth = self.pool.keyed(request);
+        if to < depth {
+            return Err(StoreError::NoBlocks);
+        }
+        let blocks = self.pool.blocks(request, (depth, to));
+        if blocks.len() < (to - depth) as usize {
+            return Err(StoreError::NotReserved);
+        }
+        let keys = self.pool.keys_of(request, (depth, to));
+        let prompt = prompt!(self, request);
+        let site = Site {
+            pool: &mut self.pool,
+            records: &mut self.records,
+            now_ns: self.now_ns,
+        };
+        let after = self.below.load(site, prompt, (depth, to), after);
+        self.below.hold(&keys);
+        let id = self.pool.copies.read(keys, blocks, &after);
+        self.pool.give_keys(request, to)?;
+        let before = self.to_offer[request as usize];
+        self.to_offer[request as usize] = self.below.offers_after(before, to);
+        Ok(id)
+    }
+
+    fn join(&mut self, lease: LeaseId, to: u32) -> Answer<()> {
+        let request = self.pool.leases.admitted(lease)?.request;
+        if to < self.pool.keyed(request) {
+            return Err(StoreError::NoBlocks);
+        }
+        if self.pool.found(request, to) < to {
+            return Err(StoreError::NotFound);
+        }
+        self.pool.join(request, to);
+        Ok(())
+    }
+}
+
+impl MovingStore for TieredPool {
+    fn has_orders(&self) -> bool {
+        self.pool.copies.has_orders()
+    }
+
+    fn take_orders(&mut self) -> Vec<Order> {
+        self.pool.copies.take_orders()
+    }
+
+    fn finish_move(&mut self, id: MoveId) -> Answer<()> {
+        let copy = self.pool.copies.finish(id)?;
+        self.below.ended(&copy, id);
+        Ok(())
+    }
+}
+
+impl OffersComputed for TieredPool {
+    fn step_computed(&mut self, leases: &[LeaseId], now_ns: u64) -> Answer<()> {
+        for &lease in leases {
+            let request = self.pool.leases.get(lease)?.request;
+            if self.to_offer[request as usize] != NOTHING {
+                self.offer(request, now_ns);
+            }
+        }
+        Ok(())
+    }
+
+    fn is_to_offer(&self, lease: LeaseId) -> bool {
+        let lease = self.pool.leases.get(lease);
+        lease.is_ok_and(|lease| self.to_offer[lease.request as usize] != NOTHING)
+    }
+}
+
+impl BlockStore for TieredPool {
+    fn acquire(&mut self, request: u32, depth: u32) -> Answer<LeaseId> {
+        TieredPool::acquire(self, request, depth)
+    }
+
+    fn have_same_block(&self, a: u32, b: u32, block: u32) -> bool {
+        self.keys().have_same_block(a, b, block)
+    }
+
+    fn abandon(&mut self, lease: LeaseId) -> Answer<()> {
+        TieredPool::abandon(self, lease)
+    }
+
+    fn release(&mut self, lease: LeaseId, _now_ns: u64) -> Answer<()> {
+        TieredPool::release(self, lease)
+    }
+
+    fn moving(&mut self) -> Option<&mut dyn MovingStore> {
+        Some(self)
+    }
+
+    fn loading(&mut self) -> Option<&mut dyn LoadingStore> {
+        Some(self)
+    }
+
+    fn offers(&mut self) -> Option<&mut dyn OffersComputed> {
+        Some(self)
+    }
+}

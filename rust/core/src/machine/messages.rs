@@ -1,0 +1,207 @@
+//! What a machine is asked to do, what came of it, and what it sends to others: plain data.
+
+use super::{Arrival, Place, Request};
+use crate::store::{LeaseId, MoveId};
+use crate::transfers::{Computed, FarTransfer, Lane, SharedChannel, TransferId, Transmission};
+
+/// When something happens among all that does: time, priority, machine, number on that machine.
+pub type Key = (u64, u8, u32, u64);
+
+/// What a replica tells others.
+#[derive(Clone, Debug)]
+pub enum Letter {
+    /// The prompt of a request that goes on elsewhere is computed, or will be with the step that starts now.
+    Announced {
+        /// Its place here.
+        place: Place,
+        /// As it came.
+        arrival: Arrival,
+        /// When it came to the cluster.
+        arrival_ns: u64,
+        /// When its layers are computed, where they leave one by one.
+        computed: Option<Transmission>,
+    },
+    /// The prompt of such a request is computed.
+    Prefilled {
+        /// Its place here.
+        place: Place,
+        /// As it stands now.
+        request: Box<Request>,
+    },
+    /// A hop waits for what a step computes.
+    Awaits {
+        /// The step's machine.
+        machine: u32,
+        /// The hop.
+        hop: FarTransfer,
+        /// The step.
+        computing: Computing,
+    },
+    /// A hand-over leaves the GPU of the machine that has computed it, over its memory.
+    Depart {
+        /// That machine.
+        machine: u32,
+        /// What leaves.
+        departure: Box<Departure>,
+    },
+    /// What another machine holds for a request is not needed any more.
+    Release {
+        /// That machine.
+        machine: u32,
+        /// The request's place there.
+        place: Place,
+    },
+    /// A request of a session is answered whose prompt another machine computed.
+    Answered {
+        /// That machine.
+        machine: i64,
+        /// The session.
+        session: i64,
+        /// Tokens of the prompt.
+        prompt_tokens: u64,
+    },
+}
+
+/// What a replica is asked to do.
+#[derive(Debug)]
+pub enum Task {
+    /// What is next here.
+    Next,
+    /// What is next here, and then all that comes before a time.
+    Ahead(u64),
+    /// Give up what was held for a request that was sent on; the flag: all boundaries of this instant are over.
+    Release(Place, bool),
+    /// Reserve room for a hand-over.
+    Ask(Box<Incoming>),
+    /// The prompt of a hand-over is computed; tells whether nothing of it is to be sent.
+    PromptCame(IncomingId, Box<Request>),
+    /// Go on with a hand-over of which nothing had to be sent.
+    NothingToSend(IncomingId),
+    /// Go on with a hop of which a step has computed some; tells whether it waits for more.
+    Computed(TransferId, Transmission, Computed),
+    /// Send a prompt down.
+    Depart(Box<Departure>),
+    /// A step has computed what was waited for elsewhere.
+    GoOn,
+    /// Enter a session's turn: its number, and its tokens.
+    TurnCompleted(i64, u64),
+    /// End the step that runs, if one does, as a rank of an engine.
+    EndStep,
+    /// Compose a rank's next step; tells what it would take alone.
+    Compose,
+    /// Start a rank's composed step, which takes so long.
+    StartStep(u64),
+    /// Hear of so many layers of a transfer that have arrived.
+    LayerCame(TransferId, u64),
+    /// Queue a request that has come.
+    Enqueue(Place),
+    /// Bring up what a request's prompt of so many tokens would read from further down.
+    Prefetch(u32, u64),
+    /// Let a request go that was sent here, if it is; tells whether it was here.
+    GiveUp(u32),
+    /// The same of a request whose prompt another machine computed.
+    GiveUpHandedOver(u32),
+}
+
+/// What came of a task.
+#[derive(Debug, Default)]
+pub struct Done {
+    /// What it tells others.
+    pub letters: Vec<Letter>,
+    /// Who has finished here.
+    pub closed: Vec<u32>,
+    /// When something is next here by itself.
+    pub next: Option<Key>,
+    /// The answer, of tasks that have one.
+    pub answer: bool,
+    /// Where a new hand-over is kept.
+    pub incoming: IncomingId,
+    /// What a composed step would take alone, where anything runs.
+    pub step_ns: Option<u64>,
+}
+
+/// A step that computes what a hop sends.
+#[derive(Clone, Copy, Debug)]
+pub struct Computing {
+    /// When it computes its layers.
+    pub step: Transmission,
+    /// Its number among what is sent on its machine, where that is taken already.
+    pub number: Option<u64>,
+    /// Of how many layers the hop hears one by one.
+    pub layers: u64,
+}
+
+/// What a hand-over crosses.
+#[derive(Clone, Debug)]
+pub struct Way {
+    /// Between the machines.
+    pub wire: SharedChannel,
+    /// From the GPU of the one down, and up to that of the other, where it crosses their memory.
+    pub memory: Option<(Lane, Lane)>,
+}
+
+/// A hand-over that leaves the GPU on which it was computed.
+#[derive(Clone, Debug)]
+pub struct Departure {
+    /// Where it goes: the hand-over there, and the hop that sends on what comes down.
+    pub(super) target: (IncomingId, FarTransfer),
+    /// The request's place where it was computed.
+    pub(super) place: Place,
+    /// Moves at the target that free its room.
+    pub(super) room: Vec<MoveId>,
+    pub(super) blocks: u64,
+    pub(super) channel: SharedChannel,
+    pub(super) computed: Option<Transmission>,
+}
+
+/// Where a hand-over to a machine is kept there.
+pub type IncomingId = u32;
+
+/// A request whose prompt another machine computes, from asking for room until its KV is here.
+#[derive(Clone, Debug)]
+pub struct Incoming {
+    /// The machine that computes its prompt, and its place there.
+    pub source: (u32, Place),
+    /// As it came to the cluster.
+    pub arrival: Arrival,
+    /// As it stood when its prompt was computed, once it is.
+    pub request: Option<Box<Request>>,
+    /// When the step with the prompt's last chunk computes its layers, where they leave one by one.
+    pub computed: Option<Transmission>,
+    /// Tokens that are expected to cross.
+    pub expected_tokens: u64,
+    /// What it crosses.
+    pub way: Way,
+    pub(super) asked_ns: u64,
+    pub(super) reserved_ns: u64,
+    pub(super) lease: Option<LeaseId>,
+    pub(super) total_blocks: u64,
+    pub(super) sent_blocks: u64,
+    /// Whether its client has given it up meanwhile.
+    pub(super) given_up: bool,
+}
+
+impl Incoming {
+    /// A hand-over that has not asked for room yet.
+    pub fn new(
+        source: (u32, Place),
+        arrival: Arrival,
+        computed: Option<Transmission>,
+        (way, expected_tokens): (Way, u64),
+    ) -> Self {
+        Self {
+            source,
+            arrival,
+            request: None,
+            computed,
+            expected_tokens,
+            way,
+            asked_ns: 0,
+            reserved_ns: 0,
+            lease: None,
+            total_blocks: 0,
+            sent_blocks: 0,
+            given_up: false,
+        }
+    }
+}

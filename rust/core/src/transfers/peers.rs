@@ -1,0 +1,70 @@
+//! The other machines of a cluster, as one of them reaches them in the middle of its own work.
+
+use super::across::{Brought, Came, FarTransfer, Lent, Source};
+use super::mover::{Mover, SharedChannel};
+use crate::engines::group_store::GroupStore;
+use crate::engines::hicache_store::HiCacheStore;
+use crate::engines::pool_store::PoolStore;
+use crate::engines::radix_store::RadixStore;
+use crate::engines::tiered_pool::TieredPool;
+use crate::store::contract::BlockStore;
+use crate::store::{Answer, MoveId, Part, Store};
+
+/// What another machine is shown as: its mover, where it has one, and its blocks.
+pub type Look<'a> = &'a mut dyn FnMut(Option<&Mover>, &Store);
+
+/// The machines beside the one at work: reads from their lower tiers, puts into a shared pool, hand-overs over memory.
+pub trait Peers {
+    /// How many machines there are, the one at work included.
+    fn machines(&self) -> u32;
+
+    /// Shows a machine other than the one at work; nothing is changed.
+    fn look(&mut self, machine: u32, at: Look<'_>);
+
+    /// The channel over which a machine reads from another one.
+    fn wire(&mut self, owner: u32, reader: u32) -> Answer<SharedChannel>;
+
+    /// Lends a part of a request's path at its owner, which keeps it until it has been read. The flag: it comes up to
+    /// the tier that the network reads first, where that has room. `None` where the owner has nothing to lend from.
+    fn lend(
+        &mut self,
+        owner: u32,
+        request: u32,
+        part: (Part, bool),
+        now_ns: u64,
+    ) -> Answer<Option<Source>>;
+
+    /// Brings what has been lent to where the network reads it.
+    fn bring(&mut self, lent: &Lent, now_ns: u64) -> Answer<Brought>;
+
+    /// Reports to a machine that what one of its transfers waits for has come.
+    fn came(&mut self, machine: u32, came: &Came, now_ns: u64) -> Answer<()>;
+
+    /// Ends a loan: it has been read.
+    fn lent_is_read(&mut self, owner: u32, lent: MoveId, now_ns: u64) -> Answer<()>;
+
+    /// Takes room of a pool for blocks of a request; false where it has none.
+    fn lands(&mut self, pool: u32, blocks: (u32, (u32, u32)), now_ns: u64) -> Answer<bool>;
+
+    /// Sends what has room in a pool from where it is ready.
+    fn take_in(&mut self, pool: u32, from: (Source, &SharedChannel), now_ns: u64) -> Answer<()>;
+
+    /// Lets a hop wait for moves of another machine that free its room there; returns for how many.
+    fn frees_room(&mut self, machine: u32, room: &[MoveId], hop: (u32, FarTransfer))
+        -> Answer<u32>;
+}
+
+/// A machine's blocks, and the way to the other machines.
+pub trait ServingStore: BlockStore {
+    /// The machines beside this one, where it reads from them.
+    fn peers(&mut self) -> Option<&mut dyn Peers> {
+        None
+    }
+}
+
+impl ServingStore for Store {}
+impl ServingStore for PoolStore {}
+impl ServingStore for RadixStore {}
+impl ServingStore for GroupStore {}
+impl ServingStore for TieredPool {}
+impl ServingStore for HiCacheStore {}
