@@ -266,7 +266,14 @@ impl PyCluster {
     fn take_rows<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let mut rows = Vec::new();
         for replica in &self.replicas {
-            rows.extend(replica.try_borrow_mut(py)?.inner().rows.take_requests());
+            rows.extend(
+                replica
+                    .try_borrow_mut(py)?
+                    .inner()
+                    .reports
+                    .rows
+                    .take_requests(),
+            );
         }
         bytes(py, &rows)
     }

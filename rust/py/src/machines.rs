@@ -77,7 +77,7 @@ impl<'a, 'py> Replicas<'a, 'py> {
     }
 
     fn take_events(&mut self, replica: &mut PyReplica) {
-        let rows = &mut replica.inner().rows;
+        let rows = &mut replica.inner().reports.rows;
         if rows.has_events() {
             rows.take_events(|events| self.events.extend_from_slice(events));
         }

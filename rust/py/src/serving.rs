@@ -84,7 +84,7 @@ impl PyReplica {
 
     /// Prompt tokens sent here that are not computed yet.
     pub fn queued_tokens(&self) -> u64 {
-        self.replica.queued_tokens
+        self.replica.prefill_load.queued_tokens()
     }
 
     /// Requests sent here that are not finished.
@@ -159,7 +159,7 @@ impl PyReplica {
     /// Blocks of first admissions that came from a shared pool.
     #[getter]
     fn pool_hit_blocks(&self) -> u64 {
-        self.replica.pool_hit_blocks
+        self.replica.reports.pool_hit_blocks
     }
 
     /// `tokens`: of prompt and answer, and expected to be computed; `session`: its number, the turn, the label, the
@@ -249,7 +249,7 @@ impl PyReplica {
     /// What is next, who has left, and rows of events, since that was last told.
     fn told<'py>(&mut self, py: Python<'py>) -> PyResult<PyRun<'py>> {
         let closed = Some(self.replica.take_closed()).filter(|closed| !closed.is_empty());
-        let rows = &mut self.replica.rows;
+        let rows = &mut self.replica.reports.rows;
         let events = if rows.has_events() {
             Some(rows.take_events(|events| bytes(py, events))?)
         } else {
@@ -265,7 +265,7 @@ impl PyReplica {
     }
 
     fn take_rows<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        bytes(py, &self.replica.rows.take_requests())
+        bytes(py, &self.replica.reports.rows.take_requests())
     }
 
     fn tell_prefilled(&mut self) {
@@ -330,12 +330,12 @@ impl PyReplica {
 
     #[getter(queued_tokens)]
     fn py_queued_tokens(&self) -> u64 {
-        self.replica.queued_tokens
+        self.replica.prefill_load.queued_tokens()
     }
 
     #[getter]
     fn expected_prefill_tokens(&self) -> u64 {
-        self.replica.expected_prefill_tokens
+        self.replica.prefill_load.expected_tokens()
     }
 
     #[getter]

@@ -103,7 +103,7 @@ impl Replica {
         let cached = self.cached_tokens(place, reused_blocks);
         if self.requests[place as usize].preemptions == 0 {
             self.first_admitted(place, &admission.from_blocks, cached, now_ns);
-            self.pool_hit_blocks += admission.pool_blocks;
+            self.reports.pool_hit_blocks += admission.pool_blocks;
         } else {
             self.requests[place as usize].recomputed_tokens -= cached as i64;
         }

@@ -75,7 +75,7 @@ impl Replica {
             }
             return Ok(true);
         }
-        Ok(self.reception.client_leaves(request))
+        Ok(self.handover.reception.client_leaves(request))
     }
 
     fn leaves_at_boundary<S: ServingStore>(
@@ -174,15 +174,16 @@ impl Replica {
         let records = store.records_mut();
         records.note(Record::Finish as u8, now_ns, u64::from(arrival.request), 0);
         self.log(EventKind::Finish, place, now_ns);
-        self.count_open(-1);
+        self.prefill_load.remove();
         if handed_over {
-            self.queued_tokens -= arrival.prompt_tokens;
+            self.prefill_load.take_out(arrival.prompt_tokens, 0);
         } else if prompt_is_open {
-            self.queued_tokens -= arrival.prompt_tokens;
-            self.expected_prefill_tokens -= arrival.expected_prefill_tokens;
+            let expected_tokens = arrival.expected_prefill_tokens;
+            self.prefill_load
+                .take_out(arrival.prompt_tokens, expected_tokens);
         }
         let s = &self.requests[place as usize];
-        self.rows.finish(s, self.config.machine, None);
-        self.closed.push(arrival.request);
+        self.reports.rows.finish(s, self.config.machine, None);
+        self.reports.closed.push(arrival.request);
     }
 }

@@ -4,7 +4,7 @@ use super::messages::Letter;
 use super::outcome::decide;
 use super::request::MOST_TIERS;
 use super::rows::{EventKind, EventRow};
-use super::{Place, Replica, Request, ServingStore};
+use super::{Arrival, Place, Replica, Request, ServingStore};
 use crate::digest::Record;
 
 /// The detail of an event that has none: one past the outcomes.
@@ -13,9 +13,13 @@ const NO_DETAIL: i64 = 5;
 impl Replica {
     /// Counts a request that was sent here; its way to the scheduler begins.
     pub(super) fn arrived(&mut self, request: Request) -> Place {
-        self.count_open(1);
-        self.queued_tokens += request.arrival.prompt_tokens;
-        self.expected_prefill_tokens += request.arrival.expected_prefill_tokens;
+        let Arrival {
+            prompt_tokens,
+            expected_prefill_tokens,
+            ..
+        } = request.arrival;
+        self.prefill_load
+            .add(prompt_tokens, expected_prefill_tokens);
         self.keep(request)
     }
 
@@ -87,7 +91,7 @@ impl Replica {
                 tokens,
                 left_tokens,
             };
-            self.rows.event(self.config.machine, row);
+            self.reports.rows.event(self.config.machine, row);
         }
     }
 
@@ -101,7 +105,7 @@ impl Replica {
             tokens,
             left_tokens: 0,
         };
-        self.rows.event(self.config.machine, row);
+        self.reports.rows.event(self.config.machine, row);
     }
 
     /// Ends a request's prefill, or the first decode step of one without, and shows its first token.
@@ -126,10 +130,10 @@ impl Replica {
             s.first_decode_ns += spent;
         }
         s.since_ns = now_ns;
-        self.queued_tokens -= s.arrival.prompt_tokens;
-        self.expected_prefill_tokens -= s.arrival.expected_prefill_tokens;
         let (request, prompt_tokens) = (s.arrival.request, s.arrival.prompt_tokens);
-        if let Some(prefilled) = &mut self.prefilled {
+        let expected_tokens = s.arrival.expected_prefill_tokens;
+        self.prefill_load.take_out(prompt_tokens, expected_tokens);
+        if let Some(prefilled) = &mut self.reports.prefilled {
             prefilled.push((request, prompt_tokens));
         }
     }
@@ -181,7 +185,7 @@ impl Replica {
         let records = store.records_mut();
         records.note(Record::Finish as u8, now_ns, request, output);
         self.log(EventKind::Finish, place, now_ns);
-        self.count_open(-1);
+        self.prefill_load.remove();
         if arrival.session >= 0 && self.config.cache_enabled {
             let kept = if self.config.cache_output { output } else { 0 };
             let tokens = arrival.prompt_tokens + kept;
@@ -190,17 +194,19 @@ impl Replica {
         let s = &mut self.requests[place as usize];
         s.is_closed = true;
         if let Some(machine) = s.prefill_machine {
-            self.queued_tokens -= arrival.prompt_tokens;
+            self.prefill_load.take_out(arrival.prompt_tokens, 0);
             if arrival.session >= 0 && self.config.cache_enabled {
-                self.letters.push(Letter::Answered {
+                self.handover.letters.push(Letter::Answered {
                     machine,
                     session: arrival.session,
                     prompt_tokens: arrival.prompt_tokens,
                 });
             }
         }
-        self.rows.finish(s, self.config.machine, Some(now_ns));
-        self.closed.push(arrival.request);
+        self.reports
+            .rows
+            .finish(s, self.config.machine, Some(now_ns));
+        self.reports.closed.push(arrival.request);
     }
 
     /// Records what was sent since the last call, where that is wanted.
@@ -216,7 +222,9 @@ impl Replica {
                 let detail = NO_DETAIL + 1 + from * self.config.places + to;
                 let machine = self.config.machine;
                 let span = (start_ns, end_ns);
-                self.rows.transfer(machine, detail, record.blocks, span);
+                self.reports
+                    .rows
+                    .transfer(machine, detail, record.blocks, span);
             }
         }
     }
@@ -232,7 +240,7 @@ impl Replica {
                 tokens: 0,
                 left_tokens: 0,
             };
-            self.rows.event(self.config.machine, row);
+            self.reports.rows.event(self.config.machine, row);
         }
     }
 }

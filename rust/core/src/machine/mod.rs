@@ -31,6 +31,8 @@
 //! | `messages` | what a machine is asked to do and what it sends to others, as plain data |
 //! | `perform` | what it does on request |
 //! | `rank` | a replica as one of the data-parallel ranks of an engine |
+//! | `prefill_load` | open requests and queued tokens, which routers compare |
+//! | `reports` | what a machine reports until it is taken |
 //! | `rows` | rows of requests and events as they leave |
 //! | `settings` | what a replica is told once |
 //! | `engine` | the trait of engines' own schedulers |
@@ -62,11 +64,13 @@ pub mod pool;
 pub mod prefetch;
 #[cfg(test)]
 mod prefetch_tests;
+mod prefill_load;
 pub mod queue;
 mod rank;
 mod read_buffers;
 mod remote;
 mod replica;
+mod reports;
 mod request;
 pub mod rows;
 pub mod schedule_log;
@@ -80,7 +84,9 @@ mod transfers;
 pub mod vllm;
 
 pub use crate::transfers::ServingStore;
+pub use prefill_load::PrefillLoad;
 pub use replica::{Phase, Replica};
+pub use reports::Reports;
 pub use request::{Arrival, Request, MOST_TIERS};
 pub use settings::{AsyncScheduling, ReadsConfig, ReplicaConfig};
 

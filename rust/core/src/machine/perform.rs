@@ -65,8 +65,8 @@ impl Replica {
                 self.sessions.complete_turn(session, tokens, now_ns);
             }
         }
-        std::mem::swap(&mut done.letters, &mut self.letters);
-        if !self.closed.is_empty() {
+        std::mem::swap(&mut done.letters, &mut self.handover.letters);
+        if !self.reports.closed.is_empty() {
             done.closed = self.take_closed();
         }
         done.next = self.next_key();

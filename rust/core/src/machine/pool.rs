@@ -28,13 +28,13 @@ impl Replica {
         };
         let batch = Batch::new(BatchConfig::default(), StepTimeTable::default());
         let mut pool = Self::new(config, batch, Rows::new([], &[]));
-        pool.pool = Some(PoolCounts::default());
+        pool.reports.pool = Some(PoolCounts::default());
         pool.with_mover(Mover::new(mover, Vec::new()))
     }
 
     /// What it took and gave, where it is a pool.
     pub fn pool(&self) -> Option<PoolCounts> {
-        self.pool
+        self.reports.pool
     }
 
     /// Whether the pool has room for blocks of a request; it then keeps them.
@@ -46,7 +46,7 @@ impl Replica {
         now_ns: u64,
     ) -> Answer<bool> {
         let landed = store.receive(request, (start, end), now_ns)?;
-        if let Some(pool) = &mut self.pool {
+        if let Some(pool) = &mut self.reports.pool {
             let blocks = u64::from(end - start);
             match landed {
                 Some(_) => pool.put_blocks += blocks,
@@ -76,7 +76,7 @@ impl Replica {
         request: u32,
         (start, end): (u32, u32),
     ) -> Answer<()> {
-        if let Some(pool) = &mut self.pool {
+        if let Some(pool) = &mut self.reports.pool {
             store.touch(request, end)?;
             pool.read_blocks += u64::from(end - start);
         }

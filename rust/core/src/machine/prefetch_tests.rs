@@ -51,7 +51,7 @@ fn machine(policy: PrefetchPolicy, room_blocks: u64, hold_back: HoldBack) -> (Re
         run(&mut replica, &mut store);
     }
     replica.take_closed();
-    replica.rows.take_requests();
+    replica.reports.rows.take_requests();
     (replica, store)
 }
 
@@ -110,7 +110,7 @@ fn who_waits_for_its_blocks_stays_until_they_have_come() {
         let (mut replica, mut store) = machine(PrefetchPolicy::Queued, 2, hold_back);
         comes(&mut replica, &mut store, 1, 1, 1000);
         run(&mut replica, &mut store);
-        let row = replica.rows.take_requests();
+        let row = replica.reports.rows.take_requests();
         assert_eq!(row[..2], [1, queue_ns], "{hold_back:?}");
         assert_eq!((row[3], row[5]), (1071, 8), "{hold_back:?}");
     }

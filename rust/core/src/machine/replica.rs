@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 
 use super::given_up::GivenUp;
-use super::handover::Reception;
+use super::handover::HandOver;
 use super::loading::{Loading, LoadingId};
-use super::messages::Letter;
-use super::pool::PoolCounts;
 use super::prefetch::PrefetchPolicy;
+use super::prefill_load::PrefillLoad;
 use super::queue::Queue;
 use super::read_buffers::ReadBuffers;
+use super::reports::Reports;
 use super::rows::Rows;
 use super::sessions::Sessions;
 use super::{Arrival, Place, ReplicaConfig, Request, ServingStore};
@@ -68,26 +68,12 @@ pub struct Replica {
     /// Steps whose layers free read buffers as they are computed.
     pub(super) buffers: Vec<ReadBuffers>,
     pub(super) sessions: Sessions,
-    /// Rows that have not been handed over yet.
-    pub rows: Rows,
-    /// Requests routed here that are not finished.
-    open_requests: u64,
-    /// Where routers read how many that are.
-    seats: Vec<Seat>,
-    /// Prompt tokens routed here that are not computed yet.
-    pub queued_tokens: u64,
-    /// Of these, those that the router expected to be computed.
-    pub expected_prefill_tokens: u64,
-    pub(super) closed: Vec<u32>,
-    pub(super) prefilled: Option<Vec<(u32, u64)>>,
-    /// Blocks of first admissions that came from a shared pool.
-    pub pool_hit_blocks: u64,
-    /// What it took and gave, where it is such a pool itself.
-    pub(super) pool: Option<PoolCounts>,
-    /// Takes in what other machines hand over.
-    pub(super) reception: Reception,
-    /// What it tells others, not taken there yet.
-    pub(super) letters: Vec<Letter>,
+    /// What it reports and has not been taken yet.
+    pub reports: Reports,
+    /// What routers compare.
+    pub prefill_load: PrefillLoad,
+    /// Requests of other machines, and messages to these.
+    pub(super) handover: HandOver,
 }
 
 impl Replica {
@@ -119,17 +105,9 @@ impl Replica {
             unsettled: Vec::new(),
             buffers: Vec::new(),
             sessions,
-            rows,
-            open_requests: 0,
-            seats: Vec::new(),
-            queued_tokens: 0,
-            expected_prefill_tokens: 0,
-            closed: Vec::new(),
-            prefilled: None,
-            pool_hit_blocks: 0,
-            pool: None,
-            reception: Reception::default(),
-            letters: Vec::new(),
+            reports: Reports::new(rows),
+            prefill_load: PrefillLoad::default(),
+            handover: HandOver::default(),
         }
     }
 
@@ -152,21 +130,12 @@ impl Replica {
 
     /// Requests routed here that are not finished.
     pub fn open_requests(&self) -> u64 {
-        self.open_requests
-    }
-
-    /// Counts requests that have come here to stay, or have gone.
-    pub(super) fn count_open(&mut self, by: i64) {
-        self.open_requests = self.open_requests.wrapping_add_signed(by);
-        for seat in &self.seats {
-            seat.has_requests(self.open_requests);
-        }
+        self.prefill_load.open_requests()
     }
 
     /// Enters how many requests it has, from now on too, where routers read it.
     pub fn sit(&mut self, seat: Seat) {
-        seat.has_requests(self.open_requests);
-        self.seats.push(seat);
+        self.prefill_load.sit(seat);
     }
 
     /// What moves copies between the tiers, where there are several.
@@ -318,12 +287,13 @@ impl Replica {
 
     /// Starts keeping whose prompt has been computed, for [`Replica::take_prefilled`].
     pub fn tell_prefilled(&mut self) {
-        self.prefilled.get_or_insert_with(Vec::new);
+        self.reports.prefilled.get_or_insert_with(Vec::new);
     }
 
     /// Requests whose prompt has been computed since the last call, and its tokens, where that is kept.
     pub fn take_prefilled(&mut self) -> Vec<(u32, u64)> {
-        self.prefilled
+        self.reports
+            .prefilled
             .as_mut()
             .map(std::mem::take)
             .unwrap_or_default()
@@ -331,17 +301,17 @@ impl Replica {
 
     /// Requests that have finished since the last call.
     pub fn take_closed(&mut self) -> Vec<u32> {
-        std::mem::take(&mut self.closed)
+        std::mem::take(&mut self.reports.closed)
     }
 
     /// Requests that wait for room.
     pub fn queued(&self) -> usize {
-        self.queue.len() + self.reception.asking.len()
+        self.queue.len() + self.handover.reception.asking.len()
     }
 
     /// Requests that have room and wait for KV or for the next step.
     pub fn loading(&self) -> usize {
-        let coming = self.reception.arriving + self.reception.arrived.len();
+        let coming = self.handover.reception.arriving + self.handover.reception.arrived.len();
         self.loading + self.loaded.len() + coming
     }
 

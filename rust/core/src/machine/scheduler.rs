@@ -10,18 +10,18 @@ impl Replica {
     /// Places that no sequence has.
     fn places(&self) -> u64 {
         let taken = self.running.len() + self.loading + self.leaving.len();
-        let taken = (taken + self.reception.arriving) as u64;
+        let taken = (taken + self.handover.reception.arriving) as u64;
         self.config.max_num_seqs.saturating_sub(taken)
     }
 
     /// Whether anyone has all it needs to join the next step.
     fn has_come(&self) -> bool {
-        !(self.loaded.is_empty() && self.reception.arrived.is_empty())
+        !(self.loaded.is_empty() && self.handover.reception.arrived.is_empty())
     }
 
     /// Whether anyone waits to be let in.
     pub(super) fn anyone_waits(&self) -> bool {
-        self.has_come() || !(self.queue.is_empty() && self.reception.asking.is_empty())
+        self.has_come() || !(self.queue.is_empty() && self.handover.reception.asking.is_empty())
     }
 
     /// Whether a boundary could let anyone in.

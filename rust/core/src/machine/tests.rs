@@ -122,9 +122,18 @@ fn a_lone_request_takes_a_boundary_for_its_prompt_and_one_for_its_answer() {
     comes(&mut replica, &mut store, 0, 5, 100);
     // 9 tokens of prompt take 19 ns and bring the first token; four more come every 10 ns, in one stretch.
     assert_eq!(run(&mut replica, &mut store), [100, 119, 159]);
-    assert_eq!(replica.rows.take_requests(), [0, 0, 19, 119, 159, 0, 0]);
+    assert_eq!(
+        replica.reports.rows.take_requests(),
+        [0, 0, 19, 119, 159, 0, 0]
+    );
     assert_eq!(replica.take_closed(), [0]);
-    assert_eq!((replica.open_requests(), replica.queued_tokens), (0, 0));
+    assert_eq!(
+        (
+            replica.open_requests(),
+            replica.prefill_load.queued_tokens()
+        ),
+        (0, 0)
+    );
     assert_eq!(
         store.tier(0).cached,
         2,
@@ -148,7 +157,7 @@ fn a_second_request_interrupts_the_stretch_and_reuses_the_prompt() {
     );
     run(&mut replica, &mut store);
     // Two blocks are there, so one token is computed, beside one that decodes: 10 + 2 ns from 129 on.
-    let rows = replica.rows.take_requests();
+    let rows = replica.reports.rows.take_requests();
     assert_eq!(rows[..7], [1, 4, 12, 141, 141, 8, 0]);
     assert_eq!(rows[7..], [0, 0, 19, 119, 161, 0, 0]);
 }
@@ -160,7 +169,7 @@ fn who_finds_no_room_waits_until_some_is_given_back() {
     comes(&mut replica, &mut store, 3, 1, 0);
     // Three of four blocks are taken, and the other prompt needs three: it is tried when the first has ended.
     assert_eq!(run(&mut replica, &mut store), [0, 19, 29, 48]);
-    let rows = replica.rows.take_requests();
+    let rows = replica.reports.rows.take_requests();
     assert_eq!(rows[7..], [3, 29, 19, 48, 48, 0, 0]);
 }
 
@@ -170,7 +179,7 @@ fn the_last_that_joined_is_preempted_and_comes_first_again() {
     comes(&mut replica, &mut store, 0, 8, 0);
     comes(&mut replica, &mut store, 3, 8, 0);
     run(&mut replica, &mut store);
-    let rows = replica.rows.take_requests();
+    let rows = replica.reports.rows.take_requests();
     let (first, second) = (&rows[..7], &rows[7..]);
     assert_eq!((first[0], first[6]), (0, 0));
     assert_eq!(
@@ -212,7 +221,7 @@ fn a_step_ahead_knows_who_came_before_the_step_that_runs() {
         [19, 29],
         "the step from 19 was decided on without it"
     );
-    let rows = replica.rows.take_requests();
+    let rows = replica.reports.rows.take_requests();
     let second: Vec<i64> = rows.chunks(7).find(|row| row[0] == 3).unwrap().to_vec();
     assert_eq!(second[1], 24, "it waits for the step from 29");
 }

@@ -12,6 +12,17 @@ mod sender;
 
 pub use reception::Reception;
 
+use super::messages::Letter;
+
+/// What a machine takes over from others, and its messages to them.
+#[derive(Debug, Default)]
+pub struct HandOver {
+    /// Handed-over requests: queued for room, on their way, arrived.
+    pub(super) reception: Reception,
+    /// Messages that have not been delivered yet.
+    pub(super) letters: Vec<Letter>,
+}
+
 /// How the KV of prompts goes from the machine that computed it to the one that decodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HandoverConfig {

@@ -19,7 +19,7 @@ impl Replica {
         else {
             return;
         };
-        let incoming = self.reception.of(id);
+        let incoming = self.handover.reception.of(id);
         let hop = Hop {
             handover: id,
             channel: incoming.way.wire.clone(),
@@ -53,7 +53,7 @@ impl Replica {
             channel: down,
             computed: incoming.computed,
         };
-        self.letters.push(Letter::Depart {
+        self.handover.letters.push(Letter::Depart {
             machine,
             departure: Box::new(departure),
         });
@@ -91,7 +91,7 @@ impl Replica {
         if let Some(step) = step {
             let number = Some(mover.take_number());
             let layers = mover.told_layers(id);
-            self.letters.push(Letter::Awaits {
+            self.handover.letters.push(Letter::Awaits {
                 machine,
                 hop,
                 computing: Computing {

@@ -51,11 +51,10 @@ impl Replica {
         mut incoming: Incoming,
         now_ns: u64,
     ) -> Answer<IncomingId> {
-        self.count_open(1);
-        self.queued_tokens += incoming.arrival.prompt_tokens;
-        self.expected_prefill_tokens += incoming.expected_tokens;
+        self.prefill_load
+            .add(incoming.arrival.prompt_tokens, incoming.expected_tokens);
         incoming.asked_ns = now_ns;
-        let reception = &mut self.reception;
+        let reception = &mut self.handover.reception;
         let id = reception.free.pop().unwrap_or_else(|| {
             reception.incoming.push(None);
             reception.incoming.len() as IncomingId - 1
@@ -70,14 +69,14 @@ impl Replica {
 
     /// Whether a handed-over request, known to the scheduler, goes before the head of the queue.
     pub(in crate::machine) fn asks_first(&self, head: Option<Place>) -> bool {
-        let Some(&first) = self.reception.asking.front() else {
+        let Some(&first) = self.handover.reception.asking.front() else {
             return false;
         };
         let preempted = head.is_some_and(|head| self.requests[head as usize].preemptions > 0);
         !preempted
             && self
                 .queue
-                .knows_since(self.reception.of(first).asked_ns + 1)
+                .knows_since(self.handover.reception.of(first).asked_ns + 1)
     }
 
     /// Reserves room for the first of those who ask and lets its KV come; false when that is refused.
@@ -86,11 +85,11 @@ impl Replica {
         store: &mut S,
         now_ns: u64,
     ) -> Answer<bool> {
-        let Some(&id) = self.reception.asking.front() else {
+        let Some(&id) = self.handover.reception.asking.front() else {
             return Ok(false);
         };
         let block = self.config.block_size_tokens;
-        let arrival = self.reception.of(id).arrival;
+        let arrival = self.handover.reception.of(id).arrival;
         let (total, full) = (
             arrival.prompt_tokens.div_ceil(block),
             arrival.prompt_tokens / block,
@@ -110,18 +109,20 @@ impl Replica {
             Room::Ready => Vec::new(),
             Room::Pending(moves) => moves,
         };
-        self.reception.asking.pop_front();
-        self.reception.arriving += 1;
+        self.handover.reception.asking.pop_front();
+        self.handover.reception.arriving += 1;
         self.issue(store, None, now_ns)?;
-        let incoming = self.reception.of_mut(id);
+        let incoming = self.handover.reception.of_mut(id);
         incoming.lease = Some(lease);
         incoming.reserved_ns = now_ns;
         (incoming.total_blocks, incoming.sent_blocks) = (total, lacking);
         if lacking > 0 {
             self.depart(store, id, &room, now_ns)?;
-        } else if self.reception.of(id).request.is_some() {
-            let (machine, place) = self.reception.of(id).source;
-            self.letters.push(Letter::Release { machine, place });
+        } else if self.handover.reception.of(id).request.is_some() {
+            let (machine, place) = self.handover.reception.of(id).source;
+            self.handover
+                .letters
+                .push(Letter::Release { machine, place });
             self.kv_received(store, id, now_ns)?;
             self.join_arrived(store)?;
         }
@@ -140,7 +141,7 @@ impl Replica {
         else {
             return Ok(());
         };
-        let incoming = self.reception.of(id);
+        let incoming = self.handover.reception.of(id);
         if let Some((down, up)) = &incoming.way.memory {
             let memory = (down.chosen(now_ns).clone(), up.chosen(now_ns).clone());
             self.depart_over_memory(id, memory, room);
@@ -171,7 +172,7 @@ impl Replica {
                 machine: self.config.machine as u32,
                 id: wire,
             };
-            self.letters.push(Letter::Awaits {
+            self.handover.letters.push(Letter::Awaits {
                 machine: source,
                 hop,
                 computing,
@@ -183,7 +184,7 @@ impl Replica {
 
     /// The room of a hand-over is free.
     pub(in crate::machine) fn room_came(&mut self, id: IncomingId, now_ns: u64) {
-        self.reception.of_mut(id).reserved_ns = now_ns;
+        self.handover.reception.of_mut(id).reserved_ns = now_ns;
     }
 
     /// The prompt of a hand-over is computed; returns whether nothing of it is to be sent.
@@ -192,7 +193,7 @@ impl Replica {
         id: IncomingId,
         request: Box<Request>,
     ) -> bool {
-        let incoming = self.reception.of_mut(id);
+        let incoming = self.handover.reception.of_mut(id);
         let announced = incoming.computed.is_some();
         incoming.request = Some(request);
         announced && incoming.lease.is_some() && incoming.sent_blocks == 0
@@ -208,9 +209,9 @@ impl Replica {
         let Some(how) = self.config.role.receives() else {
             return Ok(());
         };
-        let incoming = self.reception.incoming[id as usize].take();
+        let incoming = self.handover.reception.incoming[id as usize].take();
         let incoming = incoming.expect("a hand-over is complete once");
-        self.reception.free.push(id);
+        self.handover.reception.free.push(id);
         let (request, lease) = (incoming.request, incoming.lease);
         let mut s = *request.expect("its prompt is computed before its KV is here");
         let lease = lease.expect("room was reserved for it");
@@ -225,7 +226,7 @@ impl Replica {
             let blocks = (prompt_tokens / self.config.block_size_tokens) as u32;
             self.share(store, place, blocks, now_ns)?;
         }
-        self.expected_prefill_tokens -= incoming.expected_tokens;
+        self.prefill_load.take_out(0, incoming.expected_tokens);
         let s = &mut self.requests[place as usize];
         let (request, sent) = (u64::from(s.arrival.request), incoming.sent_blocks);
         let waited = now_ns - since_ns;
@@ -237,9 +238,9 @@ impl Replica {
             s.handover_ns = waited;
             self.show_first_token(store, place, now_ns);
         }
-        self.reception.arriving -= 1;
+        self.handover.reception.arriving -= 1;
         let held = (place, incoming.total_blocks);
-        self.reception.arrived.push_back(held);
+        self.handover.reception.arrived.push_back(held);
         Ok(())
     }
 
@@ -269,7 +270,7 @@ impl Replica {
         store: &mut S,
     ) -> Answer<()> {
         while self.batch.budget_left() > 0 {
-            let Some((place, blocks)) = self.reception.arrived.pop_front() else {
+            let Some((place, blocks)) = self.handover.reception.arrived.pop_front() else {
                 break;
             };
             let s = &self.requests[place as usize];
@@ -313,6 +314,6 @@ impl Replica {
 
     fn source_read(&self, transfer: &Transfer) -> Option<(u32, Place)> {
         let id = transfer.reads_source_of()?;
-        Some(self.reception.of(id).source)
+        Some(self.handover.reception.of(id).source)
     }
 }

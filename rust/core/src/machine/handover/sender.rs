@@ -33,7 +33,7 @@ impl Replica {
         for place in self.batch.first_tokens_due() {
             if self.hands_over(place) {
                 let s = &self.requests[place as usize];
-                self.letters.push(Letter::Announced {
+                self.handover.letters.push(Letter::Announced {
                     place,
                     arrival: s.arrival,
                     arrival_ns: s.arrival_ns,
@@ -57,7 +57,7 @@ impl Replica {
         if how.first_token_at_prefill {
             self.show_first_token(store, place, now_ns);
         }
-        self.count_open(-1);
+        self.prefill_load.remove();
         let s = &mut self.requests[place as usize];
         s.sent_on = true;
         s.prefill_machine = Some(self.config.machine);
@@ -65,14 +65,16 @@ impl Replica {
         let request = Box::new(s.clone());
         if !how.layer_by_layer {
             let computed = None;
-            self.letters.push(Letter::Announced {
+            self.handover.letters.push(Letter::Announced {
                 place,
                 arrival,
                 arrival_ns,
                 computed,
             });
         }
-        self.letters.push(Letter::Prefilled { place, request });
+        self.handover
+            .letters
+            .push(Letter::Prefilled { place, request });
     }
 
     /// Gives up what was held for a request that has been handed over. `seen_ns`: iterations that begin before it
