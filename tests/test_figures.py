@@ -120,7 +120,7 @@ def two_tenants() -> Path:
     """Return a trace of two requests whose rows name who sent them."""
     path = Path(tempfile.mkdtemp()) / "tenants.jsonl"
     row = {"timestamp": 0, "input_length": 512, "output_length": 3, "hash_ids": [0]}
-    hints = {"a": 0, "b": {"pin": 1}}
+    hints = {"a": 0, "b": 1}
     path.write_text(
         "".join(json.dumps({**row, "tenant": name, "retention": hints[name]}) + "\n" for name in "ab")
     )

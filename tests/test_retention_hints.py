@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 
 import pytest
@@ -124,110 +123,18 @@ def test_whatever_is_hinted_every_backend_agrees(tmp_path, seed):
 def test_a_hint_that_is_none(tmp_path):
     with pytest.raises(KvsimError, match="is no hint"):
         run_of(tmp_path, [(0, "a", [0], {"retention": "pin"})])
-    for none in ({"pin": 0}, {"pin": True}, {"pin": 1, "ttl": 2}, [1], -1):
-        with pytest.raises(KvsimError, match=r'expected close, demote, seconds or \{"pin": seconds\}'):
+    for none in ({"ttl": 2}, [1], True, -1):
+        with pytest.raises(KvsimError, match="expected close, demote or seconds"):
             run_of(tmp_path, [(0, "a", [0], {"retention": none})])
     with pytest.raises(KvsimError, match="no row has the member 'retention'"):
         run_of(tmp_path, [(0, "a", [0], {})])
 
 
-PIN, LONG = {"retention": {"pin": 30}}, {"retention": 999}
-
-
-def crowd(at_s: float) -> list:
-    """Return requests that fill 64 blocks with others, one after another."""
-    return [(at_s + k, f"c{k}", list(range(1000 + 30 * k, 1030 + 30 * k)), {}) for k in range(4)]
-
-
-@pytest.mark.parametrize(("hint", "back_s", "kept"), [(PIN, 25, 3), (PIN, 60, 0), (LONG, 25, 0)])
-def test_what_is_pinned_outlives_a_crowd_until_the_pin_lapses(tmp_path, hint, back_s, kept):
-    rows = [(0, "a", [0, 1, 2], hint), *crowd(10), *(crowd(40) if back_s > 40 else [])]
-    run = run_of(tmp_path, [*rows, (back_s, "a", [0, 1, 2, 3], {})])
-    assert found(run)[-1] == kept
-    if hint is PIN:
-        assert run.counters["retention.pins"] == 1
-        assert run.counters["retention.most_pinned_blocks"] == 3
-
-
-def test_a_later_request_of_the_session_says_what_counts(tmp_path):
-    for hint, kept in ((PIN, 3), ({}, 0)):
-        rows = [(0, "a", [0, 1, 2], PIN), (5, "a", [0, 1, 2], hint), *crowd(10)]
-        assert found(run_of(tmp_path, [*rows, (25, "a", [0, 1, 2, 3], {})]))[-1] == kept
-
-
-def test_what_no_room_is_left_for_comes_when_the_pin_lapses(tmp_path):
-    """40 of 64 blocks are pinned for 30 s; 30 more do not fit beside them, 20 do."""
-    rows = [
-        (0, "a", list(range(40)), PIN),
-        (9, "b", list(range(100, 120)), {}),
-        (10, "b", list(range(200, 230)), {}),
-    ]
-    run = run_of(tmp_path, rows)
-    first, beside, waits = run.requests["finish_ns"].tolist()[0], *run.requests["queue_ns"].tolist()[1:]
-    assert beside == 0
-    assert waits == first + 30 * 10**9 - 10 * 10**9
-
-
-def test_what_went_down_in_the_instant_of_a_finish_is_not_pinned(tmp_path):
-    """As the first request ends the second takes its 20 of 40 blocks: of 30 written down from the end 20 stay."""
-    rows = [
-        (0, "a", list(range(30)), PIN),
-        (0.001, "b", list(range(100, 120)), {"input_length": 10_200}),
-    ]
-    tiers = "tiers: {gpu: {capacity: 40 blocks}, cpu: {capacity: 64 blocks}}\nreplica: {max_num_seqs: 1}"
-    run = run_of(tmp_path, rows, tiers)
-    assert run.counters["retention.most_pinned_blocks"] == 20
-
-
-def test_pins_by_tool_and_where_they_can_do_nothing(tmp_path):
-    rows = [(0, "a", [0, 1], {"tool": "bash"}), (0, "b", [5, 6], {"tool": "edit"}), *crowd(10)]
-    back = [(25, "a", [0, 1, 2], {}), (26, "b", [5, 6, 7], {})]
-    run = run_of(tmp_path, rows + back, section="retention: {pin_s: {edit: 40.0}}")
-    assert found(run)[-2:] == [0, 2]
-    for section, words in (
-        ("retention: {pin_s: {edit: 4.0, other: 3.0}}", "no row's 'tool' is 'other'"),
-        ("retention: {pin_s: {edit: 4.0}}\noffline: {batch: 2}", "rows are pinned, and offline empties"),
-        (
-            "retention: {pin_s: {edit: 4.0}}\ncluster: {machines: 2}\nfleet: {plan: [{at: 1s, do: drain, machine: 1}]}",
-            "rows are pinned, and fleet empties",
-        ),
-    ):
-        with pytest.raises(KvsimError, match=words) as refused:
-            run_of(tmp_path, rows, section=section)
-        assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize("seed", range(int(os.environ.get("KVSIM_EXAMPLES", "3"))))
-def test_pins_and_pressure_leave_every_block_accounted_for(tmp_path, seed):
-    """Each request has its answer, pins end by themselves, and a pinned prompt is found whole while they last."""
-    draw = random.Random(seed)
-    rows = []
-    for n in range(40):
-        session = draw.randrange(6)
-        ids = [0, *range(100 * session + 1, 100 * session + 1 + draw.randint(1, 20))]
-        hint = draw.choice(
-            [
-                {},
-                CLOSE,
-                {"retention": draw.choice([0, 0.05, 1])},
-                {"retention": {"pin": draw.choice([0.2, 3])}},
-            ]
-        )
-        rows.append((n * draw.choice([0, 0.01, 0.3]), f"s{session}", ids, hint))
-    rows.sort(key=lambda row: row[0])
-    lower = (
-        "tiers: {gpu: {capacity: 48 blocks}, cpu: {capacity: 40 blocks}, disk: null}"
-        if draw.random() < 0.5
-        else ""
-    )
-    run = run_of(
-        tmp_path,
-        rows,
-        lower,
-        "retention: {}\ncluster: {machines: 2}" if draw.random() < 0.5 else "retention: {}",
-    )
-    assert (run.requests["status"] == 0).all()
-    assert run.counters["retention.pins"] > 0
+def test_pins_are_refused_with_the_version_that_dropped_them(tmp_path):
+    with pytest.raises(KvsimError, match=r"is no hint; got \{\"pin\": 30\}.*pins were dropped in 0\.2"):
+        run_of(tmp_path, [(0, "a", [0], {"retention": {"pin": 30}})])
+    with pytest.raises(KvsimError, match=r"unknown key 'retention\.pin_s'; pins were dropped in 0\.2"):
+        run_of(tmp_path, [(0, "a", [0], {"tool": "bash"})], section="retention: {pin_s: {bash: 4.0}}")
 
 
 def test_a_closed_session_leaves_a_whole_prompt_that_another_one_has_used(tmp_path):

@@ -1,4 +1,4 @@
-"""What hints of the trace's rows dropped and kept."""
+"""What hints of the trace's rows dropped."""
 
 from __future__ import annotations
 
@@ -7,19 +7,11 @@ from typing import Any
 
 from kvcache_sim.metrics.figure import Figure
 
-FIGURES = (
-    Figure("retention.dropped_blocks", "blocks", "copies that hints of the trace's rows dropped"),
-    Figure("retention.pins", "prompts", "those that were kept from eviction for a time"),
-    Figure(
-        "retention.most_pinned_blocks",
-        "blocks",
-        "the most that were kept at one time, on all machines; what two prompts share counts twice",
-    ),
-)
-_KEYS = ("dropped_blocks", "pins", "most_pinned_blocks")
+_DROPPED = "retention.dropped_blocks"
+
+FIGURES = (Figure(_DROPPED, "blocks", "copies that hints of the trace's rows dropped"),)
 
 
 def summarize_retention(counters: Mapping[str, int]) -> dict[str, Any]:
     """Return the group ``retention`` of the summary, empty where nobody asks for hints."""
-    found = {key: counters[f"retention.{key}"] for key in _KEYS if f"retention.{key}" in counters}
-    return {"retention": found} if found else {}
+    return {"retention": {"dropped_blocks": counters[_DROPPED]}} if _DROPPED in counters else {}

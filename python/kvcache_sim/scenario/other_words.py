@@ -36,6 +36,8 @@ _SAID_ELSEWHERE = {
     "cpu_offload_gb": f"it moves weights, which kvsim does not; KV on the CPU is '{_LOWER}'",
     "enable_kv_offload": f"did you mean '{_LOWER}'?",
 }
+#: Keys that were dropped, with the version.
+_DROPPED = {"pin_s": "pins were dropped in 0.2; 'retention.ttl_s' drops blocks after a time"}
 #: Most places of a key that a hint tells.
 _MOST_PLACES = 8
 #: Types that hold several of a section, whose keys have no one place.
@@ -49,6 +51,8 @@ def meant_by(model: type[Section], word: str, known: list[str]) -> str:
     same key of another section, then the nearest one of its own section, then the nearest of all.
     """
     name = word.strip("-").replace("-", "_").lower()
+    if name in _DROPPED:
+        return _DROPPED[name]
     if name in _SAID_ELSEWHERE:
         return _SAID_ELSEWHERE[name]
     paths = _paths(model)

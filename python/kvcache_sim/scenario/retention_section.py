@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from kvcache_sim.scenario.section import Field, Section
 
 
@@ -14,7 +12,4 @@ class RetentionSection(Section):
     tool: str = Field("tool", description="member of the rows: the tool that a request ends with")
     ttl_s: dict[str, float] = Field(
         default_factory=dict, description="seconds to live by tool, such as {search: 30, bash: 2.5}"
-    )
-    pin_s: dict[str, Annotated[float, Field(gt=0, lt=1e9)]] = Field(
-        default_factory=dict, description="seconds by tool in which blocks are not evicted from the GPU"
     )

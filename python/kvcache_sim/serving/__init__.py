@@ -10,7 +10,7 @@
 - ``gaps``              times from each token to the next one of its request
 - ``handover``          a prompt is computed on one machine, its answer on another
 - ``hops``              how a wait for KV is split among the hops that the KV comes over
-- ``kept_prompts``      what machines keep of requests that are done, for those who drop or pin it
+- ``kept_prompts``      what machines keep of requests that are done, for those who drop it
 - ``listing``           each block of a hit in a running cluster
 - ``loading``           a request between admission and its first step: it waits for room and for KV
 - ``machine``           a replica put together on one machine's cache

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from kvcache_sim.serving.models.holding import Holder
     from kvcache_sim.serving.offline.batches import Batches
     from kvcache_sim.serving.retention.hints import RetentionHints
-    from kvcache_sim.serving.retention.pins import Pins
     from kvcache_sim.serving.tenants.cache_quota import CacheQuotas
     from kvcache_sim.serving.tenants.gate import TenantGate
 
@@ -63,7 +62,7 @@ class Cluster:
         #: Where requests wait before the engine of the machine that they were sent to.
         self._holders: list[Holder] = []
         #: Who is told which machine a request was done on: quotas of tenants, hints of the trace.
-        self._keepers: list[CacheQuotas | RetentionHints | Pins] = []
+        self._keepers: list[CacheQuotas | RetentionHints] = []
         self._served_by: dict[int, int] = {}
         #: Who lets requests arrive where their arrivals count for nothing.
         self._batches: Batches | None = None
@@ -184,8 +183,8 @@ class Cluster:
         self.recorder.starts_again(request, self._first_arrivals[request])
         self.replicas[machine].arrive(self._arrival(request, self.engine.now_ns))
 
-    def drop_by(self, keeper: CacheQuotas | RetentionHints | Pins) -> None:
-        """Let somebody drop or pin blocks when a request is done."""
+    def drop_by(self, keeper: CacheQuotas | RetentionHints) -> None:
+        """Register what drops blocks when a request is done."""
         self._keepers.append(keeper)
 
     def _let_in(self, request: int) -> None:

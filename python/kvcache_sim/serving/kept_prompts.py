@@ -1,4 +1,4 @@
-"""What machines keep of requests that are done, for those who drop or pin it: hints, pins, quotas."""
+"""What machines keep of requests that are done, for those who drop it: hints, quotas."""
 
 from __future__ import annotations
 

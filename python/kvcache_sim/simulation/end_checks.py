@@ -59,7 +59,7 @@ def check_pool(pool: PoolNode) -> None:
 def check_channels(
     replicas: Iterable[AnyReplica], pool: PoolNode | None, channels: Channels, end_ns: int
 ) -> None:
-    """Raise InvariantError where edges moved other bytes than channels carried, or a channel was busy too long.
+    """Raise InvariantError where the bytes of edges and channels differ, or a channel was busy too long.
 
     Args:
         replicas: All machines, those that are gone included.

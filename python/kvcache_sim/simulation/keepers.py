@@ -13,7 +13,6 @@ from kvcache_sim.workload.trace import Trace
 
 if TYPE_CHECKING:
     from kvcache_sim.serving.retention.hints import RetentionHints
-    from kvcache_sim.serving.retention.pins import Pins
     from kvcache_sim.serving.tenants.cache_quota import CacheQuotas
 
 
@@ -45,12 +44,6 @@ class Keepers:
             from kvcache_sim.serving.retention.hints import RetentionHints
 
             self._by_name["retention"] = RetentionHints(trace, kept)
-        self._pins: Pins | None = None
-        if len(trace.pin_ns):
-            from kvcache_sim.serving.retention.pins import Pins
-
-            self._pins = Pins(trace, kept)
-            cluster.drop_by(self._pins)
         for keeper in self._by_name.values():
             cluster.drop_by(keeper)
 
@@ -62,5 +55,4 @@ class Keepers:
     @property
     def counts(self) -> dict[str, int]:
         """Blocks dropped so far."""
-        counts = {f"{name}.dropped_blocks": keeper.dropped_blocks for name, keeper in self._by_name.items()}
-        return counts if self._pins is None else {**counts, **self._pins.counts}
+        return {f"{name}.dropped_blocks": keeper.dropped_blocks for name, keeper in self._by_name.items()}

@@ -144,7 +144,6 @@ class Simulation:
         options = self.options
         native = options.backend == "native" and not self._stores.simplified
         stretches = native and not options.step_every_iteration
-        stretches = stretches and not len(self.trace.pin_ns)  # the core hears not of room that comes
         records_all = options.record_window_ns is not None
         return Observation(stretches, options.check == "full", records_all, native and self._hears_tokens)
 

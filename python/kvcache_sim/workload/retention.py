@@ -14,7 +14,7 @@ from kvcache_sim.units import NS_PER_S
 from kvcache_sim.values import dataclass
 from kvcache_sim.workload.trace import NOT_TOLD, Trace
 
-#: What a row may say; a number is a time to live in seconds, ``{"pin": 30}`` a time without eviction.
+#: What a row may say; a number is a time to live in seconds.
 NOTHING, CLOSE, DEMOTE = 0, 1, 2
 _SAID = {None: NOTHING, "close": CLOSE, "demote": DEMOTE}
 _MOST_S = 1e9
@@ -28,53 +28,42 @@ class HintRules:
     #: The tool that a request ends with.
     tool: str = "tool"
     ttl_s: Mapping[str, float] = field(default_factory=dict)
-    pin_s: Mapping[str, float] = field(default_factory=dict)
 
 
 def with_retention(trace: Trace, rules: HintRules) -> Trace:
     """Return the trace with the hints of its rows, from ``Trace.extra``.
 
-    A hint is ``close``, ``demote``, seconds to live, or ``{"pin": seconds}``. Raises UsageError where no row
-    has one, or names a tool that is given a time to be pinned; TraceError for another value. Cost: each row's
-    members are read as JSON.
+    A hint is ``close``, ``demote`` or seconds to live. Raises UsageError where no row has one, TraceError for
+    another value. Cost: each row's members are read as JSON.
     """
     rows = [json.loads(f"{{{text}}}") if text else {} for text in trace.extra] or [{}] * len(trace)
     tools = {row.get(rules.tool) for row in rows if isinstance(row.get(rules.tool), str)}
-    if all(row.get(rules.member) is None for row in rows) and not tools & {*rules.ttl_s, *rules.pin_s}:
+    if all(row.get(rules.member) is None for row in rows) and not tools & rules.ttl_s.keys():
         raise UsageError(
-            f"no row has the member {rules.member!r}, or a tool of retention.ttl_s or retention.pin_s",
-            where=trace.source,
-        )
-    unused = next((name for name in rules.pin_s if name not in tools), None)
-    if unused is not None:
-        raise UsageError(
-            f"no row's {rules.tool!r} is {unused!r}", where="retention.pin_s", hint="nothing would be pinned"
+            f"no row has the member {rules.member!r}, or a tool of retention.ttl_s", where=trace.source
         )
     hints = np.zeros(len(trace), np.int8)
-    live_ns, pin_ns = (np.full(len(trace), NOT_TOLD, np.int64) for _ in range(2))
+    live_ns = np.full(len(trace), NOT_TOLD, np.int64)
     for number, row in enumerate(rows):
         value, tool = row.get(rules.member), str(row.get(rules.tool))
-        if _seconds(value, 0):
+        if _is_time(value):
             live_ns[number] = round(value * NS_PER_S)
-        elif isinstance(value, dict) and value.keys() == {"pin"} and _seconds(value["pin"], 1 / NS_PER_S):
-            pin_ns[number] = round(value["pin"] * NS_PER_S)
         elif value is None:
-            for times_ns, by_tool in ((live_ns, rules.ttl_s), (pin_ns, rules.pin_s)):
-                if tool in by_tool:
-                    times_ns[number] = round(by_tool[tool] * NS_PER_S)
+            if tool in rules.ttl_s:
+                live_ns[number] = round(rules.ttl_s[tool] * NS_PER_S)
         elif isinstance(value, str) and value in _SAID:
             hints[number] = _SAID[value]
         else:
+            pinned = isinstance(value, dict) and "pin" in value
             raise TraceError(
                 f"{rules.member} of request {number} is no hint",
                 where=trace.source,
                 got=json.dumps(value)[:60],
-                expected='close, demote, seconds or {"pin": seconds}',
+                expected="close, demote or seconds",
+                hint="pins were dropped in 0.2" if pinned else "",
             )
-    if not (pin_ns != NOT_TOLD).any():
-        pin_ns = np.empty(0, np.int64)
-    return replace(trace, retention=hints, live_ns=live_ns, pin_ns=pin_ns)
+    return replace(trace, retention=hints, live_ns=live_ns)
 
 
-def _seconds(value: Any, least: float) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and least <= value < _MOST_S
+def _is_time(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < _MOST_S

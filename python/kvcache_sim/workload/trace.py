@@ -82,8 +82,6 @@ class Trace:
     #: after that, NOT_TOLD for ever; empty where nobody asks.
     retention: NDArray[np.int8] = field(default_factory=lambda: np.empty(0, np.int8))
     live_ns: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    #: How long they are kept from eviction after it, NOT_TOLD not at all; empty where no row says so.
-    pin_ns: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     source: str = ""
     sha256: str = ""
     #: Counted findings of the reader, each one line for people.

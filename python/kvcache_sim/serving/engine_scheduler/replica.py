@@ -10,7 +10,6 @@ from kvcache_sim.cache.machine import Machine
 from kvcache_sim.cache.prefetch.policy import Prefetches
 from kvcache_sim.cache.remote import RemoteReads
 from kvcache_sim.engine import BOUNDARY, Event
-from kvcache_sim.errors import InvariantError
 from kvcache_sim.model.step_time import StepBatch, StepTime, StepTimeTable
 from kvcache_sim.serving.batch_settings import BatchSettings
 from kvcache_sim.serving.engine_scheduler.contract import EngineScheduler, Step
@@ -221,10 +220,6 @@ class EngineReplica(Generic[S]):
 
     def catch_up(self, now_ns: int) -> None:
         """Do nothing: no step runs ahead of the clock."""
-
-    def go_on(self, seen_ns: int) -> None:
-        """Refuse: pins need a tree, which no engine's scheduler has."""
-        raise InvariantError("room given back by hand on an engine's own scheduler")
 
     def run_ahead(self) -> None:
         """Stay with the clock: nothing runs ahead of it here."""

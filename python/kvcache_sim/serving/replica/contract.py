@@ -74,10 +74,6 @@ class AnyReplica(Protocol):
         """Run the iterations that began before now, so that the store is as it is now."""
         ...
 
-    def go_on(self, seen_ns: int) -> None:
-        """Go on: room has come. ``seen_ns``: now, or 1 ns later when boundaries are over."""
-        ...
-
     def run_ahead(self) -> None:
         """Let it do at once all that comes before anything but machines' own work: nobody waits to hear."""
         ...

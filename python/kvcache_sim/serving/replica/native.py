@@ -16,7 +16,6 @@ from kvcache_sim.cache.prefetch.prefetcher import Prefetcher
 from kvcache_sim.cache.remote import RemoteReads
 from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.engine import ARRIVAL, BOUNDARY, TRANSFER, Event
-from kvcache_sim.errors import InvariantError
 from kvcache_sim.serving.batch_settings import BatchSettings
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.replica.contract import Load
@@ -253,12 +252,6 @@ class NativeReplica:
 
         written = self.core.schedule()
         return None if written is None else ScheduleLog(ScheduleCounts(*written[0]), *written[1:])
-
-    # -- what the core does not do
-
-    def go_on(self, seen_ns: int) -> None:
-        """Refuse: beside pinned blocks the scheduler in Python serves."""
-        raise InvariantError("room given back by hand on a machine of the core")
 
     # -- prefetching
 

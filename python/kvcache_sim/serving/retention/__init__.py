@@ -1,5 +1,4 @@
-"""What requests say of the blocks they leave: a session is over, keep them so long, let them wait below.
+"""Retention hints of a trace's rows: the session is over, move the blocks down, a time to live.
 
-- ``hints``  hints of a trace's rows, obeyed when a request is done: close, demote, a time to live
-- ``pins``   pinned prompts: what a request leaves on its GPU is not evicted for a time
+- ``hints``  obeys them when a request finishes
 """
