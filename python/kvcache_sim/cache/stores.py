@@ -61,11 +61,10 @@ class StoreMaker:
             self._make = self._of_groups(cache.groups)
             return
         arrays = key_arrays(trace, cache.block_size_tokens)
-        gated = cache.prefix_view != PrefixViewSettings()
-        in_python = self.simplified or gated or not self._native
-        keys = _keys_in_python(arrays) if in_python else None
-        self.gate_keys = keys if gated else None
+        keys = _keys_in_python(arrays) if self.simplified or not self._native else None
         self._make = self._maker(arrays, keys)
+        if cache.prefix_view != PrefixViewSettings():
+            self.gate_keys = keys or self.native_keys
 
     def make(self, tiers: Sequence[TierSettings], write_back: list[bool], views: Views) -> MachineStore:
         """Return an empty store; ``write_back``: whether each tier writes its victims to the one below."""

@@ -39,8 +39,8 @@ def build_replicas(
     )
 
     native = [
-        observed.stretches and told.keys is None and core_serves(cache, machine)
-        for cache, machine, told in zip(caches, cluster.machines, outcomes, strict=True)
+        observed.stretches and core_serves(cache, machine)
+        for cache, machine in zip(caches, cluster.machines, strict=True)
     ]
     pools = any(machine.role == "prefill" for machine in cluster.machines)
     if pools and not (all(native) and core_hands_over(cluster.handover, caches)):

@@ -17,6 +17,8 @@ pub mod error;
 /// A counted histogram of latencies.
 pub mod histogram;
 pub mod ids;
+/// A map by keys of blocks.
+pub mod key_map;
 /// Block keys of every request, never materialised.
 pub mod keys;
 pub mod machine;
@@ -35,3 +37,4 @@ pub mod tiers;
 pub mod tokens;
 pub mod trace;
 pub mod transfers;
+pub mod views;

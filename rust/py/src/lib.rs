@@ -35,6 +35,7 @@ mod table;
 mod tiered_pool_store;
 mod tokens;
 mod trace;
+mod views;
 mod visits;
 mod with_store;
 

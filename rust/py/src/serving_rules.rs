@@ -15,6 +15,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::channel::{lane, PyLane};
+use crate::views::PrefixViewRules;
 
 /// `serving.batch.BatchSettings`, attribute by attribute.
 #[derive(FromPyObject)]
@@ -88,6 +89,7 @@ pub struct ServingRules {
     look_ahead: usize,
     max_sessions: Option<usize>,
     session_ttl_ns: Option<u64>,
+    prefix_view: Option<PrefixViewRules>,
     record_window_ns: Option<(u64, u64)>,
     pub request_columns: Vec<String>,
     /// Names of the places that KV may come from: tiers, fast to slow, then other machines.
@@ -380,6 +382,7 @@ pub fn config(batch: &BatchConfig, rules: &ServingRules) -> PyResult<ReplicaConf
         look_ahead: rules.look_ahead,
         max_sessions: rules.max_sessions,
         session_ttl_ns: rules.session_ttl_ns,
+        prefix_view: rules.prefix_view.as_ref().map(PrefixViewRules::config),
         role: rules.role(),
         record_window_ns: rules.record_window_ns,
     })

@@ -12,6 +12,7 @@ from kvcache_sim.cache.moves import Mover
 from kvcache_sim.cache.pool import PoolNode
 from kvcache_sim.cache.prefetch import PREFETCHES
 from kvcache_sim.cache.prefetch.prefetcher import Prefetcher
+from kvcache_sim.cache.prefix_view import PrefixViewSettings
 from kvcache_sim.cache.write import WRITES
 from kvcache_sim.channels.choice import CHOICES
 from kvcache_sim.channels.edges import AnyChannel
@@ -206,6 +207,8 @@ class ServingRules:
     look_ahead: int
     max_sessions: int | None
     session_ttl_ns: int | None
+    #: When prefixes may be shared between requests; None: at once.
+    prefix_view: PrefixViewSettings | None
     #: Milestones in [start, end) are recorded; None: none are.
     record_window_ns: tuple[int, int] | None
     #: Names of the columns of a request's row, in order.
@@ -244,6 +247,7 @@ def serving_rules(
         look_ahead=0 if machine.tree is None else cache.scheduler_aware_window,
         max_sessions=cache.session_view.max_sessions,
         session_ttl_ns=cache.session_view.ttl_ns,
+        prefix_view=cache.prefix_view if cache.prefix_view != PrefixViewSettings() else None,
         record_window_ns=recorder.window_ns,
         request_columns=recorder.row_columns,
         places=PLACES,

@@ -3,37 +3,12 @@
 //! A key is an id and a place inside it (`keys`), so the blocks of an id lie side by side: a run of keys costs
 //! one look-up, and the room follows what is resident, not what the trace names.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+pub use crate::key_map::{KeyHasher, KeyMap};
 
 use crate::ids::NONE;
 
 /// The bit of keys that only one request can have.
 const PRIVATE: u64 = 1 << 63;
-
-/// Multiplies and folds; keys are dense integers, never an adversary's.
-#[derive(Default)]
-pub struct KeyHasher(u64);
-
-impl Hasher for KeyHasher {
-    fn finish(&self) -> u64 {
-        self.0 ^ (self.0 >> 32)
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u64(u64::from(byte));
-        }
-    }
-    fn write_u32(&mut self, value: u32) {
-        self.write_u64(u64::from(value));
-    }
-    fn write_u64(&mut self, value: u64) {
-        self.0 = (self.0.rotate_left(5) ^ value).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    }
-}
-
-/// A map that is looked up and never walked, so its order cannot reach a result.
-pub type KeyMap<K, V> = HashMap<K, V, BuildHasherDefault<KeyHasher>>;
 
 /// Maps keys to slots, and slots to the first block inserted under their key.
 #[derive(Debug)]

@@ -58,6 +58,10 @@ impl Replica {
             let limit = self.config.matchable_blocks(target);
             self.longest_elsewhere(store, request, (found, limit), now_ns)?
         };
+        let everywhere = away.as_ref().map_or(found, |run| run.end());
+        let reusable = self.reusable_blocks(store, place, everywhere, now_ns);
+        let (found, ready) = (found.min(reusable), ready.min(reusable));
+        let away = away.and_then(|run| run.before(reusable));
         let (lease, admission) = if found > ready || away.is_some() {
             match self.acquire_with_loads(store, place, (found, away), now_ns)? {
                 Some(acquired) => acquired,
@@ -102,7 +106,7 @@ impl Replica {
         self.admitted(store, place, reused_blocks, now_ns);
         let cached = self.cached_tokens(place, reused_blocks);
         if self.requests[place as usize].preemptions == 0 {
-            self.first_admitted(place, &admission.from_blocks, cached, now_ns);
+            self.first_admitted(store, place, &admission.from_blocks, cached, now_ns);
             self.reports.pool_hit_blocks += admission.pool_blocks;
         } else {
             self.requests[place as usize].recomputed_tokens -= cached as i64;

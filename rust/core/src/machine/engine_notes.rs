@@ -37,7 +37,7 @@ impl Replica {
         if cached.is_first {
             let mut from_blocks = [0; MOST_TIERS];
             from_blocks[0] = u64::from(cached.blocks);
-            self.first_admitted(place, &from_blocks, cached.tokens, now_ns);
+            self.first_admitted(store, place, &from_blocks, cached.tokens, now_ns);
             self.prefill_starts(place, arrival.prompt_tokens - cached.tokens, now_ns);
         } else {
             request.recomputed_tokens -= cached.tokens as i64;

@@ -14,12 +14,12 @@
 //! | `loads` | what of the prefix comes from lower tiers |
 //! | `fetch` | how much of it is loaded and how much recomputed |
 //! | `loading` | a request that waits for its room and its KV |
+//! | `shared_prefixes` | how much of a found run may be reused |
 //! | `queue` | who waits, and who is next |
 //! | `duplicates` | requests that wait for a block that another one computes |
 //! | `given_up` | requests that their clients give up |
 //! | `milestones` | what the moments of a request change |
 //! | `request` | one request while it is served |
-//! | `sessions` | what the finished turns of sessions left |
 //! | `offers` | what steps have computed is offered to an engine's own tier |
 //! | `outcome` | what a look-up is called |
 //! | `read_buffers` | how far loads may run ahead of the step that computes on them |
@@ -75,9 +75,9 @@ mod request;
 pub mod rows;
 pub mod schedule_log;
 mod scheduler;
-pub mod sessions;
 mod settings;
 pub mod sglang;
+mod shared_prefixes;
 #[cfg(test)]
 mod tests;
 mod transfers;

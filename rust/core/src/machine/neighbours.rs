@@ -1,6 +1,7 @@
 //! The other machines of a cluster, as one of them meets them in the middle of its own work.
 
 use super::{Replica, ServingStore};
+use crate::keys::BlockKeys;
 use crate::records::Records;
 use crate::store::contract::{
     BatchStore, BlockStore, LoadingStore, MachineStore, MovingStore, TierLosses, TierRoom,
@@ -87,6 +88,10 @@ impl MachineStore for Networked<'_> {
 }
 
 impl BlockStore for Networked<'_> {
+    fn block_keys(&self) -> Option<&BlockKeys> {
+        self.store.block_keys()
+    }
+
     fn acquire(&mut self, request: u32, depth: u32) -> Answer<LeaseId> {
         self.store.acquire(request, depth)
     }

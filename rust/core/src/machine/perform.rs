@@ -62,7 +62,7 @@ impl Replica {
                 self.go_on(store, (now_ns, now_ns))?;
             }
             Task::TurnCompleted(session, tokens) => {
-                self.sessions.complete_turn(session, tokens, now_ns);
+                self.views.sessions.complete_turn(session, tokens, now_ns);
             }
         }
         std::mem::swap(&mut done.letters, &mut self.handover.letters);

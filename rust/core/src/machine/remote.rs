@@ -14,6 +14,15 @@ pub(super) struct RemoteRun {
 }
 
 impl RemoteRun {
+    /// As much of it as lies before a block; `None` where that is nothing.
+    pub fn before(mut self, end: u32) -> Option<Self> {
+        self.parts.retain(|part| part.start < end);
+        if let Some(last) = self.parts.last_mut() {
+            last.end = last.end.min(end);
+        }
+        (!self.parts.is_empty()).then_some(self)
+    }
+
     /// The block after its last one.
     pub fn end(&self) -> u32 {
         self.parts.last().map_or(0, |part| part.end)

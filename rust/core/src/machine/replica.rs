@@ -11,11 +11,11 @@ use super::queue::Queue;
 use super::read_buffers::ReadBuffers;
 use super::reports::Reports;
 use super::rows::Rows;
-use super::sessions::Sessions;
 use super::{Arrival, Place, ReplicaConfig, Request, ServingStore};
 use crate::batch::Batch;
 use crate::store::{Answer, MoveId, Seat};
 use crate::transfers::{Mover, TransferId};
+use crate::views::Views;
 
 /// What comes first at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,7 +67,8 @@ pub struct Replica {
     pub(super) unsettled: Vec<TransferId>,
     /// Steps whose layers free read buffers as they are computed.
     pub(super) buffers: Vec<ReadBuffers>,
-    pub(super) sessions: Sessions,
+    /// What it knows of sessions, and which prefixes may be shared.
+    pub(super) views: Views,
     /// What it reports and has not been taken yet.
     pub reports: Reports,
     /// What routers compare.
@@ -79,7 +80,7 @@ pub struct Replica {
 impl Replica {
     /// A replica with nothing to do.
     pub fn new(config: ReplicaConfig, batch: Batch, rows: Rows) -> Self {
-        let sessions = Sessions::new(config.max_sessions, config.session_ttl_ns);
+        let views = config.views();
         Self {
             queue: Queue::new(config.queue_order),
             config,
@@ -104,7 +105,7 @@ impl Replica {
             composed_ns: 0,
             unsettled: Vec::new(),
             buffers: Vec::new(),
-            sessions,
+            views,
             reports: Reports::new(rows),
             prefill_load: PrefillLoad::default(),
             handover: HandOver::default(),

@@ -4,6 +4,7 @@ use super::fetch::FetchPolicy;
 use super::handover::Role;
 use super::prefetch::PrefetchPolicy;
 use super::queue::QueueOrder;
+use crate::views::{PrefixAdmission, PrefixViewConfig, Sessions, Views};
 
 /// Whether a step is decided on while the one before it runs, and how answers then end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,6 +79,8 @@ pub struct ReplicaConfig {
     pub max_sessions: Option<usize>,
     /// How long a session is known after its last turn.
     pub session_ttl_ns: Option<u64>,
+    /// When prefixes may be shared between requests; `None`: at once.
+    pub prefix_view: Option<PrefixViewConfig>,
     /// What it does for other machines.
     pub role: Role,
     /// Milestones from the first time on and before the second are recorded; `None`: none are.
@@ -88,6 +91,17 @@ impl ReplicaConfig {
     /// In place of a tier: another machine.
     pub fn remote(&self) -> usize {
         self.places.max(1) as usize - 1
+    }
+
+    /// Views without sessions and prefixes, within its bounds.
+    pub fn views(&self) -> Views {
+        let block = self.block_size_tokens;
+        Views {
+            sessions: Sessions::new(self.max_sessions, self.session_ttl_ns),
+            prefixes: self
+                .prefix_view
+                .map(|config| PrefixAdmission::new(config, block)),
+        }
     }
 
     /// How many leading blocks of so many tokens may hit (semantics 1).

@@ -50,6 +50,7 @@ pub(super) fn replica(change: impl FnOnce(&mut ReplicaConfig)) -> Replica {
         lost_blocks: 0,
         max_sessions: None,
         session_ttl_ns: None,
+        prefix_view: None,
         prefetch: None,
         reads: None,
         role: Role::Both,

@@ -7,6 +7,7 @@ use super::newcomer::{Brought, Entry, Newcomer};
 use super::{Order, Part, Room, Store, Times};
 use crate::error::{Answer, StoreError};
 use crate::ids::{HoldId, LeaseId, MoveId};
+use crate::keys::BlockKeys;
 use crate::records::Records;
 use crate::tiers::GPU;
 
@@ -83,6 +84,11 @@ pub trait MachineStore: BatchStore {
 pub trait BlockStore: MachineStore {
     /// Holds the first `depth` blocks of a request's path.
     fn acquire(&mut self, request: u32, depth: u32) -> Answer<LeaseId>;
+
+    /// What names the blocks of requests, where each block has one key.
+    fn block_keys(&self) -> Option<&BlockKeys> {
+        None
+    }
 
     /// Takes an acquisition back that was refused room, without a trace.
     fn abandon(&mut self, lease: LeaseId) -> Answer<()>;

@@ -6,6 +6,7 @@ use super::contract::{
 use super::{Order, Part, Room, Store, Times, Violation};
 use crate::error::Answer;
 use crate::ids::{HoldId, LeaseId, MoveId};
+use crate::keys::BlockKeys;
 use crate::records::Records;
 use crate::tiers::GPU;
 
@@ -82,6 +83,10 @@ impl MachineStore for Store {
 }
 
 impl BlockStore for Store {
+    fn block_keys(&self) -> Option<&BlockKeys> {
+        Some(self.keys())
+    }
+
     fn acquire(&mut self, request: u32, depth: u32) -> Answer<LeaseId> {
         Store::acquire(self, request, depth)
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-/// The known sessions of one machine, within their bounds (the rules of `cache/session_view.py`).
+/// The known sessions of one machine, within their bounds: seed 000's `active_sessions_kv_state`.
 #[derive(Debug, Default)]
 pub struct Sessions {
     max_sessions: Option<usize>,

@@ -1,0 +1,21 @@
+//! What one machine knows of sessions and of shared prefixes (seed 000, 3.1 to 3.4; semantics 6).
+//!
+//! | file | contents |
+//! |---|---|
+//! | `sessions` | the tokens that the last completed turn of each session left behind |
+//! | `prefix_admission` | which prefixes may be shared: long enough, and seen often enough |
+
+mod prefix_admission;
+mod sessions;
+
+pub use prefix_admission::{PrefixAdmission, PrefixViewConfig};
+pub use sessions::Sessions;
+
+/// The session view of one machine, and its admission of shared prefixes.
+#[derive(Debug, Default)]
+pub struct Views {
+    /// The known sessions.
+    pub sessions: Sessions,
+    /// Which prefixes may be shared; `None`: all of them, at once.
+    pub prefixes: Option<PrefixAdmission>,
+}

@@ -1,0 +1,141 @@
+//! Admission of prefixes to the global prefix store (seed 000, 3.4): a prefix may be shared once it is long enough and
+//! has been seen often enough.
+//!
+//! Every prompt counts once for each of its prefixes of whole blocks, at its first admission and after its own
+//! look-up. The key of a block names the block and all before it, so it is the hash of the prefix that ends there.
+
+use crate::key_map::KeyMap;
+use crate::keys::BlockKeys;
+
+/// When a prefix may be shared, and how many tokens the global prefix store keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PrefixViewConfig {
+    /// The shortest prefix admitted; `None`: one block.
+    pub min_tokens: Option<u64>,
+    /// How many prompts must have begun with it.
+    pub min_seen: u64,
+    /// The size limit of the store; `None`: that of the tier alone.
+    pub max_tokens: Option<u64>,
+}
+
+impl Default for PrefixViewConfig {
+    fn default() -> Self {
+        Self {
+            min_tokens: None,
+            min_seen: 1,
+            max_tokens: None,
+        }
+    }
+}
+
+/// Decides how far a prefix may be shared. Cost: a look-up a block, where prefixes are counted.
+#[derive(Debug)]
+pub struct PrefixAdmission {
+    config: PrefixViewConfig,
+    shortest_blocks: u64,
+    /// Prompts that began with a prefix, by the key of its last block.
+    seen: KeyMap<u64, u64>,
+}
+
+impl PrefixAdmission {
+    /// No prompt has been seen.
+    pub fn new(config: PrefixViewConfig, block_size_tokens: u64) -> Self {
+        let shortest_tokens = config.min_tokens.unwrap_or(1);
+        Self {
+            config,
+            shortest_blocks: shortest_tokens.div_ceil(block_size_tokens.max(1)),
+            seen: KeyMap::default(),
+        }
+    }
+
+    /// The shortest prefix that can be admitted, in blocks.
+    pub fn shortest_blocks(&self) -> u64 {
+        self.shortest_blocks
+    }
+
+    /// The size limit of the store.
+    pub fn max_tokens(&self) -> Option<u64> {
+        self.config.max_tokens
+    }
+
+    /// Counts the prefixes of a prompt of so many whole blocks.
+    pub fn observe(&mut self, keys: &BlockKeys, request: u32, blocks: u32) {
+        if self.config.min_seen > 1 {
+            let seen = &mut self.seen;
+            keys.each_back(request, (0, blocks), |key| {
+                *seen.entry(key).or_default() += 1;
+            });
+        }
+    }
+
+    /// Whether the prefix that ends with a block was seen often enough to be shared.
+    pub fn is_admitted(&self, key: u64) -> bool {
+        let seen = || self.seen.get(&key).copied().unwrap_or(0);
+        self.config.min_seen <= 1 || seen() >= self.config.min_seen
+    }
+
+    /// The longest admitted prefix among the first `blocks` of a request, in blocks; 0 where none is.
+    ///
+    /// A prefix is seen at least as often as any longer one, so the admitted ones lead.
+    pub fn admitted_blocks(&self, keys: &BlockKeys, request: u32, blocks: u32) -> u32 {
+        let mut leading = blocks;
+        if self.config.min_seen > 1 {
+            let refused = |&block: &u32| !self.is_admitted(keys.key(request, block));
+            leading = (0..blocks).find(refused).unwrap_or(blocks);
+        }
+        if u64::from(leading) >= self.shortest_blocks {
+            leading
+        } else {
+            0
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PrefixAdmission, PrefixViewConfig};
+    use crate::keys::{BlockKeys, NO_REQUEST};
+
+    /// Requests of four blocks: a b c d, a b c e, f g h i.
+    fn keys() -> BlockKeys {
+        let ids = vec![0, 1, 2, 3, 0, 1, 2, 4, 5, 6, 7, 8];
+        BlockKeys::new(vec![0, 4, 8, 12], ids, 1, vec![4; 3], vec![NO_REQUEST; 3]).unwrap()
+    }
+
+    #[test]
+    fn without_criteria_every_prefix_is_admitted_at_once() {
+        let admission = PrefixAdmission::new(PrefixViewConfig::default(), 16);
+        let admitted = [0, 1, 4].map(|blocks| admission.admitted_blocks(&keys(), 0, blocks));
+        assert_eq!(admitted, [0, 1, 4]);
+    }
+
+    #[test]
+    fn a_prefix_shorter_than_the_least_length_is_refused_whole() {
+        let config = PrefixViewConfig {
+            min_tokens: Some(33), // three blocks of 16: ⌈33 / 16⌉
+            ..PrefixViewConfig::default()
+        };
+        let admission = PrefixAdmission::new(config, 16);
+        let admitted = [0, 1, 2, 3, 4].map(|blocks| admission.admitted_blocks(&keys(), 0, blocks));
+        assert_eq!(admitted, [0, 0, 0, 3, 4]);
+    }
+
+    #[test]
+    fn prompts_that_share_k_blocks_are_admitted_for_k_after_min_seen_of_them() {
+        let config = PrefixViewConfig {
+            min_seen: 3,
+            ..PrefixViewConfig::default()
+        };
+        let mut admission = PrefixAdmission::new(config, 16);
+        let keys = keys();
+        // Requests 0 and 1 share three blocks: their counts add up there, and only there.
+        for (request, shared) in [(0, 0), (1, 0), (0, 3), (2, 3)] {
+            admission.observe(&keys, request, 4);
+            assert_eq!(admission.admitted_blocks(&keys, 1, 4), shared);
+        }
+        assert_eq!(admission.admitted_blocks(&keys, 0, 4), 3);
+        admission.observe(&keys, 0, 4);
+        assert_eq!(admission.admitted_blocks(&keys, 0, 4), 4);
+        assert_eq!(admission.admitted_blocks(&keys, 2, 4), 0);
+    }
+}
