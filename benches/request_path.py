@@ -5,7 +5,9 @@ the CPU, the third asks for the first one's blocks again, a CPU hit. Counted is 
 before its arrival to the last event of the run: calls of functions of ``kvcache_sim``, in how many files they
 are, and how often a call is in another file than the one before it. The counts are exact and repeat.
 
-    python benches/request_path.py [--calls]
+    python benches/request_path.py [--calls] [--spec]
+
+``--spec`` counts the specification's path, in the files of ``spec/`` alone.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.model.step_times import load_step_time
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings
 from kvcache_sim.simulation import RunOptions, Simulation
+from kvcache_sim.simulation.spec_simulation import SpecSimulation
 from kvcache_sim.workload.trace import Trace
 
 PACKAGE = str(Path(kvcache_sim.__file__).parent)
@@ -49,7 +52,7 @@ def three_requests() -> Trace:
     )
 
 
-def simulation() -> Simulation:
+def one_machine() -> ClusterSettings:
     """Return the cluster of one machine with room for one request on its GPU."""
     edges = ("gpu->cpu", "cpu->gpu")
     machine = MachineSettings(
@@ -58,34 +61,43 @@ def simulation() -> Simulation:
         edge_channels={edge: edge for edge in edges},
     )
     channels = {edge: ChannelSettings(edge, 50 * 10**9, 5_000) for edge in edges}
-    settings = ClusterSettings((machine,), channels, CacheSettings(block_size_tokens=BLOCK))
-    return Simulation(settings, three_requests(), RunOptions())
+    return ClusterSettings((machine,), channels, CacheSettings(block_size_tokens=BLOCK))
 
 
-def calls_of_a_cpu_hit() -> list[tuple[str, str]]:
-    """Return (file, function) of each call, in order."""
-    run = simulation()
-    run.cluster.start()
-    run.engine.run(until_ns=199 * S)
+def calls_of_a_cpu_hit(spec: bool = False) -> list[tuple[str, str]]:
+    """Return (file, function) of each call, in order; those of the specification where that is asked for."""
+    run: Any
+    if spec:
+        run = SpecSimulation(one_machine(), three_requests(), RunOptions(engine="spec"))
+        run.simulator.start()
+        engine, machines = run.simulator.engine, run.simulator.machines
+    else:
+        run = Simulation(one_machine(), three_requests(), RunOptions())
+        run.cluster.start()
+        engine, machines = run.engine, run.replicas
+    engine.run(until_ns=199 * S)
     calls: list[tuple[str, str]] = []
+    package = f"{PACKAGE}/spec" if spec else PACKAGE
 
     def note(frame: FrameType, event: str, _: Any) -> None:
         file = frame.f_code.co_filename
-        if event == "call" and file.startswith(PACKAGE):
+        if event == "call" and file.startswith(package):
             calls.append((file[len(PACKAGE) + 1 :], frame.f_code.co_qualname))
 
     sys.setprofile(note)
     try:
-        run.engine.run()
+        engine.run()
     finally:
         sys.setprofile(None)
-    assert run.replicas[0].mover.edge_bytes["cpu->gpu"] > 0, "the third request is a CPU hit"
+    if not spec:
+        machines[0].count_moved_bytes()
+    assert machines[0].mover.edge_bytes["cpu->gpu"] > 0, "the third request is a CPU hit"
     return calls
 
 
 def main() -> None:
     """Print the counts, and the calls themselves where asked."""
-    calls = calls_of_a_cpu_hit()
+    calls = calls_of_a_cpu_hit("--spec" in sys.argv)
     files = [file for file, _ in calls]
     changes = sum(a != b for a, b in pairwise(files))
     print(f"{len(calls)} calls in {len(set(files))} files, {changes} changes of file")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import random
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -320,6 +322,12 @@ def test_the_summary_names_the_engine(tmp_path: Path):
 
 
 # -- what a reader is promised
+
+
+def test_a_cpu_hit_is_read_in_at_most_twelve_files():
+    command = [sys.executable, str(SPEC.parents[2] / "benches" / "request_path.py"), "--spec"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert int(said.split(" in ")[1].split()[0]) <= 12
 
 
 def test_the_specification_is_short():

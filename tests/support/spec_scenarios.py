@@ -69,10 +69,10 @@ def _cache(draw: random.Random, lower: int) -> Settings:
         settings["cache.touch"] = "admission"
     else:
         settings["cache.policy"] = order
-    if lower and draw.random() < 0.2:
+    if lower and draw.random() < 0.1:
         settings["tiers.cpu.policy"] = draw.choice(["lru", "fifo", "lfu", "ttl:10s"])
         settings.pop("cache.touch", None)
-    if draw.random() < 0.04:
+    if not lower and draw.random() < 0.1:
         settings = {"cache.enabled": False}
     return {"cache.block_size": draw.choice([64, 128, 512]), **settings}
 
@@ -179,7 +179,9 @@ def _channels(draw: random.Random, disk: bool) -> Settings:
         "priority": draw.choice(["in-order", "in-order", "loads-first"]),
     }
     pieces = {"piece_overhead": ["3us"], "piece_submit": ["500ns"], "piece_gap": ["200ns"]}
-    link |= _some(draw, {**pieces, "latency_occupies": [True]}, 0.2)
+    link |= _some(draw, pieces, 0.2)
+    if link["sharing"] == "fifo" and link["latency"] != "0s" and draw.random() < 0.2:
+        link["latency_occupies"] = True
     settings: Settings = {"channels.link": link}
     plain = link["sharing"] == "fifo" and link["priority"] == "in-order"
     if plain and draw.random() < 0.3:
