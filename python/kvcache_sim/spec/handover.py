@@ -151,42 +151,28 @@ class Reception:
     def __init__(self, machine: Peer, settings: HandoverSettings) -> None:
         self.machine = machine
         self.settings = settings
-        self._asking: deque[Handover] = deque()
-        self._coming: set[int] = set()
-        self._arrived: deque[Handover] = deque()
-
-    @property
-    def asking(self) -> int:
-        """Requests that ask for room."""
-        return len(self._asking)
+        #: Requests that ask for room, that have it and whose KV is on its way, and whose KV is here.
+        self.asking: deque[Handover] = deque()
+        self.coming: set[int] = set()
+        self.arrived: deque[Handover] = deque()
 
     @property
     def asked_ns(self) -> int:
         """When the first of those that ask for room did so."""
-        return self._asking[0].asked_ns
-
-    @property
-    def coming(self) -> int:
-        """Requests that have a slot here and whose KV is on its way."""
-        return len(self._coming)
-
-    @property
-    def arrived(self) -> int:
-        """Requests whose KV is here and that wait for the next step."""
-        return len(self._arrived)
+        return self.asking[0].asked_ns
 
     def ask(self, handover: Handover) -> None:
         """Queue a request for room."""
         machine = self.machine
         machine.milestones.taken_over(handover.sequence, handover.expected_tokens)
         handover.asked_ns = machine.engine.now_ns
-        self._asking.append(handover)
+        self.asking.append(handover)
         if not machine.scheduler.refused:
             machine.wake()
 
     def take(self, now: int) -> bool:
         """Reserve room for the first one that asks, and let its KV come; False when that is refused."""
-        machine, store, handover = self.machine, self.machine.store, self._asking[0]
+        machine, store, handover = self.machine, self.machine.store, self.asking[0]
         s, block = handover.sequence, machine.cache.block_size_tokens
         total, full = -(-s.prompt_num_tokens // block), s.prompt_num_tokens // block
         here = store.peek(s.request, full)[1] if machine.cache.enabled else 0
@@ -195,8 +181,8 @@ class Reception:
         if room is None:
             store.abandon(lease)
             return False
-        self._asking.popleft()
-        self._coming.add(s.request)
+        self.asking.popleft()
+        self.coming.add(s.request)
         machine.mover.issue()
         handover.lease, handover.reserved_ns, handover.total_blocks = lease, now, total
         s.handover_blocks = total - here
@@ -265,14 +251,14 @@ class Reception:
             machine.share(s.lease, s.prompt_num_tokens // machine.cache.block_size_tokens, now)
         delays_token = self.settings.first_token == "decode"
         machine.milestones.handed_over(s, now, handover.expected_tokens, delays_token)
-        self._coming.remove(s.request)
-        self._arrived.append(handover)
+        self.coming.remove(s.request)
+        self.arrived.append(handover)
 
     def join(self) -> None:
         """Let what has arrived into the step while it has tokens for it."""
         scheduler = self.machine.scheduler
-        while self._arrived and scheduler.batch.budget_left > 0:
-            handover = self._arrived.popleft()
+        while self.arrived and scheduler.batch.budget_left > 0:
+            handover = self.arrived.popleft()
             s = handover.sequence
             s.computed_tokens = s.prompt_num_tokens
             s.last_token_ns = s.first_token_ns

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from kvcache_sim.spec.request import Load, SequenceState, Status
-from kvcache_sim.tiers import COMPUTE, HOPS, PLACES, hop_name
+from kvcache_sim.tiers import HOPS, PLACES, hop_name
 
 if TYPE_CHECKING:
     from kvcache_sim._core import Store
@@ -79,43 +79,26 @@ class Records:
         self._take_row(row_of(s))
 
 
+#: Columns of a row that are fields of a request of the same name.
+_FIELDS = (
+    *("request", "machine", "decode_machine", "session", "turn", "arrival_ns", "client_ns", "queue_ns"),
+    *("lookup_ns", "fetch_ns", "fetch_room_ns", "prefill_ns", "batch_stall_ns", "first_decode_ns"),
+    *("handover_ns", "handover_gap_ns", "handover_room_ns", "first_token_ns", "finish_ns", "output_tokens"),
+    *("cached_prefix_length_used", "handover_blocks", "recomputed_tokens", "preemptions"),
+)
+
+
 def row_of(s: SequenceState) -> dict[str, int]:
-    """Return the row of a closed request; times in ns, counts in tokens or blocks."""
-    lower = list(enumerate(PLACES))[COMPUTE + 1 :]
-    return {
-        "request": s.request,
-        "machine": s.machine,
-        "decode_machine": s.decode_machine,
-        "session": s.session,
-        "turn": s.turn,
-        "is_conversational_turn": int(s.is_conversational_turn),
-        "status": s.status.value,
-        "outcome": max(s.outcome, 0),
-        "arrival_ns": s.arrival_ns,
-        "client_ns": s.client_ns,
-        "queue_ns": s.queue_ns,
-        "lookup_ns": s.lookup_ns,
-        "fetch_ns": s.fetch_ns,
-        "fetch_room_ns": s.fetch_room_ns,
-        **{f"fetch_{place}_ns": s.fetch_by_place_ns[level] for level, place in lower},
-        **{f"stall_{hop_name(hop)}_ns": s.stall_by_hop_ns[hop] for hop in HOPS},
-        "prefill_ns": s.prefill_ns,
-        "batch_stall_ns": s.batch_stall_ns,
-        "first_decode_ns": s.first_decode_ns,
-        "handover_ns": s.handover_ns,
-        "handover_gap_ns": s.handover_gap_ns,
-        "handover_room_ns": s.handover_room_ns,
-        "first_token_ns": s.first_token_ns,
-        "finish_ns": s.finish_ns,
-        "input_tokens": s.prompt_num_tokens,
-        "output_tokens": s.output_tokens,
-        "cached_prefix_length_used": s.cached_prefix_length_used,
-        **{f"cached_{place}_tokens": s.cached_tokens_by_place[level] for level, place in enumerate(PLACES)},
-        "num_tokens_actually_prefilled": s.num_tokens_requiring_prefill,
-        "handover_blocks": s.handover_blocks,
-        "recomputed_tokens": s.recomputed_tokens,
-        "preemptions": s.preemptions,
-    }
+    """Return the row of a closed request by column; times in ns, counts in tokens or blocks."""
+    row: dict[str, int] = {name: getattr(s, name) for name in _FIELDS}
+    row["is_conversational_turn"] = int(s.is_conversational_turn)
+    row["status"], row["outcome"] = s.status.value, max(s.outcome, 0)
+    row["input_tokens"] = s.prompt_num_tokens
+    row["num_tokens_actually_prefilled"] = s.num_tokens_requiring_prefill
+    for level, place in enumerate(PLACES):
+        row[f"cached_{place}_tokens"] = s.cached_tokens_by_place[level]
+        row[f"fetch_{place}_ns"] = s.fetch_by_place_ns[level]
+    return row | {f"stall_{hop_name(hop)}_ns": s.stall_by_hop_ns[hop] for hop in HOPS}
 
 
 class Milestones:
@@ -143,13 +126,11 @@ class Milestones:
 
     def received(self, s: SequenceState, now: int) -> None:
         """End the way from the client to the scheduler."""
-        s.client_ns += now - s.since_ns
-        s.since_ns = now
+        s.client_ns, s.since_ns = now - s.since_ns, now
 
     def looked_up(self, s: SequenceState, now: int) -> None:
         """End the look-up; the request queues from now on."""
-        s.lookup_ns += now - s.since_ns
-        s.since_ns = now
+        s.lookup_ns, s.since_ns = now - s.since_ns, now
 
     def left_queue(self, s: SequenceState, now: int) -> None:
         """Charge the time since the last milestone to the queue, unless the first token is out."""

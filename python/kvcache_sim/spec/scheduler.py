@@ -13,7 +13,7 @@ began: what that one brought is known from its end on.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 from itertools import islice
 from typing import Protocol
 
@@ -29,20 +29,13 @@ class Receives(Protocol):
     """A machine's side that takes over what others have prefilled (``handover.Reception``)."""
 
     @property
-    def asking(self) -> int:
-        """Requests that ask for room."""
-
+    def asking(self) -> Sized: ...  # noqa: D102  # requests that ask for room
     @property
-    def coming(self) -> int:
-        """Requests that have a slot here and whose KV is on its way."""
-
+    def coming(self) -> Sized: ...  # noqa: D102  # those that have it and whose KV is on its way
     @property
-    def arrived(self) -> int:
-        """Requests whose KV is here and that wait for the next step."""
-
+    def arrived(self) -> Sized: ...  # noqa: D102  # those that wait for the next step
     @property
-    def asked_ns(self) -> int:
-        """When the first of those that ask for room did so."""
+    def asked_ns(self) -> int: ...  # noqa: D102  # when the first of those that ask did so
 
     def take(self, now: int) -> bool:
         """Reserve room for the first one that asks; False when that is refused."""
@@ -131,19 +124,19 @@ class Scheduler:
     @property
     def queued(self) -> int:
         """Requests that wait for room, handed-over ones included."""
-        return len(self.waiting) + (self.reception.asking if self.reception else 0)
+        return len(self.waiting) + (len(self.reception.asking) if self.reception else 0)
 
     @property
     def on_their_way(self) -> int:
         """Requests that have room and wait for KV or for the next step."""
-        handed_over = self.reception.coming + self.reception.arrived if self.reception else 0
+        here = self.reception
+        handed_over = len(here.coming) + len(here.arrived) if here else 0
         return len(self.loading) + len(self.loaded) + handed_over
 
     def try_again(self) -> bool:
         """Allow a refused head another try; return whether any request waits."""
         self.refused = False
-        arrived = self.reception is not None and self.reception.arrived > 0
-        return bool(self.loaded or self.queued or arrived)
+        return bool(self.loaded or self.queued or (self.reception and self.reception.arrived))
 
     # -- composing a step
 
@@ -229,7 +222,7 @@ class Scheduler:
 
         Preempted requests come first, then those handed over, then new ones.
         """
-        coming = self.reception.coming if self.reception else 0
+        coming = len(self.reception.coming) if self.reception else 0
         taken = len(self.running) + len(self.loading) + len(self.leaving) + coming
         slots = self.replica.max_num_seqs - taken
         while not self.refused and slots > 0 and self.batch.budget_left > 0:

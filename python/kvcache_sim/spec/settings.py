@@ -1,7 +1,8 @@
 """Settings of a simulated cluster: integers in tokens, blocks, bytes and ns; plain data, no rules.
 
-``Settings`` is what a person configures (seed 001, "How to model serving system"): machines with one to n
-tiers, the channels that their edges take, how blocks are kept, how they move, and who routes and hands over.
+They are what a person configures (seed 001, "How to model serving system"): machines with one to n tiers, the
+channels of their edges, how blocks are kept, how they move, who routes and hands over. The keys of a scenario
+with the same names say what each one means (``kvsim help scenario``).
 """
 
 from __future__ import annotations
@@ -38,7 +39,6 @@ class ChannelSettings:
     name: str
     bandwidth_bytes_per_s: int
     latency_ns: int = 0
-    #: Least time of a piece, time between two pieces, and the CPU's time to submit one.
     piece_overhead_ns: int = 0
     piece_gap_ns: int = 0
     piece_submit_ns: int = 0
@@ -64,12 +64,10 @@ class ReplicaSettings:
     max_num_batched_tokens: int
     max_num_seqs: int
     max_model_len: int | None
-    #: Requests are served one after another, without service time.
     instant: bool
     queue_order: str
     duplicate_prefill: Literal["recompute", "wait"]
     step_overhead_ns: int
-    #: Whether a step is decided while the one before it runs, and how an answer then ends.
     async_scheduling: Literal["none", "length", "stop-token"]
     client_offset_ns: int
     client_offset_per_token_ns: int
@@ -99,18 +97,14 @@ class CacheSettings:
     cache_output: bool
     full_hit: Literal["prefill-remainder", "skip-prefill"]
     discard_on_finish: bool
-    #: How much of a finished request is kept.
     admission: Literal["all", "prompt"]
     touch: Literal["release", "admission"]
     eviction_batch_blocks: int
-    #: So many waiting requests keep their cached blocks from eviction while others can go.
     scheduler_aware_window: int
     lookup_ns: int
     accounting: Literal["detailed", "simplified"]
-    #: Bounds of ``active_sessions_kv_state``.
     max_sessions: int | None
     session_ttl_ns: int | None
-    #: Criteria and size limit of ``global_prefix_store``.
     min_prefix_tokens: int | None
     min_prefix_seen: int
     max_prefix_tokens: int | None
@@ -119,11 +113,6 @@ class CacheSettings:
     def block_bytes(self) -> int:
         """Bytes of a block over all layers."""
         return self.block_size_tokens * self.kv_bytes_per_token
-
-    @property
-    def gates_prefixes(self) -> bool:
-        """Whether a prefix is shared only once it meets criteria."""
-        return (self.min_prefix_tokens, self.min_prefix_seen, self.max_prefix_tokens) != (None, 1, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +125,6 @@ class MovementSettings:
     fetch: str
     fetch_timeout_ns: int
     prefetch: Literal["none", "queued", "session"]
-    #: Share of the tier where prefetched blocks land that blocks on their way may take.
     prefetch_share: float
     prefetch_lead_ns: int
     layer_pipelining: bool

@@ -32,7 +32,7 @@ from kvcache_sim.spec.mover import Edges, Mover
 from kvcache_sim.spec.records import ARRIVE, Milestones, Records, RollingDigest
 from kvcache_sim.spec.remote import Pool, RemoteReads
 from kvcache_sim.spec.request import Load, SequenceState, Status, matchable_blocks
-from kvcache_sim.spec.routers import ROUTERS, Router, RouterView
+from kvcache_sim.spec.routers import Router
 from kvcache_sim.spec.scheduler import Scheduler
 from kvcache_sim.spec.settings import MachineSettings, ReplicaSettings, Settings, TierSettings
 from kvcache_sim.tiers import COMPUTE, LOAD_EDGES, REMOTE_READ, TIERS, WRITE_EDGES
@@ -201,8 +201,8 @@ class Simulator:
         self.routed = [
             m for m, own in zip(self.machines, settings.machines, strict=True) if own.role != "decode"
         ]
-        view = RouterView(self.routed, settings.router, settings.cache, settings.seed)
-        self.router: Router = ROUTERS[settings.router.policy](view)
+        routing = settings.router, settings.cache
+        self.router = Router(settings.router.policy, self.routed, routing, settings.seed)
         self._decoding: list[Machine] = []
         self._connect_pools()
         windows = [own.replica.max_model_len for own in settings.machines]
@@ -286,8 +286,9 @@ class Simulator:
             machine.scheduler.reception = reception
         # Its own stream of random numbers: not those that chose the prefill machine.
         seed = derive_seed(settings.seed, "decode router")
-        view = RouterView(self._decoding, settings.router, settings.cache, seed, sees_tiers=False)
-        choice = DecodeChoice(self._decoding, receptions, ROUTERS[own.router](view), self.channels)
+        routing = settings.router, settings.cache
+        router = Router(own.router, self._decoding, routing, seed, sees_tiers=False)
+        choice = DecodeChoice(self._decoding, receptions, router, self.channels)
         for machine, role in zip(self.machines, roles, strict=True):
             if role == "prefill":
                 machine.sender = Sender(machine, own, self.channels.by_layer, choice.assign)
