@@ -16,7 +16,6 @@ from examples import NEW_EXAMPLES
 
 pytest.importorskip("uvicorn")
 
-from kvcache_sim import _core
 from kvcache_sim.live.answers import Answers
 from kvcache_sim.live.chunks import Wording
 from kvcache_sim.live.clock import WallClock
@@ -30,8 +29,10 @@ from kvcache_sim.live.telling import Telling
 from kvcache_sim.live.ticket import Ticket
 from kvcache_sim.live.tokenizer import ByteTokenizer
 from kvcache_sim.scenario.load import load_scenario
-from kvcache_sim.serving.batch import SteppedBatch
+from kvcache_sim.serving.replica.native import NativeReplica
+from kvcache_sim.serving.replica.replica import Replica
 from kvcache_sim.simulation.live import LiveSimulation
+from kvcache_sim.simulation.options import DEFAULT_OPTIONS, RunOptions
 
 
 class Standing(WallClock):
@@ -43,17 +44,13 @@ class Standing(WallClock):
         return self.at_ns
 
 
-class Unheard(LiveSimulation):
-    """As a live run, by the steps to read."""
-
-    _hears_tokens = False
-
-
-def fleet_of(overrides: Sequence[str], simulation: type[LiveSimulation] = LiveSimulation) -> Fleet:
+def fleet_of(overrides: Sequence[str], options: RunOptions = DEFAULT_OPTIONS) -> Fleet:
     own = ["replica.step_time=h100-llama-3-8b-tp1", "trace.path=unused", "trace.block_size=16"]
     scenario = load_scenario(None, ["cache.block_size=16", *own, *overrides])
     return Fleet(
-        lambda fleet: simulation(scenario.settings, fleet), Standing(), BlockNumbers(16, keep_tokens=False)
+        lambda fleet: LiveSimulation(scenario.settings, fleet, options),
+        Standing(),
+        BlockNumbers(16, keep_tokens=False),
     )
 
 
@@ -65,15 +62,15 @@ def wait(fleet: Fleet, ns: int) -> None:
     fleet.clock.at_ns = until
 
 
-async def heard(overrides: Sequence[str], simulation: type[LiveSimulation], seed: int):
+async def heard(overrides: Sequence[str], options: RunOptions, seed: int):
     """Return each token of random requests as (request, time), and how each left."""
-    fleet, random = fleet_of(overrides, simulation), np.random.default_rng(seed)
+    fleet, random = fleet_of(overrides, options), np.random.default_rng(seed)
     came: list[tuple[int, int]] = []
     tell = fleet.tokens
     fleet.tokens = lambda requests, now: (came.extend((r, now) for r in requests), tell(requests, now))
     gaps: Counter[int] = Counter()
     fleet.gap = lambda machine, gap_ns, times: gaps.update({gap_ns: times})
-    batches = {type(replica.batch) for replica in fleet.simulation.replicas}
+    kinds = {type(replica) for replica in fleet.simulation.replicas}
     fleet.start()
     tickets: list[Ticket] = []
     for _ in range(40):
@@ -93,7 +90,7 @@ async def heard(overrides: Sequence[str], simulation: type[LiveSimulation], seed
         last[request] = now
     assert gaps == between
     told = [(t.tokens_out, t.aborted, t.cached_tokens, t.last_ns) for t in tickets]
-    return came, told, batches
+    return came, told, kinds
 
 
 def test_a_request_arrives_when_its_body_came_unless_something_happened_since():
@@ -125,9 +122,11 @@ HEARD = {
 @pytest.mark.parametrize("seed", range(max(NEW_EXAMPLES, 1)))
 @pytest.mark.parametrize("name", HEARD)
 def test_tokens_of_native_steps_are_those_of_the_steps_to_read(name, seed):
-    came, told, batches = asyncio.run(heard(HEARD[name], LiveSimulation, seed))
-    again, told_again, batches_again = asyncio.run(heard(HEARD[name], Unheard, seed))
-    assert (batches, batches_again) == ({_core.Batch}, {SteppedBatch})
+    came, told, kinds = asyncio.run(heard(HEARD[name], DEFAULT_OPTIONS, seed))
+    again, told_again, kinds_again = asyncio.run(
+        heard(HEARD[name], RunOptions(step_every_iteration=True), seed)
+    )
+    assert (kinds, kinds_again) == ({NativeReplica}, {Replica})
     assert came == again
     assert told == told_again
     by_request = {request: sum(r == request for r, _ in came) for request, _ in came}

@@ -26,6 +26,7 @@ __all__ = [
     "HiCacheStore",
     "Keys",
     "KvGroups",
+    "OutputLog",
     "PoolStore",
     "RadixStore",
     "ReplayAnswer",
@@ -878,6 +879,17 @@ class Cluster:
         """
 
 @final
+class OutputLog:
+    """What came out of the machines of a live run: see ``Replica.log_outputs``."""
+
+    def __new__(cls) -> OutputLog: ...
+    def take(self) -> list[tuple[int, int, list[int], list[int]]]:
+        """Return what came since the last call, in order of time.
+
+        An entry: the time in ns, the machine, the request of each token, requests that finished or aborted.
+        """
+
+@final
 class Replica:
     """Queue, admission, steps, transfers, milestones and rows of one machine.
 
@@ -953,6 +965,13 @@ class Replica:
 
     def take_prefilled(self) -> list[tuple[int, int]]:
         """Hand over (request, prompt tokens) of the prompts computed since the last call."""
+
+    def log_outputs(self, log: OutputLog) -> None:
+        """Log tokens and closed requests from now on; steps run one by one from then on."""
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether a copy is on its way between tiers."""
 
     def log_schedule(self) -> None:
         """Start writing an engine's own schedule down."""

@@ -64,6 +64,8 @@ class Cluster:
         #: Who is told which machine a request was done on: quotas of tenants, hints of the trace.
         self._keepers: list[CacheQuotas | RetentionHints] = []
         self._served_by: dict[int, int] = {}
+        #: Whether requests are fed: they may be aborted, and the machine that each was sent to is kept.
+        self._is_fed = False
         #: Who lets requests arrive where their arrivals count for nothing.
         self._batches: Batches | None = None
         #: Lets requests come in without an event of the engine's each; told how to read on.
@@ -131,6 +133,7 @@ class Cluster:
 
     def feed(self, trace: Trace) -> None:
         """Take further requests, which stand alone, at their arrivals; those of before have all arrived."""
+        self._is_fed = True
         first = self._from + len(self.trace)
         self.look_at(trace, first, trace.arrival_ns)
         for row, arrival_ns in enumerate(trace.arrival_ns.tolist()):
@@ -266,7 +269,7 @@ class Cluster:
         machine = replica.machine
         if self._continues:
             self.machines[request] = machine
-        if self._keepers:
+        if self._keepers or self._is_fed:
             self._served_by[request] = machine
         self.digests[machine].record(ARRIVE, now, request, arrival.prompt_num_tokens)
         if replica.records_all:
@@ -295,9 +298,10 @@ class Cluster:
         self._closed(arrival.request)
 
     def abort(self, request: int) -> None:
-        """Let a request go whose client has given it up; nothing where it is done."""
-        for replica in self.replicas:  # the one that it was sent to knows it
-            self._client_leaves((request, replica.machine))
+        """Abort a request that was fed; nothing where it is done, or was not sent to a machine yet."""
+        machine = self._served_by.get(request, NO_MACHINE)
+        if machine != NO_MACHINE:
+            self._client_leaves((request, machine))
 
     def _client_leaves(self, sent: tuple[int, int]) -> None:
         """Let a request go that was sent to a machine."""
@@ -333,7 +337,8 @@ class Cluster:
             self._gate.closed()
         for holder in self._holders:
             holder.closed(request)
-        if self._keepers and (machine := self._served_by.pop(request, NO_MACHINE)) != NO_MACHINE:
+        machine = self._served_by.pop(request, NO_MACHINE)
+        if self._keepers and machine != NO_MACHINE:
             # at the end of the instant: every machine has let go of what it held until now
             now = self.engine.now_ns
             self.engine.schedule(now, HANDOVER, NO_MACHINE, self._tell_keepers, (request, machine))

@@ -10,6 +10,7 @@
 - ``live``        a simulation whose requests come while it runs
 - ``marks``       what a run has counted at some of its times: a part of a run is the difference of two
 - ``offline``     requests of one simulation worked off in batches
+- ``outputs``     tokens and closed requests of a live run, in order of time
 - ``prefixes``    the prefixes that requests share, with the tokens of each that are resident at the end
 - ``progress``    how far a run has come: what a progress bar shows
 - ``routing``     who decides where requests go in one simulation

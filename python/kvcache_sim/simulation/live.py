@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Protocol, cast
+from typing import cast
 
 import numpy as np
 
@@ -13,12 +11,14 @@ from kvcache_sim.engine import ARRIVAL, NO_MACHINE
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.run import Run
 from kvcache_sim.policies.plugins.watchdog import watching
-from kvcache_sim.serving.engine_scheduler.replica import EngineReplica
+from kvcache_sim.serving.replica.contract import AnyReplica
+from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.replica.replica import Replica
 from kvcache_sim.serving.router.contract import Router
-from kvcache_sim.serving.sequence import Arrival, SequenceState
+from kvcache_sim.serving.sequence import Arrival
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.simulation.options import DEFAULT_OPTIONS, RunOptions
+from kvcache_sim.simulation.outputs import Listener, Outputs
 from kvcache_sim.simulation.simulation import Simulation
 from kvcache_sim.units import NS_PER_S
 from kvcache_sim.workload.key_arrays import key_arrays
@@ -28,18 +28,8 @@ from kvcache_sim.workload.trace import NO_SESSION, OPEN_LOOP, Trace
 _SAMPLE_NS = NS_PER_S
 
 
-class Listener(Protocol):
-    """Hears of tokens and of requests that leave."""
-
-    def tokens(self, requests: Sequence[int], now_ns: int) -> None:
-        """Take note of the next token of some requests' answers."""
-
-    def closed(self, sequence: SequenceState, now_ns: int) -> None:
-        """Take note of a request that is finished, or was given up."""
-
-
 class LiveSimulation(Simulation):
-    """A cluster whose requests come as they are told; every step is an event, so each token is heard.
+    """A cluster whose requests come while it runs, and whose tokens are reported as they come.
 
     A request has a row of ids of its prompt's and its answer's full blocks, numbered in order of first
     appearance. Times are strictly after the time that was run to. Memory: with ``forget``, what is cached
@@ -47,13 +37,13 @@ class LiveSimulation(Simulation):
     Raises UsageError for stores that need to know all requests before.
     """
 
-    _hears_tokens = True
+    _knows_arrivals = False
 
     def __init__(
         self, settings: ClusterSettings, listener: Listener, options: RunOptions = DEFAULT_OPTIONS
     ) -> None:
         none = requests_of(settings.cache.block_size_tokens, [], 0)
-        super().__init__(settings, none, replace(options, step_every_iteration=True))
+        super().__init__(settings, none, options)
         if not all(isinstance(store, _core.Store | _core.PoolStore) for store in self._stores.made):
             raise UsageError(
                 "requests that come as they come need another cache",
@@ -65,10 +55,7 @@ class LiveSimulation(Simulation):
         self._directed = self.cluster.router = _Directed(self.cluster.router)
         self._caches = cast("list[_core.Store | _core.PoolStore]", self._stores.made)
         self._ids = 0
-        for replica in self.replicas:
-            assert isinstance(replica, Replica | EngineReplica)
-            replica.when_tokens(lambda requests: listener.tokens(requests, self.engine.now_ns))
-            replica.milestones.when_closed(lambda s: listener.closed(s, self.engine.now_ns))
+        self._outputs = Outputs(self.replicas, self.recorder.row_columns, listener, self.engine)
         self.sampler.interval_ns = _SAMPLE_NS
 
     @property
@@ -107,6 +94,7 @@ class LiveSimulation(Simulation):
         """Process everything up to and including a time."""
         with watching(self._stores.watchdog):
             self.engine.run(until_ns=until_ns)
+        self._outputs.report()
 
     def forget(self, open_requests: list[int]) -> frozenset[int] | None:
         """Forget the ids of requests that neither run nor are cached; the ids kept, None where none can be.
@@ -114,7 +102,7 @@ class LiveSimulation(Simulation):
         That is where every store is a tree and nothing is on its way between tiers. Cost: a walk over them.
         """
         trees = [cache for cache in self._caches if isinstance(cache, _core.Store)]
-        moving = any(replica.mover.transfers for replica in self.replicas)
+        moving = any(map(_is_moving, self.replicas))
         if moving or len(trees) < len(self._caches) or self._stores.native_keys is None:
             return None
         kept = self._stores.native_keys.kept(trees, open_requests)
@@ -122,8 +110,8 @@ class LiveSimulation(Simulation):
             tree.take_keys(kept)
         self._stores.native_keys = kept
         for replica in self.replicas:
-            assert isinstance(replica, Replica | EngineReplica)
-            replica.milestones.outcomes.last_use_ns.clear()  # for listings by hand, which there are none of
+            if isinstance(replica, Replica):
+                replica.milestones.outcomes.last_use_ns.clear()  # for listings, which a live run has none of
         ids = frozenset(kept.kept_ids().tolist())
         self._ids = len(ids)
         return ids
@@ -136,13 +124,14 @@ class LiveSimulation(Simulation):
     def clear(self) -> bool:
         """Empty every cache; False, and no change, where one of them is in use."""
         busy = any(cache.room(0).active_blocks for cache in self._caches)
-        moving = any(replica.mover.transfers for replica in self.replicas)
+        moving = any(map(_is_moving, self.replicas))
         return not (busy or moving) and all([cache.clear() for cache in self._caches])
 
     def end(self) -> Run:
         """Run what is left and return what was measured; raises as ``Simulation.run``."""
         with watching(self._stores.watchdog):
             self.engine.run()
+        self._outputs.report()
         for replica in self.replicas:
             replica.flush_records()
         self._check_end()
@@ -162,6 +151,11 @@ class _Directed:
         """Return the machine, among those that requests are sent to."""
         self.last = self.router.choose(arrival) if self.machine is None else self.machine
         return self.last
+
+
+def _is_moving(replica: AnyReplica) -> bool:
+    """Return whether a copy is on its way between a machine's tiers."""
+    return replica.core.is_moving if isinstance(replica, NativeReplica) else bool(replica.mover.transfers)
 
 
 def requests_of(block_size: int, rows: list[tuple[int, int, int, list[int]]], named_tokens: int) -> Trace:

@@ -62,8 +62,8 @@ _EVENTS_PER_GLANCE, _NATIVE_EVENTS_PER_GLANCE = 20_000, 16
 class Simulation:
     """A cluster about to run one trace."""
 
-    #: Whether somebody hears of each token as it comes.
-    _hears_tokens = False
+    #: Whether all arrivals are known before the run, so that they may come natively.
+    _knows_arrivals = True
 
     def __init__(self, settings: ClusterSettings, requests: Trace | TraceStream, options: RunOptions) -> None:
         stream = requests if isinstance(requests, TraceStream) else None
@@ -127,7 +127,7 @@ class Simulation:
         if self._can_run_ahead(views):
             for replica in self.replicas:
                 replica.run_ahead()
-            self._comes_natively = open_front_door(self.cluster)
+            self._comes_natively = self._knows_arrivals and open_front_door(self.cluster)
         span = int(trace.arrival_ns.max()) if len(trace) else 0
         self.sampler = Sampler(self.engine, self.replicas, self.channels, span // SAMPLES, self._done)
         self._marks = Marks(self.engine, self.sampler, options.marks_ns, self._counted)
@@ -145,7 +145,7 @@ class Simulation:
         native = options.backend == "native" and not self._stores.simplified
         stretches = native and not options.step_every_iteration
         records_all = options.record_window_ns is not None
-        return Observation(stretches, options.check == "full", records_all, native and self._hears_tokens)
+        return Observation(stretches, options.check == "full", records_all)
 
     def _build_machines(self, counted: ClusterSettings) -> list[Machine]:
         builder = MachineBuilder(self._stores, self.channels, self.engine, counted.cache, counted.movement)

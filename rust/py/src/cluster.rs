@@ -7,12 +7,13 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::bytes::bytes;
 use crate::channel::{PyLane, PyTimeline};
 use crate::digest::PyDigest;
 use crate::intake::{way_of, Choice, DecodeDoor, FrontDoor, PyChoice};
 use crate::machines::{Replicas, Wires};
 use crate::refusal::refused;
-use crate::serving::{bytes, PyReplica};
+use crate::serving::PyReplica;
 
 /// The priority of what arrives at a cluster (`engine.py`).
 const ARRIVAL: u8 = 1;

@@ -1,6 +1,7 @@
 //! The border: one file here per room of `kvsim-core`; nothing is decided on this side.
 
 mod batch;
+mod bytes;
 mod causes;
 mod channel;
 mod cluster;
@@ -19,6 +20,7 @@ mod keys;
 mod machines;
 mod named;
 mod order;
+mod outputs;
 mod own_cache;
 mod policy_settings;
 mod pool_store;
@@ -66,6 +68,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     batch::register(m)?;
     table::register(m)?;
     channel::register(m)?;
+    outputs::register(m)?;
     serving::register(m)?;
     cluster::register(m)?;
     fleet::register(m)?;

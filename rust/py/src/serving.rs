@@ -7,12 +7,15 @@ use kvsim_core::machine::rows::Rows;
 use kvsim_core::machine::{Arrival, Phase, Replica};
 use kvsim_core::store::Seat;
 use kvsim_core::store::{Answer, STAGING};
+use kvsim_core::transfers::Mover;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::batch::PyStepTable;
+use crate::bytes::bytes;
 use crate::engine_of::{scheduled, with_engine, Engine};
 use crate::fleet::StoreHandle;
+use crate::outputs::PyOutputLog;
 use crate::own_cache::OwnCache;
 use crate::samples::rooms;
 use crate::schedule::{told, PySchedule};
@@ -96,15 +99,6 @@ impl PyReplica {
     pub fn sit(&mut self, seat: Seat) {
         self.replica.sit(seat);
     }
-}
-
-pub fn bytes<'py>(py: Python<'py>, numbers: &[i64]) -> PyResult<Bound<'py, PyBytes>> {
-    PyBytes::new_with(py, numbers.len() * 8, |bytes| {
-        for (place, number) in bytes.chunks_exact_mut(8).zip(numbers) {
-            place.copy_from_slice(&number.to_ne_bytes());
-        }
-        Ok(())
-    })
 }
 
 #[pymethods]
@@ -274,6 +268,17 @@ impl PyReplica {
 
     fn take_prefilled(&mut self) -> Vec<(u32, u64)> {
         self.replica.take_prefilled()
+    }
+
+    /// Starts logging tokens and closed requests; steps run one by one from then on.
+    fn log_outputs(&mut self, log: &PyOutputLog) {
+        self.replica.log_outputs(log.0.clone());
+    }
+
+    /// Whether a copy is on its way between tiers.
+    #[getter]
+    fn is_moving(&self) -> bool {
+        self.replica.mover().is_some_and(Mover::is_moving)
     }
 
     fn log_schedule(&mut self) {

@@ -83,12 +83,11 @@ def _batch(
     observed: Observation,
     in_step: bool,
 ) -> Batch:
-    """Return the native batch where the step-time model is a table and stretches or tokens are wanted."""
+    """Return the native batch where the step-time model is a table and stretches are wanted."""
     table = step_time.table(settings.max_num_batched_tokens, most_decode_tokens)
     if table is None:
         return SteppedBatch(settings, step_time, machine.groups)
-    native = observed.stretches or observed.hears_tokens
-    native = native and machine.offers is None  # what a step computed is offered at its end
+    native = observed.stretches and machine.offers is None  # what a step computed is offered at its end
     if native and settings.speculation is None and not in_step:
         return _native_batch(settings, table)
     return SteppedBatch(settings, table, machine.groups)

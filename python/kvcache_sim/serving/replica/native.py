@@ -110,6 +110,8 @@ class NativeReplica:
         self._sends_unasked = self.records_all and self.prefetcher is not None
         #: Rows of finished requests that the core still has.
         self._rows = 0
+        #: Whether rows stay in the core until ``take_rows``.
+        self._logs_outputs = False
         if self.records_all:
             self.core.log_steps()
             self.store.log_evictions()
@@ -223,7 +225,7 @@ class NativeReplica:
     def tell_closed(self, closed: Sequence[int]) -> None:
         """Tell those who want to hear of it who has finished."""
         self._rows += len(closed)
-        if self._rows >= self._recorder.rows_at_a_time:
+        if self._rows >= self._recorder.rows_at_a_time and not self._logs_outputs:
             self._hand_over_rows()
         for request in closed:
             for tell in self._closed:
@@ -234,9 +236,27 @@ class NativeReplica:
         if self._checks:
             check_store(self.store, self.machine, self.engine.now_ns)
 
-    def _hand_over_rows(self) -> None:
-        self._recorder.add_rows(self.core.take_rows())
+    def _hand_over_rows(self) -> bytes:
+        rows = self.core.take_rows()
+        self._recorder.add_rows(rows)
         self._rows = 0
+        return rows
+
+    # -- live runs
+
+    def log_outputs(self, log: _core.OutputLog) -> None:
+        """Log tokens and closed requests; their rows wait for ``take_rows``, and steps run one by one."""
+        self.core.log_outputs(log)
+        self._logs_outputs = True
+
+    def take_rows(self) -> bytes:
+        """Return the rows of the requests that left since the last call, which the recorder gets too.
+
+        Rows are 64-bit integers in the order of ``Recorder.row_columns``.
+        """
+        return self._hand_over_rows()
+
+    # -- the rest of what the contract asks
 
     def catch_up(self, now_ns: int) -> None:
         """Run the iterations that began before now, so that the store is as it is now."""

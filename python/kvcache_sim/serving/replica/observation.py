@@ -10,11 +10,9 @@ class Observation:
     """How a replica is run and watched; none of it changes a result.
 
     ``stretches``: unchanged iterations run in one native call; ``checks``: the store's invariants are checked
-    at every boundary; ``records_all``: iterations, transfers, evictions and milestones are recorded;
-    ``hears_tokens``: somebody hears of each token as it comes, in native steps where there are such.
+    at every boundary; ``records_all``: iterations, transfers, evictions and milestones are recorded.
     """
 
     stretches: bool
     checks: bool
     records_all: bool
-    hears_tokens: bool = False

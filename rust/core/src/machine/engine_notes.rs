@@ -58,7 +58,11 @@ impl Replica {
     ) {
         self.batch.generated_tokens += 1;
         match before_ns {
-            Some(before_ns) => self.batch.itl.add(now_ns - before_ns, 1),
+            Some(before_ns) => {
+                self.batch.itl.add(now_ns - before_ns, 1);
+                let request = self.requests[place as usize].arrival.request;
+                self.log_token(request, now_ns);
+            }
             None => self.first_token(store, place, now_ns),
         }
     }

@@ -184,6 +184,6 @@ impl Replica {
         }
         let s = &self.requests[place as usize];
         self.reports.rows.finish(s, self.config.machine, None);
-        self.reports.closed.push(arrival.request);
+        self.note_closed(arrival.request, now_ns);
     }
 }

@@ -146,9 +146,10 @@ impl Replica {
     ) {
         let s = &mut self.requests[place as usize];
         s.first_token_ns = Some(now_ns);
-        let request = u64::from(s.arrival.request);
+        let request = s.arrival.request;
         let records = store.records_mut();
-        records.note(Record::FirstToken as u8, now_ns, request, 0);
+        records.note(Record::FirstToken as u8, now_ns, u64::from(request), 0);
+        self.log_token(request, now_ns);
         self.log(EventKind::FirstToken, place, now_ns);
     }
 
@@ -207,7 +208,7 @@ impl Replica {
         self.reports
             .rows
             .finish(s, self.config.machine, Some(now_ns));
-        self.reports.closed.push(arrival.request);
+        self.note_closed(arrival.request, now_ns);
     }
 
     /// Records what was sent since the last call, where that is wanted.

@@ -34,6 +34,7 @@
 //! | `prefill_load` | open requests and queued tokens, which routers compare |
 //! | `reports` | what a machine reports until it is taken |
 //! | `rows` | rows of requests and events as they leave |
+//! | `outputs` | tokens and closed requests with their times, for live runs |
 //! | `settings` | what a replica is told once |
 //! | `engine` | the trait of engines' own schedulers |
 //! | `engine_notes` | what a replica notes of a request for any of them |
@@ -59,6 +60,7 @@ pub mod neighbours;
 mod next_step;
 mod offers;
 pub mod outcome;
+mod outputs;
 mod perform;
 pub mod pool;
 pub mod prefetch;
@@ -84,6 +86,7 @@ mod transfers;
 pub mod vllm;
 
 pub use crate::transfers::ServingStore;
+pub use outputs::{Output, OutputLog};
 pub use prefill_load::PrefillLoad;
 pub use replica::{Phase, Replica};
 pub use reports::Reports;

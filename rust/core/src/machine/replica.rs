@@ -267,6 +267,7 @@ impl Replica {
             compute_ns = self.batch.step_ns();
         }
         let ended = self.batch.end(store)?;
+        self.log_later_tokens(now_ns);
         self.offer_computed(store, now_ns)?;
         if offers || !ended.committed.is_empty() {
             for &(place, start, end) in &ended.committed {

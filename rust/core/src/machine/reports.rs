@@ -1,5 +1,6 @@
 //! What a machine reports until it is taken: rows, requests that finished or were prefilled, counts of a shared pool.
 
+use super::outputs::OutputLog;
 use super::pool::PoolCounts;
 use super::rows::Rows;
 
@@ -14,6 +15,8 @@ pub struct Reports {
     pub(super) closed: Vec<u32>,
     /// Requests whose prompt has been computed and its tokens, where that is kept.
     pub(super) prefilled: Option<Vec<(u32, u64)>>,
+    /// Where tokens and closed requests are logged, where clients wait for them.
+    pub(super) outputs: Option<OutputLog>,
     /// What it took and gave, where it is a shared pool itself.
     pub(super) pool: Option<PoolCounts>,
 }
@@ -26,6 +29,7 @@ impl Reports {
             pool_hit_blocks: 0,
             closed: Vec::new(),
             prefilled: None,
+            outputs: None,
             pool: None,
         }
     }

@@ -156,6 +156,11 @@ impl Mover {
         self.under_way.get(&id).copied()
     }
 
+    /// Whether any move has not ended.
+    pub fn is_moving(&self) -> bool {
+        !self.under_way.is_empty()
+    }
+
     /// The channel that a transfer takes.
     pub(super) fn channel_of<'a>(&'a self, transfer: &'a Transfer) -> MutexGuard<'a, Channel> {
         locked(self.shared_channel_of(transfer))

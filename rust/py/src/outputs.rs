@@ -1,0 +1,32 @@
+//! `OutputLog`: tokens and closed requests of the machines of a live run.
+
+use kvsim_core::machine::OutputLog;
+use pyo3::prelude::*;
+
+/// A time in ns, a machine, the request of each token, requests that left.
+type PyOutput = (u64, u32, Vec<u32>, Vec<u32>);
+
+/// What came out of the machines that log here.
+#[pyclass(name = "OutputLog", frozen)]
+pub struct PyOutputLog(pub OutputLog);
+
+#[pymethods]
+impl PyOutputLog {
+    #[new]
+    fn new() -> Self {
+        Self(OutputLog::default())
+    }
+
+    /// Takes what came since the last call, in order of time.
+    fn take(&self) -> Vec<PyOutput> {
+        let outputs = self.0.take().into_iter();
+        outputs
+            .map(|output| (output.time_ns, output.machine, output.tokens, output.closed))
+            .collect()
+    }
+}
+
+/// Adds the class of this file.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<PyOutputLog>()
+}
