@@ -51,8 +51,8 @@ def simulate(
         Literal["cheap", "full"], Option(help="invariants: at the end, or at every step")
     ] = "cheap",
     engine: Annotated[
-        Literal["native", "spec"],
-        Option(help="the core, or the specification: Python to read, over the core's store"),
+        Literal["native", "spec", "spec-plain"],
+        Option(help="the core, or the specification: Python to read, over the core's store or a plain one"),
     ] = "native",
     backend: Annotated[
         Literal["native", "python"], Option(help="the core, or the slow reference in Python")

@@ -8,8 +8,8 @@ from kvcache_sim.backends import Backend, checked_backend
 from kvcache_sim.errors import UsageError
 from kvcache_sim.values import dataclass
 
-#: What simulates: the core, or the specification.
-Engine = Literal["native", "spec"]
+#: What simulates: the core, or the specification over the core's store or over its own.
+Engine = Literal["native", "spec", "spec-plain"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,8 @@ class RunOptions:
     schedule: bool = False
     #: Whether each routing choice is held against the best machine for it.
     regret: bool = False
-    #: ``native``: the core; ``spec``: the specification in Python over the core's store, slower.
+    #: ``native``: the core; ``spec``: the specification in Python over the core's store, slower;
+    #: ``spec-plain``: the specification over its own store in Python, slower still.
     engine: Engine = "native"
     #: Times at which what has been counted so far is noted (``Run.marks``).
     marks_ns: tuple[int, ...] = ()

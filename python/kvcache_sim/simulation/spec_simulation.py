@@ -31,7 +31,10 @@ from kvcache_sim.simulation.options import RunOptions
 from kvcache_sim.simulation.progress import busy_shares, used_shares
 from kvcache_sim.simulation.spec_records import records_into
 from kvcache_sim.simulation.spec_settings import spec_settings
-from kvcache_sim.spec.simulator import Machine, Simulator
+from kvcache_sim.spec.keys import Keys
+from kvcache_sim.spec.simulator import Machine, MakeStore, Simulator
+from kvcache_sim.spec.store import Store
+from kvcache_sim.workload.key_arrays import key_arrays
 from kvcache_sim.workload.trace import NOT_TOLD, Trace
 
 #: Events between two looks at how far a run is.
@@ -50,10 +53,14 @@ class SpecSimulation:
             raise _beyond("the trace", "a client that gives a request up")
         self.settings, self.trace, self.options = settings, trace, options
         self.recorder = RunRecorder(None, check_rows)
-        self._stores = StoreMaker(settings.cache, trace, lambda: self.simulator.engine.now_ns, "native")
-        self.simulator = Simulator(
-            spec_settings(settings), trace, self._make_store, records_into(self.recorder)
-        )
+        #: Makes the core's stores, where the specification runs over these.
+        self._stores: StoreMaker | None = None
+        if options.engine == "spec-plain":
+            make_store = self._plain_stores()
+        else:
+            self._stores = StoreMaker(settings.cache, trace, lambda: self.simulator.engine.now_ns, "native")
+            make_store = self._make_store
+        self.simulator = Simulator(spec_settings(settings), trace, make_store, records_into(self.recorder))
         sim = self.simulator
         self.replicas = [cast(AnyReplica, _Seen(machine, settings)) for machine in sim.machines]
         span = int(trace.arrival_ns.max()) if len(trace) else 0
@@ -62,8 +69,21 @@ class SpecSimulation:
         self._marks = Marks(sim.engine, self.sampler, options.marks_ns, self._counted)
 
     def _make_store(self, tiers: Sequence[Any], write_back: list[bool]) -> Any:
+        assert self._stores is not None
         own = [TierSettings(tier.name, tier.capacity_blocks, tier.policy) for tier in tiers]
         return self._stores.make(own, write_back, make_views(self.settings.cache)).gpu
+
+    def _plain_stores(self) -> MakeStore:
+        """Return what makes the specification's own stores, all over the same keys."""
+        cache = self.settings.cache
+        keys = Keys(key_arrays(self.trace, cache.block_size_tokens))
+
+        def make(tiers: Sequence[Any], write_back: list[bool]) -> Any:
+            capacities = [tier.capacity_blocks for tier in tiers]
+            policies = [tier.policy for tier in tiers]
+            return Store(keys, capacities, write_back, policies, cache.touch, cache.eviction_batch_blocks)
+
+        return make
 
     @property
     def _channels(self) -> Any:
@@ -131,7 +151,7 @@ class SpecSimulation:
             digest_results=self.recorder.results_digest(),
             engine=EngineUse(self.options.engine, self._steps, sim.engine.processed),
             end_ns=sim.engine.now_ns,
-            warnings=tuple(self._stores.orders.remarks()),
+            warnings=() if self._stores is None else tuple(self._stores.orders.remarks()),
             channels=counted.channels,
             tiers=counted.tiers,
         )

@@ -9,11 +9,14 @@ The life of a request, each stage with its file and the section of the seeds tha
 | wait: its state, its queue | ``request``, ``scheduler``, ``queueing`` | 000, 3.1 |
 | match the prefix, plan: reuse, load or recompute | ``admission``, ``movement_policies`` | 000, 3.2 |
 | decide the outcome | ``lookups`` | 000, 3.2; 000, 5 |
-| reserve blocks: evict, demote | the store | 001, "Lookup in trie", "Delete of KV cache" |
+| find blocks: names, copies, times, users | ``keys``, ``blocks``, ``residency`` | 001, "Lookup in trie" |
+| reserve blocks: evict, demote, discard | ``leases``, ``space``, ``eviction`` | 001, "Delete of KV cache" |
 | move blocks over channels | ``mover``, ``channels``, ``remote`` | 001, "Movements of KV cache" |
 | prefill in chunks, overlapped layer by layer | ``batch``, ``ttft`` | 000, 3.3; 001, "Examples" |
 | hand over to a decode machine | ``handover`` | – |
 | decode, finish, release, record | ``scheduler``, ``records`` | 000, 3.4; 000, 5 |
 
-``simulator`` builds the machines and owns their events; ``settings`` is what a person configures.
+``simulator`` builds the machines and owns their events; ``settings`` is what a person configures. ``store``
+is the block store, whole; ``invariants`` recounts it. With ``--engine spec`` the core's store takes its
+place, ``--engine spec-plain`` runs over it.
 """

@@ -37,8 +37,16 @@ class RollingDigest:
     def record(self, kind: int, time_ns: int, subject: int, value: int) -> None:
         """Add one record."""
         for word in (kind, time_ns, subject, value):
-            h = ((self.value ^ word) * _MULTIPLIER) & _MASK
-            self.value = h ^ (h >> 32)
+            self._add(word)
+
+    def evicted(self, tier: int, key: int, now_ns: int) -> None:
+        """Add a block that left a tier to make space."""
+        self._add((EVICT | tier << 8 | now_ns << 16) & _MASK)
+        self._add(key)
+
+    def _add(self, word: int) -> None:
+        h = ((self.value ^ word) * _MULTIPLIER) & _MASK
+        self.value = h ^ (h >> 32)
 
 
 class Event(NamedTuple):

@@ -1,0 +1,147 @@
+"""What a store keeps of blocks, tiers, leases and moves (seed 001, "timestamps"; semantics 2).
+
+Blocks form a tree: a block's parent holds the tokens before its own. A block has a copy on several tiers at
+once, one or none. A copy is in flight until the move that writes it ends, then ready; it carries the time at
+which its first layer was ready, the time at which all layers were, and its last access. An access is a
+counter, raised at each release or admission, never the clock: many requests share a timestamp.
+
+A copy's reference count is the number of its users whose path ends at this block, and of its child blocks in
+use on the same tier. So a block in use keeps its parent in use, and all before it: counting one user takes a
+walk up to the first block that is in use already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+GPU, CPU = 0, 1
+#: In place of a tier: another machine.
+REMOTE = 255
+#: In place of a move: none, the copy is ready.
+NO_MOVE = 0xFFFF_FFFF
+ABSENT, IN_FLIGHT, READY = range(3)
+#: When the first layer is ready and when all of them are, in nanoseconds.
+Times = tuple[int, int]
+#: Blocks of a space that are free only once a move has ended: (move, blocks).
+Late = list[tuple[int, int]]
+#: A transmission to send: (move, from tier, to tier, blocks, moves that must end first).
+Order = tuple[int, int, int, int, list[int]]
+
+
+@dataclass(eq=False, slots=True)
+class Copy:
+    """A block on one tier: its residency, its users, and whether it may leave."""
+
+    tier: int
+    state: int = ABSENT
+    #: The move that writes it.
+    move: int = NO_MOVE
+    #: None unless it is ready.
+    ready: Times | None = None
+    last_access: int = 0
+    ref_count: int = 0
+    #: Child blocks with a copy on this tier.
+    children: int = 0
+    #: Nothing but its children keeps it here.
+    evictable: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Block:
+    """A block of the tree with a copy, perhaps absent, on each tier."""
+
+    key: int
+    #: Blocks before it.
+    depth: int
+    parent: Block | None
+    #: A request on whose path it is.
+    request: int
+    copies: list[Copy]
+    children: dict[int, Block] = field(default_factory=dict)
+    #: Requests that have used it.
+    uses: int = 0
+
+    def path(self) -> Iterator[Block]:
+        """Yield the block and all before it, deepest first; the root is not a block."""
+        block = self
+        while block.parent is not None:
+            yield block
+            block = block.parent
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether no tier has a copy."""
+        return all(copy.state == ABSENT for copy in self.copies)
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether a copy on any tier has a user."""
+        return any(copy.ref_count for copy in self.copies)
+
+    @property
+    def fastest(self) -> Copy:
+        """The copy on the fastest tier that has one."""
+        return next(copy for copy in self.copies if copy.state != ABSENT)
+
+
+@dataclass(slots=True)
+class Tier:
+    """Blocks of one tier by use, and how many it has lost by cause (invariant I2)."""
+
+    number: int
+    capacity: int
+    free: int
+    #: Whether its victims are written to the tier below.
+    write_back: bool
+    #: Private to running requests.
+    active: int = 0
+    #: Shared copies that are ready.
+    cached: int = 0
+    #: Being written, or freed by a write below that has not ended.
+    in_flight: int = 0
+    #: Of the cached blocks those that may leave.
+    evictable: int = 0
+    #: Of those in flight the blocks that nobody has reserved: (move after which they are free, blocks).
+    coming: Late = field(default_factory=list)
+    evicted: int = 0
+    overflowed: int = 0
+    orphaned: int = 0
+
+    @property
+    def available(self) -> int:
+        """Blocks that a reservation may get: free, coming free, or evictable."""
+        return self.free + sum(blocks for _, blocks in self.coming) + self.evictable
+
+
+@dataclass(eq=False, slots=True)
+class Lease:
+    """What a running request holds on the GPU: the shared blocks of its path, and private ones beyond."""
+
+    request: int
+    path: list[Block]
+    #: Its admission's access.
+    access: int
+    #: Leading blocks that were found rather than computed.
+    found: int
+    #: Private blocks, of which ``pending`` wait for a write below and ``loading`` are being read from below.
+    reserved: int = 0
+    pending: int = 0
+    loading: int = 0
+    #: Whether room was made for it once: from then on its admission counts as an access.
+    admitted: bool = False
+    live: bool = True
+
+
+@dataclass(eq=False, slots=True)
+class Move:
+    """A transmission to a tier, under way until ``finish_move``."""
+
+    to: int
+    blocks: list[Block]
+    lease: Lease | None = None
+    #: Ends of the paths in use until it ends: (tier, last block).
+    holds: list[tuple[int, Block]] = field(default_factory=list)
+    #: Leases whose reserved blocks are free once it has ended: (lease, blocks).
+    waiting: list[tuple[Lease, int]] = field(default_factory=list)
+    times: Times | None = None

@@ -1,0 +1,64 @@
+"""The invariants of the plain store, recounted from its leases, holds and moves.
+
+I2: a tier's free, active, cached and in-flight blocks sum to its capacity. I3: a reference count is the
+number of users, and a block in use is not evictable. I4: a block without a copy is in use, and a block on
+the GPU has its parent there. I7: a copy in flight has a move that writes it, and a ready one has its times.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from kvcache_sim.spec.blocks import ABSENT, GPU, IN_FLIGHT, READY, Block, Tier
+from kvcache_sim.spec.residency import Residency
+
+
+def violations(store: Residency) -> Iterator[str]:
+    """Yield each broken invariant in words. Cost: the blocks of the store."""
+    blocks = list(store.blocks())
+    for tier in store.tiers:
+        yield from _room(store, tier, blocks)
+    users = Counter(store.paths_in_use())
+    for block in blocks:
+        yield from _block(store, block, users)
+
+
+def _room(store: Residency, tier: Tier, blocks: list[Block]) -> Iterator[str]:
+    copies = [block.copies[tier.number] for block in blocks]
+    cached, evictable = sum(c.state == READY for c in copies), sum(c.evictable for c in copies)
+    moves = store.moves.values()
+    in_flight = sum(blocks for _, blocks in tier.coming)
+    in_flight += sum(len(move.blocks) for move in moves if move.to == tier.number and move.lease is None)
+    active = 0
+    if tier.number == GPU:
+        in_flight += sum(blocks for move in moves for _, blocks in move.waiting)
+        active = sum(lease.reserved - lease.pending for lease in store.leases.values())
+    counted = tier.active, tier.cached, tier.in_flight, tier.evictable
+    if counted != (active, cached, in_flight, evictable):
+        found = f"{active}, {cached}, {in_flight}, {evictable}"
+        yield f"I2: tier {tier.number} counts {counted} active, cached, in flight, evictable, has {found}"
+    if tier.free < 0 or tier.free + active + cached + in_flight != tier.capacity:
+        yield f"I2: tier {tier.number} has {tier.free} of {tier.capacity} blocks free beside {counted}"
+
+
+def _block(store: Residency, block: Block, users: Counter[tuple[int, Block]]) -> Iterator[str]:
+    assert block.parent is not None
+    if block.is_gone and not block.is_in_use:
+        yield f"I4: block {block.key} has no copy and no user"
+    parent_on_gpu = block.parent is store.root or block.parent.copies[GPU].state != ABSENT
+    if block.copies[GPU].state != ABSENT and not parent_on_gpu:
+        yield f"I4: block {block.key} is on the gpu, its parent is not"
+    for copy in block.copies:
+        where = f"block {block.key} on tier {copy.tier}"
+        below = [child.copies[copy.tier] for child in block.children.values()]
+        expected = users[copy.tier, block] + sum(child.ref_count > 0 for child in below)
+        if copy.ref_count != expected or (copy.ref_count and copy.evictable):
+            yield f"I3: {where} counts {copy.ref_count} users, has {expected}; evictable: {copy.evictable}"
+        if copy.children != sum(child.state != ABSENT for child in below):
+            yield f"I4: {where} counts {copy.children} children"
+        move = store.moves.get(copy.move)
+        if copy.state == IN_FLIGHT and (move is None or move.to != copy.tier or block not in move.blocks):
+            yield f"I7: {where} is in flight without a move"
+        if (copy.ready is None) == (copy.state == READY) or (copy.ready or (0, 0))[1] > store.latest_ns:
+            yield f"I7: {where} is in state {copy.state}, ready at {copy.ready}"
