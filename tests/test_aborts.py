@@ -20,6 +20,10 @@ CHECKED = RunOptions(check="full")
 SETTINGS = {
     "own": ["tiers.gpu.capacity=64 blocks"],
     "tiers": ["tiers.gpu.capacity=48 blocks", "tiers.cpu.capacity=96 blocks"],
+    "read buffers": [
+        "tiers.gpu.capacity=48 blocks", "tiers.cpu.capacity=96 blocks", "fetch.read_buffer_layers=1",
+        "channels.up={bandwidth: 1GB/s, edges: [cpu->gpu]}", "channels.down={bandwidth: 20GB/s, edges: [gpu->cpu]}",
+    ],
     "asynchronous": ["tiers.gpu.capacity=64 blocks", "replica.async_scheduling=length"],
     "vllm": ["tiers.gpu.capacity=64 blocks", "cache.semantics=vllm", "replica.scheduler=vllm"],
     "vllm ahead": [
@@ -88,6 +92,14 @@ def test_who_never_got_in_leaves_no_trace_in_the_others(tmp_path, name):
         assert (
             np.asarray(beside.requests[column])[kept].tolist() == np.asarray(alone.requests[column]).tolist()
         )
+
+
+def test_a_load_that_read_buffers_hold_back_is_freed_when_its_request_is_aborted(tmp_path):
+    """Its first layer is still on the way, and no step will compute on it and free the buffer."""
+    before = [row(0, 640, 4, [*range(40)]), row(500, 640, 4, [*range(100, 140)])]
+    again = row(1000, 656, 30, [*range(40), 200], abort_after=1)
+    found = run(written(tmp_path, [*before, again, row(2000, 640, 4, [*range(100, 140)])]), "read buffers")
+    assert found.requests["status"].tolist() == [0, 0, ABORTED, 0]
 
 
 @pytest.mark.parametrize("name", ["own", "vllm"])

@@ -42,9 +42,9 @@ def test_a_replay_of_the_arrivals_gives_the_digests_of_the_live_run(seed):
 @examples(15)
 @given(seed=SEEDS)
 def test_tokens_and_closed_requests_are_those_of_the_steps_in_python(seed):
-    assume(
-        not any("duplicate_prefill" in text for text in drawn(seed))
-    )  # needs all arrivals beforehand there
+    text = " ".join(drawn(seed))
+    assume("duplicate_prefill" not in text)  # it needs all arrivals beforehand there
+    assume("read_buffer_layers" not in text)  # aborted loads stay there
     driven, run = served(seed)
     again, run_again = served(seed, RunOptions(step_every_iteration=True))
     assert NativeReplica not in {type(replica) for replica in again.simulation.replicas}

@@ -140,7 +140,11 @@ impl Replica {
         let mut at = 0;
         while let Some(&id) = self.loaded.get(at) {
             let place = self.loads[id as usize].place;
-            if !self.is_given_up(place) || self.still_comes(id) {
+            let is_aborted = self.is_given_up(place);
+            if !is_aborted || self.still_comes(id) {
+                if is_aborted {
+                    self.load_all(id, now_ns);
+                }
                 at += 1;
                 continue;
             }

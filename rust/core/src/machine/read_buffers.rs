@@ -1,6 +1,7 @@
 //! Read buffers: how far loading may run ahead of the step that computes on what it brings (the rules of
 //! `serving/read_buffers.py`).
 
+use super::loading::LoadingId;
 use super::Replica;
 use crate::transfers::TransferId;
 
@@ -45,6 +46,18 @@ impl Replica {
             at_work: None,
         });
         self.compute_layer(self.buffers.len() - 1);
+    }
+
+    /// Lets all layers of a load come that no step will compute on: its request was aborted.
+    pub(super) fn load_all(&mut self, id: LoadingId, now_ns: u64) {
+        if !self.reads_are_buffered() {
+            return;
+        }
+        if let Some(mover) = self.mover.as_deref() {
+            for &transfer in &self.loads[id as usize].transfers {
+                mover.allow(transfer, mover.config().layers, now_ns);
+            }
+        }
     }
 
     /// A layer of a transfer is there: steps that need it may compute it.

@@ -126,7 +126,7 @@ impl Mover {
     }
 
     /// Lets a load's first `layers` layers come as far as they are at hand: buffers became free.
-    pub fn allow(&mut self, id: TransferId, layers: u64, now_ns: u64) {
+    pub fn allow(&self, id: TransferId, layers: u64, now_ns: u64) {
         let transfer = self.transfer(id);
         if let Some(job) = transfer.job {
             self.channel_of(transfer).allow(job, layers, now_ns);
