@@ -1008,6 +1008,16 @@ class Replica:
     def moved_bytes(self) -> list[tuple[int, int]]:
         """Return by tier the bytes that transfers read from it, and wrote to it; empty for a GPU alone."""
 
+    def take_drained(self) -> bool:
+        """Return whether no move was under way at some moment since a request last left.
+
+        Moments before the last call do not count.
+        """
+
+    @property
+    def open_moves(self) -> int:
+        """How many moves are under way."""
+
     def accepted(self) -> tuple[int, int, list[int]]: ...
     def itl(self) -> tuple[list[int], list[int], int, int, int, int]: ...
 

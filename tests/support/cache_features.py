@@ -111,15 +111,21 @@ def hicache(d: Draft) -> None:
 def hicache_storage(d: Draft) -> None:
     """Have a storage below SGLang's host tier, by each stop policy."""
     hicache(d)
+    if d.draw.random() < 0.8:
+        # Long sessions that return: what they had has left the tiers above by then.
+        d.trace()
+        d.set(tiers__gpu__capacity=_blocks(d, 0.35, 0.5, 0.7), tiers__cpu__capacity=_blocks(d, 0.2, 0.4))
     d.set(
-        tiers__disk__capacity=d.draw.choice([_blocks(d, 1, 4), _blocks(d, 30), "unbounded"]),
+        tiers__disk__capacity=d.draw.choice([_blocks(d, 4), _blocks(d, 30)]),
         prefetch__policy="queued",
         fetch__policy=d.draw.choice(["wait", "timeout", "best-effort"]),
     )
     if d.settings["fetch.policy"] == "timeout":
         d.maybe(0.7, fetch__timeout=["1ms", "50ms", "1s"], fetch__timeout_per_ki_token=["0s", "5ms"])
     d.maybe(0.4, prefetch__threshold=[1, 512], prefetch__share=[0.05, 0.9])
-    d.maybe(0.5, channels__storage=[{"bandwidth": "300MB/s", "edges": ["disk->cpu"]}])
+    d.maybe(
+        0.7, channels__storage=[{"bandwidth": rate, "edges": ["disk->cpu"]} for rate in ("30MB/s", "1GB/s")]
+    )
 
 
 def _grouped(d: Draft) -> None:

@@ -18,6 +18,7 @@
 - ``models``            several models and adapters in one fleet
 - ``native_cluster``    replicas of the core: it keeps all machines' events in one order
 - ``offline``           requests worked off in batches: rollouts of a training run, offline inference
+- ``one_by_one``        requests of an instant run: each comes when the one before has been stored
 - ``outcome``           what a request found in the cache, under seed 000's five names
 - ``outcomes``          what look-ups found on one machine, under seed 000's names
 - ``queue``             who is admitted next: one small class an order, one row here

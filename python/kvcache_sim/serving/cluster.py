@@ -12,6 +12,7 @@ from kvcache_sim.cache.digest import ARRIVE, Digest
 from kvcache_sim.engine import ARRIVAL, HANDOVER, NO_MACHINE
 from kvcache_sim.errors import UsageError
 from kvcache_sim.serving.handover.pools import Pools
+from kvcache_sim.serving.one_by_one import OneByOne
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.replica.contract import AnyReplica
 from kvcache_sim.serving.replica.native import NativeReplica
@@ -73,6 +74,7 @@ class Cluster:
         self.arrived = 0
         self.closed = 0
         self._instant = any(replica.settings.instant for replica in replicas)
+        self._one_by_one = OneByOne(replicas if self._instant else (), self._queue_next)
         windows = {replica.settings.max_model_len for replica in replicas} - {None}
         #: Most tokens of a prompt and its answer.
         self.window_tokens = min((w for w in windows if w is not None), default=None)
@@ -296,6 +298,8 @@ class Cluster:
         sequence.status = status
         self.recorder.close(sequence, machine)
         self._closed(arrival.request)
+        if self._instant:
+            self._one_by_one.check()
 
     def abort(self, request: int) -> None:
         """Abort a request that was fed; nothing where it is done, or was not sent to a machine yet."""
@@ -349,7 +353,7 @@ class Cluster:
         if self._batches is not None:
             self._batches.closed()
         if self._instant:
-            self._queue_next_alone()
+            self._one_by_one.closed()
         if self._read_on is not None:
             self._open.discard(request)
         if self._waiting:
@@ -361,15 +365,6 @@ class Cluster:
     def _tell_keepers(self, done: tuple[int, int]) -> None:
         for keeper in self._keepers:
             keeper.closed(*done)
-
-    def _queue_next_alone(self) -> None:
-        """Queue the next request of an instant run, once an engine's own tier has stored the last one's."""
-        own = (r.mover.transfers.values() for r in self.replicas if r.cache.lower_semantics is not None)
-        stores = [transfer for transfers in own for transfer in transfers]
-        if stores:
-            stores[-1].at_completion.append(self._queue_next_alone)
-        else:
-            self._queue_next()
 
     def _release(self, request: int) -> None:
         """Let those that wait for a request come."""

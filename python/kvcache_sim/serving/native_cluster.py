@@ -78,6 +78,8 @@ class NativeCluster:
         self._runs_ahead = False
         #: Those of which someone wants to hear whose prompt is computed.
         self._heard: list[NativeReplica] = []
+        #: Those that are notified after each event.
+        self._observers: list[NativeReplica] = []
         #: Where requests come in without an event of the engine's each.
         self._door: Door | None = None
         #: Rows of finished requests that the core still has.
@@ -97,6 +99,10 @@ class NativeCluster:
     def tell_prefilled_of(self, replica: NativeReplica) -> None:
         """Let a replica tell whose prompt has been computed there, after each event."""
         self._heard.append(replica)
+
+    def report_events_to(self, replica: NativeReplica) -> None:
+        """Notify a replica after each event of any machine."""
+        self._observers.append(replica)
 
     def step_together(self, size: int, dummy_ns: Sequence[int]) -> None:
         """Let each ``size`` machines be ranks of an engine; by engine, what an idle one takes meanwhile."""
@@ -161,6 +167,11 @@ class NativeCluster:
         if closed is not None:
             self._tell_closed(closed)
         self._go_on(at)
+        self._event_ended()
+
+    def _event_ended(self) -> None:
+        for replica in self._observers:
+            replica.event_ended()
 
     def _go_on(self, at: tuple[int, int, int] | None) -> None:
         """Let what the core does next come at a time, with a priority, on a machine."""
@@ -201,6 +212,7 @@ class NativeCluster:
         self._go_on(at)
         for replica in self._heard:
             replica.tell_prefilled()
+        self._event_ended()
         if event[1] == BOUNDARY:
             for replica in self._replicas[event[2] : event[2] + self._in_step]:
                 replica.check()

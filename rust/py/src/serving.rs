@@ -363,6 +363,18 @@ impl PyReplica {
         mover.map_or_else(Vec::new, |mover| mover.moved_bytes.clone())
     }
 
+    /// Whether no move was under way at some moment since the last call, or since a request last left.
+    fn take_drained(&mut self) -> bool {
+        let mover = self.replica.mover_mut();
+        mover.is_none_or(|mover| mover.take_drained())
+    }
+
+    /// How many moves are under way.
+    #[getter]
+    fn open_moves(&self) -> usize {
+        self.replica.mover().map_or(0, |mover| mover.open_moves())
+    }
+
     /// Drafts: decode steps of a sequence, tokens drafted, tokens accepted by position.
     fn accepted(&self) -> (u64, u64, Vec<u64>) {
         let accepted = &self.replica.batch.accepted;

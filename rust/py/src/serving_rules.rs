@@ -231,8 +231,10 @@ pub struct TierRules {
 #[derive(FromPyObject)]
 struct PrefetchRules {
     policy: String,
+    fetch: String,
     room_blocks: u64,
     timeout_ns: u64,
+    storage_per_ki_token_ns: Option<u64>,
 }
 
 impl TierRules {
@@ -250,11 +252,12 @@ impl TierRules {
         let rules = self.prefetch.as_ref()?;
         Some(AheadConfig {
             room_blocks: rules.room_blocks,
-            hold_back: match self.fetch.as_str() {
+            hold_back: match rules.fetch.as_str() {
                 "wait" => HoldBack::UntilCome,
                 "timeout" => HoldBack::For(rules.timeout_ns),
                 _ => HoldBack::Never,
             },
+            storage_per_ki_token_ns: rules.storage_per_ki_token_ns,
         })
     }
 }

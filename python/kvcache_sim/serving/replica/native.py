@@ -53,6 +53,9 @@ class KeepsTime(Protocol):
     def tell_prefilled_of(self, replica: NativeReplica) -> None:
         """Let a replica tell whose prompt has been computed there, after each event."""
 
+    def report_events_to(self, replica: NativeReplica) -> None:
+        """Notify a replica after each event of any machine."""
+
 
 class NativeReplica:
     """One engine instance; the core keeps its requests and transfers, Python the clock.
@@ -104,6 +107,7 @@ class NativeReplica:
         self._shared_time: KeepsTime | None = None
         self._closed: list[Callable[[int], None]] = []
         self._prefilled: list[Callable[[int, int], None]] = []
+        self._after_events: list[Callable[[NativeReplica], None]] = []
         #: Whether any client has given a request up that was sent here.
         self._someone_left = False
         #: Whether transfers that are recorded begin as a request comes.
@@ -214,6 +218,18 @@ class NativeReplica:
             self.tell_prefilled()
         if closed is not None:
             self.tell_closed(closed)
+        self.event_ended()
+
+    def after_each_event(self, call: Callable[[NativeReplica], None]) -> None:
+        """Call back after each event of this machine, once it has reported who has left."""
+        if self._shared_time is not None and not self._after_events:
+            self._shared_time.report_events_to(self)
+        self._after_events.append(call)
+
+    def event_ended(self) -> None:
+        """Notify the observers of events: one has ended here, or on a machine in the same order of events."""
+        for call in self._after_events:
+            call(self)
 
     def tell_prefilled(self) -> None:
         """Tell those who want to hear of it whose prompt has been computed."""

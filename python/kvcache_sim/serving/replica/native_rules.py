@@ -49,18 +49,25 @@ class PrefetchRules:
     """What the core is told of a machine that brings blocks up ahead of their requests."""
 
     policy: str
+    #: The fetch policy, which says whether a request stays in the queue for its blocks.
+    fetch: str
     #: Most blocks that are on their way at once.
     room_blocks: int
     #: How long a request stays in the queue for its blocks under the fetch policy ``timeout``.
     timeout_ns: int
+    #: The same for each 1,024 tokens asked of an engine's storage; None: no storage brings blocks up.
+    storage_per_ki_token_ns: int | None = None
 
     @classmethod
     def of(cls, machine: Machine) -> PrefetchRules | None:
         """Return those of a machine, None where nothing is prefetched."""
         movement, prefetcher = machine.movement, machine.prefetcher
-        if not isinstance(prefetcher, Prefetcher):
+        if isinstance(prefetcher, Prefetcher):
+            return cls(movement.prefetch, movement.fetch, prefetcher.room, movement.fetch_timeout_ns)
+        storage = machine.cache.lower_prefetch
+        if prefetcher is None or storage is None:
             return None
-        return cls(movement.prefetch, prefetcher.room, movement.fetch_timeout_ns)
+        return cls("queued", storage.stop, 0, storage.timeout_ns, storage.timeout_per_ki_token_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +289,6 @@ def core_serves(machine: Machine, serving: MachineSettings) -> bool:
     settings = serving.replica
     return (
         isinstance(machine.store, STORES_IN_CORE)
-        and not (settings.instant and machine.offers)  # the next request waits for what was stored
         and settings.queue_order in ("fcfs", *ORDERS)
         and (machine.groups is None or settings.speculation is None)
         and settings.stages == 1
@@ -315,7 +321,6 @@ def _core_moves(machine: Machine) -> bool:
         )
         and _core_chooses(machine)
         and movement.prefetch in ("none", *PREFETCHES)
-        and (machine.prefetcher is None or isinstance(machine.prefetcher, Prefetcher))
         and movement.fetch in FETCHES
         and all(movement.write.get(name, "back") in WRITES for name in machine.tiers[:-1])
     )

@@ -23,6 +23,7 @@
 //! | `offers` | what steps have computed is offered to an engine's own tier |
 //! | `outcome` | what a look-up is called |
 //! | `read_buffers` | how far loads may run ahead of the step that computes on them |
+//! | `storage_prefetch` | what an engine's storage brings up, and who is held back |
 //! | `prefetch` | what comes up before it is asked for |
 //! | `handover` | prompts computed on one machine, answers decoded on another: both sides |
 //! | `remote` | reads from other machines: both sides |
@@ -80,6 +81,7 @@ mod scheduler;
 mod settings;
 pub mod sglang;
 mod shared_prefixes;
+mod storage_prefetch;
 #[cfg(test)]
 mod tests;
 mod transfers;

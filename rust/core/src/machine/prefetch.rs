@@ -37,7 +37,7 @@ impl Replica {
     ) -> Answer<()> {
         self.catch_up(store, now_ns)?;
         let limit = self.config.matchable_blocks(tokens);
-        if limit > 0 {
+        if limit > 0 && !self.start_from_storage(store, (request, limit), now_ns)? {
             let moves = self.bring_ahead(store, (request, limit), now_ns)?;
             self.issue(store, None, now_ns)?;
             self.stays_for(request, moves, now_ns);

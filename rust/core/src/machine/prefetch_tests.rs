@@ -39,6 +39,7 @@ fn machine(policy: PrefetchPolicy, room_blocks: u64, hold_back: HoldBack) -> (Re
         ahead: Some(AheadConfig {
             room_blocks,
             hold_back,
+            storage_per_ki_token_ns: None,
         }),
         pool: None,
         pages: None,

@@ -108,13 +108,19 @@ impl Queue {
         self.known_until_ns = ns;
     }
 
-    fn knows(&self, request: &Request) -> bool {
+    /// Whether the scheduler knows of a request.
+    pub fn knows(&self, request: &Request) -> bool {
         self.knows_since(request.since_ns)
     }
 
     /// Whether the scheduler knows of who came at a time.
     pub fn knows_since(&self, since_ns: u64) -> bool {
         self.known_until_ns.is_none_or(|until| since_ns <= until)
+    }
+
+    /// The n-th of those that are looked at for the next admission, in order of arrival.
+    pub fn candidate(&self, n: usize) -> Option<Place> {
+        self.waiting.get(n).copied().filter(|_| n < WINDOW)
     }
 
     /// Who is next, `None` when all have to stay; `cached` tells the cached tokens of a request, `stays` whether it is

@@ -144,6 +144,11 @@ impl Replica {
         self.mover.as_deref()
     }
 
+    /// The same, to be changed.
+    pub fn mover_mut(&mut self) -> Option<&mut Mover> {
+        self.mover.as_deref_mut()
+    }
+
     /// Takes a request over; it is not in the queue yet.
     pub fn arrive(&mut self, arrival: Arrival, now_ns: u64) -> Place {
         self.arrived(Request::new(arrival, now_ns))

@@ -1,7 +1,6 @@
 //! Who is in the next step: who runs already, then whose KV has come, then the queue, while budget and places last (semantics 5).
 
 use super::groups::Asked;
-use super::prefetch::PrefetchPolicy;
 use super::settings::AsyncScheduling;
 use super::{Place, Replica, Request, ServingStore};
 use crate::store::{Answer, LeaseId, MoveId, Room};
@@ -123,14 +122,13 @@ impl Replica {
     fn admit<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
         let mut places = self.places();
         while !self.refused && places > 0 && self.batch.budget_left() > 0 {
+            let held = self.held_back(store, now_ns)?;
             let (config, block) = (&self.config, self.config.block_size_tokens);
-            let ahead = self
-                .mover
-                .as_deref_mut()
-                .and_then(|mover| mover.ahead.as_mut());
-            let ahead = ahead.filter(|_| config.prefetch == Some(PrefetchPolicy::Queued));
-            let stays =
-                ahead.map(|ahead| |s: &Request| ahead.holds_back(s.arrival.request, now_ns));
+            let stays = held.map(|held| {
+                // The queue asks of each candidate in the order in which they were held back.
+                let mut held = held.into_iter().peekable();
+                move |s: &Request| held.next_if_eq(&s.arrival.request).is_some()
+            });
             let head = self.queue.head(&self.requests, stays, |s| {
                 let limit = config.matchable_blocks(s.prefill_target_tokens());
                 let found = store.peek(s.arrival.request, limit)?.0;

@@ -129,6 +129,11 @@ pub trait BlockStore: MachineStore {
         None
     }
 
+    /// The same store where it brings blocks up from an engine's last tier before their request is admitted.
+    fn prefetching(&mut self) -> Option<&mut dyn PrefetchingStore> {
+        None
+    }
+
     /// The same store where its blocks are of several cache groups.
     fn groups(&mut self) -> Option<&mut dyn GroupAdmission> {
         None
@@ -186,6 +191,18 @@ pub trait OffersComputed {
 
     /// Whether the end of a lease's next step matters: something of its prompt is still to be offered.
     fn is_to_offer(&self, lease: LeaseId) -> bool;
+}
+
+/// A store that brings blocks up from an engine's last tier before their request is admitted.
+pub trait PrefetchingStore {
+    /// Brings up what follows the known part of a request's first `limit` blocks; how many were asked for.
+    fn start_prefetch(&mut self, request: u32, limit: u32, now_ns: u64) -> Answer<u32>;
+
+    /// Whether blocks of a request are still to come.
+    fn is_prefetching(&self, request: u32) -> bool;
+
+    /// Ends a request's prefetch with what has come.
+    fn stop_prefetch(&mut self, request: u32) -> Answer<()>;
 }
 
 /// A store of several cache groups, which decides on a request's room and its loads in one.

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use super::storage_wait::StorageWait;
 use crate::store::MoveId;
 
 /// How long a request that could be admitted stays in the queue for its blocks.
@@ -24,6 +25,9 @@ pub struct AheadConfig {
     pub room_blocks: u64,
     /// How long requests stay for their blocks.
     pub hold_back: HoldBack,
+    /// Where an engine's storage brings the blocks: how many ns longer [`HoldBack::For`] is for each 1,024 tokens that
+    /// were asked for. `None`: no storage does.
+    pub storage_per_ki_token_ns: Option<u64>,
 }
 
 /// What a request stays for: moves that have not ended, and a time.
@@ -39,7 +43,7 @@ struct Awaited {
 /// use kvsim_core::transfers::{Ahead, AheadConfig, HoldBack};
 ///
 /// let hold_back = HoldBack::UntilCome;
-/// let mut ahead = Ahead::new(AheadConfig { room_blocks: 10, hold_back });
+/// let mut ahead = Ahead::new(AheadConfig { room_blocks: 10, hold_back, ..AheadConfig::default() });
 /// ahead.leaves(7);
 /// assert_eq!(ahead.room_blocks(), 3);
 /// ahead.await_moves(5, vec![1], u64::MAX);
@@ -55,6 +59,7 @@ pub struct Ahead {
     /// Blocks brought up so far, those on their way included.
     pub blocks: u64,
     awaited: HashMap<u32, Awaited>,
+    pub(super) from_storage: HashMap<u32, StorageWait>,
 }
 
 impl Ahead {
@@ -65,6 +70,7 @@ impl Ahead {
             on_its_way_blocks: 0,
             blocks: 0,
             awaited: HashMap::new(),
+            from_storage: HashMap::new(),
         }
     }
 
@@ -113,6 +119,7 @@ mod tests {
         Ahead::new(AheadConfig {
             room_blocks: 8,
             hold_back: HoldBack::For(50),
+            storage_per_ki_token_ns: None,
         })
     }
 

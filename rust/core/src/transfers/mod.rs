@@ -11,6 +11,7 @@
 //! | `timeline` | what happens next on all such links |
 //! | `pages` | what blocks of cache groups are, layer by layer |
 //! | `demand` | the rate that a channel was asked for |
+//! | `drained` | moments at which nothing is under way |
 //! | `transfer` | one order on its way |
 //! | `mover` | a machine's transfers: who asks about them, what has arrived |
 //! | `hop` | what crosses between machines that hand over |
@@ -19,6 +20,7 @@
 //! | `peers` | the other machines while one is at work |
 //! | `puts` | what is put into a shared pool |
 //! | `sending` | orders on their way to a channel, fed hop by hop |
+//! | `storage_wait` | how long a request waits for an engine's storage |
 //! | `submitting` | the same over links served layer by layer |
 //! | `copy_cost` | what copies cost the steps |
 //! | `when_done` | what is done once a move has ended |
@@ -30,6 +32,7 @@ mod ahead;
 mod channel;
 mod copy_cost;
 mod demand;
+mod drained;
 mod hop;
 #[cfg(test)]
 mod hop_tests;
@@ -44,6 +47,7 @@ mod peers;
 mod puts;
 mod sending;
 mod slowed;
+mod storage_wait;
 mod submitting;
 mod timeline;
 mod transfer;

@@ -115,6 +115,8 @@ pub struct Mover {
     /// What comes up ahead of its request, where that is done.
     pub ahead: Option<Ahead>,
     pub(crate) log: Option<Vec<SentRecord>>,
+    /// Whether no move was under way at some moment ([`Mover::take_drained`]).
+    pub(super) drained: bool,
 }
 
 impl Mover {
@@ -138,6 +140,7 @@ impl Mover {
             moved_bytes: vec![(0, 0); tiers],
             edge_bytes: Vec::new(),
             log: None,
+            drained: false,
         }
     }
 

@@ -71,6 +71,7 @@ impl Mover {
             }
         }
         self.under_way.remove(&move_id);
+        self.move_left();
         if let Some(moving) = store.moving() {
             moving.finish_move(move_id)?;
         }

@@ -1,7 +1,9 @@
 //! SGLang's default tree with HiCache's host tier of the contract of all stores.
 
 use super::HiCacheStore;
-use crate::store::contract::{BlockStore, LoadingStore, MovingStore, OffersComputed};
+use crate::store::contract::{
+    BlockStore, LoadingStore, MovingStore, OffersComputed, PrefetchingStore,
+};
 use crate::store::{Answer, HoldId, LeaseId, MoveId, Order, Part, Times};
 
 /// What is held while room is made: nothing, room and loads of a request are one decision of the tree.
@@ -34,6 +36,24 @@ impl BlockStore for HiCacheStore {
 
     fn offers(&mut self) -> Option<&mut dyn OffersComputed> {
         Some(self)
+    }
+
+    fn prefetching(&mut self) -> Option<&mut dyn PrefetchingStore> {
+        self.has_storage().then_some(self)
+    }
+}
+
+impl PrefetchingStore for HiCacheStore {
+    fn start_prefetch(&mut self, request: u32, limit: u32, now_ns: u64) -> Answer<u32> {
+        HiCacheStore::start_prefetch(self, request, limit, now_ns)
+    }
+
+    fn is_prefetching(&self, request: u32) -> bool {
+        HiCacheStore::is_prefetching(self, request)
+    }
+
+    fn stop_prefetch(&mut self, request: u32) -> Answer<()> {
+        HiCacheStore::stop_prefetch(self, request)
     }
 }
 

@@ -220,6 +220,11 @@ impl HiCacheStore {
         }
     }
 
+    /// Whether there is one.
+    pub fn has_storage(&self) -> bool {
+        self.storage.is_some()
+    }
+
     /// Brings up what follows the known part of a request's first `limit` pages; how many were asked for.
     ///
     /// None where nothing comes: too little is asked for or found, the prefix ends where the host has no copy, or

@@ -1,0 +1,95 @@
+//! What an engine's storage brings up while a request waits, and which requests of the queue are held back.
+
+use super::queue::QueueOrder;
+use super::{prefetch::PrefetchPolicy, Replica, ServingStore};
+use crate::store::Answer;
+use crate::transfers::Mover;
+
+impl Replica {
+    /// Starts to bring up what a storage has of a request's first `limit` blocks; false where there is no storage.
+    pub(super) fn start_from_storage<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        (request, limit): (u32, u32),
+        now_ns: u64,
+    ) -> Answer<bool> {
+        let Some(storage) = store.prefetching() else {
+            return Ok(false);
+        };
+        let asked = storage.start_prefetch(request, limit, now_ns)?;
+        let tokens = u64::from(asked) * self.config.block_size_tokens;
+        let mover = self.mover.as_deref_mut();
+        if let (true, Some(ahead)) = (asked > 0, mover.and_then(|mover| mover.ahead.as_mut())) {
+            ahead.asked_storage(request, tokens);
+        }
+        self.issue(store, None, now_ns)?;
+        Ok(true)
+    }
+
+    /// Requests of the queue that are not to be admitted yet, in its order, as far as their turn matters; `None` where
+    /// none can be.
+    ///
+    /// A request that need not wait any longer for its storage goes on with what has come.
+    pub(super) fn held_back<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        now_ns: u64,
+    ) -> Answer<Option<Vec<u32>>> {
+        let mover = self.mover.as_deref_mut();
+        let Some(mover) = mover.filter(|mover| mover.ahead.is_some()) else {
+            return Ok(None);
+        };
+        if self.config.prefetch != Some(PrefetchPolicy::Queued) {
+            return Ok(None);
+        }
+        let mut held = Vec::new();
+        let mut is_first = true;
+        for place in (0..).map_while(|n| self.queue.candidate(n)) {
+            let s = &self.requests[place as usize];
+            if !self.queue.knows(s) {
+                continue;
+            }
+            let (request, was_preempted) = (s.arrival.request, s.preemptions > 0);
+            if stays(mover, store, request, now_ns)? {
+                held.push(request);
+                continue;
+            }
+            let goes_first = self.config.queue_order == QueueOrder::Fcfs || was_preempted;
+            if std::mem::take(&mut is_first) && goes_first {
+                break;
+            }
+        }
+        Ok(Some(held))
+    }
+}
+
+/// Whether a request stays in the queue that could be admitted now.
+fn stays<S: ServingStore>(
+    mover: &mut Mover,
+    store: &mut S,
+    request: u32,
+    now_ns: u64,
+) -> Answer<bool> {
+    let Some(ahead) = &mut mover.ahead else {
+        return Ok(false);
+    };
+    if !ahead.is_from_storage() {
+        return Ok(ahead.holds_back(request, now_ns));
+    }
+    let Some(storage) = store.prefetching() else {
+        return Ok(false);
+    };
+    if !storage.is_prefetching(request) {
+        ahead.storage_came(request);
+        return Ok(false);
+    }
+    let (waits, until_ns) = ahead.waits_for_storage(request, now_ns);
+    if !waits {
+        ahead.storage_came(request);
+        storage.stop_prefetch(request)?;
+    }
+    if let Some(until_ns) = until_ns {
+        mover.set_alarm(until_ns);
+    }
+    Ok(waits)
+}
