@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from kvcache_sim.spec.batch import Batch
 from kvcache_sim.spec.lookups import LookUps
-from kvcache_sim.spec.movement_policies import FETCH, Estimates, Prefetcher, WritePolicies
+from kvcache_sim.spec.movement_policies import FETCH, Estimates, Plan, Prefetcher, WritePolicies
 from kvcache_sim.spec.mover import NO_MOVE, Mover, Part, is_staged, stage_up
 from kvcache_sim.spec.records import Milestones
 from kvcache_sim.spec.remote import Pool, RemoteReads
@@ -76,7 +76,7 @@ class Admitter:
         found = self._match(s, now)
         ready = found[0].end if found and found[0].tier == COMPUTE and found[0].by == NO_MOVE else 0
         if found and found[-1].end > ready:
-            plan = self.parts.estimates.plan(found, ready, tokens)
+            plan = Plan(self.parts.estimates, found, ready, tokens)
             found = _cut(found, FETCH[self.movement.fetch](plan))
         below = [part for part in found if COMPUTE < part.tier < REMOTE]
         held = [(part.tier, store.protect(request, part.end, part.tier)) for part in below]

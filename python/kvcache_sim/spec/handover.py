@@ -209,7 +209,7 @@ class Reception:
             down = Transfer(here, HOP, (COMPUTE, STAGING), blocks)
             up = Transfer(there, HOP, (STAGING, COMPUTE), blocks)
             for hop in (down, up):
-                hop.channel = hop.mover.edges.channel(hop.edge, self.machine.engine.now_ns)
+                hop.channel = hop.mover.channel(hop.edge)
             hops = [down, wire, up]
         for before, after in pairwise(hops):
             after.wait_for(before)

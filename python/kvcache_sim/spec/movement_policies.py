@@ -24,7 +24,6 @@ from kvcache_sim.spec.mover import NO_MOVE, Mover, Part, is_staged, stage_up
 from kvcache_sim.spec.remote import RemoteReads
 from kvcache_sim.spec.settings import MovementSettings
 from kvcache_sim.tiers import COMPUTE, PLACES, REMOTE, STAGING, load_edge
-from kvcache_sim.values import dataclass
 
 if TYPE_CHECKING:
     from kvcache_sim._core import Store
@@ -38,19 +37,90 @@ _FOREVER = 1 << 62
 # -- fetch
 
 
-@dataclass(slots=True)
-class Plan:
-    """A found run, and estimates in ns from now of what loading it and computing the rest would cost."""
+class Estimates:
+    """What one machine can know when it decides between loading and recomputing."""
 
-    parts: Sequence[Part]
-    #: Leading blocks that are ready on the GPU.
-    ready: int
-    layers: int
-    pipelining: bool
-    #: When the first and the last layer of the KV of the first n blocks arrive.
-    arrival_ns: Callable[[int], tuple[int, int]]
-    #: What computing everything after the first n blocks takes.
-    compute_ns: Callable[[int], int]
+    def __init__(
+        self,
+        mover: Mover,
+        remote: RemoteReads | None,
+        step_time: StepTime,
+        budget_tokens: int,
+        block_size_tokens: int,
+    ) -> None:
+        self.mover = mover
+        self.remote = remote
+        self.step_time = step_time
+        self._budget = budget_tokens
+        self._block = block_size_tokens
+
+    def compute_ns(self, tokens: int, blocks: int) -> int:
+        """Return what computing everything after the first ``blocks`` of some tokens takes."""
+        past = min(blocks * self._block, tokens - 1)
+        total = 0
+        while past < tokens:
+            chunk = min(tokens - past, self._budget)
+            total += self.step_time.step(StepBatch(((chunk, past),), 0, 0, 0))
+            past += chunk
+        return total
+
+    def arrival_ns(self, parts: Sequence[Part], blocks: int) -> tuple[int, int]:
+        """Return when the first and the last layer of the KV of the first ``blocks`` would arrive."""
+        cut = [part._replace(end=min(part.end, blocks)) for part in parts if part.start < blocks]
+        moved = [0] * len(PLACES)
+        for part in cut:
+            moved[part.tier] += part.end - part.start
+        moved[COMPUTE] = 0
+        if not any(moved):
+            return 0, 0
+        up = self.mover.channels[load_edge(STAGING)]
+        times = self._hop(up, sum(moved))
+        staged = sum(moved[STAGING + 1 : REMOTE])
+        if staged:
+            times = self._after(self._staged(moved, STAGING + 1), times, self._hop(up, staged))
+        away = next((part.away for part in cut if part.away is not None), None)
+        if away is not None and self.remote is not None:
+            network = self.remote.channels.between(away[0], self.mover.machine)
+            below = self._hop(network, moved[REMOTE])
+            times = self._after(below, times, self._hop(up, moved[REMOTE]))
+        return times
+
+    def _staged(self, moved: Sequence[int], level: int) -> tuple[int, int]:
+        """Return when layers arrive above a tier of what ``moved`` has there and further down."""
+        channel = self.mover.channels[load_edge(level)]
+        times = self._hop(channel, sum(moved[level:REMOTE]))
+        deeper = sum(moved[level + 1 : REMOTE])
+        if deeper:
+            times = self._after(self._staged(moved, level + 1), times, self._hop(channel, deeper))
+        return times
+
+    def _after(
+        self, below: tuple[int, int], all_up: tuple[int, int], own_up: tuple[int, int]
+    ) -> tuple[int, int]:
+        """Return when layers arrive that take a lower hop before another one."""
+        if not self.mover.pipelining:
+            last = max(all_up[1], below[1] + own_up[1])
+            return last, last
+        return max(all_up[0], below[0] + own_up[0]), max(all_up[1], below[1] + own_up[0])
+
+    def _hop(self, channel: Channel, blocks: int) -> tuple[int, int]:
+        mover = self.mover
+        pieces = blocks * mover.layers
+        per_layer = layer_ns(channel.settings, (blocks * mover.block_bytes, pieces, mover.layers))
+        start = channel.wait_ns(mover.engine.now_ns, pieces) + channel.settings.latency_ns
+        return start + per_layer, start + mover.layers * per_layer
+
+
+class Plan:
+    """A found run, and estimates of what loading a part of it and computing the rest would cost."""
+
+    def __init__(self, estimates: Estimates, parts: Sequence[Part], ready: int, tokens: int) -> None:
+        self._estimates = estimates
+        self.parts = parts
+        #: Leading blocks that are ready on the GPU.
+        self.ready = ready
+        #: Tokens that need KV.
+        self.tokens = tokens
 
     @property
     def end(self) -> int:
@@ -58,12 +128,13 @@ class Plan:
         return self.parts[-1].end
 
     def done_ns(self, blocks: int) -> int:
-        """Return when the prefill should end if the first ``blocks`` are reused."""
-        first, last = self.arrival_ns(blocks)
-        compute = self.compute_ns(blocks)
-        if not self.pipelining:
+        """Return in how many ns the prefill should end if the first ``blocks`` are reused."""
+        first, last = self._estimates.arrival_ns(self.parts, blocks)
+        compute = self._estimates.compute_ns(self.tokens, blocks)
+        mover = self._estimates.mover
+        if not mover.pipelining:
             return last + compute
-        return max(compute, first + compute, last - (-compute // self.layers))
+        return max(compute, first + compute, last - (-compute // mover.layers))
 
 
 def fetch_always(plan: Plan) -> int:
@@ -108,90 +179,6 @@ FETCH: dict[str, Callable[[Plan], int]] = {
     "best-effort": fetch_best_effort,
     "timeout": fetch_best_effort,
 }
-
-
-class Estimates:
-    """What one machine can know when it decides between loading and recomputing."""
-
-    def __init__(
-        self,
-        mover: Mover,
-        remote: RemoteReads | None,
-        step_time: StepTime,
-        budget_tokens: int,
-        block_size_tokens: int,
-    ) -> None:
-        self.mover = mover
-        self.remote = remote
-        self.step_time = step_time
-        self._budget = budget_tokens
-        self._block = block_size_tokens
-
-    def plan(self, parts: Sequence[Part], ready: int, tokens: int) -> Plan:
-        """Return the plan of a request that needs KV of ``tokens`` tokens and found ``parts``."""
-        mover = self.mover
-        return Plan(
-            parts,
-            ready,
-            mover.layers,
-            mover.pipelining,
-            lambda blocks: self._arrival_ns(parts, blocks),
-            lambda blocks: self._compute_ns(tokens, blocks),
-        )
-
-    def _compute_ns(self, tokens: int, blocks: int) -> int:
-        past = min(blocks * self._block, tokens - 1)
-        total = 0
-        while past < tokens:
-            chunk = min(tokens - past, self._budget)
-            total += self.step_time.step(StepBatch(((chunk, past),), 0, 0, 0))
-            past += chunk
-        return total
-
-    def _arrival_ns(self, parts: Sequence[Part], blocks: int) -> tuple[int, int]:
-        cut = [part._replace(end=min(part.end, blocks)) for part in parts if part.start < blocks]
-        moved = [0] * len(PLACES)
-        for part in cut:
-            moved[part.tier] += part.end - part.start
-        moved[COMPUTE] = 0
-        if not any(moved):
-            return 0, 0
-        up = self.mover.edges.channels[load_edge(STAGING)]
-        times = self._hop(up, sum(moved))
-        staged = sum(moved[STAGING + 1 : REMOTE])
-        if staged:
-            times = self._after(self._staged(moved, STAGING + 1), times, self._hop(up, staged))
-        away = next((part.away for part in cut if part.away is not None), None)
-        if away is not None and self.remote is not None:
-            network = self.remote.channels.between(away[0], self.mover.machine)
-            below = self._hop(network, moved[REMOTE])
-            times = self._after(below, times, self._hop(up, moved[REMOTE]))
-        return times
-
-    def _staged(self, moved: Sequence[int], level: int) -> tuple[int, int]:
-        """Return when layers arrive above a tier of what ``moved`` has there and further down."""
-        channel = self.mover.edges.channels[load_edge(level)]
-        times = self._hop(channel, sum(moved[level:REMOTE]))
-        deeper = sum(moved[level + 1 : REMOTE])
-        if deeper:
-            times = self._after(self._staged(moved, level + 1), times, self._hop(channel, deeper))
-        return times
-
-    def _after(
-        self, below: tuple[int, int], all_up: tuple[int, int], own_up: tuple[int, int]
-    ) -> tuple[int, int]:
-        """Return when layers arrive that take a lower hop before another one."""
-        if not self.mover.pipelining:
-            last = max(all_up[1], below[1] + own_up[1])
-            return last, last
-        return max(all_up[0], below[0] + own_up[0]), max(all_up[1], below[1] + own_up[0])
-
-    def _hop(self, channel: Channel, blocks: int) -> tuple[int, int]:
-        mover = self.mover
-        pieces = blocks * mover.layers
-        per_layer = layer_ns(channel.settings, (blocks * mover.block_bytes, pieces, mover.layers))
-        start = channel.wait_ns(mover.engine.now_ns, pieces) + channel.settings.latency_ns
-        return start + per_layer, start + mover.layers * per_layer
 
 
 # -- write

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from kvcache_sim.engine import TRANSFER, Engine
 from kvcache_sim.spec.channels import NOT_YET, Channel, LayeredChannel, LayeredJob, Transmission
@@ -90,31 +90,6 @@ class Transfer:
         return self.move == HOP or upwards
 
 
-class Edges:
-    """The channels of one machine's edges, such as ``gpu->cpu``.
-
-    Where an edge has several, ``emptiest`` takes the one that would start first, of equal ones the first.
-    """
-
-    def __init__(self, channels: Mapping[str, Channel], rails: Mapping[str, tuple[Channel, ...]]) -> None:
-        self.channels = channels
-        self._rails = rails
-
-    def channel(self, edge: str, now_ns: int) -> Channel:
-        """Return the channel that a transfer over an edge takes now."""
-        rails = self._rails.get(edge)
-        if rails is None:
-            return self.channels[edge]
-        return min(rails, key=lambda channel: channel.wait_ns(now_ns))
-
-
-class WritesDown(Protocol):
-    """The write policies of a machine's lower edges, as the mover uses them."""
-
-    def arrived(self, tier: int, move: int, now_ns: int) -> None:
-        """Copy on what a move is about to make ready on a tier, where a policy says so."""
-
-
 class Mover:
     """Sends what one machine's store orders, and gives the store what has arrived."""
 
@@ -123,13 +98,14 @@ class Mover:
         machine: int,
         store: Store,
         engine: Engine,
-        edges: Edges,
+        channels: tuple[Mapping[str, Channel], Mapping[str, Sequence[Channel]]],
         settings: tuple[CacheSettings, MovementSettings],
     ) -> None:
         self.machine = machine
         self.store = store
         self.engine = engine
-        self.edges = edges
+        #: By edge, such as ``gpu->cpu``, its channel, and all of an edge that has several.
+        self.channels, self._rails = channels
         cache, movement = settings
         self.block_bytes = cache.block_bytes
         self.layers = cache.num_layers
@@ -143,7 +119,8 @@ class Mover:
         self.connects: dict[int, Callable[[Transfer], Transfer]] = {}
         #: Notified of every change of the store.
         self.moved: Callable[[], None] = self.issue
-        self.writes: WritesDown | None = None
+        #: Notified of (tier, move, time) of a move that is about to make blocks ready on a lower tier.
+        self.written: Callable[[int, int, int], None] | None = None
         #: Notified of (request, past the last block) of each path that has come down from the GPU.
         self.written_down: Callable[[int, int], None] | None = None
         #: Bytes so far by edge, and those read from and written to each tier.
@@ -158,7 +135,7 @@ class Mover:
 
         ``computed``: when a step had the first and the last layer of what is now written through.
         """
-        if self.edges.channels:  # a GPU alone orders nothing
+        if self.channels:  # a GPU alone orders nothing
             for order in self.store.take_orders():
                 self._accept(order, computed)
 
@@ -173,7 +150,7 @@ class Mover:
         if from_tier == REMOTE:
             first = self.connects.pop(move)(transfer)
         else:
-            transfer.channel = self.edges.channel(transfer.edge, self.engine.now_ns)
+            transfer.channel = self.channel(transfer.edge)
         for earlier in after:
             before = self.transfers.get(earlier)
             if before is not None:
@@ -183,6 +160,11 @@ class Mover:
         first.mover.launch(first)
         if first is not transfer:
             self.launch(transfer)
+
+    def channel(self, edge: str) -> Channel:
+        """Return the channel that a transfer over an edge takes now: of several the emptiest."""
+        rails, now = self._rails.get(edge, (self.channels[edge],)), self.engine.now_ns
+        return min(rails, key=lambda channel: channel.wait_ns(now))
 
     # -- sending
 
@@ -302,8 +284,8 @@ class Mover:
     def _on_complete(self, transfer: Transfer) -> None:
         if transfer.move != HOP:
             comes_up = transfer.to_tier < transfer.from_tier < REMOTE  # the tier below keeps a copy
-            if self.writes is not None and transfer.to_tier > COMPUTE and not comes_up:
-                self.writes.arrived(transfer.to_tier, transfer.move, self.engine.now_ns)
+            if self.written is not None and transfer.to_tier > COMPUTE and not comes_up:
+                self.written(transfer.to_tier, transfer.move, self.engine.now_ns)
             del self.transfers[transfer.move]
             paths = []
             if self.written_down is not None and transfer.from_tier == COMPUTE:

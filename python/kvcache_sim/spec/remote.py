@@ -70,7 +70,7 @@ class RemoteReads:
         for level, edge in enumerate(LOAD_EDGES[STAGING:], STAGING + 1):
             below = sum(part.end - part.start for part in run if _away(part)[1] >= level)
             if below:
-                total = max(total, self._time_ns(self.movers[owner].edges.channels[edge], below))
+                total = max(total, self._time_ns(self.movers[owner].channels[edge], below))
         return total
 
     def _time_ns(self, channel: Channel, blocks: int) -> int:
@@ -109,7 +109,7 @@ class RemoteReads:
         first = transfer
         for level in range(STAGING + 1, source.tier + 1):
             hop = Transfer(owner, HOP, (level, level - 1), transfer.blocks)
-            hop.channel = owner.edges.channels[load_edge(level)]
+            hop.channel = owner.channels[load_edge(level)]
             first.wait_for(hop)
             first.below = hop
             first = hop

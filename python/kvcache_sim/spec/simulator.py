@@ -28,14 +28,14 @@ from kvcache_sim.spec.channels import Channels
 from kvcache_sim.spec.handover import DecodeChoice, Reception, Sender
 from kvcache_sim.spec.lookups import LookUps
 from kvcache_sim.spec.movement_policies import Estimates, Prefetcher, WritePolicies, writes_back
-from kvcache_sim.spec.mover import Edges, Mover
+from kvcache_sim.spec.mover import Mover
 from kvcache_sim.spec.records import ARRIVE, Milestones, Records, RollingDigest
 from kvcache_sim.spec.remote import Pool, RemoteReads
 from kvcache_sim.spec.request import Load, SequenceState, Status, matchable_blocks
 from kvcache_sim.spec.routers import Router
 from kvcache_sim.spec.scheduler import Scheduler
 from kvcache_sim.spec.settings import MachineSettings, ReplicaSettings, Settings, TierSettings
-from kvcache_sim.tiers import COMPUTE, LOAD_EDGES, REMOTE_READ, TIERS, WRITE_EDGES
+from kvcache_sim.tiers import COMPUTE, REMOTE_READ, TIERS
 from kvcache_sim.workload.sessions import continuations, predecessors
 from kvcache_sim.workload.trace import NO_REQUEST, OPEN_LOOP, Trace
 
@@ -226,18 +226,12 @@ class Simulator:
             replica = replace(replica, async_scheduling="length")
         policies = [movement.write.get(tier.name, "back") for tier in own.tiers[:-1]]
         store = self._make_store(own.tiers, [*map(writes_back, policies), False])
-        depth = len(policies)
-        edges = Edges(
-            {
-                edge: self.channels[own.edge_channels[edge]]
-                for edge in (*WRITE_EDGES, *LOAD_EDGES)
-                if edge in (*WRITE_EDGES[:depth], *LOAD_EDGES[:depth]) or edge in own.edge_channels
-            },
-            {edge: tuple(self.channels[name] for name in names) for edge, names in own.edge_rails.items()},
-        )
-        mover = self._movers[number] = Mover(number, store, self.engine, edges, (cache, movement))
+        channels = {edge: self.channels[name] for edge, name in own.edge_channels.items()}
+        rails = {edge: [self.channels[name] for name in names] for edge, names in own.edge_rails.items()}
+        mover = Mover(number, store, self.engine, (channels, rails), (cache, movement))
+        self._movers[number] = mover
         writes = WritePolicies(store, policies, movement.write_selective_uses) if policies else None
-        mover.writes = writes
+        mover.written = writes.arrived if writes is not None else None
         if movement.lookup == "cluster":
             self._read[number] = mover
         remote = None
@@ -269,8 +263,8 @@ class Simulator:
         """Return the memory that all machines share: a machine without a GPU, after all others."""
         number, settings = len(self.settings.machines), self.settings
         store = self._make_store([TierSettings(TIERS[COMPUTE], 0), tier], [False, False])
-        edges = Edges({REMOTE_READ: self.channels.between(0, number)}, {})
-        mover = Mover(number, store, self.engine, edges, (settings.cache, settings.movement))
+        channels = {REMOTE_READ: self.channels.between(0, number)}
+        mover = Mover(number, store, self.engine, (channels, {}), (settings.cache, settings.movement))
         self._read[number] = mover
         return Pool(mover, self._movers, self.channels)
 
