@@ -87,7 +87,7 @@ impl Replica {
             admission.from_blocks[GPU] = u64::from(ready);
             (lease, admission)
         };
-        self.queue.take(place, &mut self.requests);
+        self.arrivals.queue.take(place, &mut self.requests);
         self.requests[place as usize].lease = lease;
         self.write_used(store, lease, now_ns)?;
         self.let_in(store, place, admission, now_ns)?;
@@ -117,8 +117,8 @@ impl Replica {
         }
         self.requests[place as usize].prefilling = false;
         let id = self.load(place, admission, now_ns);
-        if self.loads[id as usize].waits() {
-            self.loading += 1;
+        if self.loads[id].waits() {
+            self.loads.waiting += 1;
             return Ok(());
         }
         self.join_late(store, id, now_ns)
@@ -136,14 +136,14 @@ impl Replica {
         id: LoadingId,
         now_ns: u64,
     ) -> Answer<()> {
-        let loading = &self.loads[id as usize];
+        let loading = &self.loads[id];
         let (place, admission) = (loading.place, &loading.admission);
         let cached = self.cached_tokens(place, admission.reused_blocks);
         let held = (cached, admission.total_blocks);
         if loading.transfers.is_empty() {
             self.loading_over(id);
         } else {
-            self.late.push(id);
+            self.loads.late.push(id);
         }
         self.join(store, place, held, now_ns)
     }
@@ -204,9 +204,8 @@ impl Replica {
         sequence: Sequence,
     ) -> Answer<()> {
         let decodes = self.config.role.sends().is_none();
-        self.joined += 1;
         let s = &mut self.requests[place as usize];
-        s.joined = self.joined;
+        s.joined = self.running.join(place);
         let prompt_tokens = s.arrival.prompt_tokens;
         self.batch.add(Sequence {
             id: place,
@@ -222,7 +221,6 @@ impl Replica {
         });
         self.batch.align_last(store)?;
         self.batch.commit_last(store)?;
-        self.running.push(place);
         self.note_given_up(place);
         Ok(())
     }
@@ -237,7 +235,11 @@ impl Replica {
         if self.config.look_ahead == 0 {
             return Ok(());
         }
-        let others = self.queue.iter().filter(|&place| Some(place) != without);
+        let others = self
+            .arrivals
+            .queue
+            .iter()
+            .filter(|&place| Some(place) != without);
         let first: Vec<Place> = others.take(self.config.look_ahead).collect();
         for &place in first.iter().rev() {
             let s = &self.requests[place as usize];

@@ -1,7 +1,6 @@
 //! Two requests about to compute the same block: the later one may wait for the earlier one's (the rules of
 //! `serving/duplicates.py`).
 
-use super::loading::LoadingId;
 use super::{Place, Replica, ServingStore};
 use crate::store::Answer;
 
@@ -26,10 +25,8 @@ impl Replica {
         if found >= limit {
             return Ok(false);
         }
-        let is_used = |&id: &LoadingId| !self.free_loads.contains(&id);
-        let ids = (0..self.loads.len() as LoadingId).filter(is_used);
-        let loading = ids.map(|id| self.loads[id as usize].place);
-        let mut others = self.running.iter().copied().chain(loading);
+        let running = self.running.places.iter().copied();
+        let mut others = running.chain(self.loads.places());
         Ok(others.any(|other| store.have_same_block(of(head), of(other), found)))
     }
 }

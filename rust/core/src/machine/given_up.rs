@@ -52,7 +52,7 @@ impl Replica {
         now_ns: u64,
     ) -> Answer<()> {
         self.catch_up(store, now_ns)?;
-        if self.queue.remove(place) {
+        if self.arrivals.queue.remove(place) {
             self.leave(store, place, now_ns);
             return self.go_on(store, (now_ns, now_ns));
         }
@@ -69,7 +69,7 @@ impl Replica {
         now_ns: u64,
     ) -> Answer<bool> {
         if let Some(place) = self.client_leaves(request) {
-            if self.running.contains(&place) {
+            if self.running.contains(place) {
                 self.catch_up(store, now_ns)?;
                 self.leaves_at_boundary(store, place, now_ns)?;
             }
@@ -85,8 +85,8 @@ impl Replica {
         now_ns: u64,
     ) -> Answer<()> {
         self.note_given_up(place);
-        if self.stepping {
-            self.boundary_ns = Some(self.batch.interrupt(store, now_ns)?);
+        if self.running.stepping {
+            self.running.boundary_ns = Some(self.batch.interrupt(store, now_ns)?);
             return Ok(());
         }
         self.wake(store, (now_ns, now_ns))
@@ -96,36 +96,35 @@ impl Replica {
     pub(super) fn note_given_up(&mut self, place: Place) {
         let s = &self.requests[place as usize];
         if s.given_up {
-            self.given_up.note(place, s.arrival.request);
+            self.arrivals.given_up.note(place, s.arrival.request);
         }
     }
 
     /// Whether a request is to leave at the end of the next step.
     pub(super) fn leaves_next(&self) -> bool {
         let leaves = |&(place, request): &(Place, u32)| {
-            self.requests[place as usize].arrival.request == request
-                && self.running.contains(&place)
+            self.requests[place as usize].arrival.request == request && self.running.contains(place)
         };
-        self.given_up.0.iter().any(leaves)
+        self.arrivals.given_up.0.iter().any(leaves)
     }
 
     /// Takes requests that were given up out of the batch and the queue, and frees their blocks.
     pub(super) fn let_go<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
-        for (place, request) in std::mem::take(&mut self.given_up.0) {
+        for (place, request) in std::mem::take(&mut self.arrivals.given_up.0) {
             let s = &self.requests[place as usize];
             if s.arrival.request != request || s.is_closed || s.sent_on {
                 continue;
             }
-            if self.running.contains(&place) {
+            if self.running.contains(place) {
                 self.batch.take_out(place);
-                self.running.retain(|&running| running != place);
+                self.running.remove(place);
                 self.abandon(store, place, now_ns)?;
-            } else if self.queue.remove(place) {
+            } else if self.arrivals.queue.remove(place) {
                 // it was preempted meanwhile
-                self.refused = false;
+                self.arrivals.refused = false;
                 self.leave(store, place, now_ns);
             } else {
-                self.given_up.note(place, request);
+                self.arrivals.given_up.note(place, request);
             }
         }
         Ok(())
@@ -138,8 +137,8 @@ impl Replica {
         now_ns: u64,
     ) -> Answer<()> {
         let mut at = 0;
-        while let Some(&id) = self.loaded.get(at) {
-            let place = self.loads[id as usize].place;
+        while let Some(&id) = self.loads.loaded.get(at) {
+            let place = self.loads[id].place;
             let is_aborted = self.is_given_up(place);
             if !is_aborted || self.still_comes(id) {
                 if is_aborted {
@@ -148,7 +147,7 @@ impl Replica {
                 at += 1;
                 continue;
             }
-            self.loaded.remove(at);
+            self.loads.loaded.remove(at);
             self.loading_over(id);
             self.abandon(store, place, now_ns)?;
         }
@@ -165,8 +164,8 @@ impl Replica {
     /// Ends a request that was given up and holds nothing, and frees its place.
     pub fn leave<S: ServingStore>(&mut self, store: &mut S, place: Place, now_ns: u64) {
         self.aborted(store, place, now_ns);
-        self.given_up.forget(place);
-        self.free.push(place);
+        self.arrivals.given_up.forget(place);
+        self.requests.forget(place);
     }
 
     /// Ends a request that its client has given up; its turn leaves nothing for the next one.

@@ -61,7 +61,7 @@ impl Replica {
             let loads = brought.loads.into_iter();
             admission.loads = loads.map(|id| (id, STAGING)).collect();
         }
-        self.queue.take(place, &mut self.requests);
+        self.arrivals.queue.take(place, &mut self.requests);
         self.requests[place as usize].lease = lease;
         self.let_in(store, place, admission, now_ns)?;
         Ok(Asked::Admitted)

@@ -1,6 +1,10 @@
 //! A request between admission and its first step: it waits for room and for KV (the rules of
 //! `serving/loading.py`).
 
+use std::collections::VecDeque;
+use std::ops::{Index, IndexMut};
+
+use super::read_buffers::ReadBuffers;
 use super::request::MOST_TIERS;
 use super::{Place, Replica};
 use crate::store::MoveId;
@@ -63,18 +67,75 @@ impl Loading {
     }
 }
 
+/// Admitted requests that have not joined a step and started with it.
+#[derive(Debug, Default)]
+pub(super) struct Loads {
+    /// How many wait for room or KV.
+    pub waiting: usize,
+    /// Those that have their KV, or its first layer, and wait for the next step.
+    pub loaded: VecDeque<LoadingId>,
+    /// Those that joined the step while their KV still arrives.
+    pub late: Vec<LoadingId>,
+    /// Steps whose layers free read buffers as they are computed.
+    pub buffers: Vec<ReadBuffers>,
+    slots: Vec<Loading>,
+    free: Vec<LoadingId>,
+    started: u64,
+}
+
+impl Loads {
+    /// The places of all requests that are loading, or that load late.
+    pub fn places(&self) -> impl Iterator<Item = Place> + '_ {
+        let ids = (0..self.slots.len() as LoadingId).filter(|id| !self.free.contains(id));
+        ids.map(|id| self[id].place)
+    }
+
+    /// A loading request with the next number.
+    fn start(&mut self, place: Place) -> Loading {
+        self.started += 1;
+        Loading {
+            place,
+            number: self.started,
+            ..Loading::default()
+        }
+    }
+
+    /// A slot that is free, and from now on is not.
+    fn free_slot(&mut self) -> LoadingId {
+        self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Loading::default());
+            self.slots.len() as LoadingId - 1
+        })
+    }
+
+    /// Frees a slot; what was in it.
+    fn forget(&mut self, id: LoadingId) -> Loading {
+        self.free.push(id);
+        std::mem::take(&mut self[id])
+    }
+}
+
+impl Index<LoadingId> for Loads {
+    type Output = Loading;
+
+    fn index(&self, id: LoadingId) -> &Loading {
+        &self.slots[id as usize]
+    }
+}
+
+impl IndexMut<LoadingId> for Loads {
+    fn index_mut(&mut self, id: LoadingId) -> &mut Loading {
+        &mut self.slots[id as usize]
+    }
+}
+
 impl Replica {
     /// Lets an admitted request wait for its moves; returns where it is kept.
     pub(super) fn load(&mut self, place: Place, admission: Admission, now_ns: u64) -> LoadingId {
         let Some(mover) = self.mover.as_deref_mut() else {
             unreachable!("a GPU alone loads nothing");
         };
-        self.loads_begun += 1;
-        let mut loading = Loading {
-            place,
-            number: self.loads_begun,
-            ..Loading::default()
-        };
+        let mut loading = self.loads.start(place);
         let under_way = |id: &&MoveId| mover.under_way(**id).is_some();
         loading.room = admission.room.iter().filter(under_way).copied().collect();
         for &(id, _) in &admission.loads {
@@ -91,13 +152,7 @@ impl Replica {
             }
         }
         loading.admission = admission;
-        let id = match self.free_loads.pop() {
-            Some(id) => id,
-            None => {
-                self.loads.push(Loading::default());
-                self.loads.len() as LoadingId - 1
-            }
-        };
+        let id = self.loads.free_slot();
         let watcher = Watcher::Loading(id, loading.number);
         let both = loading.room.iter().chain(&loading.waits);
         for (n, &awaited) in both.clone().enumerate() {
@@ -107,7 +162,7 @@ impl Replica {
                 }
             }
         }
-        self.loads[id as usize] = loading;
+        self.loads[id] = loading;
         id
     }
 
@@ -122,7 +177,7 @@ impl Replica {
         let Some(mover) = self.mover.as_deref() else {
             return;
         };
-        let loading = &mut self.loads[id as usize];
+        let loading = &mut self.loads[id];
         if loading.number != number || !loading.waits() {
             return;
         }
@@ -144,8 +199,8 @@ impl Replica {
         }
         if !loading.waits() {
             self.charge_loading(id, now_ns);
-            self.loading -= 1;
-            self.loaded.push_back(id);
+            self.loads.waiting -= 1;
+            self.loads.loaded.push_back(id);
         }
     }
 
@@ -154,7 +209,7 @@ impl Replica {
         let Some(mover) = self.mover.as_deref() else {
             return;
         };
-        let loading = &self.loads[id as usize];
+        let loading = &self.loads[id];
         let s = &mut self.requests[loading.place as usize];
         if s.first_token_ns.is_some() {
             return; // back after a preemption: its TTFT is over
@@ -184,7 +239,7 @@ impl Replica {
         let Some(mover) = self.mover.as_deref() else {
             return start_ns + compute_ns;
         };
-        let (loading, layers) = (&mut self.loads[id as usize], mover.config().layers);
+        let (loading, layers) = (&mut self.loads[id], mover.config().layers);
         let mut end = start_ns + compute_ns;
         for &transfer in &loading.transfers {
             let Some(sent) = mover.sent(transfer) else {
@@ -212,13 +267,13 @@ impl Replica {
         let Some(mover) = self.mover.as_deref() else {
             return false;
         };
-        let mut transfers = self.loads[id as usize].transfers.iter();
+        let mut transfers = self.loads[id].transfers.iter();
         transfers.any(|&transfer| mover.under_way(mover.transfer(transfer).id) == Some(transfer))
     }
 
     /// Charges a step's excess to the slowest tier that a request reads from.
     pub(super) fn charge_stall(&mut self, id: LoadingId, stall_ns: u64) {
-        let (Some(mover), loading) = (self.mover.as_deref(), &self.loads[id as usize]) else {
+        let (Some(mover), loading) = (self.mover.as_deref(), &self.loads[id]) else {
             return;
         };
         let s = &mut self.requests[loading.place as usize];
@@ -237,12 +292,11 @@ impl Replica {
 
     /// Forgets what a request has loaded.
     pub(super) fn loading_over(&mut self, id: LoadingId) {
-        let loading = std::mem::take(&mut self.loads[id as usize]);
+        let loading = self.loads.forget(id);
         if let Some(mover) = self.mover.as_deref_mut() {
             for transfer in loading.transfers {
                 mover.forget(transfer);
             }
         }
-        self.free_loads.push(id);
     }
 }

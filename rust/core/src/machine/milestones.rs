@@ -20,21 +20,7 @@ impl Replica {
         } = request.arrival;
         self.prefill_load
             .add(prompt_tokens, expected_prefill_tokens);
-        self.keep(request)
-    }
-
-    /// A place for a request.
-    pub(super) fn keep(&mut self, request: Request) -> Place {
-        match self.free.pop() {
-            Some(place) => {
-                self.requests[place as usize] = request;
-                place
-            }
-            None => {
-                self.requests.push(request);
-                self.requests.len() as Place - 1
-            }
-        }
+        self.requests.keep(request)
     }
 
     /// Ends a request's wait in the queue.

@@ -15,11 +15,14 @@
 //! | `fetch` | how much of it is loaded and how much recomputed |
 //! | `loading` | a request that waits for its room and its KV |
 //! | `shared_prefixes` | how much of a found run may be reused |
+//! | `arrival_queue` | waiting requests, whether the first was refused, and those that are given up |
 //! | `queue` | who waits, and who is next |
 //! | `duplicates` | requests that wait for a block that another one computes |
 //! | `given_up` | requests that their clients give up |
 //! | `milestones` | what the moments of a request change |
 //! | `request` | one request while it is served |
+//! | `requests` | all of them, by place |
+//! | `running_set` | who runs, and when the step ends |
 //! | `offers` | what steps have computed is offered to an engine's own tier |
 //! | `outcome` | what a look-up is called |
 //! | `read_buffers` | how far loads may run ahead of the step that computes on them |
@@ -45,6 +48,7 @@
 //! | `schedule_log` | the schedule of an engine's own scheduler, written down |
 
 mod admission;
+mod arrival_queue;
 mod by_place;
 mod duplicates;
 pub mod engine;
@@ -75,7 +79,9 @@ mod remote;
 mod replica;
 mod reports;
 mod request;
+mod requests;
 pub mod rows;
+mod running_set;
 pub mod schedule_log;
 mod scheduler;
 mod settings;

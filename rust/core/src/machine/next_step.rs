@@ -5,6 +5,24 @@ use super::{Replica, ServingStore};
 use crate::store::{Answer, MoveId};
 use crate::transfers::{CopyCost, TransferId, Watcher, NOT_YET};
 
+/// What a composed step waits for before it starts.
+#[derive(Debug, Default)]
+pub(super) struct ComposedStep {
+    /// Moves whose room it needs.
+    pub room: Vec<MoveId>,
+    /// Transfers whose final times decide its end.
+    pub unsettled: Vec<TransferId>,
+    /// Since when it waits.
+    pub since_ns: u64,
+}
+
+impl ComposedStep {
+    /// Whether it waits for nothing, or no step is composed.
+    pub fn is_ready(&self) -> bool {
+        self.room.is_empty() && self.unsettled.is_empty()
+    }
+}
+
 impl Replica {
     /// Starts the composed step once these moves have ended, and those that it waits for anyway.
     pub(super) fn prepare_step<S: ServingStore>(
@@ -13,19 +31,20 @@ impl Replica {
         mut moves: Vec<MoveId>,
         now_ns: u64,
     ) -> Answer<()> {
-        self.composed_ns = now_ns;
+        self.composed.since_ns = now_ns;
         if let Some(mover) = self.mover.as_deref_mut() {
             moves.extend_from_slice(&mover.written);
-            self.step_room.clear();
+            self.composed.room.clear();
             for id in moves {
-                if let (Some(transfer), false) = (mover.under_way(id), self.step_room.contains(&id))
+                if let (Some(transfer), false) =
+                    (mover.under_way(id), self.composed.room.contains(&id))
                 {
-                    self.step_room.push(id);
+                    self.composed.room.push(id);
                     mover.watch(transfer, Watcher::Step);
                 }
             }
         }
-        if self.step_room.is_empty() {
+        if self.composed.room.is_empty() {
             return self.settle(store, now_ns);
         }
         Ok(())
@@ -42,15 +61,15 @@ impl Replica {
             return Ok(());
         };
         let id = mover.transfer(transfer).id;
-        let Some(at) = self.step_room.iter().position(|&other| other == id) else {
+        let Some(at) = self.composed.room.iter().position(|&other| other == id) else {
             return Ok(());
         };
-        self.step_room.swap_remove(at);
-        if !self.step_room.is_empty() {
+        self.composed.room.swap_remove(at);
+        if !self.composed.room.is_empty() {
             return Ok(());
         }
-        let waited = now_ns - self.composed_ns;
-        for &place in &self.running {
+        let waited = now_ns - self.composed.since_ns;
+        for &place in &self.running.places {
             let s = &mut self.requests[place as usize];
             if s.first_token_ns.is_none() {
                 s.fetch_room_ns += waited;
@@ -62,19 +81,19 @@ impl Replica {
 
     /// Starts the step once the times of all that still arrives for it are final; none of these is past its end.
     fn settle<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
-        self.composed_ns = now_ns;
-        if let (false, Some(mover)) = (self.late.is_empty(), self.mover.as_deref_mut()) {
-            let late = self.late.iter();
-            for &id in late.flat_map(|&id| &self.loads[id as usize].transfers) {
+        self.composed.since_ns = now_ns;
+        if let (false, Some(mover)) = (self.loads.late.is_empty(), self.mover.as_deref_mut()) {
+            let late = self.loads.late.iter();
+            for &id in late.flat_map(|&id| &self.loads[id].transfers) {
                 let sent = mover.sent(id);
                 let is_open = sent.is_some_and(|sent| sent.completion_ns == NOT_YET);
-                if is_open && !self.unsettled.contains(&id) {
-                    self.unsettled.push(id);
+                if is_open && !self.composed.unsettled.contains(&id) {
+                    self.composed.unsettled.push(id);
                     mover.watch(id, Watcher::Times);
                 }
             }
         }
-        if self.unsettled.is_empty() {
+        if self.composed.unsettled.is_empty() {
             return self.start_step(store, (now_ns, now_ns));
         }
         if self.reads_are_buffered() {
@@ -90,9 +109,9 @@ impl Replica {
         transfer: TransferId,
         now_ns: u64,
     ) -> Answer<()> {
-        self.unsettled.retain(|&other| other != transfer);
-        if self.unsettled.is_empty() {
-            return self.start_step(store, (self.composed_ns, now_ns));
+        self.composed.unsettled.retain(|&other| other != transfer);
+        if self.composed.unsettled.is_empty() {
+            return self.start_step(store, (self.composed.since_ns, now_ns));
         }
         Ok(())
     }
@@ -105,13 +124,13 @@ impl Replica {
     ) -> Answer<()> {
         // The GPU begins once the CPU has submitted the copies: KV may arrive meanwhile.
         let copies_ns = self.copies().map_or(0, |copies| copies.take(begin_ns));
-        let stall_ns = if self.late.is_empty() {
+        let stall_ns = if self.loads.late.is_empty() {
             0
         } else {
             self.stall(begin_ns + copies_ns)
         };
         let mut end_ns = self.batch.start(store, begin_ns, copies_ns + stall_ns)?;
-        self.stepping = true;
+        self.running.stepping = true;
         let alone = self.streams() || self.copies().is_some();
         if alone || self.wants_boundary() || self.leaves_next() || self.offers_next(store) {
             end_ns = self.batch.interrupt(store, now_ns)?;
@@ -122,7 +141,7 @@ impl Replica {
         if self.streams() {
             self.announce(end_ns, now_ns);
         }
-        self.boundary_ns = Some(end_ns);
+        self.running.boundary_ns = Some(end_ns);
         Ok(())
     }
 
@@ -134,25 +153,21 @@ impl Replica {
     /// How much longer the step takes for KV that is still arriving, charged to who waits.
     fn stall(&mut self, now_ns: u64) -> u64 {
         let compute_ns = self.batch.step_ns();
-        let late = std::mem::take(&mut self.late);
+        let late = std::mem::take(&mut self.loads.late);
         let mut excess: Vec<u64> = Vec::with_capacity(late.len());
         for &id in &late {
             excess.push(self.late_until(id, now_ns, compute_ns) - (now_ns + compute_ns));
         }
         let stall_ns = excess.iter().copied().max().unwrap_or(0);
         if let Some(mover) = self.mover.as_deref() {
-            let transfers = late
-                .iter()
-                .flat_map(|&id| &self.loads[id as usize].transfers);
+            let transfers = late.iter().flat_map(|&id| &self.loads[id].transfers);
             mover.note_hiding(transfers.copied(), compute_ns);
         }
         for (&id, &own_ns) in late.iter().zip(&excess) {
             self.charge_stall(id, own_ns);
         }
-        for &place in &self.running {
-            let own = late
-                .iter()
-                .position(|&id| self.loads[id as usize].place == place);
+        for &place in &self.running.places {
+            let own = late.iter().position(|&id| self.loads[id].place == place);
             let own_ns = own.map_or(0, |at| excess[at]);
             let s = &mut self.requests[place as usize];
             if s.first_token_ns.is_none() {

@@ -28,7 +28,7 @@ impl Replica {
     }
 
     fn leases(&self) -> impl Iterator<Item = LeaseId> + '_ {
-        let running = self.running.iter();
+        let running = self.running.places.iter();
         running.map(|&place| self.requests[place as usize].lease)
     }
 }

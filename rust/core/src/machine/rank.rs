@@ -23,7 +23,7 @@ impl Replica {
     ) -> Answer<()> {
         let waits_ns = together_ns.saturating_sub(self.batch.step_ns());
         self.batch.start(store, now_ns, waits_ns)?;
-        self.stepping = true;
+        self.running.stepping = true;
         // Every step of a rank is one: what the others take next is not known.
         self.batch.interrupt(store, now_ns)?;
         Ok(())

@@ -30,22 +30,22 @@ impl Replica {
             return;
         };
         let mut loads: Vec<TransferId> = Vec::new();
-        let late = self.late.iter();
-        for &load in late.flat_map(|&id| &self.loads[id as usize].transfers) {
+        let late = self.loads.late.iter();
+        for &load in late.flat_map(|&id| &self.loads[id].transfers) {
             if !loads.contains(&load) {
                 loads.push(load);
                 mover.keep(load);
                 mover.hear_all(load);
             }
         }
-        self.buffers.push(ReadBuffers {
+        self.loads.buffers.push(ReadBuffers {
             loads,
             compute_ns: self.batch.step_ns(),
             computed: 0,
             since: (begin_ns, 0),
             at_work: None,
         });
-        self.compute_layer(self.buffers.len() - 1);
+        self.compute_layer(self.loads.buffers.len() - 1);
     }
 
     /// Lets all layers of a load come that no step will compute on: its request was aborted.
@@ -54,7 +54,7 @@ impl Replica {
             return;
         }
         if let Some(mover) = self.mover.as_deref() {
-            for &transfer in &self.loads[id as usize].transfers {
+            for &transfer in &self.loads[id].transfers {
                 mover.allow(transfer, mover.config().layers, now_ns);
             }
         }
@@ -62,8 +62,8 @@ impl Replica {
 
     /// A layer of a transfer is there: steps that need it may compute it.
     pub(super) fn buffers_hear(&mut self, transfer: TransferId) {
-        for at in 0..self.buffers.len() {
-            let buffers = &self.buffers[at];
+        for at in 0..self.loads.buffers.len() {
+            let buffers = &self.loads.buffers[at];
             if buffers.at_work.is_none() && buffers.loads.contains(&transfer) {
                 self.compute_layer(at);
             }
@@ -72,7 +72,8 @@ impl Replica {
 
     /// Computes a step's next layer once all its loads have brought it.
     fn compute_layer(&mut self, at: usize) {
-        let (buffers, Some(mover)) = (&mut self.buffers[at], self.mover.as_deref_mut()) else {
+        let (buffers, Some(mover)) = (&mut self.loads.buffers[at], self.mover.as_deref_mut())
+        else {
             return;
         };
         let (layer, layers) = (buffers.computed, mover.config().layers);
@@ -96,17 +97,25 @@ impl Replica {
 
     /// When the next layer of a step is computed, and its number among this machine's transfers.
     pub(super) fn next_computed(&self) -> Option<(u64, u64)> {
-        self.buffers.iter().filter_map(|one| one.at_work).min()
+        self.loads
+            .buffers
+            .iter()
+            .filter_map(|one| one.at_work)
+            .min()
     }
 
     /// A layer of a step has been computed: its buffers are free.
     pub(super) fn layer_computed(&mut self, now_ns: u64) {
         let next = self.next_computed();
-        let at = self.buffers.iter().position(|one| one.at_work == next);
+        let at = self
+            .loads
+            .buffers
+            .iter()
+            .position(|one| one.at_work == next);
         let (Some(at), Some(mover)) = (at, self.mover.as_deref_mut()) else {
             return;
         };
-        let buffers = &mut self.buffers[at];
+        let buffers = &mut self.loads.buffers[at];
         buffers.at_work = None;
         buffers.computed += 1;
         let ahead = mover.config().read_buffer_layers.unwrap_or(0);
@@ -116,7 +125,7 @@ impl Replica {
         if buffers.computed < mover.config().layers {
             self.compute_layer(at);
         } else {
-            for load in self.buffers.remove(at).loads {
+            for load in self.loads.buffers.remove(at).loads {
                 mover.forget(load);
             }
         }

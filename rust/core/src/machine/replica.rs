@@ -1,20 +1,19 @@
 //! A replica: arrivals, and what happens at a step boundary.
 
-use std::collections::VecDeque;
-
-use super::given_up::GivenUp;
+use super::arrival_queue::ArrivalQueue;
 use super::handover::HandOver;
-use super::loading::{Loading, LoadingId};
+use super::loading::Loads;
+use super::next_step::ComposedStep;
 use super::prefetch::PrefetchPolicy;
 use super::prefill_load::PrefillLoad;
-use super::queue::Queue;
-use super::read_buffers::ReadBuffers;
 use super::reports::Reports;
+use super::requests::Requests;
 use super::rows::Rows;
+use super::running_set::RunningSet;
 use super::{Arrival, Place, ReplicaConfig, Request, ServingStore};
 use crate::batch::Batch;
-use crate::store::{Answer, MoveId, Seat};
-use crate::transfers::{Mover, TransferId};
+use crate::store::{Answer, Seat};
+use crate::transfers::Mover;
 use crate::views::Views;
 
 /// What comes first at one moment.
@@ -34,39 +33,15 @@ pub struct Replica {
     pub(super) config: ReplicaConfig,
     /// The running batch.
     pub batch: Batch,
-    pub(super) queue: Queue,
-    pub(super) requests: Vec<Request>,
-    /// Places of `requests` that nobody has.
-    pub(super) free: Vec<Place>,
-    /// Requests in the batch, in the order in which they joined.
-    pub(super) running: Vec<Place>,
-    /// Requests that have ended and still hold their places and blocks (asynchronous scheduling).
-    pub(super) leaving: Vec<Place>,
-    pub(super) joined: u64,
-    /// Requests here whose clients have given them up.
-    pub(super) given_up: GivenUp,
-    /// The queue's head was refused; tried again when something has been given back.
-    pub(super) refused: bool,
-    pub(super) stepping: bool,
-    pub(super) boundary_ns: Option<u64>,
+    pub(super) arrivals: ArrivalQueue,
+    pub(super) requests: Requests,
+    pub(super) running: RunningSet,
     /// Moves copies between the tiers, where there are several.
     pub(super) mover: Option<Box<Mover>>,
-    /// Requests that wait for room or KV: how many, and all that have not joined a step and started with it.
-    pub(super) loading: usize,
-    pub(super) loads: Vec<Loading>,
-    pub(super) free_loads: Vec<LoadingId>,
-    pub(super) loads_begun: u64,
-    /// Those that have their KV, or its first layer, and wait for the next step.
-    pub(super) loaded: VecDeque<LoadingId>,
-    /// Those that joined the step while their KV still arrives.
-    pub(super) late: Vec<LoadingId>,
-    /// Moves whose room the composed step waits for, and since when.
-    pub(super) step_room: Vec<MoveId>,
-    pub(super) composed_ns: u64,
-    /// Transfers whose final times the composed step waits for, to know its end.
-    pub(super) unsettled: Vec<TransferId>,
-    /// Steps whose layers free read buffers as they are computed.
-    pub(super) buffers: Vec<ReadBuffers>,
+    /// Admitted requests that wait for room or KV.
+    pub(super) loads: Loads,
+    /// What the composed step waits for.
+    pub(super) composed: ComposedStep,
     /// What it knows of sessions, and which prefixes may be shared.
     pub(super) views: Views,
     /// What it reports and has not been taken yet.
@@ -82,29 +57,14 @@ impl Replica {
     pub fn new(config: ReplicaConfig, batch: Batch, rows: Rows) -> Self {
         let views = config.views();
         Self {
-            queue: Queue::new(config.queue_order),
+            arrivals: ArrivalQueue::new(config.queue_order),
             config,
             batch,
-            requests: Vec::new(),
-            free: Vec::new(),
-            running: Vec::new(),
-            leaving: Vec::new(),
-            joined: 0,
-            given_up: GivenUp::default(),
-            refused: false,
-            stepping: false,
-            boundary_ns: None,
+            requests: Requests::default(),
+            running: RunningSet::default(),
             mover: None,
-            loading: 0,
-            loads: Vec::new(),
-            free_loads: Vec::new(),
-            loads_begun: 0,
-            loaded: VecDeque::new(),
-            late: Vec::new(),
-            step_room: Vec::new(),
-            composed_ns: 0,
-            unsettled: Vec::new(),
-            buffers: Vec::new(),
+            loads: Loads::default(),
+            composed: ComposedStep::default(),
             views,
             reports: Reports::new(rows),
             prefill_load: PrefillLoad::default(),
@@ -175,12 +135,12 @@ impl Replica {
         if self.config.prefetch == Some(PrefetchPolicy::Queued) {
             self.prefetch(store, wanted, now_ns)?;
         }
-        self.queue.push_back(place);
+        self.arrivals.queue.push_back(place);
         if self.config.look_ahead > 0 {
             self.catch_up(store, now_ns)?;
             self.protect_waiting(store, None)?;
         }
-        if !self.refused {
+        if !self.arrivals.refused {
             self.wake(store, (now_ns, now_ns))?;
         }
         Ok(())
@@ -188,12 +148,12 @@ impl Replica {
 
     /// When the next boundary is due; `None` while there is nothing to do.
     pub fn boundary_ns(&self) -> Option<u64> {
-        self.boundary_ns
+        self.running.boundary_ns
     }
 
     /// Runs the iterations that began before a time, so that the store is as it is then.
     pub fn catch_up<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
-        if self.stepping {
+        if self.running.stepping {
             self.batch.advance(store, now_ns)?;
         }
         Ok(())
@@ -208,13 +168,13 @@ impl Replica {
         store: &mut S,
         (now_ns, seen_ns): (u64, u64),
     ) -> Answer<()> {
-        if !self.stepping {
-            if self.step_room.is_empty() && self.unsettled.is_empty() {
-                self.boundary_ns.get_or_insert(now_ns);
+        if !self.running.stepping {
+            if self.composed.is_ready() {
+                self.running.boundary_ns.get_or_insert(now_ns);
             }
         } else if self.could_admit() {
             let end_ns = self.batch.interrupt(store, seen_ns)?;
-            self.boundary_ns = Some(end_ns);
+            self.running.boundary_ns = Some(end_ns);
         }
         Ok(())
     }
@@ -222,7 +182,7 @@ impl Replica {
     /// What is next, and when; `None` while there is nothing to do.
     pub fn next(&self) -> Option<(u64, Phase)> {
         let arrival = self.next_arrival().map(|(ns, _)| (ns, Phase::Transfer));
-        let boundary = self.boundary_ns.map(|ns| (ns, Phase::Boundary));
+        let boundary = self.running.boundary_ns.map(|ns| (ns, Phase::Boundary));
         arrival.into_iter().chain(boundary).min()
     }
 
@@ -257,8 +217,8 @@ impl Replica {
         store: &mut S,
         now_ns: u64,
     ) -> Answer<()> {
-        self.boundary_ns = None;
-        if std::mem::take(&mut self.stepping) {
+        self.running.boundary_ns = None;
+        if std::mem::take(&mut self.running.stepping) {
             self.end_step(store, now_ns)?;
         }
         self.let_go(store, now_ns)
@@ -313,17 +273,17 @@ impl Replica {
 
     /// Requests that wait for room.
     pub fn queued(&self) -> usize {
-        self.queue.len() + self.handover.reception.asking.len()
+        self.arrivals.queue.len() + self.handover.reception.asking.len()
     }
 
     /// Requests that have room and wait for KV or for the next step.
     pub fn loading(&self) -> usize {
         let coming = self.handover.reception.arriving + self.handover.reception.arrived.len();
-        self.loading + self.loaded.len() + coming
+        self.loads.waiting + self.loads.loaded.len() + coming
     }
 
     /// Requests in the batch.
     pub fn running(&self) -> usize {
-        self.running.len()
+        self.running.places.len()
     }
 }

@@ -8,19 +8,20 @@ use crate::store::{Answer, LeaseId, MoveId, Room};
 impl Replica {
     /// Places that no sequence has.
     fn places(&self) -> u64 {
-        let taken = self.running.len() + self.loading + self.leaving.len();
+        let taken = self.running.places.len() + self.loads.waiting + self.running.leaving.len();
         let taken = (taken + self.handover.reception.arriving) as u64;
         self.config.max_num_seqs.saturating_sub(taken)
     }
 
     /// Whether anyone has all it needs to join the next step.
     fn has_come(&self) -> bool {
-        !(self.loaded.is_empty() && self.handover.reception.arrived.is_empty())
+        !(self.loads.loaded.is_empty() && self.handover.reception.arrived.is_empty())
     }
 
     /// Whether anyone waits to be let in.
     pub(super) fn anyone_waits(&self) -> bool {
-        self.has_come() || !(self.queue.is_empty() && self.handover.reception.asking.is_empty())
+        self.has_come()
+            || !(self.arrivals.queue.is_empty() && self.handover.reception.asking.is_empty())
     }
 
     /// Whether a boundary could let anyone in.
@@ -30,7 +31,7 @@ impl Replica {
 
     /// Whether the step that starts now is to be the only one until the next boundary.
     pub(super) fn wants_boundary(&self) -> bool {
-        self.has_come() || (self.anyone_waits() && !self.refused && self.could_admit())
+        self.has_come() || (self.anyone_waits() && !self.arrivals.refused && self.could_admit())
     }
 
     /// Composes the next step; returns the moves that free its room.
@@ -44,10 +45,10 @@ impl Replica {
     ) -> Answer<Vec<MoveId>> {
         let mut room = self.decide(store, now_ns)?;
         if self.looks_ahead() {
-            for place in std::mem::take(&mut self.leaving) {
+            for place in std::mem::take(&mut self.running.leaving) {
                 self.give_back(store, place, now_ns)?;
             }
-            self.queue.know_until(None);
+            self.arrivals.queue.know_until(None);
             if self.batch.is_empty() {
                 room = self.decide(store, now_ns)?;
             }
@@ -63,21 +64,21 @@ impl Replica {
         now_ns: u64,
     ) -> Answer<()> {
         for &place in finished {
-            self.running.retain(|&running| running != place);
+            self.running.remove(place);
             if self.requests[place as usize].sent_on {
                 continue;
             }
             if self.looks_ahead() {
-                self.leaving.push(place);
+                self.running.leaving.push(place);
                 self.finished(store, place, now_ns);
             } else {
                 self.release(store, place, now_ns)?;
                 self.finished(store, place, now_ns);
-                self.free.push(place);
+                self.requests.forget(place);
             }
         }
         if self.looks_ahead() {
-            self.queue.know_until(Some(self.batch.begin_ns()));
+            self.arrivals.queue.know_until(Some(self.batch.begin_ns()));
         }
         Ok(())
     }
@@ -101,15 +102,14 @@ impl Replica {
         self.join_arrived(store)?;
         self.abandon_loaded(store, now_ns)?;
         while self.batch.budget_left() > 0 {
-            let mut loaded = self.loaded.iter();
-            let Some(at) = loaded.position(|&id| !self.is_given_up(self.loads[id as usize].place))
-            else {
+            let mut loaded = self.loads.loaded.iter();
+            let Some(at) = loaded.position(|&id| !self.is_given_up(self.loads[id].place)) else {
                 break;
             };
-            let Some(id) = self.loaded.remove(at) else {
+            let Some(id) = self.loads.loaded.remove(at) else {
                 break;
             };
-            self.left_queue(self.loads[id as usize].place, now_ns);
+            self.left_queue(self.loads[id].place, now_ns);
             self.join_late(store, id, now_ns)?;
         }
         if !preempted {
@@ -121,7 +121,7 @@ impl Replica {
     /// Admits from the queue until it is empty, its head is refused, or places or tokens are given out.
     fn admit<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
         let mut places = self.places();
-        while !self.refused && places > 0 && self.batch.budget_left() > 0 {
+        while !self.arrivals.refused && places > 0 && self.batch.budget_left() > 0 {
             let held = self.held_back(store, now_ns)?;
             let (config, block) = (&self.config, self.config.block_size_tokens);
             let stays = held.map(|held| {
@@ -129,20 +129,20 @@ impl Replica {
                 let mut held = held.into_iter().peekable();
                 move |s: &Request| held.next_if_eq(&s.arrival.request).is_some()
             });
-            let head = self.queue.head(&self.requests, stays, |s| {
+            let head = self.arrivals.queue.head(&self.requests, stays, |s| {
                 let limit = config.matchable_blocks(s.prefill_target_tokens());
                 let found = store.peek(s.arrival.request, limit)?.0;
                 Ok(u64::from(found) * block)
             })?;
             if self.asks_first(head) {
-                self.refused = !self.take(store, now_ns)?;
+                self.arrivals.refused = !self.take(store, now_ns)?;
             } else {
                 let Some(place) = head else { break };
                 if self.waits_for_another(store, place)? {
                     break;
                 }
                 let asked = self.ask(store, place, now_ns)?;
-                self.refused = asked == Asked::NoRoom;
+                self.arrivals.refused = asked == Asked::NoRoom;
                 if asked == Asked::NoTokens {
                     break;
                 }
@@ -154,26 +154,26 @@ impl Replica {
 
     /// Sends the last request that joined back to the queue.
     fn preempt_last<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
-        if let Some(&leaving) = self.leaving.last() {
+        if let Some(&leaving) = self.running.leaving.last() {
             // it has ended, but the scheduler does not know that yet
             let joined = |place: Place| self.requests[place as usize].joined;
-            let last = self.running.last();
+            let last = self.running.places.last();
             if last.is_none_or(|&last| joined(leaving) > joined(last)) {
                 if self.config.async_scheduling == AsyncScheduling::StopToken {
                     self.batch.pop_last();
                 }
-                self.leaving.pop();
+                self.running.leaving.pop();
                 return self.give_back(store, leaving, now_ns);
             }
         }
         let popped = self.batch.pop_last();
         let popped = popped.expect("an empty batch asks for no room");
         let place = popped.id;
-        self.running.retain(|&running| running != place);
+        self.running.remove(place);
         self.requests[place as usize].last_token_ns = popped.last_token_ns;
         store.release(popped.lease, now_ns)?;
-        self.refused = false;
-        self.queue.push_front(place);
+        self.arrivals.refused = false;
+        self.arrivals.queue.push_front(place);
         self.preempted(store, place, popped.computed, now_ns);
         Ok(())
     }
@@ -186,7 +186,7 @@ impl Replica {
         now_ns: u64,
     ) -> Answer<()> {
         self.release(store, place, now_ns)?;
-        self.free.push(place);
+        self.requests.forget(place);
         Ok(())
     }
 
@@ -201,7 +201,7 @@ impl Replica {
         let (request, lease): (u32, LeaseId) = (s.arrival.request, s.lease);
         let depth = store.depth(lease)?;
         store.release(lease, now_ns)?;
-        self.refused = false;
+        self.arrivals.refused = false;
         if self.config.discard_on_finish {
             store.discard(request, 0, depth)?;
         } else if self.config.admits_prompts_only {

@@ -44,9 +44,9 @@ impl Replica {
         }
         let mut held = Vec::new();
         let mut is_first = true;
-        for place in (0..).map_while(|n| self.queue.candidate(n)) {
+        for place in (0..).map_while(|n| self.arrivals.queue.candidate(n)) {
             let s = &self.requests[place as usize];
-            if !self.queue.knows(s) {
+            if !self.arrivals.queue.knows(s) {
                 continue;
             }
             let (request, was_preempted) = (s.arrival.request, s.preemptions > 0);

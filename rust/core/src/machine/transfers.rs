@@ -54,7 +54,7 @@ impl Replica {
         (transfer, layers): (TransferId, u64),
         now_ns: u64,
     ) -> Answer<()> {
-        if !self.buffers.is_empty() {
+        if !self.loads.buffers.is_empty() {
             self.buffers_hear(transfer);
         }
         let Some(mover) = self.mover.as_deref_mut() else {
@@ -117,7 +117,7 @@ impl Replica {
         (now_ns, seen_ns): (u64, u64),
     ) -> Answer<()> {
         self.issue(store, None, now_ns)?;
-        self.refused = false;
+        self.arrivals.refused = false;
         if self.anyone_waits() {
             self.wake(store, (now_ns, seen_ns))?;
         }

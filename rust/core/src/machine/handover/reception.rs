@@ -61,7 +61,7 @@ impl Replica {
         });
         reception.incoming[id as usize] = Some(incoming);
         reception.asking.push_back(id);
-        if !self.refused {
+        if !self.arrivals.refused {
             self.wake(store, (now_ns, now_ns + 1))?;
         }
         Ok(id)
@@ -75,6 +75,7 @@ impl Replica {
         let preempted = head.is_some_and(|head| self.requests[head as usize].preemptions > 0);
         !preempted
             && self
+                .arrivals
                 .queue
                 .knows_since(self.handover.reception.of(first).asked_ns + 1)
     }
@@ -221,7 +222,7 @@ impl Replica {
         s.handover_blocks = incoming.sent_blocks;
         s.handover_room_ns = incoming.reserved_ns.saturating_sub(s.since_ns);
         let (prompt_tokens, since_ns) = (s.arrival.prompt_tokens, s.since_ns);
-        let place = self.keep(s);
+        let place = self.requests.keep(s);
         if self.config.cache_enabled {
             let blocks = (prompt_tokens / self.config.block_size_tokens) as u32;
             self.share(store, place, blocks, now_ns)?;

@@ -87,7 +87,7 @@ impl Replica {
     ) -> Answer<()> {
         self.catch_up(store, seen_ns)?;
         self.release(store, place, now_ns)?;
-        self.free.push(place);
+        self.requests.forget(place);
         self.go_on(store, (now_ns, seen_ns))
     }
 }

@@ -65,7 +65,7 @@ impl SglangScheduler {
         s.is_finished = true;
         desk.aborted(store, place, now_ns);
         if s.steps_in_flight == 0 {
-            desk.free.push(place);
+            desk.requests.forget(place);
         }
     }
 }

@@ -32,7 +32,7 @@ impl SglangScheduler {
             }
             let s = &self.sequences[place];
             if s.is_finished && s.steps_in_flight == 0 {
-                desk.free.push(place);
+                desk.requests.forget(place);
             }
         }
         if let Some(log) = &mut self.log {

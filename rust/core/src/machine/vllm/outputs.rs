@@ -39,7 +39,7 @@ impl<B: Blocks> VllmScheduler<B> {
         }
         if s.is_done {
             if s.in_flight == 0 {
-                desk.free.push(part.place);
+                desk.requests.forget(part.place);
             }
             return Ok(());
         }
@@ -94,7 +94,7 @@ impl<B: Blocks> VllmScheduler<B> {
         let s = &mut self.sequences[place];
         s.is_done = true;
         if s.in_flight == 0 {
-            desk.free.push(place);
+            desk.requests.forget(place);
         }
     }
 }
