@@ -12,6 +12,7 @@ from kvcache_sim.cache.store import GpuStore, Losses, Order, Room
 from kvcache_sim.channels.channel import Transmission
 from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.policies.plugins.hosted import HostedOrder
+from kvcache_sim.serving.replica.plugin_rules import ChosenLane
 
 __all__ = [
     "MISS_CAUSES",
@@ -21,6 +22,7 @@ __all__ = [
     "Demand",
     "Digest",
     "EngineRequests",
+    "FetchPlan",
     "Fleet",
     "GroupStore",
     "HiCacheStore",
@@ -795,7 +797,7 @@ class Cluster:
         choice: tuple[str, float, Fleet],
         machines: Sequence[int],
         holds: Sequence[int],
-        between: Callable[[int, int], Sequence[Sequence[Channel]]],
+        between: Callable[[int, int], Sequence[Sequence[Channel] | ChosenLane]],
     ) -> None:
         """Choose who decodes without a word to Python; ``holds``: by place, tokens of a request.
 
@@ -868,7 +870,7 @@ class Cluster:
         """
 
     def assign(
-        self, machine: int, hops: Sequence[Sequence[Channel]], expected_tokens: int
+        self, machine: int, hops: Sequence[Sequence[Channel] | ChosenLane], expected_tokens: int
     ) -> tuple[int, int, int] | None:
         """Let a machine decode the request in question; return what is next of all.
 
@@ -1020,6 +1022,36 @@ class Replica:
 
     def accepted(self) -> tuple[int, int, list[int]]: ...
     def itl(self) -> tuple[list[int], list[int], int, int, int, int]: ...
+
+# what plug-ins see
+
+@final
+class FetchPlan:
+    """A run that could be reused, as a fetch policy sees it (``cache.fetch.plan.Plan``).
+
+    Its estimates are by the channels' queues as they are when they are asked for.
+    """
+
+    @property
+    def parts(self) -> list[Any]:
+        """Its parts (``Part``), from the first block on."""
+
+    @property
+    def ready(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+    @property
+    def layers(self) -> int: ...
+    @property
+    def pipelining(self) -> bool: ...
+    def arrival_ns(self, blocks: int) -> tuple[int, int]:
+        """Return when the first and the last layer of the first ``blocks`` should be here, in ns from now."""
+
+    def compute_ns(self, blocks: int) -> int:
+        """Return what computing everything after the first ``blocks`` takes, in ns."""
+
+    def done_ns(self, blocks: int) -> int:
+        """Return when the prefill should end if the first ``blocks`` are reused, in ns from now."""
 
 # fleet
 

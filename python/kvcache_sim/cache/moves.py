@@ -14,6 +14,7 @@ from kvcache_sim.cache.store import Order
 from kvcache_sim.cache.transfer import HOP, Transfer
 from kvcache_sim.cache.write.edges import WriteEdges
 from kvcache_sim.channels.channel import NOT_YET, FifoLink, Transmission
+from kvcache_sim.channels.choice.policy import ChannelChoice
 from kvcache_sim.channels.edges import AnyChannel, Edges
 from kvcache_sim.channels.layered_channel import LayeredChannel
 from kvcache_sim.engine import TRANSFER, Engine
@@ -123,6 +124,10 @@ class Mover:
     def carrying(self, edge: str) -> tuple[AnyChannel, ...]:
         """Return all channels that an edge of this machine may take, the first one assigned to it."""
         return self._edges.carrying(edge)
+
+    def choice(self, edge: str) -> tuple[ChannelChoice, Mapping[str, AnyChannel]] | None:
+        """Return what chooses among the channels of an edge, and these by name; None where there is one."""
+        return self._edges.choice(edge)
 
     def schedule_for(self, scheduler: Scheduler) -> None:
         """Tell who computes on this machine of every change from now on; the two need each other."""

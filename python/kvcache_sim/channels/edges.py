@@ -48,6 +48,11 @@ class Edges:
         several = self._alternatives.get(edge)
         return (self.channels[edge],) if several is None else tuple(several.values())
 
+    def choice(self, edge: str) -> tuple[ChannelChoice, Mapping[str, AnyChannel]] | None:
+        """Return what chooses among the channels of an edge, and these by name; None where there is one."""
+        several = self._alternatives.get(edge)
+        return None if several is None or self._choice is None else (self._choice, several)
+
     def channel(self, edge: str, blocks: int, size_bytes: int, now_ns: int) -> AnyChannel:
         """Return the channel that a transfer over an edge takes now."""
         alternatives = self._alternatives.get(edge)

@@ -26,6 +26,7 @@
 - ``objectives``        goals such as ``ttft.p99:min,cost:min``
 - ``parts``             a table in parts: whoever writes it takes one after another
 - ``percentiles``       the statistics of a latency, over plain values or a counted histogram alike
+- ``plugins``           the plug-ins of a run: calls, and the wall time in them
 - ``pool``              what a shared pool node took, gave and lost
 - ``prefix_cache``      what prefix caching saved
 - ``prefix_entries``    the global prefix store at the end of a run: what is held, and how it was used

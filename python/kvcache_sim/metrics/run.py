@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from kvcache_sim.metrics.channel_use import ChannelUse
 from kvcache_sim.metrics.tier_use import TierUse
+from kvcache_sim.policies.plugins.uses import PluginUse
 from kvcache_sim.tiers import TIERS
 from kvcache_sim.values import dataclass
 
@@ -100,6 +101,8 @@ class Run:
     schedule: dict[str, Any] | None = None
     #: Machines that came and went by a policy: (time, what, machine), in order.
     fleet_changes: tuple[tuple[int, str, int], ...] = ()
+    #: Calls of each plug-in and the time in them, by kind and name.
+    plugins: tuple[PluginUse, ...] = ()
     #: How often each outcome was logged among the events that were written while the run went on; ``events``
     #: holds the others.
     left_outcomes: Mapping[str, int] = field(default_factory=dict)

@@ -12,6 +12,7 @@ from kvcache_sim.metrics.fleet import summarize_fleet
 from kvcache_sim.metrics.machine_loads import summarize_loads
 from kvcache_sim.metrics.parts import GROUP_ROWS, arrays_of
 from kvcache_sim.metrics.percentiles import describe_counted
+from kvcache_sim.metrics.plugins import summarize_plugins
 from kvcache_sim.metrics.pool import summarize_pool
 from kvcache_sim.metrics.prefix_cache import with_left
 from kvcache_sim.metrics.request_totals import RequestTotals
@@ -76,6 +77,7 @@ def summarize(run: Run, block_size_tokens: int, totals: RequestTotals | None = N
         **summarize_pool(run.counters),
         **summarize_retention(run.counters),
         **summarize_fleet(run.counters, run.fleet_changes),
+        **summarize_plugins(run.plugins),
         "machines": summarize_loads(requests.loads, run.counters),
         #: Errors of the router's own index, over all machines and decisions; None where it saw the truth.
         "router": {

@@ -32,21 +32,15 @@ def build_replicas(
     observed: Observation,
 ) -> list[AnyReplica]:
     """Return the replicas of these caches, all of one kind where machines hand over or read others."""
-    from kvcache_sim.serving.replica.native_rules import (
-        HandoverRules,
-        core_hands_over,
-        core_serves,
-    )
+    from kvcache_sim.serving.replica.native_rules import HandoverRules, core_serves
 
     native = [
         observed.stretches and core_serves(cache, machine)
         for cache, machine in zip(caches, cluster.machines, strict=True)
     ]
     pools = any(machine.role == "prefill" for machine in cluster.machines)
-    if pools and not (all(native) and core_hands_over(cluster.handover, caches)):
-        native = [False] * len(native)
     reads = any(cache.remote is not None for cache in caches)
-    if reads and not all(native):
+    if (pools or reads) and not all(native):
         native = [False] * len(native)
     ranks = cluster.machines[0].replica.ranks
     if ranks > 1 and not all(native):

@@ -10,6 +10,7 @@ from kvcache_sim.channels.edges import AnyChannel
 from kvcache_sim.engine import BOUNDARY, Event
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.replica.native import NativeReplica
+from kvcache_sim.serving.replica.native_rules import Lane
 from kvcache_sim.serving.sequence import Arrival
 from kvcache_sim.serving.shared_pool import SharedPool
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from kvcache_sim.serving.router.in_core import CoreRule
 
 #: What a hand-over crosses: of each hop the channels side by side.
-Way = list[list[_core.Channel]]
+Way = list[Lane]
 #: Where a request is decoded: the machine, what it crosses, tokens expected to cross.
 Chosen = tuple[int, Way, int]
 

@@ -17,6 +17,7 @@ from kvcache_sim.metrics.recorder import RunRecorder
 from kvcache_sim.metrics.run import EngineUse, Mark, Observer, Progress, Run
 from kvcache_sim.metrics.run_tables import RunTables
 from kvcache_sim.metrics.sampler import SAMPLES, Sampler
+from kvcache_sim.policies.plugins.uses import begin_uses, summed
 from kvcache_sim.policies.plugins.watchdog import watching
 from kvcache_sim.serving.cluster import Cluster
 from kvcache_sim.serving.front_door import open_front_door
@@ -73,6 +74,7 @@ class Simulation:
             got = settings.cache.semantics + " of cache groups" * (settings.cache.groups is not None)
             raise UsageError("no global prefix store", "--prefixes", got, "cache.semantics tree")
         self.settings, self.trace, self.options = settings, trace, options
+        self._plugins = begin_uses()
         self.engine = Engine(len(settings.machines) + (settings.pool is not None))
         self.recorder = RunRecorder(options.record_window_ns, check_rows)
         self._stores = StoreMaker(settings.cache, trace, lambda: self.engine.now_ns, options.backend)
@@ -302,6 +304,7 @@ class Simulation:
             junctions=junction_rows(groups) if (groups := self._groups) else None,
             schedule=self._schedule(),
             fleet_changes=self._changes.noted,
+            plugins=summed(self._plugins),
         )
 
     def _engine_use(self) -> EngineUse:

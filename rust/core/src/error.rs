@@ -51,6 +51,8 @@ pub enum StoreError {
     ClaimSize(u64),
     /// A scheduler that preempts without end: this many times since anybody got a token.
     NoProgress(u64),
+    /// A plug-in that raised, or gave no usable answer; what it raised is kept by the caller of the core.
+    Plugin,
 }
 
 impl StoreError {
@@ -58,6 +60,7 @@ impl StoreError {
     pub fn place(&self) -> &'static str {
         match self {
             Self::NoProgress(_) => "replica.scheduler",
+            Self::Plugin => "plug-in",
             _ => "store",
         }
     }
@@ -88,6 +91,7 @@ impl StoreError {
             Self::LastLayerFirst => "ready before its first layer",
             Self::ClaimSize(_) => "not the size of the claim",
             Self::NoProgress(_) => "requests preempt each other without end, as vLLM's would",
+            Self::Plugin => "a plug-in gave no usable answer",
         }
     }
 
@@ -124,6 +128,7 @@ impl StoreError {
             Self::NotFree => "the writes that it waits for to have ended",
             Self::LastLayerFirst => "a first layer no later than the whole",
             Self::ClaimSize(blocks) => return format!("{blocks} blocks"),
+            Self::Plugin => "an answer within the contract of its kind",
             Self::NoProgress(preemptions) => {
                 return format!(
                     "a token within {preemptions} preemptions: more blocks, \

@@ -1,6 +1,6 @@
 //! `Channel`: a FIFO link between two tiers, for movers of either language; `Demand`: what was asked of it.
 
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use kvsim_core::transfers::{
     Channel, ChannelConfig, Job, Lane, SharedChannel, SharedTimeline, Slowdown, Transmission,
@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 
+use crate::plugins::ChannelCall;
 use crate::refusal::{refused, Whole};
 
 /// A `kvcache_sim.channels.channel.Transmission`.
@@ -253,14 +254,28 @@ impl PyDemand {
     }
 }
 
-/// Channels side by side.
-pub type PyLane = Vec<Py<PyChannel>>;
+/// Channels side by side, and what chooses among them where that is a plug-in.
+#[derive(FromPyObject)]
+pub enum PyLane {
+    /// `serving.replica.plugin_rules.ChosenLane`, attribute by attribute.
+    Chosen {
+        channels: Vec<Py<PyChannel>>,
+        choice: ChannelCall,
+    },
+    /// The one with the shortest queue is taken.
+    Plain(Vec<Py<PyChannel>>),
+}
 
 /// Channels side by side, as the core has them.
-pub fn lane(channels: &PyLane) -> PyResult<Lane> {
+pub fn lane(lane: PyLane) -> PyResult<Lane> {
+    let (channels, choice) = match lane {
+        PyLane::Chosen { channels, choice } => (channels, Some(Arc::new(choice) as _)),
+        PyLane::Plain(channels) => (channels, None),
+    };
     let channels = channels.iter().map(|one| one.get().channel.clone());
-    let channels = channels.collect();
-    Lane::new(channels).ok_or_else(|| PyValueError::new_err("a channel or more"))
+    let lane = Lane::new(channels.collect());
+    let lane = lane.ok_or_else(|| PyValueError::new_err("a channel or more"))?;
+    Ok(lane.with_plugin(choice))
 }
 
 /// Adds the classes of this room.

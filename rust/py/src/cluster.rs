@@ -378,7 +378,7 @@ impl PyCluster {
         };
         let chosen = Chosen {
             machine,
-            way: way_of(&hops)?,
+            way: way_of(hops)?,
             expected_tokens,
         };
         let mut replicas = Replicas::new(py, &self.replicas, self.wires.as_mut());

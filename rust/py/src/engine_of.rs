@@ -10,8 +10,9 @@ use kvsim_core::machine::ReplicaConfig;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+use crate::engine_rules::{sglang, vllm};
 use crate::fleet::StoreHandle;
-use crate::serving_rules::{sglang, vllm, ServingRules};
+use crate::serving_rules::ServingRules;
 
 /// A scheduler of an engine's own.
 pub enum Engine {

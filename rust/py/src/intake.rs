@@ -172,7 +172,7 @@ impl DecodeDoor {
         if !self.ways.contains_key(&(source, machine)) {
             let named = self.between.bind(py).call1((source, machine))?;
             let hops: Vec<PyLane> = named.extract()?;
-            self.ways.insert((source, machine), way_of(&hops)?);
+            self.ways.insert((source, machine), way_of(hops)?);
         }
         Ok(Chosen {
             machine,
@@ -184,10 +184,12 @@ impl DecodeDoor {
 
 /// The channel between two machines, or down, between and up where the memory of both is crossed; of each hop those
 /// side by side.
-pub fn way_of(hops: &[PyLane]) -> PyResult<Way> {
+pub fn way_of(hops: Vec<PyLane>) -> PyResult<Way> {
+    let mut lanes = hops.into_iter().map(lane);
+    let hops = (lanes.next(), lanes.next(), lanes.next(), lanes.next());
     let way = match hops {
-        [wire] => (lane(wire)?, None),
-        [down, wire, up] => (lane(wire)?, Some((lane(down)?, lane(up)?))),
+        (Some(wire), None, None, None) => (wire?, None),
+        (Some(down), Some(wire), Some(up), None) => (wire?, Some((down?, up?))),
         _ => {
             let expected = "one channel, or down, between, and up";
             return Err(PyValueError::new_err(expected));

@@ -8,9 +8,11 @@ mod cluster;
 mod digest;
 mod engine_of;
 mod engine_pools;
+mod engine_rules;
 mod engine_store;
 mod engine_tiers;
 mod engines;
+mod fetch_plan;
 mod fleet;
 mod group_store;
 mod groups;
@@ -22,6 +24,7 @@ mod named;
 mod order;
 mod outputs;
 mod own_cache;
+mod plugins;
 mod policy_settings;
 mod pool_store;
 mod radix_store;
@@ -40,6 +43,7 @@ mod trace;
 mod views;
 mod visits;
 mod with_store;
+mod write_plugin;
 
 use pyo3::prelude::*;
 
@@ -71,6 +75,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     outputs::register(m)?;
     serving::register(m)?;
     cluster::register(m)?;
+    fetch_plan::register(m)?;
     fleet::register(m)?;
     samples::register(m)?;
     Ok(())

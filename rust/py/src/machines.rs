@@ -13,6 +13,9 @@ use pyo3::prelude::*;
 use crate::channel::PyChannel;
 use crate::serving::PyReplica;
 
+/// So many tasks pass between two looks at whether a signal has come.
+const TASKS_A_LOOK: u32 = 1024;
+
 /// The channels over which machines read each other, by owner and reader, made when first used.
 pub struct Wires {
     /// Names the channel of (owner, reader).
@@ -52,6 +55,8 @@ pub struct Replicas<'a, 'py> {
     visited: Vec<u32>,
     /// The first thing that Python raised meanwhile.
     raised: Option<PyErr>,
+    /// Tasks that were performed.
+    tasks: u32,
 }
 
 impl<'a, 'py> Replicas<'a, 'py> {
@@ -68,6 +73,7 @@ impl<'a, 'py> Replicas<'a, 'py> {
             events: Vec::new(),
             visited: Vec::new(),
             raised: None,
+            tasks: 0,
         }
     }
 
@@ -94,6 +100,10 @@ impl Machines for Replicas<'_, '_> {
     type Error = PyErr;
 
     fn perform(&mut self, machine: u32, task: Task, now_ns: u64) -> PyResult<Done> {
+        self.tasks = self.tasks.wrapping_add(1);
+        if self.tasks % TASKS_A_LOOK == 0 {
+            self.py.check_signals()?;
+        }
         let replicas = self.replicas;
         let mut replica = replicas[machine as usize].try_borrow_mut(self.py)?;
         let done = if self.wires.is_some() {

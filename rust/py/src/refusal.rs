@@ -1,5 +1,7 @@
 //! What the core refuses, as the exceptions of `kvcache_sim.errors`; and whole numbers from Python.
 
+use std::cell::RefCell;
+
 use kvsim_core::store::{Answer, StoreError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -19,8 +21,22 @@ fn store_error(py: Python<'_>, what: &str, place: &str, expected: &str) -> PyErr
     }
 }
 
+thread_local! {
+    /// What a plug-in raised in the call of the core that runs on this thread.
+    static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
+}
+
+/// Ends the call of the core in which a plug-in raised this; [`refusal`] raises it.
+pub fn aborted(error: PyErr) -> StoreError {
+    RAISED.set(Some(error));
+    StoreError::Plugin
+}
+
 /// A refused call as Python sees it.
 pub fn refusal(error: &StoreError) -> PyErr {
+    if let (StoreError::Plugin, Some(raised)) = (error, RAISED.take()) {
+        return raised;
+    }
     Python::attach(|py| store_error(py, error.what(), error.place(), &error.expected()))
 }
 

@@ -3,6 +3,7 @@
 use kvsim_core::batch::{Batch, BatchConfig};
 use kvsim_core::machine::engine::EngineScheduler;
 use kvsim_core::machine::messages::Key;
+use kvsim_core::machine::plugins::Occasion;
 use kvsim_core::machine::rows::Rows;
 use kvsim_core::machine::{Arrival, Phase, Replica};
 use kvsim_core::store::Seat;
@@ -105,18 +106,20 @@ impl PyReplica {
 impl PyReplica {
     #[new]
     fn new(
+        py: Python<'_>,
         store: StoreHandle,
         table: &PyStepTable,
         batch: BatchSettings,
-        rules: ServingRules,
+        mut rules: ServingRules,
     ) -> PyResult<Self> {
         let batch = BatchConfig::from(batch);
         let config = config(&batch, &rules)?;
         let engine = Engine::new((&config, &batch), &rules, &store)?;
         let columns = rules.request_columns.iter().map(String::as_str);
         let rows = Rows::new(columns, &rules.places);
-        let mover = rules.mover(batch.num_layers)?;
-        let mut replica = Replica::new(config, Batch::new(batch, table.0.clone()), rows);
+        let mover = rules.mover(py, batch.num_layers, &store)?;
+        let mut replica = Replica::new(config, Batch::new(batch, table.0.clone()), rows)
+            .with_plugins(rules.plugins.plugins());
         if let Some(mover) = mover {
             replica = replica.with_mover(mover);
         }
@@ -208,7 +211,8 @@ impl PyReplica {
         Ok(self.next())
     }
 
-    /// Brings up what a prompt would read from further down, on this machine; returns what is next.
+    /// Brings up what a prompt would read from further down, on this machine, before a session's next turn; returns
+    /// what is next.
     fn prefetch(
         &mut self,
         py: Python<'_>,
@@ -217,7 +221,8 @@ impl PyReplica {
         now_ns: u64,
     ) -> PyResult<PyNext> {
         let wanted = (request, tokens);
-        with_store!(self, py, r, s => r.prefetch(s, wanted, now_ns))?;
+        let occasion = Occasion::Session;
+        with_store!(self, py, r, s => r.prefetch(s, wanted, occasion, now_ns))?;
         Ok(self.next())
     }
 
@@ -298,17 +303,12 @@ impl PyReplica {
     }
 
     fn take_steps(&mut self) -> Vec<(u64, u64, u64, u64)> {
-        let steps = self.replica.batch.take_steps().into_iter();
+        let mut steps = Vec::new();
+        for s in self.replica.batch.take_steps() {
+            let (began, took) = (s.begin_ns, s.duration_ns);
+            steps.push((began, took, s.prefill_tokens, s.decode_sequences));
+        }
         steps
-            .map(|s| {
-                (
-                    s.begin_ns,
-                    s.duration_ns,
-                    s.prefill_tokens,
-                    s.decode_sequences,
-                )
-            })
-            .collect()
     }
 
     /// Requests that wait, run, and wait for KV, and the tokens generated so far.

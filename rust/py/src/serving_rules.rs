@@ -5,8 +5,6 @@ use kvsim_core::machine::fetch::FetchPolicy;
 use kvsim_core::machine::handover::{HandoverConfig, Role};
 use kvsim_core::machine::prefetch::PrefetchPolicy;
 use kvsim_core::machine::queue::QueueOrder;
-use kvsim_core::machine::sglang::{SchedulePolicy, SglangConfig, SglangScheduler};
-use kvsim_core::machine::vllm::VllmConfig;
 use kvsim_core::machine::{AsyncScheduling, ReadsConfig, ReplicaConfig, MOST_TIERS};
 use kvsim_core::transfers::{
     AheadConfig, CopyRates, Edge, HoldBack, LayerPages, Mover, MoverConfig, WritePolicy,
@@ -15,7 +13,11 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::channel::{lane, PyLane};
+use crate::engine_rules::{SglangRules, VllmRules};
+use crate::fleet::StoreHandle;
+use crate::plugins::PluginRules;
 use crate::views::PrefixViewRules;
+use crate::write_plugin::writers;
 
 /// `serving.batch.BatchSettings`, attribute by attribute.
 #[derive(FromPyObject)]
@@ -101,6 +103,7 @@ pub struct ServingRules {
     pub vllm: Option<VllmRules>,
     pub sglang: Option<SglangRules>,
     handover: Option<HandoverRules>,
+    pub plugins: PluginRules,
 }
 
 /// `serving.replica.native_rules.HandoverRules`, attribute by attribute.
@@ -135,7 +138,12 @@ impl ServingRules {
 
     /// What moves copies between the tiers, and brings what is handed over; `None` for a GPU alone that works by
     /// itself.
-    pub fn mover(&self, layers: u64) -> PyResult<Option<Mover>> {
+    pub fn mover(
+        &mut self,
+        py: Python<'_>,
+        layers: u64,
+        store: &StoreHandle,
+    ) -> PyResult<Option<Mover>> {
         let place = (self.machine as u32, self.remote());
         let Some(mut config) = mover_config(&self.tiers, place, layers, self.handover.is_some())?
         else {
@@ -143,7 +151,16 @@ impl ServingRules {
         };
         config.copies = self.copies();
         config.pool = self.reads.as_ref().and_then(|reads| reads.pool);
-        Ok(Some(Mover::new(config, edges(&self.tiers)?)))
+        let writes = self.plugins.take_writes();
+        for (policy, plugin) in config.writes.iter_mut().zip(&writes) {
+            if let Some(plugin) = plugin {
+                *policy = plugin.policy();
+            }
+        }
+        let channels = std::mem::take(&mut self.tiers.channels);
+        let mut mover = Mover::new(config, edges(channels)?);
+        mover.writers = writers(py, writes, store)?;
+        Ok(Some(mover))
     }
 
     fn copies(&self) -> Option<CopyRates> {
@@ -153,60 +170,6 @@ impl ServingRules {
         };
         (rates != CopyRates::default()).then_some(rates)
     }
-}
-
-/// `serving.vllm.settings.VllmRules`, attribute by attribute.
-#[derive(FromPyObject)]
-pub struct VllmRules {
-    long_prefill_token_threshold: u64,
-    watermark_blocks: u64,
-    reserve_full_isl: bool,
-    by_priority: bool,
-}
-
-/// What vLLM's scheduler of a replica is told.
-pub fn vllm(config: &ReplicaConfig, batch: &BatchConfig, rules: &VllmRules) -> VllmConfig {
-    VllmConfig {
-        block_size_tokens: batch.block_size_tokens,
-        max_num_batched_tokens: batch.max_num_batched_tokens,
-        max_num_seqs: config.max_num_seqs,
-        long_prefill_token_threshold: rules.long_prefill_token_threshold,
-        watermark_blocks: rules.watermark_blocks,
-        reserve_full_isl: rules.reserve_full_isl,
-        by_priority: rules.by_priority,
-        async_scheduling: config.async_scheduling,
-        cache_enabled: batch.cache_enabled,
-        cache_output: batch.cache_output,
-    }
-}
-
-/// `serving.sglang.settings.SglangRules`, attribute by attribute.
-#[derive(FromPyObject)]
-pub struct SglangRules {
-    schedule_policy: String,
-    max_prefill_tokens: u64,
-    enable_mixed_chunk: bool,
-    schedule_conservativeness: f64,
-}
-
-/// SGLang's scheduler of a replica.
-pub fn sglang(
-    config: &ReplicaConfig,
-    batch: &BatchConfig,
-    rules: &SglangRules,
-) -> PyResult<SglangScheduler> {
-    let policy = SchedulePolicy::from_name(&rules.schedule_policy);
-    Ok(SglangScheduler::new(SglangConfig {
-        page_size: batch.block_size_tokens,
-        chunked_prefill_size: batch.max_num_batched_tokens,
-        max_prefill_tokens: rules.max_prefill_tokens,
-        max_running_requests: config.max_num_seqs,
-        schedule_policy: policy
-            .ok_or_else(|| PyValueError::new_err("no schedule policy of the core"))?,
-        enable_mixed_chunk: rules.enable_mixed_chunk,
-        schedule_conservativeness: rules.schedule_conservativeness,
-        async_scheduling: config.async_scheduling,
-    }))
 }
 
 /// `serving.replica.native_rules.TierRules`, attribute by attribute.
@@ -231,6 +194,7 @@ pub struct TierRules {
 #[derive(FromPyObject)]
 struct PrefetchRules {
     policy: String,
+    queued: bool,
     fetch: String,
     room_blocks: u64,
     timeout_ns: u64,
@@ -242,7 +206,7 @@ impl TierRules {
         let Some(rules) = &self.prefetch else {
             return Ok(None);
         };
-        let policy = PrefetchPolicy::from_name(&rules.policy);
+        let policy = PrefetchPolicy::from_name(&rules.policy, rules.queued);
         policy
             .map(Some)
             .ok_or_else(|| PyValueError::new_err("no prefetch policy of the core"))
@@ -304,8 +268,8 @@ fn mover_config(
     }))
 }
 
-fn edges(rules: &TierRules) -> PyResult<Vec<Edge>> {
-    let edges = rules.channels.iter().map(|(down, up)| {
+fn edges(channels: Vec<(PyLane, PyLane)>) -> PyResult<Vec<Edge>> {
+    let edges = channels.into_iter().map(|(down, up)| {
         let (down, up) = (lane(down)?, lane(up)?);
         Ok(Edge { down, up })
     });

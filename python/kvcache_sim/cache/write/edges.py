@@ -19,6 +19,11 @@ class WriteEdges:
         #: Whether the next step waits for what a commit sent.
         self.delays_step = policies[0].delays_step
 
+    @property
+    def policies(self) -> Sequence[WritePolicy]:
+        """The policy of each edge, from the gpu down."""
+        return self._policies
+
     def committed(self, lease: int, blocks: tuple[int, int], now_ns: int) -> int | None:
         """Tell of blocks [first, past the last) of a lease, shared now; return the move that copies them."""
         return self._policies[0].committed(self._store, lease, blocks, now_ns)

@@ -9,6 +9,7 @@
 - ``stand_ins``  the few names that such files import, where their package is absent
 - ``host``       runs a policy on a tier and checks every answer
 - ``watchdog``   names a policy that does not return
+- ``uses``       how often the plug-ins of a run were called, and how long they took
 - ``open``       loads, adapts and self-tests a plug-in
 - ``replay``     a whole trace through a plug-in
 - ``fuzz``       ``kvsim policies check``

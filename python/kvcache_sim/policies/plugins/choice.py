@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from numbers import Integral
+from time import perf_counter_ns
 from typing import Any
 
 from kvcache_sim.errors import KvsimError, UsageError
@@ -100,7 +101,10 @@ class Guarded:
     """A plug-in whose every answer is checked; it has the methods and attributes of its kind."""
 
     def __init__(self, kind: Kind, name: str, policy: Any, made_with: tuple[Any, ...]) -> None:
+        from kvcache_sim.policies.plugins.uses import note_use
+
         self._kind, self._name, self._policy, self._made_with = kind, name, policy, made_with
+        self._use = note_use(kind.what, name)
         for attribute in kind.attributes:
             if not hasattr(policy, attribute):
                 raise UsageError(f"not a {kind.what}: it has no {attribute}", got=repr(name))
@@ -114,17 +118,24 @@ class Guarded:
         from traceback import extract_tb
 
         from kvcache_sim.policies.plugins.contract import PolicyViolation
-        from kvcache_sim.policies.plugins.watchdog import Watchdog, watching
+        from kvcache_sim.policies.plugins.watchdog import Watchdog, duty, watching
 
-        dog = Watchdog(self._name)
-        ask = getattr(self._policy, method)
-        where = f"{self._kind.what} {self._name}"
+        ask, name, use = getattr(self._policy, method), self._name, self._use
+        where = f"{self._kind.what} {name}"
 
         def asked(*arguments: Any) -> Any:
+            dog = duty.dog
+            if dog is None:  # outside a run
+                with watching(Watchdog(name, at_work=False)):
+                    return asked(*arguments)
+            if not dog.watches:
+                dog.start()
+            before = dog.policy, dog.at_work
+            dog.policy, dog.at_work = name, True
             dog.calls += 1
+            began_ns = perf_counter_ns()
             try:
-                with watching(dog):
-                    given = ask(*arguments)
+                given = ask(*arguments)
             except KvsimError:
                 raise
             except (Exception, SystemExit) as error:
@@ -132,6 +143,10 @@ class Guarded:
                 place = f"{line.filename}:{line.lineno}"
                 what = f"{method} raised {type(error).__name__}: {error}"
                 raise PolicyViolation(what, where=where, got=place) from None
+            finally:
+                use.ns += perf_counter_ns() - began_ns
+                use.calls += 1
+                dog.policy, dog.at_work = before
             try:
                 return answer(given, arguments, self._made_with)
             except ValueError as wrong:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 from kvcache_sim.policies.plugins.contract import PolicyViolation
 
@@ -25,11 +26,32 @@ class Watchdog:
         self.watches = watches
         #: Whether a call is under way.
         self.at_work = at_work
+        self.limit_s = LIMIT_S
         self._seen = -1
+        #: The handler and the timer that it replaced, while it watches.
+        self._replaced: tuple[Any, tuple[float, float]] | None = None
 
     def start(self) -> None:
         """Watch from now on: there is something that may not return."""
         self.watches = True
+        if duty.dog is self:
+            self.arm()
+
+    def arm(self) -> None:
+        """Start the timer; without effect outside the main thread."""
+        if self._replaced is None and threading.current_thread() is threading.main_thread():
+            handler = signal.signal(signal.SIGALRM, self.tick)
+            timer = signal.setitimer(signal.ITIMER_REAL, self.limit_s, self.limit_s)
+            self._replaced = handler, timer
+
+    def disarm(self) -> None:
+        """Stop the timer, and restart the one that it replaced."""
+        if self._replaced is not None:
+            handler, timer = self._replaced
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, handler)
+            signal.setitimer(signal.ITIMER_REAL, *timer)
+            self._replaced = None
 
     def tick(self, signum: int, frame: FrameType | None) -> None:
         """Raise where no call has begun since the last tick."""
@@ -40,6 +62,15 @@ class Watchdog:
                 got=f"no answer within {LIMIT_S:g} s at hook call {self.calls}",
             )
         self._seen = self.calls
+
+
+class _Duty(threading.local):
+    """The dog that watches this thread's plug-ins, where one does."""
+
+    dog: Watchdog | None = None
+
+
+duty = _Duty()
 
 
 @contextmanager
@@ -53,14 +84,13 @@ def watched(policy: str, limit_s: float = LIMIT_S) -> Iterator[Watchdog]:
 @contextmanager
 def watching(dog: Watchdog, limit_s: float = LIMIT_S) -> Iterator[None]:
     """Let a dog watch while the block runs, then the one before; without effect outside the main thread."""
-    if not dog.watches or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGALRM, dog.tick)
-    timer = signal.setitimer(signal.ITIMER_REAL, limit_s, limit_s)
+    before, duty.dog = duty.dog, dog
+    dog.limit_s = limit_s
+    if dog.watches:
+        dog.arm()
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-        signal.setitimer(signal.ITIMER_REAL, *timer)
+        if before is not dog:
+            dog.disarm()
+        duty.dog = before

@@ -13,5 +13,6 @@
 | ``arrival_path`` | from a request's arrival at a machine to its queue |
 | ``copy_cost`` | what copies to and from the GPU cost the steps |
 | ``native_rules`` | what the core is told of a replica, and what it knows how to do |
+| ``plugin_rules`` | the plug-ins of a replica that the core calls |
 | ``observation`` | how a replica is run and watched |
 """

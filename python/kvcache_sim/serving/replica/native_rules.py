@@ -14,10 +14,17 @@ from kvcache_sim.cache.prefetch import PREFETCHES
 from kvcache_sim.cache.prefetch.prefetcher import Prefetcher
 from kvcache_sim.cache.prefix_view import PrefixViewSettings
 from kvcache_sim.cache.write import WRITES
-from kvcache_sim.channels.choice import CHOICES
 from kvcache_sim.channels.edges import AnyChannel
 from kvcache_sim.serving.queue import ORDERS, served_as
 from kvcache_sim.serving.recorder import Recorder
+from kvcache_sim.serving.replica.plugin_rules import (
+    ChosenLane,
+    PluginRules,
+    channel_call,
+    core_name,
+    edge_writes,
+    plugin_rules,
+)
 from kvcache_sim.serving.settings import (
     HandoverSettings,
     MachineSettings,
@@ -40,6 +47,8 @@ STORES_IN_CORE = (
     _core.GroupStore,
     _core.HiCacheStore,
 )
+#: Channels side by side, of which a transfer takes the emptiest or the one that a plug-in chooses.
+Lane = list[_core.Channel] | ChosenLane
 #: Places that the core has room for.
 _MOST_PLACES = 8
 
@@ -49,6 +58,8 @@ class PrefetchRules:
     """What the core is told of a machine that brings blocks up ahead of their requests."""
 
     policy: str
+    #: Whether blocks come up when their request has come.
+    queued: bool
     #: The fetch policy, which says whether a request stays in the queue for its blocks.
     fetch: str
     #: Most blocks that are on their way at once.
@@ -63,11 +74,13 @@ class PrefetchRules:
         """Return those of a machine, None where nothing is prefetched."""
         movement, prefetcher = machine.movement, machine.prefetcher
         if isinstance(prefetcher, Prefetcher):
-            return cls(movement.prefetch, movement.fetch, prefetcher.room, movement.fetch_timeout_ns)
+            name = core_name(movement.prefetch, movement.prefetch in PREFETCHES)
+            queued = "queued" in prefetcher.policy.occasions
+            return cls(name, queued, movement.fetch, prefetcher.room, movement.fetch_timeout_ns)
         storage = machine.cache.lower_prefetch
         if prefetcher is None or storage is None:
             return None
-        return cls("queued", storage.stop, 0, storage.timeout_ns, storage.timeout_per_ki_token_ns)
+        return cls("queued", True, storage.stop, 0, storage.timeout_ns, storage.timeout_per_ki_token_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +90,11 @@ class TierRules:
     names: tuple[str, ...]
     #: By edge: the channels over which KV is written, and those over which it is read; each transfer takes
     #: the emptiest.
-    channels: tuple[tuple[list[_core.Channel], list[_core.Channel]], ...]
+    channels: tuple[tuple[Lane, Lane], ...]
     block_bytes: int
     layer_pipelining: bool
     read_buffer_layers: int | None
-    #: By edge its write policy, and after how many uses ``selective`` writes.
+    #: By edge its write policy, ``back`` in the place of a plug-in; after how many uses ``selective`` writes.
     writes: tuple[str, ...]
     write_uses: int
     fetch: str
@@ -103,16 +116,16 @@ def tier_rules(machine: Machine) -> TierRules:
         block_bytes=machine.mover.block_bytes,
         layer_pipelining=movement.layer_pipelining,
         read_buffer_layers=movement.read_buffer_layers,
-        writes=tuple(movement.write.get(name, "back") for name in uppers),
+        writes=tuple(name if name in WRITES else "back" for name in edge_writes(machine)),
         write_uses=movement.write_selective_uses,
-        fetch=movement.fetch,
+        fetch=core_name(movement.fetch, movement.fetch in FETCHES),
         exclusive=tuple(name in movement.exclusive for name in uppers),
         prefetch=PrefetchRules.of(machine),
         pages=None if machine.loading_groups is None else machine.mover.layer_pages,
     )
 
 
-def edge_channels(machine: Machine) -> list[tuple[list[_core.Channel], list[_core.Channel]]]:
+def edge_channels(machine: Machine) -> list[tuple[Lane, Lane]]:
     """Return the channels of each edge, down and up, as far as they are the core's."""
     edges, choice = len(machine.tiers) - 1, machine.movement.channel_choice
     pairs = [
@@ -122,10 +135,12 @@ def edge_channels(machine: Machine) -> list[tuple[list[_core.Channel], list[_cor
     return [(down, up) for down, up in pairs if down and up]
 
 
-def lane_in_core(mover: Mover, choice: str, edge: str) -> list[_core.Channel]:
-    """Return the channels of an edge that the core chooses among, as far as they are the core's."""
+def lane_in_core(mover: Mover, choice: str, edge: str) -> Lane:
+    """Return the channels of an edge that the core or a plug-in chooses among, if they are the core's."""
     carrying = mover.carrying(edge)
-    return in_core(carrying[:1] if choice == "assigned" else carrying)
+    channels = in_core(carrying[:1] if choice == "assigned" else carrying)
+    plugin = channel_call(mover, choice, edge) if channels else None
+    return channels if plugin is None else ChosenLane(channels, plugin)
 
 
 def in_core(channels: Sequence[AnyChannel]) -> list[_core.Channel]:
@@ -233,6 +248,8 @@ class ServingRules:
     sglang: SglangRules | None = None
     #: How prompts go to other machines, or come from there; None: they stay where they are.
     handover: HandoverRules | None = None
+    #: Policies that are not built in.
+    plugins: PluginRules | None = None
 
 
 def serving_rules(
@@ -244,7 +261,7 @@ def serving_rules(
         machine=machine.number,
         max_num_seqs=settings.max_num_seqs,
         waits_for_duplicates=settings.duplicate_prefill == "wait",
-        queue_order=served_as(settings.queue_order),
+        queue_order=core_name(served_as(settings.queue_order), settings.queue_order in ("fcfs", *ORDERS)),
         async_scheduling=settings.async_scheduling,
         skips_full_prefill=cache.full_hit == "skip-prefill",
         discard_on_finish=cache.discard_on_finish,
@@ -265,6 +282,7 @@ def serving_rules(
         vllm=_vllm_rules(machine, settings),
         sglang=_sglang_rules(settings),
         handover=handover,
+        plugins=plugin_rules(machine, settings),
     )
 
 
@@ -289,38 +307,15 @@ def core_serves(machine: Machine, serving: MachineSettings) -> bool:
     settings = serving.replica
     return (
         isinstance(machine.store, STORES_IN_CORE)
-        and settings.queue_order in ("fcfs", *ORDERS)
         and (machine.groups is None or settings.speculation is None)
         and settings.stages == 1
-        and machine.cache.admission in ("all", "prompt")
         and (len(machine.tiers) == 1 or _core_moves(machine))
         and serving.step_time.table(settings.max_num_batched_tokens, settings.most_decode_tokens) is not None
     )
 
 
-def core_hands_over(handover: HandoverSettings, machines: Sequence[Machine]) -> bool:
-    """Return whether the core knows how prompts go from one of its replicas to another.
-
-    Over the memory of both it does over channels that are assigned or that it chooses.
-    """
-    return handover.path == "gpu-direct" or all(map(_core_chooses, machines))
-
-
-def _core_chooses(machine: Machine) -> bool:
-    return machine.movement.channel_choice in CHOICES or not machine.mover.chooses_channels
-
-
 def _core_moves(machine: Machine) -> bool:
     """Return whether the core knows how a machine's blocks move between its tiers."""
-    movement = machine.movement
-    return (
-        len(PLACES) <= _MOST_PLACES
-        and all(
-            channel.by_layer or isinstance(channel, _core.Channel)
-            for channel in machine.mover.channels.values()
-        )
-        and _core_chooses(machine)
-        and movement.prefetch in ("none", *PREFETCHES)
-        and movement.fetch in FETCHES
-        and all(movement.write.get(name, "back") in WRITES for name in machine.tiers[:-1])
+    return len(PLACES) <= _MOST_PLACES and all(
+        channel.by_layer or isinstance(channel, _core.Channel) for channel in machine.mover.channels.values()
     )

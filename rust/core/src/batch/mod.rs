@@ -171,7 +171,7 @@ impl Batch {
     }
 
     /// What a step takes.
-    pub fn table(&self) -> &StepTimeTable {
+    pub fn table(&self) -> &Arc<StepTimeTable> {
         &self.table
     }
 

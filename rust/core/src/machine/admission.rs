@@ -6,7 +6,6 @@ use super::loading::{Admission, LoadingId};
 use super::{Place, Replica, ServingStore};
 use crate::batch::Sequence;
 use crate::store::{Answer, LeaseId, Room, GPU};
-use crate::transfers::WritePolicy;
 
 impl Replica {
     /// Admits a waiting request, which joins the step; nothing changes where it is not.
@@ -155,15 +154,10 @@ impl Replica {
         lease: LeaseId,
         now_ns: u64,
     ) -> Answer<()> {
-        let (Some(mover), Some(tree)) = (self.mover.as_deref(), store.tiered()) else {
-            return Ok(());
-        };
-        for (upper, policy) in mover.config().writes.iter().enumerate() {
-            if let &WritePolicy::Selective { uses } = policy {
-                tree.write_selected(lease, upper, uses, now_ns)?;
-            }
+        match (self.mover.as_deref_mut(), store.tiered()) {
+            (Some(mover), Some(tree)) => mover.write_used(tree, lease, now_ns),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Adds an admitted request to the step; `held`: its cached tokens, and its blocks.

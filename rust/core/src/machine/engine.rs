@@ -44,6 +44,7 @@ pub trait EngineScheduler {
                 break;
             }
             self.at_boundary(desk, store, now_ns)?;
+            desk.plugins.event_passed()?;
         }
         Ok(())
     }

@@ -1,12 +1,12 @@
 //! How much of a found run is loaded and how much recomputed (the policies of `cache/fetch/`), by what loading and
 //! computing should cost (the estimates of `serving/estimates.py`).
 
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 
 use super::request::MOST_TIERS;
 use crate::step_time::{StepShape, StepTimeTable};
 use crate::store::{Part, GPU, NO_MOVE, STAGING};
-use crate::transfers::{Channel, Mover, SharedChannel};
+use crate::transfers::{Channel, Edge, Job, SharedChannel};
 
 /// `Split` tries so many cuts, evenly spread: the estimate is smooth.
 const CUTS: u32 = 32;
@@ -25,6 +25,8 @@ pub enum FetchPolicy {
     Split,
     /// What is ready on the GPU, or one tier below it.
     BestEffort,
+    /// What a plug-in says.
+    Plugin,
 }
 
 impl FetchPolicy {
@@ -36,29 +38,30 @@ impl FetchPolicy {
             "cheaper" => Some(Self::Cheaper),
             "split" => Some(Self::Split),
             "best-effort" | "timeout" => Some(Self::BestEffort),
+            "plug-in" => Some(Self::Plugin),
             _ => None,
         }
     }
 
     /// How many leading blocks to reuse.
     pub(super) fn reuse(self, plan: &Plan<'_>) -> u32 {
-        let end = plan.parts.last().map_or(plan.ready, |part| part.end);
+        let (end, ready) = (plan.end(), plan.facts.ready);
         match self {
-            Self::Always => end,
+            Self::Always | Self::Plugin => end,
             Self::Never => {
                 let on_gpu = plan.parts.iter().filter(|part| part.tier == GPU);
                 on_gpu.map(|part| part.end).max().unwrap_or(0)
             }
             Self::Cheaper => {
-                if plan.done_ns(end) <= plan.done_ns(plan.ready) {
+                if plan.done_ns(end) <= plan.done_ns(ready) {
                     end
                 } else {
-                    plan.ready
+                    ready
                 }
             }
             Self::Split => {
-                let span = u64::from(end - plan.ready);
-                let cut = |i: u32| plan.ready + (span * u64::from(i) / u64::from(CUTS)) as u32;
+                let span = u64::from(end - ready);
+                let cut = |i: u32| ready + (span * u64::from(i) / u64::from(CUTS)) as u32;
                 let cuts = (0..=CUTS).rev().map(cut);
                 cuts.min_by_key(|&blocks| plan.done_ns(blocks))
                     .unwrap_or(end)
@@ -66,49 +69,114 @@ impl FetchPolicy {
             Self::BestEffort => {
                 let near = |part: &&Part| part.tier <= STAGING && part.by == NO_MOVE;
                 let at_hand = plan.parts.iter().take_while(near);
-                at_hand.map(|part| part.end).fold(plan.ready, u32::max)
+                at_hand.map(|part| part.end).fold(ready, u32::max)
             }
         }
     }
 }
 
-/// A run that could be reused. Times are ns from now, by the channels' queues.
-pub(super) struct Plan<'a> {
-    pub parts: &'a [Part],
-    /// In place of a tier: another machine, and what is read from there comes over this channel.
+/// What is known of a run that could be reused, beside its parts.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PlanFacts {
+    /// In place of a tier: another machine.
     pub remote: usize,
-    pub wire: Option<SharedChannel>,
     /// Leading blocks that are ready to be computed on.
     pub ready: u32,
     /// Tokens that need KV.
     pub tokens: u64,
+    /// Tokens of a block.
     pub block_size_tokens: u64,
+    /// Now.
     pub now_ns: u64,
-    pub mover: &'a Mover,
-    pub table: &'a StepTimeTable,
     /// Most tokens of a step.
     pub budget_tokens: u64,
+    /// Bytes of one block.
+    pub block_bytes: u64,
+    /// Layers of the model.
+    pub layers: u64,
+    /// Whether KV is used, and sent on, layer by layer.
+    pub layer_pipelining: bool,
+}
+
+/// A run that could be reused. Times are ns from now, by the channels' queues.
+#[derive(Clone, Copy)]
+pub struct Plan<'a> {
+    /// What is known of it.
+    pub facts: PlanFacts,
+    /// Its parts, from the first block on.
+    pub parts: &'a [Part],
+    /// Over this channel comes what is read from another machine.
+    pub wire: Option<&'a SharedChannel>,
+    /// The edges of the machine, from the GPU down.
+    pub edges: &'a [Edge],
+    /// What steps take.
+    pub table: &'a StepTimeTable,
+}
+
+/// The same for a plug-in to keep as long as it decides.
+#[derive(Clone, Debug)]
+pub struct FetchPlan {
+    pub(super) facts: PlanFacts,
+    pub(super) parts: Vec<Part>,
+    /// Of the parts on another machine, that machine and the tier there, in order.
+    pub(super) away: Vec<(u32, usize)>,
+    pub(super) wire: Option<SharedChannel>,
+    pub(super) edges: Vec<Edge>,
+    pub(super) table: Arc<StepTimeTable>,
+}
+
+impl FetchPlan {
+    /// What is known of the run beside its parts.
+    pub fn facts(&self) -> &PlanFacts {
+        &self.facts
+    }
+
+    /// The parts, each with (machine, tier there) where another machine has it.
+    pub fn parts(&self) -> impl Iterator<Item = (&Part, Option<(u32, usize)>)> {
+        let here = self.parts.len() - self.away.len();
+        let away = move |n: usize| n.checked_sub(here).map(|n| self.away[n]);
+        self.parts
+            .iter()
+            .enumerate()
+            .map(move |(n, part)| (part, away(n)))
+    }
+
+    /// The estimates of loading it and computing the rest.
+    pub fn plan(&self) -> Plan<'_> {
+        Plan {
+            facts: self.facts,
+            parts: &self.parts,
+            wire: self.wire.as_ref(),
+            edges: &self.edges,
+            table: &self.table,
+        }
+    }
 }
 
 impl Plan<'_> {
+    /// The block after the last one found.
+    pub fn end(&self) -> u32 {
+        self.parts.last().map_or(self.facts.ready, |part| part.end)
+    }
+
     /// When the prefill should end if the first `blocks` are reused.
-    fn done_ns(&self, blocks: u32) -> u64 {
+    pub fn done_ns(&self, blocks: u32) -> u64 {
         let (first, last) = self.arrival_ns(blocks);
         let compute = self.compute_ns(blocks);
-        let config = self.mover.config();
-        if !config.layer_pipelining {
+        if !self.facts.layer_pipelining {
             return last + compute;
         }
-        let last_layer = last + compute.div_ceil(config.layers);
+        let last_layer = last + compute.div_ceil(self.facts.layers);
         compute.max(first + compute).max(last_layer)
     }
 
     /// Computing everything after the first `blocks`.
-    fn compute_ns(&self, blocks: u32) -> u64 {
-        let mut past = (u64::from(blocks) * self.block_size_tokens).min(self.tokens - 1);
+    pub fn compute_ns(&self, blocks: u32) -> u64 {
+        let tokens = self.facts.tokens;
+        let mut past = (u64::from(blocks) * self.facts.block_size_tokens).min(tokens - 1);
         let mut total = 0;
-        while past < self.tokens {
-            let chunk = (self.tokens - past).min(self.budget_tokens);
+        while past < tokens {
+            let chunk = (tokens - past).min(self.facts.budget_tokens);
             let mut shape = StepShape::default();
             shape.add_chunk(chunk, past, self.table);
             total += self.table.step_ns(&shape);
@@ -118,7 +186,7 @@ impl Plan<'_> {
     }
 
     /// When the first and the last layer of the first `blocks` should be here.
-    fn arrival_ns(&self, blocks: u32) -> (u64, u64) {
+    pub fn arrival_ns(&self, blocks: u32) -> (u64, u64) {
         let mut moved = [0; MOST_TIERS];
         for part in self.parts.iter().filter(|part| part.start < blocks) {
             moved[part.tier] += u64::from(part.end.min(blocks) - part.start);
@@ -129,13 +197,13 @@ impl Plan<'_> {
             return (0, 0);
         }
         let mut up = self.hop(STAGING, all);
-        let staged = moved[STAGING + 1..self.remote].iter().sum();
+        let staged = moved[STAGING + 1..self.facts.remote].iter().sum();
         if staged > 0 {
             let below = self.staged(&moved, STAGING + 1);
             up = self.after(below, up, self.hop(STAGING, staged));
         }
-        if let (1.., Some(wire)) = (moved[self.remote], &self.wire) {
-            let read = moved[self.remote];
+        if let (1.., Some(wire)) = (moved[self.facts.remote], self.wire) {
+            let read = moved[self.facts.remote];
             let wire = wire.lock().unwrap_or_else(PoisonError::into_inner);
             let below = self.over(&wire, read);
             drop(wire);
@@ -146,8 +214,8 @@ impl Plan<'_> {
 
     /// When layers arrive above a tier of what `moved` has there and further down.
     fn staged(&self, moved: &[u64; MOST_TIERS], level: usize) -> (u64, u64) {
-        let times = self.hop(level, moved[level..self.remote].iter().sum());
-        match moved[level + 1..self.remote].iter().sum() {
+        let times = self.hop(level, moved[level..self.facts.remote].iter().sum());
+        match moved[level + 1..self.facts.remote].iter().sum() {
             0 => times,
             deeper => {
                 let below = self.staged(moved, level + 1);
@@ -158,7 +226,7 @@ impl Plan<'_> {
 
     /// When layers arrive that take a lower hop before another one.
     fn after(&self, below: (u64, u64), all_up: (u64, u64), own_up: (u64, u64)) -> (u64, u64) {
-        if !self.mover.config().layer_pipelining {
+        if !self.facts.layer_pipelining {
             let last = all_up.1.max(below.1 + own_up.1);
             return (last, last);
         }
@@ -168,14 +236,20 @@ impl Plan<'_> {
 
     /// The first and the last layer of so many blocks over the channel from a tier to the one above.
     fn hop(&self, from: usize, blocks: u64) -> (u64, u64) {
-        self.over(&self.mover.channel((from, from - 1)), blocks)
+        let up = self.edges[from - 1].up.assigned();
+        self.over(&up.lock().unwrap_or_else(PoisonError::into_inner), blocks)
     }
 
     /// The same over a channel.
     fn over(&self, channel: &Channel, blocks: u64) -> (u64, u64) {
-        let job = self.mover.job(blocks);
+        let layers = self.facts.layers;
+        let job = Job {
+            size_bytes: blocks * self.facts.block_bytes,
+            pieces: blocks * layers,
+            layers,
+        };
         let per_layer = channel.config.layer_ns(&job);
-        let start = channel.wait_ns(self.now_ns, job.pieces) + channel.config.latency_ns;
+        let start = channel.wait_ns(self.facts.now_ns, job.pieces) + channel.config.latency_ns;
         (start + per_layer, start + job.layers * per_layer)
     }
 }

@@ -1,7 +1,7 @@
 //! Admission with loads: what lies on lower tiers is planned, protected, and loaded part by part (the rules of
 //! `serving/admission.py` and `cache/loader.py`).
 
-use super::fetch::{FetchPolicy, Plan};
+use super::fetch::{FetchPlan, FetchPolicy, Plan, PlanFacts};
 use super::loading::Admission;
 use super::remote::{is_staged, stage_up, RemoteRun};
 use super::{Place, Replica, ServingStore};
@@ -37,8 +37,7 @@ impl Replica {
             Some(first) if first.tier == GPU && first.by == NO_MOVE => first.end,
             _ => 0,
         };
-        let owner = away.map(|run| run.owner);
-        let depth = self.planned_depth(store, (&parts, owner), (ready, tokens), now_ns)?;
+        let depth = self.planned_depth(store, (&parts, away), (ready, tokens), now_ns)?;
         parts.retain(|part| part.start < depth);
         for part in &mut parts {
             part.end = part.end.min(depth);
@@ -99,35 +98,59 @@ impl Replica {
         Ok(Some((lease, admission)))
     }
 
-    /// How many leading blocks the fetch policy reuses; `owner`: the other machine that parts are read from.
+    /// How many leading blocks the fetch policy reuses; `away`: what is read from another machine.
     fn planned_depth<S: ServingStore>(
-        &self,
+        &mut self,
         store: &mut S,
-        (parts, owner): (&[Part], Option<u32>),
+        (parts, away): (&[Part], Option<&RemoteRun>),
         (ready, tokens): (u32, u64),
         now_ns: u64,
     ) -> Answer<u32> {
+        let (number, policy) = (self.number(), self.config.fetch);
         let Some(mover) = self.mover.as_deref() else {
             return Ok(ready);
         };
-        let estimates = matches!(self.config.fetch, FetchPolicy::Cheaper | FetchPolicy::Split);
-        let wire = match (owner.filter(|_| estimates), store.peers()) {
-            (Some(owner), Some(peers)) => Some(peers.wire(owner, self.number())?),
+        let estimates = matches!(
+            policy,
+            FetchPolicy::Cheaper | FetchPolicy::Split | FetchPolicy::Plugin
+        );
+        let wire = match (away.filter(|_| estimates), store.peers()) {
+            (Some(run), Some(peers)) => Some(peers.wire(run.owner, number)?),
             _ => None,
         };
-        let plan = Plan {
-            parts,
+        let config = mover.config();
+        let facts = PlanFacts {
             remote: self.config.remote(),
-            wire,
             ready,
             tokens,
             block_size_tokens: self.config.block_size_tokens,
             now_ns,
-            mover,
-            table: self.batch.table(),
             budget_tokens: self.batch.budget_tokens(),
+            block_bytes: config.block_bytes,
+            layers: config.layers,
+            layer_pipelining: config.layer_pipelining,
         };
-        Ok(self.config.fetch.reuse(&plan))
+        if let Some(plugin) = &mut self.plugins.fetch {
+            let away = away.iter().flat_map(|run| {
+                let tiers = run.parts.iter().map(|part| part.tier);
+                tiers.map(|tier| (run.owner, tier))
+            });
+            return plugin.reuse(FetchPlan {
+                facts,
+                parts: parts.to_vec(),
+                away: away.collect(),
+                wire,
+                edges: mover.edges().to_vec(),
+                table: self.batch.table().clone(),
+            });
+        }
+        Ok(policy.reuse(&Plan {
+            facts,
+            parts,
+            wire: wire.as_ref(),
+            edges: mover.edges(),
+            table: self.batch.table(),
+        }))
     }
 
     /// Joins or loads one part for a request's lease: (move to the GPU, tier it comes from). `None` when there is

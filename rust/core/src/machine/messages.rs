@@ -95,7 +95,7 @@ pub enum Task {
     LayerCame(TransferId, u64),
     /// Queue a request that has come.
     Enqueue(Place),
-    /// Bring up what a request's prompt of so many tokens would read from further down.
+    /// Bring up what a request's prompt of so many tokens would read from further down, before a session's next turn.
     Prefetch(u32, u64),
     /// Let a request go that was sent here, if it is; tells whether it was here.
     GiveUp(u32),

@@ -17,6 +17,7 @@
 //! | `shared_prefixes` | how much of a found run may be reused |
 //! | `arrival_queue` | waiting requests, whether the first was refused, and those that are given up |
 //! | `queue` | who waits, and who is next |
+//! | `plugins` | decisions that a plug-in takes, and what it sees |
 //! | `duplicates` | requests that wait for a block that another one computes |
 //! | `given_up` | requests that their clients give up |
 //! | `milestones` | what the moments of a request change |
@@ -67,6 +68,7 @@ mod offers;
 pub mod outcome;
 mod outputs;
 mod perform;
+pub mod plugins;
 pub mod pool;
 pub mod prefetch;
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! What a replica does on request from outside.
 
 use super::messages::{Done, Key, Task};
+use super::plugins::Occasion;
 use super::{Phase, Replica, ServingStore};
 use crate::store::Answer;
 
@@ -41,7 +42,7 @@ impl Replica {
             Task::Enqueue(place) if self.is_given_up(place) => self.leave(store, place, now_ns),
             Task::Enqueue(place) => self.enqueue(store, place, now_ns)?,
             Task::Prefetch(request, tokens) => {
-                self.prefetch(store, (request, tokens), now_ns)?;
+                self.prefetch(store, (request, tokens), Occasion::Session, now_ns)?;
             }
             Task::EndStep => self.end_running_step(store, now_ns)?,
             Task::Compose => done.step_ns = self.compose_alone(store, now_ns)?,

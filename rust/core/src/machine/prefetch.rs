@@ -1,6 +1,7 @@
 //! Prefetching: blocks come up to where they are loaded from before they are asked for (the rules of
 //! `cache/prefetch/`).
 
+use super::plugins::{Candidate, Occasion};
 use super::remote::{is_staged, stage_up};
 use super::{Replica, ServingStore};
 use crate::store::{Answer, MoveId, Part, NO_MOVE, STAGING};
@@ -13,16 +14,28 @@ pub enum PrefetchPolicy {
     Queued,
     /// A while before the next turn of a session; whoever drives the replica says when.
     Session,
+    /// What a plug-in says, when the request has come or only before a session's next turn.
+    Plugin {
+        /// Whether it is called when a request has come.
+        queued: bool,
+    },
 }
 
 impl PrefetchPolicy {
-    /// The policy of that name, `None` for one that is not of the core.
-    pub fn from_name(name: &str) -> Option<Self> {
+    /// The policy of that name, `None` for one that is not of the core; `queued`: whether a plug-in is called when a
+    /// request has come.
+    pub fn from_name(name: &str, queued: bool) -> Option<Self> {
         match name {
             "queued" => Some(Self::Queued),
             "session" => Some(Self::Session),
+            "plug-in" => Some(Self::Plugin { queued }),
             _ => None,
         }
+    }
+
+    /// Whether blocks come up while their request waits.
+    pub fn is_queued(self) -> bool {
+        matches!(self, Self::Queued | Self::Plugin { queued: true })
     }
 }
 
@@ -33,10 +46,20 @@ impl Replica {
         &mut self,
         store: &mut S,
         (request, tokens): (u32, u64),
+        occasion: Occasion,
         now_ns: u64,
     ) -> Answer<()> {
         self.catch_up(store, now_ns)?;
-        let limit = self.config.matchable_blocks(tokens);
+        let mut limit = self.config.matchable_blocks(tokens);
+        if let Some(plugin) = &mut self.plugins.prefetch {
+            limit = plugin.blocks(&Candidate {
+                occasion,
+                request,
+                prompt_tokens: tokens,
+                blocks: limit,
+                now_ns,
+            })?;
+        }
         if limit > 0 && !self.start_from_storage(store, (request, limit), now_ns)? {
             let moves = self.bring_ahead(store, (request, limit), now_ns)?;
             self.issue(store, None, now_ns)?;

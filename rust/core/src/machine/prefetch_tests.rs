@@ -3,6 +3,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use super::plugins::Occasion;
 use super::prefetch::PrefetchPolicy;
 use super::tests::{comes, replica, tiers};
 use super::Replica;
@@ -81,7 +82,9 @@ fn what_lies_on_the_disk_comes_up_when_a_turn_is_near() {
     let (mut replica, mut store) = machine(PrefetchPolicy::Session, 2, HoldBack::Never);
     assert_eq!(tiers_of(&store, 1), [DISK, DISK]);
     assert_eq!(tiers_of(&store, 3), [STAGING, STAGING]);
-    replica.prefetch(&mut store, (1, 9), 1000).unwrap();
+    replica
+        .prefetch(&mut store, (1, 9), Occasion::Session, 1000)
+        .unwrap();
     run(&mut replica, &mut store);
     assert_eq!(tiers_of(&store, 1), [STAGING, STAGING]);
     assert_eq!(tiers_of(&store, 3), [DISK, DISK], "it made room");
@@ -92,11 +95,17 @@ fn what_lies_on_the_disk_comes_up_when_a_turn_is_near() {
 #[test]
 fn what_is_on_its_way_has_a_bound() {
     let (mut replica, mut store) = machine(PrefetchPolicy::Session, 1, HoldBack::Never);
-    replica.prefetch(&mut store, (1, 9), 1000).unwrap();
-    replica.prefetch(&mut store, (1, 9), 1001).unwrap();
+    replica
+        .prefetch(&mut store, (1, 9), Occasion::Session, 1000)
+        .unwrap();
+    replica
+        .prefetch(&mut store, (1, 9), Occasion::Session, 1001)
+        .unwrap();
     assert_eq!(brought(&replica), 1, "the first one is still on its way");
     run(&mut replica, &mut store);
-    replica.prefetch(&mut store, (1, 9), 2000).unwrap();
+    replica
+        .prefetch(&mut store, (1, 9), Occasion::Session, 2000)
+        .unwrap();
     assert_eq!(brought(&replica), 2);
 }
 

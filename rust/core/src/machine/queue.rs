@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 
+use super::plugins::{QueuePlugin, Waiting};
 use super::{Place, Request};
+use crate::store::Answer;
 
 /// An order looks at so many of the waiting requests, oldest first: it bounds the cost.
 const WINDOW: usize = 256;
@@ -26,6 +28,8 @@ pub enum QueueOrder {
     LaterTurns,
     /// The largest ratio of cached to computed tokens; who was passed too often goes first.
     RagCache,
+    /// The order of a plug-in.
+    Plugin,
 }
 
 impl QueueOrder {
@@ -38,6 +42,7 @@ impl QueueOrder {
             "priority" => Some(Self::Priority),
             "later-turns" => Some(Self::LaterTurns),
             "ragcache" => Some(Self::RagCache),
+            "plug-in" => Some(Self::Plugin),
             _ => None,
         }
     }
@@ -47,7 +52,7 @@ impl QueueOrder {
         let tokens = request.prefill_target_tokens();
         let left = tokens.saturating_sub(cached_tokens);
         match self {
-            Self::Fcfs => (0.0, 0.0),
+            Self::Fcfs | Self::Plugin => (0.0, 0.0),
             Self::LongestPrefix => (-(cached_tokens as f64), 0.0),
             Self::ShortestFirst => (left as f64, 0.0),
             Self::Priority => (request.arrival.priority as f64, request.arrival_ns as f64),
@@ -67,6 +72,8 @@ pub struct Queue {
     waiting: VecDeque<Place>,
     /// Who came later is not known yet (a step is decided on ahead); `None`: all are.
     known_until_ns: Option<u64>,
+    /// Decides under [`QueueOrder::Plugin`].
+    pub(super) plugin: Option<Box<dyn QueuePlugin>>,
 }
 
 impl Queue {
@@ -125,12 +132,12 @@ impl Queue {
 
     /// Who is next, `None` when all have to stay; `cached` tells the cached tokens of a request, `stays` whether it is
     /// not to be admitted yet, where there are such.
-    pub fn head<E>(
-        &self,
+    pub fn head(
+        &mut self,
         requests: &[Request],
         mut stays: Option<impl FnMut(&Request) -> bool>,
-        mut cached: impl FnMut(&Request) -> Result<u64, E>,
-    ) -> Result<Option<Place>, E> {
+        mut cached: impl FnMut(&Request) -> Answer<u64>,
+    ) -> Answer<Option<Place>> {
         let request = |place: Place| &requests[place as usize];
         if self.order == QueueOrder::Fcfs && stays.is_none() {
             let first = self.waiting.front().copied();
@@ -138,6 +145,7 @@ impl Queue {
         }
         let window = self.waiting.iter().copied().take(WINDOW);
         let mut best: Option<(Place, (f64, f64))> = None;
+        let (mut candidates, mut seen) = (Vec::new(), Vec::new());
         for place in window.filter(|&place| self.knows(request(place))) {
             let waiting = request(place);
             if stays.as_mut().is_some_and(|stays| stays(waiting)) {
@@ -146,15 +154,27 @@ impl Queue {
             if self.order == QueueOrder::Fcfs {
                 return Ok(Some(place));
             }
-            if best.is_none() && waiting.preemptions > 0 {
+            if best.is_none() && candidates.is_empty() && waiting.preemptions > 0 {
                 return Ok(Some(place));
             }
-            let key = self.order.key(waiting, cached(waiting)?);
+            let cached_tokens = cached(waiting)?;
+            if self.plugin.is_some() {
+                candidates.push(place);
+                seen.push(Waiting::of(waiting, cached_tokens));
+                continue;
+            }
+            let key = self.order.key(waiting, cached_tokens);
             if best.is_none_or(|(_, least)| key < least) {
                 best = Some((place, key));
             }
         }
-        Ok(best.map(|(place, _)| place))
+        match &mut self.plugin {
+            Some(plugin) if !seen.is_empty() => {
+                let first = plugin.first(&seen)?;
+                Ok(candidates.get(first).copied())
+            }
+            _ => Ok(best.map(|(place, _)| place)),
+        }
     }
 
     /// Takes a request out that was given up; whether it waited.

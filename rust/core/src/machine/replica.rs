@@ -4,6 +4,7 @@ use super::arrival_queue::ArrivalQueue;
 use super::handover::HandOver;
 use super::loading::Loads;
 use super::next_step::ComposedStep;
+use super::plugins::{Occasion, Plugins};
 use super::prefetch::PrefetchPolicy;
 use super::prefill_load::PrefillLoad;
 use super::reports::Reports;
@@ -50,6 +51,8 @@ pub struct Replica {
     pub prefill_load: PrefillLoad,
     /// Requests of other machines, and messages to these.
     pub(super) handover: HandOver,
+    /// Decisions that plug-ins take; that of the queue is the queue's.
+    pub(super) plugins: Plugins,
 }
 
 impl Replica {
@@ -69,7 +72,15 @@ impl Replica {
             reports: Reports::new(rows),
             prefill_load: PrefillLoad::default(),
             handover: HandOver::default(),
+            plugins: Plugins::default(),
         }
+    }
+
+    /// Calls these plug-ins where they decide.
+    pub fn with_plugins(mut self, mut plugins: Plugins) -> Self {
+        self.arrivals.queue.plugin = plugins.queue.take();
+        self.plugins = plugins;
+        self
     }
 
     /// Lets it serve from lower tiers too.
@@ -132,8 +143,8 @@ impl Replica {
         s.lookup_ns += now_ns - s.since_ns;
         s.since_ns = now_ns;
         let wanted = (s.arrival.request, s.arrival.prompt_tokens);
-        if self.config.prefetch == Some(PrefetchPolicy::Queued) {
-            self.prefetch(store, wanted, now_ns)?;
+        if self.config.prefetch.is_some_and(PrefetchPolicy::is_queued) {
+            self.prefetch(store, wanted, Occasion::Queued, now_ns)?;
         }
         self.arrivals.queue.push_back(place);
         if self.config.look_ahead > 0 {
@@ -197,6 +208,7 @@ impl Replica {
                 (now_ns, Phase::Transfer) => self.at_arrival(store, now_ns)?,
                 (now_ns, Phase::Boundary) => self.at_boundary(store, now_ns)?,
             }
+            self.plugins.event_passed()?;
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Who is in the next step: who runs already, then whose KV has come, then the queue, while budget and places last (semantics 5).
 
 use super::groups::Asked;
+use super::plugins::Finished;
 use super::settings::AsyncScheduling;
 use super::{Place, Replica, Request, ServingStore};
 use crate::store::{Answer, LeaseId, MoveId, Room};
@@ -204,6 +205,18 @@ impl Replica {
         self.arrivals.refused = false;
         if self.config.discard_on_finish {
             store.discard(request, 0, depth)?;
+        } else if let Some(admission) = &mut self.plugins.admission {
+            let kept = admission.kept_blocks(&Finished {
+                request,
+                turn: s.arrival.turn,
+                in_session: s.arrival.session >= 0,
+                prompt_tokens: s.arrival.prompt_tokens,
+                output_tokens: s.arrival.output_tokens,
+                cached_tokens: s.cached_tokens,
+                block_size_tokens: self.config.block_size_tokens,
+                blocks: depth,
+            })?;
+            store.discard(request, kept, depth)?;
         } else if self.config.admits_prompts_only {
             let whole = s.arrival.prompt_tokens / self.config.block_size_tokens;
             store.discard(request, depth.min(whole as u32), depth)?;

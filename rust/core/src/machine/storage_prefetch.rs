@@ -39,7 +39,7 @@ impl Replica {
         let Some(mover) = mover.filter(|mover| mover.ahead.is_some()) else {
             return Ok(None);
         };
-        if self.config.prefetch != Some(PrefetchPolicy::Queued) {
+        if !self.config.prefetch.is_some_and(PrefetchPolicy::is_queued) {
             return Ok(None);
         }
         let mut held = Vec::new();

@@ -126,17 +126,10 @@ impl Replica {
 
     // -- writing through
 
-    fn gpu_policy(&self) -> WritePolicy {
-        let writes = self.mover().map(|mover| &mover.config().writes);
-        writes
-            .and_then(|writes| writes.first())
-            .copied()
-            .unwrap_or_default()
-    }
-
-    /// Whether what is computed is copied down at once.
+    /// Whether the write policy of the GPU's edge acts on what is computed.
     pub(super) fn writes_at_commit(&self) -> bool {
-        self.gpu_policy().copies_at_once()
+        let policy = self.mover().map(Mover::gpu_policy);
+        policy.is_some_and(WritePolicy::is_at_commit)
     }
 
     /// Copies down what a request's step has computed and shared.
@@ -144,18 +137,13 @@ impl Replica {
         &mut self,
         store: &mut S,
         place: Place,
-        (start, end): (u32, u32),
+        blocks: (u32, u32),
         now_ns: u64,
     ) -> Answer<()> {
-        let delays_step = self.gpu_policy() == WritePolicy::ThroughSync;
         let lease = self.requests[place as usize].lease;
-        let (Some(mover), Some(tree)) = (self.mover.as_deref_mut(), store.tiered()) else {
-            return Ok(());
-        };
-        let sent = tree.write_through(lease, start, end, now_ns)?;
-        if let (true, Some(id)) = (delays_step, sent) {
-            mover.delays_step(id);
+        match (self.mover.as_deref_mut(), store.tiered()) {
+            (Some(mover), Some(tree)) => mover.write_committed(tree, lease, blocks, now_ns),
+            _ => Ok(()),
         }
-        Ok(())
     }
 }

@@ -1,45 +1,72 @@
 //! What carries one direction of an edge: one channel, or several side by side (`channels/choice/` has the policies).
 
+use std::sync::Arc;
+
 use super::mover::{locked, SharedChannel};
+use super::plugins::{ChannelPlugin, Sending};
+use crate::store::Answer;
 
 /// The channels that carry an edge in one direction, in the scenario's order; never none.
 #[derive(Clone, Debug)]
-pub struct Lane(Vec<SharedChannel>);
+pub struct Lane {
+    channels: Vec<SharedChannel>,
+    /// Chooses in place of the shortest queue.
+    plugin: Option<Arc<dyn ChannelPlugin>>,
+}
 
 impl Lane {
     /// Those of a lane; `None` without any.
     pub fn new(channels: Vec<SharedChannel>) -> Option<Self> {
-        (!channels.is_empty()).then_some(Self(channels))
+        (!channels.is_empty()).then_some(Self {
+            channels,
+            plugin: None,
+        })
+    }
+
+    /// Lets a plug-in choose among them.
+    pub fn with_plugin(self, plugin: Option<Arc<dyn ChannelPlugin>>) -> Self {
+        Self { plugin, ..self }
     }
 
     /// The first one: by it is estimated what a transfer would take, and it carries what other machines read.
     pub fn assigned(&self) -> &SharedChannel {
-        &self.0[0]
+        &self.channels[0]
     }
 
     /// The place of the channel that would begin first what is queued now; of equal ones the first.
-    pub(super) fn emptiest(&self, now_ns: u64) -> usize {
-        if self.0.len() == 1 {
+    fn emptiest(&self, now_ns: u64) -> usize {
+        if self.channels.len() == 1 {
             return 0;
         }
-        let waits_ns = |&at: &usize| locked(&self.0[at]).wait_ns(now_ns, 0);
-        (0..self.0.len()).min_by_key(waits_ns).unwrap_or(0)
+        let waits_ns = |&at: &usize| locked(&self.channels[at]).wait_ns(now_ns, 0);
+        (0..self.channels.len()).min_by_key(waits_ns).unwrap_or(0)
     }
 
-    /// The channel that would begin first what is queued now.
-    pub fn chosen(&self, now_ns: u64) -> &SharedChannel {
-        &self.0[self.emptiest(now_ns)]
+    /// The place of the channel that a transfer takes which is queued now.
+    pub(super) fn choose(&self, sending: &Sending) -> Answer<usize> {
+        match &self.plugin {
+            Some(plugin) => Ok(plugin.choose(sending)?.min(self.channels.len() - 1)),
+            None => Ok(self.emptiest(sending.now_ns)),
+        }
+    }
+
+    /// The channel that a transfer takes which is queued now.
+    pub fn chosen(&self, sending: &Sending) -> Answer<&SharedChannel> {
+        Ok(&self.channels[self.choose(sending)?])
     }
 
     /// The channel at a place.
     pub(super) fn at(&self, place: usize) -> &SharedChannel {
-        &self.0[place]
+        &self.channels[place]
     }
 }
 
 impl From<SharedChannel> for Lane {
     fn from(channel: SharedChannel) -> Self {
-        Self(vec![channel])
+        Self {
+            channels: vec![channel],
+            plugin: None,
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `channel` | a FIFO link and the times of what it carries |
 //! | `slowed` | a FIFO link whose rate falls for some times |
+//! | `plugins` | decisions that a plug-in takes, and what it sees |
 //! | `lane` | the channels side by side that carry an edge, and the choice among them |
 //! | `layered` | a link served layer by layer: fair, or loads first |
 //! | `timeline` | what happens next on all such links |
@@ -44,6 +45,7 @@ mod layered_tests;
 mod mover;
 mod pages;
 mod peers;
+pub mod plugins;
 mod puts;
 mod sending;
 mod slowed;

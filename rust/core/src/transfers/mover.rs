@@ -12,6 +12,7 @@ use super::copy_cost::{CopyCost, CopyRates};
 use super::lane::Lane;
 use super::pages::LayerPages;
 use super::peers::ServingStore;
+use super::plugins::WritePlugin;
 use super::transfer::{Transfer, TransferId, Watcher};
 use super::when_done::WhenDone;
 use super::write::WritePolicy;
@@ -114,6 +115,8 @@ pub struct Mover {
     pub(crate) copies: Option<CopyCost>,
     /// What comes up ahead of its request, where that is done.
     pub ahead: Option<Ahead>,
+    /// By the upper tier of its edge, what decides under [`WritePolicy::Plugin`].
+    pub writers: Vec<Option<Box<dyn WritePlugin>>>,
     pub(crate) log: Option<Vec<SentRecord>>,
     /// Whether no move was under way at some moment ([`Mover::take_drained`]).
     pub(super) drained: bool,
@@ -139,6 +142,7 @@ impl Mover {
             written: Vec::new(),
             moved_bytes: vec![(0, 0); tiers],
             edge_bytes: Vec::new(),
+            writers: Vec::new(),
             log: None,
             drained: false,
         }
@@ -199,6 +203,11 @@ impl Mover {
     /// The channel that is assigned to an edge.
     pub fn channel(&self, edge: (usize, usize)) -> MutexGuard<'_, Channel> {
         locked(self.lane(edge).assigned())
+    }
+
+    /// The channels of its machine's edges, from the GPU down.
+    pub fn edges(&self) -> &[Edge] {
+        &self.edges
     }
 
     /// How many tiers its machine has.

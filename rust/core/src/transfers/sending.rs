@@ -6,6 +6,7 @@ use super::channel::Transmission;
 use super::hop::Feed;
 use super::mover::{Mover, SentRecord};
 use super::peers::ServingStore;
+use super::plugins::Sending;
 use super::transfer::{Transfer, TransferId};
 use crate::digest::Record;
 use crate::store::{Answer, Order, Times, GPU, REMOTE};
@@ -57,7 +58,12 @@ impl Mover {
                 .map(|blocks| pages.of(blocks));
             self.transfers[id as usize].carried = carried.map(Box::new);
         }
-        let rail = self.lane((from, order.to)).emptiest(now_ns);
+        let sending = Sending {
+            blocks: order.blocks,
+            size_bytes: self.job_of(self.transfer(id)).size_bytes,
+            now_ns,
+        };
+        let rail = self.lane((from, order.to)).choose(&sending)?;
         self.transfers[id as usize].rail = rail;
         for earlier in &order.after {
             let Some(before) = self.under_way(*earlier) else {

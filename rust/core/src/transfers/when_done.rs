@@ -64,11 +64,8 @@ impl Mover {
         let transfer = &self.transfers[id as usize];
         let (move_id, to) = (transfer.id, transfer.to);
         let written = to > GPU && (!transfer.comes_up() || transfer.from == self.config.remote);
-        let onwards = self.config.writes.get(to);
-        if written && onwards.is_some_and(|policy| policy.copies_at_once()) {
-            if let Some(tree) = store.tiered() {
-                tree.write_on(move_id, now_ns)?;
-            }
+        if let (true, Some(tree)) = (written, store.tiered()) {
+            self.write_arrived(tree, (move_id, to), now_ns)?;
         }
         self.under_way.remove(&move_id);
         self.move_left();

@@ -8,6 +8,7 @@ use crate::digest::Record;
 use crate::machine::messages::{Computing, Incoming, IncomingId, Letter};
 use crate::machine::{Place, Replica, Request, ServingStore};
 use crate::store::{Answer, MoveId, Room, Times, GPU};
+use crate::transfers::plugins::Sending;
 use crate::transfers::{FarTransfer, Feed, Hop, Transfer, TransferId};
 
 /// Handed-over requests on their decode machine: queued for room, on their way, arrived.
@@ -144,7 +145,14 @@ impl Replica {
         };
         let incoming = self.handover.reception.of(id);
         if let Some((down, up)) = &incoming.way.memory {
-            let memory = (down.chosen(now_ns).clone(), up.chosen(now_ns).clone());
+            let blocks = incoming.sent_blocks;
+            let sending = Sending {
+                blocks,
+                size_bytes: mover.job(blocks).size_bytes,
+                now_ns,
+            };
+            let down = down.chosen(&sending)?.clone();
+            let memory = (down, up.chosen(&sending)?.clone());
             self.depart_over_memory(id, memory, room);
             return Ok(());
         }
