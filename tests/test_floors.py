@@ -1,4 +1,4 @@
-"""Imports go down only: a room may import its own floor's room and the floors below."""
+"""Imports go down only: a package may import itself and the packages of lower layers."""
 
 from __future__ import annotations
 
@@ -11,44 +11,45 @@ from kvcache_sim.backends import REFERENCES, reference
 
 PACKAGE = Path(__file__).resolve().parents[1] / "python" / "kvcache_sim"
 
-FLOOR = {
-    "cli": 8,
-    "__main__": 9,
-    "api": 7.5,  # what Python sees; the verbs stand on it
-    "sizing": 7.2,
-    "live": 7.2,  # serves a scenario in real time; alone reads the wall clock
-    "report": 7,
-    "sweeps": 7,
-    "scenario": 6.5,  # lowers YAML to the settings that simulation takes
-    "simulation": 6,
-    "metrics": 5,
-    "serving": 4,
+#: The layer of each package and module, as ARCHITECTURE.md draws them.
+LAYER = {
+    "__main__": 13,
+    "cli": 12,
+    "api": 11,
+    "sizing": 10,
+    "live": 10,  # serves a scenario in real time; alone reads the wall clock
+    "report": 9,
+    "sweeps": 9,
+    "scenario": 8,  # lowers YAML to the settings that simulation takes
+    "simulation": 7,
+    "metrics": 6,
+    "reference": 6,  # imported by tests, and by name through backends
+    "serving": 5,
+    "replay": 5,
+    "cache": 4,
     "spec": 3,  # imports nothing of what it specifies; simulation runs it
-    "reference": 3.6,  # imported by tests, and by name through backends
-    "replay": 3.5,
-    "cache": 3,
-    "channels": 2.7,
-    "policies": 2.5,
+    "channels": 3,
+    "policies": 2,
     "workload": 2,
     "model": 2,
     "engine": 1,
+    "output": 0.5,  # these modules' refusals are errors
+    "tiers": 0.5,  # derived from the table
+    "units": 0.5,
+    "file_lock": 0.5,
+    "backends": 0.5,
+    "rng": 0.5,
     "errors": 0,
     "values": 0,
-    "output": 0.5,  # its refusals are errors
     "tier_table": 0,
-    "tiers": 0.5,  # derived from the table
-    "units": 0.5,  # its refusals are errors
     "rows": 0,
     "spelling": 0,
-    "file_lock": 0.5,  # its refusals are errors
-    "backends": 0.5,  # its refusals are errors
-    "rng": 0.5,  # its refusals are errors
     "_core": -1,
 }
 
 
-def imported_rooms(source: str) -> set[str]:
-    rooms = set()
+def imported_packages(source: str) -> set[str]:
+    packages = set()
     for node in ast.walk(ast.parse(source)):
         names = []
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -57,32 +58,32 @@ def imported_rooms(source: str) -> set[str]:
                 names = [f"kvcache_sim.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
-        rooms |= {n.split(".")[1] for n in names if n.startswith("kvcache_sim.")}
-    return rooms - {"__version__"}
+        packages |= {n.split(".")[1] for n in names if n.startswith("kvcache_sim.")}
+    return packages - {"__version__"}
 
 
-def test_every_room_has_a_floor():
-    rooms = {p.stem if p.is_file() else p.name for p in PACKAGE.iterdir()}
-    rooms = {r.split(".")[0] for r in rooms} - {"__pycache__", "__init__", "py", "_core"}
-    assert rooms <= set(FLOOR)
+def test_every_package_has_a_layer():
+    packages = {p.stem if p.is_file() else p.name for p in PACKAGE.iterdir()}
+    packages = {r.split(".")[0] for r in packages} - {"__pycache__", "__init__", "py", "_core"}
+    assert packages <= set(LAYER)
 
 
 def test_imports_go_down_only():
     wrong = []
     for path in sorted(PACKAGE.rglob("*.py")):
-        room = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-        if room == "__init__":
+        package = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        if package == "__init__":
             continue
-        for target in imported_rooms(path.read_text()):
-            if target != room and FLOOR[target] >= FLOOR[room]:
+        for target in imported_packages(path.read_text()):
+            if target != package and LAYER[target] >= LAYER[package]:
                 wrong.append(f"{path.relative_to(PACKAGE)} imports {target}")
     assert not wrong, "\n".join(wrong)
 
 
 def test_references_are_known_by_name_only():
-    rooms = {p: imported_rooms(p.read_text()) for p in PACKAGE.rglob("*.py")}
+    packages = {p: imported_packages(p.read_text()) for p in PACKAGE.rglob("*.py")}
     wrong = [
-        p for p, found in rooms.items() if "reference" in found and PACKAGE / "reference" not in p.parents
+        p for p, found in packages.items() if "reference" in found and PACKAGE / "reference" not in p.parents
     ]
     assert not wrong
     for name in REFERENCES:
@@ -118,7 +119,7 @@ def test_a_cycle_is_seen():
 
 
 def test_the_walk_sees_an_upward_import():
-    assert imported_rooms("from kvcache_sim.cli import main\nimport kvcache_sim.serving.batch") == {
+    assert imported_packages("from kvcache_sim.cli import main\nimport kvcache_sim.serving.batch") == {
         "cli",
         "serving",
     }
