@@ -19,7 +19,7 @@ from kvcache_sim.scenario.key_list import key_lines
 from kvcache_sim.scenario.load import Scenario, load_scenario
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.scenario.spec_engine import refuse_beyond_spec
-from kvcache_sim.simulation import RunOptions, simulate
+from kvcache_sim.simulation import RunOptions, simulate, spec_simulation
 from kvcache_sim.simulation.spec_keys import COVERAGE, Only, coverage
 from kvcache_sim.workload.trace import NOT_TOLD, Trace
 from support.spec_scenarios import drawn
@@ -318,6 +318,41 @@ def test_the_summary_names_the_engine(tmp_path: Path):
     for summary in summaries:
         del summary["wall"], summary["engine"]
         assert summary == summaries[0]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_full_check_looks_at_the_store_after_every_event(engine: str, monkeypatch: pytest.MonkeyPatch):
+    looked = []
+    monkeypatch.setattr(spec_simulation, "check_store", lambda store, machine, now_ns: looked.append(now_ns))
+    scenario = load_scenario(None, [*WORKLOAD, "tiers.cpu.capacity=2GiB"])
+    trace = read_requests(scenario)
+    plain = simulate(scenario.settings, trace, options=RunOptions(engine=engine))
+    assert looked == []
+    checked = simulate(scenario.settings, trace, options=RunOptions(check="full", engine=engine))
+    assert len(looked) == checked.engine.events - 1
+    compared(plain, checked)
+    monkeypatch.undo()
+    compared(plain, simulate(scenario.settings, trace, options=RunOptions(check="full", engine=engine)))
+
+
+def test_misses_are_counted_by_cause_as_by_the_core(tmp_path: Path):
+    sets = [word for setting in (*WORKLOAD, "tiers.gpu.capacity=2GiB") for word in ("--set", setting)]
+    for engine in ("native", *ENGINES):
+        line = ["simulate", *sets, "--causes", "--engine", engine, "-q", "-o", str(tmp_path / engine)]
+        assert kvsim(line) == 0
+    summaries = [json.loads((tmp_path / e / "summary.json").read_text()) for e in ("native", *ENGINES)]
+    assert [summary["misses"] for summary in summaries] == [summaries[0]["misses"]] * len(summaries)
+
+
+@pytest.mark.parametrize("option", ["--record=all", "--prefixes", "--schedule-digests", "--backend=python"])
+def test_a_way_to_run_that_only_the_core_has_ends_in_one_line(
+    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    sets = [word for setting in WORKLOAD for word in ("--set", setting)]
+    assert kvsim(["simulate", *sets, "--engine", "spec", option, "-q", "-o", str(tmp_path / "run")]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"{option.partition('=')[0]}: not covered by the specification; got ")
+    assert said.count("\n") == 1
 
 
 # -- what a reader is promised

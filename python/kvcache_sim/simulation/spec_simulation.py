@@ -10,6 +10,7 @@ from typing import Any, cast
 from kvcache_sim.cache.settings import TierSettings
 from kvcache_sim.cache.stores import StoreMaker
 from kvcache_sim.cache.views import make_views
+from kvcache_sim.engine import beyond_time
 from kvcache_sim.errors import InvariantError, UsageError
 from kvcache_sim.metrics.digests import digest_of_events
 from kvcache_sim.metrics.recorder import RunRecorder
@@ -18,6 +19,7 @@ from kvcache_sim.metrics.run_tables import RunTables
 from kvcache_sim.metrics.sampler import SAMPLES, Sampler
 from kvcache_sim.serving.replica.contract import AnyReplica
 from kvcache_sim.serving.settings import ClusterSettings
+from kvcache_sim.serving.store_check import check_store
 from kvcache_sim.simulation.end_checks import check_channels, check_pool, check_rows, check_stores
 from kvcache_sim.simulation.marks import Marks
 from kvcache_sim.simulation.measured import (
@@ -99,13 +101,11 @@ class SpecSimulation:
         return self.simulator.closed == len(self.trace)
 
     def run(self, observer: Observer | None = None) -> Run:
-        """Run to the end; InvariantError when a promise was broken."""
-        self.simulator.start()
-        self.sampler.start()
-        self._marks.start()
-        while not self.simulator.engine.run(max_events=_EVENTS_PER_GLANCE):
-            if observer is not None:
-                observer.update(self._progress())
+        """Run to the end; UsageError when that lies too far off, InvariantError when a promise was broken."""
+        try:
+            self._run(observer)
+        except OverflowError:  # a time that no 64-bit integer holds was about to reach the core's store
+            raise beyond_time() from None
         if observer is not None:
             observer.update(self._progress())
         if not self._done():
@@ -117,6 +117,21 @@ class SpecSimulation:
             check_pool(self._pool)
         check_channels(self.replicas, self._pool, self._channels, self.simulator.engine.now_ns)
         return self._finished()
+
+    def _run(self, observer: Observer | None) -> None:
+        engine, left = self.simulator.engine, _EVENTS_PER_GLANCE
+        self.simulator.start()
+        self.sampler.start()
+        self._marks.start()
+        checks = self.options.check == "full"
+        while not engine.run(max_events=1 if checks else _EVENTS_PER_GLANCE):
+            if checks:
+                for replica in self.replicas:
+                    check_store(replica.store, replica.machine, engine.now_ns)
+            left -= 1 if checks else _EVENTS_PER_GLANCE
+            if observer is not None and left <= 0:
+                observer.update(self._progress())
+                left = _EVENTS_PER_GLANCE
 
     def _progress(self) -> Progress:
         shares, now = self.recorder.hit_shares(), self.simulator.engine.now_ns
