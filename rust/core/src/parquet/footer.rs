@@ -1,46 +1,10 @@
 //! The metadata at a table's end: its schema, where each column of each row group stands, what columns mean.
 
+use super::schema::{Chunk, Encoding, Field, DICTIONARY, PLAIN};
 use super::thrift::Struct;
-use super::writer::{Field, Kind};
 
-const PLAIN: i32 = 0;
-const DELTA_BINARY_PACKED: i32 = 5;
-const RLE_DICTIONARY: i32 = 8;
 const SNAPPY: i32 = 1;
 const REQUIRED: i32 = 0;
-
-/// How the values of a page are written.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Encoding {
-    /// One after another.
-    Plain,
-    /// As differences.
-    Delta,
-    /// As places in the page before.
-    Dictionary,
-}
-
-impl Encoding {
-    fn number(self) -> i32 {
-        match self {
-            Self::Plain => PLAIN,
-            Self::Delta => DELTA_BINARY_PACKED,
-            Self::Dictionary => RLE_DICTIONARY,
-        }
-    }
-}
-
-/// One column of one row group, as it stands in the file.
-pub struct Chunk {
-    pub kind: Kind,
-    pub encoding: Encoding,
-    pub rows: u64,
-    pub dictionary_at: Option<u64>,
-    pub data_at: u64,
-    /// Bytes of its pages with their headers, before and after compression.
-    pub plain_bytes: u64,
-    pub stored_bytes: u64,
-}
 
 /// The header of a page of values, or of a dictionary.
 pub fn page_header(
@@ -140,7 +104,7 @@ fn row_group(fields: &[Field], group: &[Chunk], index: usize) -> Struct {
 fn column(field: &Field, chunk: &Chunk) -> Struct {
     let mut metadata = Struct::default();
     let encodings = match chunk.encoding {
-        Encoding::Dictionary => vec![PLAIN, RLE_DICTIONARY],
+        Encoding::Dictionary => vec![PLAIN, DICTIONARY],
         other => vec![other.number()],
     };
     metadata

@@ -8,10 +8,12 @@ mod bits;
 mod delta;
 mod dictionary;
 mod footer;
+mod schema;
 mod thrift;
 mod writer;
 
-pub use writer::{Cells, Field, Kind, TableWriter};
+pub use schema::{Field, Kind};
+pub use writer::{Cells, TableWriter};
 
 #[cfg(test)]
 mod tests;

@@ -5,72 +5,10 @@ use std::io::{self, Write};
 use super::bits::pack;
 use super::delta::{self, Wrap};
 use super::dictionary;
-use super::footer::{file_metadata, page_header, Chunk, Encoding};
+use super::footer::{file_metadata, page_header};
+use super::schema::{Chunk, Encoding, Field, Kind};
 
 const MAGIC: &[u8; 4] = b"PAR1";
-
-/// What a column holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// `bool`.
-    Bool,
-    /// `uint8`.
-    U8,
-    /// `int16`.
-    I16,
-    /// `int32`.
-    I32,
-    /// `int64`.
-    I64,
-    /// UTF-8, few distinct ones.
-    Text,
-}
-
-impl Kind {
-    /// The kind of a numpy dtype's name, `str` for texts.
-    pub fn named(dtype: &str) -> Option<Self> {
-        Some(match dtype {
-            "bool" => Self::Bool,
-            "uint8" => Self::U8,
-            "int16" => Self::I16,
-            "int32" => Self::I32,
-            "int64" => Self::I64,
-            "str" => Self::Text,
-            _ => return None,
-        })
-    }
-
-    /// Parquet's number of the type that is stored.
-    pub(super) fn physical(self) -> i32 {
-        match self {
-            Self::Bool => 0,
-            Self::U8 | Self::I16 | Self::I32 => 1,
-            Self::I64 => 2,
-            Self::Text => 6,
-        }
-    }
-
-    /// Parquet's number of what the stored type stands for, where that differs.
-    pub(super) fn converted(self) -> Option<i32> {
-        match self {
-            Self::Text => Some(0),
-            Self::U8 => Some(11),
-            Self::I16 => Some(16),
-            _ => None,
-        }
-    }
-}
-
-/// A column of a table: its name, what it holds, and what that means (`meaning.<name>` in the file).
-#[derive(Clone, Debug)]
-pub struct Field {
-    /// Its name.
-    pub name: String,
-    /// What it holds.
-    pub kind: Kind,
-    /// What it means, for people.
-    pub meaning: String,
-}
 
 /// The values of one column in one row group.
 #[derive(Clone, Copy, Debug)]

@@ -1,0 +1,104 @@
+//! The columns of a table, and how they stand in a file: plain data.
+
+/// Parquet's number of values one after another.
+pub(super) const PLAIN: i32 = 0;
+const DELTA_BINARY_PACKED: i32 = 5;
+/// Parquet's number of places in a dictionary.
+pub(super) const DICTIONARY: i32 = 8;
+
+/// What a column holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `bool`.
+    Bool,
+    /// `uint8`.
+    U8,
+    /// `int16`.
+    I16,
+    /// `int32`.
+    I32,
+    /// `int64`.
+    I64,
+    /// UTF-8, few distinct ones.
+    Text,
+}
+
+impl Kind {
+    /// The kind of a numpy dtype's name, `str` for texts.
+    pub fn named(dtype: &str) -> Option<Self> {
+        Some(match dtype {
+            "bool" => Self::Bool,
+            "uint8" => Self::U8,
+            "int16" => Self::I16,
+            "int32" => Self::I32,
+            "int64" => Self::I64,
+            "str" => Self::Text,
+            _ => return None,
+        })
+    }
+
+    /// Parquet's number of the type that is stored.
+    pub(super) fn physical(self) -> i32 {
+        match self {
+            Self::Bool => 0,
+            Self::U8 | Self::I16 | Self::I32 => 1,
+            Self::I64 => 2,
+            Self::Text => 6,
+        }
+    }
+
+    /// Parquet's number of what the stored type stands for, where that differs.
+    pub(super) fn converted(self) -> Option<i32> {
+        match self {
+            Self::Text => Some(0),
+            Self::U8 => Some(11),
+            Self::I16 => Some(16),
+            _ => None,
+        }
+    }
+}
+
+/// A column of a table: its name, what it holds, and what that means (`meaning.<name>` in the file).
+#[derive(Clone, Debug)]
+pub struct Field {
+    /// Its name.
+    pub name: String,
+    /// What it holds.
+    pub kind: Kind,
+    /// What it means, for people.
+    pub meaning: String,
+}
+
+/// How the values of a page are written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Encoding {
+    /// One after another.
+    Plain,
+    /// As differences.
+    Delta,
+    /// As places in the page before.
+    Dictionary,
+}
+
+impl Encoding {
+    /// Its number.
+    pub(super) fn number(self) -> i32 {
+        match self {
+            Self::Plain => PLAIN,
+            Self::Delta => DELTA_BINARY_PACKED,
+            Self::Dictionary => DICTIONARY,
+        }
+    }
+}
+
+/// One column of one row group, as it stands in the file.
+pub struct Chunk {
+    pub kind: Kind,
+    pub encoding: Encoding,
+    pub rows: u64,
+    pub dictionary_at: Option<u64>,
+    pub data_at: u64,
+    /// Bytes of its pages with their headers, before and after compression.
+    pub plain_bytes: u64,
+    pub stored_bytes: u64,
+}
