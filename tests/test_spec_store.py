@@ -12,13 +12,13 @@ from typing import ClassVar, get_args
 import numpy as np
 import pytest
 from examples import examples
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, reject, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule, run_state_machine_as_test
 from kvcache_sim import _core
 from kvcache_sim.cache.settings import Touch
 from kvcache_sim.cache.tree_store import NO_COPY
-from kvcache_sim.errors import UsageError
+from kvcache_sim.errors import StoreError, UsageError
 from kvcache_sim.policies.tier_orders import choose_eviction
 from kvcache_sim.spec import blocks
 from kvcache_sim.spec.eviction import EvictionOrder
@@ -72,6 +72,16 @@ class SpecMachine(StoreMachine):
         self.loading = {}
         self.timed = set()
         self.claims = []
+
+    def both(self, name: str, mine: tuple, theirs: tuple):
+        """Call both stores; a sequence that asks for what the core's refuses is no test, but the plain one refuses it too."""
+        try:
+            a = getattr(self.native, name)(*mine)
+        except StoreError:
+            with pytest.raises(StoreError):
+                getattr(self.reference, name)(*theirs)
+            reject()
+        return a, getattr(self.reference, name)(*theirs)
 
     def new_move(self, a: int | None, b: int | None) -> None:
         assert (a is None) == (b is None), (a, b)

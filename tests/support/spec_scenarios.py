@@ -25,7 +25,23 @@ def drawn(seed: int) -> Settings:
     if lower:
         settings |= _movement(draw, machines > 1 and not pool, lower > 1)
         settings |= _channels(draw, lower > 1)
-    return settings
+    return _views(draw, settings, lower)
+
+
+#: Settings of a cache of blocks.
+_OF_BLOCKS = ("policy", "touch", "eviction_batch_blocks", "scheduler_aware_window", "discard_on_finish")
+
+
+def _views(draw: random.Random, settings: Settings, lower: int) -> Settings:
+    """Return the settings with gates of shared prefixes, or under simplified accounting, sometimes."""
+    if settings.get("cache.enabled") is False:
+        return settings
+    if not lower and draw.random() < 0.4:
+        settings = {key: value for key, value in settings.items() if key.partition(".")[2] not in _OF_BLOCKS}
+        settings["cache.accounting"] = "simplified"
+        settings |= _some(draw, {"prefix_view.max_tokens": [2_000, 20_000]}, 0.3)
+    gates: dict[str, list[Any]] = {"prefix_view.min_tokens": [300, 2_000], "prefix_view.min_seen": [2, 4]}
+    return settings | _some(draw, gates, 0.15)
 
 
 def _some(draw: random.Random, choices: dict[str, list[Any]], chance: float) -> Settings:

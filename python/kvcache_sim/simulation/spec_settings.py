@@ -14,12 +14,15 @@ _S = TypeVar("_S")
 
 def spec_settings(cluster: ClusterSettings) -> spec.Settings:
     """Return a cluster's settings as ``spec/`` takes them; what it does not cover has no field there."""
+    shared_block_tokens = cluster.cache.block_size_tokens
+    if cluster.cache.accounting == "simplified":
+        cluster = cluster.in_tokens()
     pool = cluster.pool
     return spec.Settings(
         machines=tuple(_machine(machine) for machine in cluster.machines),
         channels={name: _channel(one) for name, one in cluster.channels.items()},
         network=_network(cluster.network),
-        cache=_cache(cluster),
+        cache=_cache(cluster, shared_block_tokens),
         movement=_copied(spec.MovementSettings, cluster.movement),
         router=_copied(spec.RouterSettings, cluster.router),
         handover=spec.HandoverSettings(
@@ -55,7 +58,7 @@ def _network(network: NetworkSettings) -> spec.NetworkSettings:
     return spec.NetworkSettings(network.pairs, _channel(network.default))
 
 
-def _cache(cluster: ClusterSettings) -> spec.CacheSettings:
+def _cache(cluster: ClusterSettings, shared_block_tokens: int) -> spec.CacheSettings:
     cache = cluster.cache
     return _copied(
         spec.CacheSettings,
@@ -65,4 +68,5 @@ def _cache(cluster: ClusterSettings) -> spec.CacheSettings:
         min_prefix_tokens=cache.prefix_view.min_tokens,
         min_prefix_seen=cache.prefix_view.min_seen,
         max_prefix_tokens=cache.prefix_view.max_tokens,
+        shared_block_tokens=shared_block_tokens,
     )

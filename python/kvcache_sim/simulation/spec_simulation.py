@@ -34,8 +34,11 @@ from kvcache_sim.simulation.progress import busy_shares, used_shares
 from kvcache_sim.simulation.spec_records import records_into
 from kvcache_sim.simulation.spec_settings import spec_settings
 from kvcache_sim.spec.keys import Keys
+from kvcache_sim.spec.lookups import LookUps
+from kvcache_sim.spec.simplified_store import SimplifiedStore
 from kvcache_sim.spec.simulator import Machine, MakeStore, Simulator
 from kvcache_sim.spec.store import Store
+from kvcache_sim.tiers import COMPUTE
 from kvcache_sim.workload.key_arrays import key_arrays
 from kvcache_sim.workload.trace import NOT_TOLD, Trace
 
@@ -57,7 +60,7 @@ class SpecSimulation:
         self.recorder = RunRecorder(None, check_rows)
         #: Makes the core's stores, where the specification runs over these.
         self._stores: StoreMaker | None = None
-        if options.engine == "spec-plain":
+        if options.engine == "spec-plain" or settings.cache.accounting == "simplified":
             make_store = self._plain_stores()
         else:
             self._stores = StoreMaker(settings.cache, trace, lambda: self.simulator.engine.now_ns, "native")
@@ -70,7 +73,7 @@ class SpecSimulation:
         self.sampler = Sampler(sim.engine, self.replicas, self._channels, span // SAMPLES, self._done)
         self._marks = Marks(sim.engine, self.sampler, options.marks_ns, self._counted)
 
-    def _make_store(self, tiers: Sequence[Any], write_back: list[bool]) -> Any:
+    def _make_store(self, tiers: Sequence[Any], write_back: list[bool], lookups: LookUps | None) -> Any:
         assert self._stores is not None
         own = [TierSettings(tier.name, tier.capacity_blocks, tier.policy) for tier in tiers]
         return self._stores.make(own, write_back, make_views(self.settings.cache)).gpu
@@ -80,8 +83,10 @@ class SpecSimulation:
         cache = self.settings.cache
         keys = Keys(key_arrays(self.trace, cache.block_size_tokens))
 
-        def make(tiers: Sequence[Any], write_back: list[bool]) -> Any:
+        def make(tiers: Sequence[Any], write_back: list[bool], lookups: LookUps | None) -> Any:
             capacities = [tier.capacity_blocks for tier in tiers]
+            if cache.accounting == "simplified" and lookups is not None:
+                return SimplifiedStore(lookups, capacities[COMPUTE])
             policies = [tier.policy for tier in tiers]
             return Store(keys, capacities, write_back, policies, cache.touch, cache.eviction_batch_blocks)
 

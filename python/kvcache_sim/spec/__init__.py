@@ -17,6 +17,7 @@ The life of a request, each stage with its file and the section of the seeds tha
 | decode, finish, release, record | ``scheduler``, ``records`` | 000, 3.4; 000, 5 |
 
 ``simulator`` builds the machines and owns their events; ``settings`` is what a person configures. ``store``
-is the block store, whole; ``invariants`` recounts it. With ``--engine spec`` the core's store takes its
+is the block store, whole; ``invariants`` recounts it. ``prefix_store`` says which prefixes are shared, and
+``simplified_store`` counts tokens in place of blocks. With ``--engine spec`` the core's store takes its
 place, ``--engine spec-plain`` runs over it.
 """

@@ -1,48 +1,140 @@
-"""The outcomes of look-ups, and what finished turns leave for the next ones (seed 000, 3.2 and 3.4).
+"""Sessions and the outcomes of look-ups (seed 000, 3.1, 3.2 and 3.4; semantics 6).
 
-At its first admission a request has one outcome (semantics 6). A turn of a known session whose prompt is not
-longer than the session's cached total is logged as CONVERSATIONAL_MISS_UNEXPECTED_PROMPT and goes on like a
-request without a session; a longer one with a resident run is a CONVERSATIONAL_HIT. Any other request with a
-resident run is a CROSS_REQUEST_HIT, and without one a MISS_FULL. Where no token is left to prefill,
-FULL_HIT_NO_PREFILL_NEEDED is logged besides. The length of a hit is always the resident run. When a turn is
-complete its session is entered into ``active_sessions_kv_state``: the next turn's look-up finds it.
+``active_sessions_kv_state`` has one ``SessionCacheInfo`` a session, entered when a turn completes: the
+turn's prompt, and as much of its answer as is kept. Sessions are bounded by number, the least recently
+updated first, and by the time since their last turn. A request has one outcome, at its first admission. A
+turn of a known session whose prompt is not longer than the session's total is logged as
+CONVERSATIONAL_MISS_UNEXPECTED_PROMPT and goes on like a request without a session; a longer one with a
+resident run is a CONVERSATIONAL_HIT. Any other request with a resident run is a CROSS_REQUEST_HIT, and
+without one a MISS_FULL. Where no token is left to prefill, FULL_HIT_NO_PREFILL_NEEDED is logged besides. The
+length of a hit is the resident run: a follow-up reuses all of it, another request as much as
+``global_prefix_store`` admits.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kvcache_sim.engine import Engine
+from kvcache_sim.spec.keys import Keys
+from kvcache_sim.spec.prefix_store import PrefixCriteria, PrefixHash
 from kvcache_sim.spec.records import Records
 from kvcache_sim.spec.request import SequenceState
 from kvcache_sim.spec.settings import CacheSettings
+from kvcache_sim.units import NS_PER_S
+from kvcache_sim.workload.key_arrays import key_arrays
+from kvcache_sim.workload.trace import Trace
 
 #: The five outcomes, by their code in a row.
 CONVERSATIONAL_HIT, CROSS_REQUEST_HIT, MISS_FULL, FULL_HIT, UNEXPECTED_PROMPT = range(5)
 
 
+@dataclass(frozen=True, slots=True)
+class SessionCacheInfo:
+    """What a session's last completed turn left; the fields are seed 000's."""
+
+    session_id: str
+    prompt_part_length: int
+    response_part_length: int
+    associated_sequence_id: str
+    kv_block_ids: list[int]
+    last_update_ns: int
+
+    @property
+    def total_tokens_in_cache(self) -> int:
+        """Tokens of prompt and response together."""
+        return self.prompt_part_length + self.response_part_length
+
+    @property
+    def last_update_time(self) -> float:
+        """Time of the turn's completion in seconds."""
+        return self.last_update_ns / NS_PER_S
+
+
+class Sessions:
+    """The active sessions of one machine, the least recently updated first.
+
+    ``on_forgotten`` is called with each session that is dropped. Cost: constant time a turn.
+    """
+
+    def __init__(self, max_sessions: int | None, ttl_ns: int | None) -> None:
+        self._most, self._ttl_ns = max_sessions, ttl_ns
+        self.active_sessions_kv_state: dict[str, SessionCacheInfo] = {}
+        self.on_forgotten: Callable[[str], None] = lambda session_id: None
+
+    def complete_turn(self, info: SessionCacheInfo) -> None:
+        """Enter a completed turn, then apply the bounds."""
+        state = self.active_sessions_kv_state
+        state.pop(info.session_id, None)
+        state[info.session_id] = info
+        while self._most is not None and len(state) > self._most:
+            self.forget(next(iter(state)))
+        self._expire(info.last_update_ns)
+
+    def known(self, session_id: str | None, now_ns: int) -> SessionCacheInfo | None:
+        """Return a session's state; None where no turn of it is known any more."""
+        if session_id is None:
+            return None
+        self._expire(now_ns)
+        return self.active_sessions_kv_state.get(session_id)
+
+    def forget(self, session_id: str) -> None:
+        """Drop a session."""
+        if self.active_sessions_kv_state.pop(session_id, None) is not None:
+            self.on_forgotten(session_id)
+
+    def _expire(self, now_ns: int) -> None:
+        state = self.active_sessions_kv_state
+        while self._ttl_ns is not None and state:
+            oldest = next(iter(state.values()))
+            if now_ns - oldest.last_update_ns < self._ttl_ns:
+                return
+            self.forget(oldest.session_id)
+
+
 class LookUps:
     """The sessions and the shared prefixes of one machine, as its admissions see them."""
 
-    def __init__(self, machine: int, cache: CacheSettings, records: Records) -> None:
-        self.machine = machine
-        self.cache = cache
-        self.records = records
-        #: By session the tokens that its last completed turn left.
-        self._sessions: dict[int, tuple[int, int]] = {}
+    def __init__(
+        self, machine: int, cache: CacheSettings, records: Records, trace: Trace, engine: Engine
+    ) -> None:
+        self.machine, self.cache, self.records = machine, cache, records
+        self.trace, self.engine = trace, engine
+        self.keys = Keys(key_arrays(trace, cache.shared_block_tokens))
+        self.sessions = Sessions(cache.max_sessions, cache.session_ttl_ns)
+        self._block = cache.shared_block_tokens
+        #: Whether a prefix is shared only once it meets criteria.
+        self._gated = cache.min_prefix_tokens is not None or cache.min_prefix_seen > 1
+        self.prefixes = PrefixCriteria(
+            -(-(cache.min_prefix_tokens or 1) // self._block), cache.min_prefix_seen
+        )
+        #: Under simplified accounting: keeps a turn's tokens for its session, False without space.
+        self.keep_session: Callable[[int, str, int], bool] | None = None
 
     def reusable_blocks(self, s: SequenceState, found: int, now_ns: int) -> int:
         """Return how much of a found run may be reused."""
-        return found
+        if self.keep_session is not None or not self._gated:
+            return found
+        info = self.sessions.known(s.session_id, now_ns)
+        if info is not None and s.prompt_num_tokens > info.total_tokens_in_cache:
+            return found
+        return self.prefixes.admitted_blocks(self._prefixes(s, found))
+
+    def _prefixes(self, s: SequenceState, blocks: int) -> list[PrefixHash]:
+        return list(self.keys.path(s.request, 0, blocks))
 
     def first_admission(self, s: SequenceState, run_tokens: int, now_ns: int) -> None:
         """Decide and log the outcome of a first admission that reuses ``run_tokens``."""
         s.cached_prefix_length_used = run_tokens
         s.num_tokens_requiring_prefill = left = s.prompt_num_tokens - run_tokens
-        total = self._known(s.session, now_ns)
-        unexpected = total is not None and s.prompt_num_tokens <= total
+        info = self.sessions.known(s.session_id, now_ns)
+        unexpected = info is not None and s.prompt_num_tokens <= info.total_tokens_in_cache
         events = []
         if unexpected:
             events.append((UNEXPECTED_PROMPT, 0, s.prompt_num_tokens))
         if run_tokens > 0:
-            known = total is not None and not unexpected
+            known = info is not None and not unexpected
             s.outcome = CONVERSATIONAL_HIT if known else CROSS_REQUEST_HIT
         else:
             s.outcome = MISS_FULL
@@ -51,29 +143,23 @@ class LookUps:
             events.append((FULL_HIT, run_tokens, left))
         for event in events:
             self.records.log_prefix_cache_event(s, self.machine, now_ns, event)
+        if self._gated:
+            self.prefixes.observe(self._prefixes(s, s.prompt_num_tokens // self._block))
 
     def turn_completed(self, s: SequenceState, kept_output_tokens: int, now_ns: int) -> None:
         """Enter a finished turn into the session's state, with as much of its answer as is kept here."""
-        if s.session < 0 or not self.cache.enabled:
+        if s.session_id is None or not self.cache.enabled:
             return
-        self._sessions.pop(s.session, None)
-        total = s.prompt_num_tokens + (kept_output_tokens if self.cache.cache_output else 0)
-        self._sessions[s.session] = total, now_ns
-        limit = self.cache.max_sessions
-        while limit is not None and len(self._sessions) > limit:
-            del self._sessions[next(iter(self._sessions))]
-        self._expire(now_ns)
-
-    def _known(self, session: int, now_ns: int) -> int | None:
-        if session < 0:
-            return None
-        self._expire(now_ns)
-        return self._sessions[session][0] if session in self._sessions else None
-
-    def _expire(self, now_ns: int) -> None:
-        ttl = self.cache.session_ttl_ns
-        while ttl is not None and self._sessions:
-            oldest = next(iter(self._sessions))
-            if now_ns - self._sessions[oldest][1] < ttl:
-                return
-            del self._sessions[oldest]
+        start, end = s.trace.id_offsets[s.request : s.request + 2]
+        info = SessionCacheInfo(
+            session_id=s.session_id,
+            prompt_part_length=s.prompt_num_tokens,
+            response_part_length=kept_output_tokens if self.cache.cache_output else 0,
+            associated_sequence_id=str(s.request),
+            kv_block_ids=s.trace.block_ids[start:end].tolist(),
+            last_update_ns=now_ns,
+        )
+        self.sessions.complete_turn(info)
+        total = info.total_tokens_in_cache
+        if self.keep_session is not None and not self.keep_session(s.request, s.session_id, total):
+            self.sessions.forget(s.session_id)

@@ -89,6 +89,11 @@ class SequenceState:
         self.prefill_end_time_ns = -1
 
     @property
+    def session_id(self) -> str | None:
+        """The name of its session, None without one."""
+        return self.trace.session_id(self.session)
+
+    @property
     def total_kv_tokens(self) -> int:
         """Tokens with KV when it is done: the last generated token never gets any."""
         return self.prompt_num_tokens + max(self.output_tokens, 1) - 1

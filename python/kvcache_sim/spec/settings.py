@@ -108,6 +108,8 @@ class CacheSettings:
     min_prefix_tokens: int | None
     min_prefix_seen: int
     max_prefix_tokens: int | None
+    #: Tokens of the blocks that requests share; simplified accounting counts in blocks of one token.
+    shared_block_tokens: int
 
     @property
     def block_bytes(self) -> int:

@@ -42,8 +42,9 @@ from kvcache_sim.workload.trace import NO_REQUEST, OPEN_LOOP, Trace
 if TYPE_CHECKING:
     from kvcache_sim._core import Store
 
-#: Makes an empty store from a machine's tiers, and whether each of them writes its victims to the next one.
-MakeStore = Callable[[Sequence[TierSettings], list[bool]], "Store"]
+#: Makes an empty store from a machine's tiers, whether each of them writes its victims to the next one, and
+#: the machine's look-ups (None: a pool's).
+MakeStore = Callable[[Sequence[TierSettings], list[bool], LookUps | None], "Store"]
 
 
 class Machine:
@@ -225,7 +226,9 @@ class Simulator:
             # A request ends here with its prompt, whose length is known.
             replica = replace(replica, async_scheduling="length")
         policies = [movement.write.get(tier.name, "back") for tier in own.tiers[:-1]]
-        store = self._make_store(own.tiers, [*map(writes_back, policies), False])
+        lookups = LookUps(number, cache, records, self.trace, self.engine)
+        self.lookups.append(lookups)
+        store = self._make_store(own.tiers, [*map(writes_back, policies), False], lookups)
         channels = {edge: self.channels[name] for edge, name in own.edge_channels.items()}
         rails = {edge: [self.channels[name] for name in names] for edge, names in own.edge_rails.items()}
         mover = Mover(number, store, self.engine, (channels, rails), (cache, movement))
@@ -241,8 +244,6 @@ class Simulator:
                 mover.written_down = partial(self.pool.put, number)
                 remote.when_read[self.pool.mover.machine] = self.pool.was_read
         prefetches = policies and movement.prefetch != "none"
-        lookups = LookUps(number, cache, records)
-        self.lookups.append(lookups)
         budget, block = replica.max_num_batched_tokens, cache.block_size_tokens
         parts = Parts(
             store=store,
@@ -262,7 +263,7 @@ class Simulator:
     def _build_pool(self, tier: TierSettings) -> Pool:
         """Return the memory that all machines share: a machine without a GPU, after all others."""
         number, settings = len(self.settings.machines), self.settings
-        store = self._make_store([TierSettings(TIERS[COMPUTE], 0), tier], [False, False])
+        store = self._make_store([TierSettings(TIERS[COMPUTE], 0), tier], [False, False], None)
         channels = {REMOTE_READ: self.channels.between(0, number)}
         mover = Mover(number, store, self.engine, (channels, {}), (settings.cache, settings.movement))
         self._read[number] = mover

@@ -1,0 +1,310 @@
+"""The cache under simplified accounting: memory is a count of unique tokens (seed 000, 3.5).
+
+What a session's last turn holds, and what a shared prefix holds, is taken to be resident: reusing it takes
+no memory again. The batch sees blocks of one token, so every amount here is a number of tokens. A request
+holds the longest shared prefix of its prompt; beyond it, it takes over the tokens that its session kept, and
+the rest of what it reuses is counted again with its reservation. What it computes is private, until
+``commit`` shares it in whole blocks as far as prefixes are admitted. After a turn the session keeps what is
+not a shared prefix. Over capacity the oldest unused entry goes, session or prefix; what running requests use
+does not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import count
+
+from kvcache_sim.spec.lookups import LookUps
+from kvcache_sim.spec.prefix_store import GlobalPrefixStore, PrefixHash
+from kvcache_sim.spec.records import RollingDigest
+from kvcache_sim.spec.residency import Losses, Room, refused
+
+_UNBOUNDED = 1 << 60
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What a session keeps: a shared prefix, and the tokens after it; ``users`` keep it from eviction."""
+
+    last: PrefixHash | None
+    access: int
+    remainder: int = 0
+    users: int = 1
+
+
+@dataclass(slots=True)
+class _Lease:
+    request: int
+    #: Leading blocks held as shared prefixes: now, and when it was acquired.
+    blocks: int
+    first_blocks: int
+    #: Tokens reused or computed.
+    depth: int
+    private: int
+    #: Tokens reused whose memory is counted with the next reservation.
+    owed: int
+    #: What its session kept, of which it took ``taken`` tokens over.
+    kept: _Kept | None
+    taken: int
+
+
+class SimplifiedStore:
+    """Unique tokens on one tier: shared prefixes, what sessions keep, and what running requests added."""
+
+    def __init__(self, lookups: LookUps, capacity: int | None) -> None:
+        self.keys, self.trace, self.engine = lookups.keys, lookups.trace, lookups.engine
+        self.criteria, self.sessions = lookups.prefixes, lookups.sessions
+        self._block = lookups.cache.shared_block_tokens
+        self.prefixes = GlobalPrefixStore(self._block)
+        #: Tokens of the tier, and of all shared prefixes; None without bound.
+        self.capacity, self.max_prefix_tokens = capacity, lookups.cache.max_prefix_tokens
+        self.sessions.on_forgotten = self._drop_session
+        lookups.keep_session = self.keep_session
+        self.merged_blocks = 0
+        self._kept: dict[str, _Kept] = {}
+        self._leases: dict[int, _Lease] = {}
+        self._handles = count(1)
+        self._access = self._remainders = self._private = self._evicted = 0
+        self._digest = RollingDigest()
+
+    # -- look-ups
+
+    def peek(self, request: int, limit: int) -> tuple[int, int]:
+        """Return the tokens found, and ready, of the first ``limit``: the session's, else a shared prefix."""
+        prefixes = self._prefixes(request, limit // self._block)
+        admitted = self.criteria.admitted_blocks(prefixes)
+        shared = self.prefixes.longest(prefixes[:admitted], self.criteria.min_blocks) * self._block
+        found = max(self._of_session(request, limit), shared)
+        return found, found
+
+    def _of_session(self, request: int, limit: int) -> int:
+        info = self.sessions.known(self._session_id(request), self.engine.now_ns)
+        if info is None:
+            return 0
+        total = info.total_tokens_in_cache
+        # what a context window left of the history; without it the prompt must be longer than the history
+        told = int(self.trace.history_tokens[request]) if len(self.trace.history_tokens) else -1
+        if told < 0:
+            return min(total, limit) if self.trace.input_tokens[request] > total else 0
+        return min(total, told, limit)
+
+    def _session_id(self, request: int) -> str | None:
+        return self.trace.session_id(int(self.trace.session[request]))
+
+    def _prefixes(self, request: int, blocks: int) -> list[PrefixHash]:
+        return list(self.keys.path(request, 0, blocks))
+
+    def _prefix(self, request: int, blocks: int) -> PrefixHash | None:
+        return next(self.keys.path(request, blocks - 1, blocks)) if blocks else None
+
+    # -- leases
+
+    def _lease(self, lease: int) -> _Lease:
+        if lease not in self._leases:
+            raise refused("no such lease", "one that is held")
+        return self._leases[lease]
+
+    def acquire(self, request: int, depth: int) -> int:
+        """Hold the first ``depth`` tokens, which ``peek`` found; return the lease."""
+        prefixes = self._prefixes(request, depth // self._block)
+        blocks = self.prefixes.longest(prefixes)
+        if blocks:
+            self.prefixes.acquire(prefixes[blocks - 1])
+        reused = depth - blocks * self._block
+        kept = self._kept.get(self._session_id(request) or "") if reused else None
+        taken = 0
+        if kept is not None:
+            taken = min(kept.remainder, reused)
+            kept.users += 1
+            kept.remainder -= taken
+            self._remainders -= taken
+            self._private += taken
+        handle = next(self._handles)
+        self._leases[handle] = _Lease(request, blocks, blocks, depth, taken, reused - taken, kept, taken)
+        return handle
+
+    def abandon(self, lease: int) -> None:
+        """Take an acquisition back without a trace."""
+        self._end(lease, touches=False)
+
+    def release(self, lease: int, now_ns: int) -> None:
+        """End a lease and touch its prefix; its private tokens are free."""
+        self._access += 1
+        self._end(lease, touches=True)
+
+    def _end(self, lease: int, touches: bool) -> None:
+        left = self._lease(lease)
+        del self._leases[lease]
+        self._private -= left.private
+        prefix = self._prefix(left.request, left.blocks)
+        if prefix is not None:
+            if touches:
+                self.prefixes.touch(prefix, self._access, self.engine.now_ns)
+            self.prefixes.release(prefix)
+        self._return_to_session(left)
+
+    def _return_to_session(self, left: _Lease) -> None:
+        """Give a session back what a lease took over from it, as after a preemption."""
+        session_id, kept = self._session_id(left.request), left.kept
+        if session_id is None or kept is None or self._kept.get(session_id) is not kept:
+            return
+        kept.users -= 1
+        if left.blocks == left.first_blocks:
+            kept.remainder += left.taken
+            self._remainders += left.taken
+        elif not kept.users:  # some of its tokens have become shared prefixes since: it keeps those instead
+            info = self.sessions.active_sessions_kv_state[session_id]
+            if not self.keep_session(left.request, session_id, info.total_tokens_in_cache):
+                self.sessions.forget(session_id)
+
+    def reserve(self, lease: int, blocks: int, now_ns: int) -> list[int] | None:
+        """Reserve memory for new tokens; None when refused."""
+        return self.reserve_many([(lease, blocks)], now_ns)
+
+    def reserve_many(self, wanted: list[tuple[int, int]], now_ns: int) -> list[int] | None:
+        """Reserve memory for several (lease, tokens), all or nothing."""
+        if not self._make_space(sum(tokens + self._lease(lease).owed for lease, tokens in wanted)):
+            return None
+        for lease, tokens in wanted:
+            held = self._lease(lease)
+            held.private += tokens + held.owed
+            self._private += tokens + held.owed
+            held.owed = 0
+        return []
+
+    def commit(self, lease: int, to: int, ready: tuple[int, int] | None = None) -> None:
+        """Share the computed tokens up to ``to`` in whole blocks, as far as prefixes are admitted."""
+        held = self._lease(lease)
+        held.depth = to
+        while (held.blocks + 1) * self._block <= to:
+            parent, prefix = (self._prefix(held.request, held.blocks + n) for n in (0, 1))
+            assert prefix is not None
+            if prefix in self.prefixes.global_prefix_store:
+                self.merged_blocks += self._block
+            elif self.criteria.admits(prefix) and self._make_prefix_space():
+                self.prefixes.add(prefix, parent)
+            else:
+                return
+            self.prefixes.acquire(prefix)
+            if parent is not None:
+                self.prefixes.release(parent)
+            held.blocks += 1
+            held.private -= self._block
+            self._private -= self._block
+
+    def depth(self, lease: int) -> int:
+        """Return how many tokens the lease reuses or has shared."""
+        return self._lease(lease).depth
+
+    # -- sessions
+
+    def keep_session(self, request: int, session_id: str, tokens: int) -> bool:
+        """Keep a finished turn's tokens in place of the last turn's; return whether there is space."""
+        self._drop_session(session_id)
+        prefixes = self._prefixes(request, -(-tokens // self._block))
+        blocks = self.prefixes.longest(prefixes)
+        kept = _Kept(prefixes[blocks - 1] if blocks else None, self._access)
+        if kept.last is not None:
+            self.prefixes.acquire(kept.last)
+        self._kept[session_id] = kept
+        remainder = max(tokens - blocks * self._block, 0)
+        if not self._make_space(remainder):
+            self._drop_session(session_id)
+            return False
+        kept.users, kept.remainder = 0, remainder
+        self._remainders += remainder
+        return True
+
+    def _drop_session(self, session_id: str) -> None:
+        kept = self._kept.pop(session_id, None)
+        if kept is not None:
+            self._remainders -= kept.remainder
+            if kept.last is not None:
+                self.prefixes.release(kept.last)
+
+    # -- space
+
+    @property
+    def used(self) -> int:
+        """Unique tokens in memory."""
+        return self.prefixes.tokens + self._remainders + self._private
+
+    def room(self, tier: int) -> Room:
+        """Return how the tier's tokens are used."""
+        capacity = _UNBOUNDED if self.capacity is None else self.capacity
+        cached = self.prefixes.tokens + self._remainders
+        return Room(capacity - self.used, self._private, cached, 0, cached - self._in_use())
+
+    def _in_use(self) -> int:
+        """Return the tokens that running requests keep from being evicted. Cost: these tokens."""
+        used = [kept for kept in self._kept.values() if kept.users]
+        ends = [self._prefix(lease.request, lease.blocks) for lease in self._leases.values()]
+        ends += [kept.last for kept in used]
+        blocks: set[PrefixHash] = set()
+        for end in ends:
+            for entry in self.prefixes.global_prefix_store[end].chain() if end is not None else ():
+                if entry.prefix_hash in blocks:
+                    break
+                blocks.add(entry.prefix_hash)
+        return len(blocks) * self._block + sum(kept.remainder for kept in used)
+
+    def _make_space(self, tokens: int) -> bool:
+        """Evict the shortfall, the oldest unused entry first; False, and no change, where it is too much."""
+        if self.capacity is None or self.used + tokens <= self.capacity:
+            return True
+        if self._private + self._in_use() + tokens > self.capacity:
+            return False
+        while self.used + tokens > self.capacity:
+            self._evict_oldest()
+        return True
+
+    def _evict_oldest(self) -> None:
+        before, prefix = self.used, self.prefixes.oldest_unused()
+        session_id = next((name for name, kept in self._kept.items() if not kept.users), None)
+        if session_id is not None and (prefix is None or self._kept[session_id].access < prefix.access):
+            self.sessions.forget(session_id)
+        else:
+            assert prefix is not None, "what is not in use can go"
+            self.prefixes.evict(prefix)
+        self._evicted += before - self.used
+
+    def _make_prefix_space(self) -> bool:
+        """Make space for a block within the prefixes' size limit; False where all are in use."""
+        limit = self.max_prefix_tokens
+        while limit is not None and self.prefixes.tokens + self._block > limit:
+            oldest = self.prefixes.oldest_unused()
+            if oldest is None:
+                return False
+            self.prefixes.evict(oldest)
+            self._evicted += self._block
+        return True
+
+    def losses(self, tier: int) -> Losses:
+        """Return how many tokens the tier has lost so far."""
+        return Losses(self._evicted, 0, 0)
+
+    # -- records
+
+    def note(self, kind: int, now_ns: int, subject: int, value: int) -> None:
+        """Add a record to the digest."""
+        self._digest.record(kind, now_ns, subject, value)
+
+    @property
+    def digest(self) -> int:
+        """The rolling hash so far."""
+        return self._digest.value
+
+    def take_orders(self) -> list[tuple[int, int, int, int, list[int]]]:
+        """Return no transmissions: there is one tier."""
+        return []
+
+    def check(self) -> None:
+        """Raise RuntimeError naming the first count that does not add up (I2, I3)."""
+        private = sum(lease.private for lease in self._leases.values())
+        remainders = sum(kept.remainder for kept in self._kept.values())
+        if (private, remainders) != (self._private, self._remainders):
+            raise RuntimeError(f"I2: {private} private and {remainders} kept tokens, counted otherwise")
+        if self.capacity is not None and self.used > self.capacity:
+            raise RuntimeError(f"I2: {self.used} tokens in memory for {self.capacity}")
+        if self._kept.keys() != self.sessions.active_sessions_kv_state.keys():
+            raise RuntimeError("I3: the sessions known are not the sessions held")
