@@ -3,8 +3,8 @@
     python benches/plugin_calls.py [--requests 2000] [--rounds 5]
 
 The scenario is the quickstart with smaller tiers. Each row runs a scenario with the built-in policy and with
-a plug-in of the same rule, in turns, and shows the least CPU time of each, their ratio, and what a call costs
-beside the plug-in's own time.
+a plug-in of the same rule, in turns. It shows the least CPU time of each without start-up, their ratio, the
+calls of the plug-in, and CPU time a call in us, which includes the policy's own line or two.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=5)
     asked = parser.parse_args()
-    print(f"{'kind':16}{'built in':>10}{'plug-in':>10}{'ratio':>8}{'calls':>9}{'own us':>9}{'beside us':>11}")
+    print(f"{'kind':16}{'built in':>10}{'plug-in':>10}{'ratio':>8}{'calls':>9}{'us a call':>11}")
     with tempfile.TemporaryDirectory() as place:
         own = Path(place) / "own.py"
         own.write_text(OWN)
@@ -106,12 +106,9 @@ def main() -> None:
             if runs[0].digest_results != runs[1].digest_results or runs[1].engine.name != "native":
                 sys.exit(f"{kind}: the plug-in does not decide as the built-in policy, or not in the core")
             calls = sum(use.calls for use in runs[1].plugins)
-            own_us = sum(use.ns for use in runs[1].plugins) / 1000 / calls
-            beside_us = (least[1] - least[0]) * 1e6 / calls - own_us
+            call_us = (least[1] - least[0]) * 1e6 / calls
             ratio = least[1] / least[0]
-            print(
-                f"{kind:16}{least[0]:10.3f}{least[1]:10.3f}{ratio:8.2f}{calls:9}{own_us:9.2f}{beside_us:11.2f}"
-            )
+            print(f"{kind:16}{least[0]:10.3f}{least[1]:10.3f}{ratio:8.2f}{calls:9}{call_us:11.2f}")
 
 
 if __name__ == "__main__":

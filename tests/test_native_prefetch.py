@@ -176,7 +176,7 @@ def test_each_policy_has_something_to_bring_up():
             assert (counters.get("edge.remote->cpu.bytes", 0) > 0) == (lookup == "cluster")
 
 
-def test_a_policy_of_ones_own_keeps_the_scheduler_in_python(tmp_path):
+def test_a_policy_of_ones_own_is_called_from_the_core(tmp_path):
     own = tmp_path / "own.py"
     own.write_text(
         "class Own:\n    occasions = ('queued', 'session')\n"
@@ -185,5 +185,5 @@ def test_a_policy_of_ones_own_keeps_the_scheduler_in_python(tmp_path):
     settings = cluster((90, 60, 400))
     settings = replace(settings, movement=MovementSettings(prefetch=f"{own}:Own"))
     simulation = Simulation(settings, random_trace(1), RunOptions())
-    assert not isinstance(simulation.replicas[0], NativeReplica)
+    assert isinstance(simulation.replicas[0], NativeReplica)
     assert simulation.run().counters["prefetched_blocks"] > 0

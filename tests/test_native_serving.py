@@ -209,14 +209,15 @@ def test_who_waits_for_a_block_of_another_waits_in_the_core_too(replica, cache, 
     told_alike(replace(settings, cache=cache, machines=built), trace)
 
 
-def test_what_the_core_does_not_know_stays_with_the_scheduler_in_python(tmp_path):
+def test_an_order_of_ones_own_is_called_from_the_core(tmp_path):
     own = tmp_path / "own.py"
     own.write_text("class Own:\n    def key(self, waiting):\n        return (-waiting.tokens,)\n")
     settings = cluster((110,))
     machine = replace(settings.machines[0], replica=ReplicaSettings(512, 8, queue_order=f"{own}:Own"))
-    simulation = Simulation(replace(settings, machines=(machine,)), random_trace(1), RunOptions())
-    assert not isinstance(simulation.replicas[0], NativeReplica)
-    simulation.run()
+    settings, trace = replace(settings, machines=(machine,)), random_trace(1)
+    native, python = (Simulation(settings, trace, RunOptions(backend=one)) for one in ("native", "python"))
+    assert isinstance(native.replicas[0], NativeReplica)
+    assert native.run().digest_events == python.run().digest_events
 
 
 @examples(25)

@@ -130,7 +130,7 @@ class Guarded:
                     return asked(*arguments)
             if not dog.watches:
                 dog.start()
-            before = dog.policy, dog.at_work
+            outer, was_at_work = dog.policy, dog.at_work
             dog.policy, dog.at_work = name, True
             dog.calls += 1
             began_ns = perf_counter_ns()
@@ -146,7 +146,7 @@ class Guarded:
             finally:
                 use.ns += perf_counter_ns() - began_ns
                 use.calls += 1
-                dog.policy, dog.at_work = before
+                dog.policy, dog.at_work = outer, was_at_work
             try:
                 return answer(given, arguments, self._made_with)
             except ValueError as wrong:
@@ -161,7 +161,7 @@ class Guarded:
 
 def whole_number(given: Any, least: int, most: int) -> int:
     """Return an answer as an int; ValueError says the range that was expected."""
-    if isinstance(given, Integral) and given is not True and given is not False:
+    if type(given) is int or (isinstance(given, Integral) and given is not True and given is not False):
         number = int(given)
         if least <= number <= most:
             return number

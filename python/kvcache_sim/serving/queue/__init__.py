@@ -41,8 +41,12 @@ ORDERS: Rows[Callable[[], QueueOrder]] = Rows(
 
 
 def _key(given: Any, asked: tuple[Any, ...], made: tuple[Any, ...]) -> tuple[float, ...]:
-    if isinstance(given, tuple) and all(isinstance(n, Real) and not math.isnan(n) for n in given):
-        return given
+    if isinstance(given, tuple):
+        for number in given:
+            if type(number) is not int and not (isinstance(number, Real) and not math.isnan(number)):
+                break
+        else:
+            return given
     raise ValueError("a tuple of numbers")
 
 
