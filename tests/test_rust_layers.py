@@ -26,6 +26,7 @@ ORDER = [
     "policies",
     "views",
     "store",
+    "token_store",
     "causes",
     "batch",
     "engines",

@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.cache.groups import Brought, Newcomer
+from kvcache_sim.cache.prefix_view import PrefixViewSettings
+from kvcache_sim.cache.session_view import SessionViewSettings
 from kvcache_sim.cache.store import GpuStore, Losses, Order, Room
 from kvcache_sim.channels.channel import Transmission
 from kvcache_sim.channels.settings import ChannelSettings
@@ -43,6 +45,7 @@ __all__ = [
     "TableWriter",
     "TieredPoolStore",
     "Timeline",
+    "TokenStore",
     "TraceProblem",
     "TraceRows",
     "TraceSource",
@@ -510,6 +513,50 @@ class PoolStore(MachineStore):
         """Return (tier, whether it came, key) of the changes since the last call, in their order."""
     def clear(self) -> bool:
         """Let go of every block; False, and no change, while some are held or moved."""
+
+@final
+class TokenStore(MachineStore):
+    """A machine's cache as a count of unique tokens: blocks in its calls are tokens."""
+
+    def __new__(
+        cls,
+        keys: Keys,
+        prompts: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]],
+        block_size_tokens: int,
+        capacity_tokens: int | None,
+        session_view: SessionViewSettings,
+        prefix_view: PrefixViewSettings,
+    ) -> TokenStore:
+        """Return an empty store.
+
+        Args:
+            keys: Names the blocks of requests.
+            prompts: By request the number of its session (negative: none), the tokens of its prompt, and
+                those that a context window left of its history (negative: not known).
+            block_size_tokens: Tokens of a block of the trace, of which shared prefixes are made.
+            capacity_tokens: None without bound.
+            session_view: Bounds on the known sessions.
+            prefix_view: When a prefix may be shared, and how many tokens all of them have.
+        """
+
+    def find(self, request: int, limit: int, now_ns: int) -> int:
+        """Return the tokens found, once the sessions are gone whose time to live is over."""
+
+    def uses(self, request: int, limit: int) -> list[tuple[int, int, int]]:
+        """Return (past the last token, users, access) of each shared prefix of a prompt."""
+
+    def session_tokens(self, session: int, now_ns: int) -> int | None:
+        """Return what a session's last completed turn left; None where no turn of it is known."""
+
+    def observe(self, request: int, prompt_tokens: int) -> None:
+        """Count the prefixes of a prompt that is admitted for the first time."""
+
+    def complete_turn(self, request: int, session: int, tokens: int, now_ns: int) -> None:
+        """Keep the tokens of a completed turn for its session's next one."""
+
+    @property
+    def used(self) -> int:
+        """Unique tokens in memory."""
 
 @final
 class TieredPoolStore(MachineStore, LowerTiers, LoadedStore):
@@ -1064,7 +1111,9 @@ class Fleet:
 
     def __new__(
         cls,
-        stores: Sequence[Store | PoolStore | RadixStore | GroupStore | TieredPoolStore | HiCacheStore],
+        stores: Sequence[
+            Store | PoolStore | RadixStore | GroupStore | TieredPoolStore | HiCacheStore | TokenStore
+        ],
         ahead: Sequence[Replica | Batch | None],
     ) -> Fleet: ...
     def look(self, request: int, limit: int, now_ns: int) -> tuple[list[int], list[int]]:

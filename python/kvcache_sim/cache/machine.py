@@ -15,7 +15,7 @@ from kvcache_sim.cache.prefetch.policy import Prefetches
 from kvcache_sim.cache.prefetch.prefetcher import Prefetcher
 from kvcache_sim.cache.remote import RemoteReads
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings, PoolSettings, TierSettings
-from kvcache_sim.cache.store import GpuStore, KeepsSessions, OffersComputed, PrefetchingStore
+from kvcache_sim.cache.store import GpuStore, KeepsSessions, OffersComputed, PrefetchingStore, SharesPrefixes
 from kvcache_sim.cache.store_kinds import store_kind
 from kvcache_sim.cache.stores import StoreMaker
 from kvcache_sim.cache.tree_store import MarkingStore
@@ -62,8 +62,10 @@ class Machine:
     groups: GroupStore | None
     #: The same store where that pool has a tier below.
     loading_groups: LoadingGroupStore | None
-    #: The same store where it keeps what sessions have: a count of tokens.
+    #: The same store where it keeps what sessions have, in Python: a count of tokens.
     sessions: KeepsSessions | None
+    #: The same store where its shared prefixes are entries of their own.
+    prefixes: SharesPrefixes | None
     views: Views
     #: Sends what the store decides over the channels of the edges.
     mover: Mover
@@ -185,6 +187,7 @@ class MachineBuilder:
             groups=store.groups,
             loading_groups=store.loading_groups,
             sessions=store.sessions,
+            prefixes=store.prefixes,
             views=views,
             mover=mover,
             writes=writes,

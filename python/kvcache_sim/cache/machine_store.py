@@ -10,6 +10,7 @@ from kvcache_sim.cache.store import (
     MovingStore,
     OffersComputed,
     PrefetchingStore,
+    SharesPrefixes,
 )
 from kvcache_sim.cache.tree_store import MarkingStore
 from kvcache_sim.values import dataclass
@@ -20,13 +21,15 @@ class MachineStore:
     """One machine's store under the contracts that it fulfils.
 
     ``tree`` is the same store where it is a tree of blocks, which may lie on lower tiers and be marked by
-    hand; ``sessions`` the same where it counts the tokens that sessions keep; ``groups`` the same where it
-    is a pool of several cache groups.
+    hand; ``sessions`` the same where it counts in Python the tokens that sessions keep; ``groups`` the same
+    where it is a pool of several cache groups.
     """
 
     gpu: GpuStore
     tree: MarkingStore | None = None
     sessions: KeepsSessions | None = None
+    #: The same store where its shared prefixes are entries of their own.
+    prefixes: SharesPrefixes | None = None
     groups: GroupStore | None = None
     #: The same store where blocks may lie below the GPU: a tree's, or an engine's with a tier of its own.
     loading: LoadingStore | None = None

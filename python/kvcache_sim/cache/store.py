@@ -193,12 +193,16 @@ class OffersComputed(Protocol):
         ...
 
 
-class KeepsSessions(Protocol):
-    """A store that keeps the tokens of sessions."""
+class SharesPrefixes(Protocol):
+    """A store whose shared prefixes are entries of their own."""
 
     def uses(self, request: int, limit: int) -> list[tuple[int, int, int]]:
         """Return (past the last token, users, access) of each shared prefix of a prompt."""
         ...
+
+
+class KeepsSessions(SharesPrefixes, Protocol):
+    """A store that keeps the tokens of sessions."""
 
     def keep_session(self, request: int, session_id: str, tokens: int) -> bool:
         """Keep a session's tokens after a turn; False where they do not fit."""

@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from kvcache_sim.backends import checked_backend, reference
 from kvcache_sim.cache.digest import Digest
 from kvcache_sim.cache.groups import GroupSettings
@@ -36,17 +38,26 @@ class StoreMaker:
     """Makes the stores of machines that serve one trace, by the cache's settings and the backend.
 
     Under simplified accounting capacities are counts of tokens, so tiers must come with theirs in tokens.
+    ``tokens_in_core``: whether the core may keep that count, which none but its own replicas can use.
     Raises UsageError where the cache's block does not divide the trace's, and for an unknown backend;
     ``make`` raises it for a tier's policy that is unknown or cannot run here.
     """
 
-    def __init__(self, cache: CacheSettings, trace: Trace, now_ns: Callable[[], int], backend: str) -> None:
+    def __init__(
+        self,
+        cache: CacheSettings,
+        trace: Trace,
+        now_ns: Callable[[], int],
+        backend: str,
+        tokens_in_core: bool = False,
+    ) -> None:
         self.cache = cache
         self._trace = trace
         self._now_ns = now_ns
         self._native, self._backend = checked_backend(backend) == "native", backend
-        #: Whether stores are plain Python whatever the backend: no batch of the core's runs on them.
+        #: Whether stores count tokens, and in plain Python whatever the backend.
         self.simplified = store_kind(cache) is TOKENS
+        self.tokens_in_python = self.simplified and not (self._native and tokens_in_core)
         #: Watches plug-ins that order a tier's evictions, while a run lasts.
         self.watchdog = Watchdog("", watches=False, at_work=False)
         #: The eviction orders of all stores made here.
@@ -61,7 +72,7 @@ class StoreMaker:
             self._make = self._of_groups(cache.groups)
             return
         arrays = key_arrays(trace, cache.block_size_tokens)
-        keys = _keys_in_python(arrays) if self.simplified or not self._native else None
+        keys = _keys_in_python(arrays) if self.tokens_in_python or not self._native else None
         self._make = self._maker(arrays, keys)
         if cache.prefix_view != PrefixViewSettings():
             self.gate_keys = keys or self.native_keys
@@ -94,8 +105,7 @@ class StoreMaker:
 
     def _maker(self, arrays: KeyArrays, keys: Keys | None) -> _Make:
         if self.simplified:
-            assert keys is not None
-            return self._of_tokens(keys)
+            return self._tokens_in_core(arrays) if keys is None else self._of_tokens(keys)
         if self.cache.lower_semantics is not None:
             if self._native:
                 self.native_keys = keys = _native_keys(arrays)
@@ -191,7 +201,28 @@ class StoreMaker:
                 now_ns=self._now_ns,
                 records=self.digest(),
             )
-            return MachineStore(store, sessions=store)
+            return MachineStore(store, sessions=store, prefixes=store)
+
+        return make
+
+    def _tokens_in_core(self, arrays: KeyArrays) -> _Make:
+        from kvcache_sim import _core
+
+        trace, cache = self._trace, self.cache
+        history = trace.history_tokens if len(trace.history_tokens) else np.full(len(trace), NOT_TOLD)
+        prompts = (trace.session.astype(np.int64), trace.input_tokens.astype(np.int64), history)
+        self.native_keys = keys = _native_keys(arrays)
+
+        def make(tiers: Sequence[TierSettings], write_back: list[bool], views: Views) -> MachineStore:
+            store = _core.TokenStore(
+                keys,
+                prompts,
+                cache.block_size_tokens,
+                tiers[0].capacity_blocks,
+                cache.session_view,
+                cache.prefix_view,
+            )
+            return MachineStore(store, prefixes=store)
 
         return make
 

@@ -21,7 +21,7 @@ def resident_prefixes(
 
     def resident(machine: int, request: int) -> list[tuple[int, int]]:
         cache = caches[machine]
-        store = cache.tree or cache.sessions
+        store = cache.tree or cache.prefixes
         if store is None:
             return []
         unit = cache.cache.block_size_tokens  # 1 under simplified accounting

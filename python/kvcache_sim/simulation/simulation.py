@@ -77,7 +77,9 @@ class Simulation:
         self._plugins = begin_uses()
         self.engine = Engine(len(settings.machines) + (settings.pool is not None))
         self.recorder = RunRecorder(options.record_window_ns, check_rows)
-        self._stores = StoreMaker(settings.cache, trace, lambda: self.engine.now_ns, options.backend)
+        self._stores = StoreMaker(
+            settings.cache, trace, lambda: self.engine.now_ns, options.backend, self._tokens_in_core()
+        )
         self.digests = [self._stores.digest() for _ in settings.machines]
         seen = self._observation()
         by_event = settings.movement.read_buffer_layers is not None
@@ -141,10 +143,18 @@ class Simulation:
             self._windows = Windows(stream, self.replicas, self._stores)
             self.cluster.read_on(self._windows.next)
 
+    def _tokens_in_core(self) -> bool:
+        """Return whether simplified accounting may be the core's: its own replicas alone know it."""
+        if self.settings.cache.accounting != "simplified" or self.options.step_every_iteration:
+            return False
+        from kvcache_sim.serving.replica.native_rules import has_step_table
+
+        return all(has_step_table(machine) for machine in self.settings.machines)
+
     def _observation(self) -> Observation:
         """Return who watches the replicas, and whether they may take steps in stretches."""
         options = self.options
-        native = options.backend == "native" and not self._stores.simplified
+        native = options.backend == "native" and not self._stores.tokens_in_python
         stretches = native and not options.step_every_iteration
         records_all = options.record_window_ns is not None
         return Observation(stretches, options.check == "full", records_all)

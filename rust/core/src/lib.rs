@@ -34,6 +34,8 @@ pub mod step_time;
 /// The block store of one machine: trie, residency, leases, eviction, moves.
 pub mod store;
 pub mod tiers;
+/// The cache under simplified accounting: a count of unique tokens.
+pub mod token_store;
 pub mod tokens;
 pub mod trace;
 pub mod transfers;

@@ -20,9 +20,10 @@ use crate::refusal::{answered, refused, Whole};
 use crate::serving::PyReplica;
 use crate::store::PyStore;
 use crate::tiered_pool_store::PyTieredPoolStore;
+use crate::token_store::PyTokenStore;
 
-/// The store of a machine: a tree of runs, vLLM's pool (of one group or several, or with tiers of an engine below), or
-/// one of SGLang's trees.
+/// The store of a machine: a tree of runs, vLLM's pool (of one group or several, or with tiers of an engine below),
+/// one of SGLang's trees, or a count of tokens.
 #[derive(FromPyObject)]
 pub enum StoreHandle {
     Tree(Py<PyStore>),
@@ -31,6 +32,7 @@ pub enum StoreHandle {
     Groups(Py<PyGroupStore>),
     TieredPool(Py<PyTieredPoolStore>),
     HiCache(Py<PyHiCacheStore>),
+    Tokens(Py<PyTokenStore>),
 }
 
 /// What runs ahead of the clock on a store: a native replica, or the batch of one in Python.
@@ -68,6 +70,9 @@ impl Machine {
             StoreHandle::TieredPool(s) => {
                 self.found_in(&mut s.try_borrow_mut(py)?.0, py, wanted, now_ns)
             }
+            StoreHandle::Tokens(s) => {
+                self.found_in(&mut s.try_borrow_mut(py)?.0, py, wanted, now_ns)
+            }
             StoreHandle::HiCache(s) => {
                 self.found_in(&mut s.try_borrow_mut(py)?.0, py, wanted, now_ns)
             }
@@ -91,7 +96,7 @@ impl Machine {
             }
             None => {}
         }
-        answered(store.peek(request, limit)).map(|found| found.0)
+        answered(store.find(request, limit, now_ns)).map(|found| found.0)
     }
 
     /// Blocks active on the GPU.
@@ -102,6 +107,7 @@ impl Machine {
             StoreHandle::Radix(s) => MachineStore::room(&s.try_borrow(py)?.0, GPU),
             StoreHandle::Groups(s) => MachineStore::room(&s.try_borrow(py)?.0, GPU),
             StoreHandle::TieredPool(s) => MachineStore::room(&s.try_borrow(py)?.0, GPU),
+            StoreHandle::Tokens(s) => MachineStore::room(&s.try_borrow(py)?.0, GPU),
             StoreHandle::HiCache(s) => MachineStore::room(&s.try_borrow(py)?.0, GPU),
         };
         answered(room).map(|room| room.active)
@@ -148,6 +154,13 @@ impl PyFleet {
             let _ = self.board.set(board);
         }
         Ok(self.board.get().map(|board| (board, keys)))
+    }
+
+    /// Whether machines count tokens: a look at one drops its sessions whose time to live is over, so that all are
+    /// looked at, whoever is a candidate.
+    pub fn keeps_sessions(&self) -> bool {
+        let first = self.machines.first();
+        first.is_some_and(|machine| matches!(machine.store, StoreHandle::Tokens(_)))
     }
 
     /// Of equal machines the one chosen least often so far, of those the first.
@@ -233,6 +246,10 @@ impl PyFleet {
             Some((board, keys)) => {
                 answered(keys.known_request(wanted.0))?;
                 let found = board.found(&keys, wanted, candidates(&loads, threshold), look);
+                longest_prefix(&loads, threshold, |machine| found[machine])
+            }
+            None if self.keeps_sessions() => {
+                let found: Vec<u32> = (0..self.machines.len()).map(look).collect();
                 longest_prefix(&loads, threshold, |machine| found[machine])
             }
             None => longest_prefix(&loads, threshold, look),

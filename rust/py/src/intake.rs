@@ -44,9 +44,10 @@ impl Choice {
 
     /// The place of the machine chosen.
     fn place(&self, py: Python<'_>, arrival: &Arrival, now_ns: u64) -> PyResult<usize> {
+        let fleet = self.fleet.get();
         match self.machines.as_slice() {
-            [_] => Ok(0),
-            _ => Ok(self.fleet.get().choose(py, self.rule, arrival, now_ns)? as usize),
+            [_] if !fleet.keeps_sessions() => Ok(0),
+            _ => Ok(fleet.choose(py, self.rule, arrival, now_ns)? as usize),
         }
     }
 }

@@ -38,6 +38,7 @@ mod store;
 mod store_values;
 mod table;
 mod tiered_pool_store;
+mod token_store;
 mod tokens;
 mod trace;
 mod views;
@@ -69,6 +70,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     hicache_store::register(m)?;
     radix_store::register(m)?;
     tiered_pool_store::register(m)?;
+    token_store::register(m)?;
     batch::register(m)?;
     table::register(m)?;
     channel::register(m)?;

@@ -7,6 +7,7 @@ use kvsim_core::engines::radix_store::RadixStore;
 use kvsim_core::engines::tiered_pool::TieredPool;
 use kvsim_core::machine::ServingStore;
 use kvsim_core::store::Store;
+use kvsim_core::token_store::TokenStore;
 
 /// A store that may be an engine's own cache.
 pub trait OwnCache: ServingStore {
@@ -29,6 +30,7 @@ pub trait OwnCache: ServingStore {
 impl OwnCache for Store {}
 impl OwnCache for TieredPool {}
 impl OwnCache for HiCacheStore {}
+impl OwnCache for TokenStore {}
 
 impl OwnCache for PoolStore {
     fn as_pool(&mut self) -> Option<&mut PoolStore> {

@@ -3,6 +3,13 @@
 use kvsim_core::views::PrefixViewConfig;
 use pyo3::prelude::*;
 
+/// `cache.session_view.SessionViewSettings`, attribute by attribute.
+#[derive(FromPyObject)]
+pub struct SessionViewRules {
+    pub max_sessions: Option<usize>,
+    pub ttl_ns: Option<u64>,
+}
+
 /// `cache.prefix_view.PrefixViewSettings`, attribute by attribute.
 #[derive(FromPyObject)]
 pub struct PrefixViewRules {

@@ -29,6 +29,10 @@ macro_rules! with_store {
                 let $store = &mut pool.try_borrow_mut($py)?.0;
                 $crate::refusal::answered($call)
             }
+            $crate::fleet::StoreHandle::Tokens(tokens) => {
+                let $store = &mut tokens.try_borrow_mut($py)?.0;
+                $crate::refusal::answered($call)
+            }
             $crate::fleet::StoreHandle::HiCache(hicache) => {
                 let $store = &mut hicache.try_borrow_mut($py)?.0;
                 $crate::refusal::answered($call)

@@ -13,6 +13,7 @@ from kvcache_sim.cache.pool import PoolNode
 from kvcache_sim.cache.prefetch import PREFETCHES
 from kvcache_sim.cache.prefetch.prefetcher import Prefetcher
 from kvcache_sim.cache.prefix_view import PrefixViewSettings
+from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.cache.write import WRITES
 from kvcache_sim.channels.edges import AnyChannel
 from kvcache_sim.serving.queue import ORDERS, served_as
@@ -46,6 +47,7 @@ STORES_IN_CORE = (
     _core.RadixStore,
     _core.GroupStore,
     _core.HiCacheStore,
+    _core.TokenStore,
 )
 #: Channels side by side, of which a transfer takes the emptiest or the one that a plug-in chooses.
 Lane = list[_core.Channel] | ChosenLane
@@ -271,7 +273,7 @@ def serving_rules(
         look_ahead=0 if machine.tree is None else cache.scheduler_aware_window,
         max_sessions=cache.session_view.max_sessions,
         session_ttl_ns=cache.session_view.ttl_ns,
-        prefix_view=cache.prefix_view if cache.prefix_view != PrefixViewSettings() else None,
+        prefix_view=_prefix_view(cache),
         record_window_ns=recorder.window_ns,
         request_columns=recorder.row_columns,
         places=PLACES,
@@ -302,15 +304,27 @@ def _sglang_rules(settings: ReplicaSettings) -> SglangRules | None:
     return sglang_rules(settings)
 
 
+def _prefix_view(cache: CacheSettings) -> PrefixViewSettings | None:
+    """Return when prefixes may be shared; None: at once, or the store decides it itself."""
+    at_once = cache.prefix_view == PrefixViewSettings() or cache.accounting == "simplified"
+    return None if at_once else cache.prefix_view
+
+
+def has_step_table(serving: MachineSettings) -> bool:
+    """Return whether a replica's steps take what a table says."""
+    settings = serving.replica
+    return serving.step_time.table(settings.max_num_batched_tokens, settings.most_decode_tokens) is not None
+
+
 def core_serves(machine: Machine, serving: MachineSettings) -> bool:
     """Return whether the core knows all that a replica is asked to do by itself."""
     settings = serving.replica
     return (
         isinstance(machine.store, STORES_IN_CORE)
+        and has_step_table(serving)
         and (machine.groups is None or settings.speculation is None)
         and settings.stages == 1
         and (len(machine.tiers) == 1 or _core_moves(machine))
-        and serving.step_time.table(settings.max_num_batched_tokens, settings.most_decode_tokens) is not None
     )
 
 

@@ -41,7 +41,8 @@ impl Replica {
             store.expire(now_ns);
         }
         let (found, ready) = if self.config.cache_enabled {
-            let found = store.peek(request, self.config.matchable_blocks(target))?;
+            let limit = self.config.matchable_blocks(target);
+            let found = store.find(request, limit, now_ns)?;
             // A drafter that reads hidden states (EAGLE) has the last block computed again.
             let lost = self.config.lost_blocks;
             (

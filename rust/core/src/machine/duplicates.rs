@@ -13,6 +13,7 @@ impl Replica {
         &self,
         store: &mut S,
         head: Place,
+        now_ns: u64,
     ) -> Answer<bool> {
         if !self.config.waits_for_duplicates {
             return Ok(false);
@@ -21,7 +22,7 @@ impl Replica {
         let limit = self
             .config
             .matchable_blocks(self.requests[head as usize].prefill_target_tokens());
-        let found = store.peek(of(head), limit)?.0;
+        let found = store.find(of(head), limit, now_ns)?.0;
         if found >= limit {
             return Ok(false);
         }

@@ -51,7 +51,7 @@ impl Replica {
     /// Notes what a request reuses, by the tier it comes from, and what its look-up is called.
     pub(super) fn first_admitted<S: ServingStore>(
         &mut self,
-        store: &S,
+        store: &mut S,
         place: Place,
         from_blocks: &[u64; MOST_TIERS],
         cached_tokens: u64,
@@ -63,7 +63,7 @@ impl Replica {
         let Request { arrival, .. } = *s;
         s.cached_tokens = cached_tokens;
         s.left_tokens = arrival.prompt_tokens - cached_tokens;
-        let session_tokens = self.session_tokens(place, now_ns);
+        let session_tokens = self.session_tokens(store, place, now_ns);
         let (found, events) = decide(arrival.prompt_tokens, session_tokens, cached_tokens);
         self.requests[place as usize].outcome = found as u8;
         self.count_prefixes(store, place);
@@ -175,9 +175,7 @@ impl Replica {
         if arrival.session >= 0 && self.config.cache_enabled {
             let kept = if self.config.cache_output { output } else { 0 };
             let tokens = arrival.prompt_tokens + kept;
-            self.views
-                .sessions
-                .complete_turn(arrival.session, tokens, now_ns);
+            self.turn_completed(store, place, tokens, now_ns);
         }
         let s = &mut self.requests[place as usize];
         s.is_closed = true;

@@ -132,14 +132,14 @@ impl Replica {
             });
             let head = self.arrivals.queue.head(&self.requests, stays, |s| {
                 let limit = config.matchable_blocks(s.prefill_target_tokens());
-                let found = store.peek(s.arrival.request, limit)?.0;
+                let found = store.find(s.arrival.request, limit, now_ns)?.0;
                 Ok(u64::from(found) * block)
             })?;
             if self.asks_first(head) {
                 self.arrivals.refused = !self.take(store, now_ns)?;
             } else {
                 let Some(place) = head else { break };
-                if self.waits_for_another(store, place)? {
+                if self.waits_for_another(store, place, now_ns)? {
                     break;
                 }
                 let asked = self.ask(store, place, now_ns)?;

@@ -82,6 +82,11 @@ pub trait MachineStore: BatchStore {
 
 /// A store that requests are admitted to, by whichever scheduler.
 pub trait BlockStore: MachineStore {
+    /// As [`MachineStore::peek`] at a time, once the sessions are gone whose time to live is over.
+    fn find(&mut self, request: u32, limit: u32, _now_ns: u64) -> Answer<(u32, u32)> {
+        self.peek(request, limit)
+    }
+
     /// Holds the first `depth` blocks of a request's path.
     fn acquire(&mut self, request: u32, depth: u32) -> Answer<LeaseId>;
 
@@ -136,6 +141,11 @@ pub trait BlockStore: MachineStore {
 
     /// The same store where its blocks are of several cache groups.
     fn groups(&mut self) -> Option<&mut dyn GroupAdmission> {
+        None
+    }
+
+    /// The same store where it keeps what the turns of sessions leave.
+    fn sessions(&mut self) -> Option<&mut dyn SessionStore> {
         None
     }
 
@@ -215,6 +225,19 @@ pub trait GroupAdmission {
 
     /// What the admission of a lease brings from a tier below, where there is one; asked for once.
     fn brought(&mut self, lease: LeaseId) -> Option<Brought>;
+}
+
+/// A store that keeps what the turns of sessions leave, and decides itself which prefixes are shared (simplified
+/// accounting).
+pub trait SessionStore {
+    /// Tokens that a session's last completed turn left here, `None` where no turn of it is known.
+    fn session_tokens(&mut self, session: i64, now_ns: u64) -> Option<u64>;
+
+    /// Counts the prefixes of a prompt that is admitted for the first time.
+    fn observe(&mut self, request: u32, prompt_tokens: u64);
+
+    /// Keeps the tokens of a completed turn for the session's next one.
+    fn complete_turn(&mut self, request: u32, session: i64, tokens: u64, now_ns: u64);
 }
 
 /// Refuses every tier but the GPU.

@@ -9,6 +9,7 @@ use crate::engines::radix_store::RadixStore;
 use crate::engines::tiered_pool::TieredPool;
 use crate::store::contract::BlockStore;
 use crate::store::{Answer, MoveId, Part, Store};
+use crate::token_store::TokenStore;
 
 /// What another machine is shown as: its mover, where it has one, and its blocks.
 pub type Look<'a> = &'a mut dyn FnMut(Option<&Mover>, &Store);
@@ -68,3 +69,4 @@ impl ServingStore for RadixStore {}
 impl ServingStore for GroupStore {}
 impl ServingStore for TieredPool {}
 impl ServingStore for HiCacheStore {}
+impl ServingStore for TokenStore {}

@@ -4,11 +4,14 @@
 //! |---|---|
 //! | `sessions` | the tokens that the last completed turn of each session left behind |
 //! | `prefix_admission` | which prefixes may be shared: long enough, and seen often enough |
+//! | `prefix_store` | the shared prefixes themselves under simplified accounting |
 
 mod prefix_admission;
+mod prefix_store;
 mod sessions;
 
 pub use prefix_admission::{PrefixAdmission, PrefixViewConfig};
+pub use prefix_store::{EntryId, PrefixStore, NO_ENTRY};
 pub use sessions::Sessions;
 
 /// The session view of one machine, and its admission of shared prefixes.

@@ -24,43 +24,74 @@ impl Sessions {
         }
     }
 
-    /// Enters a completed turn in place of the session's last one, then applies the bounds.
-    pub fn complete_turn(&mut self, session: i64, tokens: u64, now_ns: u64) {
+    /// Enters a completed turn in place of the session's last one, then applies the bounds; returns the sessions that
+    /// are dropped.
+    pub fn complete_turn(&mut self, session: i64, tokens: u64, now_ns: u64) -> Vec<i64> {
         let turn = self.next_turn;
         self.next_turn += 1;
         if let Some((_, last)) = self.known.insert(session, (tokens, turn)) {
             self.turns.remove(&last);
         }
         self.turns.insert(turn, (session, now_ns));
+        let mut dropped = Vec::new();
         while self
             .max_sessions
             .is_some_and(|most| self.turns.len() > most)
         {
-            self.forget_oldest();
+            dropped.extend(self.drop_oldest());
         }
-        self.expire(now_ns);
+        dropped.append(&mut self.expire(now_ns));
+        dropped
     }
 
     /// Tokens that a session left, `None` where no turn of it is known any more.
     pub fn tokens(&mut self, session: i64, now_ns: u64) -> Option<u64> {
         self.expire(now_ns);
+        self.left_by(session)
+    }
+
+    /// Tokens that a session left, as of the last time that sessions were dropped.
+    pub fn left_by(&self, session: i64) -> Option<u64> {
         self.known.get(&session).map(|known| known.0)
     }
 
-    fn expire(&mut self, now_ns: u64) {
-        let Some(ttl_ns) = self.ttl_ns else { return };
+    /// Drops the sessions whose time to live is over, and returns them.
+    pub fn expire(&mut self, now_ns: u64) -> Vec<i64> {
+        let mut dropped = Vec::new();
+        let Some(ttl_ns) = self.ttl_ns else {
+            return dropped;
+        };
         while let Some((_, &(_, done_ns))) = self.turns.first_key_value() {
             if now_ns - done_ns < ttl_ns {
-                return;
+                break;
             }
-            self.forget_oldest();
+            dropped.extend(self.drop_oldest());
+        }
+        dropped
+    }
+
+    /// Drops a session; false where it is not known.
+    pub fn forget(&mut self, session: i64) -> bool {
+        match self.known.remove(&session) {
+            Some((_, turn)) => self.turns.remove(&turn).is_some(),
+            None => false,
         }
     }
 
-    fn forget_oldest(&mut self) {
-        if let Some((_, (session, _))) = self.turns.pop_first() {
-            self.known.remove(&session);
-        }
+    /// How many sessions are known.
+    pub fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    /// Whether no session is known.
+    pub fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
+    fn drop_oldest(&mut self) -> Option<i64> {
+        let (_, (session, _)) = self.turns.pop_first()?;
+        self.known.remove(&session);
+        Some(session)
     }
 }
 
@@ -71,10 +102,10 @@ mod tests {
     #[test]
     fn a_turn_takes_the_place_of_the_last_one_and_the_oldest_go_first() {
         let mut sessions = Sessions::new(Some(2), None);
-        sessions.complete_turn(7, 10, 0);
-        sessions.complete_turn(8, 20, 1);
-        sessions.complete_turn(7, 30, 2);
-        sessions.complete_turn(9, 40, 3);
+        assert_eq!(sessions.complete_turn(7, 10, 0), []);
+        assert_eq!(sessions.complete_turn(8, 20, 1), []);
+        assert_eq!(sessions.complete_turn(7, 30, 2), []);
+        assert_eq!(sessions.complete_turn(9, 40, 3), [8]);
         assert_eq!(sessions.tokens(8, 4), None);
         assert_eq!(sessions.tokens(7, 4), Some(30));
         assert_eq!(sessions.tokens(9, 4), Some(40));
@@ -85,6 +116,9 @@ mod tests {
         let mut sessions = Sessions::new(None, Some(10));
         sessions.complete_turn(1, 5, 100);
         assert_eq!(sessions.tokens(1, 109), Some(5));
+        assert_eq!(sessions.expire(110), [1]);
         assert_eq!(sessions.tokens(1, 110), None);
+        sessions.complete_turn(2, 5, 200);
+        assert!(sessions.forget(2) && !sessions.forget(2) && sessions.is_empty());
     }
 }

@@ -1,0 +1,321 @@
+//! The cache under simplified accounting: memory is a count of unique tokens (seed 000, 3.5).
+//!
+//! What a session's last turn or a shared prefix holds is assumed to be resident, and reusing it takes no memory again.
+//! Its blocks are single tokens: every amount of the contracts is a number of tokens here, and the blocks of the
+//! trace are what shared prefixes are made of.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `mod` | looking up, leases, shared prefixes |
+//! | `kept` | the tokens that sessions keep beyond what is shared |
+//! | `turns` | what a completed turn leaves, and what a preempted one returns |
+//! | `memory` | making room: the oldest unused entry goes, session or prefix |
+//! | `contract` | the answers that machines ask of any store |
+//! | `check` | recounts everything |
+
+mod check;
+mod contract;
+mod kept;
+mod memory;
+#[cfg(test)]
+mod tests;
+mod turns;
+
+use std::sync::Arc;
+
+use crate::error::{Answer, StoreError};
+use crate::ids::LeaseId;
+use crate::keys::BlockKeys;
+use crate::records::Records;
+use crate::store::{Room, Slots, Times};
+use crate::views::{EntryId, PrefixAdmission, PrefixStore, Sessions, NO_ENTRY};
+use kept::Kept;
+
+/// The columns of the trace that the views read, by request.
+#[derive(Clone, Debug, Default)]
+pub struct Prompts {
+    /// The number of its session; negative without one.
+    pub sessions: Vec<i64>,
+    /// Tokens of its prompt.
+    pub input_tokens: Vec<u64>,
+    /// Prompt tokens that a context window left of the session's history; negative where the trace does not say.
+    pub history_tokens: Vec<i64>,
+}
+
+/// What one request holds.
+#[derive(Clone, Debug, Default)]
+struct Lease {
+    request: u32,
+    /// The last block held as a shared prefix; it holds all before it.
+    last: EntryId,
+    /// Leading blocks held as shared prefixes: now, and when it was acquired.
+    blocks: u32,
+    first_blocks: u32,
+    /// Tokens reused or computed.
+    depth: u32,
+    private: u64,
+    /// Tokens reused whose memory is not counted yet: a reservation adds them.
+    owed: u64,
+    /// What its session kept, of which it took `taken` tokens over; 0: nothing.
+    kept: u64,
+    taken: u64,
+}
+
+/// Unique tokens on one tier: shared prefixes, what sessions keep, and what running requests added.
+///
+/// Cost: a look-up a block; an access of a prefix walks to its start.
+#[derive(Debug)]
+pub struct TokenStore {
+    keys: Arc<BlockKeys>,
+    prompts: Prompts,
+    block_size_tokens: u64,
+    /// In tokens; `None` without bound.
+    capacity: Option<u64>,
+    sessions: Sessions,
+    admission: PrefixAdmission,
+    prefixes: PrefixStore,
+    kept: Kept,
+    leases: Slots<Lease>,
+    access: u64,
+    private: u64,
+    evicted: u64,
+    /// Tokens computed twice and merged.
+    merged: u64,
+    /// The digest and the evictions.
+    pub records: Records,
+}
+
+impl TokenStore {
+    /// An empty store of so many tokens for requests of blocks of `block_size_tokens`; refuses columns of another
+    /// length than the keys.
+    pub fn new(
+        keys: Arc<BlockKeys>,
+        prompts: Prompts,
+        (block_size_tokens, capacity): (u64, Option<u64>),
+        sessions: Sessions,
+        admission: PrefixAdmission,
+    ) -> Answer<Self> {
+        let requests = keys.requests() as usize;
+        let lengths = [
+            prompts.sessions.len(),
+            prompts.input_tokens.len(),
+            prompts.history_tokens.len(),
+        ];
+        if lengths != [requests; 3] {
+            return Err(StoreError::Lengths(keys.requests()));
+        }
+        Ok(Self {
+            keys,
+            prompts,
+            block_size_tokens: block_size_tokens.max(1),
+            capacity,
+            sessions,
+            admission,
+            prefixes: PrefixStore::default(),
+            kept: Kept::default(),
+            leases: Slots::default(),
+            access: 0,
+            private: 0,
+            evicted: 0,
+            merged: 0,
+            records: Records::default(),
+        })
+    }
+
+    // -- looking
+
+    /// Refuses a request that the trace does not have.
+    pub fn known_request(&self, request: u32) -> Answer<()> {
+        self.keys.known_request(request)
+    }
+
+    /// Tokens found of the first `limit`, all of them ready: what the session has, else a shared prefix. A session whose
+    /// time to live is over is found until somebody looks with the time ([`TokenStore::find`]).
+    pub fn peek(&self, request: u32, limit: u32) -> u32 {
+        let shared = self.shared_blocks(request, limit) * self.block_size_tokens as u32;
+        shared.max(self.of_session(request, limit))
+    }
+
+    /// As [`TokenStore::peek`], once the sessions are gone whose time to live is over.
+    pub fn find(&mut self, request: u32, limit: u32, now_ns: u64) -> u32 {
+        if self.session_of(request).is_some() {
+            self.expire_sessions(now_ns);
+        }
+        self.peek(request, limit)
+    }
+
+    fn session_of(&self, request: u32) -> Option<i64> {
+        let session = self.prompts.sessions[request as usize];
+        (session >= 0).then_some(session)
+    }
+
+    fn of_session(&self, request: u32, limit: u32) -> u32 {
+        let session = self.session_of(request);
+        let Some(total) = session.and_then(|session| self.sessions.left_by(session)) else {
+            return 0;
+        };
+        let history = self.prompts.history_tokens[request as usize];
+        let reused = match u64::try_from(history) {
+            Ok(history) => total.min(history),
+            // another prompt than the session's: unrelated as far as anyone knows
+            Err(_) if self.prompts.input_tokens[request as usize] <= total => 0,
+            Err(_) => total,
+        };
+        reused.min(u64::from(limit)) as u32
+    }
+
+    fn shared_blocks(&self, request: u32, limit: u32) -> u32 {
+        let blocks = self.whole_blocks(limit);
+        let admitted = self.admission.admitted_blocks(&self.keys, request, blocks);
+        let shortest = self.admission.shortest_blocks().max(1);
+        self.longest(request, admitted, shortest).0
+    }
+
+    fn longest(&self, request: u32, blocks: u32, shortest: u64) -> (u32, EntryId) {
+        self.prefixes.longest(&self.keys, request, blocks, shortest)
+    }
+
+    /// Whole blocks of so many tokens.
+    fn whole_blocks(&self, tokens: u32) -> u32 {
+        (u64::from(tokens) / self.block_size_tokens) as u32
+    }
+
+    /// Of each shared prefix of a request's first `limit` tokens, the shorter first: the token past it, its users, and
+    /// the order of its last access.
+    pub fn uses(&self, request: u32, limit: u32) -> Vec<(u32, u32, u64)> {
+        let keys = (0..self.whole_blocks(limit)).map(|block| self.keys.key(request, block));
+        let held = keys.map_while(|key| self.prefixes.get(key));
+        held.map(|entry| {
+            let (blocks, users, access) = self.prefixes.describe(entry);
+            (blocks * self.block_size_tokens as u32, users, access)
+        })
+        .collect()
+    }
+
+    // -- leases
+
+    fn lease(&self, lease: LeaseId) -> Answer<&Lease> {
+        self.leases.get(lease).ok_or(StoreError::NoSuchLease)
+    }
+
+    /// Holds the first `depth` tokens: those that a look-up found, or fewer.
+    pub fn acquire(&mut self, request: u32, depth: u32) -> Answer<LeaseId> {
+        self.known_request(request)?;
+        let (blocks, last) = self.longest(request, self.whole_blocks(depth), 1);
+        if last != NO_ENTRY {
+            self.prefixes.acquire(last);
+            self.prefixes.pin(last);
+        }
+        let reused = u64::from(depth) - u64::from(blocks) * self.block_size_tokens;
+        let (mut kept, mut taken) = (0, 0);
+        if let Some(session) = self.session_of(request).filter(|_| reused > 0) {
+            (kept, taken) = self.take_over(session, reused);
+            self.private += taken;
+        }
+        Ok(self.leases.insert(Lease {
+            request,
+            last,
+            blocks,
+            first_blocks: blocks,
+            depth,
+            private: taken,
+            owed: reused - taken,
+            kept,
+            taken,
+        }))
+    }
+
+    /// Takes an acquisition back without a trace.
+    pub fn abandon(&mut self, lease: LeaseId) -> Answer<()> {
+        let left = self.leases.remove(lease).ok_or(StoreError::NoSuchLease)?;
+        self.private -= left.private;
+        self.release_prefix(left.last);
+        self.return_taken(&left, 0);
+        Ok(())
+    }
+
+    /// Reserves memory for new tokens of several leases, all or nothing, evicting the shortfall.
+    pub fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Room> {
+        let mut total: u64 = 0;
+        for &(lease, tokens) in wanted {
+            let owed = self.lease(lease)?.owed;
+            total = total.saturating_add(tokens).saturating_add(owed);
+        }
+        if !self.make_room(total, now_ns) {
+            return Ok(Room::Refused);
+        }
+        for &(lease, tokens) in wanted {
+            let lease = &mut self.leases[lease];
+            lease.private += tokens + std::mem::take(&mut lease.owed);
+        }
+        self.private += total;
+        Ok(Room::Ready)
+    }
+
+    /// Shares the computed tokens up to `to` in whole blocks, as far as prefixes are admitted.
+    pub fn commit(&mut self, lease: LeaseId, to: u32, ready: Times) -> Answer<()> {
+        let size = self.block_size_tokens;
+        let held = self.leases.get_mut(lease).ok_or(StoreError::NoSuchLease)?;
+        let shared = u64::from(held.blocks) * size;
+        if u64::from(to) > shared + held.private {
+            return Err(StoreError::NotReserved);
+        }
+        held.depth = to;
+        if shared + size > u64::from(to) {
+            return Ok(());
+        }
+        let mut held = held.clone();
+        while (u64::from(held.blocks) + 1) * size <= u64::from(to) {
+            let key = self.keys.key(held.request, held.blocks);
+            let entry = match self.prefixes.get(key) {
+                Some(entry) => {
+                    self.merged += size;
+                    entry
+                }
+                None if self.admission.is_admitted(key)
+                    && self.make_prefix_room(ready.ready_ns) =>
+                {
+                    self.prefixes.add(key, held.last)
+                }
+                None => break,
+            };
+            self.prefixes.acquire(entry);
+            self.prefixes.pin(entry);
+            self.release_prefix(held.last);
+            held.last = entry;
+            held.blocks += 1;
+            held.private -= size;
+            self.private -= size;
+        }
+        self.leases[lease] = held;
+        Ok(())
+    }
+
+    /// Tokens that a lease reuses or has shared.
+    pub fn depth(&self, lease: LeaseId) -> Answer<u32> {
+        Ok(self.lease(lease)?.depth)
+    }
+
+    /// Ends a lease and touches its prefix; its private tokens are free.
+    pub fn release(&mut self, lease: LeaseId, now_ns: u64) -> Answer<()> {
+        let left = self.leases.remove(lease).ok_or(StoreError::NoSuchLease)?;
+        self.access += 1;
+        self.private -= left.private;
+        self.prefixes.touch(left.last, self.access, now_ns);
+        self.release_prefix(left.last);
+        self.return_taken(&left, now_ns);
+        Ok(())
+    }
+
+    fn release_prefix(&mut self, entry: EntryId) {
+        if entry != NO_ENTRY {
+            self.prefixes.unpin(entry);
+            self.prefixes.release(entry);
+        }
+    }
+
+    /// Whether two prompts have the block in common that a token is in.
+    pub fn have_same_block(&self, a: u32, b: u32, token: u32) -> bool {
+        self.keys.have_same_block(a, b, self.whole_blocks(token))
+    }
+}

@@ -1,0 +1,115 @@
+//! What a completed turn leaves for the session's next one, and what a lease that ends returns to its session.
+
+use super::{Lease, TokenStore};
+use crate::views::NO_ENTRY;
+
+impl TokenStore {
+    /// Tokens that a session's last completed turn left here, once those are gone whose time to live is over.
+    pub fn session_tokens(&mut self, session: i64, now_ns: u64) -> Option<u64> {
+        self.expire_sessions(now_ns);
+        self.sessions.left_by(session)
+    }
+
+    /// Counts the prefixes of a prompt that is admitted for the first time.
+    pub fn observe(&mut self, request: u32, prompt_tokens: u64) {
+        let blocks = (prompt_tokens / self.block_size_tokens) as u32;
+        self.admission.observe(&self.keys, request, blocks);
+    }
+
+    /// Enters a completed turn of so many tokens into the session view, and keeps its tokens; a session for which there
+    /// is no room is forgotten.
+    pub fn complete_turn(&mut self, request: u32, session: i64, tokens: u64, now_ns: u64) {
+        for gone in self.sessions.complete_turn(session, tokens, now_ns) {
+            self.drop_kept(gone);
+        }
+        if !self.keep(request, session, tokens, now_ns) {
+            self.sessions.forget(session);
+        }
+    }
+
+    /// Drops the sessions whose time to live is over, and what they keep.
+    pub(super) fn expire_sessions(&mut self, now_ns: u64) {
+        for gone in self.sessions.expire(now_ns) {
+            self.drop_kept(gone);
+        }
+    }
+
+    /// Drops a session, and what it keeps.
+    pub(super) fn forget_session(&mut self, session: i64) {
+        if self.sessions.forget(session) {
+            self.drop_kept(session);
+        }
+    }
+
+    /// Frees what a session keeps; prefixes it shares become evictable.
+    fn drop_kept(&mut self, session: i64) {
+        let Some(held) = self.kept.remove(session) else {
+            return;
+        };
+        if held.last != NO_ENTRY {
+            if held.users > 0 {
+                self.prefixes.unpin(held.last);
+            }
+            self.prefixes.release(held.last);
+        }
+    }
+
+    /// Keeps a finished turn's tokens for its session, in place of the last turn's; false without room.
+    fn keep(&mut self, request: u32, session: i64, tokens: u64, now_ns: u64) -> bool {
+        self.drop_kept(session);
+        let candidates = tokens.div_ceil(self.block_size_tokens) as u32;
+        let (blocks, last) = self.longest(request, candidates, 1);
+        if last != NO_ENTRY {
+            self.prefixes.acquire(last);
+            self.prefixes.pin(last);
+        }
+        let shared = u64::from(blocks) * self.block_size_tokens;
+        let remainder = tokens.saturating_sub(shared);
+        let fits = self.make_room(remainder, now_ns);
+        if last != NO_ENTRY {
+            self.prefixes.unpin(last);
+            if !fits {
+                self.prefixes.release(last);
+            }
+        }
+        if fits {
+            self.kept.keep(session, last, remainder, self.access);
+        }
+        fits
+    }
+
+    /// Lets a lease use what its session keeps, and take up to so many of its tokens over: the number of what it is, 0
+    /// where the session keeps nothing, and the tokens.
+    pub(super) fn take_over(&mut self, session: i64, most: u64) -> (u64, u64) {
+        let Some((held, taken, is_first)) = self.kept.take(session, most) else {
+            return (0, 0);
+        };
+        if is_first && held.last != NO_ENTRY {
+            self.prefixes.pin(held.last);
+        }
+        (held.serial, taken)
+    }
+
+    /// Returns to a session what a lease took over from it, as after a preemption.
+    pub(super) fn return_taken(&mut self, left: &Lease, now_ns: u64) {
+        let Some(session) = self.session_of(left.request) else {
+            return;
+        };
+        let Some(last) = self.kept.same(session, left.kept).map(|held| held.last) else {
+            return;
+        };
+        // Where some of the session's tokens have become shared prefixes since, it keeps those instead.
+        let is_as_it_was = left.blocks == left.first_blocks;
+        let returned = if is_as_it_was { left.taken } else { 0 };
+        let is_last = self.kept.give_back(session, returned);
+        if is_last && last != NO_ENTRY {
+            self.prefixes.unpin(last);
+        }
+        if is_last && !is_as_it_was {
+            let tokens = self.sessions.left_by(session).unwrap_or(0);
+            if !self.keep(left.request, session, tokens, now_ns) {
+                self.sessions.forget(session);
+            }
+        }
+    }
+}
