@@ -1,0 +1,77 @@
+"""The core's replays of every eviction policy against the small models of ``support/eviction_orders.py``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
+from kvcache_sim.policies.resolve import parse_variant
+from kvcache_sim.policies.table import EVICTION_POLICIES
+from kvcache_sim.replay.prefix import prefix_answer
+from kvcache_sim.replay.prompt_blocks import blocks_of_prompts
+from kvcache_sim.replay.request import ReplayRequest
+from policy_variants import VARIANTS
+from small_traces import tree_traces
+from support.eviction_orders import ORDERS
+from support.order_replay import replay
+
+
+def takes_outputs(request: ReplayRequest) -> ReplayRequest:
+    """Return the request with whole blocks alone, where outputs take room."""
+    return request if request.outputs == "prompt" else replace(request, last_partial="drop")
+
+
+replays = st.builds(
+    ReplayRequest,
+    trace=tree_traces(),
+    block_size_tokens=st.sampled_from([1, 2, 4]),
+    capacity_blocks=st.integers(1, 60),
+    last_partial=st.sampled_from(["drop", "keep"]),
+    outputs=st.sampled_from(["prompt", "computed", "all"]),
+    window=st.sampled_from([0, 0, 1, 2, 5]),
+).map(takes_outputs)
+
+
+def facts(answer):
+    return answer.hits.tolist(), answer.evictions, answer.expired, answer.resident
+
+
+def missed(answer) -> Counter[tuple[int, int]]:
+    """Return how many blocks each request missed, by the request that evicted them."""
+    blocks: Counter[tuple[int, int]] = Counter()
+    for request, evicted_by, count in answer.missed.reshape(-1, 3).tolist():
+        blocks[request, evicted_by] += count
+    return blocks
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@examples(12)
+@given(request=replays)
+def test_leaves_first_equals_the_model(variant, request):
+    request = replace(request, explain=True)
+    prompts, size = blocks_of_prompts(request), request.block_size_tokens
+    policy = replace(parse_variant(variant, size), names=prompts.names)
+    model = replay(prompts, policy, request.capacity_blocks, "leaf-first", request.window)
+    answer = prefix_answer(request, prompts, policy)
+    assert facts(answer) == facts(model)
+    assert missed(answer) == missed(model)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@examples(8)
+@given(request=replays, touch_from=st.sampled_from(["tail", "root"]))
+def test_a_flat_cache_equals_the_model(variant, request, touch_from):
+    prompts, size = blocks_of_prompts(request), request.block_size_tokens
+    policy = replace(parse_variant(variant, size), names=prompts.names)
+    capacity, window = request.capacity_blocks, min(request.window, max(1, len(request.trace)))
+    model = replay(prompts, policy, capacity, touch_from, window)
+    answer = prompts.native.plain(policy.name, capacity, touch_from, policy.native, window)
+    assert facts(answer) == facts(model)
+
+
+def test_every_policy_of_the_table_has_a_model():
+    assert {row.module for row in EVICTION_POLICIES} == set(ORDERS)
