@@ -1,4 +1,4 @@
-"""The list of miss causes is whole, and the native rules tell what the slow references tell."""
+"""The list of miss causes is whole, and the native rules tell what small models tell."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim import _core
-from kvcache_sim.backends import reference
 from kvcache_sim.metrics.columns import MISS_COLUMNS, miss_column
 from kvcache_sim.metrics.miss_causes import miss_causes
 from kvcache_sim.replay.miss_causes import MISS_CAUSES, told_by
 from kvcache_sim.report.colours import COLOURS
 from kvcache_sim.report.explain.sentences import SENTENCES
 from kvcache_sim.simulation import RunOptions, simulate
+from support.miss_causes import timed_miss_tokens
 from test_simulation_native import BLOCK, cluster, random_trace
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -86,9 +86,9 @@ def timed_runs(draw):
 
 @examples(300)
 @given(timed_runs())
-def test_timed_causes_are_those_of_the_reference(run):
+def test_timed_causes_are_those_of_the_model(run):
     tokens, idle_ns = _core.timed_miss_tokens(*run)
-    expected, expected_idle_ns = reference("causes.timed")(*run)
+    expected, expected_idle_ns = timed_miss_tokens(*run)
     assert tokens.tolist() == expected.tolist()
     assert idle_ns.tolist() == expected_idle_ns.tolist()
     finished, prompt, cached = run[5], run[7], run[9]

@@ -18,10 +18,6 @@ from kvcache_sim.policies import table
 from kvcache_sim.policies.page import with_policies
 from kvcache_sim.policies.resolve import parse_variant
 from kvcache_sim.policies.table import EVICTION_POLICIES, NATIVE_KINDS, POLICIES
-from kvcache_sim.reference.causes.engine import MissCauses
-from kvcache_sim.reference.policies.block import Block
-from kvcache_sim.reference.policies.by_name import make_policy
-from kvcache_sim.reference.policies.replay import Tier, leaf_first, path_of
 from kvcache_sim.replay.miss_causes import MISS_CAUSES, told_by
 from kvcache_sim.replay.policy_misses import explained
 from kvcache_sim.replay.prefix import prefix_answer
@@ -31,6 +27,9 @@ from kvcache_sim.workload.readers.read import read_trace
 from policy_variants import VARIANTS
 from shared_files import shared
 from small_traces import discriminating_stream, trace_of, tree_traces
+from support.eviction_orders import Block, make_order
+from support.miss_causes import MissCauses
+from support.order_replay import Tier, leaf_first, path_of
 
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCES = ROOT / "python" / "kvcache_sim" / "reference" / "policies"
@@ -127,12 +126,12 @@ def test_one_after_another_what_is_as_deep_as_the_cache_is_large_was_never_admit
 
 @examples(60)
 @given(replays, st.sampled_from(VARIANTS))
-def test_causes_are_those_of_the_reference_block_by_block(request, variant):
+def test_causes_are_those_of_the_model_block_by_block(request, variant):
     request = replace(request, explain=True, last_partial="drop")
     prompts, size = blocks_of_prompts(request), request.block_size_tokens
     policy = parse_variant(variant, size)
     capacity = min(request.capacity_blocks, max(1, prompts.references))
-    tier = Tier(make_policy(policy, capacity), capacity)
+    tier = Tier(make_order(policy, capacity), capacity)
     causes = MissCauses(size, evicted_by=tier.evicted_by)
     now_ns = 0
     for i, (tokens, limit) in enumerate(
@@ -169,7 +168,7 @@ def test_what_is_resident_is_prefix_closed(request, variant):
     """In the reference, whose decisions are the native ones: no block without its parent, none too many."""
     prompts = blocks_of_prompts(request)
     capacity = request.capacity_blocks
-    tier = Tier(make_policy(parse_variant(variant, request.block_size_tokens), capacity), capacity)
+    tier = Tier(make_order(parse_variant(variant, request.block_size_tokens), capacity), capacity)
     for i in range(len(request.trace)):
         path = path_of(prompts, i)
         found = next((k for k, key in enumerate(path) if key not in tier.blocks), len(path))

@@ -1,0 +1,174 @@
+"""Small models of the causes of misses, block by block: of a replay, and of a timed run.
+
+They share no code with the core: ``MissCauses`` sorts the misses of a replay, ``timed_miss_tokens`` answers what
+``_core.timed_miss_tokens`` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+from kvcache_sim.replay.block_keys import Key
+from kvcache_sim.replay.miss_causes import MISS_CAUSES
+from numpy.typing import NDArray
+
+#: The names of the causes, in the order of the columns.
+CAUSES = tuple(cause.name for cause in MISS_CAUSES)
+
+
+@dataclass(slots=True)
+class MissCauses:
+    """Counts misses by cause, block by block."""
+
+    block_size: int
+    seen: set[Key] = field(default_factory=set)
+    #: Ids after which some request went on with another id.
+    went_on: set[object] = field(default_factory=set)
+    #: Who evicted a key last.
+    evicted_by: dict[Key, int] = field(default_factory=dict)
+    #: Tokens by cause, a row a request.
+    tokens: list[list[int]] = field(default_factory=list)
+    #: Request, who evicted, blocks: neighbours that agree are one entry.
+    evicted_misses: list[list[int]] = field(default_factory=list)
+
+    def count(self, n: int, keys: Sequence[Key], hits: int, resident: Callable[[Key], bool]) -> None:
+        """Count the misses of a prompt of ``n`` tokens whose blocks that may hit are ``keys``."""
+        request = len(self.tokens)
+        counts = dict.fromkeys(CAUSES, 0)
+        counts["shorter"] = n - len(keys) * self.block_size
+        novelty, before = "", "not_admitted"
+        for block in range(hits, len(keys)):
+            key = keys[block]
+            if key not in self.seen:
+                novelty = novelty or self._novelty(keys, block)
+                before = novelty
+            elif not resident(key):
+                before = "evicted" if key in self.evicted_by else "not_admitted"
+                if before == "evicted":
+                    self.evicted_misses.append([request, self.evicted_by[key], 1])
+            counts[before] += self.block_size
+        self.tokens.append([counts[cause] for cause in CAUSES])
+
+    def _novelty(self, keys: Sequence[Key], block: int) -> str:
+        key = keys[block]
+        starts_an_id = len(key) == 2 and key[1] == 0 and block > 0
+        return "diverged" if starts_an_id and keys[block - 1][0] in self.went_on else "never_seen"
+
+    def learn(self, keys: Sequence[Key]) -> None:
+        """Take notice of the blocks of a request."""
+        named = [key for key in keys if len(key) == 2]
+        for key in named:
+            # a continuation may name the middle of an id whose start was never shown: nobody reaches it
+            if key[1] == 0 or (key[0], int(key[1]) - 1) in self.seen:
+                self.seen.add(key)
+        self.went_on.update(a[0] for a, b in pairwise(named) if a[0] != b[0])
+
+
+_COLUMNS = {cause.name: column for column, cause in enumerate(MISS_CAUSES)}
+
+
+@dataclass(slots=True)
+class _Use:
+    """One place on one machine: when it was ready, and when a request last used it."""
+
+    ready_ns: int
+    used_ns: int
+
+
+@dataclass(slots=True)
+class _History:
+    """What the requests admitted so far have shown, by place in the tree of all paths."""
+
+    #: (place before, id) → place; the root is -1.
+    places: dict[tuple[int, int], int] = field(default_factory=dict)
+    #: By (machine, place).
+    uses: dict[tuple[int, int], _Use] = field(default_factory=dict)
+    #: Places that any machine has shown, and those that some request went on from.
+    shown: set[int] = field(default_factory=set)
+    went_on: set[int] = field(default_factory=set)
+
+    def path(self, ids: list[int], before: int = -1) -> list[int]:
+        """Return the places of ids that follow each other."""
+        places = []
+        for one in ids:
+            before = self.places.setdefault((before, one), len(self.places))
+            places.append(before)
+        return places
+
+    def show(self, machine: int, path: list[int], ready_ns: int, used_ns: int) -> None:
+        """Enter a path that a request computes or reuses on a machine."""
+        for place in path:
+            known = self.uses.setdefault((machine, place), _Use(ready_ns, used_ns))
+            known.ready_ns = min(known.ready_ns, ready_ns)
+            known.used_ns = max(known.used_ns, used_ns)
+        self.shown.update(path)
+        self.went_on.update(path[:-1])
+
+
+def timed_miss_tokens(
+    id_offsets: NDArray[np.int64],
+    block_ids: NDArray[np.uint32],
+    id_tokens: int,
+    block_size_tokens: int,
+    continuation: NDArray[np.int32],
+    finished: NDArray[np.bool_],
+    machine: NDArray[np.int64],
+    input_tokens: NDArray[np.int64],
+    output_tokens: NDArray[np.int64],
+    cached_tokens: NDArray[np.int64],
+    admitted_ns: NDArray[np.int64],
+    first_token_ns: NDArray[np.int64],
+    finish_ns: NDArray[np.int64],
+    junction_tokens: NDArray[np.int64],
+    junction_is_state: NDArray[np.bool_],
+    kept: bool,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return what ``_core.timed_miss_tokens`` returns. Cost: a dictionary look-up an id."""
+    n = len(finished)
+    tokens = np.zeros((n, len(MISS_CAUSES)), np.int64)
+    idle_ns = np.full(n, -1, np.int64)
+    history = _History()
+
+    def ids(i: int) -> list[int]:
+        return [int(one) for one in block_ids[id_offsets[i] : id_offsets[i + 1]]]
+
+    for i in np.lexsort((np.arange(n), admitted_ns)).tolist():
+        if not finished[i]:
+            continue
+        path, on, prompt, now = history.path(ids(i)), int(machine[i]), int(input_tokens[i]), admitted_ns[i]
+        at = int(cached_tokens[i])
+        end = max((prompt - 1) // block_size_tokens * block_size_tokens, at, int(junction_tokens[i]))
+        tokens[i, _COLUMNS["shorter"]] = prompt - end
+        if junction_tokens[i] > at:
+            cause = "no_checkpoint" if junction_is_state[i] else "window_moved_on"
+            tokens[i, _COLUMNS[cause]] = junction_tokens[i] - at
+            at = int(junction_tokens[i])
+        novelty = ""
+        while at < end:
+            k = at // id_tokens
+            upto = min((k + 1) * id_tokens, end) if k < len(path) else end
+            known = history.uses.get((on, path[k])) if k < len(path) else None
+            if known is not None and known.ready_ns > now:
+                cause = "not_ready"
+            elif known is not None:
+                cause = "evicted" if kept else "not_admitted"
+                idle_ns[i] = max(idle_ns[i], now - known.used_ns, 0)
+            elif k < len(path) and path[k] in history.shown:
+                cause = "elsewhere"
+            else:
+                parts = 0 < k < len(path) and path[k - 1] in history.went_on
+                novelty = cause = novelty or ("diverged" if parts else "never_seen")
+            tokens[i, _COLUMNS[cause]] += upto - at
+            at = upto
+        last = int(finish_ns[i])
+        whole = -(-(prompt // block_size_tokens * block_size_tokens) // id_tokens)
+        history.show(on, path[:whole], int(first_token_ns[i]), last)
+        if continuation[i] >= 0 and whole * id_tokens <= prompt:
+            # an answer has the next turn's ids only where no block is named by an id of its own
+            own, whole = prompt // id_tokens, (prompt + max(int(output_tokens[i]), 1) - 1) // id_tokens
+            answer = history.path(ids(int(continuation[i]))[own:whole], path[own - 1] if own else -1)
+            history.show(on, answer, last, last)
+    return tokens, idle_ns
