@@ -30,16 +30,9 @@ FEATURES = [
     ("instant", "group-tier"),
     ("hicache-storage",),
     ("hicache-storage", "instant"),
+    ("pipeline",),
+    ("group-drafts",),
 ]
-#: Beside these a machine is still served in Python.
-IN_PYTHON = {
-    "admission-plugin",
-    "queue-plugin",
-    "fetch-plugin",
-    "prefetch-plugin",
-    "write-plugin",
-    "channel-plugin",
-}
 #: Keys of ``summary.json`` that say how a run was made, not what came of it.
 HOW = ("wall", "engine", "plugins")
 
@@ -74,8 +67,7 @@ def test_the_core_and_python_report_the_same(features, seed, tmp_path_factory):
         core = summary(scenario.arguments(), folder, monkeypatch)
         assume(core is not None)  # a combination that is refused
         python = summary([*scenario.arguments(), *reference_of(features)], folder, monkeypatch)
-    if not IN_PYTHON & set(scenario.present):
-        assert core["engine"]["name"] == "native"
+    assert core["engine"]["name"] == "native"
     assert python["engine"]["name"] == "python"
     for key in core.keys() | python.keys():
         if key not in HOW:

@@ -130,7 +130,8 @@ def hicache_storage(d: Draft) -> None:
 
 def _grouped(d: Draft) -> None:
     d.clear("replica.async_scheduling", "replica.dp", "router", "cache.lookup_time", "cache.cache_output")
-    d.set(model=d.draw.choice(["gpt-oss-120b", "gpt-oss-20b"]), tiers__gpu__capacity=_blocks(d, 20, 60, 200))
+    models = ["gpt-oss-120b", "gpt-oss-20b", "gemma-3-27b", "llama-4-scout", "qwen3-next-80b-a3b"]
+    d.set(model=d.draw.choice(models), tiers__gpu__capacity=_blocks(d, 20, 60, 200))
     d.maybe(0.3, cache__retention_interval=[None, 256, 1024])
 
 

@@ -34,10 +34,7 @@ def build_replicas(
     """Return the replicas of these caches, all of one kind where machines hand over or read others."""
     from kvcache_sim.serving.replica.native_rules import HandoverRules, core_serves
 
-    native = [
-        observed.stretches and core_serves(cache, machine)
-        for cache, machine in zip(caches, cluster.machines, strict=True)
-    ]
+    native = [observed.stretches and core_serves(cache) for cache in caches]
     pools = any(machine.role == "prefill" for machine in cluster.machines)
     reads = any(cache.remote is not None for cache in caches)
     if (pools or reads) and not all(native):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kvcache_sim.errors import UsageError
 from kvcache_sim.model.step_time import StepTimeTable
 from kvcache_sim.serving.settings import MachineSettings
 
@@ -25,6 +26,18 @@ def step_table(table: StepTimeTable) -> _core.StepTable:
     return _core.StepTable(bases, coefficients, least, table.longest_fs, table.rests.in_order(), launch)
 
 
+def table_of(settings: MachineSettings) -> StepTimeTable:
+    """Return the step times of a machine; UsageError where its model has no table of them."""
+    replica, model = settings.replica, settings.step_time
+    table = model.table(replica.max_num_batched_tokens, replica.most_decode_tokens)
+    if not isinstance(table, StepTimeTable):
+        got, expected = type(table).__name__, "a StepTimeTable"
+        raise UsageError(
+            f"step times of {type(model).__name__} have no table", "step_time.table", got, expected
+        )
+    return table
+
+
 class StepTables:
     """The core's tables of step times: machines whose table is one object share the core's too."""
 
@@ -32,10 +45,8 @@ class StepTables:
         self._made: dict[int, tuple[StepTimeTable, _core.StepTable]] = {}
 
     def of(self, settings: MachineSettings) -> _core.StepTable:
-        """Return that of a machine whose step-time model is a table."""
-        replica = settings.replica
-        table = settings.step_time.table(replica.max_num_batched_tokens, replica.most_decode_tokens)
-        assert table is not None, "the core serves step times that are a table"
+        """Return that of a machine; UsageError where its step-time model has none."""
+        table = table_of(settings)
         if id(table) not in self._made:
             self._made[id(table)] = table, step_table(table)
         return self._made[id(table)][1]

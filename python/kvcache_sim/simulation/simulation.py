@@ -145,11 +145,7 @@ class Simulation:
 
     def _tokens_in_core(self) -> bool:
         """Return whether simplified accounting may be the core's: its own replicas alone know it."""
-        if self.settings.cache.accounting != "simplified" or self.options.step_every_iteration:
-            return False
-        from kvcache_sim.serving.replica.native_rules import has_step_table
-
-        return all(has_step_table(machine) for machine in self.settings.machines)
+        return self.settings.cache.accounting == "simplified" and not self.options.step_every_iteration
 
     def _observation(self) -> Observation:
         """Return who watches the replicas, and whether they may take steps in stretches."""

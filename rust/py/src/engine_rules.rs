@@ -14,6 +14,7 @@ pub struct VllmRules {
     watermark_blocks: u64,
     reserve_full_isl: bool,
     by_priority: bool,
+    stages: usize,
 }
 
 /// What vLLM's scheduler of a replica is told.
@@ -26,6 +27,7 @@ pub fn vllm(config: &ReplicaConfig, batch: &BatchConfig, rules: &VllmRules) -> V
         watermark_blocks: rules.watermark_blocks,
         reserve_full_isl: rules.reserve_full_isl,
         by_priority: rules.by_priority,
+        stages: rules.stages,
         async_scheduling: config.async_scheduling,
         cache_enabled: batch.cache_enabled,
         cache_output: batch.cache_output,

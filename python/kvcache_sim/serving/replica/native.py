@@ -1,7 +1,6 @@
 """A replica whose requests go their whole way in the native core: a call an event, or for many.
 
-``replica`` and ``scheduler`` hold the same rules in Python. They are the reference, and serve what the core
-does not yet (``native_rules.core_serves``).
+``replica`` and ``scheduler`` hold the same rules in Python. They are the reference.
 """
 
 from __future__ import annotations

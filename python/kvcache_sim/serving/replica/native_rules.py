@@ -28,7 +28,6 @@ from kvcache_sim.serving.replica.plugin_rules import (
 )
 from kvcache_sim.serving.settings import (
     HandoverSettings,
-    MachineSettings,
     ReplicaSettings,
     Role,
 )
@@ -310,22 +309,9 @@ def _prefix_view(cache: CacheSettings) -> PrefixViewSettings | None:
     return None if at_once else cache.prefix_view
 
 
-def has_step_table(serving: MachineSettings) -> bool:
-    """Return whether a replica's steps take what a table says."""
-    settings = serving.replica
-    return serving.step_time.table(settings.max_num_batched_tokens, settings.most_decode_tokens) is not None
-
-
-def core_serves(machine: Machine, serving: MachineSettings) -> bool:
-    """Return whether the core knows all that a replica is asked to do by itself."""
-    settings = serving.replica
-    return (
-        isinstance(machine.store, STORES_IN_CORE)
-        and has_step_table(serving)
-        and (machine.groups is None or settings.speculation is None)
-        and settings.stages == 1
-        and (len(machine.tiers) == 1 or _core_moves(machine))
-    )
+def core_serves(machine: Machine) -> bool:
+    """Return whether the core serves the replica of a machine: its store and its channels are the core's."""
+    return isinstance(machine.store, STORES_IN_CORE) and (len(machine.tiers) == 1 or _core_moves(machine))
 
 
 def _core_moves(machine: Machine) -> bool:

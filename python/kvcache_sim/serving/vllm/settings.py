@@ -15,6 +15,8 @@ class VllmRules:
     watermark_blocks: int
     reserve_full_isl: bool
     by_priority: bool
+    #: Pipeline stages, as many steps in flight.
+    stages: int
 
     def chunk_tokens(self, budget: int) -> int:
         """Return the most tokens that a chunk of a prompt may have, of a step's ``budget``."""
@@ -28,4 +30,5 @@ def vllm_rules(settings: ReplicaSettings, capacity_blocks: int) -> VllmRules:
         watermark_blocks=int(settings.watermark * (capacity_blocks + 1)),
         reserve_full_isl=settings.reserve_full_isl,
         by_priority=settings.queue_order == "priority",
+        stages=settings.stages,
     )

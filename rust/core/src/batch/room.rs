@@ -44,8 +44,26 @@ impl Batch {
         Ok(room)
     }
 
+    /// Room for the tokens of the composed step, request by request: of what has room not all is computed where drafts
+    /// were rejected.
+    fn grow_each<S: BatchStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<Room> {
+        for s in self.others.iter_mut().filter(|s| s.chunk > 0) {
+            let end = s.computed + s.chunk;
+            if end > s.blocks {
+                if !store.grow_to(s.lease, (s.computed, end), now_ns)? {
+                    return Ok(Room::Refused);
+                }
+                s.blocks = end;
+            }
+        }
+        Ok(Room::Ready)
+    }
+
     /// Room for the tokens of the composed step, all or nothing, where room is counted in tokens.
     fn reserve_tokens<S: BatchStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<Room> {
+        if self.config.speculation.is_some() {
+            return self.grow_each(store, now_ns);
+        }
         let lacking = |s: &Sequence| (s.computed + s.chunk).saturating_sub(s.blocks);
         let asks = self.others.iter().filter(|s| s.chunk > 0);
         let wanted: Vec<(LeaseId, u64)> = asks

@@ -28,6 +28,13 @@ pub trait BatchStore {
         Ok(tokens)
     }
 
+    /// Gives a lease room up to the second number of tokens, of which the first are computed; false where blocks are too
+    /// few. For stores that count room in tokens.
+    fn grow_to(&mut self, lease: LeaseId, tokens: (u64, u64), now_ns: u64) -> Answer<bool> {
+        let lacking = (lease, tokens.1.saturating_sub(tokens.0));
+        Ok(self.reserve(&[lacking], now_ns)? != Room::Refused)
+    }
+
     /// Blocks that a lease would take for so many tokens, where its room is counted in tokens.
     fn lacking_blocks(&self, _lease: LeaseId, _tokens: u64) -> Answer<u64> {
         Ok(0)

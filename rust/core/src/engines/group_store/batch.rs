@@ -76,6 +76,10 @@ impl BatchStore for GroupStore {
         Ok(end.saturating_sub(computed))
     }
 
+    fn grow_to(&mut self, lease: LeaseId, tokens: (u64, u64), now_ns: u64) -> Answer<bool> {
+        self.grow(lease, tokens, now_ns)
+    }
+
     fn lacking_blocks(&self, lease: LeaseId, tokens: u64) -> Answer<u64> {
         let request = self.leases.admitted(lease)?.request;
         Ok(self.manager.lacking_positions(request, tokens))

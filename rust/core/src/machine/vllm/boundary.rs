@@ -47,6 +47,10 @@ impl<B: Blocks> EngineScheduler for VllmScheduler<B> {
 
     fn at_boundary(&mut self, desk: &mut Replica, store: &mut B, now_ns: u64) -> Answer<()> {
         self.boundary_ns = None;
+        if let Some(pipeline) = self.pipeline.take() {
+            self.pipeline = Some(self.pipelined_boundary(desk, store, now_ns, pipeline)?);
+            return Ok(());
+        }
         self.run_stretch(desk, store)?;
         let launched = std::mem::take(&mut self.launching);
         if let Some(step) = self.flight.take_if(|_| !launched) {
@@ -115,7 +119,7 @@ impl<B: Blocks> VllmScheduler<B> {
     }
 
     /// Decides on the next step, which may be empty; `None` where there are no requests.
-    fn next_step(
+    pub(super) fn next_step(
         &mut self,
         desk: &mut Replica,
         store: &mut B,
@@ -132,7 +136,7 @@ impl<B: Blocks> VllmScheduler<B> {
         Ok(Some(step))
     }
 
-    fn log_step(&mut self, step: &Step) {
+    pub(super) fn log_step(&mut self, step: &Step) {
         let lengths = (self.running.len() as u64, self.waiting.len() as u64);
         if let Some(log) = &mut self.log {
             log.scheduled(step.begin_ns, &step.shape, lengths);

@@ -14,6 +14,7 @@
 //! | `given_up` | requests that their clients give up |
 //! | `boundary` | steps one after another, or one decided ahead |
 //! | `pace` | when a step decided ahead is launched and computed, and the tokens before it are seen |
+//! | `pipeline` | as many steps in flight as there are pipeline stages |
 //! | `stretch` | steps in which every running request decodes one token |
 
 mod admission;
@@ -22,6 +23,7 @@ mod boundary;
 mod given_up;
 mod outputs;
 mod pace;
+mod pipeline;
 mod running;
 mod sequence;
 mod settings;
@@ -35,6 +37,7 @@ use super::by_place::ByPlace;
 use super::schedule_log::ScheduleLog;
 use super::Place;
 pub use blocks::Blocks;
+use pipeline::Pipeline;
 use sequence::Sequence;
 use step::Step;
 use stretch::Stretch;
@@ -60,6 +63,8 @@ pub struct VllmScheduler<B: Blocks> {
     flight: Option<Step>,
     /// The step that follows it, decided already (asynchronous scheduling).
     ahead: Option<Step>,
+    /// Steps in flight through several pipeline stages; `flight` and `ahead` are none then.
+    pipeline: Option<Pipeline>,
     /// The host launches the step in flight, before which the GPU was idle, and then decides on the next.
     launching: bool,
     /// Set while steps go on without a decision.
@@ -82,6 +87,7 @@ impl<B: Blocks> VllmScheduler<B> {
     pub fn new(config: VllmConfig) -> Self {
         Self {
             waiting: Waiting::new(config.by_priority),
+            pipeline: (config.stages > 1).then(|| Pipeline::new(config.stages)),
             config,
             sequences: ByPlace::default(),
             running: Vec::new(),

@@ -21,6 +21,8 @@ pub struct VllmConfig {
     pub by_priority: bool,
     /// Whether a step is decided while the one before it runs, and how answers then end.
     pub async_scheduling: AsyncScheduling,
+    /// Pipeline stages, each with a step of its own in flight.
+    pub stages: usize,
     /// Whether computed blocks get keys.
     pub cache_enabled: bool,
     /// Whether blocks of the answer get keys too.
@@ -35,7 +37,7 @@ impl VllmConfig {
 
     /// Steps that may be under way at one time.
     pub(super) fn steps_in_flight(&self) -> u64 {
-        1 + u64::from(self.looks_ahead())
+        self.stages.max(1) as u64 + u64::from(self.looks_ahead())
     }
 
     /// Most tokens that a chunk of a prompt may have.
