@@ -15,6 +15,8 @@ from kvcache_sim.model.scaled import ScaledStepTime
 from kvcache_sim.model.step_time import StepBatch, StepTimeTable
 from kvcache_sim.model.step_times import DEFAULT_STEP_TIME, load_step_time, step_time_names
 from kvcache_sim.serving.step_tables import step_table
+from kvcache_sim.simulation import simulate
+from test_simulation_native import cluster, random_trace
 
 chunks = st.lists(st.tuples(st.integers(1, 3000), st.integers(0, 100_000)), max_size=4).map(tuple)
 
@@ -286,3 +288,17 @@ def test_a_clock_spelled_out_is_exact():
     for wrong in ("linear:", "linear:base=5", "linear:base=5ms,base=1ms", "linear:x=1ns", "linear:base=2h"):
         with pytest.raises(UsageError, match=r"linear|base|unit|time"):
             load_step_time(wrong)
+
+
+def test_a_model_of_step_times_without_a_table_is_refused():
+    class WithoutTable:
+        def table(self, max_tokens, max_sequences):
+            return None
+
+    settings = cluster((160,))
+    machine = replace(settings.machines[0], step_time=WithoutTable())
+    said = (
+        r"^step_time\.table: step times of WithoutTable have no table; got NoneType; expected a StepTimeTable"
+    )
+    with pytest.raises(UsageError, match=said):
+        simulate(replace(settings, machines=(machine,)), random_trace(1))
