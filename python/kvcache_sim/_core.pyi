@@ -30,6 +30,7 @@ __all__ = [
     "HiCacheStore",
     "Keys",
     "KvGroups",
+    "OperatedMachines",
     "OutputLog",
     "PoolStore",
     "RadixStore",
@@ -926,6 +927,66 @@ class Cluster:
 
         Errors: StoreError where no machine was asked for.
         """
+
+@final
+class OperatedMachines:
+    """Machines that are operated manually, without requests: their transfers' events in one order.
+
+    A machine is its store and its rules (``cache.operations.native.OperationRules``); ``between`` and
+    ``timeline`` are those of ``Cluster``. Parts are (tier, first block, past the last, move writing it).
+    """
+
+    def __new__(
+        cls,
+        machines: Sequence[tuple[object, object]],
+        between: Callable[[int, int], object] | None = None,
+        timeline: Timeline | None = None,
+    ) -> OperatedMachines: ...
+    def next(self) -> tuple[int, int, int] | None:
+        """Return the time, the priority and the machine of what is next, -1 for a channel's own."""
+
+    def run(self, now_ns: int) -> None:
+        """Do what is next."""
+
+    def issue(self, machine: int, now_ns: int) -> None:
+        """Send what a machine's store has decided."""
+
+    def load(
+        self,
+        machine: int,
+        of: tuple[int, int],
+        part: tuple[int, int, int, int],
+        room: list[int],
+        now_ns: int,
+    ) -> int | None:
+        """Load or join a part for (request, lease) behind moves; return the move, None without room."""
+
+    def longest(
+        self, machine: int, wanted: tuple[int, int, int], now_ns: int
+    ) -> tuple[int, list[tuple[int, int, int, int]]] | None:
+        """Return where the longest run of (request, start, limit) is below a GPU, and its parts there."""
+
+    def fetch(
+        self, machine: int, request: int, source: tuple[int, tuple[int, int, int, int]], now_ns: int
+    ) -> int | None:
+        """Read a part of another machine; return the move, None where it has no room to land."""
+
+    def arrive(
+        self, machine: int, of: tuple[int, tuple[int, int], int], sent: Transmission, now_ns: int
+    ) -> int | None:
+        """Let (move, tiers from and to, blocks) arrive at the times of a transmission."""
+
+    def moves(self, machine: int) -> list[int]:
+        """Return the moves of a machine that have not ended."""
+
+    def keep(self, machine: int, id: int) -> tuple[int, int, int, int] | None:
+        """Keep the transfer of a move: its number, the tiers from and to, its blocks; None where it ended."""
+
+    def sent(self, machine: int, number: int) -> Transmission | None:
+        """Return the times of a kept transfer, None before it is on its channel."""
+
+    def edge_bytes(self, machine: int) -> list[tuple[int, int, int]]:
+        """Return by edge the tiers from and to, and the bytes sent."""
 
 @final
 class OutputLog:

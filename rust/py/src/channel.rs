@@ -15,7 +15,7 @@ use crate::plugins::ChannelCall;
 use crate::refusal::{refused, Whole};
 
 /// A `kvcache_sim.channels.channel.Transmission`.
-fn told(py: Python<'_>, sent: Transmission) -> PyResult<Bound<'_, PyAny>> {
+pub fn told(py: Python<'_>, sent: Transmission) -> PyResult<Bound<'_, PyAny>> {
     static TRANSMISSION: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     let class = TRANSMISSION.import(py, "kvcache_sim.channels.channel", "Transmission")?;
     class.call1((
@@ -28,11 +28,23 @@ fn told(py: Python<'_>, sent: Transmission) -> PyResult<Bound<'_, PyAny>> {
 
 /// A `Transmission` from Python, attribute by attribute.
 #[derive(FromPyObject)]
-struct Feed {
+pub struct Feed {
     start_ns: Whole,
     first_layer_ns: Whole,
     completion_ns: Whole,
     per_layer_ns: Whole,
+}
+
+impl Feed {
+    /// The same in the core.
+    pub fn transmission(&self) -> Transmission {
+        Transmission {
+            start_ns: self.start_ns.u64(),
+            first_layer_ns: self.first_layer_ns.u64(),
+            completion_ns: self.completion_ns.u64(),
+            per_layer_ns: self.per_layer_ns.u64(),
+        }
+    }
 }
 
 /// `kvcache_sim.cache.settings.ChannelSettings`, attribute by attribute.
@@ -216,13 +228,7 @@ impl PyChannel {
     ) -> PyResult<Bound<'py, PyAny>> {
         let job = job(size_bytes, pieces, layers)?;
         self.is_final()?;
-        let feed = Transmission {
-            start_ns: feed.start_ns.u64(),
-            first_layer_ns: feed.first_layer_ns.u64(),
-            completion_ns: feed.completion_ns.u64(),
-            per_layer_ns: feed.per_layer_ns.u64(),
-        };
-        let sent = locked(&self.channel).forward(&job, &feed);
+        let sent = locked(&self.channel).forward(&job, &feed.transmission());
         told(py, sent)
     }
 }

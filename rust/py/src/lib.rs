@@ -21,6 +21,7 @@ mod intake;
 mod keys;
 mod machines;
 mod named;
+mod operations;
 mod order;
 mod outputs;
 mod own_cache;
@@ -74,6 +75,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     batch::register(m)?;
     table::register(m)?;
     channel::register(m)?;
+    operations::register(m)?;
     outputs::register(m)?;
     serving::register(m)?;
     cluster::register(m)?;

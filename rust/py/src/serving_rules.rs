@@ -177,7 +177,7 @@ impl ServingRules {
 pub struct TierRules {
     pub names: Vec<String>,
     /// By edge, from the GPU down: the channels over which KV is written, and those over which it is read.
-    channels: Vec<(PyLane, PyLane)>,
+    pub channels: Vec<(PyLane, PyLane)>,
     block_bytes: u64,
     layer_pipelining: bool,
     read_buffer_layers: Option<u64>,
@@ -226,7 +226,8 @@ impl TierRules {
     }
 }
 
-fn mover_config(
+/// What the transfers of a machine share; `None` where it has one tier and receives nothing.
+pub fn mover_config(
     rules: &TierRules,
     (machine, remote): (u32, usize),
     layers: u64,
@@ -268,7 +269,8 @@ fn mover_config(
     }))
 }
 
-fn edges(channels: Vec<(PyLane, PyLane)>) -> PyResult<Vec<Edge>> {
+/// The channels of each edge, from the GPU down.
+pub fn edges(channels: Vec<(PyLane, PyLane)>) -> PyResult<Vec<Edge>> {
     let edges = channels.into_iter().map(|(down, up)| {
         let (down, up) = (lane(down)?, lane(up)?);
         Ok(Edge { down, up })
@@ -278,14 +280,14 @@ fn edges(channels: Vec<(PyLane, PyLane)>) -> PyResult<Vec<Edge>> {
 
 /// `serving.replica.native_rules.ReadsRules`, attribute by attribute.
 #[derive(FromPyObject)]
-struct ReadsRules {
+pub struct ReadsRules {
     staged: bool,
     machines: bool,
     pool: Option<u32>,
 }
 
 impl ReadsRules {
-    fn config(&self) -> ReadsConfig {
+    pub fn config(&self) -> ReadsConfig {
         ReadsConfig {
             staged: self.staged,
             machines: self.machines,

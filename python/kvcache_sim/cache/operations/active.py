@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvcache_sim.cache.transfer import Transfer, latest
+from kvcache_sim.cache.operations.movement import AnyTransfer
+from kvcache_sim.cache.transfer import latest
 
 
 @dataclass(slots=True)
@@ -22,8 +23,8 @@ class Active:
     active_blocks: int
     asked_at_ns: int
     #: Transmissions that bring reused blocks, and those that free the room of the active ones.
-    loads: tuple[Transfer, ...]
-    written: tuple[Transfer, ...]
+    loads: tuple[AnyTransfer, ...]
+    written: tuple[AnyTransfer, ...]
 
     @property
     def room_at_ns(self) -> int | None:
@@ -51,4 +52,4 @@ class Switched:
 
     cached_blocks: int
     duplicate_blocks: int
-    written: Transfer | None
+    written: AnyTransfer | None

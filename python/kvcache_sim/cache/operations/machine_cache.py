@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 from kvcache_sim.cache.fetch.plan import Part
 from kvcache_sim.cache.machine import Machine
@@ -10,11 +11,12 @@ from kvcache_sim.cache.operations.active import Active, Switched
 from kvcache_sim.cache.operations.listing import ListedBlock, list_blocks
 from kvcache_sim.cache.operations.look_up import ready_by, request_of_keys, request_of_tokens
 from kvcache_sim.cache.operations.marking import marking
+from kvcache_sim.cache.operations.movement import AnyTransfer, Movement
 from kvcache_sim.cache.operations.space import Space
 from kvcache_sim.cache.store import NO_MOVE
-from kvcache_sim.cache.transfer import Transfer
 from kvcache_sim.cache.tree_store import NO_COPY
-from kvcache_sim.channels.channel import Channel, Transmission
+from kvcache_sim.channels.channel import Transmission
+from kvcache_sim.channels.layered_channel import LayeredChannel
 from kvcache_sim.engine import NO_MACHINE, SAMPLE
 from kvcache_sim.errors import UsageError
 from kvcache_sim.tiers import COMPUTE, REMOTE, STAGING, TIERS
@@ -38,15 +40,15 @@ class MachineCache:
         machine: Machine,
         machines: Sequence[Machine],
         names: BlockNames,
+        movement: Movement,
     ) -> None:
         self.machine = machine
-        self.mover = machine.mover
+        #: What moves its blocks.
+        self.mover = movement
         self.tiers = machine.tiers
         self.names = names
         self.store = marking(machine.mover)
         self.engine = machine.mover.engine
-        assert machine.loader is not None, "a tree can load"
-        self._loader = machine.loader
         #: All machines, this one among them: a look-up lists the copies on each.
         self._machines = machines
 
@@ -91,8 +93,8 @@ class MachineCache:
         found = self.store.peek(request, limit)[0]
         remote = self.machine.remote
         if remote is not None and found < limit:
-            away = remote.longest(request, found, limit)
-            found = found if away is None else away.end
+            away = self.mover.longest(request, found, limit)
+            found = found if away is None else away[1][-1][2]
         movers = [machine.mover for machine in self._machines]
         listed = list_blocks(movers, request, found, self.names, contents)
         if at_ns is None:
@@ -135,7 +137,7 @@ class MachineCache:
         if edge not in self.mover.channels:
             raise UsageError("no such edge", got=edge, expected=f"one of {', '.join(self.mover.channels)}")
         channel = self.mover.channels[edge]
-        if not isinstance(channel, Channel):
+        if isinstance(channel, LayeredChannel) or channel.by_layer:
             raise UsageError(
                 "times are not final when a job is queued", edge, expected="sharing fifo, in order"
             )
@@ -143,12 +145,12 @@ class MachineCache:
             raise UsageError("fewer than no tokens", edge, got=str(tokens), expected="0 or more")
         pieces = -(-tokens // self.machine.cache.block_size_tokens) * self.mover.layers
         size = tokens * self.machine.cache.kv_bytes_per_token
-        self.mover.edge_bytes[edge] = self.mover.edge_bytes.get(edge, 0) + size
+        self.mover.count(edge, size)
         return channel.transmit(size, pieces, self.mover.layers, self.now_ns)
 
     def mark(
         self, space: Space, request: int, start: int, sent: Transmission, source: str | None = None
-    ) -> Transfer | None:
+    ) -> AnyTransfer | None:
         """Mark blocks from ``start`` on present in acquired space, ready at the times of a transmission.
 
         ``source``: the tier they are read from, where they are held until then. Until they are ready they are
@@ -167,12 +169,9 @@ class MachineCache:
         if not self.store.place(space.move, request, part, origin):
             return None
         level = self._level(space.tier)
-        transfer = Transfer(self.mover, space.move, REMOTE if origin is None else origin, level, space.blocks)
-        transfer.leave(sent)
-        self.mover.transfers[space.move] = transfer
         self.store.set_times(space.move, sent.first_layer_ns, sent.completion_ns)
-        self.mover.arrive(transfer)
-        return transfer
+        tiers = (REMOTE if origin is None else origin, level)
+        return self.mover.arrive(space.move, tiers, space.blocks, sent)
 
     def mark_absent(self, request: int, blocks: tuple[int, int], tier: str) -> int:
         """Mark blocks not present on a tier, last first, as far as nothing keeps them; return how many.
@@ -200,17 +199,12 @@ class MachineCache:
 
     def give_back(self, space: Space) -> None:
         """Give acquired space back, as soon as it is free."""
-        waits = {transfer for transfer in space.written if transfer.move in self.mover.transfers}
-
-        def ended(transfer: Transfer) -> None:
-            waits.discard(transfer)
-            if not waits:
-                self.store.give_back(space.move)
-
-        if not waits:
+        transfers = self.mover.transfers
+        waits = [transfer for transfer in space.written if transfer.move in transfers]
+        if waits:
+            self.mover.when_done(waits, partial(self.store.give_back, space.move))
+        else:
             self.store.give_back(space.move)
-        for transfer in tuple(waits):
-            transfer.at_completion.append(lambda done=transfer: ended(done))  # type: ignore[misc]
 
     def evict(self, tier: str, blocks: int) -> Space | None:
         """Evict that many blocks from a tier: the least recently used, leaves first, and deepest first.
@@ -234,7 +228,7 @@ class MachineCache:
 
     # -- moves between tiers
 
-    def fetch_to_memory(self, request: int, blocks: tuple[int, int]) -> Transfer | None:
+    def fetch_to_memory(self, request: int, blocks: tuple[int, int]) -> AnyTransfer | None:
         """Copy blocks from disk to memory: acquire space on the cpu, transmit, mark present there.
 
         The seed's synced_fetch_from_disk_to_memory. The transmission waits for the space, and for the blocks
@@ -250,21 +244,20 @@ class MachineCache:
         transfers = self._issue()
         return transfers[move]
 
-    def fetch_from_remote(self, request: int, limit: int) -> list[Transfer]:
+    def fetch_from_remote(self, request: int, limit: int) -> list[AnyTransfer]:
         """Copy what one other machine has after this machine's run into the own cpu tier; the longest wins.
 
         From another machine's cpu over the network, from its disk over both channels; its blocks are held
         until they have been read. Stops where landing is refused. UsageError under local look-up.
         """
-        reads = self.machine.remote
-        if reads is None:
+        if self.machine.remote is None:
             raise UsageError("other machines are not looked up", "fetch.lookup", expected="cluster")
         found = self.store.peek(request, limit)[0]
-        run = reads.longest(request, found, limit) if found < limit else None
+        run = self.mover.longest(request, found, limit) if found < limit else None
         landed = []
-        for part in run.parts if run else ():
+        for part in run[1] if run else ():
             assert run is not None
-            move = reads.fetch(request, run.owner, part, self.now_ns)
+            move = self.mover.fetch(request, run[0], part, self.now_ns)
             if move is None:
                 break
             landed.append(move)
@@ -296,10 +289,10 @@ class MachineCache:
             reused[TIERS[COMPUTE]] = ready
             for part in parts:
                 if part.end > ready:
-                    load = self._loader.load(request, lease, part, room, self.now_ns)
+                    load = self.mover.load(request, lease, part, room, self.now_ns)
                     if load is None:
                         break
-                    loads.append(load[0])
+                    loads.append(load)
                     reused[TIERS[part.tier]] += part.end - part.start
                     depth = part.end
         for tier, hold in held:
@@ -348,11 +341,11 @@ class MachineCache:
             raise UsageError("no such tier", got=tier, expected=f"one of {', '.join(self.tiers)}")
         return self.tiers.index(tier)
 
-    def _open(self, moves: Sequence[int]) -> tuple[Transfer, ...]:
+    def _open(self, moves: Sequence[int]) -> tuple[AnyTransfer, ...]:
         transfers = self.mover.transfers
         return tuple(transfers[move] for move in dict.fromkeys(moves) if move in transfers)
 
-    def _issue(self) -> dict[int, Transfer]:
+    def _issue(self) -> Mapping[int, AnyTransfer]:
         """Send what the store has decided; return the transfers by move."""
         self.mover.issue()
         return self.mover.transfers

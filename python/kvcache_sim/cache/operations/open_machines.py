@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvcache_sim.cache.machine import MachineBuilder, MachineTiers, build_machines
+from kvcache_sim.cache.machine import Machine, MachineBuilder, MachineTiers, build_machines
 from kvcache_sim.cache.operations.machine_cache import MachineCache
+from kvcache_sim.cache.operations.marking import marking
+from kvcache_sim.cache.operations.movement import Movement, PythonMovement
+from kvcache_sim.cache.operations.native import NativeMachines, NativeMovement, core_operates
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings
 from kvcache_sim.cache.stores import StoreMaker
 from kvcache_sim.channels.cluster import Channels
@@ -31,9 +34,18 @@ def open_machines(
     """
     engine = Engine(len(machines))
     stores = StoreMaker(cache, trace, lambda: engine.now_ns, backend)
-    links = Channels(
-        channels.named, channels.network, engine, by_event=movement.read_buffer_layers is not None
-    )
+    by_event = movement.read_buffer_layers is not None
+    native = backend == "native"
+    links = Channels(channels.named, channels.network, engine, by_event=by_event, native=native)
     built = build_machines(MachineBuilder(stores, links, engine, cache, movement), machines)
     names = BlockNames(trace, cache.block_size_tokens)
-    return [MachineCache(machine, built, names) for machine in built]
+    core = NativeMachines(built, links) if native and core_operates(built) else None
+    return [MachineCache(machine, built, names, _movement(machine, core)) for machine in built]
+
+
+def _movement(machine: Machine, core: NativeMachines | None) -> Movement:
+    if core is not None:
+        return NativeMovement(core, machine)
+    marking(machine.mover)
+    assert machine.loader is not None, "a tree can load"
+    return PythonMovement(machine.mover, machine.loader, machine.remote)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvcache_sim.cache.transfer import Transfer, latest
+from kvcache_sim.cache.operations.movement import AnyTransfer
+from kvcache_sim.cache.transfer import latest
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,7 @@ class Space:
     #: The store's number of the room.
     move: int
     acquired_at_ns: int
-    written: tuple[Transfer, ...]
+    written: tuple[AnyTransfer, ...]
     #: Blocks that left each tier for it, by tier.
     evicted_blocks: dict[str, int]
 

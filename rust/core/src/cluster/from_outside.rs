@@ -1,7 +1,7 @@
 //! What machines are told from outside: of a request that comes, of one that is near, and of one that its client gives up.
 
 use super::event_loop::{Cluster, Machines};
-use crate::machine::messages::Task;
+use crate::machine::messages::{Operated, Operation, Task};
 
 impl Cluster {
     /// Lets a machine do at a time what it is asked to from outside.
@@ -13,6 +13,18 @@ impl Cluster {
     ) -> Result<(), M::Error> {
         self.now_ns = now_ns;
         self.ask(machines, machine, task).map(|_| ())
+    }
+
+    /// Lets a machine do a manual cache operation at a time; returns what that brought.
+    pub fn operate<M: Machines>(
+        &mut self,
+        machines: &mut M,
+        (machine, operation): (u32, Operation),
+        now_ns: u64,
+    ) -> Result<Operated, M::Error> {
+        self.now_ns = now_ns;
+        let task = Task::Operate(Box::new(operation));
+        Ok(self.ask(machines, machine, task)?.operated)
     }
 
     /// Lets a request go at a time whose client has given it up, on the machine that it was sent to or on that which

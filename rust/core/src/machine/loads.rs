@@ -155,7 +155,7 @@ impl Replica {
 
     /// Joins or loads one part for a request's lease: (move to the GPU, tier it comes from). `None` when there is
     /// no room to stage it.
-    fn load_part<S: ServingStore>(
+    pub(super) fn load_part<S: ServingStore>(
         &mut self,
         store: &mut S,
         (request, lease): (u32, LeaseId),

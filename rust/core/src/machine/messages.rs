@@ -1,7 +1,7 @@
 //! What a machine is asked to do, what came of it, and what it sends to others: plain data.
 
 use super::{Arrival, Place, Request};
-use crate::store::{LeaseId, MoveId};
+use crate::store::{LeaseId, MoveId, Part};
 use crate::transfers::{Computed, FarTransfer, Lane, SharedChannel, TransferId, Transmission};
 
 /// When something happens among all that does: time, priority, machine, number on that machine.
@@ -85,6 +85,8 @@ pub enum Task {
     GoOn,
     /// Enter a session's turn: its number, and its tokens.
     TurnCompleted(i64, u64),
+    /// Do a manual cache operation.
+    Operate(Box<Operation>),
     /// End the step that runs, if one does, as a rank of an engine.
     EndStep,
     /// Compose a rank's next step; tells what it would take alone.
@@ -118,6 +120,65 @@ pub struct Done {
     pub incoming: IncomingId,
     /// What a composed step would take alone, where anything runs.
     pub step_ns: Option<u64>,
+    /// What a manual operation brought.
+    pub operated: Operated,
+}
+
+/// A manual cache operation.
+#[derive(Clone, Debug)]
+pub enum Operation {
+    /// Load or join one part of what this machine has for a lease, behind the moves that free its room.
+    Load {
+        /// Whose blocks.
+        request: u32,
+        /// What holds the room.
+        lease: LeaseId,
+        /// What is loaded.
+        part: Part,
+        /// Moves that free the room.
+        room: Vec<MoveId>,
+    },
+    /// Find the longest run of blocks from `start` on that one other machine has below its GPU.
+    Longest {
+        /// Whose blocks.
+        request: u32,
+        /// The first block.
+        start: u32,
+        /// The block after the last one.
+        limit: u32,
+    },
+    /// Read one part of what another machine has.
+    Fetch {
+        /// Whose blocks.
+        request: u32,
+        /// The other machine.
+        owner: u32,
+        /// What is read, by its tier there.
+        part: Part,
+    },
+    /// Let a move arrive at the times of a transmission that was queued before.
+    Arrive {
+        /// The move.
+        id: MoveId,
+        /// The tiers that it leads from and to.
+        edge: (usize, usize),
+        /// How much it brings.
+        blocks: u64,
+        /// Its times.
+        sent: Transmission,
+    },
+}
+
+/// What a manual cache operation brought.
+#[derive(Clone, Debug, Default)]
+pub enum Operated {
+    /// Nothing to report.
+    #[default]
+    Nothing,
+    /// The move that brings the blocks; `None` where there is no room.
+    Moved(Option<MoveId>),
+    /// A machine and what it has, by the tiers there.
+    Found(Option<(u32, Vec<Part>)>),
 }
 
 /// A step that computes what a hop sends.

@@ -39,6 +39,7 @@
 //! | `prefill_load` | open requests and queued tokens, which routers compare |
 //! | `reports` | what a machine reports until it is taken |
 //! | `rows` | rows of requests and events as they leave |
+//! | `operations` | manual cache operations |
 //! | `outputs` | tokens and closed requests with their times, for live runs |
 //! | `settings` | what a replica is told once |
 //! | `engine` | the trait of engines' own schedulers |
@@ -65,6 +66,7 @@ mod milestones;
 pub mod neighbours;
 mod next_step;
 mod offers;
+mod operations;
 pub mod outcome;
 mod outputs;
 mod perform;

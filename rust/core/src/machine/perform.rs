@@ -44,6 +44,9 @@ impl Replica {
             Task::Prefetch(request, tokens) => {
                 self.prefetch(store, (request, tokens), Occasion::Session, now_ns)?;
             }
+            Task::Operate(operation) => {
+                done.operated = self.operate(store, &operation, now_ns)?;
+            }
             Task::EndStep => self.end_running_step(store, now_ns)?,
             Task::Compose => done.step_ns = self.compose_alone(store, now_ns)?,
             Task::StartStep(together_ns) => {

@@ -17,6 +17,7 @@
 //! | `mover` | a machine's transfers: who asks about them, what has arrived |
 //! | `hop` | what crosses between machines that hand over |
 //! | `ahead` | what comes up ahead of its request |
+//! | `arrive` | transfers whose times were decided elsewhere |
 //! | `across` | what waits for a transfer of another machine: reads from there, hand-overs over memory |
 //! | `peers` | the other machines while one is at work |
 //! | `puts` | what is put into a shared pool |
@@ -30,6 +31,7 @@
 
 mod across;
 mod ahead;
+mod arrive;
 mod channel;
 mod copy_cost;
 mod demand;

@@ -259,7 +259,7 @@ impl Mover {
         Ok(())
     }
 
-    fn schedule(&mut self, time_ns: u64, id: TransferId, complete: bool) {
+    pub(super) fn schedule(&mut self, time_ns: u64, id: TransferId, complete: bool) {
         let arrival = (time_ns, self.scheduled, id, complete);
         self.arrivals.push(Reverse(arrival));
         self.scheduled += 1;

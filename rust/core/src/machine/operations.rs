@@ -1,0 +1,68 @@
+//! Manual cache operations: what moves blocks of one machine to which no request comes.
+
+use super::messages::{Operated, Operation};
+use super::rows::Rows;
+use super::{Replica, ReplicaConfig, ServingStore};
+use crate::batch::{Batch, BatchConfig};
+use crate::step_time::StepTimeTable;
+use crate::store::Answer;
+use crate::transfers::Mover;
+
+impl Replica {
+    /// A machine that is operated manually: no request comes to it, and nothing is computed there.
+    pub fn operated_manually(config: ReplicaConfig, mover: Option<Mover>) -> Self {
+        let batch = Batch::new(BatchConfig::default(), StepTimeTable::default());
+        let replica = Self::new(config, batch, Rows::new([], &[]));
+        match mover {
+            Some(mover) => replica.with_mover(mover),
+            None => replica,
+        }
+    }
+
+    /// Does one operation at a time; what the store decides is sent with [`super::messages::Task::GoOn`].
+    pub(super) fn operate<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        operation: &Operation,
+        now_ns: u64,
+    ) -> Answer<Operated> {
+        match operation {
+            Operation::Load {
+                request,
+                lease,
+                part,
+                room,
+            } => {
+                let loaded = self.load_part(store, (*request, *lease), part, room, now_ns)?;
+                Ok(Operated::Moved(loaded.map(|(id, _)| id)))
+            }
+            Operation::Longest {
+                request,
+                start,
+                limit,
+            } => {
+                let run = self.longest_elsewhere(store, *request, (*start, *limit), now_ns)?;
+                Ok(Operated::Found(run.map(|run| (run.owner, run.parts))))
+            }
+            Operation::Fetch {
+                request,
+                owner,
+                part,
+            } => {
+                let landed = self.fetch_from(store, *request, (*owner, *part), now_ns)?;
+                Ok(Operated::Moved(landed))
+            }
+            Operation::Arrive {
+                id,
+                edge,
+                blocks,
+                sent,
+            } => {
+                if let Some(mover) = self.mover.as_deref_mut() {
+                    mover.arrive(*id, *edge, *blocks, *sent);
+                }
+                Ok(Operated::Moved(Some(*id)))
+            }
+        }
+    }
+}

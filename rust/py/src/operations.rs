@@ -1,0 +1,299 @@
+//! `OperatedMachines`: machines that are operated manually, without requests.
+
+use kvsim_core::cluster::Cluster;
+use kvsim_core::machine::messages::{Operated, Operation, Task};
+use kvsim_core::machine::{ReadsConfig, Replica, ReplicaConfig};
+use kvsim_core::store::Part;
+use kvsim_core::transfers::{Mover, TransferId};
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::prelude::*;
+
+use crate::channel::{told, Feed, PyTimeline};
+use crate::fleet::StoreHandle;
+use crate::machines::{Replicas, Wires};
+use crate::refusal::refused;
+use crate::serving::PyReplica;
+use crate::serving_rules::{edges, mover_config, ReadsRules, TierRules};
+use crate::store_values::{parts_to_py, PyPart};
+
+/// `cache.operations.native.OperationRules`, attribute by attribute.
+#[derive(FromPyObject)]
+pub struct OperationRules {
+    pub machine: u32,
+    pub places: usize,
+    layers: u64,
+    reads: Option<ReadsRules>,
+    tiers: TierRules,
+}
+
+impl OperationRules {
+    /// What moves copies between the tiers; `None` for a GPU alone.
+    pub fn mover(&mut self) -> PyResult<Option<Mover>> {
+        let place = (self.machine, self.places.max(1) - 1);
+        let config = mover_config(&self.tiers, place, self.layers, false)?;
+        config
+            .map(|config| {
+                Ok(Mover::new(
+                    config,
+                    edges(std::mem::take(&mut self.tiers.channels))?,
+                ))
+            })
+            .transpose()
+    }
+
+    /// How it reads other machines.
+    pub fn reads(&self) -> Option<ReadsConfig> {
+        self.reads.as_ref().map(ReadsRules::config)
+    }
+}
+
+/// The time, the priority and the machine of what is next.
+type PyNext = Option<(u64, u8, i64)>;
+
+/// Machines that are operated manually: their transfers' events in one order.
+#[pyclass(name = "OperatedMachines")]
+pub struct PyOperatedMachines {
+    cluster: Cluster,
+    machines: Vec<Py<PyReplica>>,
+    wires: Option<Wires>,
+}
+
+impl PyOperatedMachines {
+    fn operate(
+        &mut self,
+        py: Python<'_>,
+        machine: u32,
+        operation: Operation,
+        now_ns: u64,
+    ) -> PyResult<Operated> {
+        let mut machines = Replicas::new(py, &self.machines, self.wires.as_mut());
+        self.cluster
+            .operate(&mut machines, (machine, operation), now_ns)
+    }
+
+    fn moved(
+        &mut self,
+        py: Python<'_>,
+        machine: u32,
+        operation: Operation,
+        now_ns: u64,
+    ) -> PyResult<Option<u64>> {
+        match self.operate(py, machine, operation, now_ns)? {
+            Operated::Moved(id) => Ok(id),
+            _ => Ok(None),
+        }
+    }
+
+    fn with_mover<T>(
+        &self,
+        py: Python<'_>,
+        machine: u32,
+        with: impl FnOnce(&mut Mover) -> T,
+    ) -> PyResult<Option<T>> {
+        let Some(replica) = self.machines.get(machine as usize) else {
+            return Err(refused("no such machine", "one of these"));
+        };
+        let mut replica = replica.try_borrow_mut(py)?;
+        Ok(replica.inner().mover_mut().map(with))
+    }
+}
+
+fn part_of((tier, start, end, by): PyPart) -> Part {
+    Part {
+        tier,
+        start,
+        end,
+        by,
+    }
+}
+
+#[pymethods]
+impl PyOperatedMachines {
+    /// `machines`: of each its store and what it is told; `between` and `timeline` as of `Cluster`.
+    #[new]
+    #[pyo3(signature = (machines, between=None, timeline=None))]
+    fn new(
+        py: Python<'_>,
+        machines: Vec<(StoreHandle, OperationRules)>,
+        between: Option<Py<PyAny>>,
+        timeline: Option<&PyTimeline>,
+    ) -> PyResult<Self> {
+        let mut made = Vec::with_capacity(machines.len());
+        for (store, mut rules) in machines {
+            let config = ReplicaConfig {
+                machine: rules.machine.into(),
+                places: rules.places as i64,
+                reads: rules.reads(),
+                ..ReplicaConfig::default()
+            };
+            let replica = PyReplica {
+                store,
+                replica: Replica::operated_manually(config, rules.mover()?),
+                engine: None,
+            };
+            made.push(Py::new(py, replica)?);
+        }
+        let cluster = Cluster::new(made.len());
+        Ok(Self {
+            cluster: match timeline {
+                Some(timeline) => cluster.with_timeline(timeline.0.clone()),
+                None => cluster,
+            },
+            machines: made,
+            wires: between.map(Wires::new),
+        })
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match &self.wires {
+            Some(wires) => visit.call(&wires.between),
+            None => Ok(()),
+        }
+    }
+
+    fn __clear__(&mut self) {
+        self.wires = None;
+    }
+
+    /// What is next: its time, its priority and its machine, -1 for a channel's own.
+    fn next(&self) -> PyNext {
+        let own = self.cluster.next();
+        let own = own.map(|(time_ns, priority, machine, _)| (time_ns, priority, machine.into()));
+        let sent = self.cluster.channel_next_ns();
+        let sent = sent.map(|time_ns| (time_ns, 0, -1));
+        sent.into_iter().chain(own).min()
+    }
+
+    /// Does what is next.
+    fn run(&mut self, py: Python<'_>, now_ns: u64) -> PyResult<()> {
+        let mut machines = Replicas::new(py, &self.machines, self.wires.as_mut());
+        self.cluster.run(&mut machines, (now_ns, now_ns))?;
+        Ok(())
+    }
+
+    /// Sends what a machine's store has decided.
+    fn issue(&mut self, py: Python<'_>, machine: u32, now_ns: u64) -> PyResult<()> {
+        let mut machines = Replicas::new(py, &self.machines, self.wires.as_mut());
+        self.cluster
+            .tell(&mut machines, (machine, Task::GoOn), now_ns)
+    }
+
+    /// Loads or joins a part for a request's lease; the move, `None` where there is no room to stage it.
+    fn load(
+        &mut self,
+        py: Python<'_>,
+        machine: u32,
+        of: (u32, u64),
+        part: PyPart,
+        room: Vec<u64>,
+        now_ns: u64,
+    ) -> PyResult<Option<u64>> {
+        let operation = Operation::Load {
+            request: of.0,
+            lease: of.1,
+            part: part_of(part),
+            room,
+        };
+        self.moved(py, machine, operation, now_ns)
+    }
+
+    /// The longest run of a request's blocks that one other machine has below its GPU: the machine, the parts there.
+    fn longest(
+        &mut self,
+        py: Python<'_>,
+        machine: u32,
+        wanted: (u32, u32, u32),
+        now_ns: u64,
+    ) -> PyResult<Option<(u32, Vec<PyPart>)>> {
+        let (request, start, limit) = wanted;
+        let operation = Operation::Longest {
+            request,
+            start,
+            limit,
+        };
+        match self.operate(py, machine, operation, now_ns)? {
+            Operated::Found(Some((owner, parts))) => Ok(Some((owner, parts_to_py(parts)))),
+            _ => Ok(None),
+        }
+    }
+
+    /// Reads a part of what another machine has; the move, `None` where it has no room to land.
+    fn fetch(
+        &mut self,
+        py: Python<'_>,
+        machine: u32,
+        request: u32,
+        source: (u32, PyPart),
+        now_ns: u64,
+    ) -> PyResult<Option<u64>> {
+        let operation = Operation::Fetch {
+            request,
+            owner: source.0,
+            part: part_of(source.1),
+        };
+        self.moved(py, machine, operation, now_ns)
+    }
+
+    /// Lets a move over an edge (tiers from, to) bring so many blocks at the times of a transmission.
+    fn arrive(
+        &mut self,
+        py: Python<'_>,
+        machine: u32,
+        of: (u64, (usize, usize), u64),
+        sent: Feed,
+        now_ns: u64,
+    ) -> PyResult<Option<u64>> {
+        let operation = Operation::Arrive {
+            id: of.0,
+            edge: of.1,
+            blocks: of.2,
+            sent: sent.transmission(),
+        };
+        self.moved(py, machine, operation, now_ns)
+    }
+
+    /// Moves of a machine that have not ended.
+    fn moves(&self, py: Python<'_>, machine: u32) -> PyResult<Vec<u64>> {
+        let moves = self.with_mover(py, machine, |mover| mover.unfinished_moves())?;
+        Ok(moves.unwrap_or_default())
+    }
+
+    /// The transfer of a move that has not ended, kept from now on: its number, the tiers from and to, its blocks.
+    fn keep(
+        &self,
+        py: Python<'_>,
+        machine: u32,
+        id: u64,
+    ) -> PyResult<Option<(TransferId, usize, usize, u64)>> {
+        let kept = self.with_mover(py, machine, |mover| {
+            let number = mover.under_way(id)?;
+            mover.keep(number);
+            let transfer = mover.transfer(number);
+            Some((number, transfer.from, transfer.to, transfer.blocks))
+        })?;
+        Ok(kept.flatten())
+    }
+
+    /// The times of a kept transfer as a `Transmission`, `None` before it is on its channel.
+    fn sent<'py>(
+        &self,
+        py: Python<'py>,
+        machine: u32,
+        number: TransferId,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let sent = self.with_mover(py, machine, |mover| mover.sent(number))?;
+        sent.flatten().map(|sent| told(py, sent)).transpose()
+    }
+
+    /// By edge of a machine over which anything was sent: the tiers it leads from and to, and the bytes.
+    fn edge_bytes(&self, py: Python<'_>, machine: u32) -> PyResult<Vec<(usize, usize, u64)>> {
+        let sent = self.with_mover(py, machine, |mover| mover.edge_bytes.clone())?;
+        let sent = sent.unwrap_or_default().into_iter();
+        Ok(sent.map(|((from, to), bytes)| (from, to, bytes)).collect())
+    }
+}
+
+/// Adds the class of this file.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<PyOperatedMachines>()
+}
