@@ -63,8 +63,8 @@ endif
 oracles: build   ## drive engines' own cache classes, from their wheels, and compare; KVSIM_EXAMPLES=3000 for more streams
 	$(BIN)/python tests/engine_oracles/__main__.py
 
-faults: build    ## plant the faults of tests/planted_faults and tell which of them the tests catch
-	$(BIN)/python tests/plant.py
+faults: build    ## plant the faults of tests/planted_faults and report which of them the tests catch; ARGS="--part 1/4"
+	$(BIN)/python tests/plant.py $(ARGS)
 
 size: $(BIN)/python      ## print the lines of code by package, without blank lines, comments and docstrings
 	$(BIN)/python benches/code_lines.py
