@@ -14,6 +14,7 @@ from kvcache_sim.cache.store import GpuStore, Losses, Order, Room
 from kvcache_sim.channels.channel import Transmission
 from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.policies.plugins.hosted import HostedOrder
+from kvcache_sim.policies.plugins.hosted_priority import HostedPriority
 from kvcache_sim.serving.replica.plugin_rules import ChosenLane
 
 __all__ = [
@@ -448,7 +449,10 @@ class Store(MachineStore, LowerTiers, LoadedStore):
         keys: Keys,
         capacities_blocks: list[int | None],
         write_back: list[bool],
-        orders: Sequence[tuple[str, ReplayPolicySettings, int] | HostedOrder | None] | None = None,
+        orders: Sequence[
+            tuple[str, ReplayPolicySettings, int] | tuple[str, HostedPriority] | HostedOrder | None
+        ]
+        | None = None,
         touch: Literal["release", "admission"] = "release",
         eviction_batch_blocks: int = 1,
     ) -> Store:

@@ -13,10 +13,17 @@ from kvcache_sim.values import dataclass
 if TYPE_CHECKING:
     from kvcache_sim import _core
     from kvcache_sim.policies.plugins.hosted import HostedOrder
+    from kvcache_sim.policies.plugins.hosted_priority import HostedPriority
     from kvcache_sim.policies.plugins.load import Plugin
     from kvcache_sim.policies.plugins.open import PolicyMaker
     from kvcache_sim.policies.plugins.watchdog import Watchdog
     from kvcache_sim.policies.settings import Variant
+
+    #: An order as the native store takes it: a policy of the core (name, settings, blocks), a priority
+    #: function, a class, or recency.
+    NativeOrder = (
+        tuple[str, _core.ReplayPolicySettings, int] | tuple[str, HostedPriority] | HostedOrder | None
+    )
 
 _MOST_BLOCKS = 1 << 40
 
@@ -88,7 +95,7 @@ class Orders:
         self._block = block_size_tokens
         self._dog = dog
         self._chosen: dict[str, EvictionChoice | None] = {}
-        self._hosts: list[tuple[str, HostedOrder]] = []
+        self._hosts: list[tuple[str, HostedOrder | HostedPriority]] = []
 
     def _choice(self, text: str) -> EvictionChoice | None:
         if text not in self._chosen:
@@ -104,11 +111,9 @@ class Orders:
             for name, tier, redirects in told
         ]
 
-    def native(
-        self, tiers: Sequence[OrderedTier]
-    ) -> list[tuple[str, _core.ReplayPolicySettings, int] | HostedOrder | None]:
+    def native(self, tiers: Sequence[OrderedTier]) -> list[NativeOrder]:
         """Return what the native store takes, by tier."""
-        orders: list[tuple[str, _core.ReplayPolicySettings, int] | HostedOrder | None] = []
+        orders: list[NativeOrder] = []
         for level, tier in enumerate(tiers):
             choice = self._choice(tier.policy)
             if choice is None:
@@ -116,7 +121,7 @@ class Orders:
             elif choice.variant is not None:
                 orders.append((choice.variant.name, choice.variant.native, _blocks(tier)))
             else:
-                orders.append(self._hosted(choice, tiers, level))
+                orders.append(self._plugin(choice, tiers, level))
         return orders
 
     def of_reference(self, tiers: Sequence[OrderedTier]) -> list[Any]:
@@ -132,18 +137,34 @@ class Orders:
                 variant = choice.variant
                 orders.append(of_policy(make_policy(variant, _blocks(tier))))
             else:
-                orders.append(reference("store.plugin-order")(self._hosted(choice, tiers, level)))
+                host = self._hosted(*self._made(choice, tier), tiers, level)
+                orders.append(reference("store.plugin-order")(host))
         return orders
 
-    def _hosted(self, choice: EvictionChoice, tiers: Sequence[OrderedTier], level: int) -> HostedOrder:
-        from kvcache_sim.policies.plugins.hosted import HostedOrder
+    def _plugin(self, choice: EvictionChoice, tiers: Sequence[OrderedTier], level: int) -> NativeOrder:
+        """Return a plug-in for the core, which keeps the blocks where a function reads nothing else."""
+        from kvcache_sim.policies.plugins.hosted_priority import HostedPriority, function_alone
+
+        plugin, policy = self._made(choice, tiers[level])
+        function = function_alone(policy)
+        if function is None:
+            return self._hosted(plugin, policy, tiers, level)
+        order = HostedPriority(function, plugin.name, self._dog)
+        self._hosts.append((tiers[level].name, order))
+        return "priority", order
+
+    def _made(self, choice: EvictionChoice, tier: OrderedTier) -> tuple[Plugin, Any]:
         from kvcache_sim.policies.plugins.views import TierView
 
         assert choice.plugin is not None
         plugin, maker = choice.plugin
-        tier = tiers[level]
         self._dog.start()
-        policy = maker(TierView(tier.name, _blocks(tier), self._block))
+        return plugin, maker(TierView(tier.name, _blocks(tier), self._block))
+
+    def _hosted(self, plugin: Plugin, policy: Any, tiers: Sequence[OrderedTier], level: int) -> HostedOrder:
+        from kvcache_sim.policies.plugins.hosted import HostedOrder
+
+        tier = tiers[level]
         # a last copy may be pinned from above: then not all below a block may go with it
         one_by_one = 0 < level == len(tiers) - 1
         order = HostedOrder(policy, plugin.name, _blocks(tier), self._dog, one_by_one)

@@ -28,6 +28,8 @@ mod own_cache;
 mod plugins;
 mod policy_settings;
 mod pool_store;
+mod priority_order;
+mod priority_value;
 mod radix_store;
 mod refusal;
 mod replay;

@@ -5,9 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kvsim_core::policies::leaf::Facts;
 use kvsim_core::policies::order::{order_of, EvictionOrder, Named, Standing};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::policy_settings::{native_policy, ReplayPolicySettings};
+use crate::priority_order::Prioritized;
 
 /// The first thing that a policy written in Python raised.
 pub type Failure = Arc<Mutex<Option<PyErr>>>;
@@ -21,7 +23,7 @@ pub fn raised<T>(failure: &Failure, value: T) -> PyResult<T> {
 }
 
 /// Locks what one thread alone uses at a time; a panic elsewhere changes nothing about it.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -30,6 +32,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub enum OrderChoice<'py> {
     /// Name, settings, blocks of the tier.
     Native(String, PyRef<'py, ReplayPolicySettings>, usize),
+    /// A ``HostedPriority``, which calls a function of a block alone, after the word ``priority``.
+    Priority(String, Bound<'py, PyAny>),
     /// An object with the calls of `HostedOrder`.
     Hosted(Bound<'py, PyAny>),
 }
@@ -41,37 +45,61 @@ pub fn order(choice: OrderChoice<'_>, failure: &Failure) -> PyResult<Box<dyn Evi
             let policy = native_policy(&name)?;
             Ok(order_of(policy, &settings.inner, capacity))
         }
+        OrderChoice::Priority(word, host) if word == "priority" => {
+            Ok(Box::new(Prioritized::new(host.unbind(), failure.clone())))
+        }
+        OrderChoice::Priority(word, _) => Err(PyValueError::new_err(format!(
+            "no eviction order of two parts is named {word}"
+        ))),
         OrderChoice::Hosted(host) => Ok(Box::new(Hosted {
             host: host.unbind(),
-            standing: Arc::default(),
+            standings: Arc::default(),
             failure: failure.clone(),
             answered: Vec::new(),
         })),
     }
 }
 
-type Standings = Arc<Mutex<HashMap<u32, Standing>>>;
+/// The standing of each block, and the blocks that have begun to be free to go since they were last asked for.
+#[derive(Default)]
+struct Standings {
+    /// By number, with whether the block is in `freed`.
+    of: HashMap<u32, (Standing, bool)>,
+    freed: Vec<u32>,
+}
 
 /// The blocks that may not leave, as ``number in pinned``; with ``leaves`` also those followed by another.
 #[pyclass(frozen, module = "kvcache_sim._core")]
 struct Pinned {
-    standing: Standings,
+    standings: Arc<Mutex<Standings>>,
     leaves: bool,
 }
 
 #[pymethods]
 impl Pinned {
     fn __contains__(&self, number: u32) -> bool {
-        let standing = locked(&self.standing);
-        let free = |s: &Standing| s.idle && (s.leaf || !self.leaves);
-        !standing.get(&number).is_some_and(free)
+        let standings = locked(&self.standings);
+        let free = |(s, _): &(Standing, bool)| s.idle && (s.leaf || !self.leaves);
+        !standings.of.get(&number).is_some_and(free)
+    }
+
+    /// Returns the blocks that have become ready, unheld and followed by none since the last call.
+    fn freed(&self) -> Vec<u32> {
+        let mut standings = locked(&self.standings);
+        let freed = std::mem::take(&mut standings.freed);
+        for block in &freed {
+            if let Some((_, noted)) = standings.of.get_mut(block) {
+                *noted = false;
+            }
+        }
+        freed
     }
 }
 
 /// A policy written in Python, asked through its host.
 struct Hosted {
     host: Py<PyAny>,
-    standing: Standings,
+    standings: Arc<Mutex<Standings>>,
     failure: Failure,
     /// The rest of its last answer, next to leave last.
     answered: Vec<u32>,
@@ -106,20 +134,26 @@ impl EvictionOrder for Hosted {
     }
 
     fn leave(&mut self, block: u32) {
-        locked(&self.standing).remove(&block);
+        locked(&self.standings).of.remove(&block);
         self.call("leave", (block,));
     }
 
     fn stands(&mut self, block: u32, standing: Standing) {
-        locked(&self.standing).insert(block, standing);
+        let mut standings = locked(&self.standings);
+        let own = standings.of.entry(block).or_default();
+        let begins = standing.may_go() && !own.0.may_go() && !own.1;
+        *own = (standing, own.1 || begins);
+        if begins {
+            standings.freed.push(block);
+        }
     }
 
     fn next_victim(&mut self, wanted: u64, now_ns: u64) -> Option<u32> {
         if self.answered.is_empty() {
-            let standing = self.standing.clone();
+            let standings = self.standings.clone();
             let answer = Python::attach(|py| {
                 let leaves: bool = self.host.getattr(py, "leaves").ok()?.extract(py).ok()?;
-                let pinned = Py::new(py, Pinned { standing, leaves }).ok()?;
+                let pinned = Py::new(py, Pinned { standings, leaves }).ok()?;
                 Some(pinned)
             })?;
             let victims = self.call("victims", (wanted, now_ns, answer))?;

@@ -15,4 +15,5 @@
 - ``fuzz``       ``kvsim policies check``
 - ``template``   ``kvsim policies new``
 - ``hosted``     a plug-in as the eviction order of a tier of a timed run
+- ``hosted_priority``  a function of a block alone as one; the core keeps the blocks
 """

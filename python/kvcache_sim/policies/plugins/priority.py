@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dis
 import heapq
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from typing import Any
 
 from kvcache_sim.policies.plugins.views import BlockView
@@ -16,8 +16,9 @@ PriorityFunction = Callable[[Any, int], Any]
 class PriorityPolicy:
     """Keeps the leaves in a heap; ties go to the deepest block, then to the lower id.
 
-    A function that reads its second argument is asked anew about every leaf at every eviction; one that does
-    not is asked when a block is inserted, used, or becomes a leaf.
+    A function that reads its second argument is called anew for every leaf at every eviction; one that does
+    not is called when a block is inserted, used, or becomes a leaf. Cost of an eviction: the logarithm of the
+    blocks that may go; of the first kind, a call for each of them.
     """
 
     mode = "leaves"
@@ -28,10 +29,17 @@ class PriorityPolicy:
         self.blocks: dict[int, BlockView] = {}
         self.current: dict[int, tuple[Any, int, int]] = {}
         self.heap: list[tuple[Any, int, int]] = []
+        #: Blocks whose current entry is in the heap.
+        self.listed: set[int] = set()
+        #: Resident blocks after each one, by id; a followed block comes back with ``on_leaf``.
+        self.followers: dict[int, int] = {}
+        #: Blocks that have become free to go, where the tier reports them, until they are found pinned.
+        self.free: set[int] = set()
 
     def on_insert(self, b: BlockView, now: int) -> None:
         """Rank a new block."""
         self.blocks[b.id] = b
+        self.followers[b.parent] = self.followers.get(b.parent, 0) + 1
         self.on_leaf(b, now)
 
     def on_hit(self, b: BlockView, now: int) -> None:
@@ -40,35 +48,56 @@ class PriorityPolicy:
 
     def on_leaf(self, b: BlockView, now: int) -> None:
         """Rank a block whose last resident child has left."""
-        entry = (self.function(b, now), -b.depth, b.id)
-        self.current[b.id] = entry
-        if not self.uses_now:
-            heapq.heappush(self.heap, entry)
+        self.current[b.id] = (self.function(b, now), -b.depth, b.id)
+        self.listed.discard(b.id)
+        self._list(b.id)
+
+    def _list(self, block: int) -> None:
+        if not self.uses_now and block not in self.listed and not self.followers.get(block):
+            self.listed.add(block)
+            heapq.heappush(self.heap, self.current[block])
 
     def victims(self, n: int, now: int, pinned: Container[int]) -> list[int] | None:
         """Return the first unpinned leaf."""
+        freed = getattr(pinned, "freed", None)
+        new = [block for block in freed() if block in self.blocks] if freed is not None else []
         if self.uses_now:
-            free = [b for b in self.blocks.values() if b.id not in pinned]
-            if not free:
-                return None
-            return [min(free, key=lambda b: (self.function(b, now), -b.depth, b.id)).id]
+            return self._first_now(now, pinned, self.blocks if freed is None else new)
+        for block in new:
+            self._list(block)
         held = []
         found = None
         while self.heap and found is None:
-            entry = heapq.heappop(self.heap)
-            if self.current.get(entry[2]) != entry:
-                continue
-            held.append(entry)
-            if entry[2] not in pinned:
-                found = [entry[2]]
+            block = self.heap[0][2]
+            if self.current.get(block) == self.heap[0]:
+                if block not in pinned:
+                    found = [block]
+                    break
+                # one that the tier will report when it is free, or that is followed, need not stay
+                if freed is not None or self.followers.get(block):
+                    self.listed.discard(block)
+                else:
+                    held.append(self.heap[0])
+            heapq.heappop(self.heap)
         for entry in held:
             heapq.heappush(self.heap, entry)
         return found
+
+    def _first_now(self, now: int, pinned: Container[int], new: Iterable[int]) -> list[int] | None:
+        self.free.update(new)
+        self.free = {block for block in self.free if block in self.blocks and block not in pinned}
+        if not self.free:
+            return None
+        return [min(self.free, key=lambda id: (self.function(b := self.blocks[id], now), -b.depth, id))]
 
     def on_remove(self, b: BlockView, now: int) -> None:
         """Forget a block."""
         del self.current[b.id]
         del self.blocks[b.id]
+        self.listed.discard(b.id)
+        self.followers[b.parent] -= 1
+        if not self.followers[b.parent]:
+            del self.followers[b.parent]
 
 
 def reads_second_argument(function: Any) -> bool:
