@@ -98,7 +98,9 @@ def test_one_native_file_one_reference_file_and_one_row_are_a_policy(trace, tmp_
     # the list, the definition, the page
     listed = [line.split(maxsplit=1) for line in kvsim("policies", "list").splitlines()]
     assert ["mru", "most recently used (Chou and DeWitt, VLDB 1985)"] in listed
-    assert "class Mru(Ranked)" in kvsim("policies", "show", "mru")
+    shown = kvsim("policies", "show", "mru")
+    assert "from Chou and DeWitt, VLDB 1985" in shown
+    assert "By a key of each block: rust/core/src/policies/mru.rs" in shown
     python("-m", "kvcache_sim.policies.page", PAGE)
     assert "| `mru` | ranked | most recently used | Chou" in (TREE / PAGE).read_text()
 

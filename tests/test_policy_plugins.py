@@ -15,13 +15,16 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.errors import KvsimError, UsageError
+from kvcache_sim.policies.definition import definition_of
 from kvcache_sim.policies.plugins.open import open_policy
 from kvcache_sim.policies.plugins.priority import reads_second_argument
 from kvcache_sim.policies.resolve import resolve_policy
+from kvcache_sim.policies.rules import RULES
+from kvcache_sim.policies.table import EVICTION_POLICIES
 from kvcache_sim.replay.policy_check import check_policy
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
 from kvcache_sim.workload.readers.read import read_trace
-from shared_files import shared
+from shared_files import ROOT, shared
 from small_traces import trace_of, tree_traces
 
 GOOD = """
@@ -427,9 +430,22 @@ def test_list_and_show(capsys):
     assert kvsim(["policies", "list", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["policies"]) > 20
     assert kvsim(["policies", "show", "sieve"]) == 0
-    assert "class Sieve" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "from Zhang et al., SIEVE, NSDI 2024" in out
+    assert "A hand moves from old to new" in " ".join(out.split())
+    assert kvsim(["policies", "show", "ttl:30s"]) == 0
+    assert "setting: ttl:TIME, such as ttl:300s" in capsys.readouterr().out
     assert kvsim(["policies", "show", "vllm"]) == 0
     assert kvsim(["policies", "show", "nosuch"]) == 2
+
+
+def test_every_eviction_policy_has_a_rule_and_a_file():
+    assert {row.name for row in EVICTION_POLICIES} == RULES.keys()
+    for row in EVICTION_POLICIES:
+        assert (ROOT / "rust" / "core" / "src" / "policies" / f"{row.module}.rs").exists()
+        shown = definition_of(row.example)
+        assert " ".join(shown.split()).count(RULES[row.name][:60]) == 1
+        assert max(map(len, shown.splitlines())) <= 96
 
 
 def test_a_new_policy_passes_its_own_test_and_check(tmp_path, capsys):

@@ -1,16 +1,13 @@
-"""A policy's definition for people: its row, and its source in plain Python where it has one."""
+"""A policy for people: its row of the table, its rule, and the file that decides."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from kvcache_sim.policies.resolve import resolve_policy, row_of
-
-_SOURCES = Path(__file__).parents[1] / "reference" / "policies"
+from kvcache_sim.policies.rules import RULES
 
 
 def definition_of(text: str) -> str:
-    """Return what a policy is; raises ``UsageError`` for an unknown name."""
+    """Return a policy's rule, setting and source; raises ``UsageError`` for an unknown name."""
     family, variant = resolve_policy(text)
     if family == "plugin":
         from kvcache_sim.policies.plugins.load import load_plugin
@@ -18,12 +15,16 @@ def definition_of(text: str) -> str:
         plugin = load_plugin(variant)
         return f"{plugin.name}: a plug-in from {plugin.source}\nsha256 {plugin.source_sha256}"
     row = row_of(text)
-    head = f"{row.name}: {row.description}\nfrom {row.paper}\n"
+    lines = [f"{row.name}: {row.description}", f"from {row.paper}"]
     if row.setting:
-        head += f"setting: {row.setting.form}, such as {row.setting.example}\n"
-    if not row.evicts:
-        return head
-    source = (_SOURCES / f"{row.module}.py").read_text().rstrip()
-    return (
-        f"{head}\nThe definition in plain Python (the core runs it natively, with equal results):\n\n{source}"
-    )
+        lines.append(f"setting: {row.setting.form}, such as {row.setting.example}")
+    if row.evicts:
+        how = {"ranked": "a key of each block", "queue": "queues of blocks"}[row.kind]
+        lines += ["", *_wrapped(RULES.get(row.name, "")), f"By {how}: rust/core/src/policies/{row.module}.rs"]
+    return "\n".join(lines)
+
+
+def _wrapped(text: str) -> list[str]:
+    import textwrap
+
+    return [*textwrap.wrap(text, 96), ""] if text else []
