@@ -223,6 +223,7 @@ EXCEPTIONS = {
     "live/events/layout.py": "tiers as vLLM's KV events name them",
     "serving/router/prefix_index.py": "tiers as llm-d weighs them",
     "reference/store/": "refusals in the very words of the native store",
+    "simulation/spec_keys.py": "a key named when there was one such tier",
 }
 #: Words of scenarios that were named when there was one such tier, or for a GPU as a product.
 SCENARIO_WORDS = {"remote_disk", "gpu-direct", "via-cpu", "copy_gpu_share"}

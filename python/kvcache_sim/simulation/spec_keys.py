@@ -13,6 +13,7 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.spec.movement_policies import FETCH
 from kvcache_sim.spec.queueing import ORDERS
 from kvcache_sim.spec.routers import ROUTERS
+from kvcache_sim.tiers import STAGING, TIERS
 
 
 class Only(NamedTuple):
@@ -58,8 +59,8 @@ COVERAGE: dict[str, Only | None] = {
     "session_view": COVERED,
     "prefix_view": COVERED,
     "tiers": COVERED,
-    **{f"tiers.{tier}.policy": _EVICTION for tier in ("gpu", "cpu", "disk")},
-    "tiers.cpu.semantics": Only((None,), _ENGINES),
+    **{f"tiers.{tier}.policy": _EVICTION for tier in TIERS},
+    f"tiers.{TIERS[STAGING]}.semantics": Only((None,), _ENGINES),
     "replica": COVERED,
     "replica.scheduler": Only(("kvsim",), _ENGINES),
     "replica.watermark": Only((0.0,), _ENGINES),

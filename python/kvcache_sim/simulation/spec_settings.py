@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings
 from kvcache_sim.spec import settings as spec
+from kvcache_sim.tiers import STAGING, TIERS
 
 _S = TypeVar("_S")
 
@@ -32,7 +33,7 @@ def spec_settings(cluster: ClusterSettings) -> spec.Settings:
             router=cluster.handover.router,
             network=_network(cluster.handover.network),
         ),
-        pool=None if pool is None else spec.TierSettings("cpu", pool.capacity_blocks, pool.policy),
+        pool=None if pool is None else spec.TierSettings(TIERS[STAGING], pool.capacity_blocks, pool.policy),
         seed=cluster.seed,
     )
 

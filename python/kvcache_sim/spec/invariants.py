@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from kvcache_sim.spec.blocks import ABSENT, GPU, IN_FLIGHT, READY, Block, Tier
 from kvcache_sim.spec.residency import Residency
+from kvcache_sim.tiers import TIERS
 
 
 def violations(store: Residency) -> Iterator[str]:
@@ -48,7 +49,7 @@ def _block(store: Residency, block: Block, users: Counter[tuple[int, Block]]) ->
         yield f"I4: block {block.key} has no copy and no user"
     parent_on_gpu = block.parent is store.root or block.parent.copies[GPU].state != ABSENT
     if block.copies[GPU].state != ABSENT and not parent_on_gpu:
-        yield f"I4: block {block.key} is on the gpu, its parent is not"
+        yield f"I4: block {block.key} is on {TIERS[GPU]}, its parent is not"
     for copy in block.copies:
         where = f"block {block.key} on tier {copy.tier}"
         below = [child.copies[copy.tier] for child in block.children.values()]
