@@ -58,6 +58,7 @@ _AGENTIC = ("cache.block_size=64", "tiers.cpu.capacity=256GiB")
 _MILLION = ("workload.kind=diverse", "workload.requests=1000000")
 
 WORKS = (
+    Work("one request: start-up", (*_gpu(16384), "workload.kind=diverse", "workload.requests=1"), ""),
     Work("one machine, block 512", _gpu(16384)),
     Work("four machines, longest-prefix, block 512", _gpu(16384, 4, "longest-prefix")),
     Work("four machines, longest-prefix, block 16", (*_gpu(32000, 4, "longest-prefix"), _B16)),
