@@ -1,4 +1,4 @@
-"""What a plug-in of each kind costs in a native run, compared with a built-in policy that decides the same.
+"""Cost of a plug-in of each kind in a native run, compared with a built-in policy that decides the same.
 
     python benches/plugin_calls.py [--requests 2000] [--rounds 5]
 

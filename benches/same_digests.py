@@ -122,7 +122,7 @@ def differences(one: object, other: object, where: str = "") -> Iterator[str]:
 
 
 class Outcome(NamedTuple):
-    """What came of one scenario: refused, equal or different, and the answer of each build."""
+    """The outcome of one scenario: refused, equal or different, and the answer of each build."""
 
     what: str
     answers: dict[str, Answer]

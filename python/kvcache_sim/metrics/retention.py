@@ -1,4 +1,4 @@
-"""What hints of the trace's rows dropped."""
+"""Figures of the copies that hints of the trace's rows dropped."""
 
 from __future__ import annotations
 

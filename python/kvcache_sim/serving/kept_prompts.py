@@ -1,4 +1,4 @@
-"""What machines keep of requests that are done, for those who drop it: hints, quotas."""
+"""The blocks that machines keep of finished requests, as hints and quotas drop them."""
 
 from __future__ import annotations
 

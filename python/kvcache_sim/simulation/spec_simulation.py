@@ -212,7 +212,7 @@ class _Seen:
 
     @cached_property
     def mover(self) -> SimpleNamespace:
-        """What the machine moved."""
+        """The bytes that the machine moved."""
         mover = self._machine.mover
         moved = {name: getattr(mover, name) for name in ("written_bytes", "read_bytes", "edge_bytes")}
         return SimpleNamespace(moving=self.store, **moved)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Parts:
-    """What one machine is made of, beside its scheduler."""
+    """The parts of one machine other than its scheduler."""
 
     store: Store
     mover: Mover
@@ -49,7 +49,7 @@ class Parts:
 
 @dataclass(slots=True)
 class Admission:
-    """What an admitted request holds, and what it must wait for."""
+    """The blocks that an admitted request holds, and the moves that it waits for."""
 
     lease: int
     reused_blocks: int

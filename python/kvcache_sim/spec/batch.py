@@ -49,7 +49,7 @@ class Running:
 
 
 class Ended(NamedTuple):
-    """What a step brought: first tokens, last tokens, and blocks [first, past the last) to share."""
+    """The results of a step: first tokens, last tokens, and blocks [first, past the last) to share."""
 
     first_tokens: list[SequenceState]
     finished: list[SequenceState]
@@ -196,7 +196,7 @@ class NextStep:
 
     @property
     def waits(self) -> bool:
-        """Whether a step is composed and has not started."""
+        """True while a composed step has not started."""
         return bool(self._room or self._unsettled)
 
     def prepare(self, moves: Sequence[int], now: int) -> None:

@@ -1,4 +1,4 @@
-"""What a store keeps of blocks, tiers, leases and moves (seed 001, "timestamps"; semantics 2).
+"""The records of a store: blocks, tiers, leases and moves (seed 001, "timestamps"; semantics 2).
 
 Blocks form a tree: a block's parent holds the tokens before its own. A block has a copy on several tiers at
 once, one or none. A copy is in flight until the move that writes it ends, then ready; it carries the time at
@@ -71,12 +71,12 @@ class Block:
 
     @property
     def is_gone(self) -> bool:
-        """Whether no tier has a copy."""
+        """True where no tier has a copy."""
         return all(copy.state == ABSENT for copy in self.copies)
 
     @property
     def is_in_use(self) -> bool:
-        """Whether a copy on any tier has a user."""
+        """True where a copy on any tier has a user."""
         return any(copy.ref_count for copy in self.copies)
 
     @property
@@ -102,7 +102,7 @@ class Tier:
     in_flight: int = 0
     #: Of the cached blocks those that may leave.
     evictable: int = 0
-    #: Of those in flight the blocks that nobody has reserved: (move after which they are free, blocks).
+    #: Of those in flight the blocks that no lease has reserved: (move after which they are free, blocks).
     coming: Late = field(default_factory=list)
     evicted: int = 0
     overflowed: int = 0
@@ -116,7 +116,7 @@ class Tier:
 
 @dataclass(eq=False, slots=True)
 class Lease:
-    """What a running request holds on the GPU: the shared blocks of its path, and private ones beyond."""
+    """The blocks that a running request holds on the GPU: shared ones of its path, then private ones."""
 
     request: int
     path: list[Block]

@@ -35,7 +35,7 @@ Size = tuple[int, int, int]
 
 @dataclass(slots=True)
 class Transmission:
-    """When a job starts, when its first layer and all of it arrive, and what a layer takes."""
+    """The times of one job: start, arrival of its first layer and of all, and time per layer."""
 
     start_ns: int
     first_layer_ns: int
@@ -46,7 +46,7 @@ class Transmission:
 
     @property
     def settled(self) -> bool:
-        """Whether its times are final."""
+        """True once its times are final."""
         return self.completion_ns != NOT_YET
 
 
@@ -85,7 +85,7 @@ class Demand:
 
 
 class Link:
-    """What every channel has: its settings, and what it has carried so far."""
+    """The base of every channel: its settings, and what it has carried so far."""
 
     by_layer = False
 
@@ -212,7 +212,7 @@ class LayeredJob:
 
     @property
     def can_send(self) -> bool:
-        """Whether it is submitted, and its next layer is at hand and has a buffer."""
+        """True where it is submitted, and its next layer is at hand and has a buffer."""
         return self.is_submitted and self.sent < self.at_hand and self.sent < self.allowed
 
 

@@ -6,7 +6,7 @@ not ready on its own GPU, at a step boundary, first come, first served. The bloc
 GPU, or over both machines' CPUs; ``at-end`` they leave whole, ``layer-by-layer`` each layer leaves when the
 step that computes the prompt's last chunk is done with it. The source holds its blocks until its GPU has
 been read. What has arrived is shared there as if it had been computed there, and the request joins the
-batch. Machines hear of each other after all boundaries of an instant. The first token is the decode
+batch. Messages between machines arrive after all boundaries of an instant. The first token is the decode
 machine's, and waits for the hand-over, or the prefill machine's. A request that is preempted later
 recomputes on its decode machine.
 """
@@ -158,7 +158,7 @@ class Reception:
 
     @property
     def asked_ns(self) -> int:
-        """When the first of those that ask for room did so."""
+        """Time since which the first request that asks for room has been asking."""
         return self.asking[0].asked_ns
 
     def ask(self, handover: Handover) -> None:

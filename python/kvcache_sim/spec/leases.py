@@ -1,4 +1,4 @@
-"""What running requests hold on the GPU, from admission to release (seed 000, 3.5 detailed; semantics 2).
+"""The GPU blocks that running requests hold, from admission to release (seed 000, 3.5 detailed; semantics 2).
 
 A request acquires the leading blocks of its path that the GPU has and reserves private blocks for what it
 will compute: seed 001's active blocks. ``commit`` shares the full ones

@@ -32,7 +32,7 @@ CONVERSATIONAL_HIT, CROSS_REQUEST_HIT, MISS_FULL, FULL_HIT, UNEXPECTED_PROMPT = 
 
 @dataclass(frozen=True, slots=True)
 class SessionCacheInfo:
-    """What a session's last completed turn left; the fields are seed 000's."""
+    """The KV that a session's last completed turn left; the fields are seed 000's."""
 
     session_id: str
     prompt_part_length: int

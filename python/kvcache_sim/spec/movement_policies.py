@@ -38,7 +38,7 @@ _FOREVER = 1 << 62
 
 
 class Estimates:
-    """What one machine can know when it decides between loading and recomputing."""
+    """The estimates by which one machine decides between loading and recomputing."""
 
     def __init__(
         self,

@@ -75,7 +75,7 @@ class Transfer:
 
     @property
     def size_bytes(self) -> int:
-        """What it copies."""
+        """The blocks that it copies."""
         return self.blocks * self.mover.block_bytes
 
     def wait_for(self, before: Transfer) -> None:

@@ -77,7 +77,7 @@ class GlobalPrefixCacheInfo:
 
     @property
     def is_unused(self) -> bool:
-        """Whether it may be evicted."""
+        """True where it may be evicted."""
         return not self.reference_count and not self.longer
 
 

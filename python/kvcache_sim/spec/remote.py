@@ -25,7 +25,7 @@ ALL_BLOCKS = 1 << 30
 
 
 class _Source(NamedTuple):
-    """What is read: its owner, the tier there, the hold there, and the move that still writes it."""
+    """A run of blocks to read: its owner, the tier and the hold there, and the move that still writes it."""
 
     owner: Mover
     tier: int
@@ -34,7 +34,7 @@ class _Source(NamedTuple):
 
 
 class RemoteReads:
-    """What one machine reads from the lower tiers of others; ``movers`` are those of the machines read."""
+    """The reads of one machine from the lower tiers of others; ``movers`` are those of the machines read."""
 
     def __init__(
         self, mover: Mover, movers: Mapping[int, Mover], channels: Channels, staged: bool = False

@@ -130,7 +130,7 @@ class SequenceState:
 
 @dataclass(slots=True)
 class Load:
-    """What was sent to a machine, as routers read it."""
+    """The unfinished work of a machine, as routers read it."""
 
     #: Requests that are not finished.
     requests: int = 0

@@ -88,7 +88,7 @@ class MachineSettings:
 
 @dataclass(frozen=True, slots=True)
 class CacheSettings:
-    """How blocks are kept (semantics 1 and 2; seed 000, 3.4 and 3.5)."""
+    """Settings of the block store (semantics 1 and 2; seed 000, 3.4 and 3.5)."""
 
     enabled: bool
     block_size_tokens: int
@@ -119,7 +119,7 @@ class CacheSettings:
 
 @dataclass(frozen=True, slots=True)
 class MovementSettings:
-    """How KV moves between tiers and machines (semantics 4)."""
+    """Settings of moves between tiers and machines (semantics 4)."""
 
     #: Write policy by the upper tier of each edge.
     write: Mapping[str, str]
@@ -149,7 +149,7 @@ class RouterSettings:
 
 @dataclass(frozen=True, slots=True)
 class HandoverSettings:
-    """How a prompt's KV goes from the machine that computed it to the one that decodes."""
+    """Settings of the hand-over of a prompt's KV from the prefill to the decode machine."""
 
     path: Literal["gpu-direct", "via-cpu"]
     transfer: Literal["at-end", "layer-by-layer"]

@@ -24,7 +24,7 @@ _UNBOUNDED = 1 << 60
 
 @dataclass(slots=True)
 class _Kept:
-    """What a session keeps: a shared prefix, and the tokens after it; ``users`` keep it from eviction."""
+    """The tokens that a session keeps: a shared prefix and those after it; ``users`` hold it."""
 
     last: PrefixHash | None
     access: int
@@ -83,10 +83,10 @@ class SimplifiedStore:
             return 0
         total = info.total_tokens_in_cache
         # what a context window left of the history; without it the prompt must be longer than the history
-        told = int(self.trace.history_tokens[request]) if len(self.trace.history_tokens) else -1
-        if told < 0:
+        history = int(self.trace.history_tokens[request]) if len(self.trace.history_tokens) else -1
+        if history < 0:
             return min(total, limit) if self.trace.input_tokens[request] > total else 0
-        return min(total, told, limit)
+        return min(total, history, limit)
 
     def _session_id(self, request: int) -> str | None:
         return self.trace.session_id(int(self.trace.session[request]))

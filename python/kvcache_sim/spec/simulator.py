@@ -1,7 +1,7 @@
 """The simulator: machines, and the events that drive them (seed 001, "The serving system").
 
 The clock is ``engine.py``'s heap of events, ordered by time, then by what happens at one instant: transfers
-arrive, requests arrive, machines reach step boundaries, machines hear of hand-overs. A request arrives at
+arrive, requests arrive, machines reach step boundaries, hand-overs are announced. A request arrives at
 its time, or, in a closed loop, its think time after the request it waits for has finished; in an instant
 run when the one before it has left. A router sends it to a machine; one that the machine could never hold,
 or that is longer than the context window, is rejected (seed 000, 4.5). From the client it takes a while
@@ -75,7 +75,7 @@ class Machine:
 
     @property
     def load(self) -> Load:
-        """What was sent here and is not done."""
+        """The unfinished work that was sent here."""
         return self.milestones.load
 
     def can_ever_hold(self, kv_tokens: int) -> bool:

@@ -1,4 +1,4 @@
-"""What moves the blocks of a machine that is operated manually: the core, or the mover in Python."""
+"""The mover of a machine that is operated manually: the core, or the mover in Python."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class AnyTransfer(Protocol):
 
     @property
     def blocks(self) -> int:
-        """How many blocks it copies."""
+        """Blocks that it copies."""
         ...
 
     @property
@@ -40,12 +40,12 @@ class AnyTransfer(Protocol):
 
     @property
     def first_layer_ready_at_ns(self) -> int | None:
-        """When its first layer arrives, None while that is not known."""
+        """Arrival time of its first layer, None while that is not known."""
         ...
 
     @property
     def ready_at_ns(self) -> int | None:
-        """When all of it has arrived, None while that is not known."""
+        """Arrival time of its last layer, None while that is not known."""
         ...
 
 

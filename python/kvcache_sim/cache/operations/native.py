@@ -21,7 +21,7 @@ from kvcache_sim.tiers import LOAD_EDGES, PLACES, WRITE_EDGES
 
 @dataclass(frozen=True, slots=True)
 class TierRules:
-    """What the core is given of one machine's tiers, as ``serving.replica.native_rules.TierRules`` has it."""
+    """The core's settings of one machine's tiers, as ``serving.replica.native_rules.TierRules`` has it."""
 
     names: tuple[str, ...]
     channels: tuple[tuple[list[AnyChannel], list[AnyChannel]], ...]
@@ -38,7 +38,7 @@ class TierRules:
 
 @dataclass(frozen=True, slots=True)
 class ReadsRules:
-    """How a machine reads all others."""
+    """The settings of reads from all other machines."""
 
     staged: bool
     machines: bool = True
@@ -47,7 +47,7 @@ class ReadsRules:
 
 @dataclass(frozen=True, slots=True)
 class OperationRules:
-    """What the core is given of one machine that is operated manually."""
+    """The core's settings of one machine that is operated manually."""
 
     machine: int
     places: int
@@ -161,13 +161,13 @@ class NativeTransfer:
 
     @property
     def first_layer_ready_at_ns(self) -> int | None:
-        """When its first layer arrives, None while that is not known."""
+        """Arrival time of its first layer, None while that is not known."""
         sent = self.sent
         return None if sent is None or sent.first_layer_ns >= NOT_YET else sent.first_layer_ns
 
     @property
     def ready_at_ns(self) -> int | None:
-        """When all of it has arrived, None while that is not known."""
+        """Arrival time of its last layer, None while that is not known."""
         sent = self.sent
         return None if sent is None or sent.completion_ns >= NOT_YET else sent.completion_ns
 

@@ -1,4 +1,4 @@
-"""How often the plug-ins of a run were called, and how long they took."""
+"""Calls of a run's plug-ins, and the time in them."""
 
 from __future__ import annotations
 
