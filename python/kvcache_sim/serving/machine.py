@@ -37,10 +37,8 @@ def build_replicas(
     native = [observed.stretches and core_serves(cache) for cache in caches]
     pools = any(machine.role == "prefill" for machine in cluster.machines)
     reads = any(cache.remote is not None for cache in caches)
-    if (pools or reads) and not all(native):
-        native = [False] * len(native)
     ranks = cluster.machines[0].replica.ranks
-    if ranks > 1 and not all(native):
+    if (pools or reads or ranks > 1) and not all(native):
         native = [False] * len(native)
     if channels.by_layer:
         if all(native) and (pools or any(len(cache.tiers) > 1 for cache in caches)):

@@ -259,7 +259,7 @@ class Simulation:
             now_ns=self.engine.now_ns,
             done_requests=self.cluster.closed,
             total_requests=self._requests,
-            steps=sum(replica.steps for replica in self.replicas),
+            steps=self._steps,
             tiers=used_shares(self.replicas),
             token_hit_rate=sum(shares.values()),
             queue=sum(r.counts()[0] for r in self.replicas),
@@ -315,8 +315,11 @@ class Simulation:
 
     def _engine_use(self) -> EngineUse:
         native = all(isinstance(replica, NativeReplica) for replica in self.replicas)
-        steps = sum(replica.steps for replica in self.replicas)
-        return EngineUse("native" if native else "python", steps, self.engine.processed)
+        return EngineUse("native" if native else "python", self._steps, self.engine.processed)
+
+    @property
+    def _steps(self) -> int:
+        return sum(replica.steps for replica in self.replicas)
 
     def _counted(self) -> Mark:
         for replica in self.replicas:

@@ -1,43 +1,43 @@
-//! What happens between machines, the question which of them decodes a request, and its answer: plain data.
+//! Events between machines, and the choice of the machine that decodes a request: plain data.
 
 use crate::machine::messages::{Computing, Departure, IncomingId, Way};
 use crate::machine::{Arrival, Place};
 use crate::transfers::{Computed, FarTransfer, Transmission};
 
-/// Who is to decode a request?
+/// The question which machine decodes a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Question {
     /// The machine that computes its prompt, and its place there.
     pub source: (u32, Place),
     /// As it came.
     pub arrival: Arrival,
-    /// When it came to the cluster.
+    /// Its arrival at the cluster.
     pub arrival_ns: u64,
-    /// When its layers are computed, where they leave one by one.
+    /// Times at which its layers are computed, where they leave one by one.
     pub computed: Option<Transmission>,
 }
 
-/// Who decodes a request.
+/// The machine chosen to decode a request.
 #[derive(Clone, Debug)]
 pub struct Chosen {
     /// The machine.
     pub machine: u32,
-    /// What its KV crosses.
+    /// The path that its KV crosses.
     pub way: Way,
     /// Tokens that are expected to cross.
     pub expected_tokens: u64,
 }
 
-/// What happens between machines at a time of its own.
+/// An event between machines, at a time of its own.
 #[derive(Debug)]
 pub(super) enum Event {
-    /// Someone is to be chosen.
+    /// A decode machine is to be chosen.
     Choose(Question),
-    /// What a machine holds for a request is not needed any more.
+    /// The blocks that a machine holds for a request are not needed any more.
     Release(u32, Place),
     /// A hand-over leaves the machine that has computed it, over its memory.
     Depart(u32, Box<Departure>),
-    /// A machine hears that nothing is to be sent to it.
+    /// A machine is notified that nothing is to be sent to it.
     NothingToSend {
         target: (u32, IncomingId),
         source: (u32, Place),
