@@ -24,10 +24,10 @@ LAYER = {
     "simulation": 7,
     "metrics": 6,
     "reference": 6,  # imported by tests, and by name through backends
+    "spec": 5.5,  # takes settings from below, and nothing of what it specifies; simulation runs it
     "serving": 5,
     "replay": 5,
     "cache": 4,
-    "spec": 3,  # imports nothing of what it specifies; simulation runs it
     "channels": 3,
     "policies": 2,
     "workload": 2,

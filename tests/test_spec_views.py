@@ -18,7 +18,6 @@ from kvcache_sim.reference.digest import RollingDigest
 from kvcache_sim.reference.store import ReferenceKeys
 from kvcache_sim.scenario.load import load_scenario
 from kvcache_sim.scenario.requests import read_requests
-from kvcache_sim.simulation.spec_settings import spec_settings
 from kvcache_sim.spec.lookups import LookUps, SessionCacheInfo, Sessions
 from kvcache_sim.spec.prefix_store import GlobalPrefixStore, PrefixCriteria
 from kvcache_sim.spec.simplified_store import SimplifiedStore
@@ -149,7 +148,7 @@ class Both:
             now_ns=lambda: self.clock.now_ns,
             records=RollingDigest(),
         )
-        self.lookups = LookUps(0, spec_settings(scenario.settings).cache, None, trace, self.clock)
+        self.lookups = LookUps(0, cache, BLOCK, None, trace, self.clock)
         self.ours = SimplifiedStore(self.lookups, self.capacity)
         self.names = names
 

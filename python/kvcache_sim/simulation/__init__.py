@@ -16,7 +16,7 @@
 - ``routing``     who decides where requests go in one simulation
 - ``schedule``    writing down an engine's schedule while a simulation runs, and its figures afterwards
 - ``spec_keys``   the settings of a scenario that the specification covers, a row a key
-- ``spec_records``, ``spec_settings``, ``spec_simulation``  one run by the specification (``--engine spec``)
+- ``spec_records``, ``spec_simulation``  one run by the specification (``--engine spec``)
 - ``windows``     a run over a trace that is read in windows
 """
 

@@ -32,7 +32,6 @@ from kvcache_sim.simulation.measured import (
 from kvcache_sim.simulation.options import RunOptions
 from kvcache_sim.simulation.progress import busy_shares, used_shares
 from kvcache_sim.simulation.spec_records import records_into
-from kvcache_sim.simulation.spec_settings import spec_settings
 from kvcache_sim.spec.keys import Keys
 from kvcache_sim.spec.lookups import LookUps
 from kvcache_sim.spec.simplified_store import SimplifiedStore
@@ -65,7 +64,7 @@ class SpecSimulation:
         else:
             self._stores = StoreMaker(settings.cache, trace, lambda: self.simulator.engine.now_ns, "native")
             make_store = self._make_store
-        self.simulator = Simulator(spec_settings(settings), trace, make_store, records_into(self.recorder))
+        self.simulator = Simulator(settings, trace, make_store, records_into(self.recorder))
         sim = self.simulator
         self.replicas = [cast(AnyReplica, _Seen(machine, settings)) for machine in sim.machines]
         span = int(trace.arrival_ns.max()) if len(trace) else 0

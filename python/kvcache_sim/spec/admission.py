@@ -14,14 +14,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from kvcache_sim.cache.settings import CacheSettings, MovementSettings
 from kvcache_sim.spec.batch import Batch
 from kvcache_sim.spec.lookups import LookUps
 from kvcache_sim.spec.movement_policies import FETCH, Estimates, Plan, Prefetcher, WritePolicies
 from kvcache_sim.spec.mover import NO_MOVE, Mover, Part, is_staged, stage_up
 from kvcache_sim.spec.records import Milestones
 from kvcache_sim.spec.remote import Pool, RemoteReads
-from kvcache_sim.spec.request import SequenceState, matchable_blocks
-from kvcache_sim.spec.settings import CacheSettings, MovementSettings
+from kvcache_sim.spec.request import SequenceState
 from kvcache_sim.tiers import COMPUTE, PLACES, REMOTE, STAGING, TIERS
 from kvcache_sim.values import dataclass
 
@@ -97,7 +97,7 @@ class Admitter:
 
     def _match(self, s: SequenceState, now: int) -> list[Part]:
         """Return the run of leading blocks that may be reused, in parts: here, then on one other machine."""
-        limit, remote = matchable_blocks(self.cache, s.prefill_target_tokens), self.parts.remote
+        limit, remote = self.cache.matchable_blocks(s.prefill_target_tokens), self.parts.remote
         if self.parts.expires:
             self.store.expire(now)
         if self.cache.accounting == "simplified":

@@ -17,12 +17,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.engine import TRANSFER
 from kvcache_sim.model.step_time import StepBatch, StepTime
+from kvcache_sim.serving.settings import ReplicaSettings
 from kvcache_sim.spec.channels import Channel, LayeredChannel
 from kvcache_sim.spec.mover import Mover, Transfer
 from kvcache_sim.spec.request import SequenceState
-from kvcache_sim.spec.settings import CacheSettings, ReplicaSettings
 from kvcache_sim.spec.ttft import Loading
 from kvcache_sim.values import dataclass
 

@@ -18,8 +18,8 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
 
+from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings, Slowdown
 from kvcache_sim.engine import NO_MACHINE, TRANSFER, Engine, Event, beyond_time
-from kvcache_sim.spec.settings import ChannelSettings, NetworkSettings, SlowdownSettings
 from kvcache_sim.units import LAST_NS, NS_PER_S
 from kvcache_sim.values import dataclass
 
@@ -169,7 +169,7 @@ class FifoChannel(Link):
         return end, fastest
 
 
-def slowed_end_ns(start_ns: int, work_ns: int, slowdowns: Iterable[SlowdownSettings]) -> int:
+def slowed_end_ns(start_ns: int, work_ns: int, slowdowns: Iterable[Slowdown]) -> int:
     """Return when work of so many ns at the whole rate ends that starts at a time.
 
     What passes in a slowdown is rounded down, the end in one up.

@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.engine import Engine
 from kvcache_sim.spec.keys import Keys
 from kvcache_sim.spec.prefix_store import PrefixCriteria, PrefixHash
 from kvcache_sim.spec.records import Records
 from kvcache_sim.spec.request import SequenceState
-from kvcache_sim.spec.settings import CacheSettings
 from kvcache_sim.units import NS_PER_S
 from kvcache_sim.workload.key_arrays import key_arrays
 from kvcache_sim.workload.trace import Trace
@@ -97,18 +97,23 @@ class LookUps:
     """The sessions and the shared prefixes of one machine, as its admissions see them."""
 
     def __init__(
-        self, machine: int, cache: CacheSettings, records: Records, trace: Trace, engine: Engine
+        self,
+        machine: int,
+        cache: CacheSettings,
+        shared_block_tokens: int,
+        records: Records,
+        trace: Trace,
+        engine: Engine,
     ) -> None:
         self.machine, self.cache, self.records = machine, cache, records
         self.trace, self.engine = trace, engine
-        self.keys = Keys(key_arrays(trace, cache.shared_block_tokens))
-        self.sessions = Sessions(cache.max_sessions, cache.session_ttl_ns)
-        self._block = cache.shared_block_tokens
+        self.shared_block_tokens = self._block = shared_block_tokens
+        self.keys = Keys(key_arrays(trace, shared_block_tokens))
+        views, shared = cache.session_view, cache.prefix_view
+        self.sessions = Sessions(views.max_sessions, views.ttl_ns)
         #: Whether a prefix is shared only once it meets criteria.
-        self._gated = cache.min_prefix_tokens is not None or cache.min_prefix_seen > 1
-        self.prefixes = PrefixCriteria(
-            -(-(cache.min_prefix_tokens or 1) // self._block), cache.min_prefix_seen
-        )
+        self._gated = shared.min_tokens is not None or shared.min_seen > 1
+        self.prefixes = PrefixCriteria(-(-(shared.min_tokens or 1) // self._block), shared.min_seen)
         #: Under simplified accounting: keeps a turn's tokens for its session, False without space.
         self.keep_session: Callable[[int, str, int], bool] | None = None
 

@@ -17,12 +17,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from kvcache_sim.cache.settings import MovementSettings
 from kvcache_sim.engine import TRANSFER
 from kvcache_sim.model.step_time import StepBatch, StepTime
 from kvcache_sim.spec.channels import Channel, layer_ns
 from kvcache_sim.spec.mover import NO_MOVE, Mover, Part, is_staged, stage_up
 from kvcache_sim.spec.remote import RemoteReads
-from kvcache_sim.spec.settings import MovementSettings
 from kvcache_sim.tiers import COMPUTE, PLACES, REMOTE, STAGING, load_edge
 
 if TYPE_CHECKING:

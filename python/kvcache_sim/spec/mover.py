@@ -16,10 +16,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from kvcache_sim.cache.settings import CacheSettings, MovementSettings
 from kvcache_sim.engine import TRANSFER, Engine
 from kvcache_sim.spec.channels import NOT_YET, Channel, LayeredChannel, LayeredJob, Transmission
 from kvcache_sim.spec.records import TRANSFER as TRANSFER_RECORD
-from kvcache_sim.spec.settings import CacheSettings, MovementSettings
 from kvcache_sim.tiers import COMPUTE, PLACES, REMOTE, STAGING, TIERS
 
 if TYPE_CHECKING:

@@ -14,18 +14,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 
-from kvcache_sim.spec.settings import CacheSettings
 from kvcache_sim.tiers import HOPS, PLACES
 from kvcache_sim.units import NS_PER_S
 from kvcache_sim.values import dataclass
 from kvcache_sim.workload.trace import Trace
-
-
-def matchable_blocks(cache: CacheSettings, tokens: int) -> int:
-    """Return how many leading blocks of so many tokens may hit (semantics 1)."""
-    if not cache.enabled:
-        return 0
-    return (tokens if cache.full_hit == "skip-prefill" else tokens - 1) // cache.block_size_tokens
 
 
 class Status(Enum):

@@ -15,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.rng import stream
-from kvcache_sim.spec.request import Load, SequenceState, matchable_blocks
-from kvcache_sim.spec.settings import CacheSettings, RouterSettings
+from kvcache_sim.serving.settings import RouterSettings
+from kvcache_sim.spec.request import Load, SequenceState
 from kvcache_sim.tiers import COMPUTE, ROUTER_CREDITS
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class Router:
 
     def _found_blocks(self, s: SequenceState) -> list[int]:
         """Return by machine the leading blocks of a prompt that are found there, on any tier."""
-        limit = matchable_blocks(self.cache, s.prompt_num_tokens)
+        limit = self.cache.matchable_blocks(s.prompt_num_tokens)
         return [m.store.peek(s.request, limit)[0] if limit else 0 for m in self.machines]
 
     def _new_tokens(self, s: SequenceState, found: Sequence[int]) -> list[int]:

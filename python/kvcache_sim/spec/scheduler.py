@@ -17,11 +17,12 @@ from collections.abc import Iterable, Sized
 from itertools import islice
 from typing import Protocol
 
+from kvcache_sim.cache.settings import CacheSettings, MovementSettings
+from kvcache_sim.serving.settings import ReplicaSettings
 from kvcache_sim.spec.admission import Admitter, Parts
 from kvcache_sim.spec.movement_policies import kept_blocks
 from kvcache_sim.spec.queueing import ORDERS, WINDOW, computed_by_any, protect
-from kvcache_sim.spec.request import SequenceState, Status, matchable_blocks
-from kvcache_sim.spec.settings import CacheSettings, MovementSettings, ReplicaSettings
+from kvcache_sim.spec.request import SequenceState, Status
 from kvcache_sim.spec.ttft import Loading
 
 
@@ -90,7 +91,7 @@ class Scheduler:
             protect(self.store, waiting, window, self._limit)
 
     def _limit(self, s: SequenceState) -> int:
-        return matchable_blocks(self.cache, s.prefill_target_tokens)
+        return self.cache.matchable_blocks(s.prefill_target_tokens)
 
     def _knows(self, since_ns: int) -> bool:
         return self._known_until_ns is None or since_ns <= self._known_until_ns

@@ -54,10 +54,10 @@ class SimplifiedStore:
     def __init__(self, lookups: LookUps, capacity: int | None) -> None:
         self.keys, self.trace, self.engine = lookups.keys, lookups.trace, lookups.engine
         self.criteria, self.sessions = lookups.prefixes, lookups.sessions
-        self._block = lookups.cache.shared_block_tokens
+        self._block = lookups.shared_block_tokens
         self.prefixes = GlobalPrefixStore(self._block)
         #: Tokens of the tier, and of all shared prefixes; None without bound.
-        self.capacity, self.max_prefix_tokens = capacity, lookups.cache.max_prefix_tokens
+        self.capacity, self.max_prefix_tokens = capacity, lookups.cache.prefix_view.max_tokens
         self.sessions.on_forgotten = self._drop_session
         lookups.keep_session = self.keep_session
         self.merged_blocks = 0

@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kvcache_sim.cache.settings import PoolSettings, TierSettings
 from kvcache_sim.engine import ARRIVAL, BOUNDARY, NO_MACHINE, Engine, Event
 from kvcache_sim.rng import derive_seed
+from kvcache_sim.serving.settings import ClusterSettings, MachineSettings, ReplicaSettings
 from kvcache_sim.spec.admission import Parts
 from kvcache_sim.spec.batch import Batch, NextStep
 from kvcache_sim.spec.channels import Channels
@@ -31,11 +33,10 @@ from kvcache_sim.spec.movement_policies import Estimates, Prefetcher, WritePolic
 from kvcache_sim.spec.mover import Mover
 from kvcache_sim.spec.records import ARRIVE, Milestones, Records, RollingDigest
 from kvcache_sim.spec.remote import Pool, RemoteReads
-from kvcache_sim.spec.request import Load, SequenceState, Status, matchable_blocks
+from kvcache_sim.spec.request import Load, SequenceState, Status
 from kvcache_sim.spec.routers import Router
 from kvcache_sim.spec.scheduler import Scheduler
-from kvcache_sim.spec.settings import MachineSettings, ReplicaSettings, Settings, TierSettings
-from kvcache_sim.tiers import COMPUTE, REMOTE_READ, TIERS
+from kvcache_sim.tiers import COMPUTE, REMOTE_READ, STAGING, TIERS
 from kvcache_sim.workload.sessions import continuations, predecessors
 from kvcache_sim.workload.trace import NO_REQUEST, OPEN_LOOP, Trace
 
@@ -51,7 +52,7 @@ class Machine:
     """One engine instance on the cache of one machine, and its events."""
 
     def __init__(
-        self, number: int, tiers: int, replica: ReplicaSettings, settings: Settings, parts: Parts
+        self, number: int, tiers: int, replica: ReplicaSettings, settings: ClusterSettings, parts: Parts
     ) -> None:
         self.number = number
         self.engine = parts.mover.engine
@@ -110,7 +111,7 @@ class Machine:
 
     def prefetch(self, request: int, tokens: int, occasion: str) -> None:
         """Bring a request's blocks up to the CPU, where they are prefetched on this occasion."""
-        limit = matchable_blocks(self.cache, tokens)
+        limit = self.cache.matchable_blocks(tokens)
         if self.prefetcher is not None and self._prefetches == occasion and limit:
             self.prefetcher.start(request, limit, self.engine.now_ns)
 
@@ -183,7 +184,13 @@ class Machine:
 class Simulator:
     """A cluster about to serve a trace: builds its machines, lets requests come, and closes them."""
 
-    def __init__(self, settings: Settings, trace: Trace, make_store: MakeStore, records: Records) -> None:
+    def __init__(
+        self, settings: ClusterSettings, trace: Trace, make_store: MakeStore, records: Records
+    ) -> None:
+        #: Tokens of the blocks that requests share; simplified accounting counts in blocks of one token.
+        self._shared_block_tokens = settings.cache.block_size_tokens
+        if settings.cache.accounting == "simplified":
+            settings = settings.in_tokens()
         self.settings, self.trace, self.records = settings, trace, records
         machines = len(settings.machines)
         self.engine = Engine(machines + (settings.pool is not None))
@@ -226,7 +233,7 @@ class Simulator:
             # A request ends here with its prompt, whose length is known.
             replica = replace(replica, async_scheduling="length")
         policies = [movement.write.get(tier.name, "back") for tier in own.tiers[:-1]]
-        lookups = LookUps(number, cache, records, self.trace, self.engine)
+        lookups = LookUps(number, cache, self._shared_block_tokens, records, self.trace, self.engine)
         self.lookups.append(lookups)
         store = self._make_store(own.tiers, [*map(writes_back, policies), False], lookups)
         channels = {edge: self.channels[name] for edge, name in own.edge_channels.items()}
@@ -260,10 +267,14 @@ class Simulator:
         )
         return Machine(number, len(own.tiers), replica, settings, parts)
 
-    def _build_pool(self, tier: TierSettings) -> Pool:
+    def _build_pool(self, pool: PoolSettings) -> Pool:
         """Return the memory that all machines share: a machine without a GPU, after all others."""
         number, settings = len(self.settings.machines), self.settings
-        store = self._make_store([TierSettings(TIERS[COMPUTE], 0), tier], [False, False], None)
+        tiers = [
+            TierSettings(TIERS[COMPUTE], 0),
+            TierSettings(TIERS[STAGING], pool.capacity_blocks, pool.policy),
+        ]
+        store = self._make_store(tiers, [False, False], None)
         channels = {REMOTE_READ: self.channels.between(0, number)}
         mover = Mover(number, store, self.engine, (channels, {}), (settings.cache, settings.movement))
         self._read[number] = mover
