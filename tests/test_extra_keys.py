@@ -16,7 +16,8 @@ from kvcache_sim.workload.extra_keys import with_extra_keys
 from kvcache_sim.workload.generate import build, settings_of, write_jsonl
 from kvcache_sim.workload.readers import ReadSettings, read_trace
 from small_traces import tree_traces
-from test_simulation_native import cluster, random_trace
+from support.clusters import cluster
+from support.traces import random_trace
 
 IMAGES = st.lists(
     st.fixed_dictionaries({"hash": st.sampled_from("ab"), "offset": st.integers(0, 30)}), max_size=2

@@ -15,7 +15,6 @@ from kvcache_sim.channels.settings import ChannelSettings, Slowdown
 from kvcache_sim.channels.slowed_channel import SlowedChannel
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.engine import BOUNDARY, Engine
-from kvcache_sim.metrics.columns import STATUSES
 from kvcache_sim.metrics.load_run import load_run
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.pictures import fleet
@@ -25,6 +24,7 @@ from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.serving.membership.membership import Membership
 from kvcache_sim.simulation import RunOptions
 from kvcache_sim.tiers import TIERS
+from support.conserved import check_conserved
 from tiered_scenario import BASE, load
 
 ROUTERS = (
@@ -121,26 +121,6 @@ class InFlight:
             return own(membership, machine)
 
         monkeypatch.setattr(Membership, "_lose", lose)
-
-
-def check_conserved(scenario, made) -> None:
-    """Every request that arrived has one row, and every token of the trace is finished, failed or rejected."""
-    rows, trace, counts = made.run.requests, made.trace, made.summary["requests"]
-    assert counts["arrived"] == len(trace) == sum(counts[name] for name in STATUSES)
-    assert counts["aborted"] == 0
-    assert np.array_equal(rows["request"], np.arange(len(trace)))
-    by_status = [int((rows["status"] == status).sum()) for status in range(len(STATUSES))]
-    assert by_status == [counts[name] for name in STATUSES]
-    for column, of_trace in (("input_tokens", trace.input_tokens), ("output_tokens", trace.output_tokens)):
-        assert sum(int(rows[column][rows["status"] == s].sum()) for s in range(len(STATUSES))) == int(
-            of_trace.sum()
-        )
-    lost = {
-        event.machine: event.at_ns for event in scenario.settings.membership.events if event.change == "lose"
-    }
-    for machine, at_ns in lost.items():
-        done = rows["machine"] == machine
-        assert (rows["finish_ns"][done & (rows["status"] == 0)] <= at_ns).all()
 
 
 def one_plan(seed: int) -> None:

@@ -20,7 +20,7 @@ from kvcache_sim.serving.membership.scaling_policy import SCALING
 from kvcache_sim.serving.membership.scaling_policy.contract import FleetState
 from kvcache_sim.serving.membership.scaling_policy.settings import ScalingSettings
 from kvcache_sim.simulation import RunOptions
-from test_fleet import check_conserved
+from support.conserved import check_conserved
 from tiered_scenario import load
 
 S = 10**9

@@ -19,10 +19,9 @@ from kvcache_sim.serving.settings import HandoverSettings, ReplicaSettings, Rout
 from kvcache_sim.simulation import RunOptions
 from kvcache_sim.simulation.simulation import Simulation
 from pools import pools
-from test_simulation_native import BLOCK, cluster, random_trace
-
-#: Routers whose rule the core has.
-NATIVE = ("round-robin", "least-loaded", "longest-prefix", "prefill-cost")
+from support.clusters import BLOCK, cluster
+from support.drawn_settings import NATIVE
+from support.traces import random_trace
 
 
 def told(settings, trace, **options):

@@ -13,9 +13,10 @@ from hypothesis import HealthCheck, event, given
 from hypothesis import strategies as st
 from kvcache_sim.cache.prefix_view import PrefixViewSettings
 from kvcache_sim.serving.replica.native import NativeReplica
+from support.any_cluster import clusters
+from support.clusters import cluster
+from support.traces import random_trace
 from support.view_settings import EVER, prefix_views, session_views, simulation_of, traces
-from test_everything_together import clusters
-from test_simulation_native import cluster, random_trace
 
 
 @examples(40, suppress_health_check=[HealthCheck.too_slow])

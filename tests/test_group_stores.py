@@ -35,9 +35,10 @@ from kvcache_sim.simulation.simulation import Simulation
 from kvcache_sim.workload.trace import Trace
 from shared_files import shared
 from small_traces import trace_of
+from support.clusters import cluster
+from support.recorded import recorded
+from support.traces import random_trace
 from test_kv_groups import layouts
-from test_native_serving import told
-from test_simulation_native import cluster, random_trace
 from test_speculation import drafting
 
 OPTIONS = (
@@ -135,9 +136,9 @@ def test_the_core_single_steps_and_the_reference_tell_one_story(
 ):
     settings = settings_of(drawn, cache, replica, blocks, machines)
     trace = (crowded if seed % 2 else random_trace)(seed, requests=40, sessions=7)
-    simulation, native = told(settings, trace)
+    simulation, native = recorded(settings, trace)
     assert all(isinstance(r, NativeReplica) for r in simulation.replicas)
-    stepped, plain = told(settings, trace, step_every_iteration=True)
+    stepped, plain = recorded(settings, trace, step_every_iteration=True)
     assert not any(isinstance(r, NativeReplica) for r in stepped.replicas)
     assert native == plain
     runs = [simulate(settings, trace, options=o) for o in OPTIONS]

@@ -26,7 +26,7 @@ from kvcache_sim.serving.settings import ClusterSettings, HandoverSettings
 from kvcache_sim.simulation import RunOptions, Simulation, simulate
 from kvcache_sim.workload.trace import OPEN_LOOP, Trace
 from pools import BLOCK, BLOCK_BYTES, DECODE_NS, LAYERS, MS, TOKEN_NS, channel, pools, requests
-from test_simulation_native import random_trace
+from support.traces import random_trace
 
 WIRE_NS, LATENCY_NS = MS, 100_000  # of a block; of a job
 BY_LAYER = HandoverSettings(transfer="layer-by-layer")

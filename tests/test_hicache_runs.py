@@ -19,9 +19,11 @@ from kvcache_sim.simulation import RunOptions, simulate
 from lower_engine_runs import assert_loads_take_time
 from shared_files import ROOT
 from small_traces import trace_of, tree_traces
-from test_instant import instant
-from test_native_serving import kinds, replicas, told
-from test_simulation_native import cluster, random_trace
+from support.clusters import cluster
+from support.drawn_settings import kinds, replicas
+from support.instant_runs import instant
+from support.recorded import recorded
+from support.traces import random_trace
 
 CHECKED = RunOptions(check="full")
 #: The write policies of scenarios and SGLang's names of them.
@@ -117,10 +119,10 @@ def test_the_core_tells_the_story_of_the_reference(
         channels={name: replace(one, **kind) for name, one in settings.channels.items()},
     )
     trace = random_trace(seed, 40, 7)
-    simulation, native = told(settings, trace)
+    simulation, native = recorded(settings, trace)
     assert all(isinstance(replica, NativeReplica) for replica in simulation.replicas)
     for options in ({"step_every_iteration": True}, {"backend": "python"}):
-        other, tables = told(settings, trace, **options)
+        other, tables = recorded(settings, trace, **options)
         assert not any(isinstance(replica, NativeReplica) for replica in other.replicas)
         assert tables == native
     ahead = simulate(settings, trace)

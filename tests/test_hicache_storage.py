@@ -18,11 +18,11 @@ from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.workload.toolbox.head import head
 from shared_files import ROOT
 from small_traces import trace_of, tree_traces
+from support.instant_runs import instant
+from support.recorded import recorded
+from support.traces import random_trace
 from test_hicache_runs import CHECKED, WRITES
 from test_hicache_runs import scenario as without_storage
-from test_instant import instant
-from test_native_serving import told
-from test_simulation_native import random_trace
 
 
 def scenario(rooms: tuple[int, int, int], policy: str, write: str, block: int, fetch: str, ahead: str) -> str:
@@ -98,7 +98,9 @@ def test_the_core_keeps_pages_as_the_reference_does(rooms, policy, write, fetch,
     ahead = f"threshold: {threshold}, share: {share}"
     text = scenario(rooms, policy, write, 16, f"policy: {fetch}", ahead)
     settings, trace = scenario_from_text(text, "s.yaml", ROOT, []).settings, random_trace(seed, 40, 7)
-    (_, native), (_, python) = (told(settings, trace, backend=backend) for backend in ("native", "python"))
+    (_, native), (_, python) = (
+        recorded(settings, trace, backend=backend) for backend in ("native", "python")
+    )
     assert native == python
 
 

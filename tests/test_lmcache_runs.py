@@ -19,8 +19,9 @@ from kvcache_sim.simulation import RunOptions, simulate
 from lower_engine_runs import assert_loads_take_time
 from shared_files import ROOT
 from small_traces import tree_traces
-from test_instant import instant
-from test_simulation_native import cluster, random_trace
+from support.clusters import cluster
+from support.instant_runs import instant
+from support.traces import random_trace
 
 CHECKED = RunOptions(check="full")
 POLICIES = ("lru", "lfu", "fifo", "mru")

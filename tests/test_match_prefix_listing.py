@@ -15,7 +15,8 @@ from kvcache_sim.simulation import RunOptions, Simulation
 from kvcache_sim.tiers import TIERS
 from kvcache_sim.workload.sessions import continuations
 from kvcache_sim.workload.tokens import PromptConfig, row_tokens, token_batches
-from test_simulation_native import BLOCK, cluster, random_trace, reading_each_other
+from support.clusters import BLOCK, cluster, reading_each_other
+from support.traces import random_trace
 
 TRACE = random_trace(8)
 

@@ -11,7 +11,8 @@ from kvcache_sim.model.rest_grid import Rests
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.simulation import simulate
 from kvcache_sim.workload.trace import Trace
-from test_simulation_native import cluster, random_trace, table
+from support.clusters import cluster, table
+from support.traces import random_trace
 
 TIMES = ("queue_ns", "prefill_ns", "first_token_ns", "finish_ns")
 

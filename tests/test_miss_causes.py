@@ -16,8 +16,9 @@ from kvcache_sim.replay.miss_causes import MISS_CAUSES, told_by
 from kvcache_sim.report.colours import COLOURS
 from kvcache_sim.report.explain.sentences import SENTENCES
 from kvcache_sim.simulation import RunOptions, simulate
+from support.clusters import BLOCK, cluster
 from support.miss_causes import timed_miss_tokens
-from test_simulation_native import BLOCK, cluster, random_trace
+from support.traces import random_trace
 
 DOCS = Path(__file__).parents[1] / "docs"
 SENTENCE_NAMES = {name for group in SENTENCES.values() for name in group}

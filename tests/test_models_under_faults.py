@@ -8,7 +8,7 @@ import random
 
 import pytest
 from kvcache_sim.scenario.load import scenario_from_text
-from test_fleet import check_conserved
+from support.conserved import check_conserved
 from test_models_in_fleet import EVERY_WAY, columns, nested, random_rows, run
 
 

@@ -14,21 +14,11 @@ from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.simulation import simulate
 from pools import pools, requests
 from small_traces import trace_of
-from test_simulation_native import agree, cluster, random_trace, reading_each_other
+from support.clusters import cluster, moving, reading_each_other
+from support.traces import random_trace
+from test_simulation_native import agree
 
 TIERS = (90, 60, 400)
-
-
-def moving(
-    tiers: tuple[int, ...] = TIERS, cache: dict[str, Any] | None = None, **movement: Any
-) -> ClusterSettings:
-    settings = cluster(tiers)
-    write = {"gpu": "back", "cpu": "back"} | movement.pop("write", {})
-    return replace(
-        settings,
-        movement=replace(settings.movement, write=write, **movement),
-        cache=replace(settings.cache, **(cache or {})),
-    )
 
 
 def run(settings: ClusterSettings, seed: int = 8):

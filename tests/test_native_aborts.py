@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from examples import examples
 from hypothesis import given
@@ -14,29 +13,15 @@ from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.metrics.columns import STATUSES
 from kvcache_sim.serving.settings import HandoverSettings, ReplicaSettings, RouterSettings
 from pools import pools
-from test_front_door import NATIVE, agree, told
-from test_native_serving import engines, kinds, movements, replicas, told_alike, trees
-from test_simulation_native import BLOCK, cluster, random_trace
+from support.clusters import BLOCK, cluster
+from support.drawn_settings import NATIVE, engines, kinds, movements, replicas, trees
+from support.traces import with_aborts
+from test_front_door import agree, told
+from test_native_serving import told_alike
 
 MS = 1_000_000
 ABORTED = STATUSES.index("aborted")
 _WAY = ("status", "first_token_ns", "prefill_ns", "fetch_ns", "num_tokens_actually_prefilled")
-
-
-def given_up(seed: int, requests: int = 40, share: float = 0.6, closed_loop: bool = False):
-    """A trace of which some requests are given up: at once, between steps, with an arrival, or never in time."""
-    trace = random_trace(seed, requests=requests, sessions=7)
-    draw = np.random.default_rng(seed + 1000)
-    steps = draw.integers(0, 60, requests) * draw.choice([MS, 2 * MS, 10 * MS], requests)
-    with_others = draw.integers(0, 40, requests) * 100 * MS
-    after = np.where(draw.random(requests) < 0.6, steps, with_others)
-    after = np.where(draw.random(requests) < 0.1, 10**13, after)
-    after = np.where(draw.random(requests) < share, after, -1).astype(np.int64)
-    think = np.where(trace.turn > 0, draw.integers(0, 5, requests) * 50 * MS, -1) if closed_loop else None
-    arrivals = trace.arrival_ns * (1 + seed % 5)  # some traces wait a lot, some hardly
-    return replace(
-        trace, arrival_ns=arrivals, abort_after_ns=after, **({} if think is None else {"think_ns": think})
-    )
 
 
 @examples(60)
@@ -51,7 +36,7 @@ def given_up(seed: int, requests: int = 40, share: float = 0.6, closed_loop: boo
 def test_the_core_lets_go_as_the_scheduler_in_python(replica, cache, blocks, machines, closed_loop, seed):
     settings = cluster((blocks,), machines)
     built = tuple(replace(machine, replica=replica) for machine in settings.machines)
-    told_alike(replace(settings, cache=cache, machines=built), given_up(seed, closed_loop=closed_loop))
+    told_alike(replace(settings, cache=cache, machines=built), with_aborts(seed, closed_loop=closed_loop))
 
 
 @examples(40)
@@ -78,7 +63,7 @@ def test_engines_own_schedulers_let_go_alike(scheduler, ahead, budget, seqs, ord
     settings = cluster((blocks,))
     machine = replace(settings.machines[0], replica=replica)
     cache = CacheSettings(block_size_tokens=BLOCK, semantics=scheduler, lookup_ns=lookup_ns)
-    told_alike(replace(settings, machines=(machine,), cache=cache), given_up(seed))
+    told_alike(replace(settings, machines=(machine,), cache=cache), with_aborts(seed))
 
 
 @examples(40)
@@ -96,7 +81,7 @@ def test_what_loads_leaves_when_its_kv_has_come(replica, cache, movement, shape,
     built = tuple(replace(machine, replica=replica) for machine in settings.machines)
     channels = {name: replace(one, **kind) for name, one in settings.channels.items()}
     settings = replace(settings, cache=cache, movement=movement, machines=built, channels=channels)
-    told_alike(settings, given_up(seed))
+    told_alike(settings, with_aborts(seed))
 
 
 @examples(15)
@@ -112,7 +97,7 @@ def test_machines_that_read_each_other_let_go_alike(movement, wire, seed):
         movement=replace(movement, lookup="cluster"),
         network=NetworkSettings(default=ChannelSettings("net", *wire)),
     )
-    told_alike(settings, given_up(seed))
+    told_alike(settings, with_aborts(seed))
 
 
 handovers = st.builds(
@@ -141,7 +126,7 @@ def test_what_is_handed_over_leaves_after_its_first_step_there(handover, roles, 
         replace(machine, tiers=(replace(machine.tiers[0], capacity_blocks=own), *machine.tiers[1:]))
         for machine, own in zip(settings.machines, blocks, strict=False)
     ]
-    told_alike(replace(settings, machines=tuple(machines)), given_up(seed))
+    told_alike(replace(settings, machines=tuple(machines)), with_aborts(seed))
 
 
 @examples(40)
@@ -157,7 +142,7 @@ def test_clients_leave_natively_where_requests_come_so(router, semantics, tiers,
     tiers = tiers if semantics == "tree" else tiers[:1]
     cache = CacheSettings(block_size_tokens=BLOCK, semantics=semantics)
     settings = replace(cluster(tiers, machines), router=RouterSettings(router), cache=cache)
-    trace = given_up(seed, requests=60)
+    trace = with_aborts(seed, requests=60)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("kvcache_sim.serving.front_door._AT_A_TIME", size)
         agree(settings, trace)
@@ -173,7 +158,7 @@ def test_clients_leave_natively_where_requests_come_so(router, semantics, tiers,
 )
 def test_clients_of_pools_leave_natively_too(handover, roles, seed):
     tiers = (80, 50) if handover.path == "via-cpu" else (80,)
-    agree(pools(roles, handover, tiers=tiers), given_up(seed))
+    agree(pools(roles, handover, tiers=tiers), with_aborts(seed))
 
 
 def test_every_way_to_leave_is_tried():
@@ -182,7 +167,7 @@ def test_every_way_to_leave_is_tried():
     settings = replace(settings, movement=MovementSettings(fetch="always", layer_pipelining=False))
     ways = set()
     for seed in range(3, 20, 4):
-        table, _ = told_alike(settings, given_up(seed, requests=120))
+        table, _ = told_alike(settings, with_aborts(seed, requests=120))
         rows = zip(*(table["requests", name] for name in _WAY), strict=True)
         for status, first_token_ns, prefill_ns, fetch_ns, left in rows:
             if status == ABORTED:

@@ -15,8 +15,11 @@ from kvcache_sim.simulation import RunOptions
 from kvcache_sim.simulation.simulation import Simulation
 from kvcache_sim.workload.trace import OPEN_LOOP
 from pools import channel, pools
-from test_native_serving import kinds, movements, replicas, told, told_alike, trees
-from test_simulation_native import cluster, random_trace, table
+from support.clusters import cluster, table
+from support.drawn_settings import kinds, movements, replicas, trees
+from support.recorded import recorded
+from support.traces import random_trace
+from test_native_serving import told_alike
 
 
 def on_rails(settings, rails, scope, rates, kind, per_s=10**9):
@@ -84,7 +87,7 @@ def test_channels_that_are_chosen_tell_one_story(
     )
     trace = random_trace(seed, requests=40, sessions=7)
     native, _ = told_alike(settings, trace)
-    _, reference = told(settings, trace, backend="python")
+    _, reference = recorded(settings, trace, backend="python")
     assert native["digests"] == reference["digests"]
 
 
@@ -171,7 +174,7 @@ def test_hand_overs_over_channels_of_every_kind_tell_one_story(
     if open_loop:
         trace.think_ns[:] = OPEN_LOOP
     native, _ = told_alike(settings, trace)
-    _, reference = told(settings, trace, backend="python")
+    _, reference = recorded(settings, trace, backend="python")
     assert native["digests"] == reference["digests"]
 
 

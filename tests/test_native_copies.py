@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.serving.settings import HandoverSettings
 from pools import pools
-from test_native_serving import kinds, movements, replicas, told_alike, trees
-from test_simulation_native import cluster, random_trace
+from support.clusters import cluster
+from support.drawn_settings import kinds, movements, replicas, trees
+from support.traces import random_trace
+from test_native_serving import told_alike
 
 charges = st.sampled_from([(2_000, 0.0), (50_000, 0.0), (0, 0.25), (0, 0.003), (1_000, 0.7)])
 

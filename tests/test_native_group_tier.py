@@ -12,10 +12,10 @@ from kvcache_sim import _core
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.simulation import RunOptions
 from kvcache_sim.simulation.simulation import Simulation
+from support.drawn_settings import kinds
+from support.traces import random_trace
 from test_group_stores import crowded, groups
-from test_native_serving import kinds
 from test_offloaded_groups import alone, one_full, two_groups, with_tier
-from test_simulation_native import random_trace
 from test_tiered_groups import of_tree
 
 WRITES = st.sampled_from(["engine", "back", "through"])

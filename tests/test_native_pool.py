@@ -14,12 +14,13 @@ from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.serving.membership.plan import MembershipPlan, PoolLoss
 from kvcache_sim.serving.settings import HandoverSettings, RouterSettings
 from pools import pools
-from test_front_door import NATIVE, agree
-from test_native_aborts import given_up
-from test_native_prefetch import ahead, three_ways, turns
-from test_native_serving import kinds, replicas, told_alike, trees
+from support.clusters import cluster
+from support.drawn_settings import NATIVE, ahead, kinds, replicas, trees
+from support.traces import turns, with_aborts
+from test_front_door import agree
+from test_native_prefetch import three_ways
+from test_native_serving import told_alike
 from test_shared_pool import READ, WRITE
-from test_simulation_native import cluster
 
 shared = st.builds(
     PoolSettings,
@@ -101,7 +102,7 @@ def test_a_pool_that_is_lost_tells_one_story(movement, lookup, pool, wire, losse
 @given(movement=moves, lookup=lookups, pool=shared, closed_loop=st.booleans(), seed=st.integers(1, 99))
 def test_who_gives_up_leaves_the_pool_alone(movement, lookup, pool, closed_loop, seed):
     settings = replace(cluster((90, 60, 400), 2), movement=replace(movement, lookup=lookup))
-    told_alike(sharing(settings, pool, (3 * 10**9, 30_000)), given_up(seed, closed_loop=closed_loop))
+    told_alike(sharing(settings, pool, (3 * 10**9, 30_000)), with_aborts(seed, closed_loop=closed_loop))
 
 
 @examples(20)

@@ -4,51 +4,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.cache.fetch import FETCHES
 from kvcache_sim.cache.prefetch import PREFETCHES
 from kvcache_sim.cache.settings import MovementSettings
-from kvcache_sim.cache.write import WRITES
 from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.settings import HandoverSettings, RouterSettings
 from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.simulation.simulation import Simulation
 from pools import pools
-from test_front_door import NATIVE, agree
-from test_native_aborts import given_up
-from test_native_serving import kinds, replicas, told_alike, trees
-from test_simulation_native import cluster, random_trace
+from support.clusters import cluster
+from support.drawn_settings import NATIVE, ahead, kinds, replicas, trees
+from support.traces import random_trace, turns, with_aborts
+from test_front_door import agree
+from test_native_serving import told_alike
 
 MS = 1_000_000
-#: Of waiting for KV, those policies that prefetches change most, and the others.
-_FETCHES = st.sampled_from(["wait", "timeout", "best-effort", "always", *FETCHES])
-
-ahead = st.builds(
-    MovementSettings,
-    write=st.fixed_dictionaries({"gpu": st.sampled_from(list(WRITES)), "cpu": st.sampled_from(list(WRITES))}),
-    fetch=_FETCHES,
-    fetch_timeout_ns=st.sampled_from([0, 3 * MS, 100 * MS, 10**9]),
-    layer_pipelining=st.booleans(),
-    exclusive=st.sampled_from([frozenset(), frozenset({"gpu"}), frozenset({"gpu", "cpu"})]),
-    prefetch=st.sampled_from(list(PREFETCHES)),
-    prefetch_share=st.sampled_from([0.03, 0.2, 0.5, 1.0]),
-    prefetch_lead_ns=st.sampled_from([0, 50 * MS, 10**9]),
-)
-
-
-def turns(seed: int, closed_loop: bool, requests: int = 50):
-    """A trace of sessions whose next turns come a while after the answer, or at a time of their own."""
-    trace = random_trace(seed, requests=requests, sessions=7)
-    trace = replace(trace, arrival_ns=trace.arrival_ns * (1 + seed % 4))
-    if not closed_loop:
-        return trace
-    pauses = np.random.default_rng(seed).choice([0, 1, 20, 200, 2000], requests) * MS
-    return replace(trace, think_ns=np.where(trace.turn > 0, pauses, -1))
 
 
 def three_ways(settings, trace):
@@ -123,7 +97,7 @@ def test_who_gives_up_leaves_its_prefetch_alone(movement, shape, lookup, closed_
     settings = cluster(shape, 2)
     network = NetworkSettings(default=ChannelSettings("net", 3 * 10**9, 30_000))
     settings = replace(settings, movement=replace(movement, lookup=lookup), network=network)
-    told_alike(settings, given_up(seed, closed_loop=closed_loop))
+    told_alike(settings, with_aborts(seed, closed_loop=closed_loop))
 
 
 @examples(20)

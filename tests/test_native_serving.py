@@ -8,81 +8,29 @@ import numpy as np
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.cache.fetch import FETCHES
-from kvcache_sim.cache.session_view import SessionViewSettings
-from kvcache_sim.cache.settings import CacheSettings, MovementSettings
-from kvcache_sim.cache.write import WRITES
+from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings, Slowdown
-from kvcache_sim.serving.queue import ORDERS
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.settings import ReplicaSettings
 from kvcache_sim.simulation import RunOptions
 from kvcache_sim.simulation.simulation import Simulation
-from test_simulation_native import BLOCK, cluster, random_trace
-
-EVER = (0, 1 << 62)
-
-replicas = st.builds(
-    ReplicaSettings,
-    max_num_batched_tokens=st.sampled_from([64, 512, 2048]),
-    max_num_seqs=st.sampled_from([1, 3, 8]),
-    max_model_len=st.sampled_from([None, 900]),
-    queue_order=st.sampled_from(["fcfs", *ORDERS]),
-    step_overhead_ns=st.sampled_from([0, 3_000_000]),
-    async_scheduling=st.sampled_from(["none", "length", "stop-token"]),
-    client_offset_ns=st.sampled_from([0, 5_000_000]),
-)
-trees = st.builds(
-    CacheSettings,
-    block_size_tokens=st.just(BLOCK),
-    enabled=st.sampled_from([True, True, True, False]),
-    cache_output=st.booleans(),
-    full_hit=st.sampled_from(["prefill-remainder", "skip-prefill"]),
-    lookup_ns=st.sampled_from([0, 2_000_000]),
-    touch=st.sampled_from(["release", "admission"]),
-    discard_on_finish=st.sampled_from([False, False, True]),
-    admission=st.sampled_from(["all", "prompt"]),
-    scheduler_aware_window=st.sampled_from([0, 3]),
-    session_view=st.sampled_from(
-        [SessionViewSettings(), SessionViewSettings(3), SessionViewSettings(None, 10**9)]
-    ),
-)
-engines = st.builds(
-    CacheSettings,
-    block_size_tokens=st.just(BLOCK),
-    semantics=st.sampled_from(["vllm", "sglang"]),
-    lookup_ns=st.sampled_from([0, 2_000_000]),
-)
-
-
-def told(settings, trace, **options):
-    """Return the simulation and all that it says of requests, events, series, tokens and machines."""
-    simulation = Simulation(settings, trace, RunOptions(check="full", record_window_ns=EVER, **options))
-    run = simulation.run()
-    tables = {}
-    for of, table in (("requests", run.requests), ("events", run.events), ("series", run.series)):
-        for name, column in table.items():
-            tables[of, name] = column.tolist() if isinstance(column, np.ndarray) else texts(column)
-    tables["itl"] = [run.itl_ns.values_ns.tolist(), run.itl_ns.counts.tolist()]
-    tables["digests"] = [run.digest_events, run.digest_results, run.counters, run.end_ns]
-    return simulation, tables
+from support.clusters import BLOCK, cluster
+from support.drawn_settings import engines, kinds, movements, replicas, trees
+from support.recorded import recorded, texts
+from support.traces import random_trace
 
 
 def told_alike(settings, trace):
     """Check that the core, the scheduler in Python and a run that keeps less tell one story; return it and that run."""
-    simulation, native = told(settings, trace)
+    simulation, native = recorded(settings, trace)
     assert all(isinstance(r, NativeReplica) for r in simulation.replicas)
-    stepped, plain = told(settings, trace, step_every_iteration=True)
+    stepped, plain = recorded(settings, trace, step_every_iteration=True)
     assert not any(isinstance(r, NativeReplica) for r in stepped.replicas)
     # Two iterations that begin at one moment on two machines are listed machine by machine, in either way.
     assert native == plain
     ahead = Simulation(settings, trace, RunOptions()).run()
     assert [ahead.digest_events, ahead.digest_results, ahead.counters, ahead.end_ns] == native["digests"]
     return native, ahead
-
-
-def texts(column):
-    return [column.words[code] for code in column.codes]
 
 
 @examples(60)
@@ -104,27 +52,6 @@ def test_the_core_and_the_scheduler_in_python_tell_one_story(replica, cache, pol
         machines=tuple(replace(m, replica=replica, tiers=tiers) for m in settings.machines),
     )
     told_alike(settings, random_trace(seed, requests=50, sessions=7))
-
-
-kinds = st.fixed_dictionaries(
-    {
-        "sharing": st.sampled_from(["fifo", "fair", "fair"]),
-        "priority": st.sampled_from(["in-order", "loads-first"]),
-        "latency_ns": st.sampled_from([0, 30_000, 3_000_000]),
-        "latency_occupies": st.booleans(),
-        "piece_overhead_ns": st.sampled_from([0, 2_000]),
-        "piece_gap_ns": st.sampled_from([0, 3_000]),
-        "piece_submit_ns": st.sampled_from([0, 0, 4_000]),
-    }
-)
-movements = st.builds(
-    MovementSettings,
-    write=st.fixed_dictionaries({"gpu": st.sampled_from(list(WRITES)), "cpu": st.sampled_from(list(WRITES))}),
-    write_selective_uses=st.sampled_from([1, 2]),
-    fetch=st.sampled_from(list(FETCHES)),
-    layer_pipelining=st.booleans(),
-    exclusive=st.sampled_from([frozenset(), frozenset({"gpu"}), frozenset({"gpu", "cpu"})]),
-)
 
 
 @examples(40)

@@ -24,11 +24,12 @@ from kvcache_sim.cache.store import NO_MOVE
 from kvcache_sim.reference.store import ReferenceKeys
 from kvcache_sim.serving.settings import RouterSettings
 from kvcache_sim.tiers import COMPUTE
-from test_front_door import NATIVE, agree
-from test_native_aborts import given_up
-from test_native_prefetch import three_ways, turns
-from test_native_serving import kinds, replicas, told_alike
-from test_simulation_native import cluster
+from support.clusters import cluster
+from support.drawn_settings import NATIVE, kinds, replicas
+from support.traces import turns, with_aborts
+from test_front_door import agree
+from test_native_prefetch import three_ways
+from test_native_serving import told_alike
 from test_store_machine import thicket
 from told import told
 
@@ -92,7 +93,7 @@ def test_an_engines_tiers_tell_one_story(
 @examples(15)
 @given(engine=engines, room=st.sampled_from(ROOMS), closed_loop=st.booleans(), seed=st.integers(1, 99))
 def test_who_gives_up_leaves_the_tiers_alike(engine, room, closed_loop, seed):
-    told_alike(below_a_pool(engine, room, 2), given_up(seed, closed_loop=closed_loop))
+    told_alike(below_a_pool(engine, room, 2), with_aborts(seed, closed_loop=closed_loop))
 
 
 @examples(15)

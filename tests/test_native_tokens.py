@@ -19,8 +19,8 @@ from kvcache_sim.serving.router.registry import ROUTERS
 from kvcache_sim.serving.settings import ReplicaSettings, RouterSettings
 from kvcache_sim.serving.speculation import SpeculationSettings
 from kvcache_sim.simulation import RunOptions, Simulation
+from support.clusters import BLOCK, cluster
 from support.view_settings import EVER, prefix_views, said_by, session_views, traces
-from test_simulation_native import BLOCK, cluster
 
 caches = st.builds(
     CacheSettings,

@@ -22,8 +22,9 @@ from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
 from kvcache_sim.serving.settings import ReplicaSettings
 from kvcache_sim.simulation import RunOptions, simulate
 from small_traces import trace_of, tree_traces
+from support.clusters import cluster
+from support.traces import random_trace
 from test_group_stores import crowded, groups, settings_of
-from test_simulation_native import cluster, random_trace
 
 CHECKED = RunOptions(check="full")
 

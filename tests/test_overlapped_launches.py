@@ -17,8 +17,9 @@ from kvcache_sim.serving.engine_scheduler.replica import EngineReplica
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.settings import ReplicaSettings
 from kvcache_sim.simulation import RunOptions, simulate
-from test_native_serving import told
-from test_simulation_native import BLOCK, cluster, random_trace
+from support.clusters import BLOCK, cluster
+from support.recorded import recorded
+from support.traces import random_trace
 from test_vllm_schedule import replicas
 
 MS = 1_000_000
@@ -184,13 +185,13 @@ def test_the_core_and_the_reference_tell_one_story(replica, enabled, blocks, lau
     settings = replace(settings, cache=cache, machines=(replace(own, replica=replica, step_time=step_time),))
     trace = random_trace(seed, requests=50, sessions=7)
     try:
-        simulation, native = told(settings, trace, schedule=True)
+        simulation, native = recorded(settings, trace, schedule=True)
     except StoreError as refused:  # prompts of one arrival preempt each other for ever
         with pytest.raises(StoreError, match=f"^{re.escape(str(refused))}$"):
-            told(settings, trace, step_every_iteration=True, schedule=True)
+            recorded(settings, trace, step_every_iteration=True, schedule=True)
         return
     assert isinstance(simulation.replicas[0], NativeReplica)
-    stepped, plain = told(settings, trace, step_every_iteration=True, schedule=True)
+    stepped, plain = recorded(settings, trace, step_every_iteration=True, schedule=True)
     assert isinstance(stepped.replicas[0], EngineReplica)
     assert native == plain
     assert simulation.replicas[0].schedule() == stepped.replicas[0].schedule()

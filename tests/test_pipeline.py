@@ -20,7 +20,8 @@ from kvcache_sim.serving.settings import ReplicaSettings
 from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.simulation.simulation import Simulation
 from small_traces import trace_of
-from test_simulation_native import BLOCK, cluster, random_trace, table
+from support.clusters import BLOCK, cluster, table
+from support.traces import random_trace
 from test_vllm_schedule import replicas
 
 

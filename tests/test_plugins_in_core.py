@@ -16,8 +16,9 @@ from kvcache_sim.metrics.run import Run
 from kvcache_sim.policies.plugins.contract import PolicyViolation
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.simulation import RunOptions, Simulation
-from test_everything_together import clusters, random_trace
-from test_simulation_native import cluster
+from support.any_cluster import clusters
+from support.clusters import cluster
+from test_everything_together import random_trace
 
 
 @st.composite

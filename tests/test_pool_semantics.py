@@ -11,7 +11,8 @@ import pytest
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.simulation import RunOptions, simulate
 from shared_files import shared
-from test_simulation_native import cluster, random_trace
+from support.clusters import cluster
+from support.traces import random_trace
 
 
 def vllm(tiers: tuple[int, ...], machines: int = 1) -> ClusterSettings:

@@ -23,7 +23,8 @@ from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.workload.trace import Trace
 from shared_files import shared
-from test_simulation_native import BLOCK, cluster, random_trace
+from support.clusters import BLOCK, cluster
+from support.traces import random_trace
 
 
 def two_strangers(prompt: int, output: int) -> Trace:

@@ -20,9 +20,10 @@ from kvcache_sim.serving.settings import RouterSettings
 from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.simulation.simulation import Simulation
 from small_traces import trace_of
-from test_native_aborts import given_up
-from test_native_serving import engines, replicas, told_alike, trees
-from test_simulation_native import cluster, random_trace, table
+from support.clusters import cluster, table
+from support.drawn_settings import engines, replicas, trees
+from support.traces import random_trace, with_aborts
+from test_native_serving import told_alike
 
 BASE = """
 workload: {kind: conversational, requests: 20}
@@ -121,7 +122,7 @@ def test_the_core_steps_ranks_as_the_scheduler_in_python(
     settings = replace(cluster((blocks,), size * of), cache=cache)
     built = tuple(replace(machine, replica=replica) for machine in settings.machines)
     settings = replace(in_step(replace(settings, machines=built), size), router=RouterSettings(router))
-    told_alike(settings, given_up(seed, share=share, closed_loop=closed_loop))
+    told_alike(settings, with_aborts(seed, share=share, closed_loop=closed_loop))
 
 
 def test_a_scenario_has_a_machine_a_rank_and_the_engines_balancer():

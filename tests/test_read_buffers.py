@@ -19,8 +19,9 @@ from kvcache_sim.serving.read_buffers import ReadBuffers
 from kvcache_sim.serving.settings import HandoverSettings
 from kvcache_sim.simulation import simulate
 from pools import pools
-from test_movement_policies import moving
-from test_simulation_native import agree, random_trace, reading_each_other
+from support.clusters import moving, reading_each_other
+from support.traces import random_trace
+from test_simulation_native import agree
 
 GB = 10**9
 

@@ -24,7 +24,8 @@ from kvcache_sim.serving.settings import RouterSettings
 from kvcache_sim.simulation import RunOptions, Simulation, simulate
 from kvcache_sim.workload.readers.read import read_trace
 from shared_files import shared
-from test_simulation_native import BLOCK, cluster, random_trace
+from support.clusters import BLOCK, cluster
+from support.traces import random_trace
 
 
 @dataclass

@@ -11,7 +11,8 @@ from kvcache_sim.model.rest_grid import Rests
 from kvcache_sim.serving.settings import RouterSettings
 from kvcache_sim.simulation import RunOptions, simulate
 from pools import TOKEN_NS, pools, requests
-from test_simulation_native import cluster, random_trace
+from support.clusters import cluster
+from support.traces import random_trace
 
 WATCHED = RunOptions(regret=True)
 

@@ -7,7 +7,8 @@ from kvcache_sim.serving.duplicates import Duplicates
 from kvcache_sim.simulation import RunOptions, simulate
 from pools import MS, pools, requests
 from small_traces import trace_of
-from test_simulation_native import cluster, random_trace
+from support.clusters import cluster
+from support.traces import random_trace
 
 WINDOW = (0, 2**62)
 #: The native scheduler runs in stretches; step by step the one in Python does, which serves what the core does not.

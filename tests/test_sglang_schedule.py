@@ -16,8 +16,9 @@ from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.settings import ReplicaSettings
 from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.simulation.simulation import Simulation
-from test_native_serving import told
-from test_simulation_native import BLOCK, cluster, random_trace
+from support.clusters import BLOCK, cluster
+from support.recorded import recorded
+from support.traces import random_trace
 from tiered_scenario import load
 
 replicas = st.builds(
@@ -58,9 +59,9 @@ def with_room(replica, cache, tokens, machines=1):
 )
 def test_the_core_and_the_reference_tell_one_story(replica, cache, tokens, machines, seed):
     settings, trace = with_room(replica, cache, tokens, machines), random_trace(seed, requests=50, sessions=7)
-    simulation, native = told(settings, trace, schedule=machines == 1)
+    simulation, native = recorded(settings, trace, schedule=machines == 1)
     assert all(isinstance(one, NativeReplica) for one in simulation.replicas)
-    stepped, plain = told(settings, trace, step_every_iteration=True, schedule=machines == 1)
+    stepped, plain = recorded(settings, trace, step_every_iteration=True, schedule=machines == 1)
     assert all(isinstance(one, EngineReplica) for one in stepped.replicas)
     assert native == plain
     if machines == 1:
@@ -76,8 +77,8 @@ def test_all_python_tells_the_same(policy, ahead):
     )
     cache = CacheSettings(block_size_tokens=16, semantics="sglang")
     settings, trace = with_room(replica, cache, 4_096), random_trace(3, requests=40, sessions=5)
-    _, native = told(settings, trace)
-    _, plain = told(settings, trace, backend="python")
+    _, native = recorded(settings, trace)
+    _, plain = recorded(settings, trace, backend="python")
     assert native == plain
 
 

@@ -23,7 +23,9 @@ from kvcache_sim.serving.membership.plan import MembershipPlan, PoolLoss
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings
 from kvcache_sim.simulation import RunOptions, simulate
 from small_traces import trace_of, tree_traces
-from test_simulation_native import agree, cluster, random_trace
+from support.clusters import cluster
+from support.traces import random_trace
+from test_simulation_native import agree
 from tiered_scenario import run_with
 
 SECOND = 10**9

@@ -7,121 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kvcache_sim.cache.settings import CacheSettings, MovementSettings, TierSettings
+from kvcache_sim.cache.settings import TierSettings
 from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.metrics.run import Run
-from kvcache_sim.model.rest_grid import RestGrid, Rests
-from kvcache_sim.model.step_time import StepTimeTable
 from kvcache_sim.serving.router.registry import ROUTERS
-from kvcache_sim.serving.settings import ClusterSettings, MachineSettings, ReplicaSettings, RouterSettings
+from kvcache_sim.serving.settings import ClusterSettings, RouterSettings
 from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.workload.trace import Trace
-
-BLOCK = 16
-
-
-def table(max_tokens: int = 4096, max_seqs: int = 64) -> StepTimeTable:
-    base = 1_000_000 + np.arange(max_tokens + 1, dtype=np.int64) * 20_000
-    base[0] = 0
-    decode = 5_000_000 + np.arange(max_seqs + 1, dtype=np.int64) * 1_000
-    decode[0] = 0
-    longest = np.minimum(np.arange(max_seqs + 1, dtype=np.int64), 24) * 12_000_000
-    linear = (400_000, 40_000_000, 70_000_000, 6_000_000, 1_000, 2_000, 3_000)
-    # Neither base need rise: every third count costs less with a past.
-    past_base = base - (np.arange(max_tokens + 1) % 3 == 0) * base // 4
-    # What KV and a past cost besides is not linear, and may fall.
-    kv_rest = RestGrid(
-        (1, 8, 64), (1, 200, 4000), ((0, 9, 7), (5, 900_000, 100_000), (-9, 40_000, 3_000_000))
-    )
-    past_rest = RestGrid(
-        (1, 64, 4096), (1, 1000, 5000), ((0, 99, 9), (70_000, 2_000_000, -40_000), (1, 2, 3))
-    )
-    apart = {
-        "longest_fs": longest,
-        "past_base_ns": past_base,
-        "rests": Rests(kv_rest, kv_rest.times(0.5), past_rest),
-    }
-    return StepTimeTable(base, decode, *linear, idle_fs=50_000, beside_fs=700_000_000_000, **apart)
-
-
-def random_trace(seed: int, requests: int = 120, sessions: int = 12) -> Trace:
-    """Sessions that grow turn by turn over shared system prompts, with ties in arrival."""
-    draw = np.random.default_rng(seed)
-    histories: list[list[int]] = [[] for _ in range(sessions)]
-    fresh = 100
-    ids, offsets, inputs, outputs, session, turn = [], [0], [], [], [], []
-    turns = [0] * sessions
-    for _ in range(requests):
-        s = int(draw.integers(sessions))
-        if not histories[s]:
-            histories[s] = [int(draw.integers(3))]
-        grow = int(draw.integers(1, 5))
-        histories[s] = histories[s] + list(range(fresh, fresh + grow))
-        fresh += grow
-        partial = int(draw.integers(64))
-        row = histories[s] + ([fresh] if partial else [])
-        fresh += 1
-        ids += row
-        offsets.append(len(ids))
-        inputs.append(len(histories[s]) * 64 + partial)
-        outputs.append(int(draw.integers(0, 90)))
-        session.append(s)
-        turn.append(turns[s])
-        turns[s] += 1
-        if draw.random() < 0.15:
-            histories[s], turns[s] = [], turns[s]
-    _, dense = np.unique(np.array(ids), return_inverse=True)
-    first: dict[int, int] = {}
-    dense = np.array([first.setdefault(int(i), len(first)) for i in dense], np.uint32)
-    arrivals = np.sort(draw.integers(0, 30, requests)) * 100_000_000
-    return Trace(
-        arrivals.astype(np.int64),
-        np.array(inputs, np.int64),
-        np.array(outputs, np.int64),
-        np.array(offsets, np.int64),
-        dense,
-        64,
-        np.array(session, np.int32),
-        np.array(turn, np.int32),
-        np.full(requests, -1, np.int64),
-        np.zeros(requests, bool),
-        priority=(5 * np.arange(requests) + 2) % 3,
-    )
-
-
-def cluster(
-    tiers: tuple[int, ...],
-    machines: int = 1,
-    through: bool = False,
-    pipelined: bool = True,
-    **channel: Any,
-) -> ClusterSettings:
-    names = ("gpu", "cpu", "disk")[: len(tiers)]
-    rates = {"gpu->cpu": 4, "cpu->gpu": 5, "cpu->disk": 1, "disk->cpu": 2}
-    channels, built = {}, []
-    for m in range(machines):
-        edges = {e: f"{e} {m}" for e in rates if set(e.split("->")) <= set(names)}
-        for edge, name in edges.items():
-            channels[name] = ChannelSettings(name, rates[edge] * 10**9, 20_000, 1_000, **channel)
-        capacities = tuple(TierSettings(n, c) for n, c in zip(names, tiers, strict=True))
-        built.append(MachineSettings(capacities, table(), ReplicaSettings(512, 8), edges))
-    return ClusterSettings(
-        tuple(built),
-        channels,
-        CacheSettings(block_size_tokens=BLOCK),
-        MovementSettings(
-            write={"gpu": "through" if through else "back", "cpu": "back"}, layer_pipelining=pipelined
-        ),
-    )
-
-
-SHAPES = [
-    ((160,), False),
-    ((90, 200), False),
-    ((90, 60, 400), False),
-    ((90, 200), True),
-    ((100, 40, 60), True),
-]
+from support.clusters import SHAPES, cluster, reading_each_other
+from support.traces import random_trace
 
 
 @pytest.mark.parametrize(("tiers", "through"), SHAPES)
@@ -173,14 +67,6 @@ def test_serving_layer_by_layer_changes_no_result_of_fifo_channels():
     layered = replace(settings, channels={**settings.channels, "unused": fair})
     plain, by_event = (simulate(one, random_trace(2)) for one in (settings, layered))
     assert plain.digest_results == by_event.digest_results
-
-
-def reading_each_other(tiers=(90, 60, 400), machines: int = 3, **movement: Any) -> ClusterSettings:
-    settings = cluster(tiers, machines, pipelined=movement.pop("layer_pipelining", True))
-    network = NetworkSettings(default=ChannelSettings("net", 3 * 10**9, 30_000))
-    return replace(
-        settings, movement=replace(settings.movement, lookup="cluster", **movement), network=network
-    )
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,10 @@ from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.speculation import SpeculationRules, SpeculationSettings
 from kvcache_sim.simulation import RunOptions, simulate
 from small_traces import trace_of
-from test_native_serving import replicas, told
-from test_simulation_native import cluster, random_trace, table
+from support.clusters import cluster, table
+from support.drawn_settings import replicas
+from support.recorded import recorded
+from support.traces import random_trace
 
 BASE = """
 workload: {kind: conversational, requests: 20}
@@ -70,9 +72,9 @@ def test_the_core_single_steps_and_the_reference_tell_one_story(
         replace(settings, machines=tuple(replace(m, replica=changed) for m in settings.machines)), drafted
     )
     trace = random_trace(seed, requests=40, sessions=7)
-    simulation, native = told(settings, trace)
+    simulation, native = recorded(settings, trace)
     assert all(isinstance(r, NativeReplica) for r in simulation.replicas)
-    _, plain = told(settings, trace, step_every_iteration=True)
+    _, plain = recorded(settings, trace, step_every_iteration=True)
     assert native == plain
     reference = simulate(settings, trace, options=RunOptions(backend="python", check="full"))
     assert reference.digest_results == native["digests"][1]

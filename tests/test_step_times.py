@@ -16,7 +16,8 @@ from kvcache_sim.model.step_time import StepBatch, StepTimeTable
 from kvcache_sim.model.step_times import DEFAULT_STEP_TIME, load_step_time, step_time_names
 from kvcache_sim.serving.step_tables import step_table
 from kvcache_sim.simulation import simulate
-from test_simulation_native import cluster, random_trace
+from support.clusters import cluster
+from support.traces import random_trace
 
 chunks = st.lists(st.tuples(st.integers(1, 3000), st.integers(0, 100_000)), max_size=4).map(tuple)
 

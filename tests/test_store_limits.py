@@ -16,7 +16,8 @@ from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.serving.membership.plan import MembershipEvent, MembershipPlan
 from kvcache_sim.serving.settings import ClusterSettings, HandoverSettings
 from kvcache_sim.simulation import simulate
-from test_simulation_native import cluster, random_trace
+from support.clusters import cluster
+from support.traces import random_trace
 
 #: (settings of the cache, the one that is refused and why); the YAML key has the same name.
 REFUSED = [

@@ -19,6 +19,7 @@ from kvcache_sim.reference.engines.tiered_groups import TieredGroupStore
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.simulation import RunOptions, simulate
 from small_traces import trace_of, tree_traces
+from support.traces import random_trace
 from test_group_stores import crowded, groups
 from test_offloaded_groups import (
     LOADED,
@@ -31,7 +32,6 @@ from test_offloaded_groups import (
     two_groups,
     with_tier,
 )
-from test_simulation_native import random_trace
 
 CHECKED = RunOptions(check="full")
 WRITES = st.sampled_from(["back", "through"])

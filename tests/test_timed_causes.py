@@ -14,7 +14,8 @@ from kvcache_sim.metrics.miss_causes import miss_causes, summarize_misses
 from kvcache_sim.replay.miss_causes import MISS_CAUSES as CAUSES
 from kvcache_sim.simulation import simulate
 from kvcache_sim.workload.trace import Trace
-from test_simulation_native import BLOCK, cluster, random_trace
+from support.clusters import BLOCK, cluster
+from support.traces import random_trace
 
 MISS_CAUSES = [cause.name for cause in CAUSES]
 

@@ -14,21 +14,12 @@ from kvcache_sim.replay.cachesim import simulate_cache
 from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.resolved import to_yaml
-from kvcache_sim.serving.settings import ClusterSettings, ReplicaSettings
+from kvcache_sim.serving.settings import ReplicaSettings
 from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.workload.trace import Trace
 from policy_variants import TIMED
-from test_simulation_native import BLOCK, SHAPES, cluster, random_trace
-
-
-def under(settings: ClusterSettings, *policies: str) -> ClusterSettings:
-    """Return the cluster with these policies on its tiers, from the gpu down; the last one also below."""
-    machines = []
-    for machine in settings.machines:
-        names = [policies[min(k, len(policies) - 1)] for k in range(len(machine.tiers))]
-        tiers = tuple(replace(tier, policy=name) for tier, name in zip(machine.tiers, names, strict=True))
-        machines.append(replace(machine, tiers=tiers))
-    return replace(settings, machines=tuple(machines))
+from support.clusters import BLOCK, SHAPES, cluster, under
+from support.traces import random_trace
 
 
 def agree(settings, trace, reference_check="full"):

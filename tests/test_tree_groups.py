@@ -18,9 +18,9 @@ from kvcache_sim.serving.settings import ClusterSettings, ReplicaSettings
 from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.workload.trace import Trace
 from small_traces import tree_traces
+from support.recorded import recorded
+from support.traces import random_trace
 from test_group_stores import OPTIONS, crowded, groups, lost_of, replicas, settings_of
-from test_native_serving import told
-from test_simulation_native import random_trace
 
 
 def of_tree(settings: ClusterSettings) -> ClusterSettings:
@@ -45,9 +45,9 @@ def test_the_core_single_steps_and_the_reference_tell_one_story(
     cache = CacheSettings(cache_output=output)
     settings = of_tree(settings_of(drawn, cache, replica, blocks, machines))
     trace = (crowded if seed % 2 else random_trace)(seed, requests=40, sessions=7)
-    simulation, native = told(settings, trace)
+    simulation, native = recorded(settings, trace)
     assert all(isinstance(r, NativeReplica) for r in simulation.replicas)
-    _, plain = told(settings, trace, step_every_iteration=True)
+    _, plain = recorded(settings, trace, step_every_iteration=True)
     assert native == plain
     runs = [simulate(settings, trace, options=o) for o in OPTIONS]
     assert len({*(run.digest_results for run in runs), native["digests"][1]}) == 1

@@ -22,10 +22,11 @@ from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.simulation.simulation import Simulation
 from shared_files import shared
 from small_traces import trace_of
+from support.clusters import BLOCK
+from support.recorded import recorded
+from support.traces import random_trace
 from test_group_stores import OPTIONS, crowded, groups, layouts_of, settings_of
 from test_kv_groups import row_request
-from test_native_serving import told
-from test_simulation_native import BLOCK, random_trace
 from test_vllm_schedule import replicas
 
 caches = st.builds(
@@ -51,9 +52,9 @@ def test_the_core_single_steps_and_the_reference_tell_one_story(
     settings = settings_of(drawn, cache, replica, blocks, machines)
     trace = (crowded if seed % 2 else random_trace)(seed, requests=30, sessions=7)
     one = machines == 1
-    simulation, native = told(settings, trace, schedule=one)
+    simulation, native = recorded(settings, trace, schedule=one)
     assert all(isinstance(r, NativeReplica) for r in simulation.replicas)
-    stepped, plain = told(settings, trace, step_every_iteration=True, schedule=one)
+    stepped, plain = recorded(settings, trace, step_every_iteration=True, schedule=one)
     assert all(isinstance(r, EngineReplica) for r in stepped.replicas)
     if one:
         logs = [simulation.replicas[0].schedule(), stepped.replicas[0].schedule()]
@@ -71,7 +72,7 @@ def test_one_full_group_gives_what_the_pool_of_one_group_gives(replica, blocks, 
     trace = random_trace(seed, requests=40, sessions=7)
     grouped = settings_of(one, CacheSettings(), replica, blocks, 1)
     single = replace(grouped, cache=replace(grouped.cache, groups=None))
-    (first, said), (second, before) = (told(s, trace, schedule=True) for s in (grouped, single))
+    (first, said), (second, before) = (recorded(s, trace, schedule=True) for s in (grouped, single))
     assert first.replicas[0].schedule() == second.replicas[0].schedule()
     events, results, counters, end_ns = said.pop("digests")
     of_groups = {name for name in counters if name.startswith("groups.")}

@@ -25,8 +25,9 @@ from kvcache_sim.workload.readers import ReadSettings, read_trace
 from kvcache_sim.workload.toolbox.head import head
 from kvcache_sim.workload.toolbox.scale import parse_speed, scale
 from shared_files import shared
-from test_native_serving import told
-from test_simulation_native import BLOCK, cluster, random_trace
+from support.clusters import BLOCK, cluster
+from support.recorded import recorded
+from support.traces import random_trace
 
 CLOCK = "linear:base=5ms,token=20us,decode=1us,context=50ns"
 FILES = {
@@ -168,9 +169,9 @@ def test_the_core_and_the_reference_tell_one_story(replica, cache_settings, bloc
     each = tuple(replace(machine, replica=replica) for machine in settings.machines)
     settings = replace(settings, cache=cache_settings, machines=each)
     trace = random_trace(seed, requests=50, sessions=7)
-    simulation, native = told(settings, trace, schedule=True)
+    simulation, native = recorded(settings, trace, schedule=True)
     assert all(isinstance(one, NativeReplica) for one in simulation.replicas)
-    stepped, plain = told(settings, trace, step_every_iteration=True, schedule=True)
+    stepped, plain = recorded(settings, trace, step_every_iteration=True, schedule=True)
     assert all(isinstance(one, EngineReplica) for one in stepped.replicas)
     assert native == plain
     for ours, theirs in zip(simulation.replicas, stepped.replicas, strict=True):

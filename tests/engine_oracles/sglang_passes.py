@@ -24,7 +24,7 @@ from kvcache_sim.serving.settings import ReplicaSettings
 from kvcache_sim.serving.sglang.sequence import SglangSequence
 from kvcache_sim.simulation import RunOptions
 from kvcache_sim.simulation.simulation import Simulation
-from test_simulation_native import cluster
+from support.clusters import cluster
 
 from engine_oracles import stubs
 from engine_oracles.streams import stream, tokens_of

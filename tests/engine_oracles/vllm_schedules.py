@@ -23,7 +23,7 @@ from kvcache_sim.serving.settings import ReplicaSettings
 from kvcache_sim.simulation import RunOptions
 from kvcache_sim.simulation.simulation import Simulation
 from kvcache_sim.workload.trace import Trace
-from test_simulation_native import cluster
+from support.clusters import cluster
 
 from engine_oracles import vllm_core
 from engine_oracles.streams import stream

@@ -13,7 +13,8 @@ from kvcache_sim.metrics.run import Run
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.simulation import RunOptions, Simulation
 from kvcache_sim.workload.trace import Trace
-from test_simulation_native import random_trace
+
+from support.traces import random_trace
 
 MS = 1_000_000
 EVER = (0, 1 << 62)

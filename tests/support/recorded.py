@@ -1,0 +1,26 @@
+"""All tables of a run whose every event is recorded, as lists."""
+
+from __future__ import annotations
+
+import numpy as np
+from kvcache_sim.simulation import RunOptions
+from kvcache_sim.simulation.simulation import Simulation
+
+EVER = (0, 1 << 62)
+
+
+def recorded(settings, trace, **options):
+    """Return a fully checked simulation and its requests, events, series, token times and digests."""
+    simulation = Simulation(settings, trace, RunOptions(check="full", record_window_ns=EVER, **options))
+    run = simulation.run()
+    tables = {}
+    for of, table in (("requests", run.requests), ("events", run.events), ("series", run.series)):
+        for name, column in table.items():
+            tables[of, name] = column.tolist() if isinstance(column, np.ndarray) else texts(column)
+    tables["itl"] = [run.itl_ns.values_ns.tolist(), run.itl_ns.counts.tolist()]
+    tables["digests"] = [run.digest_events, run.digest_results, run.counters, run.end_ns]
+    return simulation, tables
+
+
+def texts(column):
+    return [column.words[code] for code in column.codes]

@@ -1,0 +1,81 @@
+"""Random traces of sessions that grow turn by turn, for tests of serving."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from kvcache_sim.workload.trace import Trace
+
+MS = 1_000_000
+
+
+def random_trace(seed: int, requests: int = 120, sessions: int = 12) -> Trace:
+    """Return sessions that grow turn by turn over shared system prompts, with ties in arrival."""
+    draw = np.random.default_rng(seed)
+    histories: list[list[int]] = [[] for _ in range(sessions)]
+    fresh = 100
+    ids, offsets, inputs, outputs, session, turn = [], [0], [], [], [], []
+    turns = [0] * sessions
+    for _ in range(requests):
+        s = int(draw.integers(sessions))
+        if not histories[s]:
+            histories[s] = [int(draw.integers(3))]
+        grow = int(draw.integers(1, 5))
+        histories[s] = histories[s] + list(range(fresh, fresh + grow))
+        fresh += grow
+        partial = int(draw.integers(64))
+        row = histories[s] + ([fresh] if partial else [])
+        fresh += 1
+        ids += row
+        offsets.append(len(ids))
+        inputs.append(len(histories[s]) * 64 + partial)
+        outputs.append(int(draw.integers(0, 90)))
+        session.append(s)
+        turn.append(turns[s])
+        turns[s] += 1
+        if draw.random() < 0.15:
+            histories[s], turns[s] = [], turns[s]
+    _, dense = np.unique(np.array(ids), return_inverse=True)
+    first: dict[int, int] = {}
+    dense = np.array([first.setdefault(int(i), len(first)) for i in dense], np.uint32)
+    arrivals = np.sort(draw.integers(0, 30, requests)) * 100_000_000
+    return Trace(
+        arrivals.astype(np.int64),
+        np.array(inputs, np.int64),
+        np.array(outputs, np.int64),
+        np.array(offsets, np.int64),
+        dense,
+        64,
+        np.array(session, np.int32),
+        np.array(turn, np.int32),
+        np.full(requests, -1, np.int64),
+        np.zeros(requests, bool),
+        priority=(5 * np.arange(requests) + 2) % 3,
+    )
+
+
+def with_aborts(seed: int, requests: int = 40, share: float = 0.6, closed_loop: bool = False):
+    """Return a trace of which some requests are aborted: at once, between steps, with an arrival, or never in time."""
+    trace = random_trace(seed, requests=requests, sessions=7)
+    draw = np.random.default_rng(seed + 1000)
+    steps = draw.integers(0, 60, requests) * draw.choice([MS, 2 * MS, 10 * MS], requests)
+    with_others = draw.integers(0, 40, requests) * 100 * MS
+    after = np.where(draw.random(requests) < 0.6, steps, with_others)
+    after = np.where(draw.random(requests) < 0.1, 10**13, after)
+    after = np.where(draw.random(requests) < share, after, -1).astype(np.int64)
+    think = np.where(trace.turn > 0, draw.integers(0, 5, requests) * 50 * MS, -1) if closed_loop else None
+    arrivals = trace.arrival_ns * (1 + seed % 5)  # some traces wait a lot, some hardly
+    return replace(
+        trace, arrival_ns=arrivals, abort_after_ns=after, **({} if think is None else {"think_ns": think})
+    )
+
+
+def turns(seed: int, closed_loop: bool, requests: int = 50):
+    """Return a trace of sessions whose next turns come a while after the answer, or at a time of their own."""
+    trace = random_trace(seed, requests=requests, sessions=7)
+    trace = replace(trace, arrival_ns=trace.arrival_ns * (1 + seed % 4))
+    if not closed_loop:
+        return trace
+    pauses = np.random.default_rng(seed).choice([0, 1, 20, 200, 2000], requests) * MS
+    return replace(trace, think_ns=np.where(trace.turn > 0, pauses, -1))
