@@ -270,10 +270,8 @@ class Simulator:
     def _build_pool(self, pool: PoolSettings) -> Pool:
         """Return the memory that all machines share: a machine without a GPU, after all others."""
         number, settings = len(self.settings.machines), self.settings
-        tiers = [
-            TierSettings(TIERS[COMPUTE], 0),
-            TierSettings(TIERS[STAGING], pool.capacity_blocks, pool.policy),
-        ]
+        memory = TierSettings(TIERS[STAGING], pool.capacity_blocks, pool.policy)
+        tiers = [TierSettings(TIERS[COMPUTE], 0), memory]
         store = self._make_store(tiers, [False, False], None)
         channels = {REMOTE_READ: self.channels.between(0, number)}
         mover = Mover(number, store, self.engine, (channels, {}), (settings.cache, settings.movement))
@@ -285,11 +283,11 @@ class Simulator:
         settings, roles = self.settings, [own.role for own in self.settings.machines]
         if "prefill" not in roles:
             return
-        own = settings.handover
+        own, receptions = settings.handover, []
         self._decoding = [m for m, role in zip(self.machines, roles, strict=True) if role != "prefill"]
-        receptions = [Reception(machine, own) for machine in self._decoding]
-        for machine, reception in zip(self._decoding, receptions, strict=True):
-            machine.scheduler.reception = reception
+        for machine in self._decoding:
+            machine.scheduler.reception = reception = Reception(machine, own)
+            receptions.append(reception)
         # Its own stream of random numbers: not those that chose the prefill machine.
         seed = derive_seed(settings.seed, "decode router")
         routing = settings.router, settings.cache
@@ -321,14 +319,9 @@ class Simulator:
         return think if think != OPEN_LOOP else int(self.trace.arrival_ns[request])
 
     def start(self) -> None:
-        """Schedule the first arrival."""
+        """Schedule the first arrival; ``engine.run`` then serves the whole trace."""
         self._order.reverse()
         self._schedule_next()
-
-    def run(self) -> None:
-        """Serve the whole trace."""
-        self.start()
-        self.engine.run()
 
     def _schedule_next(self) -> None:
         if self._order:
