@@ -63,6 +63,7 @@ __all__ = [
     "reuse_distances",
     "seeds_of_ids",
     "seeds_of_names",
+    "sglang_pass",
     "timed_miss_tokens",
     "write_token_rows",
 ]
@@ -1134,6 +1135,23 @@ class Replica:
 
     def accepted(self) -> tuple[int, int, list[int]]: ...
     def itl(self) -> tuple[list[int], list[int], int, int, int, int]: ...
+
+def sglang_pass(
+    replica: Replica,
+    ended: Sequence[tuple[int, int, int, int]],
+    running: Sequence[tuple[int, int, int, int]],
+    waiting: Sequence[tuple[int, int, int, int]],
+    ratio: float,
+) -> tuple[int, list[tuple[int, int, int]], list[int], int | None, bool]:
+    """Compose one step of prompts of SGLang's scheduler from a given state, on a new replica.
+
+    A request is its number, tokens of its prompt and of its answer, and those of the answer that are out.
+    Requests of ``ended`` have come and gone one after another; those of ``running`` run as long as the tree
+    has room for the next one; ``ratio`` of each answer is reserved. Returns how many run, the admitted
+    requests in order with the first and the past-the-last token that the step computes, the queue after it,
+    the prompt that goes on, and whether nobody is admitted before a running request leaves.
+    Raises ValueError for another scheduler's replica.
+    """
 
 # what plug-ins see
 

@@ -1,7 +1,7 @@
 """SGLang's own SchedulePolicy and PrefillAdder on its own RadixCache: who a pass admits, with how much, in which order.
 
 Each stream fills a tree, lets some requests run and others wait, and compares one pass over the queue with that of
-``serving.sglang``. Stood in for: torch, pools (integer counters), the scheduler around the pass (re-enacted). Run as
+the core's scheduler (``machine/sglang``). Stood in for: torch, pools (integer counters), the scheduler around the pass (re-enacted). Run as
 a program, since its stand-ins are others than those of ``sglang_tree``: FOLDER STREAMS FIRST.
 """
 
@@ -18,10 +18,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from kvcache_sim import _core
 from kvcache_sim.cache.settings import CacheSettings, TierSettings
-from kvcache_sim.serving.sequence import Arrival, SequenceState
 from kvcache_sim.serving.settings import ReplicaSettings
-from kvcache_sim.serving.sglang.sequence import SglangSequence
 from kvcache_sim.simulation import RunOptions
 from kvcache_sim.simulation.simulation import Simulation
 from support.clusters import cluster
@@ -41,6 +40,8 @@ _OF_CACHE = (
 )
 REAL = frozenset([POLICY, *(_CACHE + name for name in _OF_CACHE)])
 STRATEGIES = ("lru", "lfu", "fifo", "mru", "filo", "slru")
+#: A request: its number, tokens of its prompt and of its answer, and those of the answer that are out.
+Given = tuple[int, int, int, int]
 
 
 def load(wheel: Path) -> types.SimpleNamespace:
@@ -194,17 +195,19 @@ class Theirs:
         policy_module = self.real.policy
         policy_module.get_memory = lambda: types.SimpleNamespace(radix_eviction_policy=ask.strategy)
         policy_module.get_disagg = lambda: types.SimpleNamespace(disaggregation_mode="null")
-        policy = policy_module.SchedulePolicy(ask.replica.schedule_policy, self.cache, False, False, False)
+        policy = policy_module.SchedulePolicy(
+            ask.replica_settings.schedule_policy, self.cache, False, False, False
+        )
         policy.calc_priority(waiting, None)
         order = [req.request for req in waiting]
         batch = types.SimpleNamespace(reqs=running)
-        mixed = len(running) if ask.replica.enable_mixed_chunk else 0
+        mixed = len(running) if ask.replica_settings.enable_mixed_chunk else 0
         adder = policy_module.PrefillAdder(
-            self.page, self.cache, self.pool, batch, ask.ratio, ask.replica.max_prefill_tokens,
-            ask.replica.max_num_batched_tokens, mixed,
+            self.page, self.cache, self.pool, batch, ask.ratio, ask.replica_settings.max_prefill_tokens,
+            ask.replica_settings.max_num_batched_tokens, mixed,
         )  # fmt: skip
         results = policy_module.AddReqResult
-        most = ask.replica.max_num_seqs - len(running)
+        most = ask.replica_settings.max_num_seqs - len(running)
         full = False
         for req in waiting:
             if adder.budget_state() == results.OTHER:
@@ -234,7 +237,7 @@ class Ask:
         self.running = draw.randint(0, 6)
         self.pages = (longest * draw.choice([2, 3, 6]) + 4 * self.page) // self.page
         self.strategy, self.ratio = draw.choice(STRATEGIES), draw.choice([0.098, 0.35, 0.7, 1.0])
-        self.replica = ReplicaSettings(
+        self.replica_settings = ReplicaSettings(
             max_num_batched_tokens=draw.choice([50, 200, 2048]),
             max_num_seqs=draw.choice([self.running + 2, 40]),
             scheduler="sglang",
@@ -243,67 +246,43 @@ class Ask:
             enable_mixed_chunk=draw.random() < 0.3,
         )
 
-    def ours(self) -> Any:
-        """Return this project's scheduler in Python, on its native tree."""
+    def replica(self) -> _core.Replica:
+        """Return a new replica of the core with SGLang's scheduler and tree."""
         base = cluster((self.pages,))
         cache = CacheSettings(block_size_tokens=self.page, semantics="sglang", policy=self.strategy)
         tiers = (TierSettings("gpu", self.pages),)
-        machine = replace(base.machines[0], replica=self.replica, tiers=tiers)
+        machine = replace(base.machines[0], replica=self.replica_settings, tiers=tiers)
         settings = replace(base, cache=cache, machines=(machine,))
-        simulation = Simulation(settings, self.trace, RunOptions(step_every_iteration=True))
-        return simulation.replicas[0].scheduler  # type: ignore[attr-defined]
+        served: Any = Simulation(settings, self.trace, RunOptions()).replicas[0]
+        core: _core.Replica = served.core
+        return core
 
-
-def sequence(trace: Any, request: int, out: int) -> SglangSequence:
-    prompt, answer = int(trace.input_tokens[request]), int(trace.output_tokens[request])
-    found = SglangSequence.of(SequenceState.of(Arrival(request, 0, prompt, answer), trace))
-    found.out = out
-    return found
+    def state(self) -> tuple[list[Given], list[Given], list[Given]]:
+        """Return the requests that have ended, those that run at most, and those that wait."""
+        lengths = zip(self.trace.input_tokens.tolist(), self.trace.output_tokens.tolist(), strict=True)
+        given = [(r, prompt, answer, 0) for r, (prompt, answer) in enumerate(lengths)]
+        runs = self.ended + self.running
+        running = [(*g[:3], 1 if g[2] > 1 else 0) for g in given[self.ended : runs]]
+        return given[: self.ended], running, given[runs:]
 
 
 def compare(real: types.SimpleNamespace, seed: int) -> tuple[Any, Any]:
     """Return what this project and SGLang decide on a stream."""
     ask = Ask(seed)
-    trace, engine = ask.trace, ask.ours()
-    state, tree = engine.state, engine.state.tree
-    theirs = Theirs(real, ask.page, ask.pages * ask.page, ask.strategy)
-    slack = ask.page if ask.page > 1 else 0
-    running, reqs = [], []
-    for request in range(ask.ended + ask.running):
-        n, answer = int(trace.input_tokens[request]), max(int(trace.output_tokens[request]), 1)
-        ends, out = request < ask.ended, 1 if answer > 1 else 0
-        need = -(-(n + answer) // ask.page) * ask.page + 2 * ask.page
-        if not ends and tree.spare_tokens < need:
-            break
-        found = tree.find(request, n - 1)
-        tree.hold(request, found)
-        tree.evict_until_free(n - found + slack, 0)
-        tree.grow(request, n)
-        tree.check_in(request, n)
-        theirs.run(req := Req(trace, request, 0), ends)
-        if ends:
-            tree.retract(request)
-            continue
-        running.append(s := sequence(trace, request, out))
-        s.is_held, s.committed = True, n
-        req.output_ids = array("q", [-1] * out)
-        reqs.append(req)
-    state.running, state.held = running, len(running)
-    state.waiting = [sequence(trace, r, 0) for r in range(ask.ended + ask.running, len(trace))]
-    state.ratio.current = ask.ratio
-    waiting = [Req(trace, s.state.request, 0) for s in state.waiting]
+    ended, running, waiting = ask.state()
     if not waiting:
         return (), ()
-    given = theirs.one_pass(waiting, reqs, ask)
-    step = engine._prefill.step(0)
-    here = [] if step is None else [
-        (s.state.request, s.prefix, s.end) for s, decodes in step.members if not decodes
-    ]  # fmt: skip
-    left = [s.state.request for s in state.waiting]
-    chunked = None if state.chunked is None else state.chunked.state.request
-    chosen = {request for request, _, _ in given[1]}
-    expected = given[1], [r for r in given[0] if r not in chosen], given[2], given[3]
-    return (here, left, chunked, state.is_full), expected
+    runs, *ours = _core.sglang_pass(ask.replica(), ended, running, waiting, ask.ratio)
+    theirs, reqs = Theirs(real, ask.page, ask.pages * ask.page, ask.strategy), []
+    for request, *_ in ended:
+        theirs.run(Req(ask.trace, request, 0), ends=True)
+    for request, _, _, out in running[:runs]:
+        theirs.run(req := Req(ask.trace, request, 0), ends=False)
+        req.output_ids = array("q", [-1] * out)
+        reqs.append(req)
+    order, chosen, chunked, full = theirs.one_pass([Req(ask.trace, g[0], 0) for g in waiting], reqs, ask)
+    admitted = {request for request, _, _ in chosen}
+    return ours, [chosen, [r for r in order if r not in admitted], chunked, full]
 
 
 def main() -> int:

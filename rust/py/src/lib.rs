@@ -37,6 +37,7 @@ mod samples;
 mod schedule;
 mod serving;
 mod serving_rules;
+mod sglang_pass;
 mod store;
 mod store_values;
 mod table;
@@ -80,6 +81,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     operations::register(m)?;
     outputs::register(m)?;
     serving::register(m)?;
+    sglang_pass::register(m)?;
     cluster::register(m)?;
     fetch_plan::register(m)?;
     fleet::register(m)?;

@@ -1,6 +1,5 @@
 //! SGLang's own scheduler, step by step (0.5.23, `srt/managers/scheduler.py`, `schedule_policy.py`,
-//! `schedule_batch.py`; one rank, no speculation, no LoRA, no priorities). `serving/sglang/` in Python is the
-//! reference.
+//! `schedule_batch.py`; one rank, no speculation, no LoRA, no priorities).
 //!
 //! | file | what lives there |
 //! |---|---|
@@ -14,6 +13,7 @@
 //! | `outputs` | the tokens that a step's end brings |
 //! | `given_up` | requests that their clients give up |
 //! | `boundary` | steps one after another, or one decided ahead |
+//! | `single_pass` | one pass from a given state, for comparison with SGLang's own classes |
 
 mod boundary;
 mod decode;
@@ -24,6 +24,7 @@ mod policy;
 mod prefill;
 mod sequence;
 mod settings;
+mod single_pass;
 mod step;
 
 use super::by_place::ByPlace;
@@ -34,6 +35,7 @@ use sequence::Sequence;
 use step::Step;
 
 pub use settings::{SchedulePolicy, SglangConfig};
+pub use single_pass::{BeforePass, Given, Pass};
 
 /// SGLang's scheduler of one replica.
 #[derive(Debug)]

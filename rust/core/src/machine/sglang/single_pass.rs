@@ -1,0 +1,116 @@
+//! One pass over the queue from a given state: what `tests/engine_oracles/sglang_passes.py` compares with SGLang's
+//! own classes.
+
+use super::super::{Arrival, Place, Replica};
+use super::sequence::Sequence;
+use super::SglangScheduler;
+use crate::engines::radix_store::RadixStore;
+use crate::store::Answer;
+
+/// A request, and the tokens of its answer that are out.
+pub type Given = (Arrival, u64);
+
+/// The state before a pass, of a scheduler and a tree that are new.
+#[derive(Clone, Debug, Default)]
+pub struct BeforePass {
+    /// Requests that have come and gone one after another; their prompts are in the tree.
+    pub ended: Vec<Given>,
+    /// Requests whose prompts are computed, in this order, as long as the tree has room for the next one.
+    pub running: Vec<Given>,
+    /// The queue.
+    pub waiting: Vec<Given>,
+    /// The share of an answer that is reserved at an admission.
+    pub ratio: f64,
+}
+
+/// The decisions of a pass.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pass {
+    /// How many requests ran before it.
+    pub running: usize,
+    /// Admitted requests in order, with the first and the past-the-last token that the step computes.
+    pub admitted: Vec<(u32, u64, u64)>,
+    /// The queue after it.
+    pub waiting: Vec<u32>,
+    /// The prompt that is computed chunk by chunk.
+    pub chunked: Option<u32>,
+    /// Nobody is admitted before a running request leaves.
+    pub is_full: bool,
+}
+
+impl SglangScheduler {
+    /// Enters the state and composes one step of prompts from it.
+    pub fn single_pass(
+        &mut self,
+        desk: &mut Replica,
+        store: &mut RadixStore,
+        before: &BeforePass,
+    ) -> Answer<Pass> {
+        for given in &before.ended {
+            self.compute_alone(desk, store, given)?;
+            store.retract(given.0.request);
+        }
+        for given in &before.running {
+            if store.spare_tokens() < self.whole_tokens(&given.0) {
+                break;
+            }
+            let place = self.compute_alone(desk, store, given)?;
+            self.running.push(place);
+        }
+        self.held = self.running.len() as u64;
+        for given in &before.waiting {
+            let place = self.take_over(desk, given);
+            self.waiting.push(place);
+        }
+        self.ratio.current = before.ratio;
+        let running = self.running.len();
+        let step = self.prefill_step(desk, store, 0)?.unwrap_or_default();
+        let of = |place: Place| self.sequences[place].request;
+        let admitted = step.members.iter().filter(|(_, decodes)| !decodes);
+        let admitted = admitted.map(|&(place, _)| {
+            let s = &self.sequences[place];
+            (s.request, s.prefix, s.end)
+        });
+        Ok(Pass {
+            running,
+            admitted: admitted.collect(),
+            waiting: self.waiting.iter().map(|&place| of(place)).collect(),
+            chunked: self.chunked.map(of),
+            is_full: self.is_full,
+        })
+    }
+
+    /// Takes a request over.
+    fn take_over(&mut self, desk: &mut Replica, &(arrival, out): &Given) -> Place {
+        let place = desk.arrive(arrival, 0);
+        let mut sequence = Sequence::new(&desk.requests[place as usize]);
+        sequence.out = out;
+        self.sequences.put(place, sequence);
+        place
+    }
+
+    /// Computes a prompt in a step of its own.
+    fn compute_alone(
+        &mut self,
+        desk: &mut Replica,
+        store: &mut RadixStore,
+        given: &Given,
+    ) -> Answer<Place> {
+        let place = self.take_over(desk, given);
+        let s = &mut self.sequences[place];
+        let found = store.find(s.request, s.prompt - 1);
+        store.hold(s.request, found);
+        store.evict_until_free(s.prompt - found.tokens + self.config.slack(1), 0);
+        store.grow(s.request, s.prompt)?;
+        store.check_in(s.request, s.prompt)?;
+        (s.is_held, s.committed) = (true, s.prompt);
+        Ok(place)
+    }
+
+    /// Tokens of a prompt and its answer in whole pages, and two pages beside them.
+    fn whole_tokens(&self, arrival: &Arrival) -> u64 {
+        let page = self.config.page_size;
+        let tokens = arrival.prompt_tokens + arrival.output_tokens.max(1);
+        (tokens.div_ceil(page) + 2) * page
+    }
+}

@@ -1,0 +1,63 @@
+//! `sglang_pass`: one pass of SGLang's scheduler over its queue, from a given state.
+
+use kvsim_core::machine::sglang::{BeforePass, Given};
+use kvsim_core::machine::Arrival;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::engine_of::Engine;
+use crate::fleet::StoreHandle;
+use crate::refusal::answered;
+use crate::serving::PyReplica;
+
+/// A request: number, prompt tokens, answer tokens, tokens of the answer that are out.
+type PyGiven = (u32, u64, u64, u64);
+
+/// Running requests before the pass, admitted chunks, the queue, the prompt that goes on, whether it is full.
+type PyPass = (usize, Vec<(u32, u64, u64)>, Vec<u32>, Option<u32>, bool);
+
+fn given(requests: Vec<PyGiven>) -> Vec<Given> {
+    let given = |(request, prompt_tokens, output_tokens, out)| {
+        let arrival = Arrival {
+            request,
+            prompt_tokens,
+            output_tokens,
+            session: -1,
+            ..Arrival::default()
+        };
+        (arrival, out)
+    };
+    requests.into_iter().map(given).collect()
+}
+
+/// Enters a state into a new replica with SGLang's scheduler and composes one step of prompts.
+#[pyfunction]
+fn sglang_pass(
+    py: Python<'_>,
+    replica: &Bound<'_, PyReplica>,
+    ended: Vec<PyGiven>,
+    running: Vec<PyGiven>,
+    waiting: Vec<PyGiven>,
+    ratio: f64,
+) -> PyResult<PyPass> {
+    let own = &mut *replica.try_borrow_mut()?;
+    let (Some(Engine::Sglang(engine)), StoreHandle::Radix(tree)) = (&mut own.engine, &own.store)
+    else {
+        return Err(PyValueError::new_err("not a replica of SGLang's scheduler"));
+    };
+    let before = BeforePass {
+        ended: given(ended),
+        running: given(running),
+        waiting: given(waiting),
+        ratio,
+    };
+    let store = &mut tree.try_borrow_mut(py)?.0;
+    let pass = answered(engine.single_pass(&mut own.replica, store, &before))?;
+    let (admitted, left) = (pass.admitted, pass.waiting);
+    Ok((pass.running, admitted, left, pass.chunked, pass.is_full))
+}
+
+/// Adds the function of this room.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_function(wrap_pyfunction!(sglang_pass, m)?)
+}
