@@ -1,11 +1,10 @@
-"""SGLang's default tree with HiCache, and LMCache's tiers: every row, and the core against its references."""
+"""SGLang's default tree with HiCache, and LMCache's tiers: every row, rooms that are kept, closed forms."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
 from functools import cache
-from itertools import takewhile
 
 import numpy as np
 import pytest
@@ -16,13 +15,14 @@ from kvcache_sim import _core
 from kvcache_sim.cli import main
 from kvcache_sim.errors import UsageError
 from kvcache_sim.policies.engine_modes import ENGINE_MODES, with_engines
-from kvcache_sim.replay.engine_requests import native_requests, python_requests
+from kvcache_sim.replay.engine_requests import native_requests
 from kvcache_sim.replay.engine_tiers import WRITE_POLICIES
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest, StorageRoom
 from kvcache_sim.workload.readers import read_trace
 from kvcache_sim.workload.toolbox.head import head
 from shared_files import ROOT, shared
-from small_traces import trace_of, tree_traces
+from small_traces import trace_of
+from support.replays import check_causes, workloads
 
 STRATEGIES = ("lru", "lfu", "fifo", "mru", "filo", "slru", "hpt", "priority", "tlru", "tlru:12:3")
 CHUNK_POLICIES = ("lru", "lfu", "fifo", "mru")
@@ -111,47 +111,23 @@ def test_every_row(name, family, count):
     ]
 
 
-@pytest.mark.parametrize("name", ["sglang_unified_lcg", "lmcache_lcg"])
-def test_the_references_give_the_rows_too(name):
-    for row in rows_of(name)[::6]:
-        family = name.removesuffix("_lcg").replace("_", "-")
-        got = REPLAYERS[family](replace(request_of(row), backend="python"), row["policy"].lower())
-        assert not differences(row, got)
+# what holds of every stream; which figures it gives, ``test_engine_streams.py`` has from the engines
 
 
-# the core against the references
-
-
-@st.composite
-def workloads(draw):
-    """Random prefix trees, cut into pages, with room that is at times too small for a prompt."""
-    block = draw(st.sampled_from([4, 16]))
-    page = draw(st.sampled_from([1, 2, 4, block]))
-    room = draw(st.integers(2, 40)) * block // page
-    return ReplayRequest(
-        draw(tree_traces(block)),
-        block_size_tokens=page,
-        capacity_blocks=max(1, room),
-        window=draw(st.sampled_from([0, 0, 1, 3])),
-        outputs=draw(st.sampled_from(["prompt", "computed", "all"])),
-        explain=True,
-    )
-
-
-def both(request: ReplayRequest, family: str, variant: str) -> dict:
-    core = REPLAYERS[family](request, variant)
-    assert core == REPLAYERS[family](replace(request, backend="python"), variant)
-    missed = core["misses"]["missed_tokens"]
-    rejected = core.get("rejected_prompt_tokens", 0)
-    assert missed == core["queried_tokens"] - rejected - core["hit_tokens"] - core.get("loaded_tokens", 0)
-    return core
+def figures(request: ReplayRequest, family: str, variant: str) -> dict:
+    """Return a replay's figures, whose misses sum up and are of the causes that the prompts alone decide."""
+    got = REPLAYERS[family](request, variant)
+    missed, rejected = got["misses"]["missed_tokens"], got.get("rejected_prompt_tokens", 0)
+    assert missed == got["queried_tokens"] - rejected - got["hit_tokens"] - got.get("loaded_tokens", 0)
+    check_causes(request, got, last_may_hit=family == "lmcache")
+    return got
 
 
 @given(workloads(), st.sampled_from(STRATEGIES))
 @examples(150)
-def test_the_default_tree_is_its_reference(request, strategy):
-    core = both(request, "sglang-unified", strategy)
-    assert core["final_tree_tokens"] + core["final_free_tokens"] == core["capacity_tokens"]
+def test_the_default_tree_keeps_its_room(request, strategy):
+    got = figures(request, "sglang-unified", strategy)
+    assert got["final_tree_tokens"] + got["final_free_tokens"] == got["capacity_tokens"]
 
 
 storages = st.none() | st.builds(StorageRoom, st.none() | st.integers(1, 60), st.integers(1, 20))
@@ -161,99 +137,39 @@ storages = st.none() | st.builds(StorageRoom, st.none() | st.integers(1, 60), st
     workloads(), st.sampled_from(STRATEGIES), st.sampled_from(WRITE_POLICIES), st.integers(1, 60), storages
 )
 @examples(300)
-def test_hicache_is_its_reference(request, strategy, write_policy, host, storage):
+def test_hicache_keeps_its_rooms(request, strategy, write_policy, host, storage):
     host_blocks = max(1, host * request.trace.block_size // request.block_size_tokens)
     request = replace(request, write_policy=write_policy, host_blocks=host_blocks, storage=storage)
-    core = both(request, "sglang-unified", strategy)
+    got = figures(request, "sglang-unified", strategy)
     if storage is not None:
-        kept = core["storage_written_tokens"] - core["storage_evicted_tokens"]
-        assert kept == core["final_storage_tokens"]
-        assert storage.blocks is None or kept <= core["storage_capacity_tokens"]
-    assert core["final_host_tokens"] + core["final_host_free_tokens"] == core["host_capacity_tokens"]
-    assert core["final_tree_tokens"] + core["final_free_tokens"] == core["capacity_tokens"]
+        kept = got["storage_written_tokens"] - got["storage_evicted_tokens"]
+        assert kept == got["final_storage_tokens"]
+        assert storage.blocks is None or kept <= got["storage_capacity_tokens"]
+    assert got["final_host_tokens"] + got["final_host_free_tokens"] == got["host_capacity_tokens"]
+    assert got["final_tree_tokens"] + got["final_free_tokens"] == got["capacity_tokens"]
 
 
 @given(workloads(), st.sampled_from(CHUNK_POLICIES), st.integers(0, 40))
 @examples(300)
-def test_lmcache_is_its_reference(request, policy, disk):
+def test_lmcache_keeps_its_rooms(request, policy, disk):
     request = replace(request, window=0, outputs="prompt", disk_blocks=disk)
-    core = both(request, "lmcache", policy)
-    assert core["final_cpu_chunks"] <= core["cpu_chunks"]
-    assert core["final_disk_chunks"] <= core["disk_chunks"]
+    got = figures(request, "lmcache", policy)
+    assert got["final_cpu_chunks"] <= got["cpu_chunks"]
+    assert got["final_disk_chunks"] <= got["disk_chunks"]
 
 
 @given(workloads(), st.sampled_from(["lru", "arc"]), st.integers(1, 40), st.sampled_from([0, 2]))
 @examples(150)
-def test_vllms_pool_with_its_cpu_offloading_is_its_reference(request, policy, cpu_blocks, threshold):
+def test_what_vllms_cpu_tier_loads_takes_the_room_that_computing_it_would(
+    request, policy, cpu_blocks, threshold
+):
     alone = REPLAYERS["vllm"](request, "")
     request = replace(request, cpu_blocks=cpu_blocks, cpu_policy=policy, store_threshold=threshold)
-    core = both(request, "vllm", "")
-    assert core["final_cpu_chunks"] == core["stored_chunks"] - core["evicted_chunks"] <= cpu_blocks
+    got = figures(request, "vllm", "")
+    assert got["final_cpu_chunks"] == got["stored_chunks"] - got["evicted_chunks"] <= cpu_blocks
     # what is loaded takes the room that computing it would take
     of_pool = [name for name in alone if name not in ("system", "misses", "requests")]
-    assert {name: core[name] for name in of_pool} == {name: alone[name] for name in of_pool}
-
-
-@given(workloads(), st.sampled_from(["lru", "arc"]), st.integers(0, 9))
-@examples(60)
-def test_a_secondary_tier_below_a_cpu_that_evicts_nothing_changes_nothing(request, policy, spare):
-    """All that was stored is on the CPU as well."""
-    blocks = int((request.trace.input_tokens // request.block_size_tokens).sum())
-    request = replace(request, cpu_blocks=max(1, blocks) + spare, cpu_policy=policy)
-    plain, tiered = (REPLAYERS["vllm"](replace(request, secondary=below), "") for below in (False, True))
-    assert tiered["promoted_chunks"] == 0
-    assert tiered["secondary_chunks"] == tiered["stored_chunks"] == tiered["final_cpu_chunks"]
-    assert {name: tiered[name] for name in plain if name != "system"} == {
-        name: plain[name] for name in plain if name != "system"
-    }
-
-
-@given(workloads(), st.sampled_from(["lru", "arc"]), st.integers(1, 40))
-@examples(150)
-def test_what_a_secondary_tier_was_given_is_loaded_again(request, policy, cpu_blocks):
-    """A prompt loads what follows the pool's hit and was ever stored, up to the CPU's room; larger offers are refused."""
-    size = request.block_size_tokens
-    request = replace(request, cpu_blocks=cpu_blocks, cpu_policy=policy, secondary=True, window=0)
-    pool = REPLAYERS["vllm"](replace(request, cpu_blocks=0, secondary=False), "")
-    got = REPLAYERS["vllm"](request, "")
-    assert got["per_request_hit_tokens_sha256"] == pool["per_request_hit_tokens_sha256"]
-    assert got["final_cpu_chunks"] == got["stored_chunks"] + got["promoted_chunks"] - got["evicted_chunks"]
-    assert got["final_cpu_chunks"] <= cpu_blocks
-    assert policy == "arc" or got["lookups_given_up"] == 0
-    if got["lookups_given_up"]:
-        return
-    requests, below, served = python_requests(request), set(), []
-    for number, hit in enumerate(pool["requests"]["hit_tokens"]):
-        if hit < 0:
-            served.append(hit)
-            continue
-        prompt = requests.prompt(number)
-        behind = prompt[hit // size :]
-        loaded = len(list(takewhile(below.__contains__, behind[:cpu_blocks])))
-        served.append(hit + loaded * size)
-        offered = behind[loaded:] if loaded else prompt
-        if len(offered) <= cpu_blocks:
-            below.update(offered)
-    assert got["requests"]["hit_tokens"] == served
-    assert got["secondary_chunks"] == len(below)
-
-
-def test_promotions_take_the_room_of_what_was_found():
-    """With room for five, c takes the place of b, the next look-up's b that of a, and the third's a another's."""
-    rows = [["a", "b", "c"], ["d", "e", "f"], ["a", "b", "c"]]
-    trace = trace_of(rows, 4, [12, 12, 12])
-    for cpu, loaded, promoted in ((6, 12, 0), (5, 12, 3), (4, 12, 3), (3, 12, 3), (2, 0, 0)):
-        got = REPLAYERS["vllm"](ReplayRequest(trace, 4, 3, cpu_blocks=cpu, secondary=True), "")
-        assert (got["hit_tokens"], got["loaded_tokens"], got["promoted_chunks"]) == (0, loaded, promoted), cpu
-
-
-def test_what_is_more_than_the_cpu_takes_is_not_asked_for():
-    """The last prompt finds a, gets b in the place of c, and computes c, which the secondary tier has."""
-    rows = [["a", "b"], ["d", "e", "f"], ["a", "b", "c"], ["d", "e", "f"], ["a", "b", "c"]]
-    trace = trace_of(rows, 4, [8, 12, 12, 12, 12])
-    got = REPLAYERS["vllm"](ReplayRequest(trace, 4, 3, cpu_blocks=2, secondary=True), "")
-    assert (got["hit_tokens"], got["loaded_tokens"], got["promoted_chunks"]) == (0, 16, 1)
-    assert (got["secondary_chunks"], got["lookups_given_up"]) == (3, 0)
+    assert {name: got[name] for name in of_pool} == {name: alone[name] for name in of_pool}
 
 
 def test_the_cpu_brings_the_last_block_of_a_prompt_too():

@@ -1,126 +1,80 @@
-"""A secondary tier below vLLM's CPU offloading, key by key: who goes for a promotion, and what a policy is told."""
+"""A secondary tier below vLLM's CPU offloading: what comes up again, and whose room it takes.
+
+Key by key its rules stand in the core's own tests (``rust/core/src/engines/tiered_offload``); figures of vLLM's
+``TieringOffloadingManager`` are among the rows of ``test_engine_streams.py``.
+"""
 
 from __future__ import annotations
 
-import pytest
-from kvcache_sim.reference.engines.offload_access import Access
-from kvcache_sim.reference.engines.ranked_lru import RankedLru
-from kvcache_sim.reference.engines.tiered_offload import TieredOffload
+from dataclasses import replace
+from itertools import takewhile
+
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
+from kvcache_sim.replay.engine_requests import block_keys
+from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
+from small_traces import trace_of
+from support.replays import workloads
 
 
-def tier_of(capacity: int, below: str = "", policy: str = "lru") -> TieredOffload:
-    tier = TieredOffload(policy, capacity)
-    tier.below.update(below)
-    return tier
+@given(workloads(), st.sampled_from(["lru", "arc"]), st.integers(0, 9))
+@examples(60)
+def test_a_secondary_tier_below_a_cpu_that_evicts_nothing_changes_nothing(request, policy, spare):
+    """All that was stored is on the CPU as well."""
+    blocks = int((request.trace.input_tokens // request.block_size_tokens).sum())
+    request = replace(request, cpu_blocks=max(1, blocks) + spare, cpu_policy=policy)
+    plain, tiered = (REPLAYERS["vllm"](replace(request, secondary=below), "") for below in (False, True))
+    assert tiered["promoted_chunks"] == 0
+    assert tiered["secondary_chunks"] == tiered["stored_chunks"] == tiered["final_cpu_chunks"]
+    assert {name: tiered[name] for name in plain if name != "system"} == {
+        name: plain[name] for name in plain if name != "system"
+    }
 
 
-def there(tier: TieredOffload) -> str:
-    return "".join(sorted(tier.ranked.ranks))
+@given(workloads(), st.sampled_from(["lru", "arc"]), st.integers(1, 40))
+@examples(150)
+def test_what_a_secondary_tier_was_given_is_loaded_again(request, policy, cpu_blocks):
+    """A prompt loads what follows the pool's hit and was ever stored, up to the CPU's room; larger offers are refused."""
+    size = request.block_size_tokens
+    request = replace(request, cpu_blocks=cpu_blocks, cpu_policy=policy, secondary=True, window=0)
+    pool = REPLAYERS["vllm"](replace(request, cpu_blocks=0, secondary=False), "")
+    got = REPLAYERS["vllm"](request, "")
+    assert got["per_request_hit_tokens_sha256"] == pool["per_request_hit_tokens_sha256"]
+    assert got["final_cpu_chunks"] == got["stored_chunks"] + got["promoted_chunks"] - got["evicted_chunks"]
+    assert got["final_cpu_chunks"] <= cpu_blocks
+    assert policy == "arc" or got["lookups_given_up"] == 0
+    if got["lookups_given_up"]:
+        return
+    keys, below, served = block_keys(request), set(), []
+    for number, hit in enumerate(pool["requests"]["hit_tokens"]):
+        if hit < 0:
+            served.append(hit)
+            continue
+        prompt = keys.keys(number, int(request.trace.input_tokens[number]) // size)
+        behind = prompt[hit // size :]
+        loaded = len(list(takewhile(below.__contains__, behind[:cpu_blocks])))
+        served.append(hit + loaded * size)
+        offered = behind[loaded:] if loaded else prompt
+        if len(offered) <= cpu_blocks:
+            below.update(offered)
+    assert got["requests"]["hit_tokens"] == served
+    assert got["secondary_chunks"] == len(below)
 
 
-def test_what_a_look_up_promotes_stays_while_it_promotes_more():
-    """The first request has the lowest rank: of its keys a would go for b, were it not being promoted itself."""
-    tier = tier_of(2, "abc")
-    assert tier.ask(0, 0, "c") == 1
-    for request, key in ((1, "x"), (2, "y")):
-        tier.offer(request, [0], [key])
-        tier.finish(request)
-    assert there(tier) == "xy"
-    assert tier.ask(0, 0, "ab") == 2
-    assert (there(tier), tier.promoted, tier.evicted, tier.given_up) == ("ab", 3, 3, 0)
+def test_promotions_take_the_room_of_what_was_found():
+    """With room for five, c takes the place of b, the next look-up's b that of a, and the third's a another's."""
+    rows = [["a", "b", "c"], ["d", "e", "f"], ["a", "b", "c"]]
+    trace = trace_of(rows, 4, [12, 12, 12])
+    for cpu, loaded, promoted in ((6, 12, 0), (5, 12, 3), (4, 12, 3), (3, 12, 3), (2, 0, 0)):
+        got = REPLAYERS["vllm"](ReplayRequest(trace, 4, 3, cpu_blocks=cpu, secondary=True), "")
+        assert (got["hit_tokens"], got["loaded_tokens"], got["promoted_chunks"]) == (0, loaded, promoted), cpu
 
 
-def test_later_places_of_a_request_go_first():
-    tier = tier_of(3, "abc")
-    assert tier.ask(0, 0, "abc") == 3
-    for request, key, left in ((1, "x", "abx"), (2, "y", "axy"), (3, "z", "xyz")):
-        tier.offer(request, [0], [key])
-        assert there(tier) == left
-
-
-def test_a_request_keeps_its_first_rank_and_takes_none_from_a_later_one():
-    tier = tier_of(3, "abx")
-    tier.ask(0, 0, "a")  # rank 1
-    tier.ask(1, 1, "x")  # rank 2
-    tier.load(1, [0], ["a"])  # a has rank 2 as well, before x
-    tier.ask(0, 1, "b")  # b has rank 1
-    tier.load(0, [0], ["a"])  # and a keeps 2
-    for request, key, left in ((2, "u", "aux"), (3, "v", "auv")):
-        tier.offer(request, [0], [key])
-        assert there(tier) == left
-
-
-def test_a_store_that_is_refused_forgets_no_rank():
-    policy = RankedLru(3)
-    policy.store(["a", "b", "c"], set())
-    for request, key in enumerate("abc"):
-        policy.accessed(request, {0: (key, Access.STORED)})
-    assert policy.store(["x", "y"], {"b", "c"}) is None
-    assert sorted(policy.ranks) == ["a", "b", "c"]
-    assert policy.store(["x"], set()) == ["a"]
-    assert policy.store(["y"], {"b"}) == ["c"]
-
-
-def test_keys_count_once_more_at_the_end_the_first_as_the_last():
-    tier = tier_of(3, "abc")
-    tier.ask(0, 0, "abc")
-    tier.ask(1, 0, "a")
-    tier.finish(0)  # c, b, a: each a rank of its own
-    for request, key, left in ((2, "x", "abx"), (3, "y", "axy")):
-        tier.offer(request, [0], [key])
-        assert there(tier) == left
-
-
-def test_what_a_request_promoted_it_has_stored_and_what_it_found_it_uses_again():
-    tier = tier_of(9, "ab")
-    tier.offer(7, [0], ["c"])
-    assert tier.ask(0, 4, "ab") == 2
-    assert tier.used[0] == {4: ("a", Access.STORED), 5: ("b", Access.STORED)}
-    tier.load(0, [4, 5, 6], ["a", "b", "c"])
-    assert tier.used[0] == {4: ("a", Access.STORED), 5: ("b", Access.STORED), 6: ("c", Access.REUSED)}
-
-
-class Forgets:
-    """A policy that notes what it is told and keeps nothing but ``kept``."""
-
-    def __init__(self, kept: str = "") -> None:
-        self.kept, self.offered = set(kept), list[str]()
-
-    def __contains__(self, key: str) -> bool:
-        return key in self.kept
-
-    def offer(self, keys) -> None:
-        self.offered += keys
-
-    def store(self, new, protected) -> list[str]:
-        return list(new)
-
-    def access(self, keys) -> None: ...
-    def finish(self, used) -> None: ...
-
-
-def test_a_policy_hears_once_a_request_of_each_key_that_it_lacks():
-    tier = tier_of(4, "ab", "arc")
-    tier.policy = policy = Forgets()
-    assert tier.ask(0, 0, "ab") == 0  # evicted as soon as they are promoted: asked for until it is given up
-    assert (policy.offered, tier.given_up, tier.promoted, tier.evicted) == (["a", "b"], 1, 6, 6)
-    tier.ask(1, 0, "a")
-    assert policy.offered == ["a", "b", "a"]
-    tier.finish(0)
-    tier.ask(0, 0, "b")
-    assert policy.offered == ["a", "b", "a", "b"]
-    assert tier.given_up == 3
-
-
-def test_what_was_there_when_it_was_offered_is_not_missed_yet():
-    tier = tier_of(4, "a", "arc")
-    tier.policy = policy = Forgets("a")
-    tier.offer(0, [0], ["a"])
-    policy.kept.clear()
-    tier.ask(0, 0, "a")
-    assert policy.offered == ["a", "a"]
-
-
-@pytest.mark.parametrize(("below", "found"), [("", 0), ("a", 1), ("abd", 2), ("bc", 0)])
-def test_no_more_is_asked_for_than_leads_and_fits(below, found):
-    assert tier_of(2, below).ask(0, 0, "abcd") == found
+def test_what_is_more_than_the_cpu_takes_is_not_asked_for():
+    """The last prompt finds a, gets b in the place of c, and computes c, which the secondary tier has."""
+    rows = [["a", "b"], ["d", "e", "f"], ["a", "b", "c"], ["d", "e", "f"], ["a", "b", "c"]]
+    trace = trace_of(rows, 4, [8, 12, 12, 12, 12])
+    got = REPLAYERS["vllm"](ReplayRequest(trace, 4, 3, cpu_blocks=2, secondary=True), "")
+    assert (got["hit_tokens"], got["loaded_tokens"], got["promoted_chunks"]) == (0, 16, 1)
+    assert (got["secondary_chunks"], got["lookups_given_up"]) == (3, 0)

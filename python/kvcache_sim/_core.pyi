@@ -1333,6 +1333,8 @@ class EngineRequests:
         self, capacity_blocks: int, policy: str, cpu_blocks: int, store_threshold: int
     ) -> dict[str, Any]:
         """Return what ``vllm`` does, and loaded, stored, tier_evicted, refused, resident, arc."""
+    def vllm_tiering(self, capacity_blocks: int, policy: str, cpu_blocks: int) -> dict[str, Any]:
+        """Return what ``vllm_offloading`` does, and promoted, given_up and what the secondary tier has, below."""
     def sglang(self, policy: str, capacity_tokens: int) -> dict[str, Any]:
         """Return hits, forced, evict_calls, pages, nodes, evicted_*, free_tokens, leaf_*, heap_bytes."""
     def offload(self, policy: str, capacity_blocks: int, store_threshold: int) -> dict[str, Any]:

@@ -99,26 +99,26 @@ def pip(*arguments: str) -> bool:
     return subprocess.run(told, capture_output=True).returncode == 0
 
 
-def unpacked(engine: Engine | Program) -> Path | None:
+def unpacked(wheel: str, needs: tuple[str, ...]) -> Path | None:
     """Return the folder of an engine's wheel, fetched where it is not there; None where it cannot be had."""
-    folder = WHEELS / engine.wheel
+    folder = WHEELS / wheel
     if not (folder / "complete").exists():
         folder.mkdir(parents=True, exist_ok=True)
-        if not pip("download", "--no-deps", "--only-binary=:all:", "-d", str(folder), engine.wheel):
+        if not pip("download", "--no-deps", "--only-binary=:all:", "-d", str(folder), wheel):
             return None
-        if engine.needs and not pip("install", "--no-deps", "--target", str(folder), *engine.needs):
+        if needs and not pip("install", "--no-deps", "--target", str(folder), *needs):
             return None
-        for wheel in folder.glob("*.whl"):
-            with zipfile.ZipFile(wheel) as archive:
+        for file in folder.glob("*.whl"):
+            with zipfile.ZipFile(file) as archive:
                 archive.extractall(folder, [name for name in archive.namelist() if name.endswith(".py")])
-            wheel.unlink()
+            file.unlink()
         (folder / "complete").touch()
     return folder
 
 
 def compare(engine: Engine, streams: int, first: int) -> bool:
     """Drive an engine over fresh streams; print and return whether all are equal."""
-    folder = unpacked(engine)
+    folder = unpacked(engine.wheel, engine.needs)
     if folder is None:
         print(f"{engine.name}: skipped, {engine.wheel} cannot be had from the package index")
         return True
@@ -138,7 +138,7 @@ def compare(engine: Engine, streams: int, first: int) -> bool:
 
 def run(program: Program, streams: int, first: int) -> bool:
     """Let a program drive its engine over fresh streams, and print; return whether all are equal."""
-    folder = unpacked(program)
+    folder = unpacked(program.wheel, program.needs)
     if folder is None:
         print(f"{program.name}: skipped, {program.wheel} cannot be had from the package index")
         return True

@@ -235,12 +235,18 @@ class Engine:
         }
 
 
+def replayed(real: types.SimpleNamespace, request: ReplayRequest, settings: GroupSettings) -> dict[str, Any]:
+    """Return the figures of vLLM's own classes."""
+    engine = Engine(real, request, settings)
+    return engine.figures(
+        [engine.run(number, total) for number, total in enumerate(total_tokens(request).tolist())]
+    )
+
+
 def differs(real: types.SimpleNamespace, seed: int) -> str | None:
     """Return how a stream differs, None where it is equal."""
     request, settings = asked(seed)
-    own, engine = replay_groups(request, settings), Engine(real, request, settings)
-    totals = total_tokens(request).tolist()
-    theirs = engine.figures([engine.run(number, total) for number, total in enumerate(totals)])
+    own, theirs = replay_groups(request, settings), replayed(real, request, settings)
     wrong = {name: (own[name], value) for name, value in theirs.items() if own[name] != value}
     return f"{settings} (ours, theirs): {wrong}" if wrong else None
 

@@ -289,13 +289,31 @@ def digest(numbers: list[int]) -> str:
     return sha256("\n".join(map(str, numbers)).encode()).hexdigest()
 
 
+def policy_of(family: str, seed: int) -> str:
+    """Return the policy of the offloading manager alone, drawn beside the stream."""
+    return random.Random(-seed - 1).choice(["lru", "arc"]) if family == "vllm-offload" else ""
+
+
+def ours(family: str, request: ReplayRequest, policy: str) -> dict[str, Any]:
+    """Return this project's figures of a stream."""
+    return REPLAYERS[family if family == "vllm-offload" else "vllm"](request, policy)
+
+
+def theirs(real: types.SimpleNamespace, family: str, request: ReplayRequest, policy: str) -> dict[str, Any]:
+    """Return the figures of vLLM's own classes."""
+    return run_tier(real, policy, request) if policy else run(real, family, request)
+
+
 def differs(real: types.SimpleNamespace, seed: int) -> str | None:
     """Return how a stream differs, None where it is equal."""
     family, request = asked(seed)
-    policy = random.Random(-seed - 1).choice(["lru", "arc"]) if family == "vllm-offload" else ""
-    own = REPLAYERS[family if family == "vllm-offload" else "vllm"](request, policy)
-    theirs = run_tier(real, policy, request) if policy else run(real, family, request)
-    wrong = {name: (own[name], value) for name, value in theirs.items() if own[name] != value}
+    policy = policy_of(family, seed)
+    own = ours(family, request, policy)
+    wrong = {
+        name: (own[name], value)
+        for name, value in theirs(real, family, request, policy).items()
+        if own[name] != value
+    }
     return f"{family} {policy} (ours, theirs): {wrong}" if wrong else None
 
 

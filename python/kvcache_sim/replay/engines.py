@@ -68,12 +68,12 @@ def replay_offloading(request: ReplayRequest) -> ReplayResult:
 
 
 def replay_tiering(request: ReplayRequest) -> ReplayResult:
-    """Replay the pair above with a secondary tier below the CPU's; Python decides, whatever the backend."""
+    """Replay the pair above with a secondary tier below the CPU's."""
     if request.store_threshold:
         raise UsageError("has no effect with --secondary-tier", where="--store-threshold")
-    request = replace(request, backend="python")
+    request = replace(request, backend="native")
     room = (useful_blocks(request), request.cpu_policy, request.cpu_blocks)
-    answer = reference("replay.vllm-tiering")(python_requests(request), *room)
+    answer = native_requests(request).vllm_tiering(*room)
     return {
         **offloading_figures(request, answer),
         "system": "vLLM V1 KVCacheManager + TieringOffloadingManager",

@@ -9,8 +9,11 @@ use kvsim_core::engines::offload_lru::OffloadLru;
 use kvsim_core::engines::offload_replay;
 use kvsim_core::engines::offload_tier::{AnyPolicy, ArcSizes, OffloadTier};
 use kvsim_core::engines::requests::Requests;
+use kvsim_core::engines::tiered_offload::TieredOffload;
 use kvsim_core::engines::vllm_replay::VllmReplay;
-use kvsim_core::engines::{labels, radix_replay, vllm_offload_replay, vllm_replay};
+use kvsim_core::engines::{
+    labels, radix_replay, vllm_offload_replay, vllm_replay, vllm_tiering_replay,
+};
 use kvsim_core::keys::BlockKeys;
 use numpy::{IntoPyArray, PyArrayMethods, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
@@ -97,6 +100,33 @@ impl EngineRequests {
         answer.set_item("refused", counts.refused)?;
         answer.set_item("resident", counts.resident)?;
         answer.set_item("arc", arc_lists(counts.arc))?;
+        Ok(answer)
+    }
+
+    /// Replays through vLLM's block pool with its CPU tier and a secondary tier below.
+    fn vllm_tiering<'py>(
+        &self,
+        py: Python<'py>,
+        capacity_blocks: u32,
+        policy: &str,
+        cpu_blocks: u32,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        at_least_one(u64::from(capacity_blocks), "blocks")?;
+        at_least_one(u64::from(cpu_blocks), "blocks of the CPU")?;
+        let mut tiers = TieredOffload::new(policy, cpu_blocks as usize, self.keys.requests())
+            .ok_or_else(|| no_such_policy(policy))?;
+        let (done, tiering) = py
+            .detach(|| vllm_tiering_replay::replay(&self.requests(), capacity_blocks, &mut tiers));
+        let answer = pool_answer(py, done)?;
+        answer.set_item("loaded", tiering.loaded.into_pyarray(py))?;
+        answer.set_item("stored", tiering.counts.stored)?;
+        answer.set_item("tier_evicted", tiering.counts.evicted)?;
+        answer.set_item("refused", tiering.counts.refused)?;
+        answer.set_item("resident", tiering.resident)?;
+        answer.set_item("arc", arc_lists(tiering.arc))?;
+        answer.set_item("promoted", tiering.counts.promoted)?;
+        answer.set_item("given_up", tiering.counts.given_up)?;
+        answer.set_item("below", tiering.below)?;
         Ok(answer)
     }
 

@@ -8,7 +8,6 @@ from typing import Any
 from kvcache_sim.reference.causes.engine import MissCauses
 from kvcache_sim.reference.engines.offload_tier import OffloadTier
 from kvcache_sim.reference.engines.requests import Overlap, Requests
-from kvcache_sim.reference.engines.tiered_offload import TieredOffload
 from kvcache_sim.reference.engines.vllm_pool import VllmPool
 from kvcache_sim.replay.block_keys import Key
 from kvcache_sim.replay.request import REJECTED
@@ -18,19 +17,7 @@ def replay_offloading_reference(
     requests: Requests, capacity_blocks: int, variant: str, cpu_blocks: int, store_threshold: int
 ) -> dict[str, Any]:
     """Replay every request and return what ``vllm_offloading`` of the core returns, the queue as text."""
-    return _replay(requests, capacity_blocks, OffloadTier(variant, cpu_blocks, store_threshold))
-
-
-def replay_tiering_reference(
-    requests: Requests, capacity_blocks: int, variant: str, cpu_blocks: int
-) -> dict[str, Any]:
-    """Replay every request over a CPU tier with a secondary tier below; its figures come besides."""
-    tier = TieredOffload(variant, cpu_blocks)
-    figures = _replay(requests, capacity_blocks, tier)
-    return figures | {"promoted": tier.promoted, "given_up": tier.given_up, "below": len(tier.below)}
-
-
-def _replay(requests: Requests, capacity_blocks: int, tier: OffloadTier) -> dict[str, Any]:
+    tier = OffloadTier(variant, cpu_blocks, store_threshold)
     pool = VllmPool(capacity_blocks)
     overlap, causes = Overlap(requests.window), MissCauses(requests.block_size)
     hits, loaded, forced, size = list[int](), list[int](), 0, requests.block_size

@@ -61,8 +61,12 @@ pub mod radix_replay;
 pub mod radix_store;
 /// SGLang's radix tree.
 pub mod radix_tree;
+/// The policy LRU of vLLM's CPU tier above a secondary tier.
+mod ranked_lru;
 /// Requests in file order, overlapping in a window.
 pub mod requests;
+/// vLLM's CPU tier with a secondary tier below it.
+pub mod tiered_offload;
 /// vLLM's pool with an engine's tiers below, as the store of a timed replica.
 pub mod tiered_pool;
 #[cfg(test)]
@@ -79,3 +83,5 @@ pub mod used_tier;
 pub mod vllm_offload_replay;
 /// Requests through vLLM's pool.
 pub mod vllm_replay;
+/// Requests through vLLM's pool with its CPU tier and a secondary tier below.
+pub mod vllm_tiering_replay;

@@ -1,13 +1,13 @@
 //! vLLM's CPU offloading tier (0.33.0, `vllm/v1/kv_offload`): what requests find, load, offer and have used.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::hash::BuildHasherDefault;
 
 use super::key_index::{KeyHasher, KeyMap};
 use super::linked_keys::LinkedKeys;
 
 /// Some keys, asked whether one is among them.
-type KeySet = HashSet<u64, BuildHasherDefault<KeyHasher>>;
+pub(super) type KeySet = HashSet<u64, BuildHasherDefault<KeyHasher>>;
 
 /// Lengths of ARC's lists, and its target.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -35,6 +35,9 @@ pub enum Access {
     Refused,
 }
 
+/// What a running request has done with keys, by their places in its prompt.
+pub type UsedKeys = BTreeMap<u32, (u64, Access)>;
+
 /// Which keys stay.
 pub trait OffloadPolicy: std::fmt::Debug {
     /// Keys in the tier.
@@ -49,6 +52,8 @@ pub trait OffloadPolicy: std::fmt::Debug {
     fn insert(&mut self, key: u64);
     /// Learns the keys that a request has used so far, in order: they were loaded, or just offered.
     fn access(&mut self, _: &[u64]) {}
+    /// Learns the same, with the request and the places, above a secondary tier.
+    fn access_by(&mut self, _request: u32, _used: &UsedKeys) {}
     /// Refreshes one key of a finished request; they come last to first.
     fn finish(&mut self, key: u64, access: Access);
     /// The keys in the tier.

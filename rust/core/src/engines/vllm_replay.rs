@@ -86,7 +86,13 @@ pub(super) fn replay_over(
         }
         let limit = requests.limit(request);
         let found = running.pool.peek(request, limit);
-        let lower = running.below.found(request, found);
+        // a prompt that can never fit does not ask
+        let fits_alone = total.div_ceil(size) <= u64::from(capacity_blocks);
+        let lower = if fits_alone {
+            running.below.found(request, found)
+        } else {
+            0
+        };
         if let (Some(causes), Some(log)) = (&mut causes, &running.pool.log) {
             let lookup = Lookup {
                 request,

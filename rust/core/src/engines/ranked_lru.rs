@@ -1,0 +1,137 @@
+//! LRU of vLLM's CPU tier by rank (0.33.0, `kv_offload/cpu/policies/lru.py`): the keys of a request share one,
+//! whatever ends meanwhile.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use super::key_index::KeyMap;
+use super::offload_tier::{Access, OffloadPolicy, UsedKeys};
+
+/// A request's number in the order of first accesses, and the place of a key in its prompt: later ones are less.
+type Rank = (u64, Reverse<u32>);
+
+/// Keys with ranks, the least evicted first.
+///
+/// A request takes a rank at its first access; its keys get it where theirs is lower, and each a rank of its own at
+/// the request's end.
+#[derive(Debug, Default)]
+pub struct RankedLru {
+    ranks: KeyMap<u64, Rank>,
+    order: BTreeSet<(Rank, u64)>,
+    of_request: KeyMap<u64, u64>,
+    last: u64,
+}
+
+impl RankedLru {
+    fn next_rank(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    fn give(&mut self, key: u64, rank: Rank) {
+        if let Some(before) = self.ranks.insert(key, rank) {
+            self.order.remove(&(before, key));
+        }
+        self.order.insert((rank, key));
+    }
+}
+
+impl OffloadPolicy for RankedLru {
+    fn resident(&self) -> usize {
+        self.ranks.len()
+    }
+
+    fn contains(&self, key: u64) -> bool {
+        self.ranks.contains_key(&key)
+    }
+
+    fn keys(&self) -> Box<dyn Iterator<Item = u64> + '_> {
+        Box::new(self.order.iter().map(|&(_, key)| key))
+    }
+
+    fn offer(&mut self, _: &[u64]) {}
+
+    fn evict(&mut self, blocks: usize, is_kept: &dyn Fn(u64) -> bool) -> Option<Vec<u64>> {
+        let may_go = self.order.iter().filter(|&&(_, key)| !is_kept(key));
+        let victims: Vec<(Rank, u64)> = may_go.take(blocks).copied().collect();
+        if victims.len() < blocks {
+            return None;
+        }
+        for victim in &victims {
+            self.order.remove(victim);
+            self.ranks.remove(&victim.1);
+        }
+        Some(victims.into_iter().map(|(_, key)| key).collect())
+    }
+
+    /// A new key is below all others until a request has used it.
+    fn insert(&mut self, key: u64) {
+        self.give(key, (0, Reverse(0)));
+    }
+
+    fn access_by(&mut self, request: u32, used: &UsedKeys) {
+        let rank = match self.of_request.get(&u64::from(request)) {
+            Some(&rank) => rank,
+            None => {
+                let rank = self.next_rank();
+                self.of_request.insert(u64::from(request), rank);
+                rank
+            }
+        };
+        for (&place, &(key, _)) in used {
+            let rank = (rank, Reverse(place));
+            if self.ranks.get(&key).is_some_and(|&held| held < rank) {
+                self.give(key, rank);
+            }
+        }
+    }
+
+    fn finish(&mut self, key: u64, _: Access) {
+        if self.contains(key) {
+            let rank = self.next_rank();
+            self.give(key, (rank, Reverse(0)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOTHING: fn(u64) -> bool = |_| false;
+
+    /// Keys 1, 2, 3, each used by a request of its own, in this order.
+    fn three() -> RankedLru {
+        let mut policy = RankedLru::default();
+        for (request, key) in (0..).zip(1..=3) {
+            policy.insert(key);
+            policy.access_by(request, &UsedKeys::from([(0, (key, Access::Stored))]));
+        }
+        policy
+    }
+
+    #[test]
+    fn a_store_that_is_refused_forgets_no_rank() {
+        let mut policy = three();
+        assert_eq!(policy.evict(2, &|key| key != 1), None);
+        assert_eq!(policy.keys().collect::<Vec<_>>(), [1, 2, 3]);
+        assert_eq!(policy.evict(1, &NOTHING), Some(vec![1]));
+        assert_eq!(policy.evict(1, &|key| key == 2), Some(vec![3]));
+    }
+
+    #[test]
+    fn an_earlier_request_takes_no_rank_back() {
+        let mut policy = three();
+        policy.access_by(0, &UsedKeys::from([(0, (3, Access::Reused))]));
+        assert_eq!(policy.evict(3, &NOTHING), Some(vec![1, 2, 3]));
+    }
+
+    #[test]
+    fn a_key_that_left_is_given_no_rank() {
+        let mut policy = three();
+        policy.evict(1, &NOTHING);
+        policy.access_by(2, &UsedKeys::from([(1, (1, Access::Reused))]));
+        policy.finish(1, Access::Reused);
+        assert_eq!(policy.keys().collect::<Vec<_>>(), [2, 3]);
+    }
+}

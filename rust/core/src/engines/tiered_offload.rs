@@ -1,0 +1,202 @@
+//! vLLM's CPU tier with a secondary tier below it (0.33.0, `kv_offload/tiering/manager.py`), requests one after another.
+//!
+//! Every promotion is complete before its request is admitted, so time plays no part.
+
+use super::offload_arc::OffloadArc;
+use super::offload_tier::{Access, AnyPolicy, ArcSizes, KeySet, UsedKeys};
+use super::ranked_lru::RankedLru;
+
+/// What the two tiers did.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct TieringCounts {
+    /// Keys that requests stored.
+    pub stored: u64,
+    /// Keys evicted from the CPU tier.
+    pub evicted: u64,
+    /// Offers refused for want of room.
+    pub refused: u64,
+    /// Keys brought up from the tier below.
+    pub promoted: u64,
+    /// Look-ups that would have gone on forever.
+    pub given_up: u64,
+}
+
+/// What a running request has done with keys.
+#[derive(Debug, Default, Clone)]
+struct Running {
+    /// By place in its prompt.
+    used: UsedKeys,
+    /// Keys that it wanted room for and that were not there: a policy learns that once.
+    missed: KeySet,
+}
+
+/// The CPU tier, and all that requests ever stored in an unbounded tier below, from where keys are promoted.
+#[derive(Debug)]
+pub struct TieredOffload {
+    policy: Box<AnyPolicy>,
+    capacity: usize,
+    below: KeySet,
+    running: Vec<Running>,
+    counts: TieringCounts,
+}
+
+impl TieredOffload {
+    /// Empty tiers, the CPU's of `capacity` keys, for a trace of so many requests. None for an unknown policy.
+    pub fn new(policy: &str, capacity: usize, requests: u32) -> Option<Self> {
+        let policy: Box<AnyPolicy> = match policy {
+            "lru" => Box::<RankedLru>::default(),
+            "arc" => Box::new(OffloadArc::new(capacity)),
+            _ => return None,
+        };
+        Some(Self::over(policy, capacity, requests))
+    }
+
+    pub(super) fn over(policy: Box<AnyPolicy>, capacity: usize, requests: u32) -> Self {
+        Self {
+            policy,
+            capacity,
+            below: KeySet::default(),
+            running: vec![Running::default(); requests as usize],
+            counts: TieringCounts::default(),
+        }
+    }
+
+    /// Whether a key is in the lower tier, as every key is that was ever here.
+    pub fn has(&self, key: u64) -> bool {
+        self.below.contains(&key)
+    }
+
+    /// Promotes leading keys until a look-up finds all of them; how many those are.
+    ///
+    /// `first` is the place of `keys[0]` in the prompt. A look-up takes room for each key that it misses from keys not
+    /// being promoted, those found before too; so there may be several. Keys beyond the tier's room, and those
+    /// that a policy keeps evicting, would be asked for forever.
+    pub fn ask(&mut self, request: u32, first: u32, keys: &[u64]) -> u32 {
+        let leading = keys.iter().take_while(|&&key| self.has(key)).count();
+        let run = &keys[..leading.min(self.capacity)];
+        for _ in 0..=run.len() {
+            if !self.promote(request, first, run) {
+                return run.len() as u32;
+            }
+        }
+        self.counts.given_up += 1;
+        let here = run.iter().take_while(|&&key| self.policy.contains(key));
+        here.count() as u32
+    }
+
+    /// Looks the keys up once; whether any had to be promoted.
+    fn promote(&mut self, request: u32, first: u32, run: &[u64]) -> bool {
+        let mut moving = KeySet::default();
+        for (place, &key) in (first..).zip(run) {
+            if self.policy.contains(key) {
+                continue;
+            }
+            self.learn(request, &[key]);
+            let is_kept = |other| other == key || moving.contains(&other);
+            let Some(victims) = self.make_room(1, &is_kept) else {
+                break;
+            };
+            self.policy.insert(key);
+            moving.insert(key);
+            self.counts.promoted += 1;
+            self.counts.evicted += victims;
+            // its other keys that are here have its rank
+            let promoted = (key, Access::Stored);
+            self.running[request as usize].used.insert(place, promoted);
+            let used = UsedKeys::from([(place, promoted)]);
+            self.policy.access_by(request, &used);
+        }
+        !moving.is_empty()
+    }
+
+    /// Uses keys that are there; what the request promoted itself counts as stored by it.
+    pub fn load(&mut self, request: u32, first: u32, keys: &[u64]) {
+        let used = &mut self.running[request as usize].used;
+        for (place, &key) in (first..).zip(keys) {
+            used.entry(place).or_insert((key, Access::Reused));
+        }
+        if !used.is_empty() {
+            self.policy.access_by(request, used);
+        }
+    }
+
+    /// Stores keys that are not there, all or none; what is stored goes on below.
+    pub fn offer(&mut self, request: u32, first: u32, keys: &[u64]) {
+        self.learn(request, keys);
+        let is_new: Vec<bool> = keys.iter().map(|&key| !self.policy.contains(key)).collect();
+        let new = || keys.iter().zip(&is_new).filter(|(_, &is_new)| is_new);
+        let offered: KeySet = keys.iter().copied().collect();
+        let victims = self.make_room(new().count(), &|key| offered.contains(&key));
+        let missing = match victims {
+            Some(_) => Access::Stored,
+            None => Access::Refused,
+        };
+        if let Some(victims) = victims {
+            self.counts.evicted += victims;
+            self.counts.stored += new().count() as u64;
+            for (&key, _) in new() {
+                self.policy.insert(key);
+                self.below.insert(key);
+            }
+        } else {
+            self.counts.refused += 1;
+        }
+        let used = &mut self.running[request as usize].used;
+        for ((place, &key), &is_new) in (first..).zip(keys).zip(&is_new) {
+            if matches!(used.get(&place), None | Some((_, Access::Refused))) {
+                used.insert(place, (key, if is_new { missing } else { Access::Reused }));
+            }
+        }
+        self.policy.access_by(request, used);
+    }
+
+    /// Lets the keys of a request count as used once more, the first of them last.
+    pub fn finish(&mut self, request: u32) {
+        let ended = std::mem::take(&mut self.running[request as usize]);
+        for (key, access) in ended.used.into_values().rev() {
+            self.policy.finish(key, access);
+        }
+    }
+
+    /// Makes the policy learn of keys that a request wants room for.
+    fn learn(&mut self, request: u32, keys: &[u64]) {
+        let missed = &mut self.running[request as usize].missed;
+        let unknown: Vec<u64> = keys
+            .iter()
+            .copied()
+            .filter(|key| !missed.contains(key))
+            .collect();
+        self.policy.offer(&unknown);
+        missed.extend(keys.iter().filter(|&&key| !self.policy.contains(key)));
+    }
+
+    /// Evicts what so many new keys need; how many keys went, None and no change where too few may go.
+    fn make_room(&mut self, new: usize, is_kept: &dyn Fn(u64) -> bool) -> Option<u64> {
+        let shortfall = (self.policy.resident() + new).saturating_sub(self.capacity);
+        let victims = self.policy.evict(shortfall, is_kept)?;
+        Some(victims.len() as u64)
+    }
+
+    /// What the tiers have done.
+    pub fn counts(&self) -> TieringCounts {
+        self.counts
+    }
+
+    /// Keys in the CPU tier.
+    pub fn resident(&self) -> u64 {
+        self.policy.resident() as u64
+    }
+
+    /// Keys in the tier below.
+    pub fn resident_below(&self) -> u64 {
+        self.below.len() as u64
+    }
+
+    /// The sizes of ARC's lists, where the policy has them.
+    pub fn arc_sizes(&self) -> Option<ArcSizes> {
+        self.policy.arc_sizes()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,98 @@
+//! Requests in file order through vLLM's block pool, its CPU tier below and a secondary tier below that, times ignored.
+//!
+//! As in `vllm_offload_replay`, but a look-up promotes from the secondary tier. A prompt that can never fit the pool
+//! does not ask.
+
+use super::block_pool::BlockPool;
+use super::offload_tier::ArcSizes;
+use super::requests::Requests;
+use super::tiered_offload::{TieredOffload, TieringCounts};
+use super::vllm_replay::{replay_over, Below, VllmReplay};
+
+/// What the tiers did.
+#[derive(Debug)]
+pub struct TieringReplay {
+    /// Tokens that each request loaded.
+    pub loaded: Vec<i64>,
+    /// Keys that came and went.
+    pub counts: TieringCounts,
+    /// Blocks of the CPU tier at the end.
+    pub resident: u64,
+    /// Blocks of the tier below it at the end.
+    pub below: u64,
+    /// ARC's lists at the end.
+    pub arc: Option<ArcSizes>,
+}
+
+/// The tiers at work.
+struct Tiering<'a, 'b> {
+    requests: &'a Requests<'b>,
+    tiers: &'a mut TieredOffload,
+    loaded: Vec<i64>,
+}
+
+impl Tiering<'_, '_> {
+    /// The keys of a prompt's full blocks, from one on.
+    fn prompt(&self, request: u32, from: u32) -> Vec<u64> {
+        let tokens = self.requests.input_tokens[request as usize];
+        let full = (tokens / u64::from(self.requests.block_size)) as u32;
+        let key = |block| self.requests.keys.key(request, block);
+        (from..full).map(key).collect()
+    }
+}
+
+/// Replays every request through a pool of `capacity_blocks` blocks and the tiers.
+pub fn replay(
+    requests: &Requests<'_>,
+    capacity_blocks: u32,
+    tiers: &mut TieredOffload,
+) -> (VllmReplay, TieringReplay) {
+    let mut below = Tiering {
+        requests,
+        tiers,
+        loaded: Vec::new(),
+    };
+    let replay = replay_over(requests, capacity_blocks, &mut below);
+    let Tiering { tiers, loaded, .. } = below;
+    let counts = TieringReplay {
+        loaded,
+        counts: tiers.counts(),
+        resident: tiers.resident(),
+        below: tiers.resident_below(),
+        arc: tiers.arc_sizes(),
+    };
+    (replay, counts)
+}
+
+impl Below for Tiering<'_, '_> {
+    fn found(&mut self, request: u32, from: u32) -> u32 {
+        let keys = self.prompt(request, from);
+        self.tiers.ask(request, from, &keys)
+    }
+
+    fn has(&self, request: u32, block: u32) -> bool {
+        self.tiers.has(self.requests.keys.key(request, block))
+    }
+
+    /// Loads what was promoted or there, and offers the rest of the prompt; all of it where nothing was loaded.
+    fn serve(&mut self, _: &mut BlockPool, request: u32, (found, below): (u32, u32)) {
+        self.loaded
+            .push(i64::from(below) * i64::from(self.requests.block_size));
+        let behind = found + below;
+        let keys = self.prompt(request, found);
+        self.tiers.load(request, found, &keys[..below as usize]);
+        let start = if below > 0 { behind } else { 0 };
+        let offered = self.prompt(request, start);
+        if !offered.is_empty() {
+            self.tiers.offer(request, start, &offered);
+        }
+    }
+
+    fn rejected(&mut self) {
+        self.loaded.push(0);
+    }
+
+    fn ended(&mut self, request: u32) {
+        self.tiers.finish(request);
+    }
+}
