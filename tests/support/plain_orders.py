@@ -93,6 +93,9 @@ class PolicyOrder:
 class PolicyStore(MarkedStore):
     """The plain store in every eviction order of the table."""
 
+    #: Tokens a block, for policies with settings in tokens.
+    block_size_tokens = 1
+
     def __init__(self, keys, capacities, write_back, policies, *rules) -> None:
         super().__init__(keys, capacities, write_back, None, *rules)
         self.numbers: dict[tuple[int, ...], int] = {}
@@ -106,7 +109,7 @@ class PolicyStore(MarkedStore):
         _, variant = resolve_policy(text)
         blocks = capacities[tier]
         capacity = _UNBOUNDED if blocks is None else blocks
-        order = PolicyOrder(tier, make_order(parse_variant(variant, 1), capacity))
+        order = PolicyOrder(tier, make_order(parse_variant(variant, self.block_size_tokens), capacity))
         order.numbers = self.numbers
         return order
 

@@ -1,0 +1,25 @@
+"""Runs of the core under any eviction policy of the table, against the specification over the small models."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+from kvcache_sim.metrics.run import Run
+from kvcache_sim.serving.settings import ClusterSettings
+from kvcache_sim.simulation import RunOptions, simulate
+from kvcache_sim.workload.trace import Trace
+
+from support.agreement import assert_same
+from support.plain_orders import PolicyStore
+
+
+def agree_with_models(settings: ClusterSettings, trace: Trace) -> Run:
+    """Return the core's run; the specification's run equals it, over its own store in the models' orders."""
+    native = simulate(settings, trace, options=RunOptions(check="full"))
+    assert native.engine.name == "native"
+    block = {"block_size_tokens": settings.cache.block_size_tokens}
+    store = type("Store", (PolicyStore,), block)
+    with patch("kvcache_sim.simulation.spec_simulation.Store", store):
+        plain = simulate(settings, trace, options=RunOptions(engine="spec-plain"))
+    assert_same(native, plain)
+    return native
