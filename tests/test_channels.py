@@ -1,4 +1,4 @@
-"""Channels against closed forms: FIFO, fair sharing, two hops, loading under compute, M/D/1."""
+"""Channels of the core and of the specification against closed forms: FIFO, fair, two hops, compute, M/D/1."""
 
 from __future__ import annotations
 
@@ -10,17 +10,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim import _core
-from kvcache_sim.channels.channel import Channel, Transmission
-from kvcache_sim.channels.layered_channel import LayeredChannel
+from kvcache_sim.channels.channel import Transmission as CoresTransmission
 from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.engine import ARRIVAL, Engine
-from kvcache_sim.serving.loading import Loading
+from kvcache_sim.spec.channels import FifoChannel, LayeredChannel, Transmission
+from kvcache_sim.spec.ttft import Loading
 
 GB = 10**9
+#: A channel whose jobs go one after another, in the core and in the specification.
+both = pytest.mark.parametrize("kind", [_core.Channel, FifoChannel], ids=["core", "spec"])
 
 
 def settings(**changes) -> ChannelSettings:
     return ChannelSettings("c", **{"bandwidth_bytes_per_s": GB, **changes})
+
+
+def transmit(channel, size, at, feed=None):
+    """Send (bytes, pieces, layers) over a channel of the core or the specification."""
+    if isinstance(channel, FifoChannel):
+        return channel.transmit(size, at, feed)
+    return channel.transmit(*size, at) if feed is None else channel.forward(*size, feed)
+
+
+def times_of(sent):
+    return sent.start_ns, sent.first_layer_ns, sent.completion_ns, sent.per_layer_ns
+
+
+def submit(channel, size, at_hand=None, is_load=True, on_layer=lambda layers: None):
+    """Queue (bytes, pieces, layers) on a layered channel, with all or some layers at hand."""
+    return channel.submit(size, size[2] if at_hand is None else at_hand, is_load, on_layer, None)
 
 
 def served(jobs, **changes):
@@ -29,50 +47,55 @@ def served(jobs, **changes):
     channel = LayeredChannel(settings(**changes), engine)
     sent = {}
 
-    def submit(number):
+    def send(number):
         _, size, layers, is_load = jobs[number]
-        sent[number] = channel.submit((size, size % 5, layers), layers, is_load, lambda arrived: None)
+        sent[number] = submit(channel, (size, size % 5, layers), is_load=is_load)
 
     for number, job in enumerate(jobs):
-        engine.schedule(job[0], ARRIVAL, -1, submit, number)
+        engine.schedule(job[0], ARRIVAL, -1, send, number)
     engine.run()
     return [sent[n].times for n in range(len(jobs))], channel
 
 
-def test_the_seeds_transmit_gives_its_three_times():
+@both
+def test_the_seeds_transmit_gives_its_three_times(kind):
     # 100 bytes at 1 byte/ns in 4 layers: 25 ns a layer; 7 ns of latency come on top and do not occupy.
-    channel = Channel(settings(latency_ns=7))
-    first = channel.transmit(100, 0, 4, 1_000)
+    channel = kind(settings(latency_ns=7))
+    first = transmit(channel, (100, 0, 4), 1_000)
     assert (first.first_layer_ns, first.completion_ns, first.per_layer_ns) == (1_032, 1_107, 25)
-    assert channel.free_at_ns == 1_100
-    assert channel.transmit(100, 0, 4, 1_000).start_ns == 1_100
+    assert channel.wait_ns(1_000) == 100
+    assert transmit(channel, (100, 0, 4), 1_000).start_ns == 1_100
     assert channel.queued_ns == 100
 
 
-def test_latency_occupies_where_that_is_chosen():
-    channel = Channel(settings(latency_ns=7, latency_occupies=True))
-    channel.transmit(100, 0, 4, 0)
-    assert channel.transmit(100, 0, 4, 0).start_ns == 107
+@both
+def test_latency_occupies_where_that_is_chosen(kind):
+    channel = kind(settings(latency_ns=7, latency_occupies=True))
+    transmit(channel, (100, 0, 4), 0)
+    assert transmit(channel, (100, 0, 4), 0).start_ns == 107
     times, _ = served([(0, 100, 4, True), (0, 100, 4, True)], latency_ns=7, latency_occupies=True)
     assert [t.start_ns for t in times] == [0, 107]
 
 
-def test_small_pieces_are_bound_by_their_submission_and_nothing_takes_no_turn():
-    channel = Channel(settings(piece_overhead_ns=50))
-    assert channel.transmit(100, 8, 4, 0).completion_ns == 400
-    assert channel.transmit(0, 0, 4, 5) == Transmission(5, 5, 5, 0)
+@both
+def test_small_pieces_are_bound_by_their_submission_and_nothing_takes_no_turn(kind):
+    channel = kind(settings(piece_overhead_ns=50))
+    assert transmit(channel, (100, 8, 4), 0).completion_ns == 400
+    assert times_of(transmit(channel, (0, 0, 4), 5)) == (5, 5, 5, 0)
 
 
-def test_a_gap_between_pieces_adds_to_their_bytes():
-    channel = Channel(settings(piece_gap_ns=50, piece_overhead_ns=10))
-    assert channel.transmit(100, 8, 4, 0).completion_ns == 100 + 8 * 50
+@both
+def test_a_gap_between_pieces_adds_to_their_bytes(kind):
+    channel = kind(settings(piece_gap_ns=50, piece_overhead_ns=10))
+    assert transmit(channel, (100, 8, 4), 0).completion_ns == 100 + 8 * 50
     assert channel.busy_ns == 500, "the gaps occupy the link"
 
 
-def test_a_job_is_submitted_before_its_first_byte_and_while_others_are_sent():
+@both
+def test_a_job_is_submitted_before_its_first_byte_and_while_others_are_sent(kind):
     """Three jobs of 8 pieces submitted in 5 ns each; 100, 20 and 100 bytes at a byte a ns, latency 7."""
-    channel = Channel(settings(piece_submit_ns=5, latency_ns=7))
-    first, second, third = (channel.transmit(size, 8, 4, 0) for size in (100, 20, 100))
+    channel = kind(settings(piece_submit_ns=5, latency_ns=7))
+    first, second, third = (transmit(channel, (size, 8, 4), 0) for size in (100, 20, 100))
     assert (first.start_ns, first.first_layer_ns, first.completion_ns) == (40, 72, 147)
     assert (second.start_ns, second.completion_ns) == (140, 167), "submitted at 80, the link is free at 140"
     assert third.start_ns == 160, "submitted at 120"
@@ -80,24 +103,25 @@ def test_a_job_is_submitted_before_its_first_byte_and_while_others_are_sent():
     assert channel.queued_ns == (140 - 40) + (160 - 40)
     assert channel.wait_ns(160) == 100
     assert channel.wait_ns(160, 30) == 150
-    late = channel.transmit(10, 2, 1, 1_000)
+    late = transmit(channel, (10, 2, 1), 1_000)
     assert (late.start_ns, late.completion_ns) == (1_010, 1_027)
 
 
-def test_a_job_that_is_fed_is_submitted_when_its_first_layer_has_come():
-    channel = Channel(settings(piece_submit_ns=5))
-    fed = channel.forward(40, 8, 4, Transmission(0, 100, 130, 10))
+@both
+def test_a_job_that_is_fed_is_submitted_when_its_first_layer_has_come(kind):
+    channel = kind(settings(piece_submit_ns=5))
+    fed = transmit(channel, (40, 8, 4), 0, CoresTransmission(0, 100, 130, 10))
     assert (fed.start_ns, fed.first_layer_ns, fed.completion_ns) == (140, 150, 180)
 
 
+@both
 @pytest.mark.parametrize("pieces", [1, 64, 8_192])
-def test_jobs_that_follow_each_other_take_the_longer_of_submission_and_bytes(pieces):
+def test_jobs_that_follow_each_other_take_the_longer_of_submission_and_bytes(kind, pieces):
     """The closed form of a line of two stages: n jobs end at S + B + (n - 1) · max(S, B)."""
-    channel = Channel(settings(piece_submit_ns=750))
     for size in (100, 10**6, 10**8):
-        channel.submitted_ns = channel.free_at_ns = 0
+        channel = kind(settings(piece_submit_ns=750))
         submit, sent, jobs = 750 * pieces, size, 6
-        ends = [channel.transmit(size, pieces, 1, 0).completion_ns for _ in range(jobs)]
+        ends = [transmit(channel, (size, pieces, 1), 0).completion_ns for _ in range(jobs)]
         assert ends[-1] == submit + sent + (jobs - 1) * max(submit, sent)
 
 
@@ -111,8 +135,8 @@ JOBS = st.lists(
 @given(JOBS, st.integers(0, 50), st.booleans(), st.sampled_from([0, 3, 90]), st.sampled_from([0, 4]))
 def test_fifo_completes_in_order_and_layer_by_layer_service_is_the_same(jobs, latency, occupies, submit, gap):
     changes = {"latency_ns": latency, "piece_submit_ns": submit, "piece_gap_ns": gap}
-    channel = Channel(settings(latency_occupies=occupies, **changes))
-    closed = [channel.transmit(size, size % 5, layers, at) for at, size, layers, _ in jobs]
+    channel = _core.Channel(settings(latency_occupies=occupies, **changes))
+    closed = [transmit(channel, (size, size % 5, layers), at) for at, size, layers, _ in jobs]
     times, layered = served(jobs, latency_occupies=occupies, **changes)
     for one, other in zip(closed, times, strict=True):
         assert (one.start_ns, one.first_layer_ns, one.completion_ns) == (
@@ -133,21 +157,18 @@ def test_fifo_completes_in_order_and_layer_by_layer_service_is_the_same(jobs, la
     st.sampled_from([0, 2, 40]),
     st.sampled_from([0, 5]),
 )
-def test_the_cores_channel_is_the_one_in_python(jobs, feeds, occupies, submit, gap):
+def test_the_cores_channel_is_the_specifications(jobs, feeds, occupies, submit, gap):
     pieces = {"piece_overhead_ns": 3, "piece_gap_ns": gap, "piece_submit_ns": submit}
     wanted = settings(latency_ns=7, latency_occupies=occupies, **pieces)
-    one, other = Channel(wanted), _core.Channel(wanted)
+    one, other = FifoChannel(wanted), _core.Channel(wanted)
     for (at, size, layers, load), (fed, behind, pieces) in zip(jobs, feeds, strict=False):
         size *= load  # nothing to send takes no turn
         sent = []
         for channel in (one, other):
             channel.demand.ask(size, at * 10**7)
             channel.demand.hide(size, behind)
-            if fed:
-                feed = Transmission(at, at, at + behind, 1)
-                sent.append(channel.forward(size, pieces, layers, feed))
-            else:
-                sent.append(channel.transmit(size, pieces, layers, at))
+            feed = CoresTransmission(at, at, at + behind, 1) if fed else None
+            sent.append(times_of(transmit(channel, (size, pieces, layers), at, feed)))
         assert sent[0] == sent[1]
         assert one.wait_ns(at) == other.wait_ns(at)
         assert one.wait_ns(at, pieces) == other.wait_ns(at, pieces)
@@ -208,16 +229,15 @@ def test_what_a_job_was_given_too_much_of_is_lost_while_it_waits_for_its_next_la
     # A's layer, 1/6 ns. At 1,000 its next layer comes, and with it eight more of 100 ns: nine ends at 1,900.
     engine = Engine()
     channel = LayeredChannel(settings(sharing="fair"), engine)
-    quiet = lambda arrived: None  # noqa: E731
-    first = channel.submit((200, 0, 2), 1, True, quiet)
-    channel.submit((100, 0, 1), 1, True, quiet)
+    first = submit(channel, (200, 0, 2), 1)
+    submit(channel, (100, 0, 1))
     later = []
 
     def crowd(_):
         channel.feed(first, 2)
-        later.extend(channel.submit((100, 0, 1), 1, True, quiet) for _ in range(8))
+        later.extend(submit(channel, (100, 0, 1)) for _ in range(8))
 
-    engine.schedule(1, ARRIVAL, -1, lambda _: channel.submit((100, 0, 1), 1, True, quiet), None)
+    engine.schedule(1, ARRIVAL, -1, lambda _: submit(channel, (100, 0, 1)), None)
     engine.schedule(1_000, ARRIVAL, -1, crowd, None)
     engine.run()
     assert first.times.arrivals_ns == [300, 1_900]
@@ -229,8 +249,8 @@ def test_a_job_waits_for_the_layers_of_those_before_it_unless_all_share(sharing,
     engine = Engine()
     channel = LayeredChannel(settings(sharing=sharing), engine)
     assert channel.wait_ns(0) == 0
-    channel.submit((100, 0, 4), 4, True, lambda arrived: None)
-    channel.submit((40, 0, 1), 1, True, lambda arrived: None)
+    submit(channel, (100, 0, 4))
+    submit(channel, (40, 0, 1))
     asked = []
     at = 25 if sharing == "fifo" else 50  # after the first layer
     engine.schedule(at, ARRIVAL, -1, lambda _: asked.append(channel.wait_ns(at)), None)
@@ -258,14 +278,15 @@ HOPS = st.tuples(
 )  # fmt: skip
 
 
+@both
 @given(HOPS)
-def test_two_fifo_hops_end_as_the_recurrence_says(hops):
+def test_two_fifo_hops_end_as_the_recurrence_says(kind, hops):
     layers, p1, p2, lat1, lat2, s1, busy = hops
-    one, two = Channel(settings(latency_ns=lat1)), Channel(settings(latency_ns=lat2))
-    two.transmit(busy, 0, 1, 0)
-    feed = one.transmit(layers * p1, 0, layers, s1)
-    last = two.forward(layers * p2, 0, layers, feed)
-    expected = two_hops_by_recurrence(layers, p1, p2, (lat1, lat2), (s1, two.settings.latency_ns * 0 + busy))
+    one, two = kind(settings(latency_ns=lat1)), kind(settings(latency_ns=lat2))
+    transmit(two, (busy, 0, 1), 0)
+    feed = transmit(one, (layers * p1, 0, layers), s1)
+    last = transmit(two, (layers * p2, 0, layers), s1, feed)
+    expected = two_hops_by_recurrence(layers, p1, p2, (lat1, lat2), (s1, busy))
     assert (last.first_layer_ns, last.completion_ns) == (expected[0], expected[-1])
 
 
@@ -278,15 +299,13 @@ def test_two_hops_served_layer_by_layer_end_as_the_recurrence_says(hops):
 
     def arrived(count):
         if not second:
-            size = (layers * p2, 0, layers)
-            second.append(two.submit(size, count, True, lambda layers: None))
+            second.append(submit(two, (layers * p2, 0, layers), count))
         else:
             two.feed(second[0], count)
 
     if busy:
-        two.submit((busy, 0, 1), 1, True, lambda layers: None)
-    submit = lambda _: one.submit((layers * p1, 0, layers), layers, True, arrived)  # noqa: E731
-    engine.schedule(s1, ARRIVAL, -1, submit)
+        submit(two, (busy, 0, 1))
+    engine.schedule(s1, ARRIVAL, -1, lambda _: submit(one, (layers * p1, 0, layers), on_layer=arrived))
     engine.run()
     assert second[0].times.arrivals_ns == two_hops_by_recurrence(layers, p1, p2, (lat1, lat2), (s1, busy))
 
@@ -301,8 +320,8 @@ class Arriving:
 
 def step_end(transmission, start, compute, layers):
     loading = Loading.__new__(Loading)
-    loading.transfers = [Arriving(transmission)]
-    return loading.late_until(start, compute, layers)
+    loading.transfers, loading._layers = [Arriving(transmission)], layers
+    return loading.late_until(start, compute)
 
 
 @given(st.integers(1, 12), st.integers(0, 50), st.integers(0, 900), st.integers(0, 900), st.integers(0, 90))
@@ -336,9 +355,9 @@ def test_waiting_on_a_channel_is_that_of_m_d_1(load):
     """Poisson jobs of constant size wait ρ·D / (2·(1 − ρ)) on average (Pollaczek and Khinchine)."""
     work, jobs = 1_000, 200_000
     gaps = np.random.default_rng(7).exponential(work / load, jobs)
-    channel = Channel(settings())
+    channel = _core.Channel(settings())
     for at in np.cumsum(gaps).astype(np.int64).tolist():
-        channel.transmit(work, 0, 1, at)
+        transmit(channel, (work, 0, 1), at)
     assert channel.queued_ns / jobs == pytest.approx(load * work / (2 * (1 - load)), rel=0.05)
 
 
@@ -353,7 +372,7 @@ def test_loads_go_before_stores_and_among_themselves_in_turn():
             0,
             ARRIVAL,
             -1,
-            lambda job: sent.append(channel.submit((job[0], 0, 1), 1, job[1], lambda _: None)),
+            lambda job: sent.append(submit(channel, (job[0], 0, 1), is_load=job[1])),
             (size, is_load),
         )
     engine.run()

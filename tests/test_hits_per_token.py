@@ -6,22 +6,31 @@ import json
 
 import numpy as np
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.reference.engines.sglang_tree import PRIORITIES, Node
+from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
+from small_traces import trace_of
 
 PAGE = 16
 
 
 def test_the_order_by_hand():
-    """(hits, length): A (3, 8) and B (0, 2) are worth a half each, C (0, 4) a quarter, D (5, 4) 1.5."""
-    nodes = {
-        name: Node([0] * length, None, last_access=access, creation=0, hit_count=hits)
-        for name, hits, length, access in (("A", 3, 8, 2), ("B", 0, 2, 1), ("C", 0, 4, 4), ("D", 5, 4, 3))
-    }
-    by = {
-        policy: sorted(nodes, key=lambda name: PRIORITIES[policy](nodes[name]))
-        for policy in ("hpt", "lfu", "lru")
-    }
-    assert by == {"hpt": ["C", "B", "A", "D"], "lfu": ["B", "C", "A", "D"], "lru": ["B", "A", "D", "C"]}
+    """A prompt counts a hit each time it is served. Hits and one more, a page:
+
+    A (7 times, 8 pages) and B (once, 2 pages) are worth 1 each, C (once, 4 pages) a half, D (6 times, 4 pages) 7/4.
+    """
+    first, pages, serves = (
+        {"A": 0, "B": 10, "C": 20, "D": 30},
+        {"A": 8, "B": 2, "C": 4, "D": 4},
+        "BAAAAAAADDDDDDC",
+    )
+    # behind its pages of 2 tokens every prompt has a token of its own, which is always computed
+    rows = [[*range(first[name], first[name] + pages[name]), 100 + k] for k, name in enumerate(serves)]
+    trace = trace_of(rows, 2, [2 * pages[name] + 1 for name in serves])
+    starts = {2 * int(trace.block_ids[trace.id_offsets[serves.index(name)]]): name for name in first}
+    by = {}
+    for policy in ("hpt", "lfu", "lru"):
+        leaves = REPLAYERS["sglang"](ReplayRequest(trace, 2, 64), policy)["final_leaf_first5"]
+        by[policy] = [starts[int(line.partition(":")[0])] for line in leaves]
+    assert by == {"hpt": ["C", "B", "A", "D"], "lfu": ["B", "C", "D", "A"], "lru": ["B", "A", "D", "C"]}
 
 
 def hits(path, rows, capacity, capsys):

@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.cache.transfer import Transfer
-from kvcache_sim.channels.layered_channel import LayeredChannel
 from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.engine import ARRIVAL, BOUNDARY, Engine
-from kvcache_sim.serving.loading import Loading
-from kvcache_sim.serving.read_buffers import ReadBuffers
 from kvcache_sim.serving.settings import HandoverSettings
 from kvcache_sim.simulation import simulate
+from kvcache_sim.spec.batch import ReadBuffers
+from kvcache_sim.spec.channels import LayeredChannel
+from kvcache_sim.spec.mover import Transfer
+from kvcache_sim.spec.ttft import Loading
 from pools import pools
+from support.agreement import agree
 from support.clusters import moving, reading_each_other
 from support.traces import random_trace
-from test_simulation_native import agree
 
 GB = 10**9
 
@@ -33,25 +33,24 @@ def step_end(layers, ahead, per_layer, compute, begin, latency=0):
     mover = SimpleNamespace(
         engine=engine, machine=0, layers=layers, read_buffer_layers=ahead, pipelining=True
     )
-    load = Transfer(mover, 0, 1, 0, 1)
+    load = Transfer(mover, 0, (1, 0), 1)
     load.channel = channel
 
     def on_layer(count):
-        for tell in load.at_layer:
-            tell(load)
+        for notify in load.at_layer:
+            notify()
 
     def submit(_):
-        load.job = channel.submit((layers * per_layer, 0, layers), layers, True, on_layer)
-        load.job.allowed = min(ahead, layers)
+        load.job = channel.submit((layers * per_layer, 0, layers), layers, True, on_layer, ahead)
         load.sent = load.job.times
 
     begin = max(begin, per_layer + latency)
     engine.schedule(0, ARRIVAL, 0, submit)
-    engine.schedule(begin, BOUNDARY, 0, lambda _: ReadBuffers(mover, (load,), begin, layers * compute))
+    engine.schedule(begin, BOUNDARY, 0, lambda _: ReadBuffers(mover, [load], begin, layers * compute))
     engine.run()
     loading = Loading.__new__(Loading)
-    loading.transfers = [load]
-    return loading.late_until(begin, layers * compute, layers)
+    loading.transfers, loading._layers = [load], layers
+    return loading.late_until(begin, layers * compute)
 
 
 def by_recurrence(layers, ahead, per_layer, compute, begin, latency=0):
@@ -106,9 +105,7 @@ def test_others_pass_a_load_whose_next_layer_has_no_buffer():
     jobs = []
 
     def submit(allowed):
-        job = channel.submit((400, 0, 4), 4, True, lambda layers: None)
-        job.allowed = allowed
-        jobs.append(job)
+        jobs.append(channel.submit((400, 0, 4), 4, True, lambda layers: None, allowed))
 
     for allowed in (2, 4):
         engine.schedule(0, ARRIVAL, -1, submit, allowed)
@@ -134,7 +131,7 @@ def slow_loads(**movement):
 
 
 @pytest.mark.parametrize("buffers", [1, 3])
-def test_every_way_to_run_tells_one_story(buffers):
+def test_core_and_specification_agree(buffers):
     agree(moving(read_buffer_layers=buffers), random_trace(8))
     agree(reading_each_other((90, 60, 400), machines=2, read_buffer_layers=buffers), random_trace(9))
 

@@ -1,66 +1,48 @@
-"""Simplified accounting: unique tokens in memory, followed by hand (blocks of 16 tokens)."""
+"""Simplified accounting in the core and in the specification, followed by hand (blocks of 16 tokens)."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim import _core
-from kvcache_sim.cache.prefix_view import PrefixAdmission, PrefixViewSettings
-from kvcache_sim.cache.session_view import SessionCacheInfo, SessionView
-from kvcache_sim.cache.token_store import Prompts, TokenStore
+from kvcache_sim.cache.settings import PrefixViewSettings, SessionViewSettings
 from kvcache_sim.errors import StoreError
+from support.token_stores import BLOCK, STORES, arrays_of
 
-
-class Texts:
-    """Prompts as strings of letters, a letter a block."""
-
-    def __init__(self, texts):
-        self.names = {}
-        self.texts = texts
-
-    def key(self, request, block):
-        text = self.texts[request]
-        prefix = text[: block + 1] if block < len(text) else (request, block)
-        return self.names.setdefault(prefix, len(self.names))
+both = pytest.mark.parametrize("kind", STORES)
 
 
 class Machine:
     """A store that serves one request after another."""
 
-    def __init__(self, rows, capacity=None, view=None):
+    def __init__(self, kind, rows, capacity=None, view=None):
         # rows: (session or None, prompt tokens, output tokens, text of prompt and answer, a letter a block)
         self.rows = rows
         self.now = 0
-        self.sessions = SessionView()
-        self.admission = PrefixAdmission(view or PrefixViewSettings(), 16)
-        prompts = Prompts([r[0] for r in rows], [r[1] for r in rows], [-1] * len(rows))
-        self.keys = Texts([r[3] for r in rows])
-        self.store = TokenStore(
-            self.keys, prompts, 16, capacity, self.sessions, self.admission, lambda: self.now, _core.Digest()
-        )
+        sessions = np.array([-1 if r[0] is None else ord(r[0][0]) for r in rows], np.int64)
+        prompts = sessions, np.array([r[1] for r in rows], np.int64), np.full(len(rows), -1)
+        views = SessionViewSettings(), view or PrefixViewSettings()
+        self.store = STORES[kind](arrays_of([r[3] for r in rows]), prompts, capacity, *views)
 
     def admit(self, request):
         _, prompt, output, _ = self.rows[request]
-        found, ready = self.store.peek(request, prompt - 1)
-        assert found == ready
+        found = self.store.find(request, prompt - 1, self.now)
         lease = self.store.acquire(request, found)
         if self.store.reserve(lease, prompt + output - 1 - found, self.now) is None:
             self.store.abandon(lease)
             return found, None
-        self.admission.observe([self.keys.key(request, k) for k in range(prompt // 16)])
+        self.store.observe(request, prompt)
         return found, lease
 
     def finish(self, request, lease):
         session, prompt, output, _ = self.rows[request]
         self.now += 1
         self.store.commit(lease, prompt + output - 1)
-        self.store.release(lease, 0)
+        self.store.release(lease, self.now)
         if session is not None:
-            self.sessions.complete_turn(SessionCacheInfo(session, prompt, output, str(request), (), self.now))
-            if not self.store.keep_session(request, session, prompt + output):
-                self.sessions.forget(session)
+            self.store.complete_turn(request, ord(session[0]), prompt + output, self.now)
         self.store.check()
 
     def serve(self, request):
@@ -69,9 +51,13 @@ class Machine:
         self.finish(request, lease)
         return found
 
+    def knows(self, session):
+        return self.store.session_tokens(ord(session), self.now) is not None
 
-def test_a_conversation_is_held_once_and_hit_by_its_total():
-    machine = Machine([("s", 40, 10, "abc"), ("s", 70, 10, "abcde"), ("s", 60, 1, "abcd")])
+
+@both
+def test_a_conversation_is_held_once_and_hit_by_its_total(kind):
+    machine = Machine(kind, [("s", 40, 10, "abc"), ("s", 70, 10, "abcde"), ("s", 60, 1, "abcd")])
     assert machine.serve(0) == 0
     assert machine.store.used == 50
     assert machine.serve(1) == 50  # all of prompt and answer
@@ -81,8 +67,9 @@ def test_a_conversation_is_held_once_and_hit_by_its_total():
     assert machine.store.used == 64  # a to d: the 61 tokens of the session are among them
 
 
-def test_a_lease_that_has_ended_is_refused_and_nothing_changes():
-    machine = Machine([(None, 32, 1, "ab")], capacity=64)
+@both
+def test_a_lease_that_has_ended_is_refused_and_nothing_changes(kind):
+    machine = Machine(kind, [(None, 32, 1, "ab")], capacity=64)
     store = machine.store
     lease = store.acquire(0, 0)
     store.reserve(lease, 32, 0)
@@ -101,14 +88,16 @@ def test_a_lease_that_has_ended_is_refused_and_nothing_changes():
     store.check()
 
 
-def test_a_shared_prefix_counts_once():
-    machine = Machine([(None, 40, 1, "ab"), (None, 50, 1, "abx"), (None, 33, 1, "ab")])
+@both
+def test_a_shared_prefix_counts_once(kind):
+    machine = Machine(kind, [(None, 40, 1, "ab"), (None, 50, 1, "abx"), (None, 33, 1, "ab")])
     assert [machine.serve(k) for k in range(3)] == [0, 32, 32]
     assert machine.store.used == 48  # a, b and x: what was after the whole blocks is gone
 
 
-def test_a_prefix_in_use_twice_counts_once_and_leaves_with_neither():
-    machine = Machine([(None, 40, 1, "ab"), (None, 40, 1, "ab"), (None, 40, 1, "cd")], capacity=80)
+@both
+def test_a_prefix_in_use_twice_counts_once_and_leaves_with_neither(kind):
+    machine = Machine(kind, [(None, 40, 1, "ab"), (None, 40, 1, "ab"), (None, 40, 1, "cd")], capacity=80)
     machine.serve(0)
     (found, first), (again, second) = machine.admit(0), machine.admit(1)
     assert found == again == 32
@@ -120,7 +109,8 @@ def test_a_prefix_in_use_twice_counts_once_and_leaves_with_neither():
     machine.finish(1, second)
 
 
-def test_the_oldest_unused_entry_goes_session_or_prefix():
+@both
+def test_the_oldest_unused_entry_goes_session_or_prefix(kind):
     rows = [
         (None, 33, 1, "ab"),
         ("s", 33, 7, "cd"),
@@ -128,20 +118,21 @@ def test_the_oldest_unused_entry_goes_session_or_prefix():
         (None, 60, 1, "efg"),
         ("s", 60, 1, "cde"),
     ]
-    machine = Machine(rows, capacity=100)
+    machine = Machine(kind, rows, capacity=100)
     for request in range(3):
         machine.serve(request)
     assert machine.store.used == 32 + 40
     machine.serve(3)  # 60 more: the session (40) is older than a and b
-    assert "s" not in machine.sessions.active_sessions_kv_state
+    assert not machine.knows("s")
     assert machine.store.peek(2, 32) == (32, 32)
     assert machine.store.losses(0)[0] == 40
     # c and d went with it: the follow-up finds nothing
     assert machine.store.peek(4, 59) == (0, 0)
 
 
-def test_a_preempted_turn_gives_its_session_back_what_it_took():
-    machine = Machine([("s", 40, 10, "abc"), ("s", 80, 10, "abcde")])
+@both
+def test_a_preempted_turn_gives_its_session_back_what_it_took(kind):
+    machine = Machine(kind, [("s", 40, 10, "abc"), ("s", 80, 10, "abcde")])
     machine.serve(0)
     found, lease = machine.admit(1)
     assert found == 50
@@ -153,32 +144,35 @@ def test_a_preempted_turn_gives_its_session_back_what_it_took():
     assert machine.store.used == 90
 
 
-def test_a_session_in_use_stays_however_short_room_is():
+@both
+def test_a_session_in_use_stays_however_short_room_is(kind):
     rows = [("s", 40, 10, "abc"), (None, 33, 1, "mn"), ("s", 60, 5, "abcd"), (None, 30, 1, "tu")]
-    machine = Machine(rows, capacity=100)
+    machine = Machine(kind, rows, capacity=100)
     machine.serve(0)
     machine.serve(1)
     found, lease = machine.admit(2)
     assert found == 50
     assert machine.store.used == 50 + 32 + 14
     assert machine.admit(3)[1] is not None  # m and n make room, not the older session, whose next turn runs
-    assert "s" in machine.sessions.active_sessions_kv_state
+    assert machine.knows("s")
     assert machine.store.peek(1, 32) == (0, 0)
     machine.store.release(lease, 0)  # preempted before anything was computed
     machine.store.check()
     assert machine.store.used == 50 + 30
 
 
-def test_prefixes_enter_by_how_often_they_were_seen_and_within_their_limit():
+@both
+def test_prefixes_enter_by_how_often_they_were_seen_and_within_their_limit(kind):
     rows = [(None, 40, 1, "ab"), (None, 40, 1, "ab"), (None, 40, 1, "ab")]
-    seen = Machine(rows, view=PrefixViewSettings(min_seen=2))
+    seen = Machine(kind, rows, view=PrefixViewSettings(min_seen=2))
     assert [seen.serve(k) for k in range(3)] == [0, 0, 32]
-    bounded = Machine(rows, view=PrefixViewSettings(max_tokens=16))
+    bounded = Machine(kind, rows, view=PrefixViewSettings(max_tokens=16))
     assert [bounded.serve(k) for k in range(3)] == [0, 16, 16]
-    long = Machine([*rows, (None, 40, 1, "ac")], view=PrefixViewSettings(min_tokens=20))
+    long = Machine(kind, [*rows, (None, 40, 1, "ac")], view=PrefixViewSettings(min_tokens=20))
     assert [long.serve(k) for k in range(4)] == [0, 32, 32, 0]
 
 
+@both
 @examples(60)
 @given(
     st.lists(
@@ -187,14 +181,14 @@ def test_prefixes_enter_by_how_often_they_were_seen_and_within_their_limit():
     st.none() | st.integers(100, 400),
     st.booleans(),
 )
-def test_counts_always_add_up(turns, capacity, overlapped):
+def test_counts_always_add_up(kind, turns, capacity, overlapped):
     said: dict[int, str] = {}
     rows = []
     for session, text, output in turns:
         grown = said.get(session, "") + text if session else text
         said[session] = grown[:5]
-        rows.append((f"s{session}" if session else None, 16 * len(grown) + 3, output, grown + "z" * 3))
-    machine = Machine(rows, capacity)
+        rows.append(("xyz"[session] if session else None, BLOCK * len(grown) + 3, output, grown + "z" * 3))
+    machine = Machine(kind, rows, capacity)
     running = []
     for request in range(len(rows)):
         found, lease = machine.admit(request)

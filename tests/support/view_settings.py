@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
-from kvcache_sim.cache.prefix_view import PrefixViewSettings
-from kvcache_sim.cache.session_view import SessionViewSettings
+from kvcache_sim.cache.settings import PrefixViewSettings, SessionViewSettings
 from kvcache_sim.metrics.run import Run
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.simulation import RunOptions, Simulation
