@@ -19,9 +19,6 @@ from hypothesis import strategies as st
 from kvcache_sim import _core
 from kvcache_sim.cache.store import GpuStore, LoadingStore
 from kvcache_sim.errors import StoreError
-from kvcache_sim.reference.engines.pool_store import ReferencePoolStore
-from kvcache_sim.reference.engines.radix_store import ReferenceRadixStore
-from kvcache_sim.reference.store import ReferenceKeys
 from test_store_refusals import arrays
 
 SMALL = st.integers(-2, 9)
@@ -30,11 +27,7 @@ SESSION = examples(150, suppress_health_check=list(HealthCheck))
 PROMPTS, WHOLES = [16, 16, 24], [18, 17, 24]
 ENGINE_STORES: dict[str, Callable[[], Any]] = {
     "vllm": lambda: _core.PoolStore(_core.Keys(*arrays()), 8),
-    "vllm in python": lambda: ReferencePoolStore(ReferenceKeys(*arrays()), 8),
     "sglang": lambda: _core.RadixStore(_core.Keys(*arrays()), "lru", 4, 10, PROMPTS, WHOLES),
-    "sglang in python": lambda: ReferenceRadixStore(
-        ReferenceKeys(*arrays()), "lru", 4, 10, (PROMPTS, WHOLES)
-    ),
     "hicache": lambda: _core.HiCacheStore(
         _core.Keys(*arrays()), ("lru", "write_through"), 4, (10, 6), (PROMPTS, WHOLES)
     ),
@@ -144,12 +137,9 @@ def test_the_stores_of_engines(store: str, data: Any) -> None:
             leases.append(answer)
 
 
-@pytest.mark.parametrize("backend", ["native", "python"])
-def test_what_no_engines_store_can_be_made_of(backend: str) -> None:
+def test_what_no_engines_store_can_be_made_of() -> None:
     def radix(page: int, prompts: list[int], wholes: list[int]) -> Any:
-        if backend == "native":
-            return _core.RadixStore(_core.Keys(*arrays()), "lru", page, 10, prompts, wholes)
-        return ReferenceRadixStore(ReferenceKeys(*arrays()), "lru", page, 10, (prompts, wholes))
+        return _core.RadixStore(_core.Keys(*arrays()), "lru", page, 10, prompts, wholes)
 
     assert radix(4, PROMPTS, WHOLES).room(0).capacity_blocks == 10
     for page, prompts, wholes, said in (

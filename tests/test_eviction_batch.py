@@ -1,4 +1,4 @@
-"""Eviction in batches: closed forms of simple streams, runs on both backends, and what one block at once comes to."""
+"""Eviction in batches: closed forms of simple streams, runs of core and specification, and what one block at once comes to."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import numpy as np
 import pytest
 from kvcache_sim import _core
 from kvcache_sim.errors import KvsimError
-from kvcache_sim.reference.store import ReferenceKeys, ReferenceStore
+from kvcache_sim.spec.keys import Keys
+from kvcache_sim.spec.store import Store
 from kvcache_sim.workload.key_arrays import NO_NEXT_TURN
-from tiered_scenario import load, run_scenario, run_with
+from support.agreement import agree_on
+from tiered_scenario import load, run_with
 
 ROOM, REQUESTS = 12, 50
 
 
 def streams(capacities, batch):
-    """Return a native store and its reference, of requests of one block each that nobody shares."""
+    """Return the core's store and the plain one, of requests of one block each that nobody shares."""
     numbers = np.arange(REQUESTS)
     arrays = (
         np.arange(REQUESTS + 1),
@@ -25,8 +27,7 @@ def streams(capacities, batch):
     )
     back = [True] * (len(capacities) - 1) + [False]
     native = _core.Store(_core.Keys(*arrays), capacities, back, eviction_batch_blocks=batch)
-    reference = ReferenceStore(ReferenceKeys(*arrays), capacities, back, eviction_batch_blocks=batch)
-    return native, reference
+    return native, Store(Keys(arrays), capacities, back, eviction_batch_blocks=batch)
 
 
 def pass_through(store, until_written=True):
@@ -125,16 +126,10 @@ def digests(run):
         ("fetch.lookup=cluster", "router.policy=least-loaded"),
     ],
 )
-def test_both_backends_and_single_steps_agree(settings):
+def test_core_and_specification_agree(settings):
     settings = ("workload.requests=60", *settings)
-    scenario = load("cache.eviction_batch_blocks=7", *settings)
-    runs = [
-        run_scenario(scenario),
-        run_scenario(scenario, backend="python"),
-        run_scenario(scenario, step_every_iteration=True),
-    ]
-    assert len({digests(run) for run in runs}) == 1
-    assert digests(runs[0]) != digests(run_with(*settings))
+    run = agree_on("cache.eviction_batch_blocks=7", *settings)
+    assert digests(run) != digests(run_with(*settings))
 
 
 def test_a_batch_of_one_is_the_default():

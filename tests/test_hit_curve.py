@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cli.main import run
 from kvcache_sim.errors import UsageError
+from kvcache_sim.policies.resolve import parse_variant
 from kvcache_sim.replay.curve.hits import hit_curve
 from kvcache_sim.replay.curve.landmarks import landmarks
 from kvcache_sim.replay.curve.sample import sampled_curve
@@ -23,6 +24,7 @@ from kvcache_sim.report.curve.build import CurveAsk, curve_document
 from kvcache_sim.workload.readers.read import read_trace
 from shared_files import shared
 from small_traces import trace_of, tree_traces
+from support.order_replay import replay
 
 requests = st.builds(
     ReplayRequest,
@@ -43,6 +45,15 @@ def test_the_curve_equals_a_replay_at_every_capacity(request):
         at = np.array([capacity])
         assert curve.hit_blocks.at(at)[0] == result["hit_blocks"]
         assert curve.hit_tokens.at(at)[0] == result["hit_tokens"]
+
+
+@examples(150)
+@given(requests, st.integers(1, 60))
+def test_the_curve_equals_the_model_at_any_capacity(request, capacity):
+    prompts = blocks_of_prompts(replace(request, touch_from="tail"))
+    model = replay(prompts, parse_variant("lru", request.block_size_tokens), capacity, "leaf-first")
+    hits = np.minimum(model.hits, prompts.limits).sum()
+    assert hit_curve(prompts, "tail").hit_blocks.at(np.array([capacity]))[0] == hits
 
 
 @examples(60)

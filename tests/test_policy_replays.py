@@ -1,4 +1,4 @@
-"""Eviction policies against their references, against invariants, and against frozen numbers of other systems."""
+"""Eviction policies against invariants and frozen numbers of other systems; ``test_eviction_orders.py`` has the models."""
 
 from __future__ import annotations
 
@@ -27,12 +27,11 @@ from kvcache_sim.workload.readers.read import read_trace
 from policy_variants import VARIANTS
 from shared_files import shared
 from small_traces import discriminating_stream, trace_of, tree_traces
-from support.eviction_orders import Block, make_order
+from support.eviction_orders import ORDERS, Block, make_order
 from support.miss_causes import MissCauses
-from support.order_replay import Tier, leaf_first, path_of
+from support.order_replay import Tier, leaf_first, path_of, replay
 
 ROOT = Path(__file__).resolve().parents[1]
-REFERENCES = ROOT / "python" / "kvcache_sim" / "reference" / "policies"
 NATIVE = ROOT / "rust" / "core" / "src" / "policies"
 
 
@@ -59,32 +58,6 @@ replays = st.builds(
     last_partial=st.sampled_from(["drop", "keep"]),
     explain=st.booleans(),
 )
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-@examples(12)
-@given(request=replays)
-def test_prefix_aware_equals_the_reference(variant, request):
-    assert figures(run(request, variant)) == figures(run(request, variant, backend="python"))
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-@examples(8)
-@given(request=replays, touch_from=st.sampled_from(["tail", "root"]))
-def test_flat_equals_the_reference(variant, request, touch_from):
-    changes = {"discipline": "flat", "touch_from": touch_from, "explain": False}
-    assert figures(run(request, variant, **changes)) == figures(
-        run(request, variant, backend="python", **changes)
-    )
-
-
-@examples(40)
-@given(replays, st.sampled_from(VARIANTS), st.sampled_from(["computed", "all"]))
-def test_outputs_take_room_and_equal_the_reference(request, variant, outputs):
-    changes = {"last_partial": "drop", "outputs": outputs}
-    assert figures(run(request, variant, **changes)) == figures(
-        run(request, variant, backend="python", **changes)
-    )
 
 
 @examples(60)
@@ -165,7 +138,7 @@ def test_no_policy_exceeds_its_ceilings(request, variant):
 @examples(60)
 @given(replays, st.sampled_from(VARIANTS))
 def test_what_is_resident_is_prefix_closed(request, variant):
-    """In the reference, whose decisions are the native ones: no block without its parent, none too many."""
+    """In the model, whose decisions are the core's: no block without its parent, none too many."""
     prompts = blocks_of_prompts(request)
     capacity = request.capacity_blocks
     tier = Tier(make_order(parse_variant(variant, request.block_size_tokens), capacity), capacity)
@@ -333,11 +306,10 @@ def test_every_row_runs_and_names_its_paper():
             assert run(request, row.example)["hit_blocks"] == 1
 
 
-def test_every_policy_of_the_table_has_its_two_files_and_every_file_its_row():
+def test_every_policy_of_the_table_has_its_file_and_its_model_and_every_file_its_row():
     rows = {row.module for row in EVICTION_POLICIES}
-    references = {path.stem for path in REFERENCES.glob("*.py") if "\ndef make(" in path.read_text()}
     native = {path.stem for path in NATIVE.glob("*.rs") if "\npub const POLICY:" in path.read_text()}
-    assert rows == references == native
+    assert rows == native == set(ORDERS)
     assert {row.name for row in EVICTION_POLICIES} == NATIVE_KINDS.keys()
 
 
@@ -475,14 +447,16 @@ WORKED = [
 ]
 
 
-@pytest.mark.parametrize("backend", ["native", "python"])
 @pytest.mark.parametrize(("policy", "capacity", "accesses", "hits"), WORKED)
-def test_worked_examples_of_plain_caches(policy, capacity, accesses, hits, backend):
+def test_worked_examples_of_plain_caches(policy, capacity, accesses, hits):
     """A block an id, a request an access; the fewest requests that show a hit each."""
     for length in range(1, len(accesses) + 1):
         trace = trace_of([[x] for x in accesses[:length]])
-        request = ReplayRequest(trace, 4, capacity, last_partial="keep", discipline="flat", backend=backend)
-        assert run(request, policy)["hits"] == hits[:length].count("1"), length
+        request = ReplayRequest(trace, 4, capacity, last_partial="keep", discipline="flat")
+        expected = hits[:length].count("1")
+        assert run(request, policy)["hits"] == expected, length
+        model = replay(blocks_of_prompts(request), parse_variant(policy, 4), capacity, "tail")
+        assert model.hits.sum() == expected, length
 
 
 @pytest.mark.parametrize(("stream", "capacity"), PINNED)

@@ -14,22 +14,14 @@ from kvcache_sim.cache.stores import StoreMaker
 from kvcache_sim.cache.token_store import TokenStore
 from kvcache_sim.cache.tree_store import MarkingStore
 from kvcache_sim.cache.views import make_views
-from kvcache_sim.reference.engines.hicache_store import ReferenceHiCacheStore
-from kvcache_sim.reference.engines.pool_store import ReferencePoolStore
-from kvcache_sim.reference.engines.radix_store import ReferenceRadixStore
-from kvcache_sim.reference.store import ReferenceStore
 from small_traces import trace_of
 
 #: Each store, and the widest contract that it declares.
 DECLARED = {
     _core.Store: MarkingStore,
-    ReferenceStore: MarkingStore,
     _core.PoolStore: GpuStore,
-    ReferencePoolStore: GpuStore,
     _core.RadixStore: GpuStore,
-    ReferenceRadixStore: GpuStore,
     _core.HiCacheStore: LoadingStore,
-    ReferenceHiCacheStore: LoadingStore,
     TokenStore: GpuStore,
 }
 
@@ -62,10 +54,9 @@ def test_a_store_keeps_the_contract_it_declares(store: type[Any]) -> None:
         assert parameters(kept) == parameters(member), f"{store.__name__}.{name}"
 
 
-@pytest.mark.parametrize("store", [_core.HiCacheStore, ReferenceHiCacheStore])
-def test_an_engines_tier_takes_what_steps_compute(store: type[Any]) -> None:
+def test_an_engines_tier_takes_what_steps_compute() -> None:
     for name, member in promised(OffersComputed).items():
-        assert parameters(getattr(store, name)) == parameters(member), name
+        assert parameters(getattr(_core.HiCacheStore, name)) == parameters(member), name
 
 
 def test_sessions_are_kept_by_the_store_that_says_so() -> None:
@@ -79,11 +70,10 @@ CHOICES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("backend", ["native", "python"])
 @pytest.mark.parametrize("kind", CHOICES)
-def test_a_machine_gets_a_store_under_the_contracts_it_declares(kind: str, backend: str) -> None:
+def test_a_machine_gets_a_store_under_the_contracts_it_declares(kind: str) -> None:
     cache = CacheSettings(block_size_tokens=4, kv_bytes_per_token=1, num_layers=1, **CHOICES[kind])
-    maker = StoreMaker(cache, trace_of([["a", "b"]]), lambda: 0, backend)
+    maker = StoreMaker(cache, trace_of([["a", "b"]]), lambda: 0, "native")
     made = maker.make([TierSettings("gpu", 8)], [False], make_views(cache))
     assert (made.tree is not None) == (DECLARED[type(made.gpu)] is MarkingStore)
     for name, member in promised(DECLARED[type(made.gpu)]).items():

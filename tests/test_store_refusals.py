@@ -1,4 +1,4 @@
-"""Calls that a store cannot obey: one line, the same on both backends, and nothing is changed.
+"""Calls that a store cannot obey: one line, and nothing is changed.
 
 Stale and foreign handles, second releases, numbers that name nothing, and calls that contradict what the
 store knows. No panic of the native core reaches Python: hypothesis calls everything with anything.
@@ -16,28 +16,24 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kvcache_sim import _core
 from kvcache_sim.errors import StoreError, UsageError
-from kvcache_sim.reference.store import ReferenceKeys, ReferenceStore
 from kvcache_sim.workload.key_arrays import NO_NEXT_TURN
 
 #: Requests 0 and 1 share their first two blocks of four; the answer of 0 is the prompt of 2.
 ROWS = ([0, 1, 2, 3], [0, 1, 4, 5], [0, 1, 2, 3, 6, 7])
-BACKENDS = ("native", "python")
 
 
 def arrays():
-    """Return the arguments of both kinds of keys."""
+    """Return the arguments of keys."""
     ids = np.array([i for row in ROWS for i in row], np.uint32)
     offsets = np.cumsum([0] + [len(row) for row in ROWS]).astype(np.int64)
     full = np.array([len(row) for row in ROWS], np.uint32)
     return offsets, ids, 1, full, np.array([2, NO_NEXT_TURN, NO_NEXT_TURN], np.uint32)
 
 
-def make(backend: str, capacities: tuple[int | None, ...] = (8, 6, 12)) -> Any:
+def make(capacities: tuple[int | None, ...] = (8, 6, 12)) -> _core.Store:
     """Return an empty store."""
     back = [True] * (len(capacities) - 1) + [False]
-    if backend == "native":
-        return _core.Store(_core.Keys(*arrays()), list(capacities), back)
-    return ReferenceStore(ReferenceKeys(*arrays()), list(capacities), back)
+    return _core.Store(_core.Keys(*arrays()), list(capacities), back)
 
 
 def state(store: Any, tiers: int = 3) -> tuple[object, ...]:
@@ -95,7 +91,7 @@ def a_stale_lease_whose_place_was_given_out_again(store):
 
 
 def a_lease_of_another_machine(store):
-    other = type(store)(*COPY[type(store)]())
+    other = make()
     foreign = other.acquire(0, 0)
     store.acquire(0, 0)
     return lambda: store.commit(foreign, 1)
@@ -360,16 +356,11 @@ CASES: dict[Case, str] = {
     a_negative_number: "a number is out of range; expected 0 to 2^64 - 1",
     a_number_beyond_all: "a number is out of range; expected 0 to 2^64 - 1",
 }  # fmt: skip
-COPY: dict[type, Callable[[], tuple[Any, ...]]] = {
-    _core.Store: lambda: (_core.Keys(*arrays()), [8, 6, 12], [True, True, False]),
-    ReferenceStore: lambda: (ReferenceKeys(*arrays()), [8, 6, 12], [True, True, False]),
-}
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-def test_a_mistake_is_one_line_and_changes_nothing(case: Case, backend: str) -> None:
-    store = make(backend)
+def test_a_mistake_is_one_line_and_changes_nothing(case: Case) -> None:
+    store = make()
     mistake = case(store)
     store.take_orders()
     before = state(store)
@@ -383,18 +374,14 @@ def test_a_mistake_is_one_line_and_changes_nothing(case: Case, backend: str) -> 
 
 NUMBERS = st.integers(-2, 9) | st.sampled_from([1 << 32, (1 << 32) - 1, 1 << 63, (1 << 64) - 1, 1 << 64])
 #: What a caller told of a move that then is late is no mistake of the store; its check names it all the same.
-NOT_CALLED = {"note", "log_evictions", "take_evictions", "set_times"}
-CALLS = [
-    name
-    for name, call in inspect.getmembers(ReferenceStore, inspect.isfunction)
-    if not name.startswith("_") and hasattr(_core.Store, name)
-]
+NOT_CALLED = {"note", "log_evictions", "take_evictions", "take_keys", "set_times"}
+CALLS = [name for name, call in inspect.getmembers(_core.Store, callable) if not name.startswith("_")]
 
 
 def arguments(name: str, draw: Callable[[], int], handles: list[int]) -> list[object]:
     """Draw what a call takes, by the names of its parameters."""
     made: list[object] = []
-    for parameter in list(inspect.signature(getattr(ReferenceStore, name)).parameters)[1:]:
+    for parameter in list(inspect.signature(getattr(_core.Store, name)).parameters)[1:]:
         one = draw()
         if parameter in ("lease", "move", "claim", "hold") and handles and one >= 0:
             made.append(handles[one % len(handles)])
@@ -413,11 +400,10 @@ def arguments(name: str, draw: Callable[[], int], handles: list[int]) -> list[ob
     return made
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_whatever_is_called_with_whatever_numbers_the_store_stays_whole(backend: str, data: Any) -> None:
-    store = make(backend, (6, 4, 5))
+def test_whatever_is_called_with_whatever_numbers_the_store_stays_whole(data: Any) -> None:
+    store = make((6, 4, 5))
     handles: list[int] = []
     for _ in range(data.draw(st.integers(1, 30))):
         name = data.draw(st.sampled_from(sorted(set(CALLS) - NOT_CALLED)))
@@ -431,42 +417,3 @@ def test_whatever_is_called_with_whatever_numbers_the_store_stays_whole(backend:
             handles.append(answer[0])
         handles += [order[0] for order in store.take_orders()]
         store.check()
-
-
-class TestTheReferencesOwnCheck:
-    """What the native core cannot do to itself any more is done to the reference: its check must see it."""
-
-    def held(self) -> tuple[ReferenceStore, int]:
-        store = make("python")
-        lease = store.acquire(0, 0)
-        store.reserve(lease, 4, 0)
-        store.commit(lease, 3)
-        store.check()
-        return store, lease
-
-    def test_a_hold_too_many_or_too_few(self) -> None:
-        for step in (1, -1):
-            store, lease = self.held()
-            store.leases[lease].tail.holds[0] += step
-            with pytest.raises(RuntimeError, match="I3"):
-                store.check()
-
-    def test_a_lease_that_is_forgotten(self) -> None:
-        store, lease = self.held()
-        del store.leases[lease]
-        with pytest.raises(RuntimeError, match=r"I[23]"):
-            store.check()
-
-    def test_a_reservation_that_is_not_counted(self) -> None:
-        store, lease = self.held()
-        store.leases[lease].reserved += 1
-        with pytest.raises(RuntimeError, match="I2"):
-            store.check()
-
-    def test_a_move_that_is_forgotten(self) -> None:
-        store, lease = self.held()
-        move = store.write_through(lease, 0, 3, 0)
-        store.check()
-        store.moves.pop(move)
-        with pytest.raises(RuntimeError, match=r"I[237]"):
-            store.check()

@@ -49,36 +49,31 @@ def requests(*rows: tuple[int, list[int], int]) -> Trace:
 A, BB, C = [1, 2], [3, 4], [11, 12, 13, 14, 15, 16]
 
 
-@pytest.mark.parametrize("backend", ["native", "python"])
 @pytest.mark.parametrize(
     ("touch", "returns", "hit_tokens"),
     [("release", A, 32), ("release", BB, 0), ("admission", A, 0), ("admission", BB, 32)],
 )
-def test_of_two_requests_the_later_admitted_finishes_first(touch, returns, hit_tokens, backend):
+def test_of_two_requests_the_later_admitted_finishes_first(touch, returns, hit_tokens):
     # A comes at 0 and answers 60 tokens: 6 blocks at its end. B comes 1 ms later, answers one token and is
     # long gone then. Both have left two blocks. C needs 7 of 9 blocks where 5 are free: two must go. The
     # oldest are B's by release and A's by admission; whose request returns finds its blocks, or does not.
     trace = requests((0, A, 60), (1, BB, 1), (10_000, C, 1), (20_000, returns, 1))
-    run = simulate(
-        touched_at(touch, cluster((9,)), cache_output=False), trace, options=RunOptions(backend=backend)
-    )
+    run = agree(touched_at(touch, cluster((9,)), cache_output=False), trace)
     ends = run.requests["finish_ns"]
     assert ends[1] < ends[0] < trace.arrival_ns[2]
     assert run.requests["cached_prefix_length_used"].tolist() == [0, 0, 0, hit_tokens]
 
 
-@pytest.mark.parametrize("backend", ["native", "python"])
 @pytest.mark.parametrize(("touch", "returns", "hit_tokens"), [("release", A, 32), ("admission", A, 0)])
-def test_an_admission_renews_what_it_finds_and_its_end_does_not(touch, returns, hit_tokens, backend):
+def test_an_admission_renews_what_it_finds_and_its_end_does_not(touch, returns, hit_tokens):
     # Now A's blocks are there before: request 1 finds them and answers long; B's come and go meanwhile.
     trace = requests((0, A, 1), (5_000, A, 40), (5_001, BB, 1), (15_000, C, 1), (20_000, returns, 1))
-    options = RunOptions(backend=backend)
-    run = simulate(touched_at(touch, cluster((9,)), cache_output=False), trace, options=options)
+    run = agree(touched_at(touch, cluster((9,)), cache_output=False), trace)
     assert run.requests["cached_prefix_length_used"].tolist() == [0, 32, 0, 0, hit_tokens]
 
 
 @pytest.mark.parametrize(("tiers", "through"), SHAPES)
-def test_stretches_single_steps_and_the_reference_agree(tiers, through):
+def test_core_and_specification_agree(tiers, through):
     trace = random_trace(2)
     by_admission = agree(touched_at("admission", cluster(tiers, 2, through)), trace)
     by_release = simulate(cluster(tiers, 2, through), trace)
@@ -114,12 +109,12 @@ def least_recent(
     return hits, evictions
 
 
-@given(chained_prompts(), st.integers(0, 60), st.sampled_from(TOUCH), st.sampled_from(["native", "python"]))
-def test_requests_one_after_another_are_a_plain_lru(sequential, spare, touch, backend):
+@given(chained_prompts(), st.integers(0, 60), st.sampled_from(TOUCH))
+def test_requests_one_after_another_are_a_plain_lru(sequential, spare, touch):
     capacity = max(-(-(prompt + output - 1) // B) for _, prompt, output in sequential) + spare
     text = f"cache: {{block_size: {B}, semantics: tree}}\ntiers: {{gpu: {{capacity: {capacity} blocks}}}}"
     scenario = scenario_from_text(text, "s.yaml", Path.cwd(), ["replica.instant=true"])
-    options = RunOptions(backend=backend, check="full")
+    options = RunOptions(check="full")
     run = simulate(touched_at(touch, scenario.settings), as_trace(sequential), options=options)
     hits, evictions = least_recent(sequential, capacity, touch)
     assert run.requests["cached_prefix_length_used"].tolist() == hits

@@ -1,0 +1,95 @@
+"""The plain store's recount sees what it should: each count that it compares, made wrong alone, is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from kvcache_sim.spec.blocks import ABSENT, GPU, Block, Copy
+from kvcache_sim.spec.invariants import violations
+from kvcache_sim.spec.keys import Keys
+from kvcache_sim.spec.store import Store
+from kvcache_sim.workload.key_arrays import NO_NEXT_TURN
+
+
+def used_store() -> Store:
+    """Return a store of two tiers: one request runs, one has ended, and a copy is on its way to the CPU."""
+    arrays = (
+        np.array([0, 3, 5], np.int64),
+        np.array([0, 1, 2, 0, 3], np.uint32),
+        1,
+        np.array([3, 2], np.uint32),
+        np.array([NO_NEXT_TURN] * 2, np.uint32),
+    )
+    store = Store(Keys(arrays), [3, 4], [True, False])
+    first = store.acquire(0, 0)
+    assert store.reserve(first, 3, 1) == []
+    store.commit(first, 3, (1, 1))
+    store.release(first, 2)
+    second = store.acquire(1, 1)
+    assert store.reserve(second, 1, 3)  # one block goes down, and its space is free when it is there
+    store.take_orders()
+    store.check()
+    return store
+
+
+def shared(store: Store) -> Block:
+    """Return the first block of both requests, which the second one uses."""
+    return next(iter(store.root.children.values()))
+
+
+def copy_of(store: Store) -> Copy:
+    return shared(store).copies[GPU]
+
+
+def lease_of(store: Store) -> Any:
+    return next(iter(store.leases.values()))
+
+
+def bump(of: object, name: str, step: int = 1) -> None:
+    setattr(of, name, getattr(of, name) + step)
+
+
+def lose_parent(store: Store) -> None:
+    store._set_state(shared(store), GPU, ABSENT)
+    store.tiers[GPU].free += 1
+
+
+FAULTS: dict[str, tuple[str, Callable[[Store], None]]] = {
+    "an active block too many": ("I2: tier 0 counts", lambda s: bump(s.tiers[GPU], "active")),
+    "a cached block too many": ("I2: tier 0 counts", lambda s: bump(s.tiers[GPU], "cached")),
+    "an evictable block too many": ("I2: tier 0 counts", lambda s: bump(s.tiers[GPU], "evictable")),
+    "a block in flight too many": ("I2: tier 1 counts", lambda s: bump(s.tiers[1], "in_flight")),
+    "a free block too many": ("blocks free beside", lambda s: bump(s.tiers[GPU], "free")),
+    "a reservation that is not counted": ("I2: tier 0", lambda s: bump(lease_of(s), "reserved")),
+    "a lease that waits for more": ("I2: tier 0", lambda s: bump(lease_of(s), "pending")),
+    "a user too many": ("I3: block", lambda s: bump(copy_of(s), "ref_count")),
+    "a user too few": ("I3: block", lambda s: bump(copy_of(s), "ref_count", -1)),
+    "a block in use that may leave": ("I3: block", lambda s: bump(copy_of(s), "evictable")),
+    "a lease that is forgotten": ("I3: block", lambda s: s.leases.clear()),
+    "a child too many": ("I4: block", lambda s: bump(copy_of(s), "children")),
+    "a child without its parent": ("is on gpu, its parent is not", lose_parent),
+    "a copy without times": ("I7: block", lambda s: setattr(copy_of(s), "ready", None)),
+    "a copy of the future": ("I7: block", lambda s: setattr(copy_of(s), "ready", (9, 9))),
+    "a move that is forgotten": ("in flight without a move", lambda s: s.moves.clear()),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_wrong_count_is_named(name):
+    words, spoil = FAULTS[name]
+    store = used_store()
+    spoil(store)
+    found = list(violations(store))
+    assert any(words in line for line in found), found
+    with pytest.raises(RuntimeError):
+        store.check()
+
+
+def test_a_block_without_copy_and_user_is_named():
+    store = used_store()
+    store._add_block(store.root, 99, 0)
+    with pytest.raises(RuntimeError, match="I4: block 99 has no copy and no user"):
+        store.check()
