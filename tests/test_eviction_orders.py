@@ -10,13 +10,11 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.policies.resolve import parse_variant
-from kvcache_sim.policies.table import EVICTION_POLICIES
 from kvcache_sim.replay.prefix import prefix_answer
 from kvcache_sim.replay.prompt_blocks import blocks_of_prompts
 from kvcache_sim.replay.request import ReplayRequest
 from policy_variants import VARIANTS
 from small_traces import tree_traces
-from support.eviction_orders import ORDERS
 from support.order_replay import replay
 
 
@@ -71,7 +69,3 @@ def test_a_flat_cache_equals_the_model(variant, request, touch_from):
     model = replay(prompts, policy, capacity, touch_from, window)
     answer = prompts.native.plain(policy.name, capacity, touch_from, policy.native, window)
     assert facts(answer) == facts(model)
-
-
-def test_every_policy_of_the_table_has_a_model():
-    assert {row.module for row in EVICTION_POLICIES} == set(ORDERS)

@@ -318,7 +318,7 @@ def test_what_a_group_did_not_keep_is_told_by_cause_and_by_group(kind, cause, ba
     settings = settings_of(drawn, CacheSettings(), ReplicaSettings(max_num_seqs=4), 500, 1)
     run = simulate(settings, trace, options=RunOptions(backend=backend))
     assert run.requests["cached_prefix_length_used"].tolist() == [0, 0, 192]
-    missed = miss_causes(run.requests, trace, 16, True, backend, run.junctions)
+    missed = miss_causes(run.requests, trace, 16, True, run.junctions)
     told = {name: values.tolist() for name, values in missed.items() if name != "evicted_idle_ns"}
     assert told.pop(f"miss_{cause}_tokens") == [0, 192, 0]
     assert told.pop("miss_diverged_tokens") == [0, 112, 112]

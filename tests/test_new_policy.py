@@ -1,4 +1,4 @@
-"""A new eviction policy is one native file, one reference file and one row: everything knows it then.
+"""A new eviction policy is one file in Rust, one row and a small model that judges it: everything knows it then.
 
 Done in a copy of the tree, whose core is built without optimisation below ``target/new-policy``; the first
 build takes a CPU minute, later ones some seconds.
@@ -22,23 +22,26 @@ TREE = PLACE / "tree"
 PAGE = "docs/cache-curve-and-policies.md"
 #: Those that pytest finds only where the table has the policy.
 TESTS_OF_EVERY_POLICY = (
-    "tests/test_policy_replays.py::test_prefix_aware_equals_the_reference[mru]",
-    "tests/test_policy_replays.py::test_every_policy_of_the_table_has_its_two_files_and_every_file_its_row",
+    "tests/test_policy_replays.py::test_every_policy_of_the_table_has_its_file_and_its_model_and_every_file_its_row",
     "tests/test_policy_replays.py::test_the_page_shows_the_table",
-    "tests/test_requests_in_flight.py::test_every_policy_equals_its_reference[mru]",
-    "tests/test_timed_policies.py::test_stretches_single_steps_and_the_reference_agree[mru-tiers0-False]",
+    "tests/test_eviction_orders.py::test_leaves_first_equals_the_model[mru]",
+    "tests/test_eviction_orders.py::test_a_flat_cache_equals_the_model[mru]",
+    "tests/test_store_machine.py::test_it_is_so_in_every_order_of_the_table[mru-three tiers-1]",
+    "tests/test_timed_policies.py::test_core_and_specification_agree[mru-tiers0-False]",
     "tests/test_timed_policies.py::test_an_instant_run_decides_as_cachesim_does_with_a_block_more[mru]",
 )
 COPIED = ("Cargo.toml", "Cargo.lock", "pyproject.toml", "README.md", "rust", "python", "tests", "docs")
 
 
 def add_the_policy() -> None:
-    """Write the two files and the row; ``mod.rs`` names the native file as a module and as a policy."""
+    """Write the policy, its row and its model; ``mod.rs`` names the file as a module and as a policy."""
     shutil.copy(NEW / "mru.rs", TREE / "rust/core/src/policies/mru.rs")
-    shutil.copy(NEW / "mru.py", TREE / "python/kvcache_sim/reference/policies/mru.py")
     insert("rust/core/src/policies/mod.rs", "pub mod object;", "pub mod mru;\n")
     insert("rust/core/src/policies/mod.rs", "    pgdsf::POLICY,", "    mru::POLICY,\n")
     insert("python/kvcache_sim/policies/table.py", '    PolicyRow("lfu"', (NEW / "row.txt").read_text())
+    models = "tests/support/eviction_orders.py"
+    insert(models, "# Least frequently used", (NEW / "model.txt").read_text())
+    insert(models, '    "lfu": lambda', '    "mru": lambda variant, capacity: Mru(),\n')
 
 
 def insert(file: str, before: str, lines: str) -> None:
@@ -84,7 +87,7 @@ def trace(tmp_path: Path) -> Path:
     return path
 
 
-def test_one_native_file_one_reference_file_and_one_row_are_a_policy(trace, tmp_path):
+def test_one_file_one_row_and_a_model_are_a_policy(trace, tmp_path):
     shutil.rmtree(TREE, ignore_errors=True)
     TREE.mkdir(parents=True)
     for name in COPIED:
@@ -106,21 +109,20 @@ def test_one_native_file_one_reference_file_and_one_row_are_a_policy(trace, tmp_
 
     # a replay, a curve, and a name that is nearly right
     asked = ["--policy", "mru", "--capacity", "12", "--format", "json"]
-    native = json.loads(kvsim("cachesim", str(trace), *asked))
-    assert native == json.loads(kvsim("cachesim", str(trace), *asked, "--backend", "python"))
-    assert native["hit_tokens"] != json.loads(kvsim("cachesim", str(trace), *asked[2:]))["hit_tokens"]
+    replayed = json.loads(kvsim("cachesim", str(trace), *asked))
+    assert replayed["hit_tokens"] != json.loads(kvsim("cachesim", str(trace), *asked[2:]))["hit_tokens"]
     point = json.loads(kvsim("curve", str(trace), *asked))["points"][0]
-    assert point["mru"]["hit_tokens"] == native["hit_tokens"]
+    assert point["mru"]["hit_tokens"] == replayed["hit_tokens"]
     assert "did you mean mru?" in kvsim("cachesim", str(trace), "--policy", "mruu", *asked[2:], code=2)
 
     # a tier of a timed run
     tiers = ["--set", "tiers.gpu.capacity=24 blocks", "--set", "tiers.cpu={capacity: 30 blocks, policy: mru}"]
     digests = set()
-    for backend in ("native", "python"):
-        out = str(tmp_path / backend)
-        kvsim("simulate", str(trace), "--policy", "mru", *tiers, "--backend", backend, "--output", out)
+    for policy in ("mru", "lru"):
+        out = str(tmp_path / policy)
+        kvsim("simulate", str(trace), "--policy", policy, *tiers, "--output", out)
         digests.add(json.loads((Path(out) / "summary.json").read_text())["digest"]["results"])
-    assert len(digests) == 1
+    assert len(digests) == 2
 
     # the tests of every policy are tests of this one
     python("-m", "pytest", "-p", "no:cacheprovider", *TESTS_OF_EVERY_POLICY)

@@ -15,31 +15,24 @@ from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.resolved import to_yaml
 from kvcache_sim.serving.settings import ReplicaSettings
-from kvcache_sim.simulation import RunOptions, simulate
+from kvcache_sim.simulation import simulate
 from kvcache_sim.workload.trace import Trace
 from policy_variants import TIMED
 from support.clusters import BLOCK, SHAPES, cluster, under
+from support.policy_runs import agree_with_models
 from support.traces import random_trace
 
 
-def agree(settings, trace, reference_check="full"):
-    runs = [
-        simulate(settings, trace, options=RunOptions(check="full")),
-        simulate(settings, trace, options=RunOptions(step_every_iteration=True, check="full")),
-        simulate(settings, trace, options=RunOptions(backend="python", check=reference_check)),
-    ]
-    assert len({run.digest_events for run in runs}) == 1
-    assert len({run.digest_results for run in runs}) == 1
-    assert runs[0].counters["evictions.gpu"] > 0
-    return runs[0]
+def agree(settings, trace):
+    run = agree_with_models(settings, trace)
+    assert run.counters["evictions.gpu"] > 0
+    return run
 
 
 @pytest.mark.parametrize(("tiers", "through"), SHAPES)
 @pytest.mark.parametrize("policy", TIMED)
-def test_stretches_single_steps_and_the_reference_agree(policy, tiers, through):
-    # Recounting the reference at every event takes most of the time; what is written through is the hardest.
-    check = "full" if through else "cheap"
-    agree(under(cluster(tiers, 1, through), policy), random_trace(2, requests=80), check)
+def test_core_and_specification_agree(policy, tiers, through):
+    agree(under(cluster(tiers, 1, through), policy), random_trace(2, requests=80))
 
 
 def whole_blocks(seed: int) -> Trace:
@@ -147,7 +140,7 @@ def plugins(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", ["rarest", "Recency"])
 @pytest.mark.parametrize("tiers", [(160,), (90, 60, 400)])
-def test_a_plugin_decides_on_every_backend_alike(plugins, name, tiers):
+def test_a_plugin_is_called_as_the_plain_store_calls_it(plugins, name, tiers):
     agree(under(cluster(tiers), f"{plugins}:{name}"), random_trace(2))
 
 
@@ -165,11 +158,10 @@ def test_a_plugin_that_is_recency_is_lru(plugins):
         ("Refuses", "named no victims"),
     ],
 )
-@pytest.mark.parametrize("backend", ["native", "python"])
-def test_an_answer_that_breaks_the_contract_is_named(plugins, name, said, backend):
+def test_an_answer_that_breaks_the_contract_is_named(plugins, name, said):
     trace = random_trace(2, requests=300)
     with pytest.raises(PolicyViolation, match=said) as broken:
-        simulate(under(cluster((160,)), f"{plugins}:{name}"), trace, options=RunOptions(backend=backend))
+        simulate(under(cluster((160,)), f"{plugins}:{name}"), trace)
     assert broken.value.exit_code == 1
     assert name in broken.value.where
     assert "ns of simulated time" in broken.value.got

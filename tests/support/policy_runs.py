@@ -1,4 +1,4 @@
-"""Runs of the core under any eviction policy of the table, against the specification over the small models."""
+"""Runs of the core under any eviction policy or plug-in, against the specification over small models."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.workload.trace import Trace
 
 from support.agreement import assert_same
-from support.plain_orders import PolicyStore
+from support.plain_plugins import PluginStore
 
 
 def agree_with_models(settings: ClusterSettings, trace: Trace) -> Run:
@@ -18,7 +18,7 @@ def agree_with_models(settings: ClusterSettings, trace: Trace) -> Run:
     native = simulate(settings, trace, options=RunOptions(check="full"))
     assert native.engine.name == "native"
     block = {"block_size_tokens": settings.cache.block_size_tokens}
-    store = type("Store", (PolicyStore,), block)
+    store = type("Store", (PluginStore,), block)
     with patch("kvcache_sim.simulation.spec_simulation.Store", store):
         plain = simulate(settings, trace, options=RunOptions(engine="spec-plain"))
     assert_same(native, plain)

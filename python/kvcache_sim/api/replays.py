@@ -13,7 +13,6 @@ import numpy as np
 from kvcache_sim.api.arrow import arrow_table
 from kvcache_sim.api.html import html_page, html_table
 from kvcache_sim.api.traces import make_trace, read_trace
-from kvcache_sim.backends import Backend
 from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.columns import Column
@@ -68,7 +67,6 @@ class CacheSettings(ReplaySettings, total=False):
     flat: bool
     reuse_outputs: bool
     store_threshold: int
-    backend: Backend
     #: For a model of layer groups under ``vllm``.
     max_num_batched_tokens: int
     retention_interval: str
@@ -242,7 +240,6 @@ def cachesim(
         outputs=settings.get("outputs") or ("computed" if groups else DEFAULT_OUTPUTS.get(family, "prompt")),
         touch_from=settings.get("order", "tail"),
         last_partial=settings.get("last_partial", "drop"),
-        backend=settings.get("backend", "native"),
         store_threshold=settings.get("store_threshold", 0),
         reuse_outputs=settings.get("reuse_outputs", False),
         explain=not flat,

@@ -38,13 +38,6 @@ class CpuPolicyChoice(StrEnum):
     arc = "arc"
 
 
-class BackendChoice(StrEnum):
-    """Who decides: the native core, or the slow reference in Python."""
-
-    native = "native"
-    python = "python"
-
-
 @app.command()
 def cachesim(
     trace: replay_options.TraceFile,
@@ -118,9 +111,7 @@ def cachesim(
     kv_bytes_per_token: Annotated[
         int, typer.Option(help="the same as a number of bytes", min=0, metavar="BYTES")
     ] = 0,
-    backend: Annotated[
-        BackendChoice, typer.Option(help="the native core, or the slow reference in Python")
-    ] = BackendChoice.native,
+    backend: Annotated[str, typer.Option(hidden=True)] = "",
     format: Annotated[OutputFormat, typer.Option(help="what to print")] = OutputFormat.table,
     requests: Annotated[
         Path | None,
@@ -157,6 +148,13 @@ def cachesim(
     from kvcache_sim.workload.sessions import unseen_changes
     from kvcache_sim.workload.synthetic_prefixes import PrefixAssumption
 
+    if backend:
+        raise UsageError(
+            "removed: the core replays every policy",
+            where="--backend",
+            got=backend,
+            hint="leave it out; kvsim simulate --engine spec runs the specification",
+        )
     if model and kv_bytes_per_token:
         raise UsageError("a model says its own", where="--kv-bytes-per-token", got=str(kv_bytes_per_token))
     if force and requests is None:
@@ -194,7 +192,6 @@ def cachesim(
         outputs=outputs.value if outputs else default,
         touch_from=order.value,
         last_partial=last_partial.value,
-        backend=backend.value,
         store_threshold=store_threshold,
         reuse_outputs=reuse_outputs,
         explain=not flat,

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim import _core
-from kvcache_sim.backends import reference
 from kvcache_sim.cache.prefix_view import PrefixViewSettings
 from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.metrics.cache_groups import junctions_of
@@ -51,7 +50,6 @@ def miss_causes(
     trace: Trace,
     block_size_tokens: int,
     kept: bool = True,
-    backend: str = "native",
     junctions: Mapping[str, Any] | None = None,
 ) -> dict[str, NDArray[np.int64]]:
     """Return the columns of ``MISS_COLUMNS``; per finished request the causes sum to prompt − cached tokens.
@@ -66,8 +64,7 @@ def miss_causes(
         return np.ascontiguousarray(requests[name], np.int64)
 
     admitted_ns = column("first_token_ns") - sum(column(name) for name in _AFTER_ADMISSION)
-    tell = _core.timed_miss_tokens if backend == "native" else reference("causes.timed")
-    tokens, evicted_idle_ns = tell(
+    tokens, evicted_idle_ns = _core.timed_miss_tokens(
         trace.id_offsets,
         trace.block_ids,
         trace.block_size,

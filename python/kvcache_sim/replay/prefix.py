@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from kvcache_sim import _core
-from kvcache_sim.backends import reference
 from kvcache_sim.errors import TraceError, UsageError
 from kvcache_sim.policies.resolve import parse_variant, row_of
 from kvcache_sim.policies.settings import Variant
@@ -89,12 +88,6 @@ def _check(request: ReplayRequest, policy: Variant) -> None:
 def prefix_answer(request: ReplayRequest, prompts: PromptBlocks, policy: Variant) -> _core.ReplayAnswer:
     """Return the decisions of one policy on the blocks of prompts; raises ``UsageError``."""
     _check(request, policy)
-    if request.backend == "python":
-        discipline = "queue" if request.touch_from == "root" else "leaf-first"
-        answer: _core.ReplayAnswer = reference("replay.prefix")(
-            prompts, policy, request.capacity_blocks, discipline, request.window
-        )
-        return answer
     native, capacity, window = prompts.native, request.capacity_blocks, _window(request)
     policy = replace(policy, names=prompts.names)
     known = prompts.known if request.explain else None
@@ -117,9 +110,7 @@ def _flat(request: ReplayRequest, prompts: PromptBlocks, policy: Variant) -> Rep
     _check(request, policy)
     capacity, touch_from, native = request.capacity_blocks, request.touch_from, prompts.native
     window, policy = _window(request), replace(policy, names=prompts.names)
-    if request.backend == "python":
-        objects = reference("replay.prefix")(prompts, policy, capacity, touch_from, window)
-    elif policy.name == "belady":
+    if policy.name == "belady":
         objects = native.belady_flat(capacity, touch_from)
     else:
         objects = native.plain(policy.name, capacity, touch_from, policy.native, window)
@@ -141,11 +132,7 @@ def _flat(request: ReplayRequest, prompts: PromptBlocks, policy: Variant) -> Rep
     }
     if policy.name != "belady":
         # a plain queue behind a prefix look-up: room first, root-first insertion, the request at work held
-        queue = (
-            reference("replay.prefix")(prompts, policy, capacity, "queue", window)
-            if request.backend == "python"
-            else native.plain(policy.name, capacity, "queue", policy.native, window)
-        )
+        queue = native.plain(policy.name, capacity, "queue", policy.native, window)
         result["prefix_lookup"] = _figures(prompts, queue)
     return result
 

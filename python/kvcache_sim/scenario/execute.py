@@ -162,7 +162,7 @@ def _with_causes(
     """Return the run with every missed token under its cause, and these columns."""
     cache = scenario.settings.cache
     kept = keeps_all_blocks(cache)
-    columns = miss_causes(run.requests, trace, cache.block_size_tokens, kept, options.backend, run.junctions)
+    columns = miss_causes(run.requests, trace, cache.block_size_tokens, kept, run.junctions)
     return replace(run, requests={**run.requests, **columns}), columns
 
 
