@@ -1,10 +1,9 @@
-"""Requests that come natively: the core routes, queues and hands over as the router in Python would have it."""
+"""Requests that arrive in batches: the core routes, queues and hands over as with an event for each."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from examples import examples
 from hypothesis import given
@@ -16,42 +15,19 @@ from kvcache_sim.serving.handover.pools import most
 from kvcache_sim.serving.router.least_loaded import LeastLoaded
 from kvcache_sim.serving.router.registry import ROUTERS
 from kvcache_sim.serving.settings import HandoverSettings, ReplicaSettings, RouterSettings
-from kvcache_sim.simulation import RunOptions
+from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.simulation.simulation import Simulation
 from pools import pools
+from support.agreement import agree, assert_same, columns
 from support.clusters import BLOCK, cluster
 from support.drawn_settings import NATIVE
+from support.lookahead import assert_same_by_the_clock
 from support.traces import random_trace
 
 
-def told(settings, trace, **options):
-    """Return the simulation and all that a run without further records says."""
-    simulation = Simulation(settings, trace, RunOptions(**options))
-    run = simulation.run()
-    tables = {
-        (of, name): column.tolist()
-        if isinstance(column, np.ndarray)
-        else [column.words[c] for c in column.codes]
-        for of, table in (("requests", run.requests), ("series", run.series))
-        for name, column in table.items()
-    }
-    tables["itl"] = [run.itl_ns.values_ns.tolist(), run.itl_ns.counts.tolist()]
-    tables["digests"] = [run.digest_events, run.digest_results, run.counters, run.end_ns]
-    return simulation, tables
-
-
-def come_natively(simulation):
-    return simulation._comes_natively
-
-
-def agree(settings, trace):
-    """Check that requests come natively, and that the reference tells the same; return what is told."""
-    simulation, native = told(settings, trace)
-    assert come_natively(simulation)
-    stepped, plain = told(settings, trace, step_every_iteration=True)
-    assert not come_natively(stepped)
-    assert native == plain
-    return native
+def comes_in_batches(settings, trace):
+    """Return whether a run's requests arrive in batches."""
+    return Simulation(settings, trace, RunOptions())._comes_natively
 
 
 replicas = st.builds(
@@ -74,7 +50,7 @@ replicas = st.builds(
     machines=st.integers(1, 5),
     seed=st.integers(1, 99),
 )
-def test_the_core_routes_as_the_router_in_python(
+def test_the_core_routes_as_with_single_arrivals(
     router, threshold, replica, semantics, full_hit, tiers, machines, seed
 ):
     tiers = tiers if semantics == "tree" else tiers[:1]
@@ -87,10 +63,9 @@ def test_the_core_routes_as_the_router_in_python(
         machines=tuple(replace(machine, replica=replica) for machine in settings.machines),
     )
     trace = random_trace(seed, requests=60, sessions=7)
-    native = agree(settings, trace)
+    assert_same_by_the_clock(settings, trace, batches=True)
     if semantics == "tree":
-        _, reference = told(settings, trace, backend="python")
-        assert native["digests"] == reference["digests"]
+        agree(settings, trace)
 
 
 @examples(30)
@@ -104,7 +79,7 @@ def test_the_core_routes_as_the_router_in_python(
     blocks=st.lists(st.sampled_from([40, 80, 300]), min_size=5, max_size=5),
     seed=st.integers(1, 99),
 )
-def test_the_core_chooses_who_decodes_as_the_router_in_python(
+def test_the_core_chooses_who_decodes_as_with_single_arrivals(
     router, decode, roles, transfer, path, first_token, blocks, seed
 ):
     handover = HandoverSettings(path=path, transfer=transfer, first_token=first_token, router=decode)
@@ -116,29 +91,24 @@ def test_the_core_chooses_who_decodes_as_the_router_in_python(
     ]
     settings = replace(settings, machines=tuple(machines), router=RouterSettings(router))
     trace = random_trace(seed, requests=40, sessions=7)
-    if decode in NATIVE:
-        agree(settings, trace)
-        return
-    simulation, native = told(settings, trace)
-    assert not come_natively(simulation)
-    assert native == told(settings, trace, step_every_iteration=True)[1]
+    assert_same_by_the_clock(settings, trace, batches=decode in NATIVE)
+    agree(settings, trace)
 
 
 def test_requests_of_any_number_of_packets_come(monkeypatch):
     settings = replace(cluster((110,), 3), router=RouterSettings("longest-prefix"))
     trace = random_trace(5, requests=60, sessions=7)
-    _, whole = told(settings, trace)
+    whole = simulate(settings, trace)
     for size in (1, 7, 60):
         monkeypatch.setattr("kvcache_sim.serving.front_door._AT_A_TIME", size)
-        simulation, parts = told(settings, trace)
-        assert come_natively(simulation)
-        assert parts == whole
+        assert comes_in_batches(settings, trace)
+        assert_same(simulate(settings, trace), whole)
 
 
 def test_a_request_that_fits_nowhere_is_rejected_beside_others():
     settings = cluster((35,), 2)
-    native = agree(settings, random_trace(3, requests=60, sessions=3))
-    assert 0 < native["requests", "status"].count(STATUSES.index("rejected")) < 60
+    run = assert_same_by_the_clock(settings, random_trace(3, requests=60, sessions=3), batches=True)
+    assert 0 < columns(run.requests)["status"].count(STATUSES.index("rejected")) < 60
 
 
 @pytest.mark.parametrize(
@@ -151,8 +121,7 @@ def test_a_request_that_fits_nowhere_is_rejected_beside_others():
 )
 def test_what_the_core_does_not_see_stays_an_event(router):
     settings = replace(cluster((110,), 3), router=router)
-    simulation = Simulation(settings, random_trace(1), RunOptions())
-    assert not come_natively(simulation)
+    assert not comes_in_batches(settings, random_trace(1))
 
 
 def test_a_plug_in_that_inherits_a_router_decides_by_itself(monkeypatch):
@@ -162,14 +131,13 @@ def test_a_plug_in_that_inherits_a_router_decides_by_itself(monkeypatch):
 
     monkeypatch.setattr(Kind, "maker", lambda self, name: Last)
     settings = replace(cluster((400,), 3), router=RouterSettings("least-loaded"))
-    simulation, run = told(settings, random_trace(1))
-    assert not come_natively(simulation)
-    assert set(run["requests", "machine"]) == {2}
+    assert not comes_in_batches(settings, random_trace(1))
+    assert set(simulate(settings, random_trace(1)).requests["machine"]) == {2}
 
 
 def test_all_other_routers_decide_in_python():
-    told_by = {name for name in ROUTERS if hasattr(ROUTERS[name], "in_core")}
-    assert told_by == set(NATIVE)
+    in_core = {name for name in ROUTERS if hasattr(ROUTERS[name], "in_core")}
+    assert in_core == set(NATIVE)
 
 
 @given(st.integers(0, 10**6), st.integers(1, 10**6))

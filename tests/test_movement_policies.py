@@ -14,9 +14,9 @@ from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.simulation import simulate
 from pools import pools, requests
 from small_traces import trace_of
+from support.agreement import agree
 from support.clusters import cluster, moving, reading_each_other
 from support.traces import random_trace
-from test_simulation_native import agree
 
 TIERS = (90, 60, 400)
 

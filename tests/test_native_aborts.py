@@ -1,9 +1,14 @@
-"""Requests that are given up natively: wherever they are, the core lets them go as the scheduler in Python does."""
+"""Clients that abort: wherever their requests are, the core ends them as a model over the specification does.
+
+Under an engine's own scheduler an abort is an answer cut short: all other requests fare alike.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from examples import examples
 from hypothesis import given
@@ -12,12 +17,14 @@ from kvcache_sim.cache.settings import CacheSettings, MovementSettings
 from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.metrics.columns import STATUSES
 from kvcache_sim.serving.settings import HandoverSettings, ReplicaSettings, RouterSettings
+from kvcache_sim.simulation import simulate
+from kvcache_sim.workload.trace import NOT_TOLD
 from pools import pools
+from support.agreement import agree, columns
 from support.clusters import BLOCK, cluster
 from support.drawn_settings import NATIVE, engines, kinds, movements, replicas, trees
-from support.traces import with_aborts
-from test_front_door import agree, told
-from test_native_serving import told_alike
+from support.lookahead import assert_same_by_the_clock
+from support.traces import only, random_trace, with_aborts
 
 MS = 1_000_000
 ABORTED = STATUSES.index("aborted")
@@ -33,37 +40,112 @@ _WAY = ("status", "first_token_ns", "prefill_ns", "fetch_ns", "num_tokens_actual
     closed_loop=st.booleans(),
     seed=st.integers(1, 99),
 )
-def test_the_core_lets_go_as_the_scheduler_in_python(replica, cache, blocks, machines, closed_loop, seed):
+def test_aborts_agree_on_one_tier(replica, cache, blocks, machines, closed_loop, seed):
     settings = cluster((blocks,), machines)
     built = tuple(replace(machine, replica=replica) for machine in settings.machines)
-    told_alike(replace(settings, cache=cache, machines=built), with_aborts(seed, closed_loop=closed_loop))
+    settings, trace = (
+        replace(settings, cache=cache, machines=built),
+        with_aborts(seed, closed_loop=closed_loop),
+    )
+    if cache.semantics == "tree":
+        agree(settings, trace)
+    else:
+        assert_same_by_the_clock(settings, trace)
 
 
-@examples(40)
+def under_scheduler(scheduler, ahead="none", blocks=400, **replica):
+    """Return one machine under an engine's scheduler, and its cache."""
+    replica = ReplicaSettings(512, 8, scheduler=scheduler, async_scheduling=ahead, **replica)
+    settings = cluster((blocks,))
+    machine = replace(settings.machines[0], replica=replica)
+    semantics = "tree" if scheduler == "kvsim" else scheduler
+    cache = CacheSettings(block_size_tokens=BLOCK, semantics=semantics)
+    return replace(settings, machines=(machine,), cache=cache)
+
+
+@examples(30)
 @given(
     scheduler=st.sampled_from(["vllm", "sglang"]),
     ahead=st.sampled_from(["none", "length", "stop-token"]),
-    budget=st.sampled_from([64, 512]),
-    seqs=st.sampled_from([2, 8]),
     order=st.sampled_from(["fcfs", "priority"]),
     blocks=st.sampled_from([35, 70, 400]),
-    lookup_ns=st.sampled_from([0, 2 * MS]),
+    offset_ns=st.sampled_from([0, 2 * MS]),
     seed=st.integers(1, 99),
 )
-def test_engines_own_schedulers_let_go_alike(scheduler, ahead, budget, seqs, order, blocks, lookup_ns, seed):
+def test_engines_own_schedulers_abort_at_any_time(scheduler, ahead, order, blocks, offset_ns, seed):
     order = order if scheduler == "vllm" else "fcfs"
-    replica = ReplicaSettings(
-        budget,
-        seqs,
-        queue_order=order,
-        async_scheduling=ahead,
-        scheduler=scheduler,
-        client_offset_ns=lookup_ns,
-    )
-    settings = cluster((blocks,))
-    machine = replace(settings.machines[0], replica=replica)
-    cache = CacheSettings(block_size_tokens=BLOCK, semantics=scheduler, lookup_ns=lookup_ns)
-    told_alike(replace(settings, machines=(machine,), cache=cache), with_aborts(seed))
+    settings = under_scheduler(scheduler, ahead, blocks, queue_order=order, client_offset_ns=offset_ns)
+    assert_same_by_the_clock(settings, with_aborts(seed))
+
+
+def without_sessions(seed, requests=20):
+    """Return requests none of which is a turn of another."""
+    trace = random_trace(seed, requests=requests, sessions=5)
+    return replace(trace, session=np.full(requests, -1, np.int32), turn=np.zeros(requests, np.int32))
+
+
+def of_others(run, request):
+    """Return the rows of all requests but one."""
+    others = np.flatnonzero(run.requests["request"] != request)
+    return {name: [column[at] for at in others] for name, column in columns(run.requests).items()}
+
+
+SCHEDULERS = [
+    ("kvsim", "none"),
+    ("kvsim", "length"),
+    ("vllm", "none"),
+    ("vllm", "stop-token"),
+    ("sglang", "none"),
+]
+
+
+@pytest.mark.parametrize(("scheduler", "ahead"), SCHEDULERS)
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_an_abort_is_an_answer_cut_short(scheduler, ahead, seed):
+    """To the others: of as many tokens as were out at the end of the step in which the client left."""
+    settings, trace = under_scheduler(scheduler, ahead), without_sessions(seed)
+    whole = simulate(settings, trace).requests
+
+    def with_answer(request, tokens):
+        outputs = trace.output_tokens.copy()
+        outputs[request] = tokens
+        return simulate(settings, replace(trace, output_tokens=outputs))
+
+    tried = 0
+    for request in range(3, 20, 4):
+        first_ns, finish_ns = int(whole["first_token_ns"][request]), int(whole["finish_ns"][request])
+        if whole["status"][request] or trace.output_tokens[request] < 8:
+            continue
+        at_ns = (first_ns + finish_ns) // 2
+        after = np.full(len(trace), NOT_TOLD)
+        after[request] = at_ns - trace.arrival_ns[request]
+        aborted = simulate(settings, replace(trace, abort_after_ns=after))
+        assert aborted.requests["status"][request] == ABORTED
+        lengths = range(1, int(trace.output_tokens[request]) + 1)
+        tokens = 1 + bisect_left(
+            lengths, at_ns, key=lambda k: int(with_answer(request, k).requests["finish_ns"][request])
+        )
+        alike = [of_others(with_answer(request, tokens), request)]
+        if scheduler == "sglang":  # the step may have been a prefill, which brings no token
+            alike.append(of_others(with_answer(request, tokens - 1), request))
+        assert of_others(aborted, request) in alike
+        tried += 1
+    assert tried
+
+
+@pytest.mark.parametrize(("scheduler", "ahead"), SCHEDULERS)
+def test_who_leaves_at_once_might_not_have_come(scheduler, ahead):
+    settings, trace = under_scheduler(scheduler, ahead), without_sessions(5, requests=40)
+    for request in (7, 20, 33):
+        after = np.full(len(trace), NOT_TOLD)
+        after[request] = 0
+        aborted = simulate(settings, replace(trace, abort_after_ns=after))
+        assert aborted.requests["status"][request] == ABORTED
+        keep = [r for r in range(len(trace)) if r != request]
+        alone = simulate(settings, only(trace, keep))
+        rows, alone_rows = of_others(aborted, request), columns(alone.requests)
+        for name in rows.keys() - {"request"}:
+            assert rows[name] == alone_rows[name], name
 
 
 @examples(40)
@@ -76,12 +158,12 @@ def test_engines_own_schedulers_let_go_alike(scheduler, ahead, budget, seqs, ord
     machines=st.sampled_from([1, 3]),
     seed=st.integers(1, 99),
 )
-def test_what_loads_leaves_when_its_kv_has_come(replica, cache, movement, shape, kind, machines, seed):
+def test_aborts_agree_while_kv_arrives(replica, cache, movement, shape, kind, machines, seed):
     settings = cluster(shape, machines, latency_occupies=seed % 2 == 0)
     built = tuple(replace(machine, replica=replica) for machine in settings.machines)
     channels = {name: replace(one, **kind) for name, one in settings.channels.items()}
     settings = replace(settings, cache=cache, movement=movement, machines=built, channels=channels)
-    told_alike(settings, with_aborts(seed))
+    agree(settings, with_aborts(seed))
 
 
 @examples(15)
@@ -90,14 +172,14 @@ def test_what_loads_leaves_when_its_kv_has_come(replica, cache, movement, shape,
     wire=st.sampled_from([(3 * 10**9, 30_000), (5 * 10**8, 2_000_000)]),
     seed=st.integers(1, 99),
 )
-def test_machines_that_read_each_other_let_go_alike(movement, wire, seed):
+def test_aborts_agree_where_machines_read_each_other(movement, wire, seed):
     settings = cluster((90, 60, 400), 3)
     settings = replace(
         settings,
         movement=replace(movement, lookup="cluster"),
         network=NetworkSettings(default=ChannelSettings("net", *wire)),
     )
-    told_alike(settings, with_aborts(seed))
+    agree(settings, with_aborts(seed))
 
 
 handovers = st.builds(
@@ -118,7 +200,7 @@ handovers = st.builds(
     blocks=st.lists(st.sampled_from([40, 80, 300]), min_size=5, max_size=5),
     seed=st.integers(1, 99),
 )
-def test_what_is_handed_over_leaves_after_its_first_step_there(handover, roles, ahead, budget, blocks, seed):
+def test_aborts_agree_in_a_hand_over(handover, roles, ahead, budget, blocks, seed):
     tiers = (300, 50) if handover.path == "via-cpu" else (300,)
     replica = {"async_scheduling": ahead, "max_num_batched_tokens": budget}
     settings = pools(roles, handover, tiers=tiers, **replica)
@@ -126,7 +208,7 @@ def test_what_is_handed_over_leaves_after_its_first_step_there(handover, roles, 
         replace(machine, tiers=(replace(machine.tiers[0], capacity_blocks=own), *machine.tiers[1:]))
         for machine, own in zip(settings.machines, blocks, strict=False)
     ]
-    told_alike(replace(settings, machines=tuple(machines)), with_aborts(seed))
+    agree(replace(settings, machines=tuple(machines)), with_aborts(seed))
 
 
 @examples(40)
@@ -138,16 +220,16 @@ def test_what_is_handed_over_leaves_after_its_first_step_there(handover, roles, 
     size=st.sampled_from([1, 7, 60]),
     seed=st.integers(1, 99),
 )
-def test_clients_leave_natively_where_requests_come_so(router, semantics, tiers, machines, size, seed):
+def test_clients_leave_in_batches_of_arrivals(router, semantics, tiers, machines, size, seed):
     tiers = tiers if semantics == "tree" else tiers[:1]
     cache = CacheSettings(block_size_tokens=BLOCK, semantics=semantics)
     settings = replace(cluster(tiers, machines), router=RouterSettings(router), cache=cache)
     trace = with_aborts(seed, requests=60)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("kvcache_sim.serving.front_door._AT_A_TIME", size)
-        agree(settings, trace)
+        assert_same_by_the_clock(settings, trace, batches=True)
     if semantics == "tree":
-        assert told(settings, trace)[1]["digests"] == told(settings, trace, backend="python")[1]["digests"]
+        agree(settings, trace)
 
 
 @examples(20)
@@ -156,9 +238,9 @@ def test_clients_leave_natively_where_requests_come_so(router, semantics, tiers,
     roles=st.sampled_from(["pd", "ppddd", "pbd"]),
     seed=st.integers(1, 99),
 )
-def test_clients_of_pools_leave_natively_too(handover, roles, seed):
+def test_clients_of_pools_leave_in_batches_too(handover, roles, seed):
     tiers = (80, 50) if handover.path == "via-cpu" else (80,)
-    agree(pools(roles, handover, tiers=tiers), with_aborts(seed))
+    assert_same_by_the_clock(pools(roles, handover, tiers=tiers), with_aborts(seed), batches=True)
 
 
 def test_every_way_to_leave_is_tried():
@@ -167,8 +249,8 @@ def test_every_way_to_leave_is_tried():
     settings = replace(settings, movement=MovementSettings(fetch="always", layer_pipelining=False))
     ways = set()
     for seed in range(3, 20, 4):
-        table, _ = told_alike(settings, with_aborts(seed, requests=120))
-        rows = zip(*(table["requests", name] for name in _WAY), strict=True)
+        table = agree(settings, with_aborts(seed, requests=120)).requests
+        rows = zip(*(table[name].tolist() for name in _WAY), strict=True)
         for status, first_token_ns, prefill_ns, fetch_ns, left in rows:
             if status == ABORTED:
                 loaded = "loading" if fetch_ns else "computing" if prefill_ns or left else "waiting"

@@ -1,25 +1,25 @@
-"""Channels that are chosen, shared or served layer by layer: the core and the mover in Python tell one story."""
+"""Channels that are chosen, shared or served layer by layer: the core moves KV as the specification does."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.serving.membership.plan import Flush, MembershipPlan, TierLoss
-from kvcache_sim.serving.replica.native import NativeReplica
-from kvcache_sim.serving.settings import HandoverSettings, ReplicaSettings
-from kvcache_sim.simulation import RunOptions
-from kvcache_sim.simulation.simulation import Simulation
+from kvcache_sim.serving.settings import HandoverSettings
+from kvcache_sim.simulation import simulate
 from kvcache_sim.workload.trace import OPEN_LOOP
 from pools import channel, pools
+from support.agreement import agree, columns
 from support.clusters import cluster, table
 from support.drawn_settings import kinds, movements, replicas, trees
-from support.recorded import recorded
-from support.traces import random_trace
-from test_native_serving import told_alike
+from support.lookahead import assert_same_by_the_clock
+from support.traces import only, random_trace
 
 
 def on_rails(settings, rails, scope, rates, kind, per_s=10**9):
@@ -73,7 +73,7 @@ plain = st.fixed_dictionaries(
     machines=st.sampled_from([1, 2, 3]),
     seed=st.integers(1, 10**6),
 )
-def test_channels_that_are_chosen_tell_one_story(
+def test_channels_that_are_chosen_agree(
     replica, cache, movement, choice, shape, rails, scope, rates, kind, lookup, machines, seed
 ):
     settings = cluster(shape, machines)
@@ -86,9 +86,7 @@ def test_channels_that_are_chosen_tell_one_story(
         network=NetworkSettings(default=replace(settings.network.default, **kind)),
     )
     trace = random_trace(seed, requests=40, sessions=7)
-    native, _ = told_alike(settings, trace)
-    _, reference = recorded(settings, trace, backend="python")
-    assert native["digests"] == reference["digests"]
+    agree(settings, trace)
 
 
 def test_a_choice_of_ones_own_is_made_in_the_core(tmp_path):
@@ -96,19 +94,20 @@ def test_a_choice_of_ones_own_is_made_in_the_core(tmp_path):
     own.write_text(
         "class Last:\n    def choose(self, sending, channels):\n        return list(channels)[-1]\n"
     )
-    settings = on_rails(cluster((110, 300), 2), 2, "edge", (1,), {})
-    settings = replace(
+    settings = on_rails(cluster((110, 300), 2), 2, "edge", (3, 1), {})
+    plugin = replace(settings, movement=replace(settings.movement, channel_choice=f"{own}:Last"))
+    last = [{edge: rails[-1] for edge, rails in machine.edge_rails.items()} for machine in settings.machines]
+    assigned = replace(
         settings,
-        movement=replace(settings.movement, channel_choice=f"{own}:Last"),
-        machines=tuple(replace(machine, replica=ReplicaSettings(512, 8)) for machine in settings.machines),
+        machines=tuple(
+            replace(machine, edge_channels=edges, edge_rails={})
+            for machine, edges in zip(settings.machines, last, strict=True)
+        ),
     )
-    native, python = (
-        Simulation(settings, random_trace(1), RunOptions(backend=one)) for one in ("native", "python")
-    )
-    assert all(isinstance(one, NativeReplica) for one in native.replicas)
-    runs = native.run(), python.run()
-    assert runs[0].digest_events == runs[1].digest_events
-    assert runs[0].plugins[0].calls == runs[1].plugins[0].calls > 0
+    run, as_assigned = simulate(plugin, random_trace(1)), simulate(assigned, random_trace(1))
+    assert run.engine.name == "native"
+    assert run.plugins[0].calls > 0
+    assert run.digest_events == as_assigned.digest_events != simulate(settings, random_trace(1)).digest_events
 
 
 @examples(40)
@@ -130,7 +129,7 @@ def test_a_choice_of_ones_own_is_made_in_the_core(tmp_path):
     open_loop=st.booleans(),
     seed=st.integers(1, 10**6),
 )
-def test_hand_overs_over_channels_of_every_kind_tell_one_story(
+def test_hand_overs_over_channels_of_every_kind_agree(
     replica,
     movement,
     roles,
@@ -173,9 +172,7 @@ def test_hand_overs_over_channels_of_every_kind_tell_one_story(
     trace.input_tokens[:] = trace.input_tokens.clip(max=500)
     if open_loop:
         trace.think_ns[:] = OPEN_LOOP
-    native, _ = told_alike(settings, trace)
-    _, reference = recorded(settings, trace, backend="python")
-    assert native["digests"] == reference["digests"]
+    agree(settings, trace)
 
 
 @examples(15)
@@ -191,7 +188,7 @@ def test_hand_overs_over_channels_of_every_kind_tell_one_story(
     at_ms=st.lists(st.integers(1, 8_000), min_size=3, max_size=12),
     seed=st.integers(1, 10**6),
 )
-def test_copies_that_are_lost_beside_channels_served_layer_by_layer_tell_one_story(
+def test_copies_may_be_lost_beside_channels_served_layer_by_layer(
     replica, cache, movement, shape, kind, scope, buffers, machines, at_ms, seed
 ):
     settings = cluster(shape, machines)
@@ -210,4 +207,21 @@ def test_copies_that_are_lost_beside_channels_served_layer_by_layer_tell_one_sto
         movement=replace(movement, read_buffer_layers=buffers if movement.layer_pipelining else None),
         membership=MembershipPlan(tier_losses=tuple(tiers), flushes=tuple(flushes)),
     )
-    told_alike(settings, random_trace(seed, requests=40, sessions=7))
+    assert_same_by_the_clock(settings, random_trace(seed, requests=40, sessions=7))
+
+
+@pytest.mark.parametrize("sharing", ["fifo", "fair"])
+@pytest.mark.parametrize("buffers", [None, 2])
+def test_tiers_that_are_lost_one_by_one_at_rest_are_flushed(sharing, buffers):
+    settings = cluster((90, 60, 400), 2, sharing=sharing)
+    settings = replace(settings, movement=replace(settings.movement, read_buffer_layers=buffers))
+    trace = random_trace(3, requests=40, sessions=7)
+    trace = replace(trace, arrival_ns=np.arange(40) // 4 * 10**11)
+    at_ns = int(trace.arrival_ns[20]) - 10**9
+    tiers = tuple(TierLoss(at_ns, machine, tier) for machine in range(2) for tier in range(3))
+    plans = MembershipPlan(tier_losses=tiers), MembershipPlan(flushes=(Flush(at_ns, None),))
+    lost, flushed = (columns(simulate(replace(settings, membership=plan), trace).requests) for plan in plans)
+    assert lost == flushed
+    alone = columns(simulate(settings, only(trace, list(range(20, 40)))).requests)
+    assert flushed["cached_prefix_length_used"][20:] == alone["cached_prefix_length_used"]
+    assert flushed["first_token_ns"][20:] == alone["first_token_ns"]

@@ -1,4 +1,4 @@
-"""Copies that cost the steps: the core charges them as the scheduler in Python does."""
+"""Copies that cost the steps: the core charges them as a model over the specification does."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.serving.settings import HandoverSettings
 from pools import pools
+from support.agreement import agree
 from support.clusters import cluster
 from support.drawn_settings import kinds, movements, replicas, trees
 from support.traces import random_trace
-from test_native_serving import told_alike
 
 charges = st.sampled_from([(2_000, 0.0), (50_000, 0.0), (0, 0.25), (0, 0.003), (1_000, 0.7)])
 
@@ -44,7 +44,7 @@ def test_copies_cost_the_same_steps(replica, cache, movement, shape, kind, machi
     built = tuple(replace(machine, replica=replica) for machine in settings.machines)
     channels = {name: replace(one, **kind) for name, one in settings.channels.items()}
     settings = replace(settings, cache=cache, movement=movement, machines=built, channels=channels)
-    told_alike(charged(settings, charge), random_trace(seed, requests=40, sessions=7))
+    agree(charged(settings, charge), random_trace(seed, requests=40, sessions=7))
 
 
 @examples(15)
@@ -64,7 +64,7 @@ def test_reads_from_other_machines_cost_the_same_steps(movement, wire, kind, cha
         channels=channels,
         network=NetworkSettings(default=replace(ChannelSettings("net", *wire), **kind)),
     )
-    told_alike(charged(settings, charge), random_trace(seed, requests=40, sessions=7))
+    agree(charged(settings, charge), random_trace(seed, requests=40, sessions=7))
 
 
 @examples(30)
@@ -78,4 +78,4 @@ def test_reads_from_other_machines_cost_the_same_steps(movement, wire, kind, cha
 def test_hand_overs_cost_the_same_steps(path, transfer, roles, charge, seed):
     tiers = (80, 50) if path == "via-cpu" else (80,)
     settings = pools(roles, HandoverSettings(path=path, transfer=transfer), tiers=tiers)
-    told_alike(charged(settings, charge), random_trace(seed, requests=40, sessions=7))
+    agree(charged(settings, charge), random_trace(seed, requests=40, sessions=7))

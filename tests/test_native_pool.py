@@ -1,25 +1,26 @@
-"""A shared pool natively: the core puts there and reads there what the classes in Python do."""
+"""A shared pool: the core puts blocks there and reads them as the specification does."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cache.prefetch import PREFETCHES
-from kvcache_sim.cache.settings import PoolSettings
+from kvcache_sim.cache.settings import MovementSettings, PoolSettings
 from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
-from kvcache_sim.serving.membership.plan import MembershipPlan, PoolLoss
+from kvcache_sim.serving.membership.plan import Flush, MembershipPlan, PoolLoss
 from kvcache_sim.serving.settings import HandoverSettings, RouterSettings
+from kvcache_sim.simulation import simulate
 from pools import pools
+from support.agreement import agree, columns
 from support.clusters import cluster
 from support.drawn_settings import NATIVE, ahead, kinds, replicas, trees
-from support.traces import turns, with_aborts
-from test_front_door import agree
-from test_native_prefetch import three_ways
-from test_native_serving import told_alike
+from support.lookahead import assert_same_by_the_clock
+from support.traces import only, random_trace, turns, with_aborts
 from test_shared_pool import READ, WRITE
 
 shared = st.builds(
@@ -60,7 +61,7 @@ def sharing(settings, pool, wire, kind=None):
     closed_loop=st.booleans(),
     seed=st.integers(1, 10**6),
 )
-def test_machines_that_share_a_pool_tell_one_story(
+def test_machines_that_share_a_pool_agree(
     replica, cache, movement, lookup, remote_disk, shapes, pool, wire, kind, closed_loop, seed
 ):
     settings = cluster((90, 60, 400), len(shapes))
@@ -78,7 +79,7 @@ def test_machines_that_share_a_pool_tell_one_story(
             built[at] = replace(machine, edge_channels=edges)
     movement = replace(movement, lookup=lookup, remote_disk=remote_disk)
     settings = replace(settings, cache=cache, movement=movement, machines=tuple(built))
-    three_ways(sharing(settings, pool, wire, kind), turns(seed, closed_loop))
+    agree(sharing(settings, pool, wire, kind), turns(seed, closed_loop))
 
 
 @examples(20)
@@ -90,19 +91,45 @@ def test_machines_that_share_a_pool_tell_one_story(
     losses=st.lists(st.integers(1, 99), max_size=4, unique=True),
     seed=st.integers(1, 10**6),
 )
-def test_a_pool_that_is_lost_tells_one_story(movement, lookup, pool, wire, losses, seed):
+def test_a_pool_that_is_lost_while_requests_are_served(movement, lookup, pool, wire, losses, seed):
     settings = replace(cluster((90, 60, 400), 3), movement=replace(movement, lookup=lookup))
     trace = turns(seed, closed_loop=False)
     span_ns = int(trace.arrival_ns.max())
     plan = MembershipPlan(pool_losses=tuple(PoolLoss(span_ns * at // 99) for at in sorted(losses)))
-    three_ways(replace(sharing(settings, pool, wire), membership=plan), trace)
+    settings = sharing(settings, pool, wire)
+    lost = assert_same_by_the_clock(replace(settings, membership=plan), trace)
+    if not losses:
+        assert lost.digest_events == agree(settings, trace).digest_events
+
+
+@pytest.mark.parametrize("lookup", ["local", "cluster"])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_all_that_is_lost_at_rest_leaves_a_fresh_cluster(lookup, seed):
+    settings = replace(cluster((110, 60, 400), 2), movement=MovementSettings(lookup=lookup))
+    settings = sharing(settings, PoolSettings(300), (3 * 10**9, 30_000))
+    trace = random_trace(seed, requests=40, sessions=5)
+    arrivals = np.arange(40) // 4 * 10**11
+    trace = replace(
+        trace, arrival_ns=arrivals, session=np.full(40, -1, np.int32), turn=np.zeros(40, np.int32)
+    )
+    at_ns = int(arrivals[20]) - 10**9
+    plan = MembershipPlan(pool_losses=(PoolLoss(at_ns),), flushes=(Flush(at_ns, None),))
+    whole = simulate(settings, trace)
+    lost = simulate(replace(settings, membership=plan), trace)
+    alone = columns(simulate(settings, only(trace, list(range(20, 40)))).requests)
+    for name, column in columns(lost.requests).items():
+        assert column[:20] == columns(whole.requests)[name][:20], name
+        if name != "request":
+            assert column[20:] == alone[name], name
+    hits = "cached_prefix_length_used"
+    assert sum(columns(whole.requests)[hits][20:]) > sum(alone[hits])
 
 
 @examples(20)
 @given(movement=moves, lookup=lookups, pool=shared, closed_loop=st.booleans(), seed=st.integers(1, 99))
-def test_who_gives_up_leaves_the_pool_alone(movement, lookup, pool, closed_loop, seed):
+def test_aborts_beside_a_pool_agree(movement, lookup, pool, closed_loop, seed):
     settings = replace(cluster((90, 60, 400), 2), movement=replace(movement, lookup=lookup))
-    told_alike(sharing(settings, pool, (3 * 10**9, 30_000)), with_aborts(seed, closed_loop=closed_loop))
+    agree(sharing(settings, pool, (3 * 10**9, 30_000)), with_aborts(seed, closed_loop=closed_loop))
 
 
 @examples(20)
@@ -117,7 +144,7 @@ def test_who_gives_up_leaves_the_pool_alone(movement, lookup, pool, closed_loop,
 def test_machines_that_hand_over_share_a_pool_too(movement, path, transfer, roles, pool, seed):
     settings = pools(roles, HandoverSettings(path=path, transfer=transfer), tiers=(80, 50, 400))
     settings = replace(settings, movement=movement)
-    told_alike(sharing(settings, pool, (3 * 10**9, 30_000)), turns(seed, closed_loop=False, requests=40))
+    agree(sharing(settings, pool, (3 * 10**9, 30_000)), turns(seed, closed_loop=False, requests=40))
 
 
 @examples(25)
@@ -130,14 +157,16 @@ def test_machines_that_hand_over_share_a_pool_too(movement, path, transfer, role
     size=st.sampled_from([1, 7, 60]),
     seed=st.integers(1, 10**6),
 )
-def test_who_comes_natively_finds_the_pool(movement, router, lookup, pool, machines, size, seed):
+def test_requests_of_a_batch_find_the_pool(movement, router, lookup, pool, machines, size, seed):
     movement = replace(movement, lookup=lookup)
     if movement.prefetch == "session":
         movement = replace(movement, prefetch="queued")
     settings = replace(cluster((90, 60, 400), machines), movement=movement, router=RouterSettings(router))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("kvcache_sim.serving.front_door._AT_A_TIME", size)
-        agree(sharing(settings, pool, (3 * 10**9, 30_000)), turns(seed, closed_loop=False))
+        settings, trace = sharing(settings, pool, (3 * 10**9, 30_000)), turns(seed, closed_loop=False)
+        assert_same_by_the_clock(settings, trace, batches=True)
+    agree(settings, trace)
 
 
 @pytest.mark.parametrize(
@@ -152,6 +181,6 @@ def test_a_pool_has_something_to_give(lookup, blocks, what):
     settings = cluster((90, 60, 100), 3, through=True)
     settings = replace(settings, movement=replace(settings.movement, lookup=lookup))
     settings = sharing(settings, PoolSettings(blocks), (3 * 10**9, 30_000))
-    counters = three_ways(settings, turns(4, closed_loop=True, requests=120))
+    counters = agree(settings, turns(4, closed_loop=True, requests=120)).counters
     for name in what:
         assert counters[f"pool.{name}"] > 0, name

@@ -1,4 +1,4 @@
-"""Prefetching natively: the core brings blocks up ahead of their requests as the classes in Python do."""
+"""Prefetching: the core brings blocks up ahead of their requests as the specification does."""
 
 from __future__ import annotations
 
@@ -13,24 +13,16 @@ from kvcache_sim.cache.settings import MovementSettings
 from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.settings import HandoverSettings, RouterSettings
-from kvcache_sim.simulation import RunOptions, simulate
+from kvcache_sim.simulation import RunOptions
 from kvcache_sim.simulation.simulation import Simulation
 from pools import pools
+from support.agreement import agree
 from support.clusters import cluster
 from support.drawn_settings import NATIVE, ahead, kinds, replicas, trees
+from support.lookahead import assert_same_by_the_clock
 from support.traces import random_trace, turns, with_aborts
-from test_front_door import agree
-from test_native_serving import told_alike
 
 MS = 1_000_000
-
-
-def three_ways(settings, trace):
-    """Check that the core, single steps and the reference in Python tell one story; return what was counted."""
-    native, run = told_alike(settings, trace)
-    other = simulate(settings, trace, options=RunOptions(backend="python"))
-    assert native["digests"] == [other.digest_events, other.digest_results, other.counters, other.end_ns]
-    return run.counters
 
 
 @examples(40)
@@ -44,12 +36,12 @@ def three_ways(settings, trace):
     closed_loop=st.booleans(),
     seed=st.integers(1, 10**6),
 )
-def test_blocks_come_up_ahead_alike(replica, cache, movement, shape, machines, kind, closed_loop, seed):
+def test_prefetches_of_one_machine_agree(replica, cache, movement, shape, machines, kind, closed_loop, seed):
     settings = cluster(shape, machines, latency_occupies=seed % 2 == 0)
     built = tuple(replace(machine, replica=replica) for machine in settings.machines)
     channels = {name: replace(one, **kind) for name, one in settings.channels.items()}
     settings = replace(settings, cache=cache, movement=movement, machines=built, channels=channels)
-    three_ways(settings, turns(seed, closed_loop))
+    agree(settings, turns(seed, closed_loop))
 
 
 @examples(25)
@@ -63,7 +55,7 @@ def test_blocks_come_up_ahead_alike(replica, cache, movement, shape, machines, k
     closed_loop=st.booleans(),
     seed=st.integers(1, 10**6),
 )
-def test_blocks_of_other_machines_come_ahead_alike(
+def test_prefetches_of_other_machines_agree(
     replica, movement, shapes, remote_disk, wire, kind, closed_loop, seed
 ):
     settings = cluster((90, 60, 400), len(shapes))
@@ -82,7 +74,7 @@ def test_blocks_of_other_machines_come_ahead_alike(
         channels={name: replace(one, **kind) for name, one in settings.channels.items()},
         network=NetworkSettings(default=replace(ChannelSettings("net", *wire), **kind)),
     )
-    three_ways(settings, turns(seed, closed_loop))
+    agree(settings, turns(seed, closed_loop))
 
 
 @examples(25)
@@ -93,11 +85,11 @@ def test_blocks_of_other_machines_come_ahead_alike(
     closed_loop=st.booleans(),
     seed=st.integers(1, 99),
 )
-def test_who_gives_up_leaves_its_prefetch_alone(movement, shape, lookup, closed_loop, seed):
+def test_an_abort_leaves_its_prefetch_alone(movement, shape, lookup, closed_loop, seed):
     settings = cluster(shape, 2)
     network = NetworkSettings(default=ChannelSettings("net", 3 * 10**9, 30_000))
     settings = replace(settings, movement=replace(movement, lookup=lookup), network=network)
-    told_alike(settings, with_aborts(seed, closed_loop=closed_loop))
+    agree(settings, with_aborts(seed, closed_loop=closed_loop))
 
 
 @examples(20)
@@ -109,10 +101,10 @@ def test_who_gives_up_leaves_its_prefetch_alone(movement, shape, lookup, closed_
     closed_loop=st.booleans(),
     seed=st.integers(1, 10**6),
 )
-def test_machines_that_hand_over_prefetch_alike(movement, path, transfer, roles, closed_loop, seed):
+def test_prefetches_beside_hand_overs_agree(movement, path, transfer, roles, closed_loop, seed):
     settings = pools(roles, HandoverSettings(path=path, transfer=transfer), tiers=(80, 50, 400))
     settings = replace(settings, movement=movement)
-    told_alike(settings, turns(seed, closed_loop, requests=40))
+    agree(settings, turns(seed, closed_loop, requests=40))
 
 
 @examples(25)
@@ -124,7 +116,7 @@ def test_machines_that_hand_over_prefetch_alike(movement, path, transfer, roles,
     size=st.sampled_from([1, 7, 60]),
     seed=st.integers(1, 10**6),
 )
-def test_who_comes_natively_has_its_blocks_brought_up(movement, router, lookup, machines, size, seed):
+def test_requests_of_a_batch_have_their_blocks_brought_up(movement, router, lookup, machines, size, seed):
     settings = cluster((90, 60, 400), machines)
     settings = replace(
         settings,
@@ -134,7 +126,8 @@ def test_who_comes_natively_has_its_blocks_brought_up(movement, router, lookup, 
     )
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("kvcache_sim.serving.front_door._AT_A_TIME", size)
-        agree(settings, turns(seed, closed_loop=False))
+        assert_same_by_the_clock(settings, turns(seed, closed_loop=False), batches=True)
+    agree(settings, turns(seed, closed_loop=False))
 
 
 def test_each_policy_has_something_to_bring_up():
@@ -145,7 +138,7 @@ def test_each_policy_has_something_to_bring_up():
             movement = MovementSettings(fetch="wait", prefetch=policy, lookup=lookup)
             network = NetworkSettings(default=ChannelSettings("net", 3 * 10**9, 30_000))
             settings = replace(settings, movement=movement, network=network)
-            counters = three_ways(settings, turns(4, closed_loop=True, requests=120))
+            counters = agree(settings, turns(4, closed_loop=True, requests=120)).counters
             assert counters["prefetched_blocks"] > 100
             assert (counters.get("edge.remote->cpu.bytes", 0) > 0) == (lookup == "cluster")
 

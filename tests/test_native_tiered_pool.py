@@ -26,10 +26,8 @@ from kvcache_sim.serving.settings import RouterSettings
 from kvcache_sim.tiers import COMPUTE
 from support.clusters import cluster
 from support.drawn_settings import NATIVE, kinds, replicas
+from support.second_path import agree, three_ways, told_alike
 from support.traces import turns, with_aborts
-from test_front_door import agree
-from test_native_prefetch import three_ways
-from test_native_serving import told_alike
 from test_store_machine import thicket
 from told import told
 

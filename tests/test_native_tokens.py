@@ -1,4 +1,4 @@
-"""Simplified accounting by the core against the token store in Python: settings drawn at random, runs equal whole.
+"""Simplified accounting by the core and by the specification: settings drawn at random, runs equal whole.
 
 Seed 000, 3.5. The store by hand: ``test_token_store.py``, and ``rust/core/src/token_store/tests.rs``.
 """
@@ -14,13 +14,15 @@ from hypothesis import strategies as st
 from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.errors import InvariantError
 from kvcache_sim.serving.queue import ORDERS
-from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.router.registry import ROUTERS
 from kvcache_sim.serving.settings import ReplicaSettings, RouterSettings
 from kvcache_sim.serving.speculation import SpeculationSettings
-from kvcache_sim.simulation import RunOptions, Simulation
+from kvcache_sim.simulation import RunOptions, simulate
+from kvcache_sim.spec.routers import ROUTERS as SPEC_ROUTERS
+from support.agreement import assert_same, by_spec, columns
 from support.clusters import BLOCK, cluster
-from support.view_settings import EVER, prefix_views, said_by, session_views, traces
+from support.lookahead import assert_same_by_the_clock
+from support.view_settings import EVER, prefix_views, session_views, traces
 
 caches = st.builds(
     CacheSettings,
@@ -38,8 +40,9 @@ capacities = st.sampled_from([40, 70, 110, 200, 400, None])
 
 
 @st.composite
-def replicas(draw) -> ReplicaSettings:
-    drafts = draw(st.sampled_from([None, None, None, SpeculationSettings((0.8, 0.5), draft_ns=1_000_000)]))
+def replicas(draw, may_draft: bool) -> ReplicaSettings:
+    draft = SpeculationSettings((0.8, 0.5), draft_ns=1_000_000)
+    drafts = draw(st.sampled_from([None, draft])) if may_draft else None
     return ReplicaSettings(
         max_num_batched_tokens=draw(st.sampled_from([64, 512, 2048])),
         max_num_seqs=draw(st.sampled_from([1, 3, 8])),
@@ -54,12 +57,12 @@ def replicas(draw) -> ReplicaSettings:
 
 
 @st.composite
-def clusters(draw):
-    """Draw machines without lower tiers, one engine of two ranks now and then."""
+def clusters(draw, drafts=False):
+    """Draw machines without lower tiers; with ``drafts`` also one engine of two ranks, and drafted tokens."""
     machines = draw(st.sampled_from([1, 1, 2, 3]))
     settings = cluster((100,), machines)
-    own, cache = draw(replicas()), draw(caches)
-    if machines == 2 and draw(st.booleans()):
+    own, cache = draw(replicas(drafts)), draw(caches)
+    if drafts and machines == 2 and draw(st.booleans()):
         own = replace(own, ranks=2, async_scheduling="none", speculation=None, duplicate_prefill="recompute")
     size = draw(capacities)
     blocks = None if size is None else -(-size * BLOCK // cache.block_size_tokens)
@@ -67,7 +70,7 @@ def clusters(draw):
         replace(machine, replica=own, tiers=(replace(machine.tiers[0], capacity_blocks=blocks),))
         for machine in settings.machines
     )
-    router = RouterSettings(draw(st.sampled_from(list(ROUTERS))))
+    router = RouterSettings(draw(st.sampled_from(list(ROUTERS if drafts else SPEC_ROUTERS))))
     return replace(settings, machines=built, cache=cache, router=router)
 
 
@@ -78,48 +81,47 @@ def windowed(trace, seed):
     return replace(trace, history_tokens=left)
 
 
-def outcome(settings, trace, backend="native", **options):
-    """Return all that a run says; the line of one in which requests are left behind.
+def outcome(run):
+    """Return a run; the line of one in which requests are left behind.
 
     A turn that is admitted after a later one of its session keeps from eviction what the session has, used or
-    not: where little else fits it waits for ever, here as in Python.
+    not: where little else fits it waits for ever, in the specification as in the core.
     """
-    simulation = Simulation(settings, trace, RunOptions(backend=backend, prefixes=True, **options))
-    natives = [isinstance(replica, NativeReplica) for replica in simulation.replicas]
-    assert natives == [backend == "native"] * len(natives)
     try:
-        return said_by(simulation.run())
+        return run()
     except InvariantError as error:
         if error.what != LEFT_BEHIND:
             raise
-        return str(error)
+        return LEFT_BEHIND
 
 
 @examples(80, suppress_health_check=[HealthCheck.too_slow])
 @given(clusters(), traces(), st.sampled_from([None, None, 1, 2]))
-def test_the_core_counts_tokens_as_the_store_in_python(settings, trace, window):
+def test_the_core_counts_tokens_as_the_specification(settings, trace, window):
     trace = trace if window is None else windowed(trace, window)
-    native, reference = outcome(settings, trace), outcome(settings, trace, backend="python")
-    assert native == reference
-    if isinstance(native, str):
+    native = outcome(lambda: simulate(settings, trace, options=RunOptions(check="full")))
+    spec = outcome(lambda: by_spec(settings, trace, "spec-plain"))
+    if native == LEFT_BEHIND:
+        assert spec == LEFT_BEHIND
         event("a turn out of order cannot be admitted again")
         return
-    rows = {name: np.array(native["requests", name]) for name in ("preemptions", "cached_prefix_length_used")}
+    assert native.engine.name == "native"
+    assert_same(native, spec)
     for what, there in (
-        ("preemptions", rows["preemptions"].any()),
-        ("hits", rows["cached_prefix_length_used"].any()),
-        ("evictions", any(name.endswith("evicted_blocks") and n for name, n in native["counters"].items())),
+        ("preemptions", native.requests["preemptions"].any()),
+        ("hits", native.requests["cached_prefix_length_used"].any()),
+        ("evictions", any(n.endswith("evicted_blocks") and count for n, count in native.counters.items())),
     ):
         if there:
             event(what)
 
 
-@examples(20)
-@given(caches, capacities, traces())
-def test_steps_and_evictions_are_recorded_alike(cache, size, trace):
-    settings = cluster((100,))
-    blocks = None if size is None else -(-size * BLOCK // cache.block_size_tokens)
-    tier = replace(settings.machines[0].tiers[0], capacity_blocks=blocks)
-    settings = replace(settings, cache=cache, machines=(replace(settings.machines[0], tiers=(tier,)),))
-    options = {"record_window_ns": EVER, "check": "full"}
-    assert outcome(settings, trace, **options) == outcome(settings, trace, "python", **options)
+@examples(30, suppress_health_check=[HealthCheck.too_slow])
+@given(clusters(drafts=True), traces(), st.booleans())
+def test_drafts_and_ranks_count_tokens_at_any_time(settings, trace, records):
+    """What the specification lacks: equal with and without look-ahead, and with all recorded."""
+    run = outcome(lambda: assert_same_by_the_clock(settings, trace))
+    if records and run != LEFT_BEHIND:
+        full = simulate(settings, trace, options=RunOptions(check="full", record_window_ns=EVER))
+        assert full.digest_events == run.digest_events
+        assert columns(full.requests) == columns(run.requests)

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from kvcache_sim.policies.plugins.contract import PolicyViolation
 from kvcache_sim.policies.plugins.priority import PriorityPolicy
 from kvcache_sim.simulation import RunOptions, simulate
+from support.agreement import agree
 from support.clusters import cluster, under
 from support.traces import random_trace
-from test_simulation_native import agree
 
 FUNCTIONS = {
     "use": "b.last_use",

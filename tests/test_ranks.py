@@ -22,8 +22,8 @@ from kvcache_sim.simulation.simulation import Simulation
 from small_traces import trace_of
 from support.clusters import cluster, table
 from support.drawn_settings import engines, replicas, trees
+from support.second_path import told_alike
 from support.traces import random_trace, with_aborts
-from test_native_serving import told_alike
 
 BASE = """
 workload: {kind: conversational, requests: 20}

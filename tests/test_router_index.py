@@ -12,10 +12,10 @@ from kvcache_sim.serving.settings import RouterSettings
 from kvcache_sim.simulation import simulate
 from one_story import assert_one_story
 from pools import MS, TOKEN_NS, pools, requests
+from support.agreement import agree
 from support.clusters import cluster
 from support.traces import random_trace
 from test_models_and_engines_together import CACHES
-from test_simulation_native import agree
 from tiered_scenario import BASE, run_with
 
 

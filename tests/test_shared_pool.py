@@ -23,9 +23,9 @@ from kvcache_sim.serving.membership.plan import MembershipPlan, PoolLoss
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings
 from kvcache_sim.simulation import RunOptions, simulate
 from small_traces import trace_of, tree_traces
+from support.agreement import agree
 from support.clusters import cluster
 from support.traces import random_trace
-from test_simulation_native import agree
 from tiered_scenario import run_with
 
 SECOND = 10**9

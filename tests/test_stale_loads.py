@@ -16,9 +16,9 @@ from kvcache_sim.serving.settings import RouterSettings
 from kvcache_sim.simulation import RunOptions, simulate
 from pools import pools, requests
 from small_traces import trace_of
+from support.agreement import agree
 from support.clusters import BLOCK, cluster
 from support.traces import random_trace
-from test_simulation_native import agree
 
 MS = 1_000_000
 

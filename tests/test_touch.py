@@ -15,10 +15,10 @@ from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.workload.trace import NO_SESSION, OPEN_LOOP, Trace
+from support.agreement import agree
 from support.clusters import BLOCK, SHAPES, cluster
 from support.instant_runs import B, as_trace, chained_prompts
 from support.traces import random_trace
-from test_simulation_native import agree
 
 TOUCH = get_args(Touch)
 

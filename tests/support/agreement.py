@@ -1,5 +1,7 @@
 """Agreement of the core with the specification over both stores: equal digests, rows, counters and channels.
 
+Aborts and the cost of copies, which the specification lacks, are added to it by models of this package.
+
 ``agree`` takes settings and a trace, ``agree_on`` a scenario with ``--set`` values. Where the specification does
 not cover a setting both raise ``BeyondSpec``: a test of such settings needs another judge.
 """
@@ -8,8 +10,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings
@@ -27,11 +30,15 @@ from kvcache_sim.serving.settings import (
 )
 from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.simulation.spec_keys import coverage
+from kvcache_sim.simulation.spec_simulation import SpecSimulation
 from kvcache_sim.workload.trace import NOT_TOLD, Trace
 from tiered_scenario import BASE, load
 
-#: The core, with its checks at every boundary, and the specification over the core's store and over its own.
-ENGINES = (RunOptions(check="full"), RunOptions(engine="spec"), RunOptions(engine="spec-plain"))
+from support.spec_aborts import let_clients_abort
+from support.spec_copies import charge_copies
+
+#: The specification over the core's store and over its own.
+ENGINES: tuple[Literal["spec", "spec-plain"], ...] = ("spec", "spec-plain")
 
 
 class BeyondSpec(AssertionError):
@@ -41,15 +48,27 @@ class BeyondSpec(AssertionError):
 def agree(settings: ClusterSettings, trace: Trace) -> Run:
     """Return the core's run, which the specification's two runs equal.
 
-    Raises BeyondSpec where the specification does not cover the settings or the trace.
+    Raises BeyondSpec where the specification does not cover the settings.
     """
-    if beyond := beyond_spec(settings, trace):
+    if beyond := beyond_spec(settings):
         raise BeyondSpec(f"not covered by spec/: {', '.join(beyond)}")
-    native, *by_spec = (simulate(settings, trace, options=options) for options in ENGINES)
+    native = simulate(settings, trace, options=RunOptions(check="full"))
     assert native.engine.name == "native"
-    for other in by_spec:
-        assert_same(native, other)
+    for engine in ENGINES:
+        assert_same(native, by_spec(settings, trace, engine))
     return native
+
+
+def by_spec(settings: ClusterSettings, trace: Trace, engine: Literal["spec", "spec-plain"]) -> Run:
+    """Return a run of the specification; clients abort by ``spec_aborts``, copies cost by ``spec_copies``."""
+    aborts = trace.abort_after_ns
+    patient = replace(trace, abort_after_ns=np.full(len(aborts), NOT_TOLD))
+    simulation = SpecSimulation(settings, patient, RunOptions(engine=engine))
+    if (aborts != NOT_TOLD).any():
+        let_clients_abort(simulation.simulator, aborts.tolist())
+    if any(machine.replica.charges_copies for machine in settings.machines):
+        charge_copies(simulation.simulator)
+    return simulation.run()
 
 
 def agree_on(*overrides: str, text: str = BASE, directory: Path | None = None) -> Run | str:
@@ -63,8 +82,9 @@ def agree_on(*overrides: str, text: str = BASE, directory: Path | None = None) -
     except UsageError as refused:
         return _in_one_line(refused)
     require_covered(scenario)
-    native, *by_spec = (_run_or_refusal(scenario, trace, options) for options in ENGINES)
-    for other in by_spec:
+    native = _run_or_refusal(scenario, trace, RunOptions(check="full"))
+    for engine in ENGINES:
+        other = _run_or_refusal(scenario, trace, RunOptions(engine=engine))
         if isinstance(native, str) or isinstance(other, str):
             assert native == other
         else:
@@ -96,8 +116,10 @@ def _in_one_line(refusal: KvsimError) -> str:
 
 
 def assert_same(run: Run, other: Run) -> None:
-    """Check that two runs have equal rows, counters, channels, tiers, inter-token latencies and digests."""
-    assert columns(run.requests) == columns(other.requests)
+    """Check that two runs have equal rows, events, series, counters, channels, tiers, inter-token latencies and digests."""
+    for table, of_other in zip(_tables(run), _tables(other), strict=True):
+        for name, column in columns(table).items():
+            assert column == columns(of_other)[name], name
     assert run.counters == other.counters
     assert _channels(run) == _channels(other)
     assert run.tiers == other.tiers
@@ -105,6 +127,10 @@ def assert_same(run: Run, other: Run) -> None:
     np.testing.assert_array_equal(run.itl_ns.counts, other.itl_ns.counts)
     assert run.end_ns == other.end_ns
     assert (run.digest_events, run.digest_results) == (other.digest_events, other.digest_results)
+
+
+def _tables(run: Run) -> tuple[Any, ...]:
+    return run.requests, run.events, run.series
 
 
 def columns(table: dict[str, Any]) -> dict[str, list[Any]]:
@@ -147,19 +173,17 @@ _COVERED: dict[type, str] = {
     MachineSettings: "tiers step_time replica edge_channels edge_rails role",
     ReplicaSettings: (
         "max_num_batched_tokens max_num_seqs max_model_len instant queue_order duplicate_prefill"
-        " step_overhead_ns async_scheduling client_offset_ns client_offset_per_token_ns"
+        " step_overhead_ns async_scheduling client_offset_ns client_offset_per_token_ns copy_submit_ns copy_gpu_share"
     ),
 }
 
 
-def beyond_spec(settings: ClusterSettings, trace: Trace) -> list[str]:
-    """Return the settings that ``spec/`` does not cover, and of a trace its aborts."""
-    return list(_beyond(settings, trace))
+def beyond_spec(settings: ClusterSettings) -> list[str]:
+    """Return the settings that ``spec/`` does not cover."""
+    return list(_beyond(settings))
 
 
-def _beyond(settings: ClusterSettings, trace: Trace) -> Iterator[str]:
-    if len(trace.abort_after_ns) and bool((trace.abort_after_ns != NOT_TOLD).any()):
-        yield "clients that abort"
+def _beyond(settings: ClusterSettings) -> Iterator[str]:
     parts: list[Any] = [settings, settings.cache, settings.movement, settings.router, settings.handover]
     parts += [*settings.machines, *(machine.replica for machine in settings.machines)]
     for part in parts:

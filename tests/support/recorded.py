@@ -24,3 +24,20 @@ def recorded(settings, trace, **options):
 
 def texts(column):
     return [column.words[code] for code in column.codes]
+
+
+def assert_recording_changes_nothing(settings, trace):
+    """Return the tables of a recorded run, which a run that records less equals in all that it keeps."""
+    _, full = recorded(settings, trace)
+    run = Simulation(settings, trace, RunOptions()).run()
+    assert [run.digest_events, run.digest_results, run.counters, run.end_ns] == full["digests"]
+    kinds = full["events", "kind"]
+    kept = [at for at, kind in enumerate(kinds) if kind in ("prefill_start", "prefix_cache_event")]
+    for of, table in (("events", run.events), ("series", run.series)):
+        for name, column in table.items():
+            values = column.tolist() if isinstance(column, np.ndarray) else texts(column)
+            recorded_values = full[of, name]
+            if of == "events":
+                recorded_values = [recorded_values[at] for at in kept]
+            assert values == recorded_values, name
+    return full

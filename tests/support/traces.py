@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 from kvcache_sim.workload.trace import Trace
@@ -79,3 +79,18 @@ def turns(seed: int, closed_loop: bool, requests: int = 50):
         return trace
     pauses = np.random.default_rng(seed).choice([0, 1, 20, 200, 2000], requests) * MS
     return replace(trace, think_ns=np.where(trace.turn > 0, pauses, -1))
+
+
+def only(trace: Trace, kept: list[int]) -> Trace:
+    """Return the requests of a trace in the rows ``kept``, none of which may wait for another."""
+    columns = {
+        field.name: column[kept]
+        for field in fields(trace)
+        if isinstance(column := getattr(trace, field.name), np.ndarray)
+        and column.shape == trace.arrival_ns.shape
+    }
+    rows = [trace.block_ids[trace.id_offsets[row] : trace.id_offsets[row + 1]].tolist() for row in kept]
+    first: dict[int, int] = {}
+    ids = np.array([first.setdefault(name, len(first)) for row in rows for name in row], np.uint32)
+    offsets = np.cumsum([0, *map(len, rows)]).astype(np.int64)
+    return replace(trace, **columns | {"id_offsets": offsets, "block_ids": ids})

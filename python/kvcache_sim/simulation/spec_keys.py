@@ -70,7 +70,7 @@ COVERAGE: dict[str, Only | None] = {
     "replica.max_prefill_tokens": Only((16384,), _ENGINES),
     "replica.enable_mixed_chunk": Only((False,), _ENGINES),
     "replica.schedule_conservativeness": Only((1.0,), _ENGINES),
-    "replica.queue_order": Only(("fcfs", "program-fcfs", *ORDERS), _PLUG_INS),
+    "replica.queue_order": Only(("fcfs", *ORDERS), _PLUG_INS),
     "replica.dp": Only((1,), "no seed asks for ranks"),
     "replica.pp": Only((None,), _ENGINES),
     "replica.speculation": Only((None,), "no seed asks for speculative decoding"),

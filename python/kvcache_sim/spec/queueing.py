@@ -35,11 +35,16 @@ def _ragcache(s: SequenceState, cached: int, passed: int) -> tuple[float, ...]:
     return float(passed < _PASSED), -cached / computed
 
 
-#: Queue order → key of a waiting request; ``program-fcfs`` is ``priority`` by the starts of programs.
+def _priority(s: SequenceState, cached: int, passed: int) -> tuple[float, ...]:
+    return s.priority, s.arrival_ns
+
+
+#: Queue order → key of a waiting request; the priorities of ``program-fcfs`` are the starts of programs.
 ORDERS: dict[str, Key] = {
     "longest-prefix": lambda s, cached, passed: (-cached,),
     "shortest-first": lambda s, cached, passed: (s.prefill_target_tokens - cached,),
-    "priority": lambda s, cached, passed: (s.priority, s.arrival_ns),
+    "priority": _priority,
+    "program-fcfs": _priority,
     "later-turns": lambda s, cached, passed: (-s.turn,),
     "ragcache": _ragcache,
 }
