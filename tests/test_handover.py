@@ -20,12 +20,12 @@ from kvcache_sim.metrics.summary import summarize
 from kvcache_sim.scenario.load import Scenario, load_scenario, scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.scenario.resolved import to_yaml
-from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.router.registry import ROUTERS
 from kvcache_sim.serving.settings import ClusterSettings, HandoverSettings
-from kvcache_sim.simulation import RunOptions, Simulation, simulate
+from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.workload.trace import OPEN_LOOP, Trace
 from pools import BLOCK, BLOCK_BYTES, DECODE_NS, LAYERS, MS, TOKEN_NS, channel, pools, requests
+from support.agreement import agree
 from support.traces import random_trace
 
 WIRE_NS, LATENCY_NS = MS, 100_000  # of a block; of a job
@@ -233,25 +233,6 @@ def test_a_machine_with_both_roles_takes_hand_overs_and_requests():
     assert (done["decode_machine"][done["machine"] == 1] == -1).all()
 
 
-@pytest.mark.parametrize(
-    ("handover", "in_core"),
-    [
-        (HandoverSettings(), True),
-        (BY_LAYER, True),
-        (HandoverSettings(first_token="prefill"), True),
-        (HandoverSettings(path="via-cpu"), True),
-        (HandoverSettings(path="via-cpu", transfer="layer-by-layer"), True),
-        (HandoverSettings(network=NetworkSettings(default=channel(sharing="fair"))), True),
-        (HandoverSettings(path="via-cpu", network=NetworkSettings(default=channel(sharing="fair"))), True),
-    ],
-)
-def test_the_core_hands_over(handover, in_core):
-    cluster, trace = pools("pdb", handover, tiers=(40, 40)), requests((0, 64, 5))
-    for options, expected in ((RunOptions(), in_core), (RunOptions(step_every_iteration=True), False)):
-        replicas = Simulation(cluster, trace, options).replicas
-        assert [isinstance(replica, NativeReplica) for replica in replicas] == [expected] * 3
-
-
 @pytest.mark.parametrize("router", ROUTERS)
 def test_every_router_chooses_decode_machines(router):
     done = run(pools("ppddd", HandoverSettings(router=router), tiers=(200,)), random_trace(2)).requests
@@ -292,7 +273,7 @@ def test_the_summary_tells_the_transfers_share():
     open_loop=st.booleans(),
 )
 @examples(40)
-def test_every_way_of_running_agrees_and_keeps_its_promises(
+def test_hand_overs_agree_and_keep_their_promises(
     seed, roles, tiers, path, transfer, first_token, sharing, through, open_loop
 ):
     trace = random_trace(seed, requests=30)
@@ -311,17 +292,10 @@ def test_every_way_of_running_agrees_and_keeps_its_promises(
         write = {"gpu": "through" if through else "back", "cpu": "back"}
         lookup = "cluster" if seed % 2 else "local"
         cluster = replace(cluster, movement=MovementSettings(write=write, lookup=lookup))
-    ways = [
-        RunOptions(check="full"),
-        RunOptions(),
-        RunOptions(step_every_iteration=True, check="full"),
-        RunOptions(backend="python", check="full"),
-    ]
-    runs = [simulate(cluster, trace, options=way) for way in ways]
-    assert len({(run.digest_events, run.digest_results) for run in runs}) == 1
-    done = runs[0].requests
+    agreed = agree(cluster, trace)
+    done = agreed.requests
     sent = done["decode_machine"] >= 0
-    assert runs[0].counters.get("edge.remote->gpu.bytes", 0) == done["handover_blocks"].sum() * BLOCK_BYTES
+    assert agreed.counters.get("edge.remote->gpu.bytes", 0) == done["handover_blocks"].sum() * BLOCK_BYTES
     assert (done["handover_room_ns"] <= done["handover_ns"] + done["handover_gap_ns"]).all()
     assert (done["handover_blocks"][~sent] == 0).all()
 
@@ -461,7 +435,4 @@ def test_asynchronous_scheduling_agrees_with_pools(ends, handover):
     trace = random_trace(7, requests=60)
     trace.input_tokens[:] = np.minimum(trace.input_tokens, 11 * BLOCK)
     cluster = pools("dpbp", handover, tiers=(14,), async_scheduling=ends, max_num_batched_tokens=64)
-    ways = [RunOptions(check="full"), RunOptions(step_every_iteration=True), RunOptions(backend="python")]
-    runs = [simulate(cluster, trace, options=way) for way in ways]
-    assert len({(run.digest_events, run.digest_results) for run in runs}) == 1
-    assert (runs[0].requests["decode_machine"] >= 0).any()
+    assert (agree(cluster, trace).requests["decode_machine"] >= 0).any()

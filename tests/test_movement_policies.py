@@ -16,6 +16,7 @@ from pools import pools, requests
 from small_traces import trace_of
 from support.agreement import agree
 from support.clusters import cluster, moving, reading_each_other
+from support.lookahead import assert_same_by_the_clock
 from support.traces import random_trace
 
 TIERS = (90, 60, 400)
@@ -58,7 +59,7 @@ def named(choice):
 
 
 @pytest.mark.parametrize("choice", CHOICES, ids=named)
-def test_every_choice_tells_one_story(choice):
+def test_every_choice_agrees(choice):
     agree(moving(**choice), random_trace(8))
 
 
@@ -224,7 +225,7 @@ def ordered(order: str, seed: int = 11):
 
 
 @pytest.mark.parametrize("order", ["longest-prefix", "shortest-first", "later-turns", "ragcache"])
-def test_every_queue_order_tells_one_story(order):
+def test_every_queue_order_agrees(order):
     agree(ordered(order), random_trace(8))
 
 
@@ -277,8 +278,10 @@ class Quiet:
 def test_policies_come_from_a_file_without_touching_the_package(tmp_path: Path):
     file = tmp_path / "own.py"
     file.write_text(OWN)
-    own = agree(moving(fetch=f"{file}:Never"), random_trace(8))
+    own = assert_same_by_the_clock(moving(fetch=f"{file}:Never"), random_trace(8))
     assert own.requests["cached_cpu_tokens"].sum() == 0
-    quiet = agree(moving(write={"gpu": f"{file}:Quiet"}), random_trace(8))
+    assert own.digest_events == run(moving(fetch="never")).digest_events
+    quiet = assert_same_by_the_clock(moving(write={"gpu": f"{file}:Quiet"}), random_trace(8))
     assert sent(quiet, "gpu->cpu") == 0
-    agree(ordered(f"{file}:DeepFirst"), random_trace(8))
+    deep = assert_same_by_the_clock(ordered(f"{file}:DeepFirst"), random_trace(8))
+    assert deep.digest_events != run(ordered("fcfs")).digest_events

@@ -14,7 +14,6 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.cache.pool import PoolNode
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings, PoolSettings, TierSettings
 from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.errors import InvariantError
@@ -22,9 +21,11 @@ from kvcache_sim.model.step_time import StepTimeTable
 from kvcache_sim.serving.membership.plan import MembershipPlan, PoolLoss
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings
 from kvcache_sim.simulation import RunOptions, simulate
+from kvcache_sim.spec.remote import Pool
 from small_traces import trace_of, tree_traces
 from support.agreement import agree
 from support.clusters import cluster
+from support.lookahead import assert_same_by_the_clock
 from support.traces import random_trace
 from tiered_scenario import run_with
 
@@ -63,13 +64,13 @@ def one_after_another(rows: list[list], seconds: int = 1):
     return trace_of(rows, input_tokens=tokens, arrival_ns=[k * seconds * SECOND for k in range(len(rows))])
 
 
-@pytest.mark.parametrize("backend", ["native", "python"])
+@pytest.mark.parametrize("engine", ["native", "spec", "spec-plain"])
 @pytest.mark.parametrize("readers", [1, 2, 5])
-def test_readers_take_turns_on_the_pools_channel(readers, backend):
+def test_readers_take_turns_on_the_pools_channel(readers, engine):
     """Machine 0 computes two blocks; the others want them at once: each waits for those before it."""
     rows = [["a", "b", f"x{k}"] for k in range(readers + 1)]
     trace = trace_of(rows, input_tokens=[9] * len(rows), arrival_ns=[0, *[SECOND] * readers])
-    run = simulate(pooled(readers + 1, PoolSettings(None)), trace, options=RunOptions(backend=backend))
+    run = simulate(pooled(readers + 1, PoolSettings(None)), trace, options=RunOptions(engine=engine))
     ttft = run.requests["first_token_ns"] - run.requests["arrival_ns"]
     # the last layer: over the network, up to the GPU, and its quarter of the step
     alone = 300 + 4 * 20_000 + 100 + 2_000 + COMPUTE_NS // 4
@@ -157,8 +158,8 @@ def test_a_pools_room_goes_by_a_model_of_single_blocks(data):
     model = PathPool(capacity)
     expected = [model.serve(tuple(row)) for row in rows]
     clusters = pooled(len(rows), PoolSettings(capacity))
-    for backend in ("native", "python"):
-        run = simulate(clusters, one_after_another(rows), options=RunOptions(backend=backend))
+    for engine in ("native", "spec", "spec-plain"):
+        run = simulate(clusters, one_after_another(rows), options=RunOptions(engine=engine))
         assert (run.requests["cached_remote_tokens"] // 4).tolist() == expected
         assert run.counters["pool.evicted_blocks"] == model.evicted
         assert run.counters["pool.refused_blocks"] == model.refused
@@ -205,7 +206,7 @@ def with_pool(tiers: tuple[int, ...], blocks: int | None, **kwargs) -> ClusterSe
         ((90, 60), None, False, {"lookup": "cluster", "fetch": "cheaper"}),
     ],
 )
-def test_pools_tell_one_story_however_the_run_is_made(tiers, blocks, through, movement):
+def test_pools_agree(tiers, blocks, through, movement):
     made = with_pool(tiers, blocks, through=through)
     run = agree(replace(made, movement=replace(made.movement, **movement)), random_trace(6, 70))
     assert run.counters["pool.read_blocks"] > 0
@@ -227,20 +228,23 @@ def test_losses_at_any_moment_leave_every_block_accounted_for():
     trace = random_trace(6, 60)
     span = int(trace.arrival_ns.max())
     plan = MembershipPlan(pool_losses=tuple(PoolLoss(span * k // 7) for k in range(1, 7)))
-    run = agree(replace(made, membership=plan), trace)
+    run = assert_same_by_the_clock(replace(made, membership=plan), trace)
     assert run.counters["pool.lost_blocks"] > 0
 
 
 def test_the_end_of_a_run_recounts_the_pool(monkeypatch):
     """A put that is not counted, or counted twice, does not pass."""
-    count = PoolNode.put
+    count = Pool.put
 
     def twice(self, machine, request, end):
         before = self.put_blocks
         count(self, machine, request, end)
         self.put_blocks += self.put_blocks - before
 
-    monkeypatch.setattr(PoolNode, "put", twice)
-    options = RunOptions(backend="python")
+    monkeypatch.setattr(Pool, "put", twice)
     with pytest.raises(InvariantError, match="put there"):
-        simulate(pooled(2, PoolSettings(None)), one_after_another([["a", "b", "x"]]), options=options)
+        simulate(
+            pooled(2, PoolSettings(None)),
+            one_after_another([["a", "b", "x"]]),
+            options=RunOptions(engine="spec"),
+        )

@@ -33,7 +33,7 @@ ROWS = [["a", "b", "x"], ["q", "r", "s"], ["c", "d", "y"], ["a", "b", "z"]]
 COMPUTE_NS = 400
 
 
-def wait_for_kv(backend="native", sharing="fifo", **movement):
+def wait_for_kv(engine="native", sharing="fifo", **movement):
     """Return the stalls of the request that reads a and b from the other machine's disk, by hop."""
     channels = {
         f"{edge} {k}": ChannelSettings(f"{edge} {k}", rate, latency, sharing=sharing)
@@ -59,17 +59,17 @@ def wait_for_kv(backend="native", sharing="fifo", **movement):
         network=NetworkSettings(default=ChannelSettings("net", 10**8, 300, sharing=sharing)),
     )
     trace = trace_of(ROWS, input_tokens=[9] * 4, arrival_ns=[k * SECOND for k in range(4)])
-    run = simulate(settings, trace, options=RunOptions(backend=backend))
+    run = simulate(settings, trace, options=RunOptions(engine=engine))
     last = {name: int(column[3]) for name, column in run.requests.items()}
     assert last["cached_remote_tokens"] == 8
     return {hop: last[f"stall_{hop}_ns"] for hop in ("disk_cpu", "remote_cpu", "cpu_gpu")}, last
 
 
 @pytest.mark.parametrize("sharing", ["fifo", "fair"])
-@pytest.mark.parametrize("backend", ["native", "python"])
-def test_the_disk_pays_until_it_has_been_read_whole(backend, sharing):
+@pytest.mark.parametrize("engine", ["native", "spec", "spec-plain"])
+def test_the_disk_pays_until_it_has_been_read_whole(engine, sharing):
     """The network starts when the copy on the owner's cpu is complete, then its layers go on to the GPU."""
-    stalls, last = wait_for_kv(backend, sharing)
+    stalls, last = wait_for_kv(engine, sharing)
     disk = 500 + 800_000
     # The first layer comes at disk + 300 + 20,000, then 100 + 2,000. The step that it starts computes four
     # layers of 100 ns each; it ends 100 ns after the last layer, which comes 3 × 20,000 ns after the first.

@@ -16,6 +16,7 @@ from kvcache_sim.serving.settings import (
     ReplicaSettings,
     RouterSettings,
 )
+from kvcache_sim.spec.routers import ROUTERS as SPEC_ROUTERS
 
 from support.clusters import table
 
@@ -125,6 +126,6 @@ def clusters(draw) -> ClusterSettings:
         CacheSettings(**own_cache),
         MovementSettings(fetch=fetch, prefetch=prefetch, **moves),
         NetworkSettings(default=replace(ChannelSettings("net", 3 * 10**9), **how)),
-        RouterSettings(draw(st.sampled_from(list(ROUTERS)))),
+        RouterSettings(draw(st.sampled_from([*SPEC_ROUTERS, *SPEC_ROUTERS, *ROUTERS]))),
         handover,
     )

@@ -6,6 +6,8 @@ in Python decide; and with machines that wait for the clock, too.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
 from unittest.mock import patch
 
 from kvcache_sim.metrics.run import Run
@@ -18,6 +20,18 @@ from support.agreement import assert_same
 
 SINGLE_ARRIVALS = "kvcache_sim.simulation.simulation.open_front_door"
 LOOKAHEAD = "kvcache_sim.simulation.simulation.Simulation._can_run_ahead"
+
+
+_T = TypeVar("_T")
+
+
+def by_the_clock(make: Callable[[], _T]) -> list[_T]:
+    """Return what is made as the core chooses, with single arrivals, and without look-ahead."""
+    chosen = make()
+    with patch(SINGLE_ARRIVALS, return_value=False):
+        single = make()
+    with patch(LOOKAHEAD, return_value=False):
+        return [chosen, single, make()]
 
 
 def assert_same_by_the_clock(settings: ClusterSettings, trace: Trace, batches: bool | None = None) -> Run:
