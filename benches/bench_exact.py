@@ -1,4 +1,4 @@
-"""What engines' managers cost at block 16 on the conversation trace, beside their references.
+"""What engines' managers cost at block 16 on the conversation trace.
 
 Goal: ≥ 20 M blocks/s for vllm from Python, look-up + commit + release, and ≤ 100 MiB at 524,288 blocks. The
 real managers on an idle core (oracles): vLLM 0.76 M blocks/s at block 16, SGLang 2.4 k requests/s at page 16.
@@ -14,14 +14,11 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from kvcache_sim.reference.engines.sglang_replay import replay_sglang_reference
-from kvcache_sim.reference.engines.vllm_replay import replay_vllm_reference
-from kvcache_sim.replay.engine_requests import native_requests, python_requests
+from kvcache_sim.replay.engine_requests import native_requests
 from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.workload.readers import read_trace
 from round_times import round_s
 from shared_files import shared
-from test_exact_cache import generated
 
 CAPACITY = 524_288
 MANAGERS = ("sglang:lru", "sglang:lfu", "vllm-offload:lru", "vllm-offload:arc")
@@ -65,21 +62,3 @@ def test_others(benchmark, request_at_16, manager):
         benchmark.pedantic(lambda: native.offload(variant, CAPACITY, 0), rounds=1)
     requests = len(request_at_16.trace)
     benchmark.extra_info["requests/s"] = round(requests / round_s(benchmark))
-
-
-@pytest.mark.parametrize("backend", ["native", "python"])
-@pytest.mark.parametrize("manager", ["vllm", "sglang"])
-def test_beside_the_reference(benchmark, manager, backend):
-    """The same small workload through the core and through its reference."""
-    request = ReplayRequest(generated(), 4, 26, window=3, outputs="computed")
-    if backend == "native":
-        native = native_requests(request)
-        run = (lambda: native.vllm(26)) if manager == "vllm" else (lambda: native.sglang("lru", 26 * 4))
-    else:
-        reference = python_requests(request)
-        run = (
-            (lambda: replay_vllm_reference(reference, 26))
-            if manager == "vllm"
-            else (lambda: replay_sglang_reference(reference, "lru", 26 * 4))
-        )
-    benchmark(run)

@@ -1,4 +1,4 @@
-"""Engines' caches: every oracle row to the integer, and the core against its references on random workloads."""
+"""Engines' caches: every oracle row to the integer, small models and invariants on random workloads."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim import _core
 from kvcache_sim.errors import StoreError, UsageError
-from kvcache_sim.reference.engines.vllm_pool import VllmPool
 from kvcache_sim.replay.block_keys import BlockKeys
+from kvcache_sim.replay.cachesim import simulate_cache
 from kvcache_sim.replay.engine_requests import block_keys
-from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
+from kvcache_sim.replay.miss_causes import MISS_CAUSES, told_by
+from kvcache_sim.replay.request import REJECTED, REPLAYERS, ReplayRequest
 from kvcache_sim.workload.readers import read_trace
 from shared_files import shared
 from small_traces import trace_of, tree_traces
+from support.replays import check_causes
+from support.vllm_pool import VllmPool
+from support.vllm_pool import replay as replay_vllm
 
 OUTPUTS = {"P": "prompt", "PO1": "computed", "PO": "all"}
 SGLANG = ("lru", "lfu", "fifo", "mru", "filo", "slru", "hpt")
@@ -65,7 +69,7 @@ def test_every_oracle_row(family, count):
     assert not wrong
 
 
-# the core against the references
+# random workloads
 
 
 @st.composite
@@ -87,10 +91,9 @@ def workloads(draw):
     )
 
 
-def both(request: ReplayRequest, family: str, variant: str) -> dict:
+def replayed(request: ReplayRequest, family: str, variant: str) -> dict:
+    """Return the core's figures; every missed token has one cause."""
     core = REPLAYERS[family](request, variant)
-    reference = REPLAYERS[family](replace(request, backend="python"), variant)
-    assert core == reference
     misses = core["misses"]
     rejected = core.get("rejected_prompt_tokens", 0)
     assert misses["missed_tokens"] == core["queried_tokens"] - rejected - core["hit_tokens"]
@@ -100,24 +103,46 @@ def both(request: ReplayRequest, family: str, variant: str) -> dict:
 
 @given(workloads(), st.sampled_from(list(OUTPUTS.values())), st.booleans())
 @examples(150)
-def test_vllm_core_is_its_reference(request, outputs, reuse):
-    reuse = reuse and outputs != "prompt"
-    core = both(replace(request, outputs=outputs, reuse_outputs=reuse), "vllm", "")
-    assert core["cached_blocks_at_end"] == core["hashed_blocks_inserted"] - core["evictions"]
+def test_vllm_core_is_the_model(request, outputs, reuse):
+    request = replace(request, outputs=outputs, reuse_outputs=reuse and outputs != "prompt")
+    core = replayed(request, "vllm", "")
+    pool, causes, hits, forced = replay_vllm(request)
+    rejected = hits.count(REJECTED)
+    assert (core["rejected_requests"], core["forced_frees"]) == (rejected, forced)
+    assert core["requests"]["hit_tokens"] == hits
+    assert (core["evictions"], core["hashed_blocks_inserted"]) == (len(pool.evicted), pool.inserted)
+    assert core["cached_blocks_at_end"] == len(pool.key_of) == pool.inserted - len(pool.evicted)
+    rows = zip(*(core["requests"][f"{cause.name}_tokens"] for cause in told_by("replay")), strict=True)
+    columns = [MISS_CAUSES.index(cause) for cause in told_by("replay")]
+    assert [list(row) for row in rows] == [[row[column] for column in columns] for row in causes.tokens]
 
 
 @given(workloads(), st.sampled_from(SGLANG), st.sampled_from(list(OUTPUTS.values())), st.booleans())
 @examples(150)
-def test_sglang_core_is_its_reference(request, policy, outputs, reuse):
+def test_sglang_accounts_for_all_its_tokens(request, policy, outputs, reuse):
     reuse = reuse and outputs != "prompt"
-    core = both(replace(request, outputs=outputs, reuse_outputs=reuse), "sglang", policy)
+    request = replace(request, outputs=outputs, reuse_outputs=reuse)
+    core = replayed(request, "sglang", policy)
+    check_causes(request, core)
     assert core["final_tree_tokens"] + core["final_free_tokens"] == core["capacity_tokens"]
 
 
 @given(workloads(), st.sampled_from(["lru", "arc"]), st.integers(0, 3))
 @examples(150)
-def test_offload_core_is_its_reference(request, policy, threshold):
-    both(replace(request, window=0, store_threshold=threshold), "vllm-offload", policy)
+def test_offload_accounts_for_all_its_tokens(request, policy, threshold):
+    request = replace(request, window=0, store_threshold=threshold)
+    check_causes(request, replayed(request, "vllm-offload", policy))
+
+
+@given(
+    workloads(),
+    st.sampled_from(["vllm", *(f"sglang:{p}" for p in SGLANG), "vllm-offload:lru", "vllm-offload:arc"]),
+)
+@examples(100)
+def test_with_room_for_all_every_engine_is_the_unbounded_cache(request, policy):
+    got = simulate_cache(replace(request, window=0, capacity_blocks=10**6), policy)
+    assert got["hit_tokens"] == got["ceilings"]["unbounded"]["hit_tokens"]
+    assert got["misses"]["evicted_tokens"] == 0
 
 
 def test_the_counter_of_offers_forgets_the_oldest(monkeypatch):
@@ -134,41 +159,41 @@ def test_the_counter_of_offers_forgets_the_oldest(monkeypatch):
 
 @given(tree_traces(), st.integers(1, 40), st.data())
 @examples(150)
-def test_pool_steps_are_the_references(trace, capacity, data):
+def test_pool_steps_are_the_models(trace, capacity, data):
     """Look-ups, allocations, decoding, caching and releases in any order, as a timed simulation makes them."""
     keys = BlockKeys(trace, 2, [None] * len(trace))
     named = np.array([keys.named_blocks(r) for r in range(len(trace))], np.uint32)
     none = np.full(len(trace), 2**32 - 1, np.uint32)
     core = _core.VllmPool(_core.Keys(trace.id_offsets, trace.block_ids, 2, named, none), capacity)
-    reference = VllmPool(capacity)
+    model = VllmPool(capacity)
     for _ in range(data.draw(st.integers(1, 40))):
         request = data.draw(st.integers(0, len(trace) - 1))
         prompt = int(trace.input_tokens[request]) // 2
         hits = core.peek(request, prompt)
-        assert hits == reference.peek(keys.keys(request, prompt))
-        if request not in reference.held:
+        assert hits == model.peek(keys.keys(request, prompt))
+        if request not in model.held:
             hits = data.draw(st.integers(0, hits))
             blocks = data.draw(st.integers(max(hits, 1), prompt + 3))
-            assert core.allocate(request, hits, blocks) == reference.allocate(
+            assert core.allocate(request, hits, blocks) == model.allocate(
                 request, keys.keys(request, hits), blocks
             )
             continue
-        held = len(reference.held[request])
+        held = len(model.held[request])
         assert core.held_blocks(request) == held
         step = data.draw(st.sampled_from(["extend", "cache", "release"]))
         if step == "extend":
-            assert core.extend(request, held + 2) == reference.extend(request, held + 2)
+            assert core.extend(request, held + 2) == model.extend(request, held + 2)
         elif step == "cache":
             full = data.draw(st.integers(0, held))
             core.cache(request, full)
-            reference.cache(request, keys.keys(request, full))
+            model.cache(request, keys.keys(request, full))
         else:
             core.release(request)
-            reference.release(request)
-        assert core.free_blocks == len(reference.free)
-        assert core.evicted_blocks == len(reference.evicted)
+            model.release(request)
+        assert core.free_blocks == len(model.free)
+        assert core.evicted_blocks == len(model.evicted)
         assert [keys.decode(code) for code in core.free_queue().tolist() if code != 2**64 - 1] == [
-            key for key in reference.free_queue() if key is not None
+            key for key in model.free_queue() if key is not None
         ]
 
 
@@ -286,11 +311,10 @@ PINNED = {
 @pytest.mark.parametrize(
     "policy", ["vllm", *(f"sglang:{p}" for p in SGLANG), "vllm-offload:lru", "vllm-offload:arc"]
 )
-@pytest.mark.parametrize("backend", ["native", "python"])
-def test_pinned_integers(policy, backend):
+def test_pinned_integers(policy):
     family, _, variant = policy.partition(":")
     overlap = {} if family == "vllm-offload" else {"window": 3, "outputs": "computed"}
-    request = ReplayRequest(generated(), 4, 26, backend=backend, **overlap)
+    request = ReplayRequest(generated(), 4, 26, **overlap)
     got = REPLAYERS[family](request, variant)
     assert pinned(got) == PINNED[policy]
 
@@ -307,7 +331,6 @@ def test_ghosts_move_the_target_by_their_ratio(capacity, sizes):
     """Long enough for both ghost lists to differ: the target leaves the whole numbers."""
     request = ReplayRequest(generated(600), 4, capacity)
     core = REPLAYERS["vllm-offload"](request, "arc")
-    assert core == REPLAYERS["vllm-offload"](replace(request, backend="python"), "arc")
     assert [core[name] for name in ("t1", "t2", "b1", "b2", "target_t1")] == sizes
 
 

@@ -1,9 +1,9 @@
 """Every policy that ``--policy`` takes, a row each: the one table of them.
 
 A row of the family ``prefix`` that is no ceiling is an eviction policy: ``rust/core/src/policies/NAME.rs``
-decides, and a small model in ``tests/support/eviction_orders.py`` judges it. How it chooses (``PolicyRow.kind``)
-is what the core says; importing this page fails where the core runs a policy without a row or a row names
-none.
+decides, and a small model in ``tests/support/eviction_orders.py`` judges it. How it chooses
+(``PolicyRow.kind``) is what the core says; importing this page fails where the core runs a policy without a
+row or a row names none.
 """
 
 from __future__ import annotations
