@@ -29,16 +29,11 @@ class MostRecent:
 """
 
 
-@pytest.fixture(params=["native", "python"])
-def backend(request):
-    return request.param
-
-
-def machine(policy, backend, cache=CACHE):
+def machine(policy, cache=CACHE):
     """Return one machine with room for three blocks on its GPU."""
     tiers = MachineTiers((TierSettings("gpu", 3, policy),))
     rows = [["a"], ["b"], ["c"], ["d"]]
-    [one] = open_machines(trace_of(rows), [tiers], ClusterChannels({}), cache, MovementSettings(), backend)
+    [one] = open_machines(trace_of(rows), [tiers], ClusterChannels({}), cache, MovementSettings())
     return one
 
 
@@ -50,9 +45,9 @@ def computed(one, request):
     one.release(active)
 
 
-def left(policy, backend):
+def left(policy):
     """Return which of four blocks are left in room for three, of which the first was used again."""
-    one = machine(policy, backend)
+    one = machine(policy)
     for at, request in enumerate((A, B, C, A, D)):
         one.run_until(at * 1_000)
         computed(one, request)
@@ -60,26 +55,26 @@ def left(policy, backend):
     return [request for request in range(4) if one.match_prefix(request, 1)]
 
 
-def test_an_unknown_policy_is_refused_in_one_line(backend):
+def test_an_unknown_policy_is_refused_in_one_line():
     with pytest.raises(UsageError) as refused:
-        machine("nonsense", backend)
+        machine("nonsense")
     assert "\n" not in str(refused.value)
     assert "nonsense" in str(refused.value)
 
 
 @pytest.mark.parametrize(("policy", "stay"), [("lru", [A, C, D]), ("fifo", [B, C, D]), ("lfu", [A, C, D])])
-def test_who_leaves_first_is_the_policys_choice(policy, stay, backend):
-    assert left(policy, backend) == stay
+def test_who_leaves_first_is_the_policys_choice(policy, stay):
+    assert left(policy) == stay
 
 
-def test_a_plug_in_chooses(tmp_path, backend):
+def test_a_plug_in_chooses(tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(MOST_RECENT)
-    assert left(f"{path}:MostRecent", backend) == [B, C, D]
+    assert left(f"{path}:MostRecent") == [B, C, D]
 
 
-def test_a_time_to_live_ends(backend):
-    one = machine("ttl:1s", backend)
+def test_a_time_to_live_ends():
+    one = machine("ttl:1s")
     computed(one, A)
     one.run_until(999_999_999)
     assert len(one.match_prefix(A, 1)) == 1
@@ -91,6 +86,6 @@ def test_a_time_to_live_ends(backend):
     assert one.store.room(0)[:3] == (3, 0, 0)
 
 
-def test_a_cache_that_is_no_tree_is_refused(backend):
+def test_a_cache_that_is_no_tree_is_refused():
     with pytest.raises(UsageError, match="only blocks of the tree"):
-        machine("lru", backend, CacheSettings(block_size_tokens=4, semantics="vllm"))
+        machine("lru", CacheSettings(block_size_tokens=4, semantics="vllm"))
