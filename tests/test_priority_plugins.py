@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.policies.plugins.contract import PolicyViolation
 from kvcache_sim.policies.plugins.priority import PriorityPolicy
-from kvcache_sim.simulation import RunOptions, simulate
-from support.agreement import agree
+from kvcache_sim.simulation import simulate
 from support.clusters import cluster, under
+from support.policy_runs import agree_with_models, run_with_models
 from support.traces import random_trace
 
 FUNCTIONS = {
@@ -46,7 +46,7 @@ def mine(tmp_path):
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("tiers", [(160,), (90, 60, 400)])
 def test_values_of_every_kind_are_ordered_as_python_orders_them(mine, name, tiers):
-    agree(under(cluster(tiers), f"{mine}:{name}"), random_trace(3, requests=60))
+    agree_with_models(under(cluster(tiers), f"{mine}:{name}"), random_trace(3, requests=60))
 
 
 @pytest.mark.parametrize(
@@ -59,27 +59,26 @@ def test_values_of_every_kind_are_ordered_as_python_orders_them(mine, name, tier
         ("b.size if b.last_use > 200 else b.hits", "has no attribute 'size'"),
     ],
 )
-@pytest.mark.parametrize("backend", ["native", "python"])
-def test_what_a_function_raises_is_one_line_that_names_it(tmp_path, body, said, backend):
+def test_what_a_function_raises_is_one_line_that_names_it(tmp_path, body, said):
     (tmp_path / "bad.py").write_text(f"def bad(b, now):\n    return {body}\n")
     settings = under(cluster((160,)), f"{tmp_path / 'bad.py'}:bad")
     with pytest.raises(PolicyViolation, match=said) as broken:
-        simulate(settings, random_trace(2, requests=300), options=RunOptions(backend=backend))
+        simulate(settings, random_trace(2, requests=300))
     assert "\n" not in str(broken.value)
     assert broken.value.where == "policy bad"
     assert broken.value.exit_code == 1
 
 
-def test_the_core_calls_a_function_with_the_blocks_that_the_reference_has(tmp_path):
+def test_the_core_calls_a_function_with_the_blocks_that_the_plain_store_has(tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(
         "def of(b, now):\n    print(repr(b), b.parent, b.created, b.last_use_ns)\n    return b.last_use\n"
     )
     settings, trace = under(cluster((160,)), f"{path}:of"), random_trace(2, requests=80)
     calls = []
-    for backend in ("native", "python"):
+    for simulated in (simulate, run_with_models):
         with contextlib.redirect_stdout(io.StringIO()) as said:
-            run = simulate(settings, trace, options=RunOptions(backend=backend))
+            run = simulated(settings, trace)
         assert run.counters["evictions.gpu"] > 0
         calls.append(Counter(said.getvalue().splitlines()))
     assert calls[0] == calls[1]

@@ -38,8 +38,6 @@ REFERENCES = {
     "replay.lmcache": "kvcache_sim.reference.engines.lmcache_replay:replay_lmcache_reference",
     "replay.vllm-offload": "kvcache_sim.reference.engines.offload_replay:replay_offload_reference",
     "replay.vllm-offloading": "kvcache_sim.reference.engines.vllm_offload_replay:replay_offloading_reference",
-    "replay.prefix": "kvcache_sim.reference.policies.replay:replay_in_python",
-    "causes.timed": "kvcache_sim.reference.causes.timed:timed_miss_tokens",
     "policies": "kvcache_sim.reference.policies.by_name:make_policy",
 }
 

@@ -13,13 +13,17 @@ from support.agreement import assert_same
 from support.plain_plugins import PluginStore
 
 
-def agree_with_models(settings: ClusterSettings, trace: Trace) -> Run:
-    """Return the core's run; the specification's run equals it, over its own store in the models' orders."""
-    native = simulate(settings, trace, options=RunOptions(check="full"))
-    assert native.engine.name == "native"
+def run_with_models(settings: ClusterSettings, trace: Trace) -> Run:
+    """Return the specification's run over its own store, in the orders of the models and of plug-ins."""
     block = {"block_size_tokens": settings.cache.block_size_tokens}
     store = type("Store", (PluginStore,), block)
     with patch("kvcache_sim.simulation.spec_simulation.Store", store):
-        plain = simulate(settings, trace, options=RunOptions(engine="spec-plain"))
-    assert_same(native, plain)
+        return simulate(settings, trace, options=RunOptions(engine="spec-plain"))
+
+
+def agree_with_models(settings: ClusterSettings, trace: Trace) -> Run:
+    """Return the core's run, which the specification's run over the models equals."""
+    native = simulate(settings, trace, options=RunOptions(check="full"))
+    assert native.engine.name == "native"
+    assert_same(native, run_with_models(settings, trace))
     return native

@@ -1,4 +1,4 @@
-"""The eviction policies block by block, and their replay.
+"""The eviction policies block by block.
 
 - ``arc``           adaptive replacement
 - ``by_name``       the reference of each eviction policy, found by its name
