@@ -1,7 +1,7 @@
 """Random small scenarios in this build and another: equal exit codes, digests and summaries, on every engine.
 
     python benches/same_digests.py BASE [--scenarios 300] [--seed 1] [--feature NAME ...] [--spec] [--show]
-                                   [--engines native,python,spec,spec-plain]
+                                   [--engines native,spec,spec-plain,python]
 
 BASE is a commit, built in ``target/bench``, or a built checkout's ``python`` folder, or ``-`` for none. It
 runs as it decides by itself; beside it, this build runs on each engine named (``--engine``, or ``--backend``
@@ -195,7 +195,7 @@ def main() -> int:
     parser.add_argument("--scenarios", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--feature", action="append", default=[], choices=list(FEATURES), metavar="NAME")
-    parser.add_argument("--engines", default="native,python", type=lambda text: text.split(","))
+    parser.add_argument("--engines", default="native,spec", type=lambda text: text.split(","))
     parser.add_argument("--spec", action="store_true")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--show", action="store_true")

@@ -113,10 +113,9 @@ def test_room_of_one_given_up_lets_the_next_one_in(tmp_path, name):
     assert let_in < 400_000_000 < kept_out
 
 
-@pytest.mark.parametrize(
-    "options", [RunOptions(), RunOptions(step_every_iteration=True), RunOptions("python")]
-)
-def test_named_answers_are_found_by_whoever_repeats_them(tmp_path, options):
+@pytest.mark.parametrize("engine", ["native", "spec", "spec-plain"])
+def test_named_answers_are_found_by_whoever_repeats_them(tmp_path, engine):
+    options = RunOptions(engine=engine)
     first = row(0, 32, 33, [0, 1, 2, 3], named_length=65)
     again = row(2000, 80, 4, [0, 1, 2, 3, 9])
     assert (

@@ -1,4 +1,4 @@
-"""Machines that come and go: random plans on every backend, known service times, drains, what is refused."""
+"""Machines that come and go: random plans, known service times, drains, what is refused."""
 
 from __future__ import annotations
 
@@ -22,9 +22,11 @@ from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.serving.membership.membership import Membership
-from kvcache_sim.simulation import RunOptions
+from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.tiers import TIERS
+from support.agreement import columns
 from support.conserved import check_conserved
+from support.lookahead import by_the_clock
 from tiered_scenario import BASE, load
 
 ROUTERS = (
@@ -126,15 +128,37 @@ class InFlight:
 def one_plan(seed: int) -> None:
     scenario = load(*overrides(seed))
     trace = read_requests(scenario)
-    native = execute(scenario, trace, RunOptions())
-    check_conserved(scenario, native)
-    for other in (RunOptions(step_every_iteration=True, check="full"), RunOptions(backend="python")):
-        assert execute(scenario, trace, other).summary["digest"] == native.summary["digest"]
+    made = by_the_clock(lambda: execute(scenario, trace, RunOptions(check="full")))
+    check_conserved(scenario, made[0])
+    plain = execute(scenario, trace, RunOptions())
+    assert [other.summary["digest"] for other in made] == [plain.summary["digest"]] * 3
 
 
 @pytest.mark.parametrize("seed", range(int(os.environ.get("KVSIM_EXAMPLES", "8"))))
 def test_nothing_is_lost_uncounted_whatever_the_plan(seed):
     one_plan(seed)
+
+
+def rows_of(*settings):
+    """Return the rows of a run, in order of the requests."""
+    scenario = load(*settings)
+    return columns(simulate(scenario.settings, read_requests(scenario)).requests)
+
+
+@pytest.mark.parametrize("router", ["round-robin", "least-loaded", "longest-prefix"])
+def test_a_machine_that_joins_before_all_requests_was_always_there(router):
+    more = (f"router.policy={router}", "write.policy=through", "tiers.gpu.capacity=160 blocks")
+    joined = rows_of("cluster.machines=2", "fleet={plan: [{at: 0s, do: join}]}", *more)
+    assert joined == rows_of("cluster.machines=3", *more)
+    assert set(joined["machine"]) == {0, 1, 2}
+
+
+@pytest.mark.parametrize("do", ["drain", "lose"])
+@pytest.mark.parametrize("router", ["round-robin", "least-loaded", "longest-prefix"])
+def test_a_machine_that_goes_before_all_requests_was_never_there(do, router):
+    more = (f"router.policy={router}", "write.policy=through", "tiers.gpu.capacity=160 blocks")
+    gone = rows_of("cluster.machines=3", f"fleet={{plan: [{{at: 0s, do: {do}, machine: 2}}]}}", *more)
+    assert gone == rows_of("cluster.machines=2", *more)
 
 
 def test_plans_hit_requests_and_transfers_in_flight(monkeypatch):

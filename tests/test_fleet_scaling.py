@@ -1,4 +1,4 @@
-"""Fleets that grow and shrink by a policy: the rules, known times and machine-seconds, every backend, caches emptied."""
+"""Fleets that grow and shrink by a policy: the rules, known times and machine-seconds, caches emptied."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from kvcache_sim.serving.membership.scaling_policy.contract import FleetState
 from kvcache_sim.serving.membership.scaling_policy.settings import ScalingSettings
 from kvcache_sim.simulation import RunOptions
 from support.conserved import check_conserved
+from support.lookahead import by_the_clock
 from tiered_scenario import load
 
 S = 10**9
-EVERY_WAY = (RunOptions(), RunOptions(step_every_iteration=True, check="full"), RunOptions(backend="python"))
 
 
 def wanted(policy, state, **own):
@@ -90,7 +90,9 @@ def at_times(tmp_path, rows, fleet, more=""):
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     text = f"trace: {{path: {path}}}\ntiers: {{gpu: {{capacity: 99 blocks}}}}\nfleet: {fleet}\n{more}"
     scenario = scenario_from_text(text, "s", tmp_path)
-    return scenario, [execute(scenario, read_requests(scenario), options) for options in EVERY_WAY]
+    return scenario, by_the_clock(
+        lambda: execute(scenario, read_requests(scenario), RunOptions(check="full"))
+    )
 
 
 SCHEDULE = (
@@ -194,10 +196,10 @@ def drawn(seed):
 
 
 @pytest.mark.parametrize("seed", range(int(os.environ.get("KVSIM_EXAMPLES", "3"))))
-def test_nothing_is_lost_and_every_backend_agrees(seed):
+def test_nothing_is_lost_at_any_scale(seed):
     scenario = load(*drawn(seed))
     trace = read_requests(scenario)
-    made = [execute(scenario, trace, options) for options in EVERY_WAY]
+    made = by_the_clock(lambda: execute(scenario, trace, RunOptions(check="full")))
     assert len({run.summary["digest"]["results"] + run.summary["digest"]["events"] for run in made}) == 1
     assert len({json.dumps(run.summary["fleet"]) for run in made}) == 1
     check_conserved(scenario, made[0])
@@ -284,7 +286,8 @@ def test_an_engine_at_work_refuses_to_be_emptied(tmp_path, semantics):
 def test_what_running_requests_hold_stays():
     plan = "fleet={plan: [{at: 4s, do: flush}, {at: 8s, do: flush}]}"
     few = "workload.requests=30"
-    made = [execute(s := load(plan, few), read_requests(s), options) for options in EVERY_WAY]
+    scenario = load(plan, few)
+    made = by_the_clock(lambda: execute(scenario, read_requests(scenario), RunOptions(check="full")))
     assert len({run.summary["digest"]["results"] + run.summary["digest"]["events"] for run in made}) == 1
     base = execute(s := load(few), read_requests(s), RunOptions()).summary
     assert made[0].summary["tokens"]["cached"] < base["tokens"]["cached"]

@@ -1,4 +1,4 @@
-"""Prefixes that are shared once they are long enough and seen often enough: the core as the scheduler in Python.
+"""Prefixes that are shared once they are long enough and seen often enough: the core as the specification.
 
 Seed 000, 3.4; semantics 6. ``test_seed_000_narrated`` has the rule by hand.
 """
@@ -12,36 +12,35 @@ from examples import examples
 from hypothesis import HealthCheck, event, given
 from hypothesis import strategies as st
 from kvcache_sim.cache.prefix_view import PrefixViewSettings
-from kvcache_sim.serving.replica.native import NativeReplica
+from kvcache_sim.simulation import simulate
+from support.agreement import agree, beyond_spec
 from support.any_cluster import clusters
 from support.clusters import cluster
+from support.lookahead import assert_same_by_the_clock
+from support.recorded import assert_recording_changes_nothing
 from support.traces import random_trace
-from support.view_settings import EVER, prefix_views, session_views, simulation_of, traces
+from support.view_settings import prefix_views, session_views, traces
 
 
 @examples(40, suppress_health_check=[HealthCheck.too_slow])
 @given(clusters(), prefix_views(), session_views, traces())
-def test_the_core_shares_prefixes_as_the_scheduler_in_python(settings, prefix_view, session_view, trace):
+def test_shared_prefixes_agree(settings, prefix_view, session_view, trace):
     cache = replace(settings.cache, prefix_view=prefix_view, session_view=session_view)
     settings = replace(settings, cache=cache)
-    simulation, native = simulation_of(settings, trace, prefixes=True)
-    assert all(isinstance(replica, NativeReplica) for replica in simulation.replicas)
-    _, reference = simulation_of(settings, trace, backend="python", prefixes=True)
-    assert native == reference
+    by_clock = assert_same_by_the_clock(settings, trace)
+    run = by_clock if beyond_spec(settings) else agree(settings, trace)
     open_gate = replace(settings, cache=replace(cache, prefix_view=PrefixViewSettings()))
-    if simulation_of(open_gate, trace)[1]["digests"] != native["digests"]:
+    if simulate(open_gate, trace).digest_events != run.digest_events:
         event("the gate decides")
 
 
 @examples(10)
 @given(st.sampled_from([(90,), (90, 200)]), prefix_views(), session_views, traces())
-def test_steps_and_transfers_are_recorded_alike(tiers, prefix_view, session_view, trace):
+def test_recording_changes_nothing(tiers, prefix_view, session_view, trace):
     settings = cluster(tiers)
     cache = replace(settings.cache, prefix_view=prefix_view, session_view=session_view)
     settings = replace(settings, cache=cache)
-    _, native = simulation_of(settings, trace, record_window_ns=EVER, check="full")
-    _, stepped = simulation_of(settings, trace, record_window_ns=EVER, step_every_iteration=True)
-    assert native == stepped
+    assert_recording_changes_nothing(settings, trace)
 
 
 def test_of_requests_in_turn_the_first_min_seen_miss():
@@ -60,8 +59,6 @@ def test_of_requests_in_turn_the_first_min_seen_miss():
     plain = cluster((4000,))
     for min_seen in (1, 2, 5, 12, 13):
         cache = replace(plain.cache, prefix_view=PrefixViewSettings(min_seen=min_seen))
-        simulation, said = simulation_of(replace(plain, cache=cache), trace)
-        assert isinstance(simulation.replicas[0], NativeReplica)
-        cached = said["requests", "cached_prefix_length_used"]
+        cached = agree(replace(plain, cache=cache), trace).requests["cached_prefix_length_used"].tolist()
         # the last block is computed again: its last token is
         assert cached == [0 if k < max(min_seen, 1) else 5 * 64 - 16 for k in range(12)]

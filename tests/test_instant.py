@@ -90,14 +90,19 @@ def block_by_block(requests: list[tuple[list[int], int, int]], capacity: int) ->
     return hits, evictions
 
 
-@given(chained_prompts(), st.integers(0, 60), st.sampled_from(["native", "python"]))
-def test_a_plain_lru_block_by_block(requests, spare, backend):
+#: Engines, and the semantics under which they serve.
+ENGINES = [("native", "vllm"), ("native", "tree"), ("spec", "tree"), ("spec-plain", "tree")]
+
+
+@given(chained_prompts(), st.integers(0, 60), st.sampled_from(ENGINES))
+def test_a_plain_lru_block_by_block(requests, spare, engine):
+    engine, semantics = engine
     longest = max(-(-(prompt + output - 1) // B) for _, prompt, output in requests)
     capacity = longest + spare
     done = instant(
-        f"cache: {{block_size: {B}}}\ntiers: {{gpu: {{capacity: {capacity} blocks}}}}",
+        f"cache: {{block_size: {B}, semantics: {semantics}}}\ntiers: {{gpu: {{capacity: {capacity} blocks}}}}",
         as_trace(requests),
-        RunOptions(backend=backend, check="full"),
+        RunOptions(engine=engine, check="full"),
     )
     hits, evictions = block_by_block(requests, capacity)
     assert done.run.requests["cached_prefix_length_used"].tolist() == hits

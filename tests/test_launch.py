@@ -17,13 +17,11 @@ from kvcache_sim.model.launch_time import CAPTURED_TOKENS, WithLaunchTime
 from kvcache_sim.model.scaled import ScaledStepTime
 from kvcache_sim.model.step_time import StepBatch, StepTimeTable
 from kvcache_sim.model.step_times import load_step_time
-from kvcache_sim.simulation import RunOptions
 from shared_files import ROOT, shared
 from test_engine_options import FLAT, moments_ms, row, run, write_rows
 from test_sensitivity import asked
 
 HEADING = "Steps that no CUDA graph holds"
-BACKENDS = (RunOptions(), RunOptions(backend="python"), RunOptions(step_every_iteration=True))
 #: Qwen3.6-35B-A3B on B300: tensor, expert and data parallel degrees; one GPU alone charges a step's time to
 #: the one before it.
 ALONE = ((2, 1, 1), (2, 2, 1), (4, 1, 1), (8, 8, 1))
@@ -63,16 +61,15 @@ def test_it_is_a_floor_under_long_steps_alone(launch_ns):
     assert ScaledStepTime(found).times("chunk", 0.5).step(StepBatch(((600, 0),))) == max(kernels, launch_ns)
 
 
-@pytest.mark.parametrize("options", BACKENDS)
-def test_a_long_prompt_waits_for_its_launch_and_a_short_one_does_not(tmp_path, options):
+def test_a_long_prompt_waits_for_its_launch_and_a_short_one_does_not(tmp_path):
     """Steps of 10 ms; 32 layers of 0.75 ms make 24: a prompt of 1,024 takes 24, one of 512 takes 10."""
     (tmp_path / "flat.toml").write_text(FLAT)
     path = write_rows(tmp_path, [row(0, 1024, 3, 0), row(200, 512, 3, 100), row(400, 512, 3, 0)])
     settings = (f"replica.step_time={tmp_path / 'flat.toml'}", "replica.launch_per_layer=750us")
     whole = (*settings, "replica.max_num_batched_tokens=2048")
-    assert moments_ms(run(path, *whole, options=options)) == ([24, 210, 410], [44, 230, 430])
+    assert moments_ms(run(path, *whole)) == ([24, 210, 410], [44, 230, 430])
     chunks = (*settings, "replica.max_num_batched_tokens=768")
-    assert moments_ms(run(path, *chunks, options=options)) == ([34, 210, 410], [54, 230, 430])
+    assert moments_ms(run(path, *chunks)) == ([34, 210, 410], [54, 230, 430])
 
 
 def test_machines_with_and_without_it_each_have_their_own(tmp_path):

@@ -194,10 +194,9 @@ def stepped(text, **options):
     return trace, execute(scenario, trace, RunOptions(record_window_ns=(0, 1 << 60), **options))
 
 
-@pytest.mark.parametrize("options", [{}, {"step_every_iteration": True}, {"backend": "python"}])
-def test_what_is_counted_while_the_measured_requests_arrive(options):
+def test_what_is_counted_while_the_measured_requests_arrive():
     """Evictions against the run's own events, times between tokens against a run that ends there."""
-    trace, execution = stepped(OPEN, **options)
+    trace, execution = stepped(OPEN)
     summary = execution.summary
     assert "latency.itl" not in summary["measure"]["whole_run"]
     begin, end = int(trace.arrival_ns[90]), int(trace.arrival_ns[240])
@@ -285,9 +284,8 @@ def moved(run, begin, end):
     return busy, blocks
 
 
-@pytest.mark.parametrize("options", [{}, {"step_every_iteration": True}, {"backend": "python"}])
-def test_tiers_and_channels_are_those_of_the_measured_time(options):
-    trace, execution = stepped(BUSY.replace("SHARING", "fifo"), **options)
+def test_tiers_and_channels_are_those_of_the_measured_time():
+    trace, execution = stepped(BUSY.replace("SHARING", "fifo"))
     begin, end = int(trace.arrival_ns[72]), int(trace.arrival_ns[192])
     busy, _ = moved(execution.run, begin, end)
     channels = execution.summary["channels"]

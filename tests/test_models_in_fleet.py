@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -19,8 +20,9 @@ from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.serving.models.settings import ModelsSettings, ServedModel
 from kvcache_sim.serving.router.contract import Held
 from kvcache_sim.simulation import RunOptions
+from support.lookahead import by_the_clock
 
-EVERY_WAY = (RunOptions(), RunOptions(step_every_iteration=True, check="full"), RunOptions(backend="python"))
+CHECKED = RunOptions(check="full")
 BASE = {
     "replica.step_time": "h100-llama-3-8b-tp1",
     "tiers.gpu.capacity": "24 blocks",
@@ -48,7 +50,7 @@ def random_rows(seed, count=60, gap_ms=120, **members):
     return sorted(rows, key=lambda row: row["timestamp"])
 
 
-def run(tmp_path, rows, options=EVERY_WAY[0], name="trace", **settings):
+def run(tmp_path, rows, options=CHECKED, name="trace", **settings):
     path = tmp_path / f"{name}.jsonl"
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     given = {**BASE, "trace.path": str(path), **settings}
@@ -77,12 +79,11 @@ def two(**more):
     return {"a": {"machines": 2, **more}, "b": {"machines": 1, **more}}
 
 
-@pytest.mark.parametrize("options", EVERY_WAY)
-def test_one_model_that_all_name_is_as_none(tmp_path, options):
+def test_one_model_that_all_name_is_as_none(tmp_path):
     rows = random_rows(1, model=["chat"])
     settings = {"cluster.machines": 3, "router.policy": "cache-aware"}
-    plain = run(tmp_path, rows, options, **settings).run
-    named = run(tmp_path, rows, options, **settings, models={"of": {"chat": {"machines": 3}}}).run
+    plain = run(tmp_path, rows, **settings).run
+    named = run(tmp_path, rows, **settings, models={"of": {"chat": {"machines": 3}}}).run
     assert (named.digest_results, named.digest_events) == (plain.digest_results, plain.digest_events)
 
 
@@ -126,19 +127,18 @@ def sleepers(**more):
     return {"of": {"a": {"weights": "16GB"}, "b": {"shares": "a", "weights": "14GB"}}, **more}
 
 
-@pytest.mark.parametrize("options", EVERY_WAY)
 @pytest.mark.parametrize(
     "rates", [{}, {"load_rate": "7GB/s"}, {"load_rate": "10GB/s", "sleep_rate": "20GB/s"}]
 )
-def test_a_change_of_models_to_the_nanosecond(tmp_path, options, rates):
+def test_a_change_of_models_to_the_nanosecond(tmp_path, rates):
     """b waits for a's end, a's sleep and its own load; a's next, which came before b was done, waits for b."""
 
     def request(at_ms, prompt, model):
         return {"timestamp": at_ms, "input_length": 1500, "output_length": 20, "hash_ids": [prompt, prompt + 1, prompt + 2], "model": model}  # fmt: skip
 
     rows = [request(0, 10, "a"), request(5, 20, "b"), request(6, 10, "a")]
-    done = run(tmp_path, rows, options, models=sleepers(**rates), **{"cluster.machines": 2})
-    alone = columns(run(tmp_path, rows[:1], options))
+    done = run(tmp_path, rows, models=sleepers(**rates), **{"cluster.machines": 2})
+    alone = columns(run(tmp_path, rows[:1]))
     ttft, served = alone["first_token_ns"][0], alone["finish_ns"][0]
     load = int(rates.get("load_rate", "25GB/s").removesuffix("GB/s"))
     keep = rates.get("sleep_rate")
@@ -197,7 +197,7 @@ def test_a_cache_that_sleep_cannot_empty_is_refused(tmp_path, more, says):
 
 @pytest.mark.parametrize("semantics", ["tree", "vllm", "sglang"])
 @pytest.mark.parametrize("seed", range(3))
-def test_turns_and_adapters_lose_nobody_on_any_backend(tmp_path, semantics, seed):
+def test_turns_and_adapters_lose_nobody(tmp_path, semantics, seed):
     rows = random_rows(seed, model=["a", "b", "c"], lora=[None, "x", "y", "z"])
     cache = {"cache.semantics": semantics}
     models = {"of": {"a": {"machines": 2, "weights": "4GB"}, "b": {"shares": "a", "weights": "2GB"}, "c": {"machines": 1}}}  # fmt: skip
@@ -206,7 +206,7 @@ def test_turns_and_adapters_lose_nobody_on_any_backend(tmp_path, semantics, seed
         {"adapters": {"slots": 2, "size": "3GB"}, "cluster.machines": 2, "router.policy": "longest-prefix"},
     )
     for settings in cases:
-        found = [run(tmp_path, rows, options, **cache, **settings) for options in EVERY_WAY]
+        found = by_the_clock(partial(run, tmp_path, rows, **cache, **settings))
         assert found[0].summary["requests"]["finished"] == len(rows)
         assert len({(one.run.digest_results, one.run.digest_events) for one in found}) == 1
         parts = [name for name in found[0].run.requests if name.endswith("_ns")]
@@ -237,12 +237,11 @@ def test_a_lost_machine_takes_its_model_along(tmp_path):
     assert one.summary["requests"]["finished"] == len(rows)
 
 
-@pytest.mark.parametrize("options", EVERY_WAY)
-def test_slots_for_all_adapters_that_load_at_once_are_as_keys_alone(tmp_path, options):
+def test_slots_for_all_adapters_that_load_at_once_are_as_keys_alone(tmp_path):
     rows = random_rows(6, lora=[None, "x", "y"])
     fleet = {"cluster.machines": 2, "router.policy": "longest-prefix"}
-    keys = run(tmp_path, rows, options, **fleet, **{"trace.extra_keys": ["lora"]})
-    slots = run(tmp_path, rows, options, **fleet, adapters={"slots": 3, "size": "0B"})
+    keys = run(tmp_path, rows, **fleet, **{"trace.extra_keys": ["lora"]})
+    slots = run(tmp_path, rows, **fleet, adapters={"slots": 3, "size": "0B"})
     assert columns(slots) == columns(keys)
     assert slots.summary["adapters"]["named"] == 2
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import random
+from functools import partial
 
 import pytest
 from kvcache_sim.scenario.load import scenario_from_text
 from support.conserved import check_conserved
-from test_models_in_fleet import EVERY_WAY, columns, nested, random_rows, run
+from support.lookahead import by_the_clock
+from test_models_in_fleet import columns, nested, random_rows, run
 
 
 def drawn_plan(draw: random.Random, machines: int, dos: tuple[str, ...]) -> list[dict]:
@@ -63,7 +65,7 @@ def drawn(seed: int) -> tuple[list[dict], dict]:
 @pytest.mark.parametrize("seed", range(int(os.environ.get("KVSIM_EXAMPLES", "6"))))
 def test_nobody_is_lost_uncounted(tmp_path, seed):
     rows, settings = drawn(seed)
-    made = [run(tmp_path, rows, options, **settings) for options in EVERY_WAY]
+    made = by_the_clock(partial(run, tmp_path, rows, **settings))
     assert len({(one.run.digest_results, one.run.digest_events) for one in made}) == 1
     assert sum(made[0].summary["requests"][name] for name in ("finished", "failed", "rejected")) == len(rows)
     check_conserved(scenario_of(tmp_path, settings), made[0])

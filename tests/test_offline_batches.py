@@ -11,8 +11,8 @@ from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import RunOptions
-
-EVERY_WAY = (RunOptions(), RunOptions(step_every_iteration=True, check="full"), RunOptions(backend="python"))
+from support.agreement import columns
+from support.lookahead import by_the_clock
 
 
 def worked_off(tmp_path, prompts, offline, more="", lengths=(4,)):
@@ -30,7 +30,7 @@ def worked_off(tmp_path, prompts, offline, more="", lengths=(4,)):
     text = f"trace: {{path: t.jsonl}}\ntiers: {{gpu: {{capacity: 400 blocks}}}}\noffline: {offline}\n{more}"
     scenario = scenario_from_text(text, "s", tmp_path)
     trace = read_requests(scenario)
-    made = [execute(scenario, trace, options) for options in EVERY_WAY]
+    made = by_the_clock(lambda: execute(scenario, trace, RunOptions(check="full")))
     assert len({run.summary["digest"]["results"] + run.summary["digest"]["events"] for run in made}) == 1
     return made[0]
 
@@ -51,6 +51,17 @@ def test_a_batch_begins_when_the_last_one_and_the_update_have_ended(tmp_path, lo
     assert told["batches"] == 3
     assert told["makespan_s"] == ends[2] / 1e9
     assert told["batch_s"] == pytest.approx(sum(b - a for a, b in zip(starts, ends, strict=True)) / 3e9)
+
+
+def test_one_batch_of_all_arrives_at_once(tmp_path):
+    batch = worked_off(tmp_path, 12, "{batch: 12}", lengths=(40, 3, 200))
+    path = tmp_path / "t.jsonl"
+    rows = [json.loads(line) | {"timestamp": 0} for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    text = "trace: {path: t.jsonl}\ntiers: {gpu: {capacity: 400 blocks}}"
+    scenario = scenario_from_text(text, "s", tmp_path)
+    plain = execute(scenario, read_requests(scenario), RunOptions())
+    assert columns(batch.run.requests) == columns(plain.run.requests)
 
 
 def test_samples_of_a_prompt_are_rows_one_after_another(tmp_path):

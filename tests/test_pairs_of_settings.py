@@ -1,12 +1,12 @@
-"""Any two settings together end in one line, or in one story that all ways of running tell."""
+"""Any two settings together end in one line, or in one run, the specification's where it covers them."""
 
 from __future__ import annotations
 
 from examples import examples
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
-from one_story import assert_one_story
 from setting_effects import CHANGES
+from support.lookahead import agree_or_by_the_clock
 from test_every_setting import filled, folder  # noqa: F401  (a fixture)
 
 
@@ -14,4 +14,4 @@ from test_every_setting import filled, folder  # noqa: F401  (a fixture)
 @given(rows=st.lists(st.sampled_from(CHANGES), min_size=2, max_size=3, unique=True))
 def test_settings_that_have_an_effect_alone_go_together_or_are_refused(rows, folder):  # noqa: F811
     said = [setting for row in rows for setting in row.given] + [row.assignment for row in rows]
-    assert_one_story(*filled(tuple(said), folder))
+    agree_or_by_the_clock(*filled(tuple(said), folder))

@@ -1,4 +1,4 @@
-"""The router's own index: late and bounded, its errors counted, the same run in every way of running."""
+"""The router's own index: late and bounded, its errors counted, the same run with and without look-ahead."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.serving.settings import RouterSettings
 from kvcache_sim.simulation import simulate
-from one_story import assert_one_story
 from pools import MS, TOKEN_NS, pools, requests
-from support.agreement import agree
 from support.clusters import cluster
+from support.lookahead import agree_or_by_the_clock, assert_same_by_the_clock
 from support.traces import random_trace
 from test_models_and_engines_together import CACHES
 from tiered_scenario import BASE, run_with
@@ -25,9 +24,9 @@ def counters(gpu_blocks, **index):
     return run.counters["router.false_hit_blocks"], run.counters["router.missed_hit_blocks"]
 
 
-def test_every_way_of_running_sees_the_same_index():
+def test_look_ahead_changes_no_index():
     router = RouterSettings("prefill-cost", index_blocks=60, index_delay_ns=300_000_000)
-    agree(replace(cluster((90, 60), 3), router=router), random_trace(6))
+    assert_same_by_the_clock(replace(cluster((90, 60), 3), router=router), random_trace(6))
 
 
 def test_without_eviction_nothing_believed_is_false():
@@ -79,7 +78,7 @@ INDEX = ("cluster.machines=3", "router.policy=longest-prefix", "router.index_blo
 @pytest.mark.parametrize("model", ["llama-3-8b", "gpt-oss-20b"])
 def test_any_engine_cache_has_an_index(cache, model):
     settings = [setting.format(cpu=500) for setting in CACHES[cache]]
-    assert_one_story(f"model={model}", "workload.requests=60", *INDEX, *settings, text=ONE_TIER)
+    agree_or_by_the_clock(f"model={model}", "workload.requests=60", *INDEX, *settings, text=ONE_TIER)
 
 
 @pytest.mark.parametrize("cache", ["vllm", "sglang", "vllm, offloading", "sglang, HiCache"])

@@ -12,9 +12,10 @@ from kvcache_sim.metrics.columns import OUTCOMES
 from kvcache_sim.metrics.summary import summarize
 from kvcache_sim.scenario.load import load_scenario
 from kvcache_sim.scenario.requests import read_requests
-from kvcache_sim.simulation import RunOptions, simulate
+from kvcache_sim.simulation import simulate
 from kvcache_sim.workload.ceiling import ceiling_hit_tokens
 from kvcache_sim.workload.sessions import previous_turns
+from support.agreement import agree
 
 SCENARIOS = Path(__file__).resolve().parents[1] / "scenarios"
 BLOCK = 16
@@ -287,12 +288,7 @@ def test_settings_of_the_views_without_effect_are_refused(overrides, said):
 
 
 @pytest.mark.parametrize("more", [("replica.duplicate_prefill=wait",), ("prefix_view.min_seen=2",)])
-def test_stretches_single_steps_and_the_reference_agree_on_the_views(more):
+def test_the_views_agree(more):
     shape = [*rows(40), "tiers.gpu.capacity=700 blocks", "workload.arrivals.rate_per_s=50", *more]
     scenario = load_scenario(SCENARIOS / "few-shot.yaml", shape)
-    trace = read_requests(scenario)
-    digests = set()
-    for options in (RunOptions(), RunOptions(step_every_iteration=True), RunOptions(backend="python")):
-        run = simulate(scenario.settings, trace, None, options)
-        digests.add((run.digest_events, run.digest_results))
-    assert len(digests) == 1
+    agree(scenario.settings, read_requests(scenario))

@@ -23,9 +23,9 @@ BLOCKS = 2588
 NO_PREFIX_CACHE = ("cache.semantics=tree", "cache.enabled=false")
 
 
-def columns(path: Path, *settings: str, backend: str = "native"):
+def columns(path: Path, *settings: str):
     scenario = load_scenario(SCENARIO, [f"trace.path={path}", *settings])
-    return simulate(scenario.settings, read_requests(scenario), options=RunOptions(backend)).requests
+    return simulate(scenario.settings, read_requests(scenario), options=RunOptions()).requests
 
 
 @lru_cache
@@ -134,9 +134,6 @@ def test_every_nanosecond_agrees_with_a_slow_scheduler_of_the_same_rules(tmp_pat
     path = tmp_path / "crowded.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     agrees_with_the_slow_scheduler(path, rows, blocks=160)
-    reference = columns(path, "tiers.gpu.capacity=160 blocks", backend="python")
-    native = columns(path, "tiers.gpu.capacity=160 blocks")
-    assert np.array_equal(reference["finish_ns"], native["finish_ns"])
 
 
 def test_every_nanosecond_of_the_real_workload_agrees_too():

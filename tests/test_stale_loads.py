@@ -13,11 +13,11 @@ from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.serving.router import least_loaded
 from kvcache_sim.serving.router.least_loaded import LeastLoaded
 from kvcache_sim.serving.settings import RouterSettings
-from kvcache_sim.simulation import RunOptions, simulate
+from kvcache_sim.simulation import simulate
 from pools import pools, requests
 from small_traces import trace_of
-from support.agreement import agree
 from support.clusters import BLOCK, cluster
+from support.lookahead import assert_same_by_the_clock
 from support.traces import random_trace
 
 MS = 1_000_000
@@ -39,8 +39,7 @@ TRACES = {
 
 @pytest.mark.parametrize("name", TRACES)
 @pytest.mark.parametrize("interval_ms", [1, 50, 640, 1700])
-@pytest.mark.parametrize("options", [RunOptions(), RunOptions(backend="python")])
-def test_a_router_sees_what_was_true_at_the_last_poll(name, interval_ms, options, monkeypatch):
+def test_a_router_sees_what_was_true_at_the_last_poll(name, interval_ms, monkeypatch):
     """Requests open, and prompt tokens without a first token, just before the last multiple of the interval."""
     seen, interval = [], interval_ms * MS
 
@@ -52,7 +51,7 @@ def test_a_router_sees_what_was_true_at_the_last_poll(name, interval_ms, options
 
     monkeypatch.setattr(least_loaded, "LeastLoaded", Spy)
     router = RouterSettings("least-loaded", view_interval_ns=interval)
-    rows = simulate(replace(cluster((90, 60), 3), router=router), TRACES[name](), options=options).requests
+    rows = simulate(replace(cluster((90, 60), 3), router=router), TRACES[name]()).requests
     at = {
         key: np.asarray(rows[key])
         for key in ("machine", "arrival_ns", "first_token_ns", "finish_ns", "input_tokens")
@@ -74,20 +73,20 @@ def test_a_router_sees_what_was_true_at_the_last_poll(name, interval_ms, options
     "policy", ["least-loaded", "longest-prefix", "prefill-cost", "power-of-two", "weighted", "vllm-dp"]
 )
 @pytest.mark.parametrize("interval_ms", [50, 1700])
-def test_every_way_of_running_polls_alike(policy, interval_ms):
+def test_look_ahead_changes_no_poll(policy, interval_ms):
     router = RouterSettings(policy, view_interval_ns=interval_ms * MS)
-    agree(replace(cluster((90, 60), 3), router=router), random_trace(6))
+    assert_same_by_the_clock(replace(cluster((90, 60), 3), router=router), random_trace(6))
 
 
 @pytest.mark.parametrize("semantics", ["vllm", "sglang"])
 def test_engines_of_other_semantics_are_polled_too(semantics):
     settings = replace(cluster((160,), 3), router=RouterSettings("weighted", view_interval_ns=50 * MS))
     settings = replace(settings, cache=replace(settings.cache, semantics=semantics))
-    runs = [
-        simulate(settings, random_trace(6), options=o)
-        for o in (RunOptions(), RunOptions(step_every_iteration=True))
-    ]
-    assert runs[0].digest_results == runs[1].digest_results
+    run = assert_same_by_the_clock(settings, random_trace(6))
+    assert (
+        run.digest_results
+        != simulate(replace(settings, router=RouterSettings("weighted")), random_trace(6)).digest_results
+    )
 
 
 def test_requests_of_one_interval_follow_the_same_report():

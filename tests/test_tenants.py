@@ -19,9 +19,9 @@ from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.serving.tenants.gate import TenantGate
 from kvcache_sim.serving.tenants.settings import TenancySettings, TenantSettings
 from kvcache_sim.simulation import RunOptions
+from support.lookahead import by_the_clock
 
 S = 10**9
-EVERY_WAY = (RunOptions(), RunOptions(step_every_iteration=True, check="full"), RunOptions(backend="python"))
 
 
 class Served:
@@ -169,12 +169,12 @@ def write_trace(path, rows):
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def runs(tmp_path, rows, more, ways=EVERY_WAY):
+def runs(tmp_path, rows, more):
     write_trace(tmp_path / "t.jsonl", rows)
     text = f"trace: {{path: t.jsonl}}\ntiers: {{gpu: {{capacity: 64 blocks}}, cpu: {{capacity: 40 blocks}}}}\n{more}"
     scenario = scenario_from_text(text, "s", tmp_path)
     trace = read_requests(scenario)
-    made = [execute(scenario, trace, options) for options in ways]
+    made = by_the_clock(lambda: execute(scenario, trace, RunOptions(check="full")))
     assert len({run.summary["digest"]["results"] + run.summary["digest"]["events"] for run in made}) == 1
     return made[0]
 
@@ -202,7 +202,24 @@ def test_waiting_at_the_gateway_counts_from_the_first_arrival(tmp_path):
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_every_backend_agrees_and_nothing_is_lost(tmp_path, seed):
+def test_weights_count_by_their_ratio_and_names_do_not(tmp_path, seed):
+    more = "cluster: {machines: 2}\ntenants: {max_in_flight: 3, of: {gold: {weight: %s}, free: {weight: %s}}}"
+    rows = drawn_rows(seed)
+    swapped = [(at, {"gold": "free", "free": "gold"}[name], ids) for at, name, ids in rows]
+    cases = [(rows, more % (3, 1)), (rows, more % (6, 2)), (swapped, more % (1, 3))]
+    digests = [runs(tmp_path, own, said).run.digest_results for own, said in cases]
+    assert digests == [digests[0]] * 3
+    assert runs(tmp_path, rows, more % (1, 3)).run.digest_results != digests[0]
+
+
+def test_tenants_without_limits_are_nobody(tmp_path):
+    rows = drawn_rows(3)
+    free, nobody = (runs(tmp_path, rows, more).run for more in ("tenants: {}", ""))
+    assert (free.digest_results, free.digest_events) == (nobody.digest_results, nobody.digest_events)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_nothing_is_lost(tmp_path, seed):
     more = (
         "cluster: {machines: 2}\ntenants: {max_in_flight: 5, of: {gold: {weight: 3}, "
         "free: {tokens_per_s: 30000, burst: 20000, cache_blocks: 12}}}"

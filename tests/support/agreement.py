@@ -9,7 +9,7 @@ not cover a setting both raise ``BeyondSpec``: a test of such settings needs ano
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -18,9 +18,7 @@ import numpy as np
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings
 from kvcache_sim.errors import InvariantError, KvsimError, UsageError
 from kvcache_sim.metrics.run import Run
-from kvcache_sim.scenario.load import Scenario
 from kvcache_sim.scenario.requests import read_requests
-from kvcache_sim.scenario.spec_engine import refuse_beyond_spec
 from kvcache_sim.serving.settings import (
     ClusterSettings,
     HandoverSettings,
@@ -81,10 +79,12 @@ def agree_on(*overrides: str, text: str = BASE, directory: Path | None = None) -
         trace = read_requests(scenario)
     except UsageError as refused:
         return _in_one_line(refused)
-    require_covered(scenario)
-    native = _run_or_refusal(scenario, trace, RunOptions(check="full"))
+    settings = scenario.settings
+    if beyond := beyond_spec(settings):
+        raise BeyondSpec(f"not covered by spec/: {', '.join(beyond)}")
+    native = run_or_refusal(lambda: simulate(settings, trace, options=RunOptions(check="full")))
     for engine in ENGINES:
-        other = _run_or_refusal(scenario, trace, RunOptions(engine=engine))
+        other = run_or_refusal(lambda engine=engine: by_spec(settings, trace, engine))
         if isinstance(native, str) or isinstance(other, str):
             assert native == other
         else:
@@ -92,17 +92,10 @@ def agree_on(*overrides: str, text: str = BASE, directory: Path | None = None) -
     return native
 
 
-def require_covered(scenario: Scenario) -> None:
-    """Raise BeyondSpec where the specification does not cover a scenario."""
+def run_or_refusal(make: Callable[[], Run]) -> Run | str:
+    """Return what is made, or the one line that refuses it."""
     try:
-        refuse_beyond_spec(scenario)
-    except UsageError as refusal:
-        raise BeyondSpec(str(refusal)) from None
-
-
-def _run_or_refusal(scenario: Scenario, trace: Trace, options: RunOptions) -> Run | str:
-    try:
-        return simulate(scenario.settings, trace, options=options)
+        return make()
     except InvariantError:
         raise
     except KvsimError as refused:

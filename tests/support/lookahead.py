@@ -7,16 +7,19 @@ in Python decide; and with machines that wait for the clock, too.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 from unittest.mock import patch
 
 from kvcache_sim.metrics.run import Run
+from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.serving.settings import ClusterSettings
-from kvcache_sim.simulation import RunOptions
+from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.simulation.simulation import Simulation
 from kvcache_sim.workload.trace import Trace
+from tiered_scenario import BASE, load
 
-from support.agreement import assert_same
+from support.agreement import BeyondSpec, agree_on, assert_same, run_or_refusal
 
 SINGLE_ARRIVALS = "kvcache_sim.simulation.simulation.open_front_door"
 LOOKAHEAD = "kvcache_sim.simulation.simulation.Simulation._can_run_ahead"
@@ -49,3 +52,24 @@ def assert_same_by_the_clock(settings: ClusterSettings, trace: Trace, batches: b
     with patch(LOOKAHEAD, return_value=False):
         assert_same(run, Simulation(settings, trace, RunOptions()).run())
     return run
+
+
+def agree_or_by_the_clock(*overrides: str, text: str = BASE, directory: Path | None = None) -> Run | str:
+    """Return the core's run of a scenario, or the line that refuses it.
+
+    The specification has the same; where it does not cover the scenario, single arrivals and a run without
+    look-ahead have.
+    """
+    try:
+        return agree_on(*overrides, text=text, directory=directory)
+    except BeyondSpec:
+        scenario = load(*overrides, text=text, directory=directory)
+        trace = read_requests(scenario)
+    checked = RunOptions(check="full")
+    made = by_the_clock(lambda: run_or_refusal(lambda: simulate(scenario.settings, trace, options=checked)))
+    for other in made[1:]:
+        if isinstance(made[0], str) or isinstance(other, str):
+            assert made[0] == other
+        else:
+            assert_same(made[0], other)
+    return made[0]
