@@ -133,16 +133,12 @@ class Lfu(Ranked):
 
 
 # Time to live: a block unused for the time is gone; the next to expire goes first (Jung et al. 2003).
-class Ttl(Ranked):
+class Ttl(Lru):
     """One time to live for all, so the order of expiry is the order of use."""
 
     def __init__(self, ttl_ns: int) -> None:
         super().__init__()
         self.ttl_ns = ttl_ns
-
-    def key(self, block: Block) -> tuple[float, ...]:
-        """Return the last access."""
-        return (block.last_access,)
 
     def lapsed(self, block: Block, now_ns: int) -> bool:
         """Return whether a block was not used for the time to live."""
@@ -327,12 +323,10 @@ class Slru(Order):
 
     def evict(self, may_go: MayGo) -> Block | None:
         """Take the least recent on probation, else of the protected."""
-        for blocks in (self.probation, self.protected):
-            for block in blocks:
-                if may_go(block):
-                    blocks.remove(block)
-                    return block
-        return None
+        victim = next(filter(may_go, [*self.probation, *self.protected]), None)
+        if victim is not None:
+            self.remove(victim)
+        return victim
 
     def remove(self, block: Block) -> None:
         """Leave its queue."""
@@ -530,11 +524,10 @@ class Arc(Order):
 
     def take(self, blocks: list[Block], may_go: MayGo) -> Block | None:
         """Remove the least recent block of a list that may go."""
-        for block in blocks:
-            if may_go(block):
-                blocks.remove(block)
-                return block
-        return None
+        victim = next(filter(may_go, blocks), None)
+        if victim is not None:
+            blocks.remove(victim)
+        return victim
 
     def remove(self, block: Block) -> None:
         """Leave its queue."""
@@ -727,11 +720,7 @@ class Lirs(Order):
 
 
 _MASK = 2**64 - 1
-
-
 _P1, _P2, _P3 = 11400714785074694791, 14029467366897019727, 1609587929392839161
-
-
 _P4, _P5 = 9650029242287828579, 2870177450012600261
 
 

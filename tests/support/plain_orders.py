@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvcache_sim.policies.resolve import parse_variant, resolve_policy
-from kvcache_sim.spec.blocks import Block, Lease
+from kvcache_sim.spec.blocks import Block
 from kvcache_sim.spec.eviction import EvictionOrder
 
 from support.eviction_orders import Block as Facts
@@ -120,10 +120,8 @@ class PolicyStore(MarkedStore):
 
     def release(self, lease: int, now_ns: int) -> None:
         """End a lease; the orders learn what its request found and computed."""
-        held: Lease | None = self.leases.get(lease)
-        if held is not None:
-            computed = max(int(self.keys.arrays[3][held.request]) - held.found, 0)
-            self._announce((held.found, computed))
+        held = self._lease(lease)
+        self._announce((held.found, max(int(self.keys.arrays[3][held.request]) - held.found, 0)))
         super().release(lease, now_ns)
         self._announce(None)
 
