@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from examples import examples
 from hypothesis import given
@@ -13,8 +14,9 @@ from kvcache_sim.policies.resolve import parse_variant
 from kvcache_sim.replay.prefix import prefix_answer
 from kvcache_sim.replay.prompt_blocks import blocks_of_prompts
 from kvcache_sim.replay.request import ReplayRequest
+from kvcache_sim.workload.trace import Trace
 from policy_variants import VARIANTS
-from small_traces import tree_traces
+from small_traces import trace_of, tree_traces
 from support.order_replay import replay
 
 
@@ -69,3 +71,31 @@ def test_a_flat_cache_equals_the_model(variant, request, touch_from):
     model = replay(prompts, policy, capacity, touch_from, window)
     answer = prompts.native.plain(policy.name, capacity, touch_from, policy.native, window)
     assert facts(answer) == facts(model)
+
+
+def long_stream(seed: int) -> Trace:
+    """Return 800 prompts of one or two blocks: a few are frequent, what else is common drifts, scans come between."""
+    draw = np.random.default_rng(seed)
+    rows: list[list[object]] = []
+    for step in range(800):
+        kind = draw.random()
+        common = (step // 40 + int(draw.integers(12))) % 60
+        head = int(draw.zipf(1.6)) % 15 if kind < 0.45 else 100 + common if kind < 0.85 else 1000 + step
+        rows.append([head] if draw.random() < 0.5 else [head, f"{head} {int(draw.integers(3))}"])
+    return trace_of(rows, arrival_ns=list(range(len(rows))))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_long_streams_equal_the_model(variant, seed):
+    """Long enough for ghosts, sketches and segments to matter."""
+    request = ReplayRequest(long_stream(seed), 4, 12 + 15 * seed, last_partial="keep")
+    prompts = blocks_of_prompts(request)
+    policy = replace(parse_variant(variant, 4), names=prompts.names)
+    capacity = request.capacity_blocks
+    assert facts(prefix_answer(request, prompts, policy)) == facts(
+        replay(prompts, policy, capacity, "leaf-first")
+    )
+    for touch_from in ("tail", "queue"):
+        flat = prompts.native.plain(policy.name, capacity, touch_from, policy.native, 0)
+        assert facts(flat) == facts(replay(prompts, policy, capacity, touch_from))
