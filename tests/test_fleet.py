@@ -10,9 +10,7 @@ import random
 import numpy as np
 import pytest
 from kvcache_sim import _core
-from kvcache_sim.channels.channel import Channel
 from kvcache_sim.channels.settings import ChannelSettings, Slowdown
-from kvcache_sim.channels.slowed_channel import SlowedChannel
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.engine import BOUNDARY, Engine
 from kvcache_sim.metrics.load_run import load_run
@@ -23,6 +21,7 @@ from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.serving.membership.membership import Membership
 from kvcache_sim.simulation import RunOptions, simulate
+from kvcache_sim.spec.channels import FifoChannel
 from kvcache_sim.tiers import TIERS
 from support.agreement import columns
 from support.conserved import check_conserved
@@ -323,6 +322,11 @@ def test_times_between_faults_are_exponential():
         assert (gaps > 1).mean() == pytest.approx(np.exp(-1), rel=0.1)
 
 
+def times(sent):
+    """Return the times of a transmission: of its first layer, of all, and per layer."""
+    return sent.first_layer_ns, sent.completion_ns, sent.per_layer_ns
+
+
 def passed(at_ns, slowdowns):
     """Return the share of the rate at a time, by looking at every slowdown."""
     return next((s.share_ppm for s in slowdowns if s.from_ns <= at_ns < s.until_ns), 1_000_000)
@@ -336,12 +340,12 @@ def test_a_slow_channel_against_a_walk_of_single_nanoseconds(seed):
         Slowdown(a, b, draw.choice([0, 250_000, 500_000, 100_000]))
         for a, b in zip(edges[::2], edges[1::2], strict=True)
     )
-    channel = SlowedChannel(ChannelSettings("c", 10**9, draw.choice([0, 5]), slowdowns=slowdowns))
+    channel = FifoChannel(ChannelSettings("c", 10**9, draw.choice([0, 5]), slowdowns=slowdowns))
     free, now, busy = 0, 0, 0
     for _ in range(8):
         now += draw.randint(0, 40)
         layers, work = draw.randint(1, 4), draw.randint(1, 12)
-        sent = channel.transmit(layers * work, 1, layers, now)
+        sent = channel.transmit((layers * work, 1, layers), now)
         at, arrivals = max(now, free), []
         start = at
         for _ in range(layers):
@@ -360,7 +364,7 @@ def test_a_slow_channel_against_a_walk_of_single_nanoseconds(seed):
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_the_cores_slow_channel_is_the_one_in_python(seed):
+def test_the_cores_slow_channel_is_that_of_the_specification(seed):
     draw = random.Random(seed)
     edges = sorted(draw.sample(range(1, 900), 6))
     slowdowns = tuple(
@@ -369,17 +373,20 @@ def test_the_cores_slow_channel_is_the_one_in_python(seed):
     )
     pieces = 3, seed % 3, 4 * (seed % 4 == 0)
     wanted = ChannelSettings("c", 10**9, 7, *pieces, latency_occupies=seed % 2 == 0, slowdowns=slowdowns)
-    one, other = SlowedChannel(wanted), _core.Channel(wanted)
+    one, other = FifoChannel(wanted), _core.Channel(wanted)
     now, before = 0, None
     for _ in range(30):
         now += draw.randint(0, 60)
         size, pieces, layers = draw.randint(0, 200), draw.randint(0, 9), draw.randint(1, 5)
         if before is not None and draw.random() < 0.4 and before.first_layer_ns >= now:
             now = before.first_layer_ns
-            sent = [channel.forward(size, pieces, layers, before) for channel in (one, other)]
+            sent = (
+                one.transmit((size, pieces, layers), now, before),
+                other.forward(size, pieces, layers, before),
+            )
         else:
-            sent = [channel.transmit(size, pieces, layers, now) for channel in (one, other)]
-        assert sent[0] == sent[1]
+            sent = one.transmit((size, pieces, layers), now), other.transmit(size, pieces, layers, now)
+        assert times(sent[0]) == times(sent[1])
         assert one.wait_ns(now, pieces) == other.wait_ns(now, pieces)
         before = sent[0]
     for figure in ("busy_ns", "queued_ns", "sent_bytes", "jobs", "last_call_ns"):
@@ -388,8 +395,8 @@ def test_the_cores_slow_channel_is_the_one_in_python(seed):
 
 def test_a_channel_that_is_never_slow_is_a_plain_one():
     draw = random.Random(1)
-    plain = Channel(ChannelSettings("c", 10**9, 5))
-    slowed = SlowedChannel(ChannelSettings("c", 10**9, 5, slowdowns=(Slowdown(10**6, 2 * 10**6, 0),)))
+    plain = _core.Channel(ChannelSettings("c", 10**9, 5))
+    slowed = _core.Channel(ChannelSettings("c", 10**9, 5, slowdowns=(Slowdown(10**6, 2 * 10**6, 0),)))
     now, before = 0, None
     for _ in range(50):
         now += draw.randint(0, 60)

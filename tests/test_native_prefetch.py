@@ -11,16 +11,14 @@ from hypothesis import strategies as st
 from kvcache_sim.cache.prefetch import PREFETCHES
 from kvcache_sim.cache.settings import MovementSettings
 from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
-from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.settings import HandoverSettings, RouterSettings
-from kvcache_sim.simulation import RunOptions
-from kvcache_sim.simulation.simulation import Simulation
+from kvcache_sim.simulation import simulate
 from pools import pools
 from support.agreement import agree
 from support.clusters import cluster
 from support.drawn_settings import NATIVE, ahead, kinds, replicas, trees
 from support.lookahead import assert_same_by_the_clock
-from support.traces import random_trace, turns, with_aborts
+from support.traces import turns, with_aborts
 
 MS = 1_000_000
 
@@ -146,11 +144,12 @@ def test_each_policy_has_something_to_bring_up():
 def test_a_policy_of_ones_own_is_called_from_the_core(tmp_path):
     own = tmp_path / "own.py"
     own.write_text(
-        "class Own:\n    occasions = ('queued', 'session')\n"
-        "    def blocks(self, candidate):\n        return candidate.blocks // 2\n"
+        "class Own:\n    occasions = ('queued',)\n    def blocks(self, candidate):\n        return candidate.blocks\n"
     )
-    settings = cluster((90, 60, 400))
-    settings = replace(settings, movement=MovementSettings(prefetch=f"{own}:Own"))
-    simulation = Simulation(settings, random_trace(1), RunOptions())
-    assert isinstance(simulation.replicas[0], NativeReplica)
-    assert simulation.run().counters["prefetched_blocks"] > 0
+    runs = []
+    for prefetch in (f"{own}:Own", "queued"):
+        settings = replace(cluster((90, 60, 400)), movement=MovementSettings(prefetch=prefetch))
+        runs.append(simulate(settings, turns(2, closed_loop=False)))
+    assert runs[0].plugins[0].calls > 0
+    assert runs[0].counters["prefetched_blocks"] > 0
+    assert runs[0].digest_events == runs[1].digest_events
