@@ -9,42 +9,11 @@ from examples import examples
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from setting_effects import CHANGES
+from support.engine_caches import CACHES
 from support.lookahead import agree_or_by_the_clock
 from test_every_setting import filled, folder  # noqa: F401  (a fixture)
 
 MODELS = ["llama-3-8b", "gpt-oss-20b", "qwen3.5-35b-a3b", "gemma-3-27b", "mixtral-8x7b", "llama-4-scout"]
-#: An engine's cache, alone or with tiers of its own.
-CACHES = {
-    "tree": (),
-    "tree of groups": ("cache.layer_groups=by-kind",),
-    "tree of groups over a tier": ("cache.layer_groups=by-kind", "tiers.cpu.capacity={cpu} blocks"),
-    "tree of groups, written through": (
-        "cache.layer_groups=by-kind",
-        "tiers.cpu.capacity={cpu} blocks",
-        "write.policy=through",
-    ),
-    "tree over tiers": ("tiers.cpu.capacity={cpu} blocks", "tiers.disk.capacity=4000 blocks"),
-    "vllm": ("cache.semantics=vllm",),
-    "vllm's scheduler": ("cache.semantics=vllm", "replica.scheduler=vllm"),
-    "vllm, offloading": (
-        "cache.semantics=vllm",
-        "tiers.cpu.capacity={cpu} blocks",
-        "tiers.cpu.semantics=vllm-offload",
-    ),
-    "vllm over LMCache": (
-        "cache.semantics=vllm",
-        "tiers.cpu.capacity={cpu} blocks",
-        "tiers.cpu.semantics=lmcache",
-        "tiers.disk.capacity=900 blocks",
-    ),
-    "sglang": ("cache.semantics=sglang",),
-    "sglang's scheduler": ("cache.semantics=sglang", "replica.scheduler=sglang"),
-    "sglang, HiCache": (
-        "cache.semantics=sglang",
-        "tiers.cpu.capacity={cpu} blocks",
-        "tiers.cpu.semantics=hicache",
-    ),
-}
 BASE = """
 seed: {seed}
 model: {model}

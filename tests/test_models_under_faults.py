@@ -11,7 +11,7 @@ import pytest
 from kvcache_sim.scenario.load import scenario_from_text
 from support.conserved import check_conserved
 from support.lookahead import by_the_clock
-from test_models_in_fleet import columns, nested, random_rows, run
+from support.model_fleets import columns, nested, random_rows, run
 
 
 def drawn_plan(draw: random.Random, machines: int, dos: tuple[str, ...]) -> list[dict]:

@@ -17,11 +17,10 @@ from kvcache_sim.serving.settings import HandoverSettings, RouterSettings
 from kvcache_sim.simulation import simulate
 from pools import pools
 from support.agreement import agree, columns
-from support.clusters import cluster
+from support.clusters import READ, WRITE, cluster
 from support.drawn_settings import NATIVE, ahead, kinds, replicas, trees
 from support.lookahead import assert_same_by_the_clock
 from support.traces import only, random_trace, turns, with_aborts
-from test_shared_pool import READ, WRITE
 
 shared = st.builds(
     PoolSettings,

@@ -12,9 +12,9 @@ from kvcache_sim.serving.settings import RouterSettings
 from kvcache_sim.simulation import simulate
 from pools import MS, TOKEN_NS, pools, requests
 from support.clusters import cluster
+from support.engine_caches import CACHES
 from support.lookahead import agree_or_by_the_clock, assert_same_by_the_clock
 from support.traces import random_trace
-from test_models_and_engines_together import CACHES
 from tiered_scenario import BASE, run_with
 
 

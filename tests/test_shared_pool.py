@@ -24,14 +24,13 @@ from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.spec.remote import Pool
 from small_traces import trace_of, tree_traces
 from support.agreement import agree
-from support.clusters import cluster
+from support.clusters import READ, WRITE, cluster
 from support.lookahead import assert_same_by_the_clock
 from support.traces import random_trace
 from tiered_scenario import run_with
 
 SECOND = 10**9
 COMPUTE_NS = 400
-READ, WRITE = "pool-read", "pool-write"
 NIC = {READ: ChannelSettings(READ, 10**8, 300), WRITE: ChannelSettings(WRITE, 10**8, 300)}
 
 

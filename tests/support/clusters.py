@@ -13,6 +13,8 @@ from kvcache_sim.model.step_time import StepTimeTable
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings, ReplicaSettings
 
 BLOCK = 16
+#: Channels of a pool that machines share.
+READ, WRITE = "pool-read", "pool-write"
 
 #: Capacities from the GPU down, and whether blocks are written through.
 SHAPES = [
