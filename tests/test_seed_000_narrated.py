@@ -10,16 +10,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from kvcache_sim.cache.prefix_view import PrefixViewSettings
-from kvcache_sim.cache.session_view import SessionViewSettings
-from kvcache_sim.cache.settings import CacheSettings, TierSettings
+from kvcache_sim.cache.settings import CacheSettings, PrefixViewSettings, SessionViewSettings, TierSettings
 from kvcache_sim.engine import NO_MACHINE, SAMPLE
 from kvcache_sim.metrics.columns import OUTCOMES
 from kvcache_sim.model.step_time import StepTimeTable
-from kvcache_sim.reference.store import ReferenceKeys
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings, ReplicaSettings
-from kvcache_sim.serving.trie_view import resident_prefixes
-from kvcache_sim.simulation import RunOptions, Simulation
+from kvcache_sim.simulation import RunOptions
+from kvcache_sim.simulation import simulate as run_of
+from kvcache_sim.simulation.simulation import Simulation
+from kvcache_sim.simulation.spec_simulation import SpecSimulation
 from kvcache_sim.workload.trace import Trace
 
 MS = 1_000_000
@@ -52,19 +51,30 @@ def trace(rows):
     )
 
 
-def prepared(rows, capacity=None, backend="native", **cache):
-    settings = ClusterSettings(
-        machines=(MachineSettings((TierSettings("gpu", capacity),), step_time()),),
+@pytest.fixture(params=["native", "spec", "spec-plain"])
+def engine(request):
+    """Run a test on the core, and on the specification over the core's store and over its own."""
+    return request.param
+
+
+def cluster(capacity=None, replica=None, **cache):
+    return ClusterSettings(
+        machines=(
+            MachineSettings((TierSettings("gpu", capacity),), step_time(), replica or ReplicaSettings()),
+        ),
         channels={},
         cache=CacheSettings(block_size_tokens=16, **cache),
     )
-    # The scheduler in Python holds the seed's names; the core's, which tells the same story, holds numbers.
-    return Simulation(settings, trace(rows), RunOptions(backend=backend, step_every_iteration=True))
 
 
-def simulate(rows, **more):
-    simulation = prepared(rows, **more)
-    return simulation, simulation.run()
+def simulate(rows, engine, **cache):
+    return run_of(cluster(**cache), trace(rows), options=RunOptions(engine=engine))
+
+
+def specified(rows, engine="spec-plain", **cache):
+    """Return a run by the specification about to begin, and its one machine: they hold the seed's names."""
+    simulation = SpecSimulation(cluster(**cache), trace(rows), RunOptions(engine=engine))
+    return simulation, simulation.simulator.machines[0]
 
 
 def events(run):
@@ -95,8 +105,8 @@ CHAT = [
 ]
 
 
-def test_a_conversation_event_by_event_and_block_by_block():
-    simulation, run = simulate(CHAT)
+def test_a_conversation_event_by_event(engine):
+    run = simulate(CHAT, engine)
     assert events(run) == [
         (0, 0, "MISS_FULL", 0, 40),
         # 49 tokens stand in the session, 48 of them have KV: three blocks
@@ -120,8 +130,12 @@ def test_a_conversation_event_by_event_and_block_by_block():
         8 * 2 * MS, 15 * 2 * MS, 4 * 2 * MS, 2 * MS, 0,
     ]  # fmt: skip
 
-    # What the sessions were left with, under the seed's names.
-    state = simulation.replicas[0].milestones.outcomes.sessions.active_sessions_kv_state
+
+@pytest.mark.parametrize("engine", ["spec", "spec-plain"])
+def test_what_a_conversation_leaves_session_by_session_and_block_by_block(engine):
+    simulation, machine = specified(CHAT, engine)
+    simulation.run()
+    state = simulation.simulator.lookups[0].sessions.active_sessions_kv_state
     assert list(state) == ["chat", "other"]
     chat = state["chat"]
     assert chat.session_id == "chat"
@@ -130,7 +144,7 @@ def test_a_conversation_event_by_event_and_block_by_block():
     assert list(chat.kv_block_ids) == [0, 1, 3, 8]  # a b c d0 in order of first appearance
     assert chat.last_update_time == pytest.approx(3.00312)
     # Six blocks are resident: a b c d e, and f of turn 2, whose KV came with its prefill.
-    _free, active, cached, in_flight, evictable = simulation.replicas[0].store.room(0)
+    _free, active, cached, in_flight, evictable = machine.store.room(0)
     assert (active, cached, in_flight, evictable) == (0, 6, 0, 6)
 
 
@@ -147,10 +161,13 @@ def test_a_sequence_knows_what_of_its_prompt_is_processed_and_in_which_blocks():
     # dense ids in order of first appearance
     ids = [[0, 1, 2], [0, 1, 3, 4, 5], [0, 1, 3, 4, 5, 6, 7], [0, 1, 3, 8], [0, 1, 3, 9]]
     ends = [0.0014, 1.00132, 2.0012, 3.00112, 4.00102]
-    simulation = prepared(CHAT)
-    milestones = simulation.replicas[0].milestones
-    milestones.when_prefilled(prefilled)
-    admit = milestones.admitted
+    simulation, machine = specified(CHAT)
+    milestones = machine.milestones
+    admit, end_prefill = milestones.admitted, milestones.prefilled
+
+    def end(s, now):
+        end_prefill(s, now)
+        prefilled(s)
 
     def admitted(s, reused_blocks, now):
         admit(s, reused_blocks, now)
@@ -158,31 +175,25 @@ def test_a_sequence_knows_what_of_its_prompt_is_processed_and_in_which_blocks():
         assert s.prefill_end_time_sim == -1
         seen.append("admitted")
 
-    milestones.admitted = admitted
+    milestones.admitted, milestones.prefilled = admitted, end
     simulation.run()
     assert seen[::2] == ["admitted"] * 5
     assert seen[1::2] == [(0, 40, 40), (48, 32, 80), (80, 20, 100), (48, 12, 60), (48, 2, 50)]
 
 
 @pytest.mark.parametrize(
-    ("accounting", "backend"), [("detailed", "native"), ("detailed", "python"), ("simplified", "native")]
+    ("accounting", "engine"), [("detailed", "spec"), ("detailed", "spec-plain"), ("simplified", "spec-plain")]
 )
-def test_a_prompt_is_processed_chunk_by_chunk(accounting, backend):
+def test_a_prompt_is_processed_chunk_by_chunk(accounting, engine):
     """A budget of 20 tokens a step: 48 cached, then 20, 20 and 12 more; a step takes 1 ms and 10 us a token."""
     rows = [
         (0, -1, 0, 50, 1, ["a", "b", "c", "x0"]),
         (1, -1, 0, 100, 3, ["a", "b", "c", "d", "e", "f", "g0"]),
     ]
-    replica_settings = ReplicaSettings(max_num_batched_tokens=20)
-    settings = ClusterSettings(
-        machines=(MachineSettings((TierSettings("gpu", None),), step_time(), replica_settings),),
-        channels={},
-        cache=CacheSettings(block_size_tokens=16, accounting=accounting),
-    )
-    options = RunOptions(backend=backend, step_every_iteration=True)
-    simulation = Simulation(settings, trace(rows), options)
+    budget = ReplicaSettings(max_num_batched_tokens=20)
+    simulation, machine = specified(rows, engine, replica=budget, accounting=accounting)
     seen, served = [], []
-    milestones = simulation.replicas[0].milestones
+    milestones = machine.milestones
     arrived = milestones.arrived
 
     def arrives(sequence, now):
@@ -194,11 +205,11 @@ def test_a_prompt_is_processed_chunk_by_chunk(accounting, backend):
 
     def look(_):
         s = served[-1]
-        seen.append((s.status.value, s.prompt_tokens_fully_processed, len(s.kv_block_ids_for_prompt)))
+        seen.append((s.status.name, s.prompt_tokens_fully_processed, len(s.kv_block_ids_for_prompt)))
 
     at = SECOND + 1  # a nanosecond into each step, and into the first step after the prefill
     for tokens in (20, 20, 12, 0):
-        simulation.engine.schedule(at, SAMPLE, NO_MACHINE, look)
+        simulation.simulator.engine.schedule(at, SAMPLE, NO_MACHINE, look)
         at += MS + tokens * 10_000
     simulation.run()
     assert seen == [
@@ -208,21 +219,21 @@ def test_a_prompt_is_processed_chunk_by_chunk(accounting, backend):
     assert list(served[-1].kv_block_ids_for_prompt) == [0, 1, 2, 4, 5, 6, 7]
 
 
-def test_the_same_conversation_when_its_blocks_had_to_go():
+def test_the_same_conversation_when_its_blocks_had_to_go(engine):
     # Four blocks: turn 0 fits with its answer; another prompt of four blocks then takes them all.
     rows = [CHAT[0], (0.5, -1, 0, 60, 2, ["w", "x", "y", "z0"]), (1, 0, 1, 60, 2, ["a", "b", "c", "d0"])]
-    _, run = simulate(rows, capacity=4)
+    run = simulate(rows, engine, capacity=4)
     # The session is known and its prompt is longer, but nothing of it is resident: a hit of 0 does not exist.
     assert [(request, name) for request, _, name, _, _ in events(run)] == [
         (0, "MISS_FULL"), (1, "MISS_FULL"), (2, "MISS_FULL"),
     ]  # fmt: skip
 
 
-def test_a_session_forgotten_is_like_any_other_request():
-    _, run = simulate(CHAT[:2], session_view=SessionViewSettings(ttl_ns=SECOND // 2))
+def test_a_session_forgotten_is_like_any_other_request(engine):
+    run = simulate(CHAT[:2], engine, session_view=SessionViewSettings(ttl_ns=SECOND // 2))
     assert [name for _, _, name, _, _ in events(run)] == ["MISS_FULL", "CROSS_REQUEST_HIT"]
     other = [CHAT[0], (0.5, 1, 0, 20, 1, ["q", "r0"]), CHAT[1]]
-    _, run = simulate(other, session_view=SessionViewSettings(max_sessions=1))
+    run = simulate(other, engine, session_view=SessionViewSettings(max_sessions=1))
     assert [name for _, _, name, _, _ in events(run)] == ["MISS_FULL", "MISS_FULL", "CROSS_REQUEST_HIT"]
 
 
@@ -240,13 +251,13 @@ SAME = [(t, -1, 0, 50, 2, ["a", "b", "c", f"x{t}"]) for t in range(4)]
         (PrefixViewSettings(min_tokens=49), [0, 0, 0, 0]),
     ],
 )
-def test_a_prefix_is_shared_as_far_as_it_was_admitted(accounting, view, cached):
-    _, run = simulate(SAME, accounting=accounting, prefix_view=view)
+def test_a_prefix_is_shared_as_far_as_it_was_admitted(engine, accounting, view, cached):
+    run = simulate(SAME, engine, accounting=accounting, prefix_view=view)
     assert run.requests["cached_prefix_length_used"].tolist() == cached
 
 
-def test_a_follow_up_needs_no_admission():
-    _, run = simulate(CHAT[:3], prefix_view=PrefixViewSettings(min_seen=9, min_tokens=500))
+def test_a_follow_up_needs_no_admission(engine):
+    run = simulate(CHAT[:3], engine, prefix_view=PrefixViewSettings(min_seen=9, min_tokens=500))
     assert run.requests["cached_prefix_length_used"].tolist() == [0, 48, 80]
 
 
@@ -254,18 +265,17 @@ TWICE = [(0, -1, 0, 48, 3, ["a", "b", "c"]), (1, -1, 0, 48, 3, ["a", "b", "c"])]
 
 
 @pytest.mark.parametrize("accounting", ["detailed", "simplified"])
-def test_a_full_hit_prefills_the_last_block_by_default(accounting):
-    _, run = simulate(TWICE, accounting=accounting)
+def test_a_full_hit_prefills_the_last_block_by_default(engine, accounting):
+    run = simulate(TWICE, engine, accounting=accounting)
     assert events(run)[1:] == [(1, SECOND, "CROSS_REQUEST_HIT", 32, 16)]
     assert run.requests["first_token_ns"][1] == SECOND + MS + 160_000
 
 
-@pytest.mark.parametrize("backend", ["native", "python"])
 @pytest.mark.parametrize("accounting", ["detailed", "simplified"])
 @pytest.mark.parametrize("left", [2, 15])
-def test_a_remainder_of_less_than_a_block_is_prefilled_and_no_full_hit(accounting, left, backend):
+def test_a_remainder_of_less_than_a_block_is_prefilled_and_no_full_hit(engine, accounting, left):
     rows = [(t, -1, 0, 48 + left, 3, ["a", "b", "c", f"x{t}"]) for t in range(2)]
-    _, run = simulate(rows, accounting=accounting, full_hit="skip-prefill", backend=backend)
+    run = simulate(rows, engine, accounting=accounting, full_hit="skip-prefill")
     assert events(run)[1:] == [(1, SECOND, "CROSS_REQUEST_HIT", 48, left)]
     log = run.events
     starts = [k for k, c in enumerate(log["kind"].codes) if log["kind"].words[c] == "prefill_start"]
@@ -273,8 +283,8 @@ def test_a_remainder_of_less_than_a_block_is_prefilled_and_no_full_hit(accountin
 
 
 @pytest.mark.parametrize("accounting", ["detailed", "simplified"])
-def test_a_full_hit_goes_straight_to_decoding_under_skip_prefill(accounting):
-    _, run = simulate(TWICE, accounting=accounting, full_hit="skip-prefill")
+def test_a_full_hit_goes_straight_to_decoding_under_skip_prefill(engine, accounting):
+    run = simulate(TWICE, engine, accounting=accounting, full_hit="skip-prefill")
     assert events(run)[1:] == [
         (1, SECOND, "CROSS_REQUEST_HIT", 48, 0),
         (1, SECOND, "FULL_HIT_NO_PREFILL_NEEDED", 48, 0),
@@ -292,7 +302,7 @@ def test_a_full_hit_goes_straight_to_decoding_under_skip_prefill(accounting):
     assert [int(log["tokens"][k]) for k in starts] == [48]
 
 
-def test_the_missed_tokens_pay_for_their_attention_to_the_cached_past():
+def test_the_missed_tokens_pay_for_their_attention_to_the_cached_past(engine):
     # The same 32 missed tokens take longer behind 48 cached ones than alone: pairs of (new, past) tokens.
     costly = replace(step_time(), pair_half_fs=1_000_000_000)  # 1 µs for half a pair
     settings = ClusterSettings(
@@ -301,14 +311,14 @@ def test_the_missed_tokens_pay_for_their_attention_to_the_cached_past():
         cache=CacheSettings(block_size_tokens=16),
     )
     rows = [CHAT[0], CHAT[1], (9, -1, 0, 32, 1, ["p", "q"])]
-    run = Simulation(settings, trace(rows), RunOptions()).run()
+    run = run_of(settings, trace(rows), options=RunOptions(engine=engine))
     ttft = run.requests["first_token_ns"] - run.requests["arrival_ns"]
     assert ttft[1] - ttft[2] == 2 * 32 * 48 * 1000
     assert OUTCOMES[run.requests["outcome"][1]] == "CONVERSATIONAL_HIT"
 
 
-def test_a_request_without_output_tokens_ends_with_its_prefill():
-    _, run = simulate([(0, 0, 0, 40, 0, ["a", "b", "c0"]), (1, 0, 1, 60, 0, ["a", "b", "c", "d0"])])
+def test_a_request_without_output_tokens_ends_with_its_prefill(engine):
+    run = simulate([(0, 0, 0, 40, 0, ["a", "b", "c0"]), (1, 0, 1, 60, 0, ["a", "b", "c", "d0"])], engine)
     requests = run.requests
     assert requests["first_token_ns"].tolist() == requests["finish_ns"].tolist()
     assert requests["finish_ns"].tolist() == [MS + 400_000, SECOND + MS + 280_000]
@@ -317,24 +327,20 @@ def test_a_request_without_output_tokens_ends_with_its_prefill():
 
 
 def test_the_global_prefix_store_is_a_view_of_the_trie():
-    for backend in ("native", "python"):
-        simulation, _ = simulate(CHAT, backend=backend)
-        replica = simulation.replicas[0]
-        rows = trace(CHAT)
-        full = np.asarray([40, 80, 100, 60, 50], np.uint32) // 16
-        after = np.asarray([1, 2, 2**32 - 1, 2**32 - 1, 2**32 - 1], np.uint32)
-        keys = ReferenceKeys(rows.id_offsets, rows.block_ids, 1, full, after)
-        used = replica.milestones.outcomes.last_use_ns
-        prefixes = resident_prefixes(replica.store, keys, 2, 100, 16, used)
-        assert [p.length for p in prefixes.values()] == [16, 32, 48, 64, 80, 96]
-        assert [p.reference_count for p in prefixes.values()] == [0] * 6  # without users, and still here
-        *_, deepest = prefixes.values()
-        assert deepest.kv_block_ids == tuple(prefixes)
-        # a b c were used by the last request, d e f by turn 2
-        last = [p.last_access_time for p in prefixes.values()]
-        assert last == pytest.approx([4.00102] * 3 + [2.0092] * 3)
-        # While a request runs its prefix has a user.
-        lease = replica.store.acquire(4, 3)
-        prefixes = resident_prefixes(replica.store, keys, 2, 100, 16, used)
-        assert [p.reference_count for p in prefixes.values()] == [1, 1, 1, 0, 0, 0]
-        replica.store.release(lease, 0)
+    simulation = Simulation(cluster(), trace(CHAT), RunOptions(prefixes=True))
+    run = simulation.run()
+    names = ("length", "blocks", "reference_count", "last_access_ns", "hits")
+    assert run.prefixes is not None
+    entries = list(zip(*(run.prefixes[name].tolist() for name in names), strict=True))
+    # a b c were found by four requests, and used last by the fifth; d e by turn 2, which then left f
+    assert entries == [
+        (48, 3, 0, 4 * SECOND + MS + 20_000, 4),
+        (80, 5, 0, 2 * SECOND + 9_200_000, 1),
+        (96, 6, 0, 2 * SECOND + 9_200_000, 0),
+    ]
+    # Without users they are still there; while a request runs its prefix has a user.
+    store = simulation.replicas[0].store
+    assert [part[:2] for part in store.uses(2, 6)] == [(3, 0), (5, 0), (6, 0)]
+    lease = store.acquire(4, 3)
+    assert [part[:2] for part in store.uses(2, 6)] == [(3, 1), (5, 0), (6, 0)]
+    store.release(lease, 0)

@@ -10,8 +10,6 @@ Two machines of GPU, CPU and disk. A block holds 4 tokens, a token 1,000 bytes o
 | disk->cpu | 1 | 4,000 ns | 1,000 ns | 500 ns |
 | cpu->disk | 0.5 | 8,000 ns | 2,000 ns | 500 ns |
 | machine 1 -> 0 | 1 | 4,000 ns | 1,000 ns | 300 ns |
-
-Every test runs on the native store and on the reference.
 """
 
 from __future__ import annotations
@@ -34,13 +32,8 @@ BYTES_PER_S = {"cpu->gpu": 4, "gpu->cpu": 2, "disk->cpu": 1, "cpu->disk": 0.5}
 LATENCY_NS = {"cpu->gpu": 100, "gpu->cpu": 100, "disk->cpu": 500, "cpu->disk": 500}
 
 
-@pytest.fixture(params=["native", "python"])
-def backend(request):
-    return request.param
-
-
 def machines(
-    backend, capacities=(4, 4, 8), count=2, lookup="cluster", sharing="fifo", priority="in-order",
+    capacities=(4, 4, 8), count=2, lookup="cluster", sharing="fifo", priority="in-order",
     latency_occupies=False, **movement,
 ):  # fmt: skip
     """Return empty caches, each edge of each machine with a channel of its own."""
@@ -58,7 +51,7 @@ def machines(
     network = NetworkSettings(default=ChannelSettings("net", 10**9, 300))
     cache = CacheSettings(block_size_tokens=4, kv_bytes_per_token=1_000, num_layers=4)
     movement = MovementSettings(lookup=lookup, **movement)
-    return open_machines(trace_of(ROWS), built, ClusterChannels(channels, network), cache, movement, backend)
+    return open_machines(trace_of(ROWS), built, ClusterChannels(channels, network), cache, movement)
 
 
 def where(cache, request, limit=3):
@@ -87,9 +80,9 @@ def on_disk(cache, request, blocks):
 # -- Hierarchy of cache
 
 
-def test_every_machine_has_its_own_trie_and_a_block_tells_content_and_devices(backend):
+def test_every_machine_has_its_own_trie_and_a_block_tells_content_and_devices():
     """A KV cache block can tell its content (tokens) and which devices it is on."""
-    zero, one = machines(backend)
+    zero, one = machines()
     computed(zero, A, 3)
     tokens = BlockTokens(trace_of(ROWS), 4, lambda request: [100 * request + k for k in range(12)])
     listed = zero.match_prefix(A, 3, tokens)
@@ -103,9 +96,9 @@ def test_every_machine_has_its_own_trie_and_a_block_tells_content_and_devices(ba
 # -- Basic operations
 
 
-def test_mark_a_block_on_one_device(backend):
+def test_mark_a_block_on_one_device():
     """Destination, timestamps for when it is ready, and whether it is present or not."""
-    zero, _ = machines(backend)
+    zero, _ = machines()
     space = zero.acquire_space("cpu", 2)
     sent = zero.transmit("gpu->cpu", 8)
     zero.mark(space, A, 0, sent)
@@ -123,8 +116,8 @@ def test_mark_a_block_on_one_device(backend):
     assert where(zero, A) == [], "without a copy it is not found any more"
 
 
-def test_a_block_is_not_marked_twice_nor_before_its_space_is_free(backend):
-    zero, _ = machines(backend)
+def test_a_block_is_not_marked_twice_nor_before_its_space_is_free():
+    zero, _ = machines()
     computed(zero, A, 3)
     space = zero.acquire_space("gpu", 1)
     assert zero.mark(space, A, 2, zero.transmit("cpu->gpu", 4)) is None, "not necessary: present before"
@@ -135,9 +128,9 @@ def test_a_block_is_not_marked_twice_nor_before_its_space_is_free(backend):
         zero.mark(evicting, C, 0, zero.transmit("disk->cpu", 8))
 
 
-def test_transmit_returns_three_timestamps_and_later_jobs_wait(backend):
+def test_transmit_returns_three_timestamps_and_later_jobs_wait():
     """The later jobs are blocked by previous ones until previous ones complete."""
-    zero, one = machines(backend)
+    zero, one = machines()
     first = zero.transmit("cpu->gpu", 8)
     # 8,000 bytes at 4 bytes a ns: 2,000 ns, a layer 500 ns; then 100 ns of latency.
     assert (first.completion_ns, first.first_layer_ns, first.per_layer_ns) == (2_100, 600, 500)
@@ -146,9 +139,9 @@ def test_transmit_returns_three_timestamps_and_later_jobs_wait(backend):
     assert one.transmit("cpu->gpu", 4).completion_ns == 1_100, "another machine's channel is its own"
 
 
-def test_lookup_is_given_blocks_and_a_time_and_answers_as_of_then(backend):
+def test_lookup_is_given_blocks_and_a_time_and_answers_as_of_then():
     """A list of blocks, including their content and which devices they are on."""
-    zero, _ = machines(backend)
+    zero, _ = machines()
     on_disk(zero, A, 3)
     fetched = zero.fetch_to_memory(A, (0, 2))
     assert where(zero, A) == [["cpu 0", "disk 0"], ["cpu 0", "disk 0"], ["disk 0"]], "found at once"
@@ -158,9 +151,9 @@ def test_lookup_is_given_blocks_and_a_time_and_answers_as_of_then(backend):
     assert zero.store.digest == before, "looking changes nothing"
 
 
-def test_lookup_takes_a_request_keys_or_tokens_and_a_time(backend):
+def test_lookup_takes_a_request_keys_or_tokens_and_a_time():
     """Input: a list of tokens (divided into blocks), a timestamp."""
-    zero, one = machines(backend)
+    zero, one = machines()
     contents = BlockTokens(
         trace_of(ROWS), 4, lambda request: [100 * len(ROWS[request][k // 4]) + k for k in range(12)]
     )
@@ -188,7 +181,7 @@ def test_lookup_takes_a_request_keys_or_tokens_and_a_time(backend):
     assert {copy.machine for block in one.match_prefix(A, 3) for copy in block.copies} == {0, 1}
     within_reach = one.match_prefix(A, 3, at_ns=8_500)
     assert [{copy.machine for copy in block.copies} for block in within_reach] == [{0}] * 3
-    [alone, other] = machines(backend, lookup="local")
+    [alone, other] = machines(lookup="local")
     space = alone.acquire_space("cpu", 1)
     sent = alone.transmit("disk->cpu", 4)
     alone.mark(space, C, 0, sent)
@@ -199,8 +192,8 @@ def test_lookup_takes_a_request_keys_or_tokens_and_a_time(backend):
     assert alone.match_prefix(C, 3, at_ns=alone.now_ns) == alone.match_prefix(C, 3) != ()
 
 
-def test_a_lookup_of_nothing_or_of_the_past_is_refused(backend):
-    zero, _ = machines(backend)
+def test_a_lookup_of_nothing_or_of_the_past_is_refused():
+    zero, _ = machines()
     on_disk(zero, A, 1)
     zero.run_until(10)
     contents = BlockTokens(trace_of(ROWS), 4, lambda request: [])
@@ -219,9 +212,9 @@ def test_a_lookup_of_nothing_or_of_the_past_is_refused(backend):
 # -- Movements of KV cache across storage
 
 
-def test_disk_to_memory_as_the_seed_walks_through_it(backend):
+def test_disk_to_memory_as_the_seed_walks_through_it():
     """Prepare the space, transmit on the read channel, mark present: by hand, and in one operation."""
-    by_hand, in_one = (machines(backend)[0] for _ in range(2))
+    by_hand, in_one = (machines()[0] for _ in range(2))
     for cache in (by_hand, in_one):
         computed(cache, C, 3)
         on_disk(cache, A, 2)
@@ -255,9 +248,9 @@ def test_disk_to_memory_as_the_seed_walks_through_it(backend):
     assert [by_hand.store.room(tier) for tier in range(3)] == [in_one.store.room(tier) for tier in range(3)]
 
 
-def test_from_disk_to_gpu_it_goes_through_the_cpu(backend):
+def test_from_disk_to_gpu_it_goes_through_the_cpu():
     """If you want to move a block from DISK to GPU, you need to fetch to CPU first, then GPU."""
-    zero, _ = machines(backend)
+    zero, _ = machines()
     on_disk(zero, A, 2)
     active = zero.allocate_active(A, reuse=2, active=1)
     assert where(zero, A) == [["gpu 0", "cpu 0", "disk 0"]] * 2
@@ -268,9 +261,9 @@ def test_from_disk_to_gpu_it_goes_through_the_cpu(backend):
 
 
 @pytest.mark.parametrize(("place", "first_layer", "ready"), [("cpu", 1_300, 4_300), ("disk", 2_800, 5_800)])
-def test_remote_cpu_and_remote_disk_come_to_the_local_cpu(backend, place, first_layer, ready):
+def test_remote_cpu_and_remote_disk_come_to_the_local_cpu(place, first_layer, ready):
     """It will fetch to the CPU of this machine first. From a remote disk: one move over two channels."""
-    zero, one = machines(backend)
+    zero, one = machines()
     space = one.acquire_space(place, 1)
     one.mark(space, A, 0, one.transmit("gpu->cpu", 0))
     one.run_until(0)
@@ -284,9 +277,9 @@ def test_remote_cpu_and_remote_disk_come_to_the_local_cpu(backend, place, first_
     assert one.mark_absent(A, (0, 1), place) == 1
 
 
-def test_staging_a_remote_disk_may_push_out_what_was_to_be_read_next(backend):
+def test_staging_a_remote_disk_may_push_out_what_was_to_be_read_next():
     """The owner's memory has one place: block 0 comes up into it from the disk, and block 1 has to go."""
-    zero, one = machines(backend, capacities=(4, 1, 1), remote_disk="staged")
+    zero, one = machines(capacities=(4, 1, 1), remote_disk="staged")
     on_disk(one, A, 1)
     space = one.acquire_space("cpu", 1)
     one.mark(space, A, 1, one.transmit("gpu->cpu", 0))
@@ -304,9 +297,9 @@ def test_staging_a_remote_disk_may_push_out_what_was_to_be_read_next(backend):
 # -- Generation of KV cache
 
 
-def test_active_blocks_are_allocated_beside_the_reused_ones_and_evict_for_both(backend):
+def test_active_blocks_are_allocated_beside_the_reused_ones_and_evict_for_both():
     """GPU must make sure that it has space for extra active blocks and loaded (reused) blocks."""
-    zero, _ = machines(backend)
+    zero, _ = machines()
     computed(zero, C, 3)
     # One block is free; three more must go, all of C, which the CPU does not have yet.
     active = zero.allocate_active(A, reuse=0, active=4)
@@ -318,9 +311,9 @@ def test_active_blocks_are_allocated_beside_the_reused_ones_and_evict_for_both(b
     assert zero.store.room(0) == (0, 4, 0, 0, 0)
 
 
-def test_full_active_blocks_are_switched_into_the_cache_and_duplicates_freed(backend):
+def test_full_active_blocks_are_switched_into_the_cache_and_duplicates_freed():
     """After computation these blocks are inserted into GPU. Two requests may compute the same block."""
-    zero, _ = machines(backend, capacities=(8, 8, 8))
+    zero, _ = machines(capacities=(8, 8, 8))
     of_a, of_b = zero.allocate_active(A, 0, 3), zero.allocate_active(B, 0, 3)
     zero.run_until(5_000)
     switched = zero.switch_active_into_cache(of_a, 3, first_layer_ns=2_000)
@@ -340,9 +333,9 @@ def test_full_active_blocks_are_switched_into_the_cache_and_duplicates_freed(bac
         zero.switch_active_into_cache(of_b, 1, 0)
 
 
-def test_an_insert_can_launch_the_transmission_at_once(backend):
+def test_an_insert_can_launch_the_transmission_at_once():
     """An insert can immediately launch transmission and mark present on CPU: write through."""
-    zero, _ = machines(backend, write={"gpu": "through", "cpu": "through"})
+    zero, _ = machines(write={"gpu": "through", "cpu": "through"})
     active = zero.allocate_active(A, 0, 3)
     switched = zero.switch_active_into_cache(active, 3, 0)
     assert where(zero, A) == [["gpu 0", "cpu 0"]] * 3
@@ -357,9 +350,9 @@ def test_an_insert_can_launch_the_transmission_at_once(backend):
 # -- Deletion
 
 
-def test_evict_writes_to_the_lower_layer_if_absent_there_and_always_deletes(backend):
+def test_evict_writes_to_the_lower_layer_if_absent_there_and_always_deletes():
     """_evict_blocks will always delete the block from the original device."""
-    zero, _ = machines(backend)
+    zero, _ = machines()
     computed(zero, A, 3)
     evicted = zero.evict("gpu", 1)
     assert where(zero, A) == [["gpu 0"], ["gpu 0"], ["cpu 0"]], "the deepest first: only leaves go"
@@ -371,9 +364,9 @@ def test_evict_writes_to_the_lower_layer_if_absent_there_and_always_deletes(back
     assert where(zero, A)[2] == ["gpu 0", "cpu 0"]
 
 
-def test_on_the_lowest_layer_it_is_discarded_and_cannot_be_found_anymore(backend):
+def test_on_the_lowest_layer_it_is_discarded_and_cannot_be_found_anymore():
     """evict_to_discard will delete itself from the lookup structure."""
-    [zero] = machines(backend, capacities=(4,), count=1)
+    [zero] = machines(capacities=(4,), count=1)
     computed(zero, A, 3)
     evicted = zero.evict("gpu", 2)
     assert (evicted.written, evicted.evicted_blocks) == ((), {"gpu": 2})
@@ -386,7 +379,7 @@ def test_on_the_lowest_layer_it_is_discarded_and_cannot_be_found_anymore(backend
 # -- Contention
 
 
-def test_machine_0_reads_from_1_while_1_reads_from_0(backend):
+def test_machine_0_reads_from_1_while_1_reads_from_0():
     """They should contend: the same channel. They should not contend: two different channels."""
     ready = []
     for pairs in ({(0, 1): "wire", (1, 0): "wire"}, {(0, 1): "there", (1, 0): "back"}):
@@ -399,7 +392,7 @@ def test_machine_0_reads_from_1_while_1_reads_from_0(backend):
             MovementSettings(lookup="cluster"),
         )
         caches = open_machines(
-            trace_of(ROWS), built, ClusterChannels(wires | local, NetworkSettings(pairs)), *settings, backend
+            trace_of(ROWS), built, ClusterChannels(wires | local, NetworkSettings(pairs)), *settings
         )
         for cache, request in zip(caches, (A, C), strict=True):
             cache.mark(cache.acquire_space("cpu", 1), request, 0, cache.transmit("gpu->cpu", 0))
@@ -409,8 +402,8 @@ def test_machine_0_reads_from_1_while_1_reads_from_0(backend):
     assert ready == [[4_300, 8_300], [4_300, 4_300]]
 
 
-def test_on_a_shared_channel_times_are_known_when_they_come(backend):
-    zero, _ = machines(backend, sharing="fair")
+def test_on_a_shared_channel_times_are_known_when_they_come():
+    zero, _ = machines(sharing="fair")
     space = zero.acquire_space("disk", 2)
     zero.mark(space, A, 0, Transmission(0, 0, 0, 0))
     zero.run_until(0)
@@ -428,11 +421,11 @@ def test_on_a_shared_channel_times_are_known_when_they_come(backend):
 @pytest.mark.parametrize("priority", ["in-order", "loads-first"])
 @pytest.mark.parametrize("sharing", ["fifo", "fair"])
 @pytest.mark.parametrize("latency_occupies", [False, True])
-def test_no_time_told_by_hand_is_made_up(backend, sharing, priority, latency_occupies):
+def test_no_time_told_by_hand_is_made_up(sharing, priority, latency_occupies):
     """A time is the one at which it happens, or None while that is not known; transmit refuses instead."""
     kind = {"sharing": sharing, "priority": priority, "latency_occupies": latency_occupies}
     final = kind["sharing"] == "fifo" and priority == "in-order"
-    zero, one = machines(backend, write={"gpu": "through", "cpu": "through"}, **kind)
+    zero, one = machines(write={"gpu": "through", "cpu": "through"}, **kind)
     for edge in BYTES_PER_S:
         if final:
             for tokens in (0, 1, 4, 10**6):
@@ -472,17 +465,17 @@ def in_memory(cache, request, blocks):
     cache.run_until(cache.now_ns)
 
 
-def test_a_lookup_covers_the_local_structure_only_or_all_serving_instances(backend):
+def test_a_lookup_covers_the_local_structure_only_or_all_serving_instances():
     for lookup, found in (("local", 1), ("cluster", 3)):
-        zero, one = machines(backend, lookup=lookup)
+        zero, one = machines(lookup=lookup)
         in_memory(zero, A, 1)
         in_memory(one, A, 3)
         assert len(zero.match_prefix(A, 3)) == found
         assert where(zero, A)[0] == ["cpu 0", "cpu 1"], "a copy is listed wherever it is"
 
 
-def test_computation_is_pipelined_layer_by_layer_with_the_move_from_cpu_to_gpu(backend):
-    zero, _ = machines(backend)
+def test_computation_is_pipelined_layer_by_layer_with_the_move_from_cpu_to_gpu():
+    zero, _ = machines()
     in_memory(zero, A, 2)
     active = zero.allocate_active(A, reuse=2, active=1)
     # Two blocks at 4 bytes a ns: 500 ns a layer. A layer of the missed block takes 300 ns to compute.
@@ -494,8 +487,8 @@ def test_computation_is_pipelined_layer_by_layer_with_the_move_from_cpu_to_gpu(b
     assert computed_by == 2_400 < active.ready_at_ns + 4 * 300, "only the last layer comes after the load"
 
 
-def test_the_scheduler_looks_up_which_machine_has_more_and_goes_there(backend):
-    zero, one = machines(backend, lookup="local")
+def test_the_scheduler_looks_up_which_machine_has_more_and_goes_there():
+    zero, one = machines(lookup="local")
     in_memory(zero, A, 1)
     in_memory(one, A, 3)
     hits = {cache.mover.machine: len(cache.match_prefix(B, 3)) for cache in (zero, one)}
