@@ -35,8 +35,9 @@ def test_two_sequences_take_twice_the_hosts_time(tmp_path):
     (tmp_path / "flat.toml").write_text(FLAT)
     path = write_rows(tmp_path, [row(0, 16, 10, 0), row(0, 16, 10, 100)])
     settings = (f"replica.step_time={tmp_path / 'flat.toml'}", "replica.step_overhead_per_sequence=3ms")
-    for options in (RunOptions(), RunOptions(backend="python"), RunOptions(step_every_iteration=True)):
-        assert moments_ms(run(path, *settings, options=options)) == ([10, 10], [154, 154])
+    for engine in ("native", "spec", "spec-plain"):
+        found = moments_ms(run(path, *settings, options=RunOptions(engine=engine)))
+        assert found == ([10, 10], [154, 154])
 
 
 def test_asynchronous_scheduling_hides_it_and_says_so(tmp_path):

@@ -1,9 +1,8 @@
-"""Launches that overlap the step before: closed forms, a plain recursion, and the core against the reference."""
+"""Launches that overlap the step before: closed forms and a plain recursion, of one request and of many."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -11,19 +10,14 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cache.settings import CacheSettings
-from kvcache_sim.errors import StoreError
 from kvcache_sim.model.step_time import StepTimeTable
-from kvcache_sim.serving.engine_scheduler.replica import EngineReplica
-from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.settings import ReplicaSettings
 from kvcache_sim.simulation import RunOptions, simulate
+from kvcache_sim.simulation.simulation import Simulation
 from support.clusters import BLOCK, cluster
-from support.recorded import recorded
 from support.traces import random_trace
-from test_vllm_schedule import replicas
 
 MS = 1_000_000
-BACKENDS = (RunOptions(), RunOptions(backend="python"), RunOptions(step_every_iteration=True))
 
 
 def table(
@@ -41,9 +35,9 @@ def table(
     )
 
 
-def one_machine(step_time: StepTimeTable, **replica):
+def one_machine(step_time: StepTimeTable, blocks: int = 4000, **replica):
     chosen = ReplicaSettings(512, 8, scheduler="vllm", async_scheduling="length", **replica)
-    settings = cluster((4000,))
+    settings = cluster((blocks,))
     own = replace(settings.machines[0], replica=chosen, step_time=step_time)
     cache = CacheSettings(block_size_tokens=BLOCK, semantics="vllm")
     return replace(settings, machines=(own,), cache=cache)
@@ -68,37 +62,34 @@ def requests(*rows: tuple[int, int, int]):
     )
 
 
-def moments(settings, trace, options):
-    found = simulate(settings, trace, options=options).requests
+def moments(settings, trace):
+    found = simulate(settings, trace).requests
     return found["first_token_ns"].tolist(), found["finish_ns"].tolist()
 
 
-@pytest.mark.parametrize("options", BACKENDS)
-def test_a_constant_launch_above_the_kernels_is_the_period(options):
+def test_a_constant_launch_above_the_kernels_is_the_period():
     """The first launch and the one behind it, then one launch a token."""
     settings = one_machine(table(4 * MS, 4 * MS, (7 * MS, 7 * MS, 7 * MS)))
-    first, finish = moments(settings, requests((0, 32, 50)), options)
+    first, finish = moments(settings, requests((0, 32, 50)))
     assert first == [2 * 7 * MS]
     assert finish == [50 * 7 * MS], (
         "no step is launched behind the last, whose tokens are seen when it is done"
     )
 
 
-@pytest.mark.parametrize("options", BACKENDS)
-def test_kernels_above_a_constant_launch_are_the_period(options):
+def test_kernels_above_a_constant_launch_are_the_period():
     settings = one_machine(table(10 * MS, 13 * MS, (7 * MS, 7 * MS, 3 * MS)))
-    first, finish = moments(settings, requests((0, 32, 50)), options)
+    first, finish = moments(settings, requests((0, 32, 50)))
     assert first == [13 * MS], "launched in 7 ms, and the decode step behind it at 10"
     assert finish == [(13 + 49 * 10) * MS]
 
 
-@pytest.mark.parametrize("options", BACKENDS)
 @pytest.mark.parametrize(("eager", "chunk"), [(30, 12), (30, 25), (18, 12), (5, 12)])
-def test_a_decode_step_and_a_chunk_overlap(options, eager, chunk):
+def test_a_decode_step_and_a_chunk_overlap(eager, chunk):
     """Decode steps of 8 ms and one chunk past the graphs among them: by hand, over the three steps it touches."""
     settings = one_machine(table(8 * MS, chunk * MS, (eager * MS, 3 * MS, 2 * MS)))
     trace = requests((0, 32, 40), (100 * MS, 480, 3))
-    first, finish = moments(settings, trace, options)
+    first, finish = moments(settings, trace)
     # The first request's chunk is seen at 3 + … = max(chunk, 3 + 2); decode steps end every 8 ms from there.
     start = max(chunk, 5)
     boundary = start + 8 * -(-(100 - start) // 8)
@@ -124,17 +115,19 @@ class Engine:
 
     kernels: list[int]
     launches: list[int]
+    #: The kernels that are launched last, where the GPU has waited for the launch.
+    tails: list[int] = field(default_factory=list)
 
     def seen(self) -> list[int]:
         """Return when each step's tokens are seen, all steps being there from the start."""
         host = gpu = 0
         computed, seen = [], []
-        for kernels, launch in zip(self.kernels, self.launches, strict=True):
+        for kernels, launch, tail in zip(self.kernels, self.launches, self.tails, strict=True):
             if len(computed) - len(seen) == 2:  # the queue is full: look at the oldest
                 host = max(host, computed[len(seen)])
                 seen.append(host)
             host += launch
-            gpu = max(gpu + kernels, host) if computed else max(kernels, host)
+            gpu = max(gpu + kernels, host + tail) if computed else max(kernels, host + tail)
             computed.append(gpu)
         while len(seen) < len(computed):
             host = max(host, computed[len(seen)])
@@ -155,43 +148,51 @@ def test_a_prompts_chunks_and_its_decodes_are_the_loops_own_sums(decode, chunk, 
     eager, _, graph = launches
     settings = one_machine(table(decode, chunk, launches))
     trace = requests((0, 512 * chunks, answer))
-    engine = Engine([chunk] * chunks + [decode] * (answer - 1), [eager] * chunks + [graph] * (answer - 1))
+    steps = chunks + answer - 1
+    engine = Engine(
+        [chunk] * chunks + [decode] * (answer - 1), [eager] * chunks + [graph] * (answer - 1), [0] * steps
+    )
     seen = engine.seen()
-    for options in BACKENDS:
-        first, finish = moments(settings, trace, options)
-        assert (first, finish) == ([seen[chunks - 1]], [seen[-1]])
-
-
-launch_ns = st.sampled_from([0, 1, 700_000, 5 * MS, 11 * MS, 40 * MS])
-ahead = replicas.filter(lambda one: one.async_scheduling != "none")
+    assert moments(settings, trace) == ([seen[chunks - 1]], [seen[-1]])
 
 
 @examples(60)
 @given(
-    replica=ahead,
-    enabled=st.sampled_from([True, True, False]),
-    blocks=st.sampled_from([70, 110, 400]),
-    launches=st.tuples(launch_ns, launch_ns, launch_ns, st.sampled_from([0, 5, 64, 150])),
-    more=st.tuples(*[st.sampled_from([0, 0, 300, 900_000])] * 3),
-    seed=st.integers(1, 9),
+    rows=st.lists(st.tuples(st.integers(1, 700), st.integers(1, 40)), min_size=1, max_size=12),
+    kernels=st.tuples(st.integers(1, 40), st.integers(1, 40)),
+    launches=st.tuples(st.integers(0, 40), st.integers(0, 40), st.integers(0, 40)),
+    more=st.tuples(*[st.sampled_from([0, 0, 3, 20])] * 3),
+    captured=st.sampled_from([1, 5, 64, 600]),
+    blocks=st.sampled_from([100, 4000]),
+    priority=st.sampled_from(["fcfs", "priority"]),
 )
-def test_the_core_and_the_reference_tell_one_story(replica, enabled, blocks, launches, more, seed):
-    settings = cluster((blocks,), 1)
-    own = settings.machines[0]
-    names = ("launch_ns", "pieces_launch_ns", "graph_launch_ns", "captured_tokens")
-    names += ("launch_sequence_ns", "tail_ns", "tail_sequence_ns")
-    step_time = replace(own.step_time, **dict(zip(names, (*launches, *more), strict=True)))
-    cache = CacheSettings(block_size_tokens=BLOCK, semantics="vllm", enabled=enabled)
-    settings = replace(settings, cache=cache, machines=(replace(own, replica=replica, step_time=step_time),))
-    trace = random_trace(seed, requests=50, sessions=7)
-    try:
-        simulation, native = recorded(settings, trace, schedule=True)
-    except StoreError as refused:  # prompts of one arrival preempt each other for ever
-        with pytest.raises(StoreError, match=f"^{re.escape(str(refused))}$"):
-            recorded(settings, trace, step_every_iteration=True, schedule=True)
-        return
-    assert isinstance(simulation.replicas[0], NativeReplica)
-    stepped, plain = recorded(settings, trace, step_every_iteration=True, schedule=True)
-    assert isinstance(stepped.replicas[0], EngineReplica)
-    assert native == plain
-    assert simulation.replicas[0].schedule() == stepped.replicas[0].schedule()
+def test_the_steps_of_many_requests_are_seen_as_by_the_loop(
+    rows, kernels, launches, more, captured, blocks, priority
+):
+    """Requests that come at once keep the engine busy: its own steps, through the second loop, give all times."""
+    decode, chunk = kernels
+    names = ("launch_sequence_ns", "tail_ns", "tail_sequence_ns")
+    step_time = replace(table(decode, chunk, launches, captured), **dict(zip(names, more, strict=True)))
+    settings = one_machine(step_time, blocks, queue_order=priority)
+    trace = requests(*((0, *row) for row in rows))
+    simulation = Simulation(settings, trace, RunOptions(schedule=True, check="full"))
+    done = simulation.run().requests
+    eager, pieces, graph = launches
+    engine = Engine([], [])
+    for _, prefill, decodes, *_ in simulation.replicas[0].schedule().steps:
+        engine.kernels.append(chunk if prefill else decode)
+        launch = eager if prefill + decodes > captured else pieces if prefill else graph
+        engine.launches.append(launch + more[0] * decodes)
+        engine.tails.append(more[1] + more[2] * decodes)
+    seen = engine.seen()
+    assert {*done["first_token_ns"].tolist(), *done["finish_ns"].tolist()} <= set(seen)
+    assert done["finish_ns"].max() == seen[-1]
+
+
+def test_launches_that_take_no_time_change_nothing():
+    plain = random_trace(3, requests=50, sessions=7)
+    settings = one_machine(cluster((110,)).machines[0].step_time, 110)
+    (machine,) = settings.machines
+    named = dict.fromkeys(("launch_ns", "pieces_launch_ns", "graph_launch_ns", "launch_sequence_ns"), 0)
+    none = replace(machine, step_time=replace(machine.step_time, captured_tokens=64, **named))
+    assert moments(replace(settings, machines=(none,)), plain) == moments(settings, plain)

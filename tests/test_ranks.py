@@ -14,15 +14,13 @@ from kvcache_sim.errors import KvsimError, UsageError
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.serving.membership.plan import MembershipEvent, MembershipPlan
-from kvcache_sim.serving.ranks import Ranks
-from kvcache_sim.serving.replica.replica import Replica
-from kvcache_sim.serving.settings import RouterSettings
+from kvcache_sim.serving.settings import ReplicaSettings, RouterSettings
 from kvcache_sim.simulation import RunOptions, simulate
-from kvcache_sim.simulation.simulation import Simulation
 from small_traces import trace_of
 from support.clusters import cluster, table
 from support.drawn_settings import engines, replicas, trees
-from support.second_path import told_alike
+from support.recorded import recorded
+from support.schedule_book import plain_table
 from support.traces import random_trace, with_aborts
 
 BASE = """
@@ -77,30 +75,75 @@ def test_an_idle_rank_takes_a_dummy_step_at_least():
     assert run.requests["first_token_ns"].tolist() == [max(alone(1), DUMMY)] == [DUMMY]
 
 
-@examples(25)
-@given(replica=replicas, semantics=st.sampled_from(["tree", "vllm", "sglang"]), seed=st.integers(1, 9))
-def test_one_rank_is_no_ranks_and_every_store_tells_one_story(replica, semantics, seed):
-    trace = random_trace(seed, requests=40, sessions=7)
-    settings = cluster((160,))
-    built = tuple(replace(machine, replica=replica) for machine in settings.machines)
-    cache = replace(settings.cache, semantics=semantics)
-    settings = replace(settings, machines=built, cache=cache)
-    plain = Simulation(settings, trace, RunOptions(step_every_iteration=True))
-    one = Simulation(settings, trace, RunOptions(step_every_iteration=True))
-    (rank,) = one.replicas
-    assert isinstance(rank, Replica)
-    rank.step_with(Ranks([rank], rank.engine, dummy_ns=10**12))
-    assert one.run().digest_results == plain.run().digest_results
-    four = in_step(replace(settings, machines=built * 4), 2)
-    edges = [{edge: f"{name} {m}" for edge, name in built[0].edge_channels.items()} for m in range(4)]
-    four = replace(
-        four, machines=tuple(replace(m, edge_channels=e) for m, e in zip(four.machines, edges, strict=True))
-    )
-    options = (RunOptions(check="full"), RunOptions(step_every_iteration=True), RunOptions(backend="python"))
-    runs = [simulate(four, trace, options=each) for each in options]
-    assert len({run.digest_results for run in runs}) == 1
-    # A request is with one rank; ranks of one engine never wait for those of the other.
-    assert set(np.unique(runs[0].requests["machine"])) <= {0, 1, 2, 3}
+def twice(trace):
+    """Return a trace with every request twice, each of a pair in a session of its own."""
+    pairs = np.repeat(np.arange(len(trace)), 2)
+    offsets = trace.id_offsets
+    ids = [trace.block_ids[offsets[row] : offsets[row + 1]] for row in pairs]
+    names = ("arrival_ns", "input_tokens", "output_tokens", "turn", "think_ns", "is_conversational_turn")
+    columns = {name: getattr(trace, name)[pairs] for name in (*names, "abort_after_ns", "priority")}
+    odd = np.arange(len(pairs)) % 2
+    session = np.where(trace.session[pairs] < 0, -1, 2 * trace.session[pairs] + odd).astype(np.int32)
+    ends = np.concatenate([[0], np.cumsum([len(own) for own in ids])])
+    return replace(trace, **columns, session=session, id_offsets=ends, block_ids=np.concatenate(ids))
+
+
+#: What a request is, and what became of it but for where.
+SAME = (
+    "status",
+    "first_token_ns",
+    "finish_ns",
+    "cached_prefix_length_used",
+    "preemptions",
+    "recomputed_tokens",
+)
+
+
+@examples(40)
+@given(
+    replica=replicas,
+    cache=st.one_of(trees, trees, engines),
+    blocks=st.sampled_from([70, 110, 400]),
+    share=st.sampled_from([0.0, 0.0, 0.5]),
+    seed=st.integers(1, 99),
+)
+def test_two_ranks_with_the_same_requests_are_each_as_one_machine(replica, cache, blocks, share, seed):
+    """Their steps are the same, so neither waits: arrivals in a step, refusals, preemption, clients that leave."""
+    trace = with_aborts(seed, share=share)
+    one = replace(cluster((blocks,)), cache=cache)
+    one = replace(one, machines=tuple(replace(machine, replica=replica) for machine in one.machines))
+    two = replace(cluster((blocks,), 2), cache=cache)
+    two = replace(two, machines=tuple(replace(machine, replica=replica) for machine in two.machines))
+    two = replace(in_step(two, 2), router=RouterSettings("round-robin"))
+    alone = simulate(one, trace, options=RunOptions(check="full")).requests
+    paired = simulate(two, twice(trace), options=RunOptions(check="full")).requests
+    assert paired["machine"].tolist() == [0, 1] * len(trace)
+    for name in SAME:
+        for rank in (0, 1):
+            assert paired[name][rank::2].tolist() == alone[name].tolist(), name
+
+
+@examples(20)
+@given(blocks=st.sampled_from([70, 110, 400]), seed=st.integers(1, 99), most=st.sampled_from([64, 512]))
+def test_beside_an_idle_rank_every_step_takes_a_dummy_step_at_least(blocks, seed, most):
+    """Of each pair the second is longer than its rank could ever hold."""
+    trace = with_aborts(seed, share=0.0)
+    pairs = twice(trace)
+    pairs.output_tokens[1::2] = 10**6
+    table, dummy = plain_table(), plain_table().step(StepBatch((), 1, 0, 0))
+    slower = replace(table, base_ns=np.where(table.base_ns > 0, np.maximum(table.base_ns, dummy), 0))
+    assert (slower.base_ns > table.base_ns).any()
+
+    def on(settings, times):
+        replica = ReplicaSettings(most, 8)
+        machines = tuple(replace(m, replica=replica, step_time=times) for m in settings.machines)
+        return replace(settings, machines=machines, router=RouterSettings("round-robin"))
+
+    alone = simulate(on(cluster((blocks,)), slower), trace).requests
+    two = in_step(on(cluster((blocks,), 2), table), 2)
+    beside = simulate(replace(two, router=RouterSettings("round-robin")), pairs).requests
+    for name in SAME:
+        assert beside[name][::2].tolist() == alone[name].tolist(), name
 
 
 @examples(40)
@@ -114,15 +157,39 @@ def test_one_rank_is_no_ranks_and_every_store_tells_one_story(replica, semantics
     closed_loop=st.booleans(),
     seed=st.integers(1, 99),
 )
-def test_the_core_steps_ranks_as_the_scheduler_in_python(
+def test_ranks_begin_a_step_together_and_end_it_with_the_slowest(
     replica, cache, blocks, ranks, router, share, closed_loop, seed
 ):
-    """Arrivals in the middle of a step, refusals, preemption, clients that leave; every moment and event."""
+    """By the recorded steps of each engine: none begins within another, and tokens come at the ends of the slowest."""
     size, of = ranks
     settings = replace(cluster((blocks,), size * of), cache=cache)
     built = tuple(replace(machine, replica=replica) for machine in settings.machines)
     settings = replace(in_step(replace(settings, machines=built), size), router=RouterSettings(router))
-    told_alike(settings, with_aborts(seed, share=share, closed_loop=closed_loop))
+    trace = with_aborts(seed, share=share, closed_loop=closed_loop)
+    _, tables = recorded(settings, trace)
+    ahead = simulate(settings, trace)
+    assert [ahead.digest_events, ahead.digest_results, ahead.counters, ahead.end_ns] == tables["digests"]
+    overhead = 0 if replica.async_scheduling != "none" else replica.step_overhead_ns
+    dummy = DUMMY + overhead
+    columns = ("kind", "machine", "time_ns", "duration_ns")
+    steps = [
+        row[1:] for row in zip(*(tables["events", name] for name in columns), strict=True) if row[0] == "step"
+    ]
+    names = ("machine", "status", "first_token_ns", "finish_ns")
+    rows = list(zip(*(tables["requests", name] for name in names), strict=True))
+    for engine in range(of):
+        began: dict[int, list[int]] = {}
+        for machine, begin, duration in steps:
+            if machine // size == engine:
+                began.setdefault(begin, []).append(duration)
+        ends = {
+            begin: begin + max(*durations, dummy if len(durations) < size else 0)
+            for begin, durations in sorted(began.items())
+        }
+        assert all(end <= begin for end, begin in zip(ends.values(), [*ends][1:], strict=False))
+        for machine, status, first, last in rows:
+            if machine // size == engine and status == 0:
+                assert {first, last} <= set(ends.values())
 
 
 def test_a_scenario_has_a_machine_a_rank_and_the_engines_balancer():

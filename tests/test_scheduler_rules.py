@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.spec.queueing import computed_by_any
 from pools import MS, pools, requests
 from small_traces import trace_of
 from support.agreement import agree
-from support.clusters import cluster
-from support.traces import random_trace
+from support.clusters import cluster, reading_each_other
+from support.traces import random_trace, turns
 
 WINDOW = (0, 2**62)
 #: The core, and the specification over its own store.
@@ -40,6 +42,24 @@ def test_blocks_of_an_id_stand_at_their_ids_place():
     for found, others in [(0, (1,)), (1, (1,)), (2, ()), (3, ()), (4, ())]:
         computing = tuple(o for o in (1, 2) if computed_by_any(trace, Of(0), found, 4, [Of(o)]))
         assert computing == (others if found < 2 else (2,) if found < 4 else ())
+
+
+def test_a_block_is_waited_for_by_whoever_shares_it_and_by_nobody_else():
+    """Ids of two blocks; the second and third prompt share one id and two ids with the first, which come at once."""
+    rows = [list("abcd"), list("axyz"), list("abxy")]
+    settings = pools("b", tiers=(100,), duplicate_prefill="wait")
+    run = agree(
+        replace(settings, cache=replace(settings.cache, block_size_tokens=8)), trace_of(rows, block_size=16)
+    )
+    assert run.requests["cached_prefix_length_used"].tolist() == [0, 16, 32]
+    alone = agree(settings, trace_of([list("abcd"), list("wxyz")], block_size=16))
+    assert alone.requests["queue_ns"].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_paused_sessions_come_up_from_other_machines_as_in_the_specification(seed):
+    settings = reading_each_other(machines=2, prefetch="session", prefetch_lead_ns=50 * MS)
+    assert agree(settings, turns(seed, True, 80)).counters["prefetched_blocks"] > 100
 
 
 @both

@@ -1,4 +1,7 @@
-"""SGLang's own scheduler: the native against the reference on drawn scenarios, and what its settings do."""
+"""SGLang's own scheduler: the books of drawn schedules, retraction by hand, and what its settings do.
+
+``tests/engine_oracles/sglang_passes.py`` compares passes over the queue with SGLang's own classes.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,12 @@ from hypothesis import strategies as st
 from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.errors import KvsimError
 from kvcache_sim.scenario.load import load_scenario
-from kvcache_sim.serving.engine_scheduler.replica import EngineReplica
-from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.settings import ReplicaSettings
 from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.simulation.simulation import Simulation
+from small_traces import trace_of
 from support.clusters import BLOCK, cluster
-from support.recorded import recorded
+from support.schedule_book import check_books, plain_table, step_time
 from support.traces import random_trace
 from tiered_scenario import load
 
@@ -57,29 +59,13 @@ def with_room(replica, cache, tokens, machines=1):
     machines=st.sampled_from([1, 1, 2]),
     seed=st.integers(1, 9),
 )
-def test_the_core_and_the_reference_tell_one_story(replica, cache, tokens, machines, seed):
+def test_the_books_of_a_drawn_schedule_balance(replica, cache, tokens, machines, seed):
+    # what comes to the scheduler later than it arrives is in test_scheduler_relations
+    replica, cache = replace(replica, client_offset_ns=0), replace(cache, lookup_ns=0)
     settings, trace = with_room(replica, cache, tokens, machines), random_trace(seed, requests=50, sessions=7)
-    simulation, native = recorded(settings, trace, schedule=machines == 1)
-    assert all(isinstance(one, NativeReplica) for one in simulation.replicas)
-    stepped, plain = recorded(settings, trace, step_every_iteration=True, schedule=machines == 1)
-    assert all(isinstance(one, EngineReplica) for one in stepped.replicas)
-    assert native == plain
-    if machines == 1:
-        logs = [simulation.replicas[0].schedule(), stepped.replicas[0].schedule()]
-        assert logs[0] == logs[1]
-
-
-@pytest.mark.parametrize("policy", ["fcfs", "lpm", "dfs-weight", "lof"])
-@pytest.mark.parametrize("ahead", ["none", "length", "stop-token"])
-def test_all_python_tells_the_same(policy, ahead):
-    replica = ReplicaSettings(
-        256, 8, scheduler="sglang", schedule_policy=policy, async_scheduling=ahead, enable_mixed_chunk=True
-    )
-    cache = CacheSettings(block_size_tokens=16, semantics="sglang")
-    settings, trace = with_room(replica, cache, 4_096), random_trace(3, requests=40, sessions=5)
-    _, native = recorded(settings, trace)
-    _, plain = recorded(settings, trace, backend="python")
-    assert native == plain
+    built = tuple(replace(machine, step_time=plain_table()) for machine in settings.machines)
+    simulation = Simulation(replace(settings, machines=built), trace, RunOptions(schedule=True, check="full"))
+    check_books(simulation.run(), simulation.replicas, step_time(replica), replica.async_scheduling)
 
 
 def run(trace, tokens=25_600, **changes):
@@ -116,6 +102,71 @@ def test_what_is_reserved_of_answers_decides_how_many_are_retracted():
         for share in (0.02, 100.0)
     ]
     assert preempted[0] > preempted[1]
+
+
+PREFILL_NS, TOKEN_NS, DECODE_NS, SEQUENCE_NS = 1_000_000, 20_000, 5_000_000, 1_000
+
+
+def two_that_do_not_fit(prompts, tokens, answer=10):
+    """Two prompts, the second a nanosecond behind the first, pages of one token."""
+    cache = CacheSettings(block_size_tokens=1, semantics="sglang")
+    # 0.098 of what is to come of a running answer is reserved
+    replica = ReplicaSettings(512, 8, scheduler="sglang", schedule_conservativeness=0.14)
+    settings = with_room(replica, cache, tokens)
+    machine = replace(settings.machines[0], step_time=plain_table())
+    rows = [[f"{name}{k}" for k in range(length)] for name, length in zip("ab", prompts, strict=True)]
+    trace = trace_of(rows, 1, list(prompts), [0, 1], [answer, answer])
+    simulation = Simulation(
+        replace(settings, machines=(machine,)), trace, RunOptions(schedule=True, check="full")
+    )
+    return simulation.run().requests, simulation.replicas[0].schedule()
+
+
+def test_a_retraction_step_by_step():
+    """33 tokens: 10 are held, and 10 + 10 + 1 are less than 23 - 0.098 * 9, so both run.
+
+    Six steps bring each a token: 10 + 6 and 10 + 6 are held, and a seventh needs two where one is free. The second
+    goes, with the KV of 16 tokens; to free 20 tokens for the other its prompt leaves the tree. The first decodes
+    alone to its tenth token; then the second computes its 17 known tokens and decodes twice.
+    """
+    rows, log = two_that_do_not_fit((10, 10), 33)
+    first, second = PREFILL_NS + 10 * TOKEN_NS, 2 * (PREFILL_NS + 10 * TOKEN_NS)
+    done = second + 6 * (DECODE_NS + 2 * SEQUENCE_NS) + 3 * (DECODE_NS + SEQUENCE_NS)
+    again = done + PREFILL_NS + 17 * TOKEN_NS + 2 * (DECODE_NS + SEQUENCE_NS)
+    assert rows["first_token_ns"].tolist() == [first, second]
+    assert rows["finish_ns"].tolist() == [done, again]
+    assert rows["preemptions"].tolist() == [0, 1]
+    assert rows["recomputed_tokens"].tolist() == [0, 16]
+    assert [line[1:3] for line in log.steps] == [
+        *[(10, 0), (10, 0)], *[(0, 2)] * 6, *[(0, 1)] * 3, (17, 0), *[(0, 1)] * 2,
+    ]  # fmt: skip
+    assert log.admissions == [(0, 0, 0), (1, 1, 0), (11, 1, 0)]
+
+
+def test_of_equal_answers_the_longest_prompt_is_retracted():
+    """The first prompt has two tokens more: it goes, and comes again when the second is done."""
+    rows, _ = two_that_do_not_fit((12, 10), 36)
+    assert rows["preemptions"].tolist() == [1, 0]
+    assert rows["finish_ns"][0] > rows["finish_ns"][1]
+
+
+def test_answers_that_just_fit_are_not_retracted():
+    rows, log = two_that_do_not_fit((10, 10), 38)
+    assert rows["preemptions"].tolist() == [0, 0], "38 tokens are just enough: 2 * (10 + 9)"
+    assert log.counts.scheduled_tokens == 20 + 2 * 9
+
+
+def test_a_retracted_prompt_that_stays_in_the_tree_is_found_again():
+    """Answers of 30 in 60 tokens: after 20 steps 60 are held, and the second goes with 20 of its answer.
+
+    Those 20 are free, so its prompt stays: it computes 21 tokens when the first is done, after 9 steps alone.
+    """
+    rows, log = two_that_do_not_fit((10, 10), 60, answer=30)
+    assert rows["preemptions"].tolist() == [0, 1]
+    assert log.admissions == [(0, 0, 0), (1, 1, 0), (31, 1, 10)]
+    assert [line[1:3] for line in log.steps] == [
+        *[(10, 0), (10, 0)], *[(0, 2)] * 20, *[(0, 1)] * 9, (21, 0), *[(0, 1)] * 8,
+    ]  # fmt: skip
 
 
 def test_mixed_chunks_keep_answers_going():

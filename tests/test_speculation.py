@@ -1,4 +1,4 @@
-"""Speculative decoding: one story on every path, closed forms, and nothing where nothing is accepted."""
+"""Speculative decoding: a plain model of requests that come at once, closed forms, nothing where nothing is accepted."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.errors import KvsimError
 from kvcache_sim.metrics.columns import STATUSES
 from kvcache_sim.metrics.speculation import summarize_speculation
 from kvcache_sim.metrics.summary import summarize
+from kvcache_sim.model.kv_groups import KvGroup, KvLayout
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time
 from kvcache_sim.scenario.load import scenario_from_text
-from kvcache_sim.serving.replica.native import NativeReplica
-from kvcache_sim.serving.speculation import SpeculationRules, SpeculationSettings
+from kvcache_sim.serving.speculation import SpeculationSettings
 from kvcache_sim.simulation import RunOptions, simulate
 from small_traces import trace_of
 from support.clusters import cluster, table
-from support.drawn_settings import replicas
-from support.recorded import recorded
 from support.traces import random_trace
 
 BASE = """
@@ -52,33 +51,60 @@ drafts = st.builds(
 )
 
 
-@examples(40)
+MASK = (1 << 64) - 1
+
+
+def accepted(drafts: SpeculationSettings, request: int, computed: int) -> int:
+    """Return how many tokens are accepted: a draw of splitmix64 by request and computed tokens, against the rates."""
+    x = drafts.key + (request + 1) * 0x9E37_79B9_7F4A_7C15 + (computed + 1) * 0xD1B5_4A32_D192_ED03 & MASK
+    x = (x ^ x >> 30) * 0xBF58_476D_1CE4_E5B9 & MASK
+    x = (x ^ x >> 27) * 0x94D0_49BB_1331_11EB & MASK
+    x ^= x >> 31
+    return sum(x < min(int(rate * (1 << 64)), MASK) for rate in drafts.rates)
+
+
+def ends_of(drafts: SpeculationSettings, rows: list[tuple[int, int]], times) -> tuple[int, list[int], int]:
+    """Serve (prompt, answer) that come at once with room for all: the first tokens, the last ones, and the steps.
+
+    All prompts are computed in one step. Every later one takes a token and its drafts of each request along, and reads
+    its KV once.
+    """
+    now = first = times.step(StepBatch(tuple((prompt, 0) for prompt, _ in rows), 0, 0, 0))
+    left = {request: (prompt, prompt + answer - 1) for request, (prompt, answer) in enumerate(rows)}
+    ends, steps = [first] * len(rows), 0
+    while left := {
+        request: (computed, total) for request, (computed, total) in left.items() if computed < total
+    }:
+        held = [computed for computed, _ in left.values()]
+        now += (
+            times.step(StepBatch((), len(held) * (1 + drafts.tokens), sum(held), max(held))) + drafts.draft_ns
+        )
+        for request, (computed, total) in left.items():
+            steps += 1
+            left[request] = min(computed + 1 + accepted(drafts, request, computed), total), total
+            ends[request] = now
+    return first, ends, steps
+
+
+@pytest.mark.parametrize("kind", ["tree", "vllm", "groups"])
+@examples(25)
 @given(
-    drafted=drafts,
-    replica=replicas,
-    semantics=st.sampled_from(["tree", "vllm", "sglang"]),
-    shape=st.sampled_from([(110,), (400,), (90, 200)]),
-    machines=st.sampled_from([1, 2]),
-    seed=st.integers(1, 9),
+    drafts=drafts,
+    rows=st.lists(st.tuples(st.integers(1, 200), st.integers(1, 60)), min_size=1, max_size=8),
 )
-def test_the_core_single_steps_and_the_reference_tell_one_story(
-    drafted, replica, semantics, shape, machines, seed
-):
-    settings = cluster(shape, machines)
-    if len(shape) == 1:
-        settings = replace(settings, cache=replace(settings.cache, semantics=semantics))
-    changed = replace(replica, async_scheduling="none")
-    settings = drafting(
-        replace(settings, machines=tuple(replace(m, replica=changed) for m in settings.machines)), drafted
-    )
-    trace = random_trace(seed, requests=40, sessions=7)
-    simulation, native = recorded(settings, trace)
-    assert all(isinstance(r, NativeReplica) for r in simulation.replicas)
-    _, plain = recorded(settings, trace, step_every_iteration=True)
-    assert native == plain
-    reference = simulate(settings, trace, options=RunOptions(backend="python", check="full"))
-    assert reference.digest_results == native["digests"][1]
-    assert simulate(settings, trace).digest_results == native["digests"][1]
+def test_requests_that_come_at_once_end_as_in_a_plain_model(kind, drafts, rows):
+    ids = [[f"{request}.{k}" for k in range(-(-prompt // 16))] for request, (prompt, _) in enumerate(rows)]
+    trace = trace_of(ids, 16, [prompt for prompt, _ in rows], None, [answer for _, answer in rows])
+    settings = drafting(cluster((4000,)), drafts, max_num_batched_tokens=4096, max_num_seqs=8)
+    cache = replace(settings.cache, semantics="tree" if kind == "tree" else "vllm")
+    if kind == "groups":
+        window = KvLayout((KvGroup("full", 16, 0, (0,)), KvGroup("sliding", 16, 48, (1,))), 1, 1)
+        cache = replace(cache, groups=GroupSettings("two groups", window, 4096, None))
+    run = simulate(replace(settings, cache=cache), trace, options=RunOptions(check="full"))
+    first, ends, steps = ends_of(drafts, rows, settings.machines[0].step_time)
+    assert run.requests["first_token_ns"].tolist() == [first] * len(rows)
+    assert run.requests["finish_ns"].tolist() == ends
+    assert summarize_speculation(run.counters)["speculation"]["steps"] == steps
 
 
 def test_without_accepted_tokens_every_request_gets_what_it_got_without_drafts():
@@ -118,14 +144,18 @@ def test_the_itl_of_a_burst_and_the_time_of_a_token_have_closed_forms():
 
 
 def test_acceptance_by_position_is_what_was_asked_for():
-    rules = SpeculationRules.of(SpeculationSettings((0.8, 0.6, 0.4), key=7))
-    drawn = np.array([rules.accepted(r, c, 3) for r in range(100) for c in range(300)])
+    drafts = SpeculationSettings((0.8, 0.6, 0.4), key=7)
+    drawn = np.array([accepted(drafts, r, c) for r in range(100) for c in range(300)])
     for position, rate in enumerate((0.8, 0.6, 0.4)):
         assert (drawn > position).mean() == pytest.approx(rate, abs=0.01)
     # Neither one request's draws nor those of one position repeat one another.
     assert abs(np.corrcoef(drawn[:-1], drawn[1:])[0, 1]) < 0.02
     assert abs(np.corrcoef(drawn[:-300], drawn[300:])[0, 1]) < 0.02
-    assert rules.accepted(0, 0, 1) <= 1
+    run = simulate(
+        drafting(cluster((400,)), drafts), replace(random_trace(3), output_tokens=np.full(120, 200))
+    )
+    by_position = summarize_speculation(run.counters)["speculation"]["by_position"]
+    assert by_position == pytest.approx([0.8, 0.6, 0.4], abs=0.02)
 
 
 @pytest.mark.parametrize(("k", "mean"), [(1, 1.0), (1, 1.7), (3, 2.4), (5, 6.0), (8, 3.3)])
@@ -175,13 +205,12 @@ def test_a_mean_beyond_what_a_step_brings_is_one_line():
 
 
 @pytest.mark.parametrize("blocks", [22, 23])
-@pytest.mark.parametrize("backend", ["native", "python"])
 @pytest.mark.parametrize("semantics", ["tree", "vllm"])
-def test_a_request_without_room_for_its_drafts_is_rejected(semantics, backend, blocks):
+def test_a_request_without_room_for_its_drafts_is_rejected(semantics, blocks):
     """Prompt and answer are 22 blocks to the token; five drafts behind them need one more."""
     trace = trace_of([[f"a{k}" for k in range(20)]], 16, [320], None, [33])
     settings = cluster((blocks,))
     cache = replace(settings.cache, block_size_tokens=16, semantics=semantics)
     drafted = drafting(replace(settings, cache=cache), SpeculationSettings((0.5,) * 5))
-    run = simulate(drafted, trace, options=RunOptions(backend=backend))
+    run = simulate(drafted, trace)
     assert run.requests["status"].tolist() == [STATUSES.index("finished" if blocks > 22 else "rejected")]

@@ -1,4 +1,4 @@
-"""vLLM's own scheduler over several KV cache groups: one story on every path, one group as before, real rows."""
+"""vLLM's own scheduler over several KV cache groups: books of drawn schedules, one group as before, real rows."""
 
 from __future__ import annotations
 
@@ -7,25 +7,24 @@ import json
 from dataclasses import replace
 
 import numpy as np
-import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.cache.engine_stores import group_maker
+from kvcache_sim import _core
+from kvcache_sim.cache.group_keys import native_groups
 from kvcache_sim.cache.groups import GroupSettings, Newcomer
 from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.model.kv_groups import KvGroup, KvLayout
-from kvcache_sim.serving.engine_scheduler.replica import EngineReplica
-from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.settings import ReplicaSettings
-from kvcache_sim.simulation import RunOptions, simulate
+from kvcache_sim.simulation import RunOptions
 from kvcache_sim.simulation.simulation import Simulation
 from shared_files import shared
 from small_traces import trace_of
 from support.clusters import BLOCK
 from support.recorded import recorded
+from support.schedule_book import check_books, plain_table, step_time
 from support.traces import random_trace
-from test_group_stores import OPTIONS, crowded, groups, layouts_of, settings_of
+from test_group_stores import crowded, groups, layouts_of, settings_of
 from test_kv_groups import row_request
 from test_vllm_schedule import replicas
 
@@ -33,7 +32,6 @@ caches = st.builds(
     CacheSettings,
     enabled=st.sampled_from([True, True, True, False]),
     cache_output=st.booleans(),
-    lookup_ns=st.sampled_from([0, 2_000_000]),
 )
 
 
@@ -46,22 +44,14 @@ caches = st.builds(
     machines=st.sampled_from([1, 1, 2]),
     seed=st.integers(1, 9),
 )
-def test_the_core_single_steps_and_the_reference_tell_one_story(
-    drawn, cache, replica, blocks, machines, seed
-):
+def test_the_books_of_a_drawn_schedule_balance(drawn, cache, replica, blocks, machines, seed):
+    """``tests/engine_oracles/vllm_groups.py`` compares the groups' decisions with the real manager."""
+    replica = replace(replica, client_offset_ns=0)
     settings = settings_of(drawn, cache, replica, blocks, machines)
+    built = tuple(replace(machine, step_time=plain_table()) for machine in settings.machines)
     trace = (crowded if seed % 2 else random_trace)(seed, requests=30, sessions=7)
-    one = machines == 1
-    simulation, native = recorded(settings, trace, schedule=one)
-    assert all(isinstance(r, NativeReplica) for r in simulation.replicas)
-    stepped, plain = recorded(settings, trace, step_every_iteration=True, schedule=one)
-    assert all(isinstance(r, EngineReplica) for r in stepped.replicas)
-    if one:
-        logs = [simulation.replicas[0].schedule(), stepped.replicas[0].schedule()]
-        assert logs[0] == logs[1]
-    assert native == plain
-    digests = [run.digest_results for run in (simulate(settings, trace, options=o) for o in OPTIONS)]
-    assert len({*digests, native["digests"][1]}) == 1
+    simulation = Simulation(replace(settings, machines=built), trace, RunOptions(schedule=True, check="full"))
+    check_books(simulation.run(), simulation.replicas, step_time(replica), replica.async_scheduling)
 
 
 @examples(8)
@@ -126,12 +116,12 @@ def test_a_state_of_this_very_step_is_gone_on_from_in_the_next_one():
     assert found["linear"][0] == 0 < found["linear"][1]
 
 
-@pytest.mark.parametrize("backend", ["native", "python"])
-def test_a_resumed_request_lacks_its_last_token_alone_without_a_cut(backend):
+def test_a_resumed_request_lacks_its_last_token_alone_without_a_cut():
     """A chunk that ends where only the last known token is left is the end of a prefill: it is not cut to a block."""
     states = GroupSettings("states", KvLayout((KvGroup("linear", 10, 0, (0,)),), 1, 1), 64, None)
     trace = trace_of([range(5), range(5)], 10, [50, 50])
+    keys = native_groups(states.layout, trace, answers_shared=True)
     for prompt, chunk in ((20, 2), (33, 0)):
-        store = group_maker(states, trace, backend == "native")(20)
+        store = _core.GroupStore(keys, states.limits, 20, states.rules)
         lease, _, end = store.admit(Newcomer(0, prompt, 33, 0, 32, 64), 0)
         assert (end, store.chunk(lease, 30, 33, 2)) == (30, chunk)
