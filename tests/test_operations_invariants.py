@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 from examples import examples
-from hypothesis import HealthCheck, given
+from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 from kvcache_sim.cache.operations import MachineTiers, open_machines
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings, TierSettings
@@ -235,6 +235,20 @@ class Machines:
             assert sent == moved, "I9"
 
 
+#: What few draws do: a block is marked absent; others go down on one machine, and the other one reads them.
+RARE = [
+    (1, ("compute", 2, 3)),
+    (1, ("absent", 2, (2, 1), "gpu")),
+    (0, ("compute", 0, 3)),
+    (0, ("evict", "gpu", 3)),
+    (0, ("evict", "gpu", 3)),
+    (0, ("wait", 20_000)),
+    (1, ("remote", 0, 6)),
+    (1, ("wait", 20_000)),
+    (0, ("compute", 0, 3)),
+]
+
+
 SHAPES = {
     "room": (((6, 6, 9), (5, 4, 6)), {}),
     "one block a tier": (((4, 1, 1), (3, 1, 2)), {}),
@@ -254,6 +268,7 @@ def test_operations_keep_the_invariants(shape):
     SEEN.clear()
 
     @examples(60, suppress_health_check=list(HealthCheck))
+    @example(RARE)
     @given(STEPS)
     def run(steps):
         looked_at, alone = (Machines(capacities, {"lookup": "cluster", **movement}, **kind) for _ in range(2))
