@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from break_even import FetchCosts, break_even_blocks
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.cache.fetch.cheaper import FetchCheaper
-from kvcache_sim.cache.fetch.plan import Part, Plan
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings, TierSettings
-from kvcache_sim.cache.store import NO_MOVE
 from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.model.step_time import StepTimeTable
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings, ReplicaSettings
 from kvcache_sim.simulation import simulate
+from kvcache_sim.spec.movement_policies import FETCH, Plan
+from kvcache_sim.spec.mover import NO_MOVE, Part
 from kvcache_sim.tiers import STAGING
 from small_traces import trace_of
 
@@ -35,18 +35,19 @@ COSTS = st.builds(
 
 
 def fetched(costs: FetchCosts, blocks: int) -> bool:
-    """Ask the policy itself."""
+    """Return whether the specification's policy loads the blocks."""
     load, latency = blocks * costs.load_ns_per_block, costs.latency_ns
 
-    def arrival(n):
+    def arrival(parts, n):
         before = latency + n * costs.submit_ns_per_block
         return (before + load // LAYERS, before + load) if n else (0, 0)
 
-    def compute(n):
+    def compute(tokens, n):
         return costs.rest_ns + (blocks - n) * costs.compute_ns_per_block
 
-    plan = Plan([Part(STAGING, 0, blocks, NO_MOVE)], 0, LAYERS, costs.pipelining, arrival, compute)
-    return FetchCheaper().reuse(plan) == blocks
+    mover = SimpleNamespace(pipelining=costs.pipelining, layers=LAYERS)
+    estimates = SimpleNamespace(arrival_ns=arrival, compute_ns=compute, mover=mover)
+    return FETCH["cheaper"](Plan(estimates, [Part(STAGING, 0, blocks, NO_MOVE)], 0, blocks * BLOCK)) == blocks
 
 
 @given(COSTS)

@@ -11,7 +11,7 @@ import numpy as np
 from examples import examples
 from hypothesis import HealthCheck, event, given
 from hypothesis import strategies as st
-from kvcache_sim.cache.prefix_view import PrefixViewSettings
+from kvcache_sim.cache.settings import PrefixViewSettings
 from kvcache_sim.simulation import simulate
 from support.agreement import agree, beyond_spec
 from support.any_cluster import clusters

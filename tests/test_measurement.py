@@ -12,7 +12,6 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.channels.demand import Demand
 from kvcache_sim.cli.main import run
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.channel_use import ChannelUse, later_use
@@ -24,6 +23,7 @@ from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.quantities import parse_edge
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import RunOptions
+from kvcache_sim.spec.channels import Demand
 
 
 def rows_of(numbers, seed=0):

@@ -259,13 +259,23 @@ REFUSED: dict[str, list[str]] = {
     "adapters": ["adapters={field: adapter, slots: 2, size: 10MiB}"],
 }
 PLUGIN = """
-from kvcache_sim.cache.admission.everything import AdmitEverything
-from kvcache_sim.cache.fetch.always import FetchAlways
-from kvcache_sim.cache.prefetch.queued import PrefetchQueued
-from kvcache_sim.cache.write.back import WriteBack
-from kvcache_sim.channels.choice.emptiest import EmptiestChannel
-from kvcache_sim.serving.queue.orders import ShortestFirst
-Keep, Half, Up, W, Chan, First = AdmitEverything, FetchAlways, PrefetchQueued, WriteBack, EmptiestChannel, ShortestFirst
+class Keep:
+    def kept_blocks(self, finished): return finished.blocks
+class Half:
+    def reuse(self, plan): return plan.ready
+class Up:
+    occasions = ("queued",)
+    def blocks(self, candidate): return 0
+class W:
+    writes_back, at_commit, delays_step = True, False, False
+    def __init__(self, upper, settings): pass
+    def committed(self, store, lease, blocks, now_ns): return None
+    def used(self, store, lease, now_ns): return None
+    def arrived(self, store, move, now_ns): return None
+class Chan:
+    def choose(self, sending, links): return next(iter(links))
+class First:
+    def key(self, waiting): return (waiting.arrival_ns,)
 """
 WORKLOAD = [
     "workload.kind=diverse",

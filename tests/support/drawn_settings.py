@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from kvcache_sim.cache.fetch import FETCHES
 from kvcache_sim.cache.prefetch import PREFETCHES
-from kvcache_sim.cache.session_view import SessionViewSettings
-from kvcache_sim.cache.settings import CacheSettings, MovementSettings
+from kvcache_sim.cache.settings import CacheSettings, MovementSettings, SessionViewSettings
 from kvcache_sim.cache.write import WRITES
 from kvcache_sim.serving.queue import ORDERS
 from kvcache_sim.serving.settings import ReplicaSettings
