@@ -66,6 +66,25 @@ def run(session: settings = SHORT, **facts) -> None:
     run_state_machine_as_test(type("Machine", (StoreMachine,), facts), settings=session)
 
 
+def test_of_two_bared_parents_the_deeper_leaves_first() -> None:
+    """On the cpu: a, x behind it, d, y behind that, but not c between a and d. One request used a, c and d last."""
+    facts = {
+        "capacities": (40, 8, 40),
+        "forest": staticmethod(lambda: ([[*"acd"], [*"ax"], [*"acdy"]], [NO_NEXT_TURN] * 3)),
+        "requests": [0, 1, 2],
+    }
+    machine = type("Machine", (StoreMachine,), facts)()
+    machine.build()
+    machine.run_a_request(1, [(2, True), (2, True)], True)
+    machine.run_a_request(2, [(2, False), (2, True), (2, True)], True)
+    machine.run_a_request(0, [], True)
+    machine.take_room(STAGING, 6)  # x, y, and one of their parents, which are equally recent
+    machine.both_stores_agree()
+    on_cpu = [by[STAGING] != NO_COPY for by in machine.copies(machine.native, 2, 8)]
+    assert on_cpu == [True, True, False, False, False, False, False, False]
+    machine.teardown()
+
+
 @pytest.mark.parametrize("touched_at", get_args(Touch))
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_core_store_is_the_plain_store(shape: str, touched_at: Touch) -> None:
@@ -116,25 +135,6 @@ def test_it_is_so_without_writing_victims_down() -> None:
 def test_an_order_that_the_specification_does_not_cover_is_one_line() -> None:
     with pytest.raises(UsageError, match=r"not covered.*got arc; expected lru, fifo, lfu or ttl"):
         EvictionOrder(0, "arc")
-
-
-def test_of_two_bared_parents_the_deeper_leaves_first() -> None:
-    """On the cpu: a, x behind it, d, y behind that, but not c between a and d. One request used a, c and d last."""
-    facts = {
-        "capacities": (40, 8, 40),
-        "forest": staticmethod(lambda: ([[*"acd"], [*"ax"], [*"acdy"]], [NO_NEXT_TURN] * 3)),
-        "requests": [0, 1, 2],
-    }
-    machine = type("Machine", (StoreMachine,), facts)()
-    machine.build()
-    machine.run_a_request(1, [(2, True), (2, True)], True)
-    machine.run_a_request(2, [(2, False), (2, True), (2, True)], True)
-    machine.run_a_request(0, [], True)
-    machine.take_room(STAGING, 6)  # x, y, and one of their parents, which are equally recent
-    machine.both_stores_agree()
-    on_cpu = [by[STAGING] != NO_COPY for by in machine.copies(machine.native, 2, 8)]
-    assert on_cpu == [True, True, False, False, False, False, False, False]
-    machine.teardown()
 
 
 class EvictsUsedBlocks(MarkedStore):
