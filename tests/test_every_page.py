@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from itertools import combinations, product
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,6 @@ from kvcache_sim.metrics.objectives import parse_objectives
 from kvcache_sim.model.calibration.fit import predict_ms
 from kvcache_sim.report.finished import open_runs
 from kvcache_sim.report.fit_picture import fit_picture
-from kvcache_sim.report.joint_study import joint_picture
 from kvcache_sim.report.picture_file import encoded
 from kvcache_sim.report.plot import picture_of
 from kvcache_sim.report.series import MOST_SERIES
@@ -59,13 +58,6 @@ CELLS = [
     }
     for cell in range(5)
 ]
-STUDY = {
-    "cells": [
-        {"router": router, "policy": policy, "capacity_blocks": blocks, "hit_rate": rate / 100}
-        for rate, (router, policy, blocks) in enumerate(product(ROUTERS, ("lru", "s3fifo"), (20, 60)))
-    ],
-    "one_cache": {"belady": {"20": 0.6, "60": 0.65}, "unbounded": 0.7},
-}
 
 
 def pages(root):
@@ -83,7 +75,6 @@ def pages(root):
     rows = random_rows(100)
     for kind, picture in (
         ("capacity", draw_capacity(Answer(tuple(CELLS)), "chat")),
-        ("study", joint_picture(STUDY, "trace.jsonl")),
         ("fit", fit_picture(rows, predict_ms(TRUE, rows))),
         ("picture", picture_of("waterfall", open_runs([root / "a"]))),
         ("columns", picture_of("hit-curve", open_runs([root / "a"] * 3))),
@@ -148,7 +139,6 @@ def test_every_kind_of_page_fits_its_screen_and_tells_its_parts_apart(written):
 def test_a_page_of_one_picture_is_named_after_what_it_shows(written):
     for kind, words in (
         ("curve", "Hit rate over cache size: trace.jsonl"),
-        ("study", "Eviction × routing × capacity: trace.jsonl"),
         ("capacity", "Cost against capacity: chat"),
         ("picture", "What TTFT is made of: a"),
     ):

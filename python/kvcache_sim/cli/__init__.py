@@ -9,6 +9,11 @@
 
 from __future__ import annotations
 
+#: Verbs that were dropped, each with its successor.
+DROPPED = {
+    "study": "dropped in 0.2: 'kvsim sweep --grid' varies settings, 'kvsim cachesim' has the ceilings",
+}
+
 #: verb → (module, one line of help). A verb's module defines ``app``: typer's, made by
 #: ``cli.verb.verb_app``, with one command or with subcommands,
 #: or a ``cli.declared.Verb``. A command returns None, or the exit code.
@@ -27,7 +32,6 @@ VERBS: dict[str, tuple[str, str]] = {
         "kvcache_sim.cli.capacity",
         "find the highest rate that holds an SLO, and the cheapest design",
     ),
-    "study": ("kvcache_sim.cli.study", "vary eviction, routing and capacity together, with the ceilings"),
     "optimize": ("kvcache_sim.cli.optimize", "search for the best settings that meet conditions"),
     "reproduce": ("kvcache_sim.cli.reproduce", "run a finished run again and compare digests"),
     "doctor": ("kvcache_sim.cli.doctor", "check this installation"),

@@ -11,7 +11,7 @@ import sys
 from types import FrameType
 
 from kvcache_sim import __version__
-from kvcache_sim.cli import VERBS
+from kvcache_sim.cli import DROPPED, VERBS
 from kvcache_sim.cli.declared import Verb, typer_app
 from kvcache_sim.errors import (
     EXIT_INTERNAL,
@@ -83,6 +83,8 @@ def dispatch(argv: list[str]) -> int:
         print(f"kvsim {__version__}")
         return EXIT_OK
     verb = argv[0]
+    if verb in DROPPED:
+        raise UsageError(f"no such verb: {verb}", hint=DROPPED[verb])
     if verb not in VERBS:
         kind = "option" if verb.startswith("-") else "verb"
         raise UsageError(f"no such {kind}: {verb}", hint=_did_you_mean(verb))

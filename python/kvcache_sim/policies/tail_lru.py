@@ -1,8 +1,7 @@
 """T-LRU on a tier of a timed run: tails go first that a conversation can lose and stay within its limit.
 
 ``tiers.gpu.policy: kvcache_sim.policies.tail_lru:TailLru(limit_blocks=16, next_blocks=8)``. Source: arXiv
-2510.15152 (NeurIPS'25), Algorithm 1, as SGLang 0.5.23 reads it; ``replay/papers/tail_lru.py`` is the same
-rule in a replay without time.
+2510.15152 (NeurIPS'25), Algorithm 1, as SGLang 0.5.23 reads it.
 """
 
 from __future__ import annotations
