@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
+from kvcache_sim.metrics.ttft_parts import ROWS
 from kvcache_sim.replay.miss_causes import MissCause, told_by
 from kvcache_sim.tiers import COMPUTE, HOPS, PLACES, REMOTE, TIERS, hop_name
 
@@ -27,15 +29,47 @@ OUTCOMES = (
 #: How a request ended; a row of ``requests`` stores the index.
 STATUSES = ("finished", "rejected", "aborted", "failed")
 
-#: What TTFT is made of, in the order of a request's way; the columns ``{part}_ns`` sum exactly to
-#: first_token_ns - arrival_ns.
-TTFT_PARTS = ("client", "queue", "lookup", "fetch", "prefill", "first_decode", "handover")
+#: What TTFT is made of, in the order of a request's way.
+TTFT_PARTS = tuple(part.name for part in ROWS)
 
 #: Parts of ``fetch``, summing to it exactly: waiting for room, and the exposed stall of each hop.
 FETCH_PARTS = ("fetch_room", *(f"stall_{hop_name(hop)}" for hop in HOPS))
 
 #: Where KV that came from a place was before, for the meanings of columns.
 _WHENCE = {place: f"this machine's {place}" for place in TIERS} | {PLACES[REMOTE]: "another machine"}
+
+#: By part of TTFT the columns that say more of it.
+_DETAILS: dict[str, dict[str, Column]] = {
+    "fetch": {
+        "fetch_room_ns": Column("int64", "waiting until evicted room was written down and free"),
+        **{
+            f"fetch_{place}_ns": Column("int64", f"exposed wait for KV from {_WHENCE[place]}")
+            for place in PLACES[COMPUTE + 1 :]
+        },
+        **{
+            f"stall_{hop_name(hop)}_ns": Column(
+                "int64", f"the same waits by hop: until KV had come over {hop}, here or on another machine"
+            )
+            for hop in HOPS
+        },
+    },
+    "prefill": {
+        "batch_stall_ns": Column("int64", "part of prefill: the batch waited for another request's KV")
+    },
+    "handover": {
+        "handover_gap_ns": Column(
+            "int64", "the same where the first token does not wait: it lies before the second"
+        ),
+        "handover_room_ns": Column("int64", "of the hand-over, waiting for a place and room there"),
+    },
+}
+
+
+def _ttft_columns() -> Iterator[tuple[str, Column]]:
+    for part in ROWS:
+        yield part.column, Column("int64", part.meaning)
+        yield from _DETAILS.get(part.name, {}).items()
+
 
 #: requests.parquet: a row a request, in file order. Times are ns since the start of the simulation.
 REQUEST_COLUMNS: dict[str, Column] = {
@@ -48,33 +82,7 @@ REQUEST_COLUMNS: dict[str, Column] = {
     "status": Column("uint8", "index into STATUSES"),
     "outcome": Column("uint8", "index into OUTCOMES: decided at the first admission"),
     "arrival_ns": Column("int64", "arrival: the client sends it"),
-    "client_ns": Column("int64", "between the client and the scheduler: HTTP, tokenising"),
-    "queue_ns": Column(
-        "int64", "waiting for admission or for the next step, preemptions before the first token included"
-    ),
-    "lookup_ns": Column("int64", "looking the prefix up"),
-    "fetch_ns": Column("int64", "waiting for KV or for room: the sum of the four parts below"),
-    "fetch_room_ns": Column("int64", "waiting until evicted room was written down and free"),
-    **{
-        f"fetch_{place}_ns": Column("int64", f"exposed wait for KV from {_WHENCE[place]}")
-        for place in PLACES[COMPUTE + 1 :]
-    },
-    **{
-        f"stall_{hop_name(hop)}_ns": Column(
-            "int64", f"the same waits by hop: until KV had come over {hop}, here or on another machine"
-        )
-        for hop in HOPS
-    },
-    "prefill_ns": Column("int64", "computing the missed part, batch mates' stalls included"),
-    "batch_stall_ns": Column("int64", "part of prefill: the batch waited for another request's KV"),
-    "first_decode_ns": Column("int64", "first decode step, where the prefill was skipped whole"),
-    "handover_ns": Column(
-        "int64", "from the prefill machine's last chunk until the KV was on the decode machine"
-    ),
-    "handover_gap_ns": Column(
-        "int64", "the same where the first token does not wait: it lies before the second"
-    ),
-    "handover_room_ns": Column("int64", "of the hand-over, waiting for a place and room there"),
+    **dict(_ttft_columns()),
     "first_token_ns": Column("int64", "time of the first token, -1 without one"),
     "finish_ns": Column("int64", "time of the last token, -1 when rejected or aborted"),
     "input_tokens": Column("int64", "prompt tokens, history included"),

@@ -14,6 +14,7 @@ from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.metrics.cache_groups import junctions_of
 from kvcache_sim.metrics.columns import MISS_COLUMNS, STATUSES, miss_column
 from kvcache_sim.metrics.figure import Figure
+from kvcache_sim.metrics.ttft_parts import ROWS
 from kvcache_sim.replay.miss_causes import MISS_CAUSES, told_by
 from kvcache_sim.workload.sessions import continuations
 from kvcache_sim.workload.trace import Trace
@@ -32,7 +33,7 @@ FIGURES = (
 )
 
 #: What lies between the first admission and the first token.
-_AFTER_ADMISSION = ("fetch_ns", "prefill_ns", "first_decode_ns", "handover_ns")
+_AFTER_ADMISSION = tuple(part.column for part in ROWS if part.after_admission)
 
 
 def keeps_all_blocks(cache: CacheSettings) -> bool:

@@ -14,7 +14,7 @@ from kvcache_sim.metrics.request_rows import KeptRows, RequestRows
 from kvcache_sim.metrics.run import ColumnData
 from kvcache_sim.serving.outcome import PrefixCacheEvent
 from kvcache_sim.serving.sequence import Arrival, SequenceState, Status
-from kvcache_sim.tiers import COMPUTE
+from kvcache_sim.tiers import COMPUTE, HOPS, PLACES, hop_name
 
 #: How a request ended, as a row says it.
 _STATUS = {Status[name.upper()]: code for code, name in enumerate(STATUSES)}
@@ -22,6 +22,23 @@ _STATUS = {Status[name.upper()]: code for code, name in enumerate(STATUSES)}
 _ROW = Struct(f"{len(REQUEST_COLUMNS)}q")
 #: Rows that the core hands over together, and those where somebody watches them come.
 ROWS_AT_A_TIME, WATCHED_ROWS = 1024, 16
+
+
+def _row_of(s: SequenceState, machine: int) -> dict[str, int]:
+    """Return the row of a closed request by column; a column that its state does not have is 0."""
+    row = {name: getattr(s, name, 0) for name in REQUEST_COLUMNS}
+    row |= {
+        "machine": machine,
+        "status": _STATUS[s.status],
+        "outcome": max(s.outcome, 0),
+        "input_tokens": s.prompt_num_tokens,
+        "num_tokens_actually_prefilled": s.num_tokens_requiring_prefill,
+    }
+    for level, place in enumerate(PLACES):
+        row[f"cached_{place}_tokens"] = s.cached_tokens_by_place[level]
+        if level > COMPUTE:
+            row[f"fetch_{place}_ns"] = s.fetch_by_place_ns[level]
+    return row | {f"stall_{hop_name(hop)}_ns": ns for hop, ns in zip(HOPS, s.stall_by_hop_ns, strict=True)}
 
 
 class RunRecorder:
@@ -99,42 +116,7 @@ class RunRecorder:
 
     def close(self, sequence: SequenceState, machine: int) -> None:
         """Keep the row of a finished, rejected or aborted request."""
-        s = sequence
-        row = _ROW.pack(
-            s.request,
-            machine,
-            s.decode_machine,
-            s.session,
-            s.turn,
-            s.is_conversational_turn,
-            _STATUS[s.status],
-            max(s.outcome, 0),
-            s.arrival_ns,
-            s.client_ns,
-            s.queue_ns,
-            s.lookup_ns,
-            s.fetch_ns,
-            s.fetch_room_ns,
-            *s.fetch_by_place_ns[COMPUTE + 1 :],
-            *s.stall_by_hop_ns,
-            s.prefill_ns,
-            s.batch_stall_ns,
-            s.first_decode_ns,
-            s.handover_ns,
-            s.handover_gap_ns,
-            s.handover_room_ns,
-            s.first_token_ns,
-            s.finish_ns,
-            s.prompt_num_tokens,
-            s.output_tokens,
-            s.cached_prefix_length_used,
-            *s.cached_tokens_by_place,
-            s.num_tokens_requiring_prefill,
-            s.handover_blocks,
-            s.recomputed_tokens,
-            s.preemptions,
-        )
-        self._rows.add(row)
+        self._rows.add(_ROW.pack(*_row_of(sequence, machine).values()))
 
     # -- what an observer asks now and then
 

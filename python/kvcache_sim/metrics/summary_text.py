@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from textwrap import wrap
 from typing import Any
 
-from kvcache_sim.metrics.columns import TTFT_PARTS
 from kvcache_sim.metrics.percentiles import STATISTICS
+from kvcache_sim.metrics.ttft_parts import ROWS
 from kvcache_sim.replay.miss_causes import told_by
 
 _LATENCIES = ("ttft", "tpot", "itl", "e2e", "queue")
@@ -101,8 +101,8 @@ def _context_window(window: Mapping[str, int] | None) -> list[str]:
 
 def _sum_of_parts(ttft: float | None, parts: Mapping[str, Any]) -> list[str]:
     """Return what TTFT is made of on average; the hand-over is named where there is one."""
-    handed_over = bool(parts["handover"]["avg"])
-    widths = {p: max(len(p), 6 if handed_over else 8) for p in TTFT_PARTS if handed_over or p != "handover"}
+    named = [part.name for part in ROWS if parts[part.name]["avg"] or not part.only_if_any]
+    widths = {name: max(len(name), 8 if len(named) < len(ROWS) else 6) for name in named}
     return [
         "TTFT avg = " + " + ".join(f"{part:>{width}}" for part, width in widths.items()),
         f"{number(ttft):>8} = "

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from itertools import cycle
 from typing import Any
 
+from kvcache_sim.metrics.ttft_parts import ROWS as TTFT_ROWS
 from kvcache_sim.tier_table import ROWS
 from kvcache_sim.tiers import PLACES, REMOTE
 
@@ -24,14 +25,9 @@ COLOURS: dict[str, str] = {
     "full hit": "#1f9e89",
     "partial hit": "#d9a200",
     "miss": "#d1495b",
-    "client": "#e39ac0",
-    "queue": "#6b7785",
-    "lookup": "#7fbf4d",
+    **{part.words: part.colour for part in TTFT_ROWS if part.colour is not None},
     "fetch room": "#d9a200",
     **{f"fetch {place}": colour for place, colour in _PLACES.items()},
-    "prefill": "#d1495b",
-    "first decode": "#3ec9d6",
-    "handover": "#4b4fa8",
     "running": "#1f9e89",
     "loading": "#3b82c4",
     "active": "#d1495b",

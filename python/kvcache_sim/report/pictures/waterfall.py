@@ -8,23 +8,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim.metrics.ttft_parts import ROWS
 from kvcache_sim.report.colours import OTHER, colour_scale
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value, side_by_side
 from kvcache_sim.report.series import drawn_as
 from kvcache_sim.tiers import COMPUTE, PLACES
 
-#: part → columns whose sum it is. All parts sum to TTFT.
-PARTS: dict[str, str] = {
-    "client": "client_ns",
-    "queue": "queue_ns",
-    "lookup": "lookup_ns",
-    "fetch room": "fetch_room_ns",
-    **{f"fetch {place}": f"fetch_{place}_ns" for place in PLACES[COMPUTE + 1 :]},
-    "prefill": "prefill_ns",
-    "first decode": "first_decode_ns",
-    "handover": "handover_ns",
-}
+#: Drawn part → its column. All sum to TTFT.
+PARTS: dict[str, str] = {}
+for _part in ROWS:
+    if _part.colour is not None:
+        PARTS[_part.words] = _part.column
+    else:  # waiting for KV, by what was waited for
+        PARTS |= {"fetch room": "fetch_room_ns"}
+        PARTS |= {f"fetch {place}": f"fetch_{place}_ns" for place in PLACES[COMPUTE + 1 :]}
 _BANDS = {"p50": (0.49, 0.51), "p90": (0.89, 0.91), "p99": (0.985, 0.995)}
 _TITLE = "What TTFT is made of"
 _DEFINITION = (

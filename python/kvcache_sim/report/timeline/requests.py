@@ -6,21 +6,13 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from kvcache_sim.metrics.ttft_parts import ROWS
 from kvcache_sim.report.timeline.lanes import lanes
 from kvcache_sim.report.timeline.trace_json import Track, slice_record
 from kvcache_sim.tiers import PLACES
 
 #: Rows of a machine: requests begin here, below its steps, channels and tiers.
 FIRST_LANE = 1000
-_PARTS = (
-    ("client", "client_ns"),
-    ("queue", "queue_ns"),
-    ("lookup", "lookup_ns"),
-    ("fetch", "fetch_ns"),
-    ("prefill", "prefill_ns"),
-    ("first decode", "first_decode_ns"),
-    ("handover", "handover_ns"),
-)
 _SHOWN = (
     "input_tokens",
     "output_tokens",
@@ -47,10 +39,10 @@ def request_records(rows: dict[str, NDArray[Any]]) -> tuple[list[str], dict[Trac
         shown = {name: columns[name][row] for name in _SHOWN}
         records.append(slice_record(track, f"request {request}", (arrival, finish - arrival), shown))
         start = arrival
-        for part, column in _PARTS:
-            length = columns[column][row]
+        for part in ROWS:
+            length = columns[part.column][row]
             if length:
-                records.append(slice_record(track, part, (start, length)))
+                records.append(slice_record(track, part.words, (start, length)))
             start += length
         if finish > first:
             records.append(slice_record(track, "decode", (first, finish - first)))

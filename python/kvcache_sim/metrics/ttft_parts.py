@@ -1,0 +1,56 @@
+"""What TTFT is made of: a row a part, from which columns, sums, checks, pictures and lanes follow."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class TtftPart(NamedTuple):
+    """One part of TTFT.
+
+    Args:
+        name: Its key in the summary; the column ``{name}_ns`` holds it.
+        meaning: Meaning of the column.
+        colour: In pictures; None for a part that is drawn as the parts of its own.
+        after_admission: Whether it lies between the first admission and the first token.
+        only_if_any: Whether the summary on the terminal leaves it out of a run that has none of it.
+    """
+
+    name: str
+    meaning: str
+    colour: str | None
+    after_admission: bool
+    only_if_any: bool = False
+
+    @property
+    def column(self) -> str:
+        """The column of ``requests`` that holds it, in ns."""
+        return f"{self.name}_ns"
+
+    @property
+    def words(self) -> str:
+        """Its name in pictures and on the timeline."""
+        return self.name.replace("_", " ")
+
+
+#: In the order of a request's way; the columns sum exactly to first_token_ns - arrival_ns (I8).
+ROWS: list[TtftPart] = [
+    TtftPart("client", "between the client and the scheduler: HTTP, tokenising", "#e39ac0", False),
+    TtftPart(
+        "queue",
+        "waiting for admission or for the next step, preemptions before the first token included",
+        "#6b7785",
+        False,
+    ),
+    TtftPart("lookup", "looking the prefix up", "#7fbf4d", False),
+    TtftPart("fetch", "waiting for KV or for room: the sum of the four parts below", None, True),
+    TtftPart("prefill", "computing the missed part, batch mates' stalls included", "#d1495b", True),
+    TtftPart("first_decode", "first decode step, where the prefill was skipped whole", "#3ec9d6", True),
+    TtftPart(
+        "handover",
+        "from the prefill machine's last chunk until the KV was on the decode machine",
+        "#4b4fa8",
+        True,
+        only_if_any=True,
+    ),
+]
