@@ -48,6 +48,6 @@
 - ``tenants``           what each tenant got: tokens, hits and latencies, and how fairly
 - ``thresholds``        thresholds such as ``ttft.p99 > 2s`` or ``ttft.p99 > +5%``
 - ``tier_use``          what each tier took and gave, and why one had no effect when that is so
-- ``ttft_parts``        what TTFT is made of: a row a part, from which columns, checks, pictures and lanes follow
+- ``ttft_parts``        what TTFT is made of: a row a part; columns, checks, pictures and lanes follow
 - ``windows``           a run in windows of equally many requests, which merge as it grows
 """

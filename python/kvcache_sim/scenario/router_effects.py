@@ -7,25 +7,7 @@ from collections.abc import Iterator
 from kvcache_sim.cache.store_kinds import Ability, store_kind
 from kvcache_sim.scenario.schema import ScenarioModel
 from kvcache_sim.scenario.yaml_tree import Path
-from kvcache_sim.serving.router.registry import POLLING, PREFIX_AWARE
-
-#: Keys of some routers, and whose.
-_OF_ROUTERS = {
-    "load_threshold": ("longest-prefix",),
-    "overlap_weight": ("overlap-cost", "dynamo-kv"),
-    "temperature": ("dynamo-kv",),
-    "cache_threshold": ("cache-aware",),
-    "balance_abs_threshold": ("cache-aware",),
-    "balance_rel_threshold": ("cache-aware",),
-    "scorers": ("weighted",),
-    "kv_aware_threshold": ("kvaware",),
-    "load_weight": ("loadaware",),
-    "max_load_skew": ("consistent-hashing",),
-}
-#: Indexes that are not the truth, and whose.
-_KINDS = {"estimated": "weighted", "gateway-tree": "cache-aware"}
-#: Routers that keep books of blocks.
-_BY_BLOCKS = frozenset({"dynamo-kv"})
+from kvcache_sim.serving.router.registry import ROUTERS, needs_of, readers_of
 
 
 def idle_of_router(model: ScenarioModel, routed: int) -> Iterator[tuple[Path, str]]:
@@ -40,37 +22,38 @@ def idle_of_router(model: ScenarioModel, routed: int) -> Iterator[tuple[Path, st
             continue
         if routed <= 1 and not (model.pools.prefill and key == "view"):
             yield ("router", key), "there is one machine to choose"
-        if key in _OF_ROUTERS and not (own or policies & {*_OF_ROUTERS[key]}):
-            yield ("router", key), f"router.policy is not {' or '.join(_OF_ROUTERS[key])}"
+        if key == "policy" or own or any(key in needs_of(policy).keys for policy in policies):
+            continue
+        if readers := readers_of(key):
+            yield ("router", key), f"router.policy is not {' or '.join(readers)}"
     yield from _index(model)
     if router.view.interval:
         where: Path = ("router", "view", "interval")
         if model.replica.instant:
             yield where, "replica.instant is true: no machine ever has a load"
-        elif routed > 1 and not (own or policies & POLLING):
+        elif routed > 1 and not (own or any(needs_of(policy).engine_loads for policy in policies)):
             yield where, f"router.policy {router.policy} goes by no figures of the engines"
-    if (
-        router.policy in ("least-loaded", "power-of-two", "vllm-dp", "vllm-dp-waiting")
-        and model.replica.instant
-    ):
+    needs = needs_of(router.policy)
+    if needs.load_alone and model.replica.instant:
         yield ("router", "policy"), "replica.instant is true: no machine ever has a load"
-    if router.policy in PREFIX_AWARE and not model.cache.enabled:
+    if needs.caches and not model.cache.enabled:
         yield ("router", "policy"), "cache.enabled is false"
     why = store_kind(model.cache).lacks.get(Ability.BLOCKS)
-    if why and router.policy in _BY_BLOCKS:
+    if why and needs.sent_blocks:
         yield ("router", "policy"), why
 
 
 def _index(model: ScenarioModel) -> Iterator[tuple[Path, str]]:
     router = model.router
     kind, own = router.index.kind, ":" in router.policy
-    if kind != "truth" and router.policy != _KINDS[kind]:
-        yield ("router", "index", "kind"), f"router.policy is not {_KINDS[kind]}"
+    if kind != "truth" and needs_of(router.policy).own_index != kind:
+        keepers = [name for name in ROUTERS if needs_of(name).own_index == kind]
+        yield ("router", "index", "kind"), f"router.policy is not {' or '.join(keepers)}"
     default = type(router.index).model_fields["eviction_interval"].default
     if router.index.eviction_interval != default and kind != "gateway-tree":
         yield ("router", "index", "eviction_interval"), "router.index.kind is not gateway-tree"
     if router.index_blocks is not None:
-        if router.policy not in PREFIX_AWARE and not own:
+        if not own and not needs_of(router.policy).caches:
             yield ("router", "index_blocks"), f"router.policy {router.policy} looks at no prefixes"
         if why := store_kind(model.cache).lacks.get(Ability.BLOCKS):
             yield ("router", "index_blocks"), why

@@ -27,7 +27,7 @@ from kvcache_sim.serving.outcomes import Outcomes
 from kvcache_sim.serving.replica.contract import AnyReplica
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.replica.observation import Observation
-from kvcache_sim.serving.router.registry import TIMED
+from kvcache_sim.serving.router.registry import needs_of
 from kvcache_sim.serving.router.views import Views
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.serving.store_limits import refuse_beyond_store
@@ -178,7 +178,7 @@ class Simulation:
             and not self._keepers.hear
             and self._index is None
             and not views.when_closed
-            and self.settings.handover.router not in TIMED
+            and not needs_of(self.settings.handover.router).clock
             and self._machines_are_apart()
         )
 

@@ -12,7 +12,7 @@ from kvcache_sim.errors import InvariantError
 from kvcache_sim.serving.queue import ORDERS
 from kvcache_sim.serving.replica.contract import AnyReplica
 from kvcache_sim.serving.replica.native import NativeReplica
-from kvcache_sim.serving.router.registry import REMEMBERING
+from kvcache_sim.serving.router.registry import needs_of
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings
 from kvcache_sim.simulation.options import RunOptions
 from kvcache_sim.workload.key_arrays import key_arrays
@@ -37,8 +37,8 @@ def can_stream(settings: ClusterSettings, options: RunOptions) -> bool:
         and settings.router.index_blocks is None
         and settings.membership.nothing_happens
         and settings.router.index_kind == "truth"
-        and settings.router.policy not in REMEMBERING
         and ":" not in settings.router.policy
+        and not needs_of(settings.router.policy).sent_blocks
         and all(_stands_alone(machine) for machine in settings.machines)
         and options.engine == options.backend == "native"
         and not (options.step_every_iteration or options.causes or options.prefixes)

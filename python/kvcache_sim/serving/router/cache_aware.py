@@ -7,6 +7,7 @@ from typing import Protocol
 
 from kvcache_sim.serving.router.contract import RouterView
 from kvcache_sim.serving.router.gateway_tree import GatewayTree
+from kvcache_sim.serving.router.needs import Needs
 from kvcache_sim.serving.sequence import Arrival
 
 #: Size of the gateway's tree, in characters or tokens of a machine (``--max-tree-size``).
@@ -30,6 +31,12 @@ class CacheAware:
     73da68ca9, classic form.
     Cost: one look at all machines, none where loads are uneven; O(ids of the prompt) with the tree.
     """
+
+    needs = Needs(
+        caches=True,
+        keys=("cache_threshold", "balance_abs_threshold", "balance_rel_threshold"),
+        own_index="gateway-tree",
+    )
 
     def __init__(self, view: RouterView) -> None:
         self._view = view

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kvcache_sim.rng import stream
 from kvcache_sim.serving.router.contract import RouterView
 from kvcache_sim.serving.router.hash_ring import HashRing
+from kvcache_sim.serving.router.needs import Needs
 from kvcache_sim.serving.sequence import Arrival
 
 
@@ -18,6 +19,8 @@ class ConsistentHashing:
     Source: ``bounded_consistent_hashing`` of sgl-model-gateway (bounded_consistent_hashing.rs, lines 66–150,
     at 1cfac30c); the idea: Mirrokni, Thorup and Zadimoghaddam, arXiv 1608.01350.
     """
+
+    needs = Needs(keys=("max_load_skew",))
 
     def __init__(self, view: RouterView) -> None:
         self._view = view

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from kvcache_sim.rng import stream
 from kvcache_sim.serving.router.active_blocks import ActiveBlocks
 from kvcache_sim.serving.router.contract import RouterView
+from kvcache_sim.serving.router.needs import Needs
 from kvcache_sim.serving.sequence import Arrival
 
 
@@ -23,6 +24,8 @@ class DynamoKv:
     1.3.1; ``overlap_weight`` is its prefill_load_scale.
     Cost: a look at all machines, O(blocks) of book-keeping.
     """
+
+    needs = Needs(caches=True, sent_blocks=True, keys=("overlap_weight", "temperature"))
 
     def __init__(self, view: RouterView) -> None:
         assert view.prompts is not None

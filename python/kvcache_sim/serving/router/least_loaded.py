@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from kvcache_sim.serving.router.contract import RouterView
 from kvcache_sim.serving.router.in_core import CoreRule, seen_by_core
+from kvcache_sim.serving.router.needs import Needs
 from kvcache_sim.serving.router.ties import Ties
 from kvcache_sim.serving.sequence import Arrival
 
 
 class LeastLoaded:
     """The machine with the fewest queued prompt tokens; ties by ``Ties``."""
+
+    needs = Needs(engine_loads=True, load_alone=True)
 
     def __init__(self, view: RouterView) -> None:
         self._view = view

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kvcache_sim.serving.router.contract import RouterView
+from kvcache_sim.serving.router.needs import Needs
 from kvcache_sim.serving.router.sent_lately import SentLately
 from kvcache_sim.serving.sequence import Arrival
 
@@ -17,6 +18,8 @@ class LoadAware:
     the first URL in the order of letters, here to the lowest number.
     Cost: one look at all machines.
     """
+
+    needs = Needs(caches=True, clock=True, keys=("load_weight",))
 
     def __init__(self, view: RouterView) -> None:
         self._view = view

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from kvcache_sim.serving.router.contract import RouterView
 from kvcache_sim.serving.router.in_core import CoreRule, seen_by_core
 from kvcache_sim.serving.router.look import FleetLook
+from kvcache_sim.serving.router.needs import Needs
 from kvcache_sim.serving.router.ties import Ties
 from kvcache_sim.serving.sequence import Arrival
 
@@ -16,6 +17,8 @@ class LongestPrefix:
 
     Load is requests not finished. Equal prefixes go to the smaller load, then by ``Ties``.
     """
+
+    needs = Needs(caches=True, engine_loads=True, keys=("load_threshold",))
 
     def __init__(self, view: RouterView) -> None:
         self._view = view

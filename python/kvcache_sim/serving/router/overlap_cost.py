@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kvcache_sim.serving.router.contract import RouterView
+from kvcache_sim.serving.router.needs import Needs
 from kvcache_sim.serving.router.ties import Ties
 from kvcache_sim.serving.sequence import Arrival
 
@@ -18,6 +19,8 @@ class OverlapCost:
     adds. What the queue finds on the GPU counts nothing: prompts that share a prefix would count it once
     each, and sessions would leave the machine that has theirs. Ties by ``Ties``.
     """
+
+    needs = Needs(caches=True, keys=("overlap_weight",))
 
     def __init__(self, view: RouterView) -> None:
         self._view = view

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kvcache_sim.rng import stream
 from kvcache_sim.serving.router.contract import RouterView
+from kvcache_sim.serving.router.needs import Needs
 from kvcache_sim.serving.sequence import Arrival
 
 
@@ -17,6 +18,8 @@ class PowerOfTwo:
     Source: ``power_of_two`` of sgl-model-gateway and of lightseekorg/smg at 73da68ca9 (power_of_two.rs),
     which compares reported use if both machines have a report; polled every 5 to 10 s there.
     """
+
+    needs = Needs(engine_loads=True, load_alone=True)
 
     def __init__(self, view: RouterView) -> None:
         self._view = view

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kvcache_sim.serving.router.contract import RouterView
 from kvcache_sim.serving.router.in_core import CoreRule, seen_by_core
+from kvcache_sim.serving.router.needs import Needs
 from kvcache_sim.serving.router.ties import Ties
 from kvcache_sim.serving.sequence import Arrival
 
@@ -13,6 +14,8 @@ class PrefillCost:
 
     Ties by ``Ties``.
     """
+
+    needs = Needs(caches=True, engine_loads=True)
 
     def __init__(self, view: RouterView) -> None:
         self._view = view

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from kvcache_sim.rng import stream
 from kvcache_sim.serving.router.contract import RouterView
+from kvcache_sim.serving.router.needs import Needs
 from kvcache_sim.serving.sequence import Arrival
 
 
 class RandomChoice:
     """A machine drawn from the stream ``router`` of the run's seed."""
+
+    needs = Needs()
 
     def __init__(self, view: RouterView) -> None:
         self._machines = len(view.replicas)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from kvcache_sim.policies.plugins.choice import Kind, whole_number
 from kvcache_sim.rows import Rows
 from kvcache_sim.serving.router.contract import Router, RouterView
+from kvcache_sim.serving.router.needs import Needs
 
 MakeRouter = Callable[[RouterView], Router]
 
@@ -33,47 +34,23 @@ ROUTERS: Rows[MakeRouter] = Rows(
     },
 )
 
-#: Those that look at what the machines have cached.
-PREFIX_AWARE = frozenset(
-    {
-        "cache-aware",
-        "longest-prefix",
-        "prefill-cost",
-        "overlap-cost",
-        "weighted",
-        "kvaware",
-        "loadaware",
-        "dynamo-kv",
-    }
-)
-
-#: Those that go by the engines' own figures, which ``router.view.interval`` makes old.
-POLLING = frozenset(
-    {
-        "least-loaded",
-        "session-affinity",
-        "longest-prefix",
-        "prefill-cost",
-        "power-of-two",
-        "weighted",
-        "vllm-dp",
-        "vllm-dp-waiting",
-    }
-)
-
-#: Those that remember prompts: a trace is read whole for them.
-REMEMBERING = frozenset({"dynamo-kv"})
-
-
-#: Those that look at the clock: as decode routers they keep machines on it.
-TIMED = frozenset({"kvaware", "loadaware"})
-
 ROUTER = Kind(
     "router",
     "kvsim.routing",
     ROUTERS,
     {"choose": lambda given, asked, made: whole_number(given, 0, len(made[0].replicas) - 1)},
 )
+
+
+def needs_of(policy: str) -> Needs:
+    """Return what a built-in router goes by; nothing for a plug-in, which is not loaded for that."""
+    needs: Needs = getattr(ROUTERS.get(policy), "needs", Needs())
+    return needs
+
+
+def readers_of(key: str) -> list[str]:
+    """Return the routers that read a key of the section ``router``. Cost: an import of every router."""
+    return [name for name in ROUTERS if key in needs_of(name).keys]
 
 
 def router_maker(policy: str) -> MakeRouter:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from kvcache_sim.serving.router.contract import RouterView
 from kvcache_sim.serving.router.in_core import CoreRule, seen_by_core
+from kvcache_sim.serving.router.needs import Needs
 from kvcache_sim.serving.sequence import Arrival
 
 
 class RoundRobin:
     """Each machine in turn."""
+
+    needs = Needs()
 
     def __init__(self, view: RouterView) -> None:
         self._view = view

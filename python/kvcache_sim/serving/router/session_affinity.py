@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from kvcache_sim.serving.router.contract import RouterView
 from kvcache_sim.serving.router.least_loaded import LeastLoaded
+from kvcache_sim.serving.router.needs import Needs
 from kvcache_sim.serving.sequence import Arrival
 
 
 class SessionAffinity:
     """The machine of the session; its first request, and one without a session, go to the least loaded."""
+
+    needs = Needs(engine_loads=True)
 
     def __init__(self, view: RouterView) -> None:
         self._first = LeastLoaded(view)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvcache_sim.serving.router.contract import Occupancy, RouterView
+from kvcache_sim.serving.router.needs import Needs
 from kvcache_sim.serving.sequence import Arrival
 
 
@@ -19,6 +20,8 @@ class VllmDataParallel:
     Source: ``DPLBAsyncMPClient.get_core_engine_for_request`` of vllm/v1/engine/core_client.py and
     vllm/v1/engine/coordinator.py of vLLM 0.33.0, with one API server.
     """
+
+    needs = Needs(engine_loads=True, load_alone=True)
 
     def __init__(self, view: RouterView) -> None:
         self._view = view

@@ -6,6 +6,7 @@ import numpy as np
 
 from kvcache_sim.rng import stream
 from kvcache_sim.serving.router.contract import RouterView
+from kvcache_sim.serving.router.needs import Needs
 from kvcache_sim.serving.router.prefix_index import EstimatedIndex, PreciseIndex
 from kvcache_sim.serving.router.scorers import SCORERS, Decision
 from kvcache_sim.serving.sequence import Arrival
@@ -23,6 +24,8 @@ class Weighted:
     picker/maxscore of llm-d/llm-d-router at ebab6879.
     Cost: a look at all machines, and array arithmetic over them a scorer.
     """
+
+    needs = Needs(caches=True, engine_loads=True, keys=("scorers",), own_index="estimated")
 
     def __init__(self, view: RouterView) -> None:
         self._view = view
