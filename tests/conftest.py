@@ -12,6 +12,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import examples
 import pytest
 from hypothesis.internal.conjecture import engine
+from support.setting_traces import folder  # noqa: F401  (a fixture)
 
 # A shell that starts the suite in the background has it ignore Ctrl-C, and all processes that tests start inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

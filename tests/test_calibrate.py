@@ -12,7 +12,7 @@ from kvcache_sim.model.step_times import load_step_time, measured_on
 from kvcache_sim.report.fidelity import compare
 from kvcache_sim.report.fit_picture import fit_picture
 from kvcache_sim.report.request_log.read import read_request_log
-from test_calibration_fit import TRUE, random_rows
+from support.timed_rows import TRUE, random_rows
 
 
 @pytest.fixture

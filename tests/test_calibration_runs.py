@@ -10,7 +10,7 @@ from kvcache_sim.model.calibration.rows import IterationRows, read_iterations
 from kvcache_sim.model.calibration.runs import Runs, runs_of, seen_late, single_steps
 from kvcache_sim.model.parametric import ParametricStepTime
 from kvcache_sim.rng import stream
-from test_calibration_fit import timed
+from support.timed_rows import timed
 
 #: Decode steps replay a graph; a chunk of more than 512 tokens takes 30 ms to launch.
 LAUNCHED = ParametricStepTime(

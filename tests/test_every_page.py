@@ -20,9 +20,9 @@ from kvcache_sim.report.series import MOST_SERIES
 from kvcache_sim.report.sweep_report import write_sweep_report
 from kvcache_sim.sizing.answer import Answer
 from kvcache_sim.sizing.picture import draw as draw_capacity
-from test_calibration_fit import TRUE, random_rows
-from test_report_charts import lab
-from test_report_opening import overflowing
+from support.colour_distance import lab
+from support.page_overflow import overflowing
+from support.timed_rows import TRUE, random_rows
 
 SCENARIO = """name: fleet
 seed: 5

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import re
-from pathlib import Path
 from typing import get_args
 
-import numpy as np
 import pytest
 from kvcache_sim.errors import KvsimError
 from kvcache_sim.metrics.names import flatten
@@ -23,45 +20,11 @@ from kvcache_sim.scenario.section import Checked, Section
 from kvcache_sim.simulation import simulate
 from kvcache_sim.workload.generate.kinds import KINDS
 from setting_effects import CHANGES, GENERATED, REFUSALS, Change, Refusal
+from support.setting_traces import filled
 from tiered_scenario import load
-from word_tokenizer import write_tokenizer
 
 #: Fields that hold further sections or free keys; their keys have rows of their own.
 HOLDERS = {"machines", "channels", "workload", "slo.classes", "tenants.of", "models.of"}
-
-
-@pytest.fixture(scope="session")
-def folder(tmp_path_factory) -> Path:
-    """Return a folder of small traces: prompts that follow each other, with what some settings need."""
-    place = tmp_path_factory.mktemp("traces")
-    draw = np.random.default_rng(4)
-    rows, fresh = [], 1000
-    for n in range(60):
-        base = rows[int(draw.integers(len(rows)))]["hash_ids"] if rows else []
-        ids = [0, *base[1 : int(draw.integers(1, len(base) + 2))], *range(fresh, fresh + 3)]
-        fresh += 3
-        rows.append(
-            {"timestamp": 200 * n, "input_length": 512 * len(ids), "output_length": 20, "hash_ids": ids}
-        )
-    write(place / "plain.jsonl", rows)
-    small = [{**row, "input_length": 128 * len(row["hash_ids"])} for row in rows]
-    write(place / "small-ids.jsonl", small)
-    write(place / "whole-blocks.jsonl", [{**row, "hash_ids": rows[n % 5]["hash_ids"], "input_length": 512 * len(rows[n % 5]["hash_ids"])} for n, row in enumerate(rows)])  # fmt: skip
-    write(place / "unsorted.jsonl", rows[::-1])
-    lines = [f"2023-11-16 00:{k // 10:02}:{6 * (k % 10):02}.0,{60 + 37 * k % 900},9\n" for k in range(150)]
-    (place / "lengths.csv").write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(lines))
-    write(place / "tenants.jsonl", [{**row, "tenant": n % 5} for n, row in enumerate(rows)])
-    write(place / "teams.jsonl", [{**row, "timestamp": 9 * n, "tenant": n % 5, "team": n % 2, "served": "ab"[n % 2], "half": "ab"[n // 45], "retention": ["close", "demote", 0.5, None][n % 4], "tool": "bash"} for n, row in enumerate(rows)])  # fmt: skip
-    write(place / "priorities.jsonl", [{**row, "timestamp": n, "priority": -n, "output_length": 9 + n % 7} for n, row in enumerate(rows)])  # fmt: skip
-    write(place / "bad-row.jsonl", [*rows[:-1], {**rows[-1], "input_length": -5}])
-    texts = [{"conversations": [{"from": who, "value": f"{who} {n} " * 90} for n in range(4) for who in ("human", "gpt")]} for _ in range(9)]  # fmt: skip
-    (place / "texts.json").write_text(json.dumps(texts))
-    write_tokenizer(place / "tokenizer.json", ["human", "gpt"])
-    return place
-
-
-def write(path: Path, rows: list[dict]) -> None:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 @functools.cache
@@ -81,10 +44,6 @@ def figures(overrides: tuple[str, ...]) -> dict:
         "share of queueing in later turns": rows["queue_ns"][late].sum() / max(rows["queue_ns"].sum(), 1)
     }
     return {"name": scenario.model.name, "prefetched_blocks": 0, **of_late_turns, **queued, **run.counters, **flatten(summary)}  # fmt: skip
-
-
-def filled(assignments: tuple[str, ...], folder: Path) -> tuple[str, ...]:
-    return tuple(one.replace("{folder}", str(folder)) for one in assignments)
 
 
 @pytest.mark.parametrize("row", CHANGES, ids=lambda row: row.assignment)

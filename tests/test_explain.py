@@ -18,7 +18,7 @@ from kvcache_sim.report.explain.case import Case
 from kvcache_sim.report.explain.sentences import SENTENCES, explain
 from kvcache_sim.report.explain.story import story
 from kvcache_sim.report.finished import open_runs
-from test_report import make_trace
+from support.report_traces import make_trace
 
 MS = 1_000_000
 COUNT = 40

@@ -28,7 +28,7 @@ from kvcache_sim.sweeps.tables import export, result_rows
 from kvcache_sim.units import LAST_NS, parse_rate_bytes_per_s, parse_size_bytes, parse_time_ns
 from kvcache_sim.workload.generate import build
 from kvcache_sim.workload.readers import read_trace
-from test_sweep import sweep, tables
+from support.sweep_runs import sweep, tables
 
 ROW = '{"timestamp": %d, "input_length": 1500, "output_length": 3, "hash_ids": [%d, %d, %d]}\n'
 SLOW = [

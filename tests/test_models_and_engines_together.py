@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from setting_effects import CHANGES
 from support.engine_caches import CACHES
 from support.lookahead import agree_or_by_the_clock
-from test_every_setting import filled, folder  # noqa: F401  (a fixture)
+from support.setting_traces import filled
 
 MODELS = ["llama-3-8b", "gpt-oss-20b", "qwen3.5-35b-a3b", "gemma-3-27b", "mixtral-8x7b", "llama-4-scout"]
 BASE = """
@@ -76,7 +76,7 @@ def test_a_model_in_little_memory_is_served_alike(
     machines=st.sampled_from([1, 2]),
     seed=st.integers(1, 10**6),
 )
-def test_any_setting_goes_with_them_or_is_refused(model, cache, row, cpu, answer, machines, seed, folder):  # noqa: F811
+def test_any_setting_goes_with_them_or_is_refused(model, cache, row, cpu, answer, machines, seed, folder):
     text = BASE.format(
         seed=seed,
         model=model,

@@ -19,7 +19,7 @@ from kvcache_sim.report.pictures import PICTURES
 from kvcache_sim.report.pictures.waterfall import PARTS, bands
 from kvcache_sim.report.render import draw, vega_lite
 from kvcache_sim.report.reuse import reuse_of
-from kvcache_sim.workload.trace import NO_SESSION, OPEN_LOOP, Trace
+from support.report_traces import make_trace
 
 HOSTILE = """</script><script>document.title='owned'</script><img src=x onerror="document.title='owned'">&amp;\u202eevil"""
 HOSTILE_NAME = HOSTILE.replace("/", "∕").replace("<∕", "<")  # as far as a directory's name can go
@@ -32,24 +32,6 @@ def directories(tmp_path_factory):
         made_up_run(root / "small", 300, warnings=[HOSTILE]),
         made_up_run(root / HOSTILE_NAME, 300, seed=1, slower=2.0),
     ]
-
-
-def make_trace(rows, block_size=512):
-    """Return a trace of (arrival ns, input tokens, ids) rows."""
-    offsets = np.cumsum([0, *(len(ids) for _, _, ids in rows)])
-    count = len(rows)
-    return Trace(
-        arrival_ns=np.array([arrival for arrival, _, _ in rows]),
-        input_tokens=np.array([tokens for _, tokens, _ in rows]),
-        output_tokens=np.ones(count, np.int64),
-        id_offsets=offsets,
-        block_ids=np.array([i for _, _, ids in rows for i in ids], np.uint32),
-        block_size=block_size,
-        session=np.full(count, NO_SESSION, np.int32),
-        turn=np.zeros(count, np.int32),
-        think_ns=np.full(count, OPEN_LOOP),
-        is_conversational_turn=np.zeros(count, bool),
-    )
 
 
 def with_trace(run: FinishedRun):

@@ -23,6 +23,7 @@ from kvcache_sim.report.pictures import PICTURES
 from kvcache_sim.report.render import draw, vega_lite
 from kvcache_sim.report.series import MOST_SERIES, drawn_as
 from kvcache_sim.report.trace_of import find_trace
+from support.colour_distance import lab
 
 SCENARIO = """name: charts
 seed: 5
@@ -48,15 +49,6 @@ def runs(tmp_path_factory):
     for run in opened:
         assert find_trace(run) == ""
     return opened
-
-
-def lab(colour):
-    """Return a colour's place in CIELAB, where a distance of 20 is plain to see."""
-    rgb = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
-    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-    xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]) @ linear
-    x, y, z = (v ** (1 / 3) if v > 0.008856 else 7.787 * v + 16 / 116 for v in xyz / [0.9505, 1.0, 1.089])
-    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
 
 
 def scales(specification):

@@ -17,6 +17,7 @@ from kvcache_sim.report.finished import open_runs
 from kvcache_sim.report.headline import headlines
 from kvcache_sim.report.letters import letter
 from kvcache_sim.report.trace_of import find_trace
+from support.page_overflow import overflowing
 
 #: Viewport and the height in which the answer must stand.
 SCREENS = {"wide": ((1280, 800), 800), "narrow": ((400, 640), 640)}
@@ -63,21 +64,6 @@ def reports(directories, tmp_path_factory):
         chosen = [str(directory) for directory in directories[:count]]
         assert kvsim(["report", *chosen, "-o", str(root / f"{count}.html")]) == 0
     return {count: root / f"{count}.html" for count in (1, 2, 3)}
-
-
-def overflowing(browser):
-    """Return what is drawn beyond the right edge of the page, or wider than the place it has."""
-    return browser.evaluate(
-        """() => [
-          document.documentElement.scrollWidth > innerWidth ? "page" : "",
-          ...[...document.querySelectorAll("body *")]
-            .filter((e) => !e.closest(".scroll, pre, svg, script") && e.getBoundingClientRect().right > innerWidth + 0.5)
-            .map((e) => e.tagName + "." + e.className),
-          ...[...document.querySelectorAll(".chart")]
-            .filter((e) => e.querySelector("svg").getBoundingClientRect().width > e.clientWidth + 0.5)
-            .map((e) => e.dataset.chart),
-        ].filter(Boolean)"""
-    )
 
 
 @pytest.mark.parametrize("count", [1, 2])

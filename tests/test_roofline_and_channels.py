@@ -14,7 +14,7 @@ from kvcache_sim.model.models import load_model, model_names
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time, measured_on, step_time_names
 from shared_files import shared
-from test_step_times import batches, more_of_one_thing
+from support.step_batches import batches, more_of_one_thing
 
 
 def needed_degree(model: str, gpu: str) -> int:

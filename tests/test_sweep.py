@@ -24,24 +24,13 @@ from kvcache_sim.sweeps.stop import StopRequest
 from kvcache_sim.sweeps.store import CellStore
 from kvcache_sim.sweeps.study import read_sweep_file
 from kvcache_sim.sweeps.supervisor import LocalRunner
+from support.sweep_runs import sweep, tables
 from sweep_driver import Silent, plan_of
 
 
 @pytest.fixture(autouse=True)
 def importable(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(__import__("pathlib").Path(__file__).parent))
-
-
-def sweep(plan, directory, jobs=1, limits=None):
-    stop = StopRequest()
-    try:
-        return run_sweep(plan, directory, LocalRunner(jobs, limits or Limits()), stop, Silent())
-    finally:
-        stop.close()
-
-
-def tables(directory):
-    return [(directory / name).read_bytes() for name in ("results.csv", "results.parquet")]
 
 
 def test_one_two_and_eight_workers_write_the_same_bytes(tmp_path):

@@ -1,0 +1,18 @@
+"""What a page shows beyond its width."""
+
+from __future__ import annotations
+
+
+def overflowing(browser):
+    """Return what is drawn beyond the right edge of the page, or wider than the place it has."""
+    return browser.evaluate(
+        """() => [
+          document.documentElement.scrollWidth > innerWidth ? "page" : "",
+          ...[...document.querySelectorAll("body *")]
+            .filter((e) => !e.closest(".scroll, pre, svg, script") && e.getBoundingClientRect().right > innerWidth + 0.5)
+            .map((e) => e.tagName + "." + e.className),
+          ...[...document.querySelectorAll(".chart")]
+            .filter((e) => e.querySelector("svg").getBoundingClientRect().width > e.clientWidth + 0.5)
+            .map((e) => e.dataset.chart),
+        ].filter(Boolean)"""
+    )

@@ -1,0 +1,21 @@
+"""Sweeps run in this process."""
+
+from __future__ import annotations
+
+from kvcache_sim.sweeps.cell import Limits
+from kvcache_sim.sweeps.coordinator import run_sweep
+from kvcache_sim.sweeps.stop import StopRequest
+from kvcache_sim.sweeps.supervisor import LocalRunner
+from sweep_driver import Silent
+
+
+def sweep(plan, directory, jobs=1, limits=None):
+    stop = StopRequest()
+    try:
+        return run_sweep(plan, directory, LocalRunner(jobs, limits or Limits()), stop, Silent())
+    finally:
+        stop.close()
+
+
+def tables(directory):
+    return [(directory / name).read_bytes() for name in ("results.csv", "results.parquet")]
