@@ -4,7 +4,7 @@ use super::leaf_order::LeafOrder;
 use super::radix_pool::RadixPool;
 use super::radix_tree::TreeCounts;
 use super::requests::{Overlap, Requests, REJECTED};
-use crate::causes::engine::{Lookup, MissCauses};
+use crate::causes::engine::MissCauses;
 
 /// What a replay decided.
 #[derive(Debug)]
@@ -50,17 +50,8 @@ pub fn replay(requests: &Requests<'_>, order: LeafOrder, capacity_tokens: u64) -
         }
         let found = pool.admit(request, n - 1);
         if let (Some(causes), Some(log)) = (&mut causes, &pool.tree.log) {
-            let (hits, limit) = ((found / u64::from(page)) as u32, requests.limit(request));
-            causes.count(
-                Lookup {
-                    request,
-                    input_tokens: n,
-                    hits,
-                    limit,
-                },
-                log,
-                None,
-            );
+            let lookup = requests.lookup(request, (found / u64::from(page)) as u32);
+            causes.count(lookup, log, None);
             causes.learn(request, (total / u64::from(page)) as u32);
         }
         let mut fits = pool.fits(request, total);

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::causes::engine::MissCauses;
+use crate::causes::engine::{Lookup, MissCauses};
 use crate::causes::eviction_log::EvictionLog;
 use crate::keys::BlockKeys;
 
@@ -31,6 +31,16 @@ impl Requests<'_> {
     /// Leading blocks of a request that may hit: the last token is always computed.
     pub fn limit(&self, request: u32) -> u32 {
         ((self.input_tokens[request as usize] - 1) / u64::from(self.block_size)) as u32
+    }
+
+    /// The look-up of a request that found so many leading blocks.
+    pub fn lookup(&self, request: u32, hits: u32) -> Lookup {
+        Lookup {
+            request,
+            input_tokens: self.input_tokens[request as usize],
+            hits,
+            limit: self.limit(request),
+        }
     }
 
     /// Counters of misses, where they are asked for.

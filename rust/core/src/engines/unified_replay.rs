@@ -74,24 +74,12 @@ pub fn replay(
             continue;
         };
         let loaded = pool.load(request);
-        if let (Some(causes), Some(log)) = (&mut causes, &pool.tree.log) {
-            let here = |tokens: u64| (tokens / u64::from(page)) as u32;
-            let lookup = Lookup {
-                request,
-                input_tokens: n,
-                hits: here(found + loaded),
-                limit: requests.limit(request),
-            };
-            let tree = &pool.tree;
-            let on_host_alone =
-                |block| block < here(found + on_host) || tree.is_stored(request, block);
-            let resident: Option<&dyn Fn(u32) -> bool> = if loaded < on_host || tree.has_storage() {
-                Some(&on_host_alone)
-            } else {
-                None
-            };
-            causes.count(lookup, log, resident);
-            causes.learn(request, here(total));
+        if let Some(causes) = &mut causes {
+            let hits = ((found + loaded) / u64::from(page)) as u32;
+            let lookup = requests.lookup(request, hits);
+            let reach = ((found + on_host) / u64::from(page)) as u32;
+            count_causes(causes, &pool.tree, lookup, (reach, loaded < on_host));
+            causes.learn(request, (total / u64::from(page)) as u32);
         }
         pool.allocate(request, n);
         pool.checkpoint(request, n);
@@ -119,6 +107,25 @@ pub fn replay(
         leaves: pool.tree.leaves(),
         causes,
     }
+}
+
+/// Counts why a request missed what it did; `reach`: its leading blocks on device and host, and whether some of the
+/// host's were not loaded.
+fn count_causes(
+    causes: &mut MissCauses,
+    tree: &UnifiedTree,
+    lookup: Lookup,
+    (reach, left_below): (u32, bool),
+) {
+    let Some(log) = &tree.log else { return };
+    let request = lookup.request;
+    let is_below = |block| block < reach || tree.is_stored(request, block);
+    let resident: Option<&dyn Fn(u32) -> bool> = if left_below || tree.has_storage() {
+        Some(&is_below)
+    } else {
+        None
+    };
+    causes.count(lookup, log, resident);
 }
 
 /// Looks a request of (prompt, total) tokens up, ending the oldest until it fits; with a host tier it is looked

@@ -68,12 +68,33 @@ impl Replica {
             ..Admission::default()
         };
         admission.from_blocks[GPU] = u64::from(ready);
+        self.load_parts(
+            store,
+            (request, lease),
+            (&parts, here, away),
+            &mut admission,
+            now_ns,
+        )?;
+        release_all(loading(store), held)?;
+        Ok(Some((lease, admission)))
+    }
+
+    /// Loads the parts of a run that are not ready one after the other, those behind the first `here` from another
+    /// machine, until there is no room to stage or to land one.
+    fn load_parts<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        of: (u32, LeaseId),
+        (parts, here, away): (&[Part], usize, Option<&RemoteRun>),
+        admission: &mut Admission,
+        now_ns: u64,
+    ) -> Answer<()> {
+        let ready = admission.reused_blocks;
         for (n, part) in parts
             .iter()
             .enumerate()
             .filter(|(_, part)| part.end > ready)
         {
-            let of = (request, lease);
             let source = away.filter(|_| n >= here);
             let load = if let Some(run) = source {
                 let tier = run.parts[n - here].tier;
@@ -82,9 +103,7 @@ impl Replica {
             } else {
                 self.load_part(store, of, part, &admission.room, now_ns)?
             };
-            let Some(load) = load else {
-                break; // there is no room to stage or to land it
-            };
+            let Some(load) = load else { break };
             admission.loads.push(load);
             let blocks = u64::from(part.end - part.start);
             admission.from_blocks[part.tier] += blocks;
@@ -94,8 +113,7 @@ impl Replica {
             }
             admission.reused_blocks = part.end;
         }
-        release_all(loading(store), held)?;
-        Ok(Some((lease, admission)))
+        Ok(())
     }
 
     /// How many leading blocks the fetch policy reuses; `away`: what is read from another machine.

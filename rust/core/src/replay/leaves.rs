@@ -47,7 +47,44 @@ struct Tier<'a> {
     ages: Option<EvictedMisses<'a>>,
 }
 
-impl Tier<'_> {
+impl<'a> Tier<'a> {
+    fn new(
+        runs: &'a Runs,
+        policy: &'a mut dyn LeafPolicy,
+        window: u32,
+        known: Option<&'a [u32]>,
+    ) -> Self {
+        let idle = Stack {
+            top: NONE,
+            resident: 0,
+            live_children: 0,
+            candidate: false,
+        };
+        Self {
+            runs,
+            policy,
+            segments: Vec::new(),
+            free: Vec::new(),
+            stacks: vec![idle; runs.len.len()],
+            candidates: BTreeSet::new(),
+            lapses: BinaryHeap::new(),
+            size: 0,
+            holds: Holds::new(window, runs.len.len()),
+            ages: known.map(|k| EvictedMisses::new(k, runs.len.len(), RUN_LENGTH)),
+        }
+    }
+
+    /// Gives the runs of a path, the first ones first, what they lack of so many blocks.
+    fn share(&self, path: &[u32], mut room: u64, wanted: &mut Vec<u32>) {
+        wanted.clear();
+        for &run in path {
+            let have = self.stacks[run as usize].resident;
+            let want = room.min(u64::from(self.runs.len[run as usize] - have));
+            room -= want;
+            wanted.push(want as u32);
+        }
+    }
+
     fn candidate(&self, run: u32) -> Candidate {
         let top = &self.segments[self.stacks[run as usize].top as usize];
         (top.key, Reverse(top.facts.depth), run)
@@ -252,24 +289,7 @@ pub fn replay(
     window: u32,
     known: Option<&[u32]>,
 ) -> Decisions {
-    let idle = Stack {
-        top: NONE,
-        resident: 0,
-        live_children: 0,
-        candidate: false,
-    };
-    let mut tier = Tier {
-        runs,
-        policy,
-        segments: Vec::new(),
-        free: Vec::new(),
-        stacks: vec![idle; runs.len.len()],
-        candidates: BTreeSet::new(),
-        lapses: BinaryHeap::new(),
-        size: 0,
-        holds: Holds::new(window, runs.len.len()),
-        ages: known.map(|k| EvictedMisses::new(k, runs.len.len(), RUN_LENGTH)),
-    };
+    let mut tier = Tier::new(runs, policy, window, known);
     let mut out = Decisions {
         hits: Vec::with_capacity(runs.requests()),
         ..Decisions::default()
@@ -304,14 +324,7 @@ pub fn replay(
         out.hits.push(found);
         let new = (total - have_all).min(capacity - tier.holds.resident());
         out.evictions += lapsed + tier.evict((tier.size + new).saturating_sub(capacity));
-        let mut room = new.min(capacity - tier.size);
-        wanted.clear();
-        for &run in path {
-            let have = tier.stacks[run as usize].resident;
-            let want = room.min(u64::from(runs.len[run as usize] - have));
-            room -= want;
-            wanted.push(want as u32);
-        }
+        tier.share(path, new.min(capacity - tier.size), &mut wanted);
         let access = i as u64 + 1;
         let facts = Facts {
             depth: 0,

@@ -151,21 +151,13 @@ pub fn replay(
         }
         out.hits.push(hits);
         recency.note_missed(i);
+        let mut touch = |&run: &u32| recency.touch(run, runs.len[run as usize]);
         match touch_from {
-            TouchFrom::Tail => {
-                path.iter()
-                    .rev()
-                    .for_each(|&run| recency.touch(run, runs.len[run as usize]));
-            }
-            TouchFrom::Root => {
-                path.iter()
-                    .for_each(|&run| recency.touch(run, runs.len[run as usize]));
-            }
+            TouchFrom::Tail => path.iter().rev().for_each(&mut touch),
+            TouchFrom::Root => path.iter().for_each(&mut touch),
         }
-        let prompt: u64 = path
-            .iter()
-            .map(|&run| u64::from(runs.len[run as usize]))
-            .sum();
+        let prompt = path.iter().map(|&run| u64::from(runs.len[run as usize]));
+        let prompt: u64 = prompt.sum();
         // what a prompt longer than the tier leaves out was never admitted
         let over = prompt.saturating_sub(capacity);
         let never = match touch_from {

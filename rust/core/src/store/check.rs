@@ -73,6 +73,12 @@ impl Store {
                 ));
             }
         }
+        self.check_reservations()?;
+        self.check_in_flight()
+    }
+
+    /// What leases reserve, wait for and load is what their tiers and moves count.
+    fn check_reservations(&self) -> Result<(), Violation> {
         let leases = || self.leases.iter().map(|(_, lease)| lease);
         let moves = || self.moves.iter().map(|(_, mv)| mv);
         let active: u64 = leases()
@@ -86,8 +92,7 @@ impl Store {
             ));
         }
         let pending: u64 = leases().map(|l| l.pending).sum();
-        let waits = || moves().flat_map(|m| &m.waiting);
-        let awaited: u64 = waits().map(|w| w.blocks).sum();
+        let awaited: u64 = moves().flat_map(|m| &m.waiting).map(|w| w.blocks).sum();
         if pending != awaited {
             return Err(format!(
                 "I2: {pending} gpu blocks pending, {awaited} awaited"
@@ -103,6 +108,13 @@ impl Store {
                 ));
             }
         }
+        Ok(())
+    }
+
+    /// The blocks in flight on a tier are those that moves bring there or that leave it.
+    fn check_in_flight(&self) -> Result<(), Violation> {
+        let moves = || self.moves.iter().map(|(_, mv)| mv);
+        let waits = || moves().flat_map(|m| &m.waiting);
         for (t, tier) in self.tiers.iter().enumerate() {
             let landing = moves()
                 .filter(|m| m.to == t && m.lease.is_none())

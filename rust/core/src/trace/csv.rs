@@ -121,15 +121,7 @@ impl<'s> Rows<'s> {
 
     fn line(&mut self, line: &Line) -> Result<(), Refusal> {
         let n = line.number;
-        let text = std::str::from_utf8(line.text).map_err(|e| {
-            let col = String::from_utf8_lossy(&line.text[..e.valid_up_to()])
-                .chars()
-                .count() as u64
-                + 1;
-            Problem::new(n, col, "encoding", "not UTF-8")
-                .got(format!("byte 0x{:02x}", line.text[e.valid_up_to()]))
-        })?;
-        let text = text.trim_start_matches('\u{feff}').trim_end_matches('\r');
+        let text = decoded(line)?;
         if text.trim().is_empty() {
             self.blank.hit(n, String::new);
             return Ok(());
@@ -156,18 +148,14 @@ impl<'s> Rows<'s> {
             .session
             .map(|at| fields[at].text.trim())
             .filter(|s| !s.is_empty());
-        if time < self.last_time {
-            if self.settings.order == Order::Error {
-                return Err(Problem::new(
-                    n,
-                    fields[places.time].col,
-                    "time-order",
-                    "time goes back",
-                )
-                .got(fields[places.time].text)
+        let at = &fields[places.time];
+        if time < self.last_time && self.settings.order == Order::Error {
+            return Err(Problem::new(n, at.col, "time-order", "time goes back")
+                .got(at.text)
                 .expected(format!("a time no earlier than at line {}", self.last_line))
                 .hint("--time-order sort puts the rows in order, --time-order keep leaves them"));
-            }
+        }
+        if time < self.last_time {
             self.out.unordered = true;
             self.disorder.hit(n, String::new);
         } else {
@@ -311,6 +299,19 @@ fn fields(line: &str, number: u64) -> Result<Vec<Field<'_>>, Refusal> {
         }
         from = next + 1;
     }
+}
+
+/// The text of a line, without a byte-order mark and the end of a line.
+fn decoded<'a>(line: &'a Line) -> Result<&'a str, Refusal> {
+    let text = std::str::from_utf8(line.text).map_err(|e| {
+        let col = String::from_utf8_lossy(&line.text[..e.valid_up_to()])
+            .chars()
+            .count() as u64
+            + 1;
+        Problem::new(line.number, col, "encoding", "not UTF-8")
+            .got(format!("byte 0x{:02x}", line.text[e.valid_up_to()]))
+    })?;
+    Ok(text.trim_start_matches('\u{feff}').trim_end_matches('\r'))
 }
 
 /// A count of tokens; `374.0`, as data frames write it, is 374.

@@ -177,25 +177,7 @@ impl Rows {
             return Err(self.time_went_back(c, row, time));
         }
         let block_size = self.settings.block_size;
-        let ids = &self.out.columns.block_ids[first..];
-        if let Err(at) = self
-            .remarks
-            .audit
-            .note(&mut self.out.ids, ids, c.line, named, block_size)
-        {
-            let twice = c.problem(
-                row.ids_at,
-                "repeated-id",
-                "a block id stands twice in one row",
-            );
-            return Err(twice
-                .got(format!(
-                    "id {} again at position {at}",
-                    self.out.ids.name(ids[at])
-                ))
-                .expected("ids that name a block and all before it"));
-        }
-        let ids = ids.len() as u64;
+        let ids = self.audited_ids(c, row, first, named)?;
         self.remarks.note(c.line, ids, named, output, block_size);
         if early {
             self.out.unordered = true;
@@ -215,6 +197,18 @@ impl Rows {
             self.last_time_line = c.line;
         }
         self.out.new_input_only |= row.new_input_only;
+        self.push(row, (time, think), (input, output), (session, turn));
+        Ok(())
+    }
+
+    /// Appends an accepted row: when it comes and after what pause, its tokens, its session and turn.
+    fn push(
+        &mut self,
+        row: &Row,
+        (time, think): (i64, i64),
+        (input, output): (u64, u64),
+        (session, turn): (i32, i32),
+    ) {
         let columns = &mut self.out.columns;
         let rows = columns.arrival_ns.len();
         push_rare(&mut columns.after, rows, row.after, NOT_TOLD);
@@ -233,7 +227,28 @@ impl Rows {
         columns
             .is_conversational_turn
             .push(row.label.unwrap_or(turn > 0));
-        Ok(())
+    }
+
+    /// How many ids a row has, from `first` on: none stands twice.
+    fn audited_ids(
+        &mut self,
+        c: &Cursor,
+        row: &Row,
+        first: usize,
+        named: u64,
+    ) -> Result<u64, Refusal> {
+        let ids = &self.out.columns.block_ids[first..];
+        let size = self.settings.block_size;
+        let audit = &mut self.remarks.audit;
+        if let Err(at) = audit.note(&mut self.out.ids, ids, c.line, named, size) {
+            let name = self.out.ids.name(ids[at]);
+            let what = "a block id stands twice in one row";
+            return Err(c
+                .problem(row.ids_at, "repeated-id", what)
+                .got(format!("id {name} again at position {at}"))
+                .expected("ids that name a block and all before it"));
+        }
+        Ok(ids.len() as u64)
     }
 
     fn check_count(&self, c: &Cursor, row: &Row, first: usize, input: u64) -> Result<(), Refusal> {

@@ -148,36 +148,17 @@ impl File {
         let input = turn.input.ok_or_else(|| missing("in"))?;
         let output = turn.output.ok_or_else(|| missing("out"))?;
         let agent = turn.path.trim_matches('/');
-        let launch = if agent.is_empty() {
-            None
-        } else {
-            let sent = all
-                .iter()
-                .find(|o| o.agent.as_ref().is_some_and(|(name, _)| name == agent));
-            Some(sent.ok_or_else(|| {
-                c.problem(
-                    turn.at,
-                    "session",
-                    "a row of a sub-agent that was never sent out",
-                )
-                .got(turn.path.as_ref())
-                .expected("a row of type subagent with its agent_id")
-            })?)
-        };
+        let launch = launch_of(c, turn, agent, all)?;
         let from = self.out.columns.block_ids.len();
         self.local.expand(c, turn, input, &mut self.out)?;
         let size = self.out.block_size;
         let ids = &self.out.columns.block_ids[from..];
-        self.audit
-            .note(&mut self.out.ids, ids, c.line, input, size)
-            .map_err(|at| {
-                c.problem(
-                    turn.hash_at,
-                    "repeated-id",
-                    "a block id stands twice in one row",
-                )
+        let noted = self.audit.note(&mut self.out.ids, ids, c.line, input, size);
+        noted.map_err(|at| {
+            let what = "a block id stands twice in one row";
+            c.problem(turn.hash_at, "repeated-id", what)
                 .got(format!("at position {at}"))
-            })?;
+        })?;
         if (ids.len() as u64) < input / size {
             self.fewer.hit(c.line, String::new);
         }
@@ -208,13 +189,9 @@ impl File {
         };
         let row = self.out.columns.arrival_ns.len();
         self.written.push(Some(row as i32));
+        let after = sender.map(|(row, _)| row);
         let columns = &mut self.out.columns;
-        push_rare(
-            &mut columns.after,
-            row,
-            sender.map(|(row, _)| row),
-            NOT_TOLD,
-        );
+        push_rare(&mut columns.after, row, after, NOT_TOLD);
         columns.arrival_ns.push(launched_at.saturating_add(t));
         columns.input_tokens.push(input as i64);
         columns.output_tokens.push(output as i64);
@@ -245,4 +222,25 @@ impl File {
         out.columns.session_names = self.sessions.names;
         out
     }
+}
+
+/// The row that sent a turn's sub-agent out; `None` for a turn of the session itself.
+fn launch_of<'a>(
+    c: &Cursor,
+    turn: &Turn,
+    agent: &str,
+    all: &'a [Turn<'a>],
+) -> Result<Option<&'a Turn<'a>>, Refusal> {
+    if agent.is_empty() {
+        return Ok(None);
+    }
+    let sends = |other: &&Turn| other.agent.as_ref().is_some_and(|(name, _)| name == agent);
+    let Some(sent) = all.iter().find(sends) else {
+        let what = "a row of a sub-agent that was never sent out";
+        return Err(c
+            .problem(turn.at, "session", what)
+            .got(turn.path.as_ref())
+            .expected("a row of type subagent with its agent_id"));
+    };
+    Ok(Some(sent))
 }
