@@ -160,3 +160,32 @@ fn only_the_first_and_the_last_layer_are_heard_of_where_nothing_sends_the_others
         .collect();
     assert_eq!(heard, [(1, 1), (0, 1), (0, 5)]);
 }
+
+#[test]
+fn loads_go_before_stores_and_among_themselves_in_turn() {
+    let mut bench = Bench::new(|config| config.loads_first = true);
+    let jobs = [(100, false), (100, false), (300, true), (200, true)];
+    let ids = jobs.map(|(bytes, is_load)| bench.submit(0, (bytes, 1), (1, is_load)));
+    bench.run(u64::MAX);
+    let channel = locked(&bench.channel);
+    let ends = ids.map(|id| channel.times(id).unwrap().completion_ns);
+    assert_eq!(ends, [600, 700, 300, 500]);
+}
+
+#[test]
+fn what_a_job_was_given_too_much_of_is_lost_while_it_waits_for_its_next_layer() {
+    // A sends one of its two layers beside B, and C from 1 ns on: three thirds of 299 ns are more than is left of
+    // A's layer, 1/6 ns. At 1,000 its next layer comes, and with it eight more of 100 ns: nine ends at 1,900.
+    let mut bench = Bench::new(|config| config.is_fair = true);
+    let first = bench.submit(0, (200, 2), (1, true));
+    bench.submit(0, (100, 1), (1, true));
+    bench.submit(1, (100, 1), (1, true));
+    bench.run(1_000);
+    locked(&bench.channel).hear_all(first);
+    locked(&bench.channel).feed(first, 2, 1_000);
+    for _ in 0..8 {
+        bench.submit(1_000, (100, 1), (1, true));
+    }
+    bench.run(u64::MAX);
+    assert_eq!(locked(&bench.channel).arrivals_ns(first), [300, 1_900]);
+}
