@@ -11,7 +11,6 @@ from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import RunOptions, simulate
 from sequential_vllm import Pool, Request, simulate_ahead
 from shared_files import shared
-from support.agreement import agree
 from test_sharegpt_run import SCENARIO, WORKLOAD, crowded_rows
 
 MS = 1_000_000
@@ -65,10 +64,14 @@ def test_every_nanosecond_agrees_with_a_slow_scheduler_that_looks_ahead(tmp_path
     settings += (f"replica.step_overhead={host_ms}ms",)
     path = write_rows(tmp_path, rows)
     first, last = slow(rows, 160, mode, host_ms * MS)
-    result = run(path, *settings, options=RunOptions(check="full"))
-    assert result.requests["preemptions"].sum() > 20
-    assert result.requests["first_token_ns"].tolist() == first
-    assert result.requests["finish_ns"].tolist() == last
+    results = [
+        run(path, *settings, options=RunOptions(backend=b, check="full")) for b in ("native", "python")
+    ]
+    for result in (*results, run(path, *settings, options=RunOptions(step_every_iteration=True))):
+        assert result.requests["preemptions"].sum() > 20
+        assert result.requests["first_token_ns"].tolist() == first
+        assert result.requests["finish_ns"].tolist() == last
+        assert result.digest_events == results[0].digest_events
 
 
 @pytest.mark.parametrize("mode", ["length", "stop-token"])
@@ -82,15 +85,17 @@ def test_the_real_workload_agrees_too(mode):
 
 
 def test_sequences_that_cost_more_beside_a_chunk_than_a_whole_decode_step(tmp_path):
-    """A decode step of n takes 1 ms, a mixed one 1 + 0.5·n ms: as in the specification."""
+    """A decode step of n takes 1 ms, a mixed one 1 + 0.5·n ms: natively as in the reference."""
     step_time = tmp_path / "steep.toml"
     step_time.write_text(
         'model = "llama-3.1-8b"\n[coefficients]\nbase_points = [[1, 1.0]]\nsequence_mixed_ms = 0.5\n'
     )
     path = write_rows(tmp_path, crowded_rows(20))
-    settings = (f"trace.path={path}", f"replica.step_time={step_time}", "cache.semantics=tree")
-    scenario = load_scenario(SCENARIO, [*settings])
-    agree(scenario.settings, read_requests(scenario))
+    results = [
+        run(path, f"replica.step_time={step_time}", options=RunOptions(backend)).requests
+        for backend in ("native", "python")
+    ]
+    assert np.array_equal(results[0]["finish_ns"], results[1]["finish_ns"])
 
 
 def test_who_comes_during_a_step_waits_for_one_more(tmp_path, flat):
@@ -142,7 +147,11 @@ def test_looking_ahead_below_a_cpu_tier_all_ways_of_running_agree(mode):
         ],
     )
     trace = read_requests(scenario)
-    assert agree(scenario.settings, trace).requests["cached_cpu_tokens"].sum() > 0
+    ways = (RunOptions(check="full"), RunOptions("python"), RunOptions(step_every_iteration=True))
+    results = [simulate(scenario.settings, trace, options=way) for way in ways]
+    assert results[0].requests["cached_cpu_tokens"].sum() > 0
+    assert len({result.digest_events for result in results}) == 1
+    assert len({result.digest_results for result in results}) == 1
 
 
 def test_the_clients_offset_is_a_part_of_ttft_and_of_e2e_alone(tmp_path):

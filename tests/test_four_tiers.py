@@ -103,10 +103,10 @@ def test_a_miss_is_put_down_to_the_tier_that_was_too_small(tmp_path: Path):
     assert "sieve on object" in told["misses"]["evicted_by"]
 
 
-@pytest.mark.parametrize("engine", ["spec", "spec-plain"])
-def test_the_specification_gives_the_same_run(run: Path, tmp_path: Path, engine: str):
+def test_the_reference_and_single_steps_give_the_same_run(run: Path, tmp_path: Path):
     digest = summary(run)["digest"]
-    assert summary(simulated(tmp_path, "--engine", engine, name=engine))["digest"] == digest
+    assert summary(simulated(tmp_path, "--backend", "python", name="slow"))["digest"] == digest
+    assert summary(simulated(tmp_path, "--step-every-iteration", name="steps"))["digest"] == digest
 
 
 CHANGES = {

@@ -21,9 +21,9 @@ from support.traces import random_trace
 TRACE = random_trace(8)
 
 
-def listings(moments=40, peek=True):
+def listings(backend, moments=40, peek=True):
     """Run two machines that read from each other and list hits on the way; return them and the digest."""
-    simulation = Simulation(reading_each_other((90, 60, 400), machines=2), TRACE, RunOptions())
+    simulation = Simulation(reading_each_other((90, 60, 400), machines=2), TRACE, RunOptions(backend=backend))
     listed = []
 
     def look(request):
@@ -38,7 +38,7 @@ def listings(moments=40, peek=True):
 
 
 def test_what_is_listed_is_what_the_store_finds_with_every_copy_and_its_times():
-    listed, _ = listings()
+    listed, _ = listings("native")
     seen = set()
     for now, machine, _, parts, blocks in listed:
         assert [block.index for block in blocks] == list(range(len(blocks)))
@@ -56,12 +56,16 @@ def test_what_is_listed_is_what_the_store_finds_with_every_copy_and_its_times():
         assert expected in seen, "the run has ready and unready copies here and there"
 
 
-def test_listing_changes_nothing():
-    assert listings()[1] == listings(peek=False)[1]
+def test_both_stores_list_the_same_and_listing_changes_nothing():
+    native, digest = listings("native")
+    reference, references = listings("python")
+    assert [entry[4] for entry in native] == [entry[4] for entry in reference]
+    assert digest == references == listings("native", peek=False)[1]
 
 
-def test_no_copy_that_has_arrived_has_an_unknown_time():
-    simulation = Simulation(reading_each_other((90, 60, 400), machines=2), TRACE, RunOptions())
+@pytest.mark.parametrize("backend", ["native", "python"])
+def test_no_copy_that_has_arrived_has_an_unknown_time(backend):
+    simulation = Simulation(reading_each_other((90, 60, 400), machines=2), TRACE, RunOptions(backend=backend))
     seen = Counter()
 
     def look(request):
@@ -88,6 +92,7 @@ def test_no_copy_that_has_arrived_has_an_unknown_time():
     assert all(seen[tier, True] for tier in TIERS[:3])
 
 
+@pytest.mark.parametrize("backend", ["native", "python"])
 @pytest.mark.parametrize(
     ("place", "line"),
     [
@@ -97,8 +102,8 @@ def test_no_copy_that_has_arrived_has_an_unknown_time():
         ((0, -1), "no such request; got -1"),
     ],
 )
-def test_a_machine_or_a_request_that_there_is_not_is_one_line(place, line):
-    simulation = Simulation(reading_each_other((90, 60, 400), machines=2), TRACE, RunOptions())
+def test_a_machine_or_a_request_that_there_is_not_is_one_line(backend, place, line):
+    simulation = Simulation(reading_each_other((90, 60, 400), machines=2), TRACE, RunOptions(backend=backend))
     with pytest.raises(UsageError, match=line):
         simulation.match_prefix(*place)
 

@@ -223,11 +223,12 @@ def test_random_repeats_with_its_seed_and_reaches_every_machine():
     assert counts.min() > 900
 
 
-def test_looking_never_changes_recency():
+@pytest.mark.parametrize("backend", ["native", "python"])
+def test_looking_never_changes_recency(backend):
     """The same run with a look before every decision, thrown away, has the same digests."""
     settings = cluster((90, 60), 3)
-    plain = simulate(settings, random_trace(2))
-    simulation = Simulation(settings, random_trace(2), RunOptions())
+    plain = simulate(settings, random_trace(2), options=RunOptions(backend=backend))
+    simulation = Simulation(settings, random_trace(2), RunOptions(backend=backend))
     inner, look = simulation.cluster.router, look_at(simulation.replicas, simulation.engine)
 
     def choose(sequence):
