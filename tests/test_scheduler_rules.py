@@ -44,13 +44,13 @@ def test_blocks_of_an_id_stand_at_their_ids_place():
         assert computing == (others if found < 2 else (2,) if found < 4 else ())
 
 
-def test_a_block_is_waited_for_by_whoever_shares_it_and_by_nobody_else():
-    """Ids of two blocks; the second and third prompt share one id and two ids with the first, which come at once."""
+@pytest.mark.parametrize("block", [8, 16])
+def test_a_block_is_waited_for_by_whoever_shares_it_and_by_nobody_else(block):
+    """Ids of two blocks or one; the second and third prompt share one id and two ids with the first: all come at once."""
     rows = [list("abcd"), list("axyz"), list("abxy")]
     settings = pools("b", tiers=(100,), duplicate_prefill="wait")
-    run = agree(
-        replace(settings, cache=replace(settings.cache, block_size_tokens=8)), trace_of(rows, block_size=16)
-    )
+    settings = replace(settings, cache=replace(settings.cache, block_size_tokens=block))
+    run = agree(settings, trace_of(rows, block_size=16))
     assert run.requests["cached_prefix_length_used"].tolist() == [0, 16, 32]
     alone = agree(settings, trace_of([list("abcd"), list("wxyz")], block_size=16))
     assert alone.requests["queue_ns"].tolist() == [0, 0]
