@@ -1316,7 +1316,7 @@ class EngineRequests:
     With ``explain`` answers have ``miss_tokens`` (a row a request, a column a cause) and ``evicted_misses``
     (rows of request, the request whose demand evicted, blocks), else None. ``ValueError`` for lengths that
     do not fit, or a policy that does not exist.
-    """
+        """Return what ``vllm_offloading`` does, and promoted, given_up, below (blocks of the lower tier)."""
 
     def __new__(
         cls,
