@@ -79,10 +79,9 @@ def test_the_text_of_a_session_fits_a_terminal(tmp_path, capsys):
     assert lines[-1] == "causes of misses: run 'kvsim simulate' with --causes"
 
 
-@pytest.mark.parametrize("backend", ["native", "python"])
 @pytest.mark.parametrize("accounting", ["detailed", "simplified"])
-def test_the_global_prefix_store_at_the_end(tmp_path, capsys, accounting, backend):
-    run = simulated(tmp_path, "--prefixes", "--backend", backend, "--set", f"cache.accounting={accounting}")
+def test_the_global_prefix_store_at_the_end(tmp_path, capsys, accounting):
+    run = simulated(tmp_path, "--prefixes", "--set", f"cache.accounting={accounting}")
     entries = {entry["prefix_hash"]: entry for entry in told(capsys, run, "--prefixes")["prefixes"]}
     # All five begin with blocks 1, 2 and 3: the first fills its third block with its answer.
     shared, longer = entries[3], entries[6]

@@ -103,10 +103,14 @@ def test_a_miss_is_put_down_to_the_tier_that_was_too_small(tmp_path: Path):
     assert "sieve on object" in told["misses"]["evicted_by"]
 
 
-def test_the_reference_and_single_steps_give_the_same_run(run: Path, tmp_path: Path):
-    digest = summary(run)["digest"]
-    assert summary(simulated(tmp_path, "--backend", "python", name="slow"))["digest"] == digest
-    assert summary(simulated(tmp_path, "--step-every-iteration", name="steps"))["digest"] == digest
+def test_the_specification_gives_the_same_run(run: Path, tmp_path: Path):
+    """Over the core's store and over its own."""
+    for engine in ("spec", "spec-plain"):
+        other = simulated(tmp_path, "--engine", engine, name=engine)
+        assert summary(other)["digest"] == summary(run)["digest"]
+        native = columns(run, "requests")
+        for name, values in columns(other, "requests").items():
+            assert np.array_equal(values, native[name]), name
 
 
 CHANGES = {

@@ -1,4 +1,4 @@
-"""Timed runs over several KV cache groups: one story on every path, the manager's integers, one-line refusals."""
+"""Timed runs over several KV cache groups: the manager's integers, invariants, closed forms, one-line refusals."""
 
 from __future__ import annotations
 
@@ -41,11 +41,8 @@ from support.traces import random_trace
 from test_kv_groups import layouts
 from test_speculation import drafting
 
-OPTIONS = (
-    RunOptions(check="full"),
-    RunOptions(check="full", step_every_iteration=True),
-    RunOptions(check="full", backend="python"),
-)
+#: With every check after every step, and decided ahead.
+OPTIONS = (RunOptions(check="full"), RunOptions())
 
 
 @st.composite
@@ -96,18 +93,6 @@ replicas = st.builds(
 )
 
 
-@pytest.mark.parametrize("seed", [1, 2, 7])
-def test_an_answer_that_the_next_turn_names_otherwise_hides_no_block_before_it(seed):
-    """The block before an answer has another id than the answer's own in the same place of the next turn."""
-    full, window = KvGroup("full", 16, 0, (0,)), KvGroup("sliding", 16, 8, (0,))
-    drawn = GroupSettings("drawn", KvLayout((full, window), 1, 1), 64, 0)
-    settings = settings_of(drawn, CacheSettings(), ReplicaSettings(max_num_seqs=8), 60, 1)
-    trace = crowded(seed, requests=20, sessions=4)
-    runs = [simulate(settings, trace, options=option) for option in OPTIONS]
-    assert runs[0].requests["preemptions"].sum()
-    assert len({run.digest_results for run in runs}) == 1
-
-
 def test_who_waits_for_another_prompts_blocks_waits_where_blocks_are_larger_than_ids():
     """Two prompts alike come together: the second waits for the first one's blocks of two ids each."""
     full, window = KvGroup("full", 128, 0, (0,)), KvGroup("sliding", 128, 64, (0,))
@@ -131,20 +116,25 @@ def test_who_waits_for_another_prompts_blocks_waits_where_blocks_are_larger_than
     machines=st.sampled_from([1, 1, 2]),
     seed=st.integers(1, 9),
 )
-def test_the_core_single_steps_and_the_reference_tell_one_story(
-    drawn, cache, replica, blocks, machines, seed
-):
+def test_drawn_runs_keep_every_invariant(drawn, cache, replica, blocks, machines, seed):
+    """With every check and every record, and without, decided ahead: the same run."""
     settings = settings_of(drawn, cache, replica, blocks, machines)
     trace = (crowded if seed % 2 else random_trace)(seed, requests=40, sessions=7)
-    simulation, native = recorded(settings, trace)
+    simulation, checked = recorded(settings, trace)
     assert all(isinstance(r, NativeReplica) for r in simulation.replicas)
-    stepped, plain = recorded(settings, trace, step_every_iteration=True)
-    assert not any(isinstance(r, NativeReplica) for r in stepped.replicas)
-    assert native == plain
-    runs = [simulate(settings, trace, options=o) for o in OPTIONS]
-    assert len({*(run.digest_results for run in runs), native["digests"][1]}) == 1
-    by_group = [lost_of(run) for run in runs]
-    assert by_group[0] == by_group[1] == by_group[2]
+    run = simulate(settings, trace)
+    assert [run.digest_events, run.digest_results, run.counters, run.end_ns] == checked["digests"]
+    counters, junctions = lost_of(run)
+    names = {name.split(".")[1] for name in counters}
+    assert len(names) == len(drawn.layout.groups) or not counters
+    assert all(prompt > tokens >= 0 for prompt, tokens in junction_tokens(run, trace, junctions))
+
+
+def junction_tokens(run, trace: Trace, junctions: dict[str, list[int]]) -> list[tuple[int, int]]:
+    """Return of each junction the request's tokens, its answer too, and how far a group could have gone."""
+    total = (trace.input_tokens + trace.output_tokens).tolist()
+    found = zip(junctions.get("request", []), junctions.get("junction_tokens", []), strict=True)
+    return [(total[request], tokens) for request, tokens in found]
 
 
 def lost_of(run) -> tuple[dict[str, int], dict[str, list[int]]]:
@@ -300,8 +290,7 @@ def test_drafts_in_one_group_of_full_attention_are_those_without_groups():
 
 
 @pytest.mark.parametrize(("kind", "cause"), [("sliding", "window_moved_on"), ("linear", "no_checkpoint")])
-@pytest.mark.parametrize("backend", ["native", "python"])
-def test_what_a_group_did_not_keep_is_told_by_cause_and_by_group(kind, cause, backend):
+def test_what_a_group_did_not_keep_is_told_by_cause_and_by_group(kind, cause):
     """20 blocks; then 12 of them and others: full attention could go on from 192 tokens, the other group kept none.
 
     The third prompt parts there too, and by then what the second one kept at the junction serves it.
@@ -316,7 +305,7 @@ def test_what_a_group_did_not_keep_is_told_by_cause_and_by_group(kind, cause, ba
     trace = replace(trace, arrival_ns=np.arange(3, dtype=np.int64) * 10**12)
     drawn = layouts_of(kind, 40 if kind == "sliding" else 0, 0)
     settings = settings_of(drawn, CacheSettings(), ReplicaSettings(max_num_seqs=4), 500, 1)
-    run = simulate(settings, trace, options=RunOptions(backend=backend))
+    run = simulate(settings, trace, options=RunOptions(check="full"))
     assert run.requests["cached_prefix_length_used"].tolist() == [0, 0, 192]
     missed = miss_causes(run.requests, trace, 16, True, run.junctions)
     told = {name: values.tolist() for name, values in missed.items() if name != "evicted_idle_ns"}

@@ -1,7 +1,9 @@
-"""The native store of SGLang's tree with a host tier beside its reference, through whatever a machine may ask.
+"""The store of SGLang's tree with a host tier, and maybe a storage, through whatever a machine may ask.
 
 Requests are looked up, admitted with what they load and join, grow, compute and end; copies end in any order. After
-every step both stores give the same answers, and each passes its own check.
+every step the store passes its own check, rooms and losses add up, a look-up finds what running requests have and
+nothing that was never shown. Which pages go, and what is written when, the rows of SGLang's own classes judge
+(``test_engine_streams.py``), through the runs of ``test_hicache_runs.py`` and ``test_hicache_storage.py``.
 """
 
 from __future__ import annotations
@@ -17,10 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim import _core
 from kvcache_sim.cache.store import NO_MOVE
-from kvcache_sim.reference.engines.hicache_storage_store import StoredHiCacheStore
-from kvcache_sim.reference.engines.hicache_store import HiCacheSettings, ReferenceHiCacheStore
-from kvcache_sim.reference.store import ReferenceKeys
 from kvcache_sim.tiers import COMPUTE, STAGING
+from support.shown import Shown
+from support.tiered_pool import namer
 from test_store_machine import thicket
 from told import told
 
@@ -29,10 +30,11 @@ SEEN: Counter[str] = Counter()
 REQUESTS = [0, 1, 2, 3, 4, 6, 9, 12]
 #: Pages that an answer adds at most.
 ANSWER = 3
+DISK = STAGING + 1
 
 
-class HiCacheStores:
-    """Both stores, and a walk of so many random steps through them."""
+class HiCacheWalk:
+    """A store, and a walk of so many random steps through it."""
 
     strategy: ClassVar[str] = "lru"
     write: ClassVar[str] = "write_through"
@@ -49,152 +51,114 @@ class HiCacheStores:
         flat: dict[int, int] = {}
         ids = np.array([flat.setdefault(i, len(flat)) for row in rows for i in row], np.uint32)
         offsets = np.cumsum([0] + [len(row) for row in rows]).astype(np.int64)
-        full = np.array([2 * len(row) for row in rows], np.uint32)
-        arguments = (offsets, ids, 2, full, np.array(following, np.uint32))
-        self.full = full.tolist()
+        self.full = [2 * len(row) for row in rows]
+        keyed = (offsets, ids, 2, np.array(self.full, np.uint32), np.array(following, np.uint32))
+        self.shown = Shown(namer(offsets.tolist(), ids.tolist(), 2, self.full, following))
         prompts = [pages * self.page + r % self.page for r, pages in enumerate(self.full)]
         wholes = [prompt + ANSWER * self.page for prompt in prompts]
-        below, make, own = (), ReferenceHiCacheStore, None
+        own = None
         if self.storage is not None:
-            room, threshold, share = below = self.storage
-            make, own = (
-                StoredHiCacheStore,
-                (room, -(-threshold // self.page), int(share * self.pages[1] * self.page)),
-            )
-        rules = HiCacheSettings(self.strategy, self.page, *self.pages, self.write, *below)
-        self.native = _core.HiCacheStore(
-            _core.Keys(*arguments), (self.strategy, self.write), self.page, self.pages, (prompts, wholes), own
+            room, threshold, share = self.storage
+            own = (room, -(-threshold // self.page), int(share * self.pages[1] * self.page))
+        self.store = _core.HiCacheStore(
+            _core.Keys(*keyed), (self.strategy, self.write), self.page, self.pages, (prompts, wholes), own
         )
-        self.reference = make(ReferenceKeys(*arguments), rules, (prompts, wholes))
-        for store in (self.native, self.reference):
-            store.log_evictions()
-        #: By tier, pages of the evictions that were logged.
+        self.store.log_evictions()
+        #: By tier, pages of the evictions that were logged, and by edge pages of copies.
         self.logged: Counter[int] = Counter()
+        self.sent: Counter[tuple[int, int]] = Counter()
         self.now = 0
-        #: request → native lease, reference lease, pages that have room.
-        self.running: dict[int, tuple[int, int, int]] = {}
-        #: Moves under way, native and reference.
-        self.moves: list[tuple[int, int]] = []
-        #: Native moves that load.
+        #: request → lease, pages that have room.
+        self.running: dict[int, tuple[int, int]] = {}
+        #: Moves under way, and those that load.
+        self.moves: list[int] = []
         self.loads: set[int] = set()
 
-    def both(self, name: str, mine: tuple[Any, ...], theirs: tuple[Any, ...] | None = None) -> Any:
-        """Ask both the same; they answer alike, or refuse in the same line."""
-        other = mine if theirs is None else theirs
-        answers = [told(self.native, name, mine), told(self.reference, name, other)]
-        if name not in ("acquire", "load") or isinstance(answers[0], str) or isinstance(answers[1], str):
-            assert self.named(answers[0], 0) == self.named(answers[1], 1), (name, mine)
-        return answers
-
-    def named(self, answer: Any, side: int) -> Any:
-        """Return an answer with moves replaced by their places among those under way."""
-        if isinstance(answer, list):
-            return [self.named(each, side) for each in answer]
-        if isinstance(answer, tuple) and len(answer) >= 4 and not hasattr(answer, "_fields"):
-            return tuple(self.named(each, side) for each in answer)
-        moves = {pair[side]: ("move", place) for place, pair in enumerate(self.moves)}
-        return moves.get(answer, answer) if isinstance(answer, int) else answer
-
     def collect(self) -> None:
-        """Take the orders of both, which are alike."""
-        mine, theirs = self.native.take_orders(), self.reference.take_orders()
-        self.moves += [(a[0], b[0]) for a, b in zip(mine, theirs, strict=True)]
-        assert [self.named(order, 0) for order in mine] == [self.named(order, 1) for order in theirs]
-        for number, (move, *_) in enumerate(mine):
-            self.native.set_times(move, self.now, self.now + number)
-            self.reference.set_times(theirs[number][0], self.now, self.now + number)
-        SEEN["write"] += any(order[1:3] == (COMPUTE, STAGING) for order in mine)
+        """Take the orders."""
+        for number, (move, source, target, pages, after) in enumerate(self.store.take_orders()):
+            assert set(after) <= set(self.moves), "a copy waits for one that is under way"
+            assert pages > 0
+            self.moves.append(move)
+            self.sent[source, target] += pages
+            self.store.set_times(move, self.now, self.now + number)
+            SEEN["write"] += (source, target) == (COMPUTE, STAGING)
 
     def admit(self, request: int, more: int) -> None:
         """As serving does: what is on its way is joined, what is on the host is loaded."""
         self.now += 1
         if request in self.running:
-            found = self.native.peek(request, self.full[request])
-            self.both("acquire", (request, found[1]))
+            found = self.store.peek(request, self.full[request])
+            assert "the request has a lease" in told(self.store, "acquire", (request, found[1]))
             return
-        limit = self.full[request] - 1
-        found, ready = self.both("peek", (request, limit))[0]
-        parts = self.both("match_prefix", (request, found))
-        joined = sum(end - start for tier, start, end, by in parts[0] if tier == COMPUTE and by != NO_MOVE)
-        mine, theirs = self.both("acquire", (request, ready))
-        pages = self.full[request] + more - ready - joined
-        room = self.both_reserve((mine, pages), (theirs, pages))
+        found, ready = self.store.peek(request, self.full[request] - 1)
+        parts = self.store.match_prefix(request, found)
+        joined = sum(end - start for tier, start, end, by in parts if tier == COMPUTE and by != NO_MOVE)
+        lease = self.store.acquire(request, ready)
+        room = self.store.reserve(lease, self.full[request] + more - ready - joined, self.now)
+        self.collect()
         if room is None:
             SEEN["refusal"] += 1
-            self.both("abandon", (mine,), (theirs,))
+            self.store.abandon(lease)
             return
+        assert set(room) <= set(self.moves)
+        assert not room or self.write == "write_back", "pages are kept until they are written"
         SEEN["hit"] += ready > 0
-        for (tier, _, end, by), (*_, reference_by) in zip(*parts, strict=True):
+        for tier, _, end, by in parts:
             if end <= ready:
                 continue
             if tier == COMPUTE:
                 SEEN["join"] += 1
-                self.both("join", (mine, end), (theirs, end))
+                self.store.join(lease, end)
             else:
                 SEEN["load"] += 1
-                after = ([], []) if by == NO_MOVE else ([by], [reference_by])
-                self.loads.add(self.both("load", (mine, end, after[0]), (theirs, end, after[1]))[0])
+                self.loads.add(self.store.load(lease, end, [by] * (by != NO_MOVE)))
         self.collect()
-        self.running[request] = (mine, theirs, self.full[request] + more)
-
-    def both_reserve(self, mine: tuple[int, int], theirs: tuple[int, int]) -> list[int] | None:
-        answers = [
-            store.reserve(lease, pages, self.now)
-            for store, (lease, pages) in ((self.native, mine), (self.reference, theirs))
-        ]
-        self.collect()
-        assert self.named(answers[0], 0) == self.named(answers[1], 1)
-        return answers[0]
+        self.running[request] = (lease, self.full[request] + more)
+        self.shown.show(request, found)
 
     def grow_together(self, pages: list[int]) -> None:
         """As decoding does: all or nothing."""
         self.now += 1
         each = [
-            (request, min(n, self.full[request] + ANSWER - self.running[request][2]))
+            (request, min(n, self.full[request] + ANSWER - self.running[request][1]))
             for request, n in zip(sorted(self.running), pages, strict=False)
         ]
-        wanted = [[(self.running[request][side], n) for request, n in each] for side in (0, 1)]
-        if len(each) == 1:
-            room = self.both_reserve(wanted[0][0], wanted[1][0])
-        else:
-            answers = [
-                store.reserve_many(asked, self.now)
-                for store, asked in zip((self.native, self.reference), wanted, strict=True)
-            ]
-            self.collect()
-            assert self.named(answers[0], 0) == self.named(answers[1], 1)
-            room = answers[0]
+        before = self.store.room(COMPUTE).active_blocks
+        room = self.store.reserve_many([(self.running[request][0], n) for request, n in each], self.now)
+        self.collect()
         SEEN["refused together"] += room is None
+        wanted = sum(n for _, n in each) if room is not None else 0
+        assert self.store.room(COMPUTE).active_blocks == before + wanted
         for request, n in each if room is not None else ():
-            native, reference, held = self.running[request]
-            self.running[request] = (native, reference, held + n)
+            lease, held = self.running[request]
+            self.running[request] = (lease, held + n)
 
     def compute(self, request: int, pages: int) -> None:
         """End a step that computed some pages of a request."""
         self.now += 1
         if request in self.running:
-            mine, theirs, held = self.running[request]
-            to = min(self.native.depth(mine) + pages, held)
-            merged = self.native.merged_blocks
+            lease, held = self.running[request]
+            to = min(self.store.depth(lease) + pages, held)
+            merged = self.store.merged_blocks
             if pages:
-                self.both("commit", (mine, to), (theirs, to))
-            leases = list(self.running.values())
-            self.both(
-                "step_computed",
-                ([one[0] for one in leases], self.now),
-                ([one[1] for one in leases], self.now),
-            )
-            SEEN["merged"] += self.native.merged_blocks > merged
+                self.store.commit(lease, to)
+                assert self.store.depth(lease) == to
+                self.shown.show(request, min(to, self.full[request]))
+            self.store.step_computed([own for own, _ in self.running.values()], self.now)
+            SEEN["merged"] += self.store.merged_blocks > merged
             self.collect()
 
     def end(self, request: int) -> None:
         """End a request, whose KV has come by then."""
         self.now += 1
         if request in self.running:
-            for loading in [pair for pair in self.moves if pair[0] in self.loads]:
+            for loading in [move for move in self.moves if move in self.loads]:
                 self.finish(self.moves.index(loading))
-            mine, theirs, _ = self.running.pop(request)
-            self.both("release", (mine, self.now), (theirs, self.now))
+            lease, _ = self.running.pop(request)
+            self.shown.show(request, self.store.depth(lease))
+            self.store.release(lease, self.now)
+            self.shown.leave(request)
             self.collect()
 
     def run_whole(self, request: int) -> None:
@@ -207,26 +171,24 @@ class HiCacheStores:
 
     def finish(self, which: int) -> None:
         if self.moves:
-            mine, theirs = self.moves.pop(which % len(self.moves))
-            self.both("finish_move", (mine,), (theirs,))
+            self.store.finish_move(self.moves.pop(which % len(self.moves)))
             self.collect()
 
     def prefetch(self, request: int, pages: int) -> None:
-        if self.storage is None or self.native.is_prefetching(request):
+        if self.storage is None or self.store.is_prefetching(request):
             return
         self.now += 1
-        asked = self.both("start_prefetch", (request, min(pages, self.full[request]), self.now))[0]
+        asked = self.store.start_prefetch(request, min(pages, self.full[request]), self.now)
+        assert self.store.is_prefetching(request) == (asked > 0)
         SEEN["prefetch"] += asked > 0
         self.collect()
 
     def stop(self, request: int) -> None:
         """End a prefetch with what has come."""
         if self.storage is not None:
-            asked = [request, *REQUESTS]
-            fetching = [one for one in asked if self.both("is_prefetching", (one,))[0]]
-            for one in fetching[:1]:
+            for one in [one for one in (request, *REQUESTS) if self.store.is_prefetching(one)][:1]:
                 SEEN["stopped"] += 1
-                self.both("stop_prefetch", (one,))
+                self.store.stop_prefetch(one)
 
     def finish_all(self) -> None:
         while self.moves:
@@ -234,33 +196,37 @@ class HiCacheStores:
 
     def ask_too_much(self, request: int) -> None:
         if request in self.running:
-            mine, theirs, held = self.running[request]
-            assert isinstance(self.both("commit", (mine, held + 1), (theirs, held + 1))[0], str), "refused"
-            assert isinstance(self.both("abandon", (mine,), (theirs,))[0], str), "refused"
+            lease, held = self.running[request]
+            digest = self.store.digest
+            assert isinstance(told(self.store, "commit", (lease, held + 1)), str), "refused"
+            assert isinstance(told(self.store, "abandon", (lease,)), str), "refused"
+            assert self.store.digest == digest
 
-    def both_stores_agree(self) -> None:
-        names = ["digest", "merged_blocks"] + (["prefetched_blocks"] if self.storage is not None else [])
-        for name in names:
-            assert getattr(self.native, name) == getattr(self.reference, name), name
-        for _, tier, pages in self.both("take_evictions", ())[0]:
+    def holds(self) -> None:
+        """Check what holds after every step."""
+        store = self.store
+        store.check()
+        for _, tier, pages in store.take_evictions():
             self.logged[tier] += pages
-        for tier in (COMPUTE, STAGING):
-            assert self.native.losses(tier).evicted_blocks == self.logged[tier], "each has its event"
-        for tier in (COMPUTE, STAGING, STAGING + 1, STAGING + 2):
-            self.both("room", (tier,))
-            self.both("losses", (tier,))
-            self.both("duplicates", (tier,))
+        sizes = [*self.pages, *([self.storage[0]] if self.storage is not None else ())]
+        for tier, size in enumerate(sizes):
+            assert sum(store.room(tier)[:4]) == size, tier
+            assert store.losses(tier).evicted_blocks == self.logged[tier], "each has its event"
+        assert isinstance(told(store, "room", (len(sizes),)), str), "no such tier"
+        lost = self.logged[COMPUTE] + self.logged[STAGING]
         for request in REQUESTS:
-            self.both("match_prefix", (request, 40))
-            self.both("peek", (request, self.full[request] - 1))
-        for mine, theirs, _ in self.running.values():
-            self.both("depth", (mine,), (theirs,))
-        SEEN["eviction"] += self.native.losses(COMPUTE).evicted_blocks > 0
-        if self.storage is not None:
-            SEEN["storage eviction"] += self.native.losses(STAGING + 1).evicted_blocks > 0
-        SEEN["host eviction"] += self.native.losses(STAGING).evicted_blocks > 0
-        self.native.check()
-        self.reference.check()
+            limit = self.full[request] - 1
+            found, ready = store.peek(request, limit)
+            most = self.shown.most(request, limit)
+            assert self.shown.least(request, limit) <= found <= most
+            assert lost or found == most
+            parts = store.match_prefix(request, limit)
+            assert [part[1] for part in parts] == [0, *(part[2] for part in parts[:-1])][: len(parts)]
+            assert (parts[-1][2] if parts else 0) == found
+            first = parts[0] if parts else (STAGING, 0, 0, NO_MOVE)
+            assert ready == (first[2] if (first[0], first[3]) == (COMPUTE, NO_MOVE) else 0)
+        for tier, case in ((COMPUTE, "eviction"), (STAGING, "host eviction"), (DISK, "storage eviction")):
+            SEEN[case] += self.logged[tier] > 0
 
     def walk(self, seed: int, steps: int) -> None:
         """Take random steps, and end what runs."""
@@ -282,13 +248,21 @@ class HiCacheStores:
                 self.finish_all()
             else:
                 getattr(self, step)(request)
-            self.both_stores_agree()
+            self.holds()
         for request in sorted(self.running):
             self.end(request)
         self.finish_all()
-        self.both_stores_agree()
-        assert self.native.room(COMPUTE).active_blocks == 0
-        assert self.native.room(STAGING).in_flight_blocks == 0
+        self.holds()
+        assert self.store.room(COMPUTE).active_blocks == 0
+        assert self.store.room(STAGING).in_flight_blocks == 0
+        # what came to the host and did not leave it is there; under write_back copies of what is loaded go as well
+        came = self.sent[COMPUTE, STAGING] + (self.store.prefetched_blocks if self.storage is not None else 0)
+        there = self.store.room(STAGING).cached_blocks
+        assert there == came - self.logged[STAGING] or (
+            self.write == "write_back" and there < came - self.logged[STAGING]
+        )
+        if self.storage is not None and not self.logged[DISK]:
+            assert self.store.room(DISK).cached_blocks <= self.sent[STAGING, DISK]
 
 
 #: How often each step is taken.
@@ -310,43 +284,23 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_native_store_is_the_reference(shape: str, write: str) -> None:
+def test_rooms_losses_and_look_ups_add_up(shape: str, write: str) -> None:
     SEEN.clear()
-    stores = type("Stores", (HiCacheStores,), {**SHAPES[shape], "write": write})
+    walk_of = type("Walk", (HiCacheWalk,), {**SHAPES[shape], "write": write})
 
     @examples(3)
     @given(st.integers(0, 1 << 32))
     def walks(seed: int) -> None:
-        stores().walk(seed, 200)
+        walk_of().walk(seed, 200)
 
     walks()
-    missing = {case for case in ("hit", "write", "eviction", *stores.sees) if not SEEN[case]}
+    missing = {case for case in ("hit", "write", "eviction", *walk_of.sees) if not SEEN[case]}
     assert not missing, f"no walk ever saw: {sorted(missing)}"
 
 
 def test_what_is_in_the_storage_alone_comes_back() -> None:
     SEEN.clear()
     for write in WRITES:
-        type("Stores", (HiCacheStores,), {**SHAPES["storage"], "write": write})().walk(3, 300)
+        type("Walk", (HiCacheWalk,), {**SHAPES["storage"], "write": write})().walk(3, 300)
     assert SEEN["prefetch"]
     assert SEEN["stopped"]
-
-
-class ForgetsDuplicates(ReferenceHiCacheStore):
-    def _check_in(self, request: int, pages: int) -> None:
-        super()._check_in(request, pages)
-        self.merged_blocks = 0
-
-
-class LetsGoTooSoon(ReferenceHiCacheStore):
-    def finish_move(self, move: int) -> None:
-        self._writing.clear()
-        super().finish_move(move)
-
-
-@pytest.mark.parametrize("fault", [ForgetsDuplicates, LetsGoTooSoon])
-def test_a_planted_fault_is_caught(fault: type[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(globals(), "ReferenceHiCacheStore", fault)
-    stores = type("Stores", (HiCacheStores,), SHAPES["pages of 4"])
-    with pytest.raises(AssertionError):
-        stores().walk(3, 400)

@@ -1,4 +1,4 @@
-"""vLLM's KV cache groups: every oracle row, the core against its reference on random streams, closed forms."""
+"""vLLM's KV cache groups: every oracle row, closed forms; ``test_engine_streams.py`` has random streams."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def stream(seed: int):
     return replace(trace, id_names=np.array(names, object))
 
 
-def row_request(row: dict, backend: str = "native") -> ReplayRequest:
+def row_request(row: dict) -> ReplayRequest:
     settings = group_settings(
         "vllm",
         str(DATA / f"models/{row['model']}.toml"),
@@ -70,7 +70,6 @@ def row_request(row: dict, backend: str = "native") -> ReplayRequest:
         row["capacity_blocks"],
         window=row["window"],
         outputs="computed",
-        backend=backend,
         groups=settings,
     )
 
@@ -90,16 +89,6 @@ def test_every_oracle_row(stem, count):
     assert len(rows) == count
     wrong = [bad for row in rows for bad in differing(row, simulate_cache(row_request(row), "vllm"))]
     assert not wrong
-
-
-def test_the_reference_gives_the_rows_of_the_streams():
-    rows = json.loads(shared("oracles/vllm_hybrid_lcg.json").read_text())
-    assert not [
-        bad for row in rows for bad in differing(row, simulate_cache(row_request(row, "python"), "vllm"))
-    ]
-
-
-# the core against its reference
 
 
 @st.composite
@@ -145,10 +134,10 @@ def replays(draw, groups=None):
 
 @given(replays())
 @examples(200)
-def test_the_core_is_its_reference(request):
-    core = replay_groups(request, request.groups, alone=True)
-    assert core == replay_groups(replace(request, backend="python"), request.groups, alone=True)
-    assert sum(core["keyed_at_end"]) == core["hashed_blocks_inserted"] - core["evictions"]
+def test_keys_that_were_given_are_kept_or_evicted(request):
+    got = replay_groups(request, request.groups, alone=True)
+    assert sum(got["keyed_at_end"]) == got["hashed_blocks_inserted"] - got["evictions"]
+    assert got["hit_tokens"] <= min(got["alone_hit_tokens"])
 
 
 @given(replays(layouts(("full",)).filter(lambda layout: len(layout.groups) == 1)), st.sampled_from([1, 2, 4]))
@@ -300,12 +289,9 @@ def test_a_state_raises_the_block_as_the_engine_does():
     assert layout.page_bytes == 544 * 2 * 2 * 256 * 2
     trace = trace_of([range(8), range(8)], block_size=512)
     settings = GroupSettings("", layout)
-    hits = [
-        replay_groups(ReplayRequest(trace, 512, 1000, groups=settings, backend=backend), settings)[FIRST]
-        for backend in ("native", "python")
-    ]
+    hits = replay_groups(ReplayRequest(trace, 512, 1000, groups=settings), settings)[FIRST]
     # 4,096 tokens hold seven blocks of 544; ids of 512 name them all by units of 32.
-    assert hits == [[0, 7 * 544]] * 2
+    assert hits == [0, 7 * 544]
 
 
 def test_every_model_of_the_catalogue_has_groups_or_says_why_not():

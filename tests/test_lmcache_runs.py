@@ -9,10 +9,10 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.backends import reference
+from kvcache_sim import _core
 from kvcache_sim.cache.settings import TierSettings
 from kvcache_sim.errors import UsageError
-from kvcache_sim.replay.engine_requests import python_requests
+from kvcache_sim.replay.engine_requests import block_keys, native_requests
 from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.simulation import RunOptions, simulate
@@ -51,13 +51,11 @@ def test_an_instant_run_with_a_cpu_gives_the_replays_integers(trace, spare, cpu,
     gpu, trace = room_for(trace) + spare, spread(trace)
     done = instant(scenario(gpu, cpu, 0, policy), trace, CHECKED)
     alone = ReplayRequest(trace, 4, cpu)
-    below = reference("replay.lmcache")(python_requests(alone), policy, cpu, 0)
-    in_pool = reference("replay.vllm")(
-        python_requests(replace(alone, outputs="computed", capacity_blocks=gpu)), gpu
-    )
+    below = _core.replay_lmcache(native_requests(alone), policy, cpu, 0)
+    in_pool = native_requests(replace(alone, outputs="computed", capacity_blocks=gpu)).vllm(gpu)
     loaded = [max(0, hit - pool) for hit, pool in zip(below["hits"], in_pool["hits"], strict=True)]
     requests, moved = done.run.requests, done.run.counters
-    assert requests["cached_gpu_tokens"].tolist() == in_pool["hits"]
+    assert requests["cached_gpu_tokens"].tolist() == in_pool["hits"].tolist()
     assert requests["cached_cpu_tokens"].tolist() == loaded
     assert moved.get("edge.cpu->gpu.bytes", 0) == sum(loaded) // 4 * BLOCK_BYTES
     assert moved.get("edge.gpu->cpu.bytes", 0) == below["stored"] * BLOCK_BYTES
@@ -120,11 +118,10 @@ def test_an_instant_run_with_a_disk_is_lists(trace, spare, cpu, disk):
     gpu, trace = room_for(trace) + spare, spread(trace)
     done = instant(scenario(gpu, cpu, disk, "lru"), trace, CHECKED)
     request = ReplayRequest(trace, 4, gpu, outputs="computed")
-    given = python_requests(request)
-    in_pool = reference("replay.vllm")(given, gpu)["hits"]
+    in_pool, keys = native_requests(request).vllm(gpu)["hits"].tolist(), block_keys(request)
     lists = Lists(cpu, disk)
     for number, hits in enumerate(in_pool):
-        lists.request(given.prompt(number), hits // 4)
+        lists.request(keys.keys(number, int(trace.input_tokens[number]) // 4), hits // 4)
     moved, evicted = done.run.counters, done.summary["cache"]["evictions"]
     counted = {"cpu->gpu": lists.loads, "disk->cpu": lists.reads, "gpu->cpu": lists.stores}
     counted["cpu->disk"] = lists.disk_stores
@@ -176,30 +173,3 @@ def test_what_does_not_go_with_it_is_refused(change, why):
     with pytest.raises(UsageError) as refused:
         scenario_from_text(scenario(100, 100, 100, "lru", 512), "s.yaml", ROOT, [change])
     assert why in str(refused.value)
-
-
-def tiers_of(cpu: int, disk: int):
-    """LMCache's tiers with the first chunks 1, 2, ... of the disk stored on it, the oldest first."""
-    tiers = reference("tiers.lmcache")("lru", cpu, disk)
-    assert tiers.store_on_disk(range(1, disk + 1)) == ([*range(1, disk + 1)], 0)
-    return tiers
-
-
-def test_a_chunk_that_is_stored_again_is_the_disks_newest():
-    tiers = tiers_of(4, 3)
-    assert tiers.store_on_disk([1]) == ([], 0)
-    assert tiers.store_on_disk([9]) == ([9], 1)
-    assert [key in tiers.disk for key in (1, 2, 3)] == [True, False, True]
-
-
-def test_a_chunk_that_is_read_is_the_disks_newest():
-    tiers = tiers_of(4, 3)
-    assert tiers.promote([1], ()) == ([1], [])
-    tiers.store_on_disk([9])
-    assert [key in tiers.disk for key in (1, 2, 3)] == [True, False, True]
-
-
-def test_what_the_look_up_found_on_the_cpu_stays_while_chunks_are_read():
-    tiers = tiers_of(2, 3)
-    tiers.store([7, 8])
-    assert tiers.promote([1], [7]) == ([1], [8])

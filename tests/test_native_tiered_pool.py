@@ -1,14 +1,13 @@
-"""vLLM's offloading and LMCache natively: the core tells the same story as the classes in Python."""
+"""The stores of vLLM's pool with an engine's tiers below, beside small models of them, through whatever a machine may ask."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from examples import NEW_EXAMPLES, examples
-from hypothesis import HealthCheck, given
+from hypothesis import HealthCheck
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -18,94 +17,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from kvcache_sim import _core
-from kvcache_sim.backends import reference
-from kvcache_sim.cache.settings import TierSettings
 from kvcache_sim.cache.store import NO_MOVE
-from kvcache_sim.reference.store import ReferenceKeys
-from kvcache_sim.serving.settings import RouterSettings
+from kvcache_sim.errors import StoreError
 from kvcache_sim.tiers import COMPUTE
-from support.clusters import cluster
-from support.drawn_settings import NATIVE, kinds, replicas
-from support.second_path import agree, three_ways, told_alike
-from support.traces import turns, with_aborts
+from support.lmcache_pool import LmcacheModel
+from support.tiered_pool import READY, OffloadModel, namer
 from test_store_machine import thicket
-from told import told
-
-#: By engine the policies of its tiers.
-POLICIES = {"vllm-offload": ("lru", "arc"), "lmcache": ("lru", "lfu", "fifo", "mru")}
-engines = st.sampled_from([(engine, policy) for engine, known in POLICIES.items() for policy in known])
-ROOMS = [(60, 40, 0), (60, 300, 0), (110, 60, 0), (60, 40, 60), (60, 40, 900), (200, 30, 90)]
-
-
-def below_a_pool(engine: tuple[str, str], room: tuple[int, int, int], machines: int = 1, **channel):
-    """Machines of vLLM's pool with an engine's tiers below; vLLM's own offloading has no disk."""
-    name, policy = engine
-    gpu, cpu, disk = room if name == "lmcache" else (*room[:2], 0)
-    capacities = (gpu, cpu, disk) if disk else (gpu, cpu)
-    settings = cluster(capacities, machines, latency_occupies=channel.pop("latency_occupies", False))
-    channels = {key: replace(one, **channel) for key, one in settings.channels.items()}
-    tiers = (TierSettings("gpu", gpu), TierSettings("cpu", cpu, policy), TierSettings("disk", disk))
-    cache = replace(settings.cache, semantics="vllm", lower_semantics=name)
-    built = tuple(replace(machine, tiers=tiers[: len(capacities)]) for machine in settings.machines)
-    return replace(settings, cache=cache, machines=built, channels=channels)
-
-
-@examples(40)
-@given(
-    engine=engines,
-    room=st.sampled_from(ROOMS),
-    replica=replicas,
-    machines=st.sampled_from([1, 1, 2]),
-    lookup_ns=st.sampled_from([0, 2_000_000]),
-    cache_output=st.booleans(),
-    pipelined=st.booleans(),
-    duplicates=st.sampled_from(["recompute", "recompute", "wait"]),
-    kind=st.one_of(st.just({}), st.just({}), kinds),
-    closed_loop=st.booleans(),
-    seed=st.integers(1, 10**6),
-)
-def test_an_engines_tiers_tell_one_story(
-    engine,
-    room,
-    replica,
-    machines,
-    lookup_ns,
-    cache_output,
-    pipelined,
-    duplicates,
-    kind,
-    closed_loop,
-    seed,
-):
-    settings = below_a_pool(engine, room, machines, **kind)
-    replica = replace(replica, duplicate_prefill=duplicates)
-    settings = replace(
-        settings,
-        cache=replace(settings.cache, lookup_ns=lookup_ns, cache_output=cache_output),
-        movement=replace(settings.movement, layer_pipelining=pipelined),
-        machines=tuple(replace(machine, replica=replica) for machine in settings.machines),
-    )
-    three_ways(settings, turns(seed, closed_loop))
-
-
-@examples(15)
-@given(engine=engines, room=st.sampled_from(ROOMS), closed_loop=st.booleans(), seed=st.integers(1, 99))
-def test_who_gives_up_leaves_the_tiers_alike(engine, room, closed_loop, seed):
-    told_alike(below_a_pool(engine, room, 2), with_aborts(seed, closed_loop=closed_loop))
-
-
-@examples(15)
-@given(
-    engine=engines,
-    room=st.sampled_from(ROOMS),
-    router=st.sampled_from(NATIVE),
-    machines=st.integers(2, 4),
-    seed=st.integers(1, 10**6),
-)
-def test_who_comes_natively_finds_the_tiers(engine, room, router, machines, seed):
-    settings = replace(below_a_pool(engine, room, machines), router=RouterSettings(router))
-    agree(settings, turns(seed, closed_loop=False))
-
 
 #: What happened over all runs of a session.
 SEEN: Counter[str] = Counter()
@@ -116,7 +33,7 @@ BLOCK, OVER = 4, 2
 
 
 class TieredStores(RuleBasedStateMachine):
-    """Both stores through whatever a replica may do: look up, load, join, compute, offer, end, in any order."""
+    """A store and its model through whatever a replica may do: look up, load, join, compute, offer, end, in any order."""
 
     engine = ("vllm-offload", "lru")
     room = (40, 30, 0)
@@ -128,102 +45,85 @@ class TieredStores(RuleBasedStateMachine):
         ids = np.array([flat.setdefault(i, len(flat)) for row in rows for i in row], np.uint32)
         offsets = np.cumsum([0] + [len(row) for row in rows]).astype(np.int64)
         self.full = [2 * len(row) for row in rows]
-        keyed = (offsets, ids, 2, np.array(self.full, np.uint32), np.array(following, np.uint32))
+        keys = _core.Keys(offsets, ids, 2, np.array(self.full, np.uint32), np.array(following, np.uint32))
         prompts = [blocks * BLOCK + (request % 2) * OVER for request, blocks in enumerate(self.full)]
-        self.stores = self.made(keyed, prompts)
-        self.now = 0
-        #: request → lease of each store, blocks that have room.
-        self.running: dict[int, tuple[list[int], int]] = {}
-        #: Moves under way by their numbers in each store, in their order, and the request that each loads for.
-        self.moves: list[tuple[int, int]] = []
-        self.loads: dict[tuple[int, int], int] = {}
-
-    def made(self, keyed, prompts):
         (name, policy), (gpu, cpu, disk) = self.engine, self.room
-        keys, slow = _core.Keys(*keyed), ReferenceKeys(*keyed)
+        of_block = namer(offsets.tolist(), ids.tolist(), 2, self.full, following)
         if name == "lmcache":
-            tiers = reference("tiers.lmcache")(policy, cpu, disk)
-            other = reference("store.lmcache")(slow, gpu, tiers, prompts, BLOCK)
-            return _core.TieredPoolStore.with_lmcache(keys, gpu, (cpu, disk), policy, (prompts, BLOCK)), other
-        other = reference("store.vllm-offload")(
-            slow, gpu, reference("tier.vllm-offload")(policy, cpu), prompts, BLOCK
-        )
-        return _core.TieredPoolStore.with_offload(keys, gpu, cpu, policy, (prompts, BLOCK)), other
+            self.store = _core.TieredPoolStore.with_lmcache(keys, gpu, (cpu, disk), policy, (prompts, BLOCK))
+            self.model: OffloadModel = LmcacheModel(of_block, self.room, policy, prompts, BLOCK)
+        else:
+            self.store = _core.TieredPoolStore.with_offload(keys, gpu, cpu, policy, (prompts, BLOCK))
+            self.model = OffloadModel(of_block, self.room, policy, prompts, BLOCK)
+        self.now = 0
+        #: request → lease, blocks that have room.
+        self.running: dict[int, tuple[int, int]] = {}
+        #: The store's numbers of moves, at the places of the model's; by request the moves that it waits for.
+        self.numbers = [NO_MOVE]
+        self.under_way: list[int] = []
+        self.waits: dict[int, set[int]] = {request: set() for request in NUMBERS}
+        #: Requests whose last offer was refused.
+        self.refused: set[int] = set()
 
-    def both(self, name: str, *arguments):
-        """Ask both the same; a pair stands for what is numbered otherwise in each. Refusals are equal lines."""
-        said = []
-        for at, store in enumerate(self.stores):
-            own = tuple(given[at] if isinstance(given, tuple) else given for given in arguments)
-            said.append(told(store, name, own))
-        assert isinstance(said[0], str) == isinstance(said[1], str), said
-        return said
-
-    def alike(self, name: str, *arguments):
-        said = self.both(name, *arguments)
-        assert said[0] == said[1], (name, arguments, said)
-        return said[0]
-
-    def paired(self, moves) -> list[tuple[int, int]]:
-        """Pairs of moves, which both stores know under their own numbers."""
-        known = dict(self.moves)
-        mine, theirs = moves
-        assert [known[move] for move in mine] == list(theirs), moves
-        return list(zip(mine, theirs, strict=True))
+    def numbered(self, moves) -> set[int]:
+        """Return the store's numbers of moves of the model."""
+        return {self.numbers[move] for move in moves}
 
     def take_orders(self) -> None:
-        mine, theirs = self.both("take_orders")
-        assert [order[1:4] for order in mine] == [order[1:4] for order in theirs]
-        for one, other in zip(mine, theirs, strict=True):
-            self.moves.append((one[0], other[0]))
-            self.paired((sorted(one[4]), sorted(other[4])))
-
-    def parts(self, request: int, found: int):
-        mine, theirs = self.both("match_prefix", request, found)
-        assert [part[:3] for part in mine] == [part[:3] for part in theirs]
-        known = dict(self.moves) | {NO_MOVE: NO_MOVE}
-        assert [known[part[3]] for part in mine] == [part[3] for part in theirs]
-        return list(zip(mine, theirs, strict=True))
+        orders, self.model.orders = self.model.orders, []
+        told = self.store.take_orders()
+        self.numbers += [order[0] for order in told]
+        self.under_way += [order[0] for order in orders]
+        named = [(*order[1:4], self.numbered(order[4])) for order in orders]
+        assert [(*order[1:4], set(order[4])) for order in told] == named
 
     @rule(request=REQUESTS)
     def admit(self, request: int) -> None:
         """As a replica does: look up, reserve, join or load part by part."""
         self.now += 1
+        store, model = self.store, self.model
         limit = self.full[request] - (request % 2 == 0)
-        found, ready = self.alike("peek", request, limit)
+        found, ready = model.peek(request, limit)
+        assert store.peek(request, limit) == (found, ready)
         if request in self.running:
             return
-        parts = self.parts(request, found)
-        below = [(part, other) for part, other in parts if part[0] > COMPUTE]
-        held = [self.both("protect", request, part[2], part[0]) for part, _ in below]
-        lease = self.both("acquire", request, ready)
-        joined = sum(part[2] - part[1] for part, _ in parts if part[0] == COMPUTE and part[3] != NO_MOVE)
+        parts = model.parts(request, found)
+        told = [(*part[:3], self.numbers[part[3]]) for part in parts]
+        assert store.match_prefix(request, found) == told
+        holds = [
+            (part[0], store.protect(request, part[2], part[0]), model.protect(request, part[2]))
+            for part in parts
+            if part[0] > COMPUTE
+        ]
+        lease = store.acquire(request, ready)
+        joined = sum(part[2] - part[1] for part in parts if part[0] == COMPUTE and part[3] != READY)
         total = self.full[request] + 1
-        room = self.both("reserve", tuple(lease), total - ready - joined, self.now)
-        assert (room[0] is None) == (room[1] is None)
-        if room[0] is None:
+        own = total - ready - joined
+        room = store.reserve(lease, own, self.now)
+        waits = model.reserve(request, ready, own)
+        if waits is None:
+            assert room is None
             SEEN["refusal"] += 1
-            self.both("abandon", tuple(lease))
+            store.abandon(lease)
         else:
-            after = self.paired(room)
-            SEEN["room waits for a write"] += bool(after)
-            for part, other in parts:
-                if part[2] <= ready:
-                    continue
-                if part[0] == COMPUTE:
+            assert set(room) == self.numbered(waits)
+            SEEN["room waits for a write"] += bool(waits)
+            for tier, _, end, by in (part for part in parts if part[2] > ready):
+                if tier == COMPUTE:
                     SEEN["joined"] += 1
-                    self.both("join", tuple(lease), part[2])
+                    self.waits[request].add(by)
+                    store.join(lease, end)
+                    model.join(request, end)
                     continue
-                by = [(part[3], other[3])] if part[3] != NO_MOVE else []
-                waits = tuple([pair[at] for pair in [*after, *by]] for at in (0, 1))
-                SEEN[f"loaded from {part[0]}"] += 1
-                move = self.both("load", tuple(lease), part[2], waits)
+                after = waits | ({by} - {READY})
+                SEEN[f"loaded from {tier}"] += 1
+                self.waits[request].add(model.load(request, end, after))
+                store.load(lease, end, sorted(self.numbered(after)))
                 self.take_orders()
-                assert tuple(move) in self.moves
-                self.loads[tuple(move)] = request
             self.running[request] = (lease, total)
-        for (part, _), hold in zip(below, held, strict=True):
-            self.both("unprotect", part[0], tuple(hold))
+        for tier, hold, held in holds:
+            store.unprotect(tier, hold)
+            model.unprotect(held)
 
     @rule(request=REQUESTS, blocks=st.sampled_from([1, 2, 5, 40]))
     def compute(self, request: int, blocks: int) -> None:
@@ -233,36 +133,41 @@ class TieredStores(RuleBasedStateMachine):
         self.land(request)
         self.now += 1
         lease, held = self.running[request]
-        to = min(self.alike("depth", tuple(lease)) + blocks, held - 1)
-        self.alike("commit", tuple(lease), to)
+        to = min(self.model.depth[request] + blocks, held - 1)
+        self.store.commit(lease, to)
+        self.model.commit(request, to)
         self.offer(request)
 
     def land(self, request: int) -> None:
         """End all copies that a request waits for."""
-        if request in self.loads.values():
-            for move in list(self.moves):
+        if self.waits[request]:
+            for move in list(self.under_way):
                 self.end(move)
 
     def offer(self, *requests: int) -> None:
-        leases = [self.running[request][0] for request in requests]
-        self.both("step_computed", tuple([lease[at] for lease in leases] for at in (0, 1)), self.now)
+        self.store.step_computed([self.running[request][0] for request in requests], self.now)
+        before = {request: self.model.to_offer.get(request) for request in requests}
+        self.model.step_computed(requests)
+        for request, start in before.items():
+            is_left = start is not None and start == self.model.to_offer.get(request)
+            SEEN["taken later"] += request in self.refused and not is_left
+            self.refused -= {request}
+            self.refused |= {request} if is_left and start < self.model.depth[request] else set()
         self.take_orders()
 
     @rule()
     def step_of_all(self) -> None:
         self.now += 1
-        self.offer(*(request for request in self.running if request not in self.loads.values()))
+        self.offer(*(request for request in self.running if not self.waits[request]))
 
     @rule(request=REQUESTS, blocks=st.integers(0, 3))
     def grow(self, request: int, blocks: int) -> None:
         if request in self.running:
             self.now += 1
             lease, held = self.running[request]
-            room = self.both("reserve", tuple(lease), blocks, self.now)
-            assert (room[0] is None) == (room[1] is None)
-            if room[0] is not None:
-                self.paired(room)
-                self.running[request] = (lease, held + blocks)
+            room, waits = self.store.reserve(lease, blocks, self.now), self.model.grow(request, blocks)
+            assert (room if room is None else set(room)) == (waits if waits is None else self.numbered(waits))
+            self.running[request] = (lease, held + (blocks if waits is not None else 0))
 
     @rule(requests=st.lists(REQUESTS, min_size=1, max_size=4), lands=st.booleans())
     def run_whole(self, requests: list[int], lands: bool) -> None:
@@ -271,7 +176,7 @@ class TieredStores(RuleBasedStateMachine):
                 self.admit(request)
                 self.compute(request, 40)
                 self.leave(request)
-        for move in list(self.moves) if lands else ():
+        for move in list(self.under_way) if lands else ():
             self.end(move)
 
     @rule(requests=st.permutations(NUMBERS), number=st.integers(2, 4))
@@ -282,16 +187,42 @@ class TieredStores(RuleBasedStateMachine):
         for request in requests[:number]:
             self.admit(request)
 
+    @rule(
+        first=st.sampled_from([0, 3, 6]),
+        others=st.sampled_from([(9,), (6, 1), (12,), (4, 1, 2)]),
+        lands=st.booleans(),
+    )
+    def come_back_together(self, first: int, others: tuple[int, ...], lands: bool) -> None:
+        """A prompt whose blocks others took, and its next turn right behind it, which finds what it loads."""
+        for request in list(self.running):
+            self.leave(request)
+        self.run_whole([first, *others], lands)
+        self.admit_together([first, first + 3], 2)
+
+    @rule(first=st.sampled_from([0, 2, 4]))
+    def find_a_busy_tier(self, first: int) -> None:
+        """A prompt is offered while another one's blocks are still on their way, and again once they are there."""
+        for request in list(self.running):
+            self.leave(request)
+        for request in (first, 1):
+            self.admit(request)
+            self.compute(request, 40)
+        for move in list(self.under_way):
+            self.end(move)
+        self.step_of_all()
+
     @rule(which=st.integers(0, 99))
     def end_a_copy(self, which: int) -> None:
         """Copies of a tier end in any order, but what waits for another after it."""
-        if self.moves:
-            self.end(self.moves[0 if which % 3 else which % len(self.moves)])
+        if self.under_way:
+            self.end(self.under_way[0 if which % 3 else which % len(self.under_way)])
 
-    def end(self, move: tuple[int, int]) -> None:
-        self.moves.remove(move)
-        self.loads.pop(move, None)
-        self.alike("finish_move", move)
+    def end(self, move: int) -> None:
+        self.under_way.remove(move)
+        for waited in self.waits.values():
+            waited.discard(move)
+        self.model.finish(move)
+        self.store.finish_move(self.numbers[move])
 
     @rule(request=REQUESTS)
     def leave(self, request: int) -> None:
@@ -299,55 +230,53 @@ class TieredStores(RuleBasedStateMachine):
             self.land(request)
             self.now += 1
             lease, _ = self.running.pop(request)
-            self.alike("release", tuple(lease), self.now)
+            self.store.release(lease, self.now)
+            self.model.release(request)
+            self.refused -= {request}
 
     @rule(name=st.sampled_from(["release", "commit", "load", "join", "depth"]))
     def call_with_no_lease(self, name: str) -> None:
         rest = {"release": (1,), "commit": (2,), "load": (2, []), "join": (2,)}
-        assert self.alike(name, NO_MOVE, *rest.get(name, ())).endswith("one that is held")
+        with pytest.raises(StoreError, match="one that is held"):
+            getattr(self.store, name)(NO_MOVE, *rest.get(name, ()))
 
     @invariant()
-    def both_stores_agree(self) -> None:
-        if not hasattr(self, "stores"):
+    def the_store_is_its_model(self) -> None:
+        if not hasattr(self, "store"):
             return
-        assert self.stores[0].digest == self.stores[1].digest
-        for tier in range(3 if self.room[2] else 2):
-            for name in ("room", "losses"):
-                self.alike(name, tier)
+        store, model = self.store, self.model
+        for tier in range(model.tiers):
+            assert tuple(store.room(tier)) == model.room(tier), tier
+            assert tuple(store.losses(tier)) == (model.evicted_from(tier), 0, 0), tier
             if tier:
-                self.alike("duplicates", tier)
-            SEEN[f"evicted from {tier}"] += self.stores[0].losses(tier).evicted_blocks > 0
+                assert store.duplicates(tier) == model.duplicates(tier), tier
+            SEEN[f"evicted from {tier}"] += model.evicted_from(tier) > 0
         for request in NUMBERS:
-            self.alike("peek", request, self.full[request])
-        for store in self.stores:
-            store.check()
+            assert store.peek(request, self.full[request]) == model.peek(request, self.full[request])
+        for request, (lease, _) in self.running.items():
+            assert store.depth(lease) == model.depth[request]
+        store.check()
 
 
-SESSION = examples(40, stateful_step_count=50, suppress_health_check=list(HealthCheck))
+SESSION = examples(50, stateful_step_count=50, suppress_health_check=list(HealthCheck))
 SHAPES = {
-    "vllm-offload, lru": {},
-    "vllm-offload, arc": {"engine": ("vllm-offload", "arc"), "room": (30, 20, 0)},
+    "vllm-offload, lru": {"room": (26, 31, 0)},
+    "vllm-offload, arc": {"engine": ("vllm-offload", "arc"), "room": (26, 30, 0)},
     "vllm-offload, little room": {"room": (32, 8, 0)},
-    "lmcache, lru": {"engine": ("lmcache", "lru")},
-    "lmcache, lfu, disk": {"engine": ("lmcache", "lfu"), "room": (30, 14, 24)},
-    "lmcache, mru, disk": {"engine": ("lmcache", "mru"), "room": (30, 12, 30)},
-    "lmcache, fifo, disk": {"engine": ("lmcache", "fifo"), "room": (30, 12, 24)},
+    "lmcache, lru": {"engine": ("lmcache", "lru"), "room": (26, 31, 0)},
+    "lmcache, lfu, disk": {"engine": ("lmcache", "lfu"), "room": (26, 16, 28)},
+    "lmcache, mru, disk": {"engine": ("lmcache", "mru"), "room": (26, 16, 28)},
+    "lmcache, fifo, disk": {"engine": ("lmcache", "fifo"), "room": (26, 16, 28)},
 }
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_native_store_is_the_reference(shape: str) -> None:
+def test_the_store_is_its_model(shape: str) -> None:
     SEEN.clear()
     run_state_machine_as_test(type("Machine", (TieredStores,), SHAPES[shape]), settings=SESSION)
-    wanted = {
-        "refusal",
-        "joined",
-        "loaded from 1",
-        "room waits for a write",
-        "evicted from 0",
-        "evicted from 1",
-    }
+    wanted = {"refusal", "loaded from 1", "room waits for a write", "evicted from 0", "evicted from 1"}
+    wanted.add("taken later" if shape == "vllm-offload, little room" else "joined")
     if "disk" in shape:
         wanted |= {"loaded from 2", "evicted from 2"}
     missing = {case for case in wanted if not SEEN[case]}
-    assert not missing or (NEW_EXAMPLES and NEW_EXAMPLES < 40), f"the session never saw: {sorted(missing)}"
+    assert not missing or (NEW_EXAMPLES and NEW_EXAMPLES < 50), f"the session never saw: {sorted(missing)}"

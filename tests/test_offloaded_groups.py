@@ -16,8 +16,6 @@ from kvcache_sim.cache.layer_pages import LayerPages, by_layer
 from kvcache_sim.cache.settings import CacheSettings, TierSettings
 from kvcache_sim.channels.channel import Transmission
 from kvcache_sim.model.kv_groups import KvGroup, KvLayout
-from kvcache_sim.reference.engines.offload_tier import OffloadTier
-from kvcache_sim.reference.engines.offloaded_groups import OffloadedGroupStore
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
 from kvcache_sim.serving.settings import ReplicaSettings
 from kvcache_sim.simulation import RunOptions, simulate
@@ -166,16 +164,13 @@ def test_layers_come_one_after_another_each_after_its_own_pages():
     assert (sent.first_layer_ns, sent.completion_ns) == (1150, 1370)
 
 
-def store_of(settings: GroupSettings, rows: list[list], gpu: int, cpu: int = 1000) -> OffloadedGroupStore:
-    """Return a machine's store for requests of blocks of 4 tokens."""
-    return OffloadedGroupStore(trace_of(rows, 4), settings, gpu, OffloadTier("lru", cpu))
-
-
-def core_store_of(settings: GroupSettings, rows: list[list], gpu: int, cpu: int = 1000) -> _core.GroupStore:
-    """Return the core's store for the same."""
+def core_store_of(
+    settings: GroupSettings, rows: list[list], gpu: int, cpu: int = 1000, write: str = "back"
+) -> _core.GroupStore:
+    """Return a machine's store for requests of blocks of 4 tokens; ``write`` is of the tree's rules alone."""
     trace, layout = trace_of(rows, 4), settings.layout
-    keys, writes = native_groups(layout, trace, answers_shared=True), ("engine", "back")
-    below = (cpu, "lru", writes[settings.rules == "tree"])
+    keys = native_groups(layout, trace, answers_shared=True)
+    below = (cpu, "lru", write if settings.rules == "tree" else "engine")
     return _core.GroupStore.with_tier(
         keys, settings.limits, gpu, settings.rules, below, trace.input_tokens.tolist()
     )
@@ -187,7 +182,7 @@ def newcomer(request: int, tokens: int, step: int | None = None) -> Newcomer:
     return Newcomer(request, tokens, tokens, (tokens - 1) // 4, given, given, whole=step is None)
 
 
-def serve(store: OffloadedGroupStore, request: int, tokens: int) -> int:
+def serve(store: _core.GroupStore, request: int, tokens: int) -> int:
     """Admit a request and compute its first step, whose blocks are sent down; return its lease."""
     lease, _, end = store.admit(newcomer(request, tokens), 0)
     assert lease is not None
@@ -196,17 +191,16 @@ def serve(store: OffloadedGroupStore, request: int, tokens: int) -> int:
     return lease
 
 
-def end_copies(store: OffloadedGroupStore) -> None:
+def end_copies(store: _core.GroupStore) -> None:
     """Let every copy arrive that has been ordered."""
     for move, *_ in store.take_orders():
         store.finish_move(move)
 
 
 @pytest.mark.parametrize("arrived", [False, True])
-@pytest.mark.parametrize("make", [store_of, core_store_of])
-def test_room_that_a_copy_still_reads_is_waited_for(arrived, make):
+def test_room_that_a_copy_still_reads_is_waited_for(arrived):
     """Of a pool of four blocks three are being copied down: who takes all waits, at once or bit by bit."""
-    store = make(one_full(4), [["a", "b", "c"], ["d", "e", "f", "g"]], 4)
+    store = core_store_of(one_full(4), [["a", "b", "c"], ["d", "e", "f", "g"]], 4)
     store.release(serve(store, 0, 12), 0)
     [(move, *order)] = store.take_orders()
     assert order == [0, 1, 3, []]
@@ -220,24 +214,49 @@ def test_room_that_a_copy_still_reads_is_waited_for(arrived, make):
     assert store.reserve_many([(bit_by_bit, 12)], 0) == waits
 
 
-def test_what_a_request_used_of_the_tier_is_recent_when_it_ends():
-    """The first came first and ended last: what it stored leaves the tier after the second's."""
-    store = store_of(one_full(4), [["a", "b", "c"], ["d", "e", "f"], ["g"]], 100, cpu=6)
-    first = serve(store, 0, 12)
-    of_first = list(store.tier.policy.queue)
-    second = serve(store, 1, 12)
-    of_second = list(store.tier.policy.queue)[3:]
+@pytest.mark.parametrize("second_ends_first", [True, False])
+def test_what_a_request_used_of_the_tier_is_recent_when_it_ends(second_ends_first):
+    """Two store three blocks each, all that the tier has room for; g takes the place of one of who ended first."""
+    rows = [["a", "b", "c"], ["d", "e", "f"], ["g"], ["a", "b", "c", "x"], ["d", "e", "f", "y"]]
+    rows.append([f"h{k}" for k in range(9)])
+    store = core_store_of(one_full(4), rows, 10, cpu=6)
+    leases = [serve(store, request, 12) for request in (0, 1)]
     end_copies(store)
-    store.release(second, 0)
-    store.release(first, 0)
-    assert list(store.tier.policy.queue) == [*of_second, *of_first]
-    serve(store, 2, 4)
-    assert of_second[0] not in store.tier.policy
+    for lease in reversed(leases) if second_ends_first else leases:
+        store.release(lease, 0)
+    store.release(serve(store, 2, 4), 0)
+    end_copies(store)
+    hog, _, _ = store.admit(newcomer(5, 36), 0)  # takes the pool's room, and offers nothing
+    store.release(hog, 0)
+    found = []
+    for request in (3, 4):
+        lease, hits, _ = store.admit(newcomer(request, 16), 0)
+        found.append(hits)
+        store.release(lease, 0)
+    # the last block of a request's is the least recent of its own
+    assert found == ([3, 2] if second_ends_first else [2, 3])
+
+
+def test_what_has_been_offered_is_not_offered_again():
+    """a is stored and leaves the tier for d and e; the next step of its request offers b alone."""
+    store = core_store_of(one_full(4), [["a", "b", "c"], ["d", "e"]], 10, cpu=2)
+    lease, _, _ = store.admit(newcomer(0, 12, step=4), 0)
+    store.commit(lease, 1)
+    store.step_computed([lease], 0)
+    [(move, *order)] = store.take_orders()
+    assert order == [0, 1, 1, []]
+    store.finish_move(move)
+    store.release(serve(store, 1, 8), 0)
+    end_copies(store)
+    assert store.losses(1).evicted_blocks == 1
+    assert store.reserve_many([(lease, 4)], 0) == []
+    store.commit(lease, 2)
+    store.step_computed([lease], 0)
+    assert [order[:3] for _, *order in store.take_orders()] == [[0, 1, 1]]
 
 
 @pytest.mark.parametrize("free", [12, 13])
-@pytest.mark.parametrize("make", [store_of, core_store_of])
-def test_a_state_of_the_pool_takes_no_room_where_a_later_one_is_loaded(free, make):
+def test_a_state_of_the_pool_takes_no_room_where_a_later_one_is_loaded(free):
     """Four blocks and their state are in the pool, six more and a state in the tier, and one is new.
 
     Full attention holds the four, loads six and computes one; one state is loaded and one computed: 13.
@@ -250,7 +269,7 @@ def test_a_state_of_the_pool_takes_no_room_where_a_later_one_is_loaded(free, mak
         [f"c{k}" for k in range(blocks - free)],  # its last block comes with a later step
         prompt,
     ]
-    store = make(two_groups("linear", 0), rows, blocks)
+    store = core_store_of(two_groups("linear", 0), rows, blocks)
     for request, tokens in ((0, 41), (1, 4 * (blocks - 1)), (2, 17)):
         store.release(serve(store, request, tokens), 0)
         end_copies(store)

@@ -14,8 +14,6 @@ from kvcache_sim import _core
 from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.cache.settings import MovementSettings
 from kvcache_sim.errors import KvsimError
-from kvcache_sim.reference.engines.offload_tier import OffloadTier
-from kvcache_sim.reference.engines.tiered_groups import TieredGroupStore
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.simulation import RunOptions, simulate
 from small_traces import trace_of, tree_traces
@@ -118,27 +116,14 @@ def test_a_load_is_what_its_groups_read(kind, reach, write):
         assert run.counters["edge.gpu->cpu.bytes"] == 3 * (100 + stored) * 16 * 4 * 4096
 
 
-def store_of(drawn: GroupSettings, rows: list[list], gpu: int, cpu: int, write: str) -> TieredGroupStore:
-    """Return a machine's store for requests of blocks of 4 tokens."""
-    tier = OffloadTier("lru", cpu)
-    return TieredGroupStore(trace_of(rows, 4), replace(drawn, rules="tree"), gpu, tier, write)
+def store_of(
+    drawn: GroupSettings, rows: list[list], gpu: int, cpu: int, write: str = "back"
+) -> _core.GroupStore:
+    """Return a machine's store for requests of blocks of 4 tokens, whose victims go down, or all it computes."""
+    return core_store_of(replace(drawn, rules="tree"), rows, gpu, cpu, write)
 
 
-def written_back(drawn: GroupSettings, rows: list[list], gpu: int, cpu: int) -> TieredGroupStore:
-    """Return such a store whose victims go down."""
-    return store_of(drawn, rows, gpu, cpu, "back")
-
-
-def in_core(drawn: GroupSettings, rows: list[list], gpu: int, cpu: int) -> _core.GroupStore:
-    """Return the core's."""
-    return core_store_of(replace(drawn, rules="tree"), rows, gpu, cpu)
-
-
-#: Both stores of a tree's groups that are written back.
-BOTH = pytest.mark.parametrize("make", [written_back, in_core])
-
-
-def serve(store: TieredGroupStore, request: int, tokens: int) -> int:
+def serve(store: _core.GroupStore, request: int, tokens: int) -> int:
     """Admit a request and compute its first step; return its lease."""
     lease, _, end = store.admit(newcomer(request, tokens), 0)
     assert lease is not None
@@ -147,11 +132,10 @@ def serve(store: TieredGroupStore, request: int, tokens: int) -> int:
     return lease
 
 
-@BOTH
-def test_what_leaves_the_pool_goes_down_and_its_room_is_waited_for(make):
+def test_what_leaves_the_pool_goes_down_and_its_room_is_waited_for():
     """Of six blocks three are kept; five new ones need two of them, which go down last to first."""
     rows = [["a", "b", "c"], [f"d{k}" for k in range(5)], ["a", "b", "c", "e"]]
-    store = make(one_full(4), rows, 6, 100)
+    store = store_of(one_full(4), rows, 6, 100)
     store.release(serve(store, 0, 12), 0)
     assert store.take_orders() == []
     lease = serve(store, 1, 20)
@@ -174,34 +158,49 @@ def test_what_leaves_the_pool_goes_down_and_its_room_is_waited_for(make):
 
 
 def test_a_tier_of_one_block_keeps_the_last_that_came():
-    rows = [["a", "b", "c"], [f"d{k}" for k in range(6)]]
-    store = store_of(one_full(4), rows, 6, 1, "back")
+    rows = [["a", "b", "c"], [f"d{k}" for k in range(6)], ["a", "b", "c", "e"]]
+    store = store_of(one_full(4), rows, 6, 1)
     store.release(serve(store, 0, 12), 0)
     store.release(serve(store, 1, 24), 0)
     end_copies(store)
-    assert [len(store.tier.policy), store.tier.stored, store.tier.evicted] == [1, 1, 0]
-    assert store._key(0, 0, 0) in store.tier.policy
+    assert (store.room(1).cached_blocks, store.losses(1).evicted_blocks) == (1, 0)
+    lease, hits, _ = store.admit(newcomer(2, 16), 0)
+    assert (hits, store.brought(lease).in_pool_blocks) == (1, 0), "a, which left last"
     store.check()
 
 
 def test_what_is_to_be_loaded_makes_no_room_for_what_leaves():
     """Two blocks of three in the tier come up; of the three that leave for them one fits beside them."""
     rows = [["a", "b", "c"], [f"d{k}" for k in range(5)], ["a", "b", "c", "e"]]
-    store = store_of(one_full(4), rows, 6, 3, "back")
+    store = store_of(one_full(4), rows, 6, 3)
     for request, tokens in ((0, 12), (1, 20)):
         store.release(serve(store, request, tokens), 0)
         end_copies(store)
     store.admit(newcomer(2, 16), 0)
     assert [order[:3] for _, *order in store.take_orders()] == [[0, 1, 1], [1, 0, 2]]
-    assert all(store._key(0, 2, place) in store.tier.policy for place in (1, 2))
+    assert (store.room(1).cached_blocks, store.room(1).in_flight_blocks) == (2, 1)
     store.check()
 
 
-@BOTH
-def test_a_block_that_still_goes_down_is_loaded_when_it_is_there(make):
+def test_what_is_being_loaded_is_found_in_the_pool_and_loaded_once():
+    """a, b and c come up for one request; another one goes on from them and waits for the same load."""
+    rows = [["a", "b", "c"], [f"d{k}" for k in range(12)], ["a", "b", "c", "e"], ["a", "b", "c", "f"]]
+    store = store_of(one_full(4), rows, 14, 100)
+    for request, tokens in ((0, 12), (1, 48)):
+        store.release(serve(store, request, tokens), 0)
+        end_copies(store)
+    first, second = (store.admit(newcomer(request, 16), 0)[0] for request in (2, 3))
+    loads = [move for move, source, *_ in store.take_orders() if source == 1]
+    assert len(loads) == 1
+    assert [store.brought(lease).loads for lease in (first, second)] == [[(loads[0], 1)]] * 2
+    assert store.room(0).in_flight_blocks == store.blocks_of_move(loads[0])[0]
+    store.check()
+
+
+def test_a_block_that_still_goes_down_is_loaded_when_it_is_there():
     """c and b, then a are on their way down; their room went to d and then to f, so only the load waits for them."""
     rows = [["a", "b", "c"], [f"d{k}" for k in range(7)], ["f", "g", "h"], ["a", "b", "c", "e"]]
-    store = make(one_full(4), rows, 8, 100)
+    store = store_of(one_full(4), rows, 8, 100)
     for request, tokens in ((0, 12), (1, 28), (2, 12)):
         store.release(serve(store, request, tokens), 0)
     (first, *_), (second, *_) = store.take_orders()

@@ -1316,7 +1316,7 @@ class EngineRequests:
     With ``explain`` answers have ``miss_tokens`` (a row a request, a column a cause) and ``evicted_misses``
     (rows of request, the request whose demand evicted, blocks), else None. ``ValueError`` for lengths that
     do not fit, or a policy that does not exist.
-        """Return what ``vllm_offloading`` does, and promoted, given_up, below (blocks of the lower tier)."""
+    """
 
     def __new__(
         cls,
@@ -1334,7 +1334,7 @@ class EngineRequests:
     ) -> dict[str, Any]:
         """Return what ``vllm`` does, and loaded, stored, tier_evicted, refused, resident, arc."""
     def vllm_tiering(self, capacity_blocks: int, policy: str, cpu_blocks: int) -> dict[str, Any]:
-        """Return what ``vllm_offloading`` does, and promoted, given_up and what the secondary tier has, below."""
+        """Return what ``vllm_offloading`` does, and promoted, given_up, below (blocks of the lower tier)."""
     def sglang(self, policy: str, capacity_tokens: int) -> dict[str, Any]:
         """Return hits, forced, evict_calls, pages, nodes, evicted_*, free_tokens, leaf_*, heap_bytes."""
     def offload(self, policy: str, capacity_blocks: int, store_threshold: int) -> dict[str, Any]:

@@ -18,6 +18,8 @@ mod counts;
 mod places;
 mod storage;
 #[cfg(test)]
+mod storage_tests;
+#[cfg(test)]
 mod tests;
 
 use std::sync::atomic::{AtomicU32, Ordering};

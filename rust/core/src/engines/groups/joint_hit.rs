@@ -191,3 +191,55 @@ impl<P: Presence> Lookup<'_, P> {
         missing.max().unwrap_or(0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::keys::{BlockKeys, NO_REQUEST};
+
+    /// Ids of four blocks. The prompt of request 0 ends in the first block of id 1; the next turn, request 1, names the
+    /// same place by id 2, as it does the answer behind it.
+    #[test]
+    fn an_answer_that_the_next_turn_names_otherwise_hides_no_block_before_it() {
+        let following = vec![1, NO_REQUEST];
+        let keys = BlockKeys::new(
+            vec![0, 2, 5],
+            vec![0, 1, 0, 2, 3],
+            4,
+            vec![5, 12],
+            following,
+        );
+        let keys = Arc::new(keys.unwrap());
+        let groups = [Group {
+            kind: Kind::Sliding(8),
+            block_size: 16,
+            keys: keys.clone(),
+            units: 1,
+        }];
+        let mut pool = Pool::new(&groups, 4);
+        let mut block = NULL;
+        pool.take(1, |taken| block = taken);
+        pool.give_keys(0, keys.key(0, 4), 1, |_| block);
+        let of = |request| InPool {
+            pool: &pool,
+            groups: &groups,
+            request,
+        };
+        assert_eq!(of(0).missing(0, 4), 0);
+        assert_eq!(of(0).missing(0, 5), 1, "the answer alone");
+        assert_eq!(
+            of(1).missing(0, 5),
+            2,
+            "nothing is there of the next turn's id"
+        );
+        let lookup = Lookup {
+            groups: &groups,
+            kinds: &kinds(&groups),
+            align: 16,
+            has: of(0),
+        };
+        assert_eq!(lookup.find(96).tokens, 80);
+    }
+}

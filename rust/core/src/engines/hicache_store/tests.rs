@@ -8,7 +8,7 @@ use crate::store::contract::MachineStore;
 use crate::store::{Part, GPU, NO_MOVE, STAGING};
 
 /// Two requests of the same three pages of four tokens and a page of their own, and one of three other pages.
-fn store(write: WritePolicy, device_pages: u64, host_pages: u64) -> HiCacheStore {
+pub(super) fn store(write: WritePolicy, device_pages: u64, host_pages: u64) -> HiCacheStore {
     let ids = vec![0, 1, 2, 3, 0, 1, 2, 4, 5, 6, 7];
     let full = vec![4, 4, 3];
     let keys = BlockKeys::new(vec![0, 4, 8, 11], ids, 1, full, vec![NO_REQUEST; 3]).unwrap();
@@ -38,7 +38,7 @@ fn admitted(store: &mut HiCacheStore, request: u32, pages: u32) -> LeaseId {
 }
 
 /// Lets a request compute its whole prompt and end.
-fn run(store: &mut HiCacheStore, request: u32, pages: u32) {
+pub(super) fn run(store: &mut HiCacheStore, request: u32, pages: u32) {
     let lease = admitted(store, request, pages);
     store.commit(lease, pages, Times::default()).unwrap();
     store.release(lease, 1).unwrap();
@@ -146,7 +146,7 @@ fn stored() -> HiCacheStore {
     store
 }
 
-fn finish_all(store: &mut HiCacheStore) {
+pub(super) fn finish_all(store: &mut HiCacheStore) {
     while store.has_orders() {
         for order in store.take_orders() {
             store.finish_move(order.id).unwrap();

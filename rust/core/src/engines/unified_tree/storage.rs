@@ -71,6 +71,12 @@ impl Storage {
         self.pages.push(key);
     }
 
+    /// The pages, least recent first.
+    #[cfg(test)]
+    pub fn recency(&self) -> Vec<u64> {
+        self.pages.iter().collect()
+    }
+
     /// What is there, and what moved.
     pub fn moves(&self) -> StorageMoves {
         StorageMoves {

@@ -1,0 +1,146 @@
+"""A small model of LMCache's CPU and disk tiers below vLLM's pool (LMCache 0.5.6); a chunk is a block."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import takewhile
+
+from support.tier_orders import Chunks
+from support.tiered_pool import CPU, DISK, GPU, READY, Copy, Namer, OffloadModel, PoolModel, runs
+
+
+class LmcacheModel(OffloadModel):
+    """LMCache's CPU and disk below: a look-up from the first chunk on over the CPU, then over the disk.
+
+    What comes from the disk stays on the CPU. What a step computes behind the look-up is stored as far as there is
+    room on the CPU, and goes on to the disk.
+    """
+
+    def __init__(
+        self, key: Namer, rooms: Sequence[int], policy: str,
+        prompts: Sequence[int], size: int,
+    ) -> None:  # fmt: skip
+        super().__init__(key, rooms, "lru", prompts, size)
+        self.tier, self.disk = Chunks(policy, rooms[CPU]), Chunks(policy, rooms[DISK])  # type: ignore[assignment]
+        self.tiers = 3 if rooms[DISK] else 2
+        #: Copies that use a chunk of the disk's, and the one that writes it; what each request's look-up found.
+        self.disk_in_use: Counter[object] = Counter()
+        self.writing_disk: dict[object, int] = {}
+        self.looked_up: dict[int, tuple[int, int]] = {}
+
+    def look_up(self, request: int) -> tuple[int, int]:
+        """Return the leading chunks on the CPU, and with those behind them on disk for which it has memory."""
+        names = self.names(request, 0, self.prompts[request] // self.size)
+        on_cpu = sum(1 for _ in takewhile(self.tier.__contains__, names))
+        on_disk = sum(1 for _ in takewhile(self.disk.__contains__, names[on_cpu:]))
+        return on_cpu, on_cpu + min(on_disk, self.tier.capacity - len({*names[:on_cpu], *+self.in_use}))
+
+    def peek(self, request: int, limit: int) -> tuple[int, int]:
+        found, ready = PoolModel.peek(self, request, limit)
+        return max(found, min(self.look_up(request)[1], self.askable(request, limit))), ready
+
+    def parts(self, request: int, limit: int) -> list[tuple[int, int, int, int]]:
+        names, (on_cpu, below) = self.names(request, 0, limit), self.look_up(request)
+        found = self.in_pool(request, self.asked(request, limit))
+        if found == self.asked(request, limit) < limit and below <= found:
+            found = self.in_pool(request, limit)
+        places = [(GPU, self.writer(key)) for key in names[:found]]
+        places += [(CPU, self.writing.get(key, READY)) for key in names[found:on_cpu]]
+        places += [(DISK, self.writing_disk.get(key, READY)) for key in names[max(found, on_cpu) : below]]
+        return runs(places)
+
+    def protect(self, request: int, end: int) -> list[object]:
+        """Keep nothing: look-up and loads of a request are one moment."""
+        return []
+
+    def reserve(self, request: int, hits: int, blocks: int) -> set[int] | None:
+        waits = super().reserve(request, hits, blocks)
+        if waits is not None:
+            on_cpu, below = self.looked_up[request] = self.look_up(request)
+            for tier, start, end in ((self.tier, 0, on_cpu), (self.disk, on_cpu, below)):
+                for key in reversed(self.names(request, start, end)):
+                    tier.hit(key)  # type: ignore[union-attr]
+            self.to_offer[request] = below
+        return waits
+
+    def load(self, request: int, to: int, after: set[int]) -> int:
+        depth, (on_cpu, _) = self.depth[request], self.looked_up[request]
+        names = self.names(request, depth, to)
+        if depth >= on_cpu:
+            assert self._take(len(names), self.names(request, 0, on_cpu)) == len(names)
+            for key in names:
+                self.disk.hit(key)
+            new = self._put(names)
+            self.disk_in_use.update(names)
+            up = self._begin(Copy(names, [], DISK, CPU), after)
+            self.writing |= dict.fromkeys(new, up)
+            after = {*after, up}
+        return self._read(request, names, after)
+
+    def _take(self, chunks: int, kept: Iterable[object]) -> int:
+        """Make room on the CPU; return for how many chunks there is some."""
+        for taken in range(chunks):
+            is_full = len(self.tier) + taken == self.tier.capacity
+            if is_full and not self.tier.evict({*kept, *+self.in_use}):  # type: ignore[union-attr]
+                return taken
+        return chunks
+
+    def _put(self, names: Iterable[object]) -> list[object]:
+        new = [key for key in names if key not in self.tier]
+        for key in new:
+            self.tier.put(key)  # type: ignore[union-attr]
+        return new
+
+    def offer(self, request: int, start: int, end: int) -> bool:
+        names = self.names(request, start, end)
+        names = names[: self._take(len(names), ())]
+        new = self._put(names)
+        if not names:
+            return True
+        down = self._write(names, self.held[request][start : start + len(names)], new)
+        to_disk = [key for key in names if self.disk.capacity and self._store_on_disk(key)]
+        if to_disk:
+            self.disk_in_use.update(to_disk)
+            move = self._begin(Copy(to_disk, [], CPU, DISK), {down})
+            self.writing_disk |= dict.fromkeys(to_disk, move)
+        return True
+
+    def _store_on_disk(self, key: object) -> bool:
+        """Store a chunk on disk; False where it is there, or where nothing may go for it."""
+        if key in self.disk:
+            self.disk.hit(key)
+            return False
+        if len(self.disk) == self.disk.capacity and not self.disk.evict(+self.disk_in_use):
+            return False
+        self.disk.put(key)
+        return True
+
+    def finish(self, move: int) -> None:
+        copy = self.moves[move]
+        super().finish(move)
+        if DISK in (copy.source, copy.target):
+            self.disk_in_use -= Counter(copy.keys)
+        self.writing_disk = {key: by for key, by in self.writing_disk.items() if by != move}
+
+    def release(self, request: int) -> None:
+        del self.looked_up[request]
+        PoolModel.release(self, request)
+        self.to_offer.pop(request, None)
+
+    def evicted_from(self, tier: int) -> int:
+        return super().evicted_from(tier) if tier == GPU else (self.tier, self.disk)[tier - CPU].evicted  # type: ignore[union-attr]
+
+    def room(self, tier: int) -> tuple[int, int, int, int, int]:
+        if tier != DISK:
+            return super().room(tier)
+        there = len(self.disk)
+        # a chunk may leave for others of its own store, before it is written
+        writing = sum(key in self.disk for key in self.writing_disk)
+        idle = there - sum(key in self.disk for key in +self.disk_in_use)
+        return self.disk.capacity - there, 0, there - writing, writing, idle
+
+    def duplicates(self, tier: int) -> int:
+        if tier == CPU:
+            return super().duplicates(tier)
+        return sum(key in self.of_key or key in self.tier for key in self.disk.hits)

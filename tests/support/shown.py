@@ -1,0 +1,43 @@
+"""What requests have shown to a cache, page by page: bounds of what a look-up may find, whatever it evicts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import takewhile
+
+
+class Shown:
+    """Pages by name. A page is found only if it was shown; it is found for sure while a request has it."""
+
+    def __init__(self, name: Callable[[int, int], object]) -> None:
+        self.name = name
+        self.pages = set[object]()
+        #: Leading pages that each running request has found, loaded or computed.
+        self.has: dict[int, int] = {}
+
+    def names(self, request: int, pages: int) -> list[object]:
+        """Return the names of a request's first pages."""
+        return [self.name(request, page) for page in range(pages)]
+
+    def show(self, request: int, pages: int) -> None:
+        """Note that a running request has its first pages, and that a later one may find them."""
+        self.has[request] = max(pages, self.has.get(request, 0))
+        self.pages.update(self.names(request, pages))
+
+    def leave(self, request: int) -> None:
+        """End a request."""
+        del self.has[request]
+
+    def most(self, request: int, limit: int) -> int:
+        """Return how many leading pages were ever shown: a cache that lost none finds them all."""
+        return sum(1 for _ in takewhile(self.pages.__contains__, self.names(request, limit)))
+
+    def least(self, request: int, limit: int) -> int:
+        """Return how many leading pages some running request has."""
+        asked = self.names(request, limit)
+        held = [self.names(other, pages) for other, pages in self.has.items()]
+        equal = [
+            sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(asked, own, strict=False)))
+            for own in held
+        ]
+        return max(equal, default=0)
