@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -105,6 +106,21 @@ def test_machines_that_read_each_other_agree(replica, cache, movement, shapes, r
     agree(settings, random_trace(seed, requests=40, sessions=7))
 
 
+def waiting_for_duplicates(settings, seed, share=0.0):
+    """Return settings whose requests wait for blocks of others, and arrivals ten times as dense.
+
+    Prompts with a common beginning then meet before it is computed; a ``share`` of the clients abort.
+    """
+    built = tuple(
+        replace(machine, replica=replace(machine.replica, duplicate_prefill="wait"))
+        for machine in settings.machines
+    )
+    trace = random_trace(seed, requests=40, sessions=7)
+    leaves = np.where(np.random.default_rng(seed).random(40) < share, 10**8, -1).astype(np.int64)
+    trace = replace(trace, arrival_ns=trace.arrival_ns // 10, abort_after_ns=leaves)
+    return replace(settings, machines=built), trace
+
+
 @examples(40)
 @given(
     replica=replicas,
@@ -115,15 +131,19 @@ def test_machines_that_read_each_other_agree(replica, cache, movement, shapes, r
     seed=st.integers(1, 99),
 )
 def test_requests_that_wait_for_a_block_of_another_agree(replica, cache, shape, machines, share, seed):
-    """Arrivals are ten times as dense, so that prompts with a common beginning meet before it is computed."""
-    shape = shape if cache.semantics == "tree" else shape[:1]
-    settings = cluster(shape, machines)
-    waits = replace(replica, duplicate_prefill="wait")
-    built = tuple(replace(machine, replica=waits) for machine in settings.machines)
-    trace = random_trace(seed, requests=40, sessions=7)
-    leaves = np.where(np.random.default_rng(seed).random(40) < share, 10**8, -1).astype(np.int64)
-    trace = replace(trace, arrival_ns=trace.arrival_ns // 10, abort_after_ns=leaves)
-    agree_or_by_the_clock(replace(settings, cache=cache, machines=built), trace)
+    settings = cluster(shape if cache.semantics == "tree" else shape[:1], machines)
+    built = tuple(replace(machine, replica=replica) for machine in settings.machines)
+    settings = replace(settings, cache=cache, machines=built)
+    agree_or_by_the_clock(*waiting_for_duplicates(settings, seed, share))
+
+
+@pytest.mark.parametrize("pipelined", [True, False])
+@pytest.mark.parametrize("shape", [(90, 200), (100, 40, 60)])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_requests_wait_for_a_block_of_one_that_loads(seed, shape, pipelined):
+    settings, trace = waiting_for_duplicates(cluster(shape, pipelined=pipelined), seed)
+    run = agree(settings, trace)
+    assert run.requests["fetch_ns"].sum() > 0
 
 
 def test_an_order_of_ones_own_is_called_from_the_core(tmp_path):
