@@ -214,7 +214,6 @@ EXCEPTIONS = {
     "replay/engines.py": "an option of vLLM",
     "policies/engine_modes.py": "tiers of LMCache",
     "policies/table.py": "tiers of LMCache",
-    "reference/engines/lmcache_replay.py": "tiers of LMCache",
     "replay/engine_requests.py": "an option of cachesim for LMCache",
     "replay/engine_tiers.py": "tiers of LMCache",
     "replay/request.py": "an option of cachesim for LMCache",

@@ -18,32 +18,18 @@ REFERENCES = {
     "store": "kvcache_sim.reference.store:ReferenceStore",
     "store.policy-order": "kvcache_sim.reference.store.orders:PolicyOrder",
     "store.plugin-order": "kvcache_sim.reference.store.orders:PluginOrder",
-    "store.vllm": "kvcache_sim.reference.engines.pool_store:ReferencePoolStore",
-    "store.vllm-groups": "kvcache_sim.reference.engines.group_store:ReferenceGroupStore",
-    "store.vllm-offload": "kvcache_sim.reference.engines.offloaded_store:ReferenceOffloadedStore",
-    "store.vllm-offload-groups": "kvcache_sim.reference.engines.offloaded_groups:OffloadedGroupStore",
-    "store.tiered-groups": "kvcache_sim.reference.engines.tiered_groups:TieredGroupStore",
-    "tier.vllm-offload": "kvcache_sim.reference.engines.offload_tier:OffloadTier",
-    "store.lmcache": "kvcache_sim.reference.engines.lmcache_store:ReferenceLmcacheStore",
-    "tiers.lmcache": "kvcache_sim.reference.engines.lmcache_store:LmcacheTiers",
-    "store.hicache": "kvcache_sim.reference.engines.hicache_store:ReferenceHiCacheStore",
-    "store.hicache-storage": "kvcache_sim.reference.engines.hicache_storage_store:StoredHiCacheStore",
-    "settings.hicache": "kvcache_sim.reference.engines.hicache_store:HiCacheSettings",
-    "store.sglang": "kvcache_sim.reference.engines.radix_store:ReferenceRadixStore",
-    "replay.requests": "kvcache_sim.reference.engines.requests:Requests",
-    "replay.vllm": "kvcache_sim.reference.engines.vllm_replay:replay_vllm_reference",
-    "replay.vllm-groups": "kvcache_sim.reference.engines.group_replay:replay_groups_reference",
-    "replay.sglang": "kvcache_sim.reference.engines.sglang_replay:replay_sglang_reference",
-    "replay.sglang-unified": "kvcache_sim.reference.engines.unified_replay:replay_unified_reference",
-    "replay.lmcache": "kvcache_sim.reference.engines.lmcache_replay:replay_lmcache_reference",
-    "replay.vllm-offload": "kvcache_sim.reference.engines.offload_replay:replay_offload_reference",
-    "replay.vllm-offloading": "kvcache_sim.reference.engines.vllm_offload_replay:replay_offloading_reference",
     "policies": "kvcache_sim.reference.policies.by_name:make_policy",
 }
 
 
 def reference(name: str) -> Any:
-    """Return a reference by its name in ``REFERENCES``; its module is imported now."""
+    """Return a reference by its name in ``REFERENCES``; its module is imported now.
+
+    Raises UsageError where there is none any more.
+    """
+    if name not in REFERENCES:
+        what = "engines' caches run in the core alone"
+        raise UsageError(what, where="--backend", got="python", expected="native")
     module, _, attribute = REFERENCES[name].partition(":")
     return getattr(import_module(module), attribute)
 

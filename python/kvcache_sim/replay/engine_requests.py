@@ -1,14 +1,11 @@
-"""From the settings of an engine replay to the requests that the core and the references take."""
+"""From the settings of an engine replay to the requests that the core takes."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim import _core
-from kvcache_sim.backends import reference
 from kvcache_sim.errors import UsageError
 from kvcache_sim.replay.block_keys import BlockKeys
 from kvcache_sim.replay.request import ReplayRequest
@@ -74,7 +71,7 @@ def total_tokens(request: ReplayRequest) -> NDArray[np.int64]:
 
 
 def block_keys(request: ReplayRequest) -> BlockKeys:
-    """Return the keys of the trace's blocks as the references name them."""
+    """Return the keys of the trace's blocks as the trace and the request name them."""
     trace = request.trace
     turns = [None if turn < 0 else turn for turn in _continuations(request).tolist()]
     return BlockKeys(trace, request.block_size_tokens, turns)
@@ -85,16 +82,6 @@ def _continuations(request: ReplayRequest) -> NDArray[np.int32]:
     if request.reuse_outputs:
         return continuations(request.trace)
     return np.full(len(request.trace), -1, np.int32)
-
-
-def python_requests(request: ReplayRequest) -> Any:
-    """Return the requests that the references replay; the core takes ``native_requests``."""
-    return reference("replay.requests")(
-        keys=block_keys(request),
-        input_tokens=request.trace.input_tokens.tolist(),
-        total_tokens=total_tokens(request).tolist(),
-        window=request.window,
-    )
 
 
 def native_requests(request: ReplayRequest) -> _core.EngineRequests:

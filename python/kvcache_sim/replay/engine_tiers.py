@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 
 from kvcache_sim import _core
-from kvcache_sim.backends import reference
 from kvcache_sim.errors import UsageError
 from kvcache_sim.replay.engine_requests import (
     block_keys,
     native_requests,
-    python_requests,
     refuse_without_effect,
 )
 from kvcache_sim.replay.engines import head, hit_figures, how_replayed, miss_figures
@@ -39,21 +37,14 @@ def replay_sglang_unified(request: ReplayRequest, variant: str) -> ReplayResult:
     capacity_tokens, write = request.capacity_blocks * page, request.write_policy
     below = request.storage
     storage = None if below is None else (below.blocks, below.prefetch_threshold_tokens)
-    if request.backend == "python":
-        answer = reference("replay.sglang-unified")(
-            python_requests(request), strategy, capacity_tokens, write, request.host_blocks, storage
-        )
-    else:
-        answer = _core.replay_sglang_unified(
-            native_requests(request), strategy, capacity_tokens, write, request.host_blocks, storage
-        )
-        keys = block_keys(request)
-        answer["leaf_keys"] = [keys.decode(code) for code in answer["leaf_keys"].tolist()]
+    answer = _core.replay_sglang_unified(
+        native_requests(request), strategy, capacity_tokens, write, request.host_blocks, storage
+    )
     hits, loaded = (np.asarray(answer[name], np.int64) for name in ("hits", "loaded"))
     keys = block_keys(request)
     leaves = [
-        f"{end * page}:{keys.token_value(key)}"
-        for key, end in zip(answer["leaf_keys"], answer["leaf_ends"], strict=True)
+        f"{end * page}:{keys.token_value(keys.decode(code))}"
+        for code, end in zip(answer["leaf_keys"].tolist(), answer["leaf_ends"], strict=True)
     ]
     return {
         "system": f"SGLang UnifiedRadixCache{' + HiCache' if write else ''}{' + storage' if storage else ''}",
@@ -138,14 +129,10 @@ def replay_lmcache(request: ReplayRequest, variant: str) -> ReplayResult:
     refuse_without_effect(request, policy, disk=True)
     cpu, disk, chunk = request.capacity_blocks, request.disk_blocks, request.block_size_tokens
     keys = block_keys(request)
-    if request.backend == "python":
-        answer = reference("replay.lmcache")(python_requests(request), variant, cpu, disk)
-    else:
-        answer = _core.replay_lmcache(native_requests(request), variant, cpu, disk)
-        for name in ("cpu_keys", "disk_keys"):
-            answer[name] = [keys.decode(code) for code in answer[name].tolist()]
+    answer = _core.replay_lmcache(native_requests(request), variant, cpu, disk)
     hits, from_disk = (np.asarray(answer[name], np.int64) for name in ("hits", "from_disk"))
-    on_cpu, on_disk = ([keys.label(key) for key in answer[name]] for name in ("cpu_keys", "disk_keys"))
+    chunks = (answer[name].tolist() for name in ("cpu_keys", "disk_keys"))
+    on_cpu, on_disk = ([keys.label(keys.decode(code)) for code in tier] for tier in chunks)
     return {
         "system": "LMCache LocalCPUBackend + LocalDiskBackend",
         **head(request),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -12,12 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim import _core
-from kvcache_sim.backends import reference
 from kvcache_sim.errors import UsageError
 from kvcache_sim.replay.engine_requests import (
     block_keys,
     native_requests,
-    python_requests,
     refuse_without_effect,
     total_tokens,
 )
@@ -39,11 +36,7 @@ def replay_vllm(request: ReplayRequest, variant: str) -> ReplayResult:
     if request.cpu_blocks:
         return replay_offloading(request)
     refuse_without_effect(request, "vllm", window=True, outputs=True)
-    useful = useful_blocks(request)
-    if request.backend == "python":
-        answer = reference("replay.vllm")(python_requests(request), useful)
-    else:
-        answer = native_requests(request).vllm(useful)
+    answer = native_requests(request).vllm(useful_blocks(request))
     hits = np.asarray(answer["hits"], np.int64)
     return {
         "system": "vLLM V1 KVCacheManager",
@@ -56,14 +49,10 @@ def replay_offloading(request: ReplayRequest) -> ReplayResult:
     """Replay vLLM's KVCacheManager with its CPUOffloadingManager below; a chunk there is a block."""
     policy = f"vllm with --cpu-chunks, {request.cpu_policy}"
     refuse_without_effect(request, policy, window=True, outputs=True, store_threshold=True, cpu=True)
-    tier = (request.cpu_policy, request.cpu_blocks, request.store_threshold)
-    useful = useful_blocks(request)
     if request.secondary:
         return replay_tiering(request)
-    if request.backend == "python":
-        answer = reference("replay.vllm-offloading")(python_requests(request), useful, *tier)
-    else:
-        answer = native_requests(request).vllm_offloading(useful, *tier)
+    tier = (request.cpu_policy, request.cpu_blocks, request.store_threshold)
+    answer = native_requests(request).vllm_offloading(useful_blocks(request), *tier)
     return offloading_figures(request, answer)
 
 
@@ -71,7 +60,6 @@ def replay_tiering(request: ReplayRequest) -> ReplayResult:
     """Replay the pair above with a secondary tier below the CPU's."""
     if request.store_threshold:
         raise UsageError("has no effect with --secondary-tier", where="--store-threshold")
-    request = replace(request, backend="native")
     room = (useful_blocks(request), request.cpu_policy, request.cpu_blocks)
     answer = native_requests(request).vllm_tiering(*room)
     return {
@@ -101,7 +89,7 @@ def offloading_figures(request: ReplayRequest, answer: dict[str, Any]) -> Replay
         "evicted_chunks": answer["tier_evicted"],
         "refused_stores": answer["refused"],
         "final_cpu_chunks": answer["resident"],
-        **arc_figures(request, answer["arc"]),
+        **arc_figures(answer["arc"]),
         **miss_figures(request, "vllm", np.where(hits == REJECTED, hits, hits + loaded), answer),
     }
 
@@ -117,13 +105,9 @@ def useful_blocks(request: ReplayRequest) -> int:
 
 def pool_figures(request: ReplayRequest, answer: dict[str, Any], hits: NDArray[np.int64]) -> dict[str, Any]:
     """Return what vLLM's pool did, under the names of the rows."""
-    chunks: Iterator[str] = (
-        iter(["".join(f"{line}\n" for line in answer["queue_lines"])])
-        if request.backend == "python"
-        else _queue_chunks(request, answer["free_queue"])
-    )
+    idle = _idle_chunks(request.capacity_blocks - useful_blocks(request))
     digest, first = hashlib.sha256(), list[str]()
-    for chunk in chain(_idle_chunks(request.capacity_blocks - useful_blocks(request)), chunks):
+    for chunk in chain(idle, _queue_chunks(request, answer["free_queue"])):
         first = first or chunk.split("\n", 5)[:5]
         digest.update(chunk.encode())
     size, rejected = request.block_size_tokens, hits == REJECTED
@@ -149,10 +133,8 @@ def pool_figures(request: ReplayRequest, answer: dict[str, Any], hits: NDArray[n
     }
 
 
-def arc_figures(request: ReplayRequest, sizes: Any) -> dict[str, Any]:
+def arc_figures(sizes: Any) -> dict[str, Any]:
     """Return the lengths of ARC's lists, and its target, where the policy has them."""
-    if request.backend == "python":
-        return dict(sizes)
     names = ("t1", "t2", "b1", "b2", "target_t1")
     return dict(zip(names, sizes, strict=True)) if sizes else {}
 
@@ -162,12 +144,8 @@ def replay_sglang(request: ReplayRequest, variant: str) -> ReplayResult:
     refuse_without_effect(request, f"sglang:{variant}", window=True, outputs=True)
     page = request.block_size_tokens
     capacity_tokens = request.capacity_blocks * page
-    if request.backend == "python":
-        answer = reference("replay.sglang")(python_requests(request), variant, capacity_tokens)
-        leaves = answer["leaf_lines"]
-    else:
-        answer = native_requests(request).sglang(variant, capacity_tokens)
-        leaves = _leaf_lines(request, answer["leaf_keys"], answer["leaf_pages"])
+    answer = native_requests(request).sglang(variant, capacity_tokens)
+    leaves = _leaf_lines(request, answer["leaf_keys"], answer["leaf_pages"])
     hits = np.asarray(answer["hits"], np.int64)
     return {
         "system": "SGLang RadixCache",
@@ -197,10 +175,7 @@ def replay_offload(request: ReplayRequest, variant: str) -> ReplayResult:
     """Replay vLLM's CPU offloading tier, alone; a block is one of its chunks."""
     refuse_without_effect(request, f"vllm-offload:{variant}", store_threshold=True)
     capacity, threshold = request.capacity_blocks, request.store_threshold
-    if request.backend == "python":
-        answer = reference("replay.vllm-offload")(python_requests(request), variant, capacity, threshold)
-    else:
-        answer = native_requests(request).offload(variant, capacity, threshold)
+    answer = native_requests(request).offload(variant, capacity, threshold)
     hits = np.asarray(answer["hits"], np.int64)
     return {
         "system": "vLLM CPUOffloadingManager",
@@ -213,7 +188,7 @@ def replay_offload(request: ReplayRequest, variant: str) -> ReplayResult:
         "stored_chunks": answer["stored"],
         "evicted_chunks": answer["evicted"],
         "refused_stores": answer["refused"],
-        **arc_figures(request, answer["arc"]),
+        **arc_figures(answer["arc"]),
         **miss_figures(request, f"vllm-offload:{variant}", hits, answer),
     }
 

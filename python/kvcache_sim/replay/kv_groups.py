@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Iterator
 from itertools import chain
 from typing import Any
@@ -11,11 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.backends import reference
 from kvcache_sim.cache.group_keys import native_groups
 from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.model.kv_groups import KvLayout
-from kvcache_sim.replay.block_keys import BlockKeys, Key
 from kvcache_sim.replay.engine_requests import refuse_without_effect, total_tokens
 from kvcache_sim.replay.request import OUTPUT_MODES, REJECTED, ReplayRequest, ReplayResult
 
@@ -37,10 +34,7 @@ def replay_groups(request: ReplayRequest, settings: GroupSettings, alone: bool =
     # Blocks that no request can ever need stay at the queue's front, without a key: a pool of fewer blocks
     # decides the same.
     useful = min(request.capacity_blocks, total_positions(layout, totals))
-    if request.backend == "python":
-        answer, lines = _in_python(request, settings, totals, useful)
-    else:
-        answer, lines = _native(request, settings, (totals, useful), alone)
+    answer, lines = _replayed(request, settings, (totals, useful), alone)
     digest, first = hashlib.sha256(), list[str]()
     for part in chain(["-\n" * (request.capacity_blocks - useful)], lines):
         if len(first) < _FIRST:
@@ -97,32 +91,7 @@ def total_positions(layout: KvLayout, totals: NDArray[np.int64]) -> int:
     return sum(int((-(-totals // group.block_size_tokens)).sum()) for group in layout.groups)
 
 
-def _in_python(
-    request: ReplayRequest, settings: GroupSettings, totals: NDArray[np.int64], capacity: int
-) -> tuple[dict[str, Any], Iterator[str]]:
-    layout, trace = settings.layout, request.trace
-    unit = math.gcd(layout.hash_block_size, trace.block_size)
-    keys = BlockKeys(trace, unit, [None] * len(trace))
-    requests = reference("replay.requests")(
-        keys=keys,
-        input_tokens=trace.input_tokens.tolist(),
-        total_tokens=totals.tolist(),
-        window=request.window,
-    )
-    answer = reference("replay.vllm-groups")(requests, layout, capacity, settings.limits)
-
-    def line(key: tuple[int, Key] | None) -> str:
-        if key is None:
-            return "-\n"
-        group, named = key
-        if len(named) == 3:
-            named = ("o", named[1], (named[2] + 1) * unit // layout.hash_block_size - 1)
-        return f"{group}/{keys.label(named)}\n"
-
-    return answer, map(line, answer["free_queue"])
-
-
-def _native(
+def _replayed(
     request: ReplayRequest, settings: GroupSettings, sizes: tuple[NDArray[np.int64], int], alone: bool
 ) -> tuple[dict[str, Any], Iterator[str]]:
     layout, trace = settings.layout, request.trace

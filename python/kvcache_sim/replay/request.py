@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Literal
 
-from kvcache_sim.backends import Backend
 from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.errors import UsageError
 from kvcache_sim.workload.trace import Trace
@@ -51,7 +50,6 @@ class ReplayRequest:
     outputs: Outputs = "prompt"
     touch_from: PromptEnd = "tail"
     last_partial: LastPartial = "drop"
-    backend: Backend = "native"
     #: Offers after which a key is stored (vLLM's ``store_threshold``); below 2 every key is.
     store_threshold: int = 0
     #: Give output blocks the ids that the session's next turn shows for them (semantics 1).
