@@ -85,6 +85,25 @@ def test_of_two_bared_parents_the_deeper_leaves_first() -> None:
     machine.teardown()
 
 
+def test_blocks_of_one_path_have_uses_of_their_own() -> None:
+    """Three requests have a, two of them b behind it; a fourth that has both writes what four have used: a alone."""
+    facts = {
+        "capacities": (12, 16),
+        "forest": staticmethod(lambda: ([[*"ab"], [*"a"]], [NO_NEXT_TURN] * 2)),
+        "requests": [0, 1],
+    }
+    machine = type("Machine", (StoreMachine,), facts)()
+    machine.build()
+    machine.run_a_request(0, [(4, False)], False)
+    machine.run_a_request(1, [], False)
+    machine.run_a_request(0, [], False)  # a and b are equally recent from here on
+    machine.admit(0, 0, 1)
+    machine.write_selected(0, 0, 4)
+    machine.both_stores_agree()
+    assert machine.native.room(STAGING).in_flight_blocks == 2
+    machine.teardown()
+
+
 @pytest.mark.parametrize("touched_at", get_args(Touch))
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_core_store_is_the_plain_store(shape: str, touched_at: Touch) -> None:
