@@ -13,13 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 from kvcache_sim import _core
-from kvcache_sim.channels.channel import Channel
 from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.engine import ARRIVAL, Engine
 from round_times import round_s
 
 REQUESTS, BLOCKS, SHARED, GROUPS, CAPACITY = 2_000, 24, 12, 50, 10_000
-MACHINES = 16
 pytestmark = pytest.mark.benchmark(group="operations, CPU time", timer=time.process_time)
 NOBODY = 2**32 - 1
 
@@ -120,51 +118,12 @@ def test_whole_requests_evicting(measure, store):
 
 
 def test_transmit(measure):
-    """A channel is Python and has no counterpart in Rust."""
+    """A job queued on a FIFO channel."""
     jobs = 20_000
 
     def run() -> None:
-        channel = Channel(ChannelSettings("pcie", 25 * 10**9, 5_000, 500))
+        channel = _core.Channel(ChannelSettings("pcie", 25 * 10**9, 5_000, 500))
         for now_ns in range(jobs):
             channel.transmit(2**21, 16, 32, now_ns)
 
     measure(jobs, run)
-
-
-def test_stretch(measure):
-    """One iteration of 64 decoding sequences in a stretch of 1,000."""
-    base, none = np.full(8_193, 5_000_000, np.int64), np.array([], np.int64)
-    coefficients = [0, 80_000_000, *[0] * 8]
-    table = _core.StepTable((base, none, base), coefficients, (0, 0), none, [([], [], [])] * 3, [0] * 7)
-
-    def composed() -> tuple[tuple[_core.Batch, _core.Store], dict[str, Any]]:
-        blocks = _core.Store(keys(), [100_000], [False])
-        batch = _core.Batch(table, 16, 8_192, (0, 0), False, True, False, False, False, False, False, 1)
-        batch.begin(blocks, 0)
-        for number in range(64):
-            lease = blocks.acquire(number, 0)
-            blocks.reserve(lease, BLOCKS, 0)
-            blocks.commit(lease, BLOCKS)
-            tokens = BLOCKS * 16
-            batch.add(number, lease, (tokens, tokens, tokens + 1_000, tokens, BLOCKS), 0)
-        return (batch, blocks), {}
-
-    def run(batch: _core.Batch, blocks: _core.Store) -> None:
-        batch.start(blocks, 0, 0)
-        batch.advance(blocks, 2**62)
-        assert batch.steps >= 990
-
-    measure(1_000, run, setup=composed, warmup_rounds=0)
-
-
-def test_routing_decision(measure):
-    """The longest prefix on sixteen machines, in one call."""
-    shared = keys()
-    stores = [_core.Store(shared, [CAPACITY], [False]) for _ in range(MACHINES)]
-    for number, one in enumerate(stores):
-        run_requests(one, 100 * number, 100 * number + 100)
-    fleet = _core.Fleet(stores, [None] * MACHINES)
-    loads = [number % 4 for number in range(MACHINES)]
-    measure(
-        REQUESTS, lambda: [fleet.longest((request, BLOCKS), 0, loads, 1e9) for request in range(REQUESTS)]
-    )

@@ -7,7 +7,6 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
-from kvcache_sim.backends import REFERENCES, reference
 
 PACKAGE = Path(__file__).resolve().parents[1] / "python" / "kvcache_sim"
 
@@ -23,7 +22,6 @@ LAYER = {
     "scenario": 8,  # lowers YAML to the settings that simulation takes
     "simulation": 7,
     "metrics": 6,
-    "reference": 6,  # imported by tests, and by name through backends
     "spec": 5.5,  # takes settings from below, and nothing of what it specifies; simulation runs it
     "serving": 5,
     "replay": 5,
@@ -37,7 +35,6 @@ LAYER = {
     "tiers": 0.5,  # derived from the table
     "units": 0.5,
     "file_lock": 0.5,
-    "backends": 0.5,
     "rng": 0.5,
     "errors": 0,
     "values": 0,
@@ -78,16 +75,6 @@ def test_imports_go_down_only():
             if target != package and LAYER[target] >= LAYER[package]:
                 wrong.append(f"{path.relative_to(PACKAGE)} imports {target}")
     assert not wrong, "\n".join(wrong)
-
-
-def test_references_are_known_by_name_only():
-    packages = {p: imported_packages(p.read_text()) for p in PACKAGE.rglob("*.py")}
-    wrong = [
-        p for p, found in packages.items() if "reference" in found and PACKAGE / "reference" not in p.parents
-    ]
-    assert not wrong
-    for name in REFERENCES:
-        assert reference(name)
 
 
 def imported_modules(sources: dict[str, str]) -> dict[str, set[str]]:

@@ -48,7 +48,7 @@ def test_bash_completes_verbs_options_and_subcommands(capsys):
     script = capsys.readouterr().out
     assert set(completed(script, "kvsim", "")) == set(VERBS)
     assert completed(script, "kvsim", "sim") == ["simulate"]
-    assert completed(script, "kvsim", "simulate", "--step") == ["--step-every-iteration"]
+    assert completed(script, "kvsim", "simulate", "--schedule") == ["--schedule-digests"]
     assert completed(script, "kvsim", "trace", "st") == ["stats"]
     assert "--requests" in completed(script, "kvsim", "trace", "generate", "--re")
     assert completed(script, "kvsim", "curve", "--given", "--by") == ["--by-session"]

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cache.settings import CacheSettings, TierSettings
 from kvcache_sim.cache.stores import StoreMaker
-from kvcache_sim.cache.views import make_views
 from kvcache_sim.errors import UsageError
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
 from kvcache_sim.scenario.load import scenario_from_text
@@ -127,7 +126,7 @@ def store_of(write: str):
         block_size_tokens=4, semantics="sglang", lower_semantics="hicache", lower_write=write
     )
     tiers = TierSettings("gpu", 40), TierSettings("cpu", 40)
-    return StoreMaker(cache, trace, lambda: 0, "native").make(tiers, [False, False], make_views(cache)).gpu
+    return StoreMaker(cache, trace).make(tiers, [False, False]).gpu
 
 
 def admitted(store, request: int) -> int:

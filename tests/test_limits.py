@@ -70,8 +70,8 @@ def test_quantities_end_where_sums_of_them_would_not_fit(parse, good, bad):
 
 
 @pytest.mark.parametrize("setting", SLOW)
-@pytest.mark.parametrize("backend", ["native", "python"])
-def test_a_run_whose_clock_would_run_out_says_so(place, capsys, setting, backend):
+@pytest.mark.parametrize("engine", ["native", "spec", "spec-plain"])
+def test_a_run_whose_clock_would_run_out_says_so(place, capsys, setting, engine):
     argv = [
         "simulate",
         "t.jsonl",
@@ -82,8 +82,8 @@ def test_a_run_whose_clock_would_run_out_says_so(place, capsys, setting, backend
         "out",
         "--set",
         setting,
-        "--backend",
-        backend,
+        "--engine",
+        engine,
     ]
     assert run(argv) == 2
     assert capsys.readouterr().err.startswith(

@@ -8,10 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from kvcache_sim.cache.operations import BlockTokens
-from kvcache_sim.cache.store import NO_MOVE
+from kvcache_sim.cache.store import ALL_BLOCKS, NO_MOVE
 from kvcache_sim.engine import SAMPLE
 from kvcache_sim.errors import UsageError
 from kvcache_sim.simulation import RunOptions, Simulation
+from kvcache_sim.simulation.spec_simulation import SpecSimulation
 from kvcache_sim.tiers import TIERS
 from kvcache_sim.workload.sessions import continuations
 from kvcache_sim.workload.tokens import PromptConfig, row_tokens, token_batches
@@ -21,9 +22,9 @@ from support.traces import random_trace
 TRACE = random_trace(8)
 
 
-def listings(backend, moments=40, peek=True):
+def listings(moments=40, peek=True):
     """Run two machines that read from each other and list hits on the way; return them and the digest."""
-    simulation = Simulation(reading_each_other((90, 60, 400), machines=2), TRACE, RunOptions(backend=backend))
+    simulation = Simulation(reading_each_other((90, 60, 400), machines=2), TRACE, RunOptions())
     listed = []
 
     def look(request):
@@ -38,7 +39,7 @@ def listings(backend, moments=40, peek=True):
 
 
 def test_what_is_listed_is_what_the_store_finds_with_every_copy_and_its_times():
-    listed, _ = listings("native")
+    listed, _ = listings()
     seen = set()
     for now, machine, _, parts, blocks in listed:
         assert [block.index for block in blocks] == list(range(len(blocks)))
@@ -56,16 +57,57 @@ def test_what_is_listed_is_what_the_store_finds_with_every_copy_and_its_times():
         assert expected in seen, "the run has ready and unready copies here and there"
 
 
-def test_both_stores_list_the_same_and_listing_changes_nothing():
-    native, digest = listings("native")
-    reference, references = listings("python")
-    assert [entry[4] for entry in native] == [entry[4] for entry in reference]
-    assert digest == references == listings("native", peek=False)[1]
+def test_what_is_listed_are_the_copies_of_the_plain_store_and_listing_changes_nothing():
+    """The specification runs over its own store; at each moment it has the listed copies and no others."""
+    listed, digest = listings()
+    settings = reading_each_other((90, 60, 400), machines=2)
+    plain = SpecSimulation(settings, TRACE, RunOptions(engine="spec-plain"))
+    engine, checked = plain.simulator.engine, Counter()
+
+    def compare(request):
+        for now, machine, asked, _, blocks in listed:
+            if (now, asked) != (engine.now_ns, request):
+                continue
+            reached = _longest_of_all(plain.simulator.machines, machine, request)
+            assert len(blocks) == min(
+                reached, settings.cache.matchable_blocks(int(TRACE.input_tokens[request]))
+            )
+            for block in blocks:
+                copies = {(copy.machine, copy.tier) for copy in block.copies}
+                theirs = _copies(plain.simulator.machines, request, block.index)
+                assert copies == theirs
+                checked.update(copies)
+
+    for moment in range(40):
+        engine.schedule(moment * 77_777_777, SAMPLE, -1, compare, (moment * 7) % len(TRACE))
+    assert plain.run().digest_events == digest == listings(peek=False)[1]
+    assert {machine for machine, _ in checked} == {0, 1}
+    assert {tier for _, tier in checked} == set(TIERS[:3])
 
 
-@pytest.mark.parametrize("backend", ["native", "python"])
-def test_no_copy_that_has_arrived_has_an_unknown_time(backend):
-    simulation = Simulation(reading_each_other((90, 60, 400), machines=2), TRACE, RunOptions(backend=backend))
+def _copies(machines, request, block):
+    """Return (machine, tier) of each copy of a block in the stores of the specification."""
+    found = set()
+    for machine in machines:
+        first = 0
+        for end, copies in machine.store.residency(request, block + 1):
+            if first <= block < end:
+                found |= {(machine.number, TIERS[tier]) for tier, *_ in copies}
+            first = end
+    return found
+
+
+def _longest_of_all(machines, machine, request):
+    """Return the blocks found on a machine, and on behind them below the GPU of one other machine."""
+    own = machines[machine].store.peek(request, ALL_BLOCKS)[0]
+    runs = [
+        other.store.match_below(request, own, ALL_BLOCKS) for other in machines if other.number != machine
+    ]
+    return max([own, *(parts[-1][2] for parts in runs if parts)])
+
+
+def test_no_copy_that_has_arrived_has_an_unknown_time():
+    simulation = Simulation(reading_each_other((90, 60, 400), machines=2), TRACE, RunOptions())
     seen = Counter()
 
     def look(request):
@@ -92,7 +134,6 @@ def test_no_copy_that_has_arrived_has_an_unknown_time(backend):
     assert all(seen[tier, True] for tier in TIERS[:3])
 
 
-@pytest.mark.parametrize("backend", ["native", "python"])
 @pytest.mark.parametrize(
     ("place", "line"),
     [
@@ -102,8 +143,8 @@ def test_no_copy_that_has_arrived_has_an_unknown_time(backend):
         ((0, -1), "no such request; got -1"),
     ],
 )
-def test_a_machine_or_a_request_that_there_is_not_is_one_line(backend, place, line):
-    simulation = Simulation(reading_each_other((90, 60, 400), machines=2), TRACE, RunOptions(backend=backend))
+def test_a_machine_or_a_request_that_there_is_not_is_one_line(place, line):
+    simulation = Simulation(reading_each_other((90, 60, 400), machines=2), TRACE, RunOptions())
     with pytest.raises(UsageError, match=line):
         simulation.match_prefix(*place)
 

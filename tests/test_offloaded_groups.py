@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from kvcache_sim import _core
 from kvcache_sim.cache.group_keys import native_groups
 from kvcache_sim.cache.groups import GroupSettings, Newcomer
-from kvcache_sim.cache.layer_pages import LayerPages, by_layer
 from kvcache_sim.cache.settings import CacheSettings, TierSettings
-from kvcache_sim.channels.channel import Transmission
 from kvcache_sim.model.kv_groups import KvGroup, KvLayout
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
 from kvcache_sim.serving.settings import ReplicaSettings
@@ -152,16 +150,6 @@ def test_a_load_is_what_its_groups_read_and_takes_the_time_of_its_layers(kind, r
         return
     # the step stalls where a layer comes later than the ones before it are computed
     assert first <= waited < whole
-
-
-def test_layers_come_one_after_another_each_after_its_own_pages():
-    layout = KvLayout((KvGroup("full", 16, 0, (0, 3)), KvGroup("sliding", 16, 40, (1, 2))), 100, 2)
-    pages = LayerPages(GroupSettings("four layers", layout, gpus=2), 5)
-    assert pages.page_bytes == 200
-    assert pages.of([7, 2]) == (7, 2, 2, 7, 0)
-    sent = by_layer(Transmission(1000, 1070, 1370, 60), 10, (7, 2, 2, 7, 0))
-    assert sent.arrivals_ns == [1010 + 140, 1010 + 180, 1010 + 220, 1010 + 360, 1010 + 360]
-    assert (sent.first_layer_ns, sent.completion_ns) == (1150, 1370)
 
 
 def core_store_of(

@@ -2,12 +2,43 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.serving.outcome import Outcome, decide_outcome, found
+from kvcache_sim.cache.settings import CacheSettings
+from kvcache_sim.engine import Engine
+from kvcache_sim.metrics.columns import OUTCOMES
+from kvcache_sim.spec.lookups import LookUps, SessionCacheInfo
+from small_traces import trace_of
 
-CONVERSATIONAL, CROSS, MISS, FULL, UNEXPECTED = Outcome
+CONVERSATIONAL, CROSS, MISS, FULL, UNEXPECTED = range(5)
+
+
+def decided(prompt, session, run):
+    """Return the events that the specification logs at a first admission, and the outcome in the row.
+
+    ``session``: tokens that the request's session left in the cache, None where no turn of it is known.
+    """
+    logged = []
+    records = SimpleNamespace(log_prefix_cache_event=lambda s, machine, now_ns, event: logged.append(event))
+    lookups = LookUps(0, CacheSettings(block_size_tokens=16), 16, records, trace_of([["a"]], 16), Engine())
+    if session is not None:
+        lookups.sessions.complete_turn(SessionCacheInfo("s", session, 0, "0", [], 0))
+    request = SimpleNamespace(session_id="s", prompt_num_tokens=prompt, request=0)
+    lookups.first_admission(request, run, 1)
+    return logged, request.outcome
+
+
+def test_the_codes_are_those_of_the_rows():
+    assert [OUTCOMES[code].split("_")[0] for code in (CONVERSATIONAL, CROSS, MISS, FULL)] == [
+        "CONVERSATIONAL",
+        "CROSS",
+        "MISS",
+        "FULL",
+    ]
+    assert OUTCOMES[UNEXPECTED] == "CONVERSATIONAL_MISS_UNEXPECTED_PROMPT"
 
 
 @pytest.mark.parametrize(
@@ -34,7 +65,7 @@ CONVERSATIONAL, CROSS, MISS, FULL, UNEXPECTED = Outcome
     ],
 )
 def test_the_order_of_the_events(prompt, session, run, events):
-    assert list(decide_outcome(prompt, session, run)) == events
+    assert decided(prompt, session, run)[0] == events
 
 
 @given(
@@ -44,13 +75,14 @@ def test_the_order_of_the_events(prompt, session, run, events):
 )
 def test_exactly_one_thing_was_found_and_lengths_add_up(prompt, session, missed):
     run = max(prompt - missed, 0)
-    events = decide_outcome(prompt, session, run)
-    types = [event.event_type for event in events]
+    events, outcome = decided(prompt, session, run)
+    types = [kind for kind, _, _ in events]
     assert len(set(types)) == len(types) <= 3
     assert sum(t in (CONVERSATIONAL, CROSS, MISS) for t in types) == 1
-    assert (found(events) is MISS) == (run == 0)
-    for event in events:
-        assert event.cached_prefix_length + event.num_tokens_prefilled_after_cache_check == prompt
-        if event.event_type in (CONVERSATIONAL, CROSS, FULL):
-            assert event.cached_prefix_length == run > 0
+    assert [outcome] == [kind for kind in types if kind in (CONVERSATIONAL, CROSS, MISS)]
+    assert (outcome == MISS) == (run == 0)
+    for kind, cached, left in events:
+        assert cached + left == prompt
+        if kind in (CONVERSATIONAL, CROSS, FULL):
+            assert cached == run > 0
     assert (FULL in types) == (missed == 0)

@@ -17,12 +17,12 @@ from typer.main import get_command
 
 WORDS = (
     "-c", "--config", "--set", "-o", "--output", "--force", "--seed", "--policy", "--trace-format", "--on-bad-row",
-    "--synthesise-prefixes", "--record", "--check", "--backend", "--step-every-iteration", "--causes", "--prefixes",
+    "--synthesise-prefixes", "--record", "--check", "--backend", "--step-every-iteration", "--engine", "--causes", "--prefixes",
     "--schedule-digests", "--fail-if", "--baseline", "--format", "--quiet", "-q", "--help", "-h", "--", "--forc",
     "--set=a=1", "-cq", "-qc", "--seed=3", "-", "", "t.jsonl", "trace", "a.b=1", "7", "-7", "007", "1_000", "٣", "cheap", "full",
     "native", "json", "table", "skip", "--no-force", "all:0s..5s", "x y",
 )  # fmt: skip
-OPTIONS = {"--seed": ("7", "x"), "--check": ("full", "x"), "--backend": ("native",), "--format": ("json", "brief"),
+OPTIONS = {"--seed": ("7", "x"), "--check": ("full", "x"), "--backend": ("native",), "--engine": ("spec", "x"), "--format": ("json", "brief"),
            "--on-bad-row": ("skip",), "-c": ("s.yaml", "-"), "-o": ("out",), "--set": ("a=1", "b=2", "-1")}  # fmt: skip
 PIECES = st.one_of(
     st.sampled_from(WORDS).map(lambda word: [word]),
@@ -82,7 +82,7 @@ def test_a_plain_line_means_what_typer_reads(line):
     "line",
     [
         "", "t.jsonl", "t.jsonl -c s.yaml --set a=1 --set b=2 -o out --force -q", "-c - --seed 7", "--format json -",
-        "--on-bad-row skip --record all:0s..5s --check full --backend python --fail-if a --fail-if b --baseline run",
+        "--on-bad-row skip --record all:0s..5s --check full --engine spec --fail-if a --fail-if b --baseline run",
         "--causes --prefixes --schedule-digests --step-every-iteration --synthesise-prefixes --policy lru",
     ],
 )  # fmt: skip

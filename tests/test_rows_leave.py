@@ -74,9 +74,8 @@ def run(directory: Path, options: RunOptions, leaves: bool):
     return execution, load_run(directory)
 
 
-@pytest.mark.parametrize("backend", ["native", "python"])
-def test_a_run_whose_rows_leave_is_the_run_whose_rows_stay(tmp_path, monkeypatch, backend):
-    options = RunOptions(backend=backend)
+def test_a_run_whose_rows_leave_is_the_run_whose_rows_stay(tmp_path, monkeypatch):
+    options = RunOptions()
     kept, kept_read = run(tmp_path / "kept", options, leaves=False)
     for place in (request_rows, tables):
         monkeypatch.setattr(place, "GROUP_ROWS", 16)

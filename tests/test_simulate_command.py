@@ -101,12 +101,36 @@ def test_json_on_stdout_is_pure_and_is_the_summary(small, capsys):
     assert "they are rejected there" in err
 
 
-@pytest.mark.parametrize("backend", ["native", "python"])
-def test_the_summary_names_the_engine_that_served(small, capsys, backend):
-    assert run("-c", "small.yaml", "--format", "json", "-o", "out", "--backend", backend) == 0
+@pytest.mark.parametrize("name", ["native", "spec", "spec-plain"])
+def test_the_summary_names_the_engine_that_served(small, capsys, name):
+    assert run("-c", "small.yaml", "--format", "json", "-o", "out", "--engine", name) == 0
     engine = json.loads(capsys.readouterr().out)["engine"]
-    assert engine["name"] == backend
+    assert engine["name"] == name
     assert engine["steps"] > 0
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        (
+            ["--backend", "python"],
+            "--backend: removed with the second engine in Python; got python; expected --engine spec",
+        ),
+        (
+            ["--backend", "native"],
+            "--backend: removed with the second engine in Python; got native; expected --engine spec; "
+            "without it the core runs, as before",
+        ),
+        (
+            ["--step-every-iteration"],
+            "--step-every-iteration: removed with the second engine in Python; expected --engine spec-plain",
+        ),
+    ],
+)
+def test_options_of_the_second_engine_name_their_successor(small, capsys, option, said):
+    assert run("-c", "small.yaml", "-o", "out", *option) == 2
+    assert capsys.readouterr().err == f"{said}\n"
+    assert not Path("out").exists()
 
 
 def test_a_trace_file_and_its_changes(small, capsys):
@@ -218,7 +242,7 @@ def test_the_quickstart_shows_every_tier(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("field", "value", "expected"),
     [
-        ("backend", "rust", "native or python"),
+        ("engine", "rust", "native, spec, spec-plain"),
         ("check", "fulll", "cheap or full"),
         ("record_window_ns", (5, 5), "start < end"),
     ],
@@ -226,6 +250,12 @@ def test_the_quickstart_shows_every_tier(tmp_path, capsys):
 def test_run_options_refuse_what_they_do_not_know(field, value, expected):
     with pytest.raises(UsageError, match=f"{field}: .*expected {expected}"):
         RunOptions(**{field: value})
+
+
+@pytest.mark.parametrize(("name", "value"), [("backend", "python"), ("step_every_iteration", True)])
+def test_run_options_name_the_successor_of_those_that_are_gone(name, value):
+    with pytest.raises(UsageError, match=f"^{name}: no such option; got {value!r}; .*engine spec"):
+        RunOptions(**{name: value})
 
 
 def test_a_run_imports_no_more_than_it_uses(small):

@@ -350,7 +350,7 @@ def test_misses_are_counted_by_cause_as_by_the_core(tmp_path: Path):
     assert [summary["misses"] for summary in summaries] == [summaries[0]["misses"]] * len(summaries)
 
 
-@pytest.mark.parametrize("option", ["--record=all", "--prefixes", "--schedule-digests", "--backend=python"])
+@pytest.mark.parametrize("option", ["--record=all", "--prefixes", "--schedule-digests"])
 def test_a_way_to_run_that_only_the_core_has_ends_in_one_line(
     option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

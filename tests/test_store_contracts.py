@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 from kvcache_sim import _core
 from kvcache_sim.cache.settings import CacheSettings, TierSettings
-from kvcache_sim.cache.store import GpuStore, KeepsSessions, LoadingStore, OffersComputed
+from kvcache_sim.cache.store import GpuStore, LoadingStore
 from kvcache_sim.cache.store_kinds import SEMANTICS
 from kvcache_sim.cache.stores import StoreMaker
-from kvcache_sim.cache.token_store import TokenStore
 from kvcache_sim.cache.tree_store import MarkingStore
-from kvcache_sim.cache.views import make_views
 from small_traces import trace_of
 
 #: Each store, and the widest contract that it declares.
@@ -22,7 +20,7 @@ DECLARED = {
     _core.PoolStore: GpuStore,
     _core.RadixStore: GpuStore,
     _core.HiCacheStore: LoadingStore,
-    TokenStore: GpuStore,
+    _core.TokenStore: GpuStore,
 }
 
 
@@ -54,16 +52,6 @@ def test_a_store_keeps_the_contract_it_declares(store: type[Any]) -> None:
         assert parameters(kept) == parameters(member), f"{store.__name__}.{name}"
 
 
-def test_an_engines_tier_takes_what_steps_compute() -> None:
-    for name, member in promised(OffersComputed).items():
-        assert parameters(getattr(_core.HiCacheStore, name)) == parameters(member), name
-
-
-def test_sessions_are_kept_by_the_store_that_says_so() -> None:
-    for name, member in promised(KeepsSessions).items():
-        assert parameters(getattr(TokenStore, name)) == parameters(member), name
-
-
 CHOICES: dict[str, dict[str, Any]] = {
     **{name: {"semantics": name} for name in SEMANTICS},
     "tokens": {"accounting": "simplified"},
@@ -73,10 +61,10 @@ CHOICES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("kind", CHOICES)
 def test_a_machine_gets_a_store_under_the_contracts_it_declares(kind: str) -> None:
     cache = CacheSettings(block_size_tokens=4, kv_bytes_per_token=1, num_layers=1, **CHOICES[kind])
-    maker = StoreMaker(cache, trace_of([["a", "b"]]), lambda: 0, "native")
-    made = maker.make([TierSettings("gpu", 8)], [False], make_views(cache))
+    maker = StoreMaker(cache, trace_of([["a", "b"]]))
+    made = maker.make([TierSettings("gpu", 8)], [False])
     assert (made.tree is not None) == (DECLARED[type(made.gpu)] is MarkingStore)
     for name, member in promised(DECLARED[type(made.gpu)]).items():
         assert hasattr(made.gpu, name), name
         assert not isinstance(member, property) or isinstance(getattr(made.gpu, name), int), name
-    assert (made.sessions is not None) == isinstance(made.gpu, TokenStore)
+    assert (made.prefixes is not None) == isinstance(made.gpu, _core.TokenStore)

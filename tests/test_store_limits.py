@@ -7,9 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from kvcache_sim.cache.prefix_view import PrefixViewSettings
-from kvcache_sim.cache.session_view import SessionViewSettings
-from kvcache_sim.cache.settings import CacheSettings, MovementSettings
+from kvcache_sim.cache.settings import (
+    CacheSettings,
+    MovementSettings,
+    PrefixViewSettings,
+    SessionViewSettings,
+)
 from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario.load import scenario_from_text

@@ -15,7 +15,6 @@ The floors of the package, top to bottom; imports go down only:
 - ``serving``     sequences, batch, scheduler, replica, router, cluster
 - ``spec``        the specification: the simulator to read, run by ``--engine spec``
 - ``replay``      caches without time: engines' own caches, the hit curve, causes of misses
-- ``reference``   the slow references in plain Python, imported by tests and by name (``backends``)
 - ``cache``       block store, tiers, moves, session and prefix views
 - ``channels``, ``policies``  what carries KV and when it arrives; eviction, plug-ins of every kind
 - ``workload``, ``model``  requests in; what things cost

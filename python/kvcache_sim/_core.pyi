@@ -8,18 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.cache.groups import Brought, Newcomer
-from kvcache_sim.cache.prefix_view import PrefixViewSettings
-from kvcache_sim.cache.session_view import SessionViewSettings
+from kvcache_sim.cache.settings import PrefixViewSettings, SessionViewSettings
 from kvcache_sim.cache.store import GpuStore, Losses, Order, Room
+from kvcache_sim.cache.tier_rules import ChosenLane
 from kvcache_sim.channels.channel import Transmission
 from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.policies.plugins.hosted import HostedOrder
 from kvcache_sim.policies.plugins.hosted_priority import HostedPriority
-from kvcache_sim.serving.replica.plugin_rules import ChosenLane
 
 __all__ = [
     "MISS_CAUSES",
-    "Batch",
     "Channel",
     "Cluster",
     "Demand",
@@ -198,7 +196,7 @@ class TraceSource:
 
 @final
 class ReplayAnswer:
-    """What one replay decided; the reference answers with one too."""
+    """What one replay decided."""
 
     def __new__(
         cls,
@@ -507,9 +505,6 @@ class PoolStore(MachineStore):
     """
 
     def __new__(cls, keys: Keys, capacity_blocks: int) -> PoolStore: ...
-    def idle_hits(self, request: int, hits: int) -> int:
-        """Return how many of the first ``hits`` blocks found for a request nobody holds."""
-
     def free_queue(self) -> list[int | None]:
         """Return the keys of the free blocks, next to be taken first; None where there is none."""
 
@@ -619,7 +614,6 @@ class GroupStore(MachineStore, LowerTiers):
     def blocks_of_move(self, move: int) -> list[int]: ...
     def step_computed(self, leases: list[int], now_ns: int) -> None: ...
     def admit(self, asked: Newcomer, now_ns: int) -> tuple[int | None, int, int]: ...
-    def begin_step(self) -> None: ...
     def grow(self, lease: int, tokens: tuple[int, int], now_ns: int) -> bool: ...
     def chunk(self, lease: int, computed: int, target: int, tokens: int) -> int: ...
     def most_blocks(self, tokens: int, steps_in_flight: int) -> int: ...
@@ -644,23 +638,6 @@ class RadixStore(MachineStore):
         prompt_tokens: Sequence[int],
         total_tokens: Sequence[int],
     ) -> RadixStore: ...
-    # what serving/sglang asks, in tokens; see ``PagedTree`` there. StoreError for what a request lacks.
-    @property
-    def free_tokens(self) -> int: ...
-    @property
-    def spare_tokens(self) -> int: ...
-    @property
-    def evicts_least_recent(self) -> bool: ...
-    def find(self, request: int, tokens: int) -> int: ...
-    def key(self, request: int, page: int) -> int: ...
-    def spare_tokens_beside(self, request: int, tokens: int) -> int: ...
-    def evict_until_free(self, tokens: int, now_ns: int) -> None: ...
-    def hold(self, request: int, tokens: int) -> None: ...
-    def grow(self, request: int, tokens: int) -> None: ...
-    def check_in(self, request: int, tokens: int) -> None: ...
-    def finish(self, request: int, tokens: int) -> None: ...
-    def retract(self, request: int) -> None: ...
-    def depth_first(self, found: list[tuple[int, int]]) -> list[int]: ...
 
 @final
 class HiCacheStore(MachineStore, LowerTiers, LoadedStore):
@@ -689,7 +666,7 @@ class HiCacheStore(MachineStore, LowerTiers, LoadedStore):
     @property
     def prefetched_blocks(self) -> int: ...
 
-# batch: the running batch in stretches; see serving/batch.py for what each call means
+# step times
 
 @final
 class StepTable:
@@ -711,60 +688,11 @@ class StepTable:
         launch: list[int],
     ) -> StepTable: ...
 
-@final
-class Batch:
-    """The native ``Batch``: runs the iterations of an unchanged batch in stretches."""
-
-    def __new__(
-        cls,
-        table: StepTable,
-        block_size_tokens: int,
-        max_num_batched_tokens: int,
-        durations_ns: tuple[int, int],
-        late_ends: bool,
-        cache_enabled: bool,
-        cache_output: bool,
-        commit_ends_stretch: bool,
-        commit_at_begin: bool,
-        asks_every_step: bool,
-        room_by_step: bool,
-        num_layers: int,
-    ) -> Batch: ...
-    def begin(self, store: GpuStore, now_ns: int) -> list[int] | None: ...
-    def add(
-        self, id: int, lease: int, tokens: tuple[int, int, int, int, int], last_token_ns: int | None
-    ) -> int: ...
-    def commit_last(self, store: GpuStore) -> None: ...
-    def pop_last(self) -> tuple[int, int, int | None] | None: ...
-    def take_out(self, id: int) -> tuple[int, int, int | None] | None: ...
-    def computed_tokens(self, id: int) -> int | None: ...
-    def step_ns(self) -> int: ...
-    def first_tokens_due(self) -> list[int]: ...
-    def start(self, store: GpuStore, now_ns: int, stall_ns: int) -> int: ...
-    def advance(self, store: GpuStore, now_ns: int) -> int: ...
-    def interrupt(self, store: GpuStore, now_ns: int) -> int: ...
-    def end(self, store: GpuStore) -> tuple[list[int], list[int], list[tuple[int, int, int]]]: ...
-    @property
-    def begin_ns(self) -> int: ...
-    @property
-    def budget_left(self) -> int: ...
-    def __len__(self) -> int: ...
-    @property
-    def steps(self) -> int: ...
-    @property
-    def generated_tokens(self) -> int: ...
-    def accepted(self) -> tuple[int, int, list[int]]: ...
-    def itl(self) -> tuple[list[int], list[int], int, int, int, int]: ...
-    def log_later_tokens(self) -> None: ...
-    def take_later_tokens(self) -> list[int]: ...
-    def log_steps(self) -> None: ...
-    def take_steps(self) -> list[tuple[int, int, int, int]]: ...
-
 # transfers
 
 @final
 class Demand:
-    """The core's ``AnyDemand``."""
+    """The rate that a channel was asked for (``channels.channel.Demand``)."""
 
     @property
     def hiding(self) -> NDArray[np.int64]: ...
@@ -775,7 +703,7 @@ class Demand:
 
 @final
 class Channel:
-    """The core's ``FifoLink``; with a ``timeline`` a link that the core serves layer by layer.
+    """A FIFO link, or with a ``timeline`` a link that is served layer by layer.
 
     StoreError for no bandwidth, for a job without layers, and for one sent from here over the latter.
     """
@@ -903,6 +831,12 @@ class Cluster:
         Return what is next, the machines and requests that have left, and rows of events, as ``run`` does.
         """
 
+    def longest(self, of: tuple[int, tuple[int, int, int]], now_ns: int) -> int | None:
+        """Return the block past the longest run of blocks below the GPU of one other machine than ``of[0]``.
+
+        ``of[1]``: a request, the first block, the limit.
+        """
+
     def woken(self, machine: int) -> tuple[int, int, int] | None:
         """Note that a machine was told something; return what is next of all."""
 
@@ -1011,7 +945,7 @@ class Replica:
     ``batch`` is read as a ``serving.batch_settings.BatchSettings``, ``rules`` as a ``ServingRules`` of
     ``serving.replica.native_rules``.
     What is next to do is told as its time and its phase: 0 for what arrives, 1 for a step boundary.
-    Errors: what the store refuses; TypeError for a store in Python; ValueError for a queue order, a
+    Errors: what the store refuses; TypeError for another object than a store; ValueError for a queue order, a
     scheduling or a policy that is not the core's.
     """
 
@@ -1157,7 +1091,7 @@ def sglang_pass(
 
 @final
 class FetchPlan:
-    """A run that could be reused, as a fetch policy sees it (``cache.fetch.plan.Plan``).
+    """A run that could be reused, as a fetch policy sees it.
 
     Its estimates are by the channels' queues as they are when they are asked for.
     """
@@ -1187,7 +1121,7 @@ class FetchPlan:
 
 @final
 class Fleet:
-    """The stores of all machines, each with what runs ahead of the clock on it, or None.
+    """The stores of all machines, each with the replica that runs ahead of the clock on it.
 
     StoreError for lists of other lengths.
     """
@@ -1197,12 +1131,12 @@ class Fleet:
         stores: Sequence[
             Store | PoolStore | RadixStore | GroupStore | TieredPoolStore | HiCacheStore | TokenStore
         ],
-        ahead: Sequence[Replica | Batch | None],
+        replicas: Sequence[Replica],
     ) -> Fleet: ...
     def look(self, request: int, limit: int, now_ns: int) -> tuple[list[int], list[int]]:
         """Return by machine the leading blocks found and the blocks active on the GPU, as of ``now_ns``.
 
-        What runs ahead runs the iterations that began before; recency does not change.
+        Replicas run the iterations that began before; recency does not change.
         """
 
     def longest(
@@ -1210,9 +1144,8 @@ class Fleet:
     ) -> int:
         """Return the machine that longest-prefix routing chooses for ``wanted`` = (request, limit).
 
-        ``loads`` by machine; None: the requests of its native replica, which each then has. Of equal machines
-        the one chosen least often so far, then the first. The rules of ``router.longest_prefix.equally_long``
-        and ``router.ties``. StoreError where a machine has no load.
+        ``loads`` by machine; None: the requests of its replica. Of equal machines the one chosen least often
+        so far, then the first. The rules of ``router.longest_prefix.equally_long`` and ``router.ties``.
         """
 
 @final
@@ -1231,7 +1164,7 @@ class Sampled:
 
 @final
 class Digest:
-    """A 64-bit rolling hash over records, the reference of ``reference.digest.RollingDigest``."""
+    """A 64-bit rolling hash over records."""
 
     def __new__(cls) -> Digest: ...
     def record(self, kind: int, time_ns: int, subject: int, value: int) -> None: ...
@@ -1334,7 +1267,7 @@ class EngineRequests:
     ) -> dict[str, Any]:
         """Return what ``vllm`` does, and loaded, stored, tier_evicted, refused, resident, arc."""
     def vllm_tiering(self, capacity_blocks: int, policy: str, cpu_blocks: int) -> dict[str, Any]:
-        """Return what ``vllm_offloading`` does, and promoted, given_up, below (blocks of the lower tier)."""
+        """Return what ``vllm_offloading`` does, promoted, given_up and what the secondary tier has, below."""
     def sglang(self, policy: str, capacity_tokens: int) -> dict[str, Any]:
         """Return hits, forced, evict_calls, pages, nodes, evicted_*, free_tokens, leaf_*, heap_bytes."""
     def offload(self, policy: str, capacity_blocks: int, store_threshold: int) -> dict[str, Any]:

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
-from kvcache_sim.backends import reference
+from kvcache_sim import _core
 from kvcache_sim.cache.group_keys import native_groups
-from kvcache_sim.cache.group_store import GroupStore
 from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.cache.settings import CacheSettings, TierSettings
-from kvcache_sim.cache.store import GpuStore
 from kvcache_sim.errors import UsageError
 from kvcache_sim.tiers import COMPUTE, TIERS
 from kvcache_sim.workload.trace import Trace
 
+#: vLLM's pool, or SGLang's tree.
+EngineStore = _core.PoolStore | _core.RadixStore
 #: Makes a store from a machine's tiers.
-MakeStore = Callable[[Sequence[TierSettings]], GpuStore]
+MakeStore = Callable[[Sequence[TierSettings]], EngineStore]
 
 
-def engine_maker(cache: CacheSettings, trace: Trace, keys: Any, native: bool) -> MakeStore:
-    """Return what makes a machine's store under ``cache.semantics``; ``keys`` are the backend's own.
+def engine_maker(cache: CacheSettings, trace: Trace, keys: _core.Keys) -> MakeStore:
+    """Return the maker of a machine's store under ``cache.semantics``.
 
-    The maker raises UsageError for lower tiers, and vLLM's for a tier without a bound.
+    The maker raises UsageError for lower tiers, and for a tier without a bound.
     """
-    make = _POOLS[cache.semantics](cache, trace, keys, native)
+    make = _POOLS[cache.semantics](cache, trace, keys)
     return lambda tiers: make(lone_capacity(cache, tiers))
 
 
@@ -40,25 +39,13 @@ def lone_capacity(cache: CacheSettings, tiers: Sequence[TierSettings]) -> int:
     return capacity
 
 
-def _vllm(cache: CacheSettings, trace: Trace, keys: Any, native: bool) -> Callable[[int], GpuStore]:
-    if not native:
-        make = reference("store.vllm")
-        return lambda capacity: make(keys, capacity)
-    from kvcache_sim import _core
-
+def _vllm(cache: CacheSettings, trace: Trace, keys: _core.Keys) -> Callable[[int], EngineStore]:
     return lambda capacity: _core.PoolStore(keys, capacity)
 
 
-def _sglang(cache: CacheSettings, trace: Trace, keys: Any, native: bool) -> Callable[[int], GpuStore]:
-    prompts, totals = lengths(trace)
-    if not native:
-        make = reference("store.sglang")
-        return lambda capacity: make(keys, cache.policy, cache.block_size_tokens, capacity, (prompts, totals))
-    from kvcache_sim import _core
-
-    return lambda capacity: _core.RadixStore(
-        keys, cache.policy, cache.block_size_tokens, capacity, prompts, totals
-    )
+def _sglang(cache: CacheSettings, trace: Trace, keys: _core.Keys) -> Callable[[int], EngineStore]:
+    rules, both = (cache.policy, cache.block_size_tokens), lengths(trace)
+    return lambda capacity: _core.RadixStore(keys, *rules, capacity, *both)
 
 
 def lengths(trace: Trace) -> tuple[list[int], list[int]]:
@@ -67,13 +54,8 @@ def lengths(trace: Trace) -> tuple[list[int], list[int]]:
     return trace.input_tokens.tolist(), totals.tolist()
 
 
-def group_maker(groups: GroupSettings, trace: Trace, native: bool) -> Callable[[int], GroupStore]:
-    """Return what makes the store of a machine for a model's cache groups from its blocks."""
-    if not native:
-        make = reference("store.vllm-groups")
-        return lambda capacity: make(trace, groups, capacity)
-    from kvcache_sim import _core
-
+def group_maker(groups: GroupSettings, trace: Trace) -> Callable[[int], _core.GroupStore]:
+    """Return the maker of a machine's store for a model's cache groups from its blocks."""
     keys = native_groups(groups.layout, trace, answers_shared=True)
     return lambda capacity: _core.GroupStore(keys, groups.limits, capacity, groups.rules)
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim import _core
 from kvcache_sim.model.kv_groups import KvLayout
 from kvcache_sim.workload.key_arrays import NO_NEXT_TURN, next_turns
 from kvcache_sim.workload.trace import Trace
-
-if TYPE_CHECKING:
-    from kvcache_sim import _core
 
 
 def native_groups(layout: KvLayout, trace: Trace, answers_shared: bool = False) -> _core.KvGroups:
@@ -22,8 +19,6 @@ def native_groups(layout: KvLayout, trace: Trace, answers_shared: bool = False) 
     A unit is what divides both the group's block and the trace's, so that neither need divide the other.
     ``answers_shared``: a generated block takes the name that the session's next turn shows at its place.
     """
-    from kvcache_sim import _core
-
     units = {
         group.block_size_tokens: math.gcd(group.block_size_tokens, trace.block_size)
         for group in layout.groups
@@ -39,8 +34,6 @@ def native_groups(layout: KvLayout, trace: Trace, answers_shared: bool = False) 
 
 
 def _unit_keys(trace: Trace, unit: int, following: NDArray[np.uint32]) -> _core.Keys:
-    from kvcache_sim import _core
-
     per_id = trace.block_size // unit
     named = np.minimum(trace.input_tokens // unit, np.diff(trace.id_offsets) * per_id)
     return _core.Keys(

@@ -1,32 +1,25 @@
-"""A machine's cache, built whole: the simulation serves from it, operations by hand drive it."""
+"""A machine's cache, built whole: the simulation serves from it, manual operations drive it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field
 
-from kvcache_sim.cache.admission import ADMISSION
-from kvcache_sim.cache.admission.policy import AdmissionPolicy
-from kvcache_sim.cache.group_store import GroupStore, LoadingGroupStore
-from kvcache_sim.cache.loader import Loader
-from kvcache_sim.cache.moves import Mover, TransferSettings
+from kvcache_sim import _core
 from kvcache_sim.cache.pool import PoolNode
-from kvcache_sim.cache.prefetch.policy import Prefetches
-from kvcache_sim.cache.prefetch.prefetcher import Prefetcher
-from kvcache_sim.cache.remote import RemoteReads
+from kvcache_sim.cache.prefetch import PREFETCH, PREFETCHES
+from kvcache_sim.cache.prefetch.policy import PrefetchPolicy
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings, PoolSettings, TierSettings
-from kvcache_sim.cache.store import GpuStore, KeepsSessions, OffersComputed, PrefetchingStore, SharesPrefixes
+from kvcache_sim.cache.store import SharesPrefixes
 from kvcache_sim.cache.store_kinds import store_kind
-from kvcache_sim.cache.stores import StoreMaker
+from kvcache_sim.cache.stores import CoreStore, StoreMaker
 from kvcache_sim.cache.tree_store import MarkingStore
-from kvcache_sim.cache.views import Views, make_views
-from kvcache_sim.cache.write import WRITE
-from kvcache_sim.cache.write.edges import WriteEdges
-from kvcache_sim.channels.choice import CHANNEL_CHOICE
+from kvcache_sim.cache.write.edge import EdgeWrites, edge_writes
+from kvcache_sim.channels.choice import CHANNEL_CHOICE, CHOICES
 from kvcache_sim.channels.cluster import Channels
 from kvcache_sim.channels.edges import Edges
 from kvcache_sim.engine import Engine
-from kvcache_sim.tiers import COMPUTE, LOAD_EDGES, REMOTE_READ, STAGING, TIERS, WRITE_EDGES
+from kvcache_sim.tiers import COMPUTE, LOAD_EDGES, STAGING, TIERS, WRITE_EDGES
 from kvcache_sim.values import dataclass
 
 
@@ -48,42 +41,38 @@ class MachineTiers:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """One machine's cache: its store with the eviction policy of each tier, and all that moves blocks."""
+    """One machine's cache: its store with the eviction policy of each tier, its channels and policies."""
 
     number: int
     #: Names of its tiers, fast to slow.
     tiers: tuple[str, ...]
     cache: CacheSettings
     movement: MovementSettings
-    store: GpuStore
+    engine: Engine
+    store: CoreStore
     #: The same store where blocks may lie on lower tiers and be marked by hand: a tree.
     tree: MarkingStore | None
     #: The same store where it is a pool of several cache groups.
-    groups: GroupStore | None
-    #: The same store where that pool has a tier below.
-    loading_groups: LoadingGroupStore | None
-    #: The same store where it keeps what sessions have, in Python: a count of tokens.
-    sessions: KeepsSessions | None
+    groups: _core.GroupStore | None
     #: The same store where its shared prefixes are entries of their own.
     prefixes: SharesPrefixes | None
-    views: Views
-    #: Sends what the store decides over the channels of the edges.
-    mover: Mover
-    #: Write policies of the edges, where there is one.
-    writes: WriteEdges | None
+    edges: Edges
+    #: The write policy of each edge, from the GPU down, where it keeps a tree.
+    writes: tuple[EdgeWrites, ...]
     #: The pool that this machine shares with the others.
     pool: PoolNode | None
-    #: Reads from other machines, where the look-up covers the cluster, and from the pool.
-    remote: RemoteReads | None
-    #: Loads to the GPU what a tree has further down.
-    loader: Loader | None
-    prefetcher: Prefetches | None
-    #: The same store where it copies down what steps compute by an engine's rules.
-    offers: OffersComputed | None
+    #: Occasions on which blocks are brought up ahead of their requests; None: nothing is brought up.
+    occasions: tuple[str, ...] | None
+    #: A plug-in that decides it.
+    prefetch: PrefetchPolicy | None
     #: Whether a tier's policy gives blocks a time to live.
     expires: bool
-    #: Says what of a finished request is kept, where that is not everything.
-    admission: AdmissionPolicy | None
+
+    @property
+    def reads_others(self) -> bool:
+        """Whether it reads other machines, or the pool."""
+        elsewhere = self.movement.lookup == "cluster" or self.pool is not None
+        return elsewhere and self.tree is not None and len(self.tiers) > 1
 
     @property
     def kept_free_blocks(self) -> int:
@@ -91,15 +80,15 @@ class Machine:
         return int(store_kind(self.cache).keeps_page_free and self.cache.block_size_tokens > 1)
 
     def most_blocks(self, tokens: int, steps_in_flight: int = 1) -> int:
-        """Return how many blocks of the GPU a request of so many tokens can hold at one time."""
+        """Return the most blocks of the GPU that a request of so many tokens can hold at one time."""
         if self.groups is not None:
             return self.groups.most_blocks(tokens, steps_in_flight)
         return -(-tokens // self.cache.block_size_tokens)
 
     def expire(self) -> None:
-        """Let go of the blocks that have outlived their time to live by now."""
+        """Discard the blocks that have outlived their time to live by now."""
         if self.expires and self.tree is not None:
-            self.tree.expire(self.mover.engine.now_ns)
+            self.tree.expire(self.engine.now_ns)
 
 
 class MachineBuilder:
@@ -121,10 +110,7 @@ class MachineBuilder:
         self._engine = engine
         self._cache = cache
         self._movement = movement
-        #: All machines' movers by number, those still to be built included once they are.
-        self._movers: dict[int, Mover] = {}
-        #: The movers whose lower tiers others read: the pool's, and the machines' where look-ups cover them.
-        self._read: dict[int, Mover] = {}
+        self._built = 0
         self._pool: PoolNode | None = None
 
     def add_pool(self, number: int, pool: PoolSettings) -> PoolNode:
@@ -133,12 +119,10 @@ class MachineBuilder:
             TierSettings(TIERS[COMPUTE], 0),
             TierSettings(TIERS[STAGING], pool.capacity_blocks, pool.policy),
         )
-        store = self._stores.make(tiers, [False, False], make_views(self._stores.cache))
+        store = self._stores.make(tiers, [False, False])
         assert store.tree is not None, "a pool is for trees"
-        settings = TransferSettings.of(self._cache, self._movement)
-        edges = Edges(number, {REMOTE_READ: self._channels.between(0, number)}, {}, None)
-        mover = self._read[number] = Mover(number, store, self._engine, edges, None, settings)
-        self._pool = PoolNode(mover, store.tree, self._movers, self._channels)
+        self._channels.between(0, number)
+        self._pool = PoolNode(number, store.tree, self._cache)
         return self._pool
 
     def build(self, tiers: MachineTiers) -> Machine:
@@ -147,60 +131,48 @@ class MachineBuilder:
         UsageError for a policy that is unknown or cannot run here; KeyError for an edge whose channel is not
         given.
         """
-        number, movement = len(self._movers), self._movement
+        number, movement = self._built, self._movement
+        self._built += 1
         cache = tiers.cache or self._cache
         names = tuple(tier.name for tier in tiers.tiers)
-        policies = tuple(
-            WRITE.make(movement.write.get(name, "back"), level, movement)
-            for level, name in enumerate(names[:-1])
-        )
-        views = make_views(self._stores.cache)
-        store = self._stores.make(tiers.tiers, [*(policy.writes_back for policy in policies), False], views)
-        tree = store.tree
-        writes = WriteEdges(tree, policies) if tree is not None and policies else None
-        settings = TransferSettings.of(cache, movement)
-        mover = Mover(number, store, self._engine, self._edges(number, tiers), writes, settings)
-        self._movers[number] = mover
-        pool, looks_everywhere = self._pool, movement.lookup == "cluster"
-        if looks_everywhere:
-            self._read[number] = mover
-        remote = None
-        prefetcher: Prefetches | None = None
-        if tree is not None and len(names) > 1:
-            if looks_everywhere or pool is not None:
-                staged = movement.remote_disk == "staged"
-                remote = RemoteReads(mover, tree, self._read, self._channels, staged)
-            if pool is not None and remote is not None:
-                pool.take_from(mover)
-                remote.when_read[pool.mover.machine] = pool.was_read
-            if movement.prefetch != "none":
-                prefetcher = Prefetcher(mover, tree, movement, remote)
-        elif store.prefetching is not None and cache.lower_prefetch is not None:
-            prefetcher = _from_storage(mover, store.prefetching, cache)
+        writes = edge_writes(names[:-1], movement)
+        store = self._stores.make(tiers.tiers, [*(own.writes_back for own in writes), False])
+        edges = self._edges(tiers)
+        occasions, prefetch = self._prefetches(names, store.tree, cache)
         return Machine(
             number=number,
             tiers=names,
             cache=cache,
             movement=movement,
+            engine=self._engine,
             store=store.gpu,
-            tree=tree,
+            tree=store.tree,
             groups=store.groups,
-            loading_groups=store.loading_groups,
-            sessions=store.sessions,
             prefixes=store.prefixes,
-            views=views,
-            mover=mover,
-            writes=writes,
-            pool=pool,
-            remote=remote,
-            loader=None if store.loading is None else Loader(mover, store, remote, movement.exclusive),
-            offers=store.offers,
-            prefetcher=prefetcher,
-            admission=None if cache.admission == "all" else ADMISSION.make(cache.admission),
+            edges=edges,
+            writes=writes if store.tree is not None else (),
+            pool=self._pool,
+            occasions=occasions,
+            prefetch=prefetch,
             expires=any(tier.policy.partition(":")[0] == "ttl" for tier in tiers.tiers),
         )
 
-    def _edges(self, number: int, tiers: MachineTiers) -> Edges:
+    def _prefetches(
+        self, names: Sequence[str], tree: MarkingStore | None, cache: CacheSettings
+    ) -> tuple[tuple[str, ...] | None, PrefetchPolicy | None]:
+        """Return the occasions on which a machine brings blocks up, and the plug-in that decides it."""
+        policy = self._movement.prefetch
+        if tree is not None and len(names) > 1:
+            if policy in PREFETCHES:
+                return (policy,), None
+            if policy != "none":
+                plugin: PrefetchPolicy = PREFETCH.make(policy)
+                return plugin.occasions, plugin
+        elif cache.lower_prefetch is not None and len(names) > 2:
+            return ("queued",), None
+        return None, None
+
+    def _edges(self, tiers: MachineTiers) -> Edges:
         """Return the channels of one machine's edges."""
         named, depth = tiers.edge_channels, len(tiers.tiers) - 1
         needed = WRITE_EDGES[:depth] + LOAD_EDGES[:depth]
@@ -213,15 +185,9 @@ class MachineBuilder:
         rails = {
             edge: {name: self._channels[name] for name in names} for edge, names in tiers.edge_rails.items()
         }
-        choice = CHANNEL_CHOICE.make(self._movement.channel_choice) if rails else None
-        return Edges(number, channels, rails, choice)
-
-
-def _from_storage(mover: Mover, store: PrefetchingStore, cache: CacheSettings) -> Prefetches:
-    from kvcache_sim.cache.prefetch.from_storage import StoragePrefetcher
-
-    assert cache.lower_prefetch is not None
-    return StoragePrefetcher(mover, store, cache.lower_prefetch, cache.block_size_tokens)
+        choice = self._movement.channel_choice
+        plugin = CHANNEL_CHOICE.make(choice) if rails and choice not in CHOICES else None
+        return Edges(channels, rails, choice == "assigned", plugin)
 
 
 def build_machines(builder: MachineBuilder, machines: Sequence[MachineTiers]) -> list[Machine]:

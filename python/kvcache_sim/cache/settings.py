@@ -6,8 +6,7 @@ from dataclasses import field
 from typing import Literal
 
 from kvcache_sim.cache.groups import GroupSettings
-from kvcache_sim.cache.prefix_view import PrefixViewSettings
-from kvcache_sim.cache.session_view import SessionViewSettings
+from kvcache_sim.errors import UsageError
 from kvcache_sim.tiers import WRITE_EDGES
 from kvcache_sim.values import dataclass
 
@@ -24,6 +23,43 @@ RemoteDisk = Literal["direct", "staged"]
 
 #: Write policy of each edge by its upper tier, unless a scenario says otherwise.
 WRITE_BACK: dict[str, str] = {edge.split("->")[0]: "back" for edge in WRITE_EDGES}
+
+
+@dataclass(frozen=True, slots=True)
+class SessionViewSettings:
+    """Bounds on the known sessions: how many (None: any number), and for how long after a turn."""
+
+    max_sessions: int | None = None
+    ttl_ns: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_sessions is not None and self.max_sessions < 1:
+            raise UsageError(
+                "out of range", where="session_view.max_sessions", got=str(self.max_sessions), expected="≥ 1"
+            )
+        if self.ttl_ns is not None and self.ttl_ns < 1:
+            raise UsageError(
+                "out of range", where="session_view.ttl", got=f"{self.ttl_ns} ns", expected="a time above 0"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixViewSettings:
+    """When a prefix may be shared, and how much the store holds.
+
+    ``min_tokens`` is the shortest prefix admitted (None: one block), ``min_seen`` how often it must have
+    been prefilled, ``max_tokens`` the size limit (None: only the tier's).
+    """
+
+    min_tokens: int | None = None
+    min_seen: int = 1
+    max_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("min_tokens", "min_seen", "max_tokens"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UsageError("out of range", where=f"prefix_view.{name}", got=str(value), expected="≥ 1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +92,6 @@ class StoragePrefetch:
     threshold_tokens: int = 256
     #: Of the host's tokens those that prefetches under way may have asked for.
     share: float = 0.5
-
-    def wait_ns(self, tokens: int) -> int:
-        """Return how long a request waits for so many tokens that it asked for."""
-        return self.timeout_ns + tokens * self.timeout_per_ki_token_ns // 1024
 
 
 @dataclass(frozen=True, slots=True)

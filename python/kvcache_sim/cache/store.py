@@ -164,46 +164,9 @@ class LoadingStore(MovingStore, Protocol):
         ...
 
 
-class PrefetchingStore(Protocol):
-    """A store that brings up, by an engine's rules, what a waiting request needs from its last tier."""
-
-    def start_prefetch(self, request: int, limit: int, now_ns: int) -> int:
-        """Bring up what it can of the first ``limit`` blocks; return how many were asked for, or 0."""
-        ...
-
-    def is_prefetching(self, request: int) -> bool:
-        """Return whether blocks of a request are still to come."""
-        ...
-
-    def stop_prefetch(self, request: int) -> None:
-        """End it with what has come."""
-        ...
-
-    @property
-    def prefetched_blocks(self) -> int:
-        """Blocks brought up so far that were not there."""
-        ...
-
-
-class OffersComputed(Protocol):
-    """A store that writes down what a step has computed by rules of its own."""
-
-    def step_computed(self, leases: list[int], now_ns: int) -> None:
-        """Hear that a step of these leases has ended: what it computed can be copied now."""
-        ...
-
-
 class SharesPrefixes(Protocol):
     """A store whose shared prefixes are entries of their own."""
 
     def uses(self, request: int, limit: int) -> list[tuple[int, int, int]]:
         """Return (past the last token, users, access) of each shared prefix of a prompt."""
-        ...
-
-
-class KeepsSessions(SharesPrefixes, Protocol):
-    """A store that keeps the tokens of sessions."""
-
-    def keep_session(self, request: int, session_id: str, tokens: int) -> bool:
-        """Keep a session's tokens after a turn; False where they do not fit."""
         ...

@@ -66,7 +66,8 @@ def _lines() -> Iterator[tuple[str, list[str]]]:
 
 
 def _options(command: Any) -> list[str]:
-    named = [option for parameter in command.params for option in parameter.opts if option.startswith("--")]
+    offered = [parameter for parameter in command.params if not getattr(parameter, "hidden", False)]
+    named = [option for parameter in offered for option in parameter.opts if option.startswith("--")]
     return [*named, "--help"]
 
 

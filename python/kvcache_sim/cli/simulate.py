@@ -54,12 +54,8 @@ def simulate(
         Literal["native", "spec", "spec-plain"],
         Option(help="the core, or the specification: Python to read, over the core's store or a plain one"),
     ] = "native",
-    backend: Annotated[
-        Literal["native", "python"], Option(help="the core, or the slow reference in Python")
-    ] = "native",
-    step_every_iteration: Annotated[
-        bool, Option("--step-every-iteration", help="no stretches; same results, slower")
-    ] = False,
+    backend: Annotated[str, Option("--backend", hidden=True)] = "",
+    single_steps: Annotated[bool, Option("--step-every-iteration", hidden=True)] = False,
     causes: Annotated[
         bool,
         Option("--causes", help="count missed tokens by cause: summary and requests table"),
@@ -92,6 +88,8 @@ def simulate(
       kvsim simulate trace.jsonl --set tiers.cpu.capacity=512GiB --set write.policy=through
       kvsim simulate trace.jsonl --set replica.instant=true --format json --fail-if 'hit_rate < 30%'
     """
+    if backend or single_steps:
+        _refuse_second_engine(backend)
     if trace == config == "-":
         raise UsageError("standard input is asked for twice", where="-", hint="give one of the two as a file")
     shorts = {
@@ -109,8 +107,6 @@ def simulate(
     thresholds = [_own_threshold(text, baseline) for text in fail_if or []]
     measured_from = _summary_of(baseline) if baseline else None
     options = RunOptions(
-        backend,
-        step_every_iteration,
         check,
         parse_record(record),
         causes,
@@ -159,6 +155,13 @@ def _summary_of(run: str) -> dict[str, Any]:
     from kvcache_sim.metrics.load_run import load_run
 
     return load_run(Path(run)).summary
+
+
+def _refuse_second_engine(backend: str) -> None:
+    """Raise UsageError for options of the second engine in Python, which name their successors."""
+    where, engine = ("--backend", "spec") if backend else ("--step-every-iteration", "spec-plain")
+    hint = "without it the core runs, as before" if backend == "native" else ""
+    raise UsageError("removed with the second engine in Python", where, backend, f"--engine {engine}", hint)
 
 
 def _own_threshold(text: str, baseline: str) -> Threshold:

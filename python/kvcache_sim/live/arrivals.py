@@ -13,7 +13,7 @@ import numpy as np
 from kvcache_sim.live.ticket import Ticket
 from kvcache_sim.metrics.columns import Column
 from kvcache_sim.metrics.tables import TableFile
-from kvcache_sim.serving.sequence import SequenceState
+from kvcache_sim.serving.sequence import ClosedRequest
 from kvcache_sim.workload.toolbox.write import ms
 
 #: lag.parquet: a row a request, in the order of their ends.
@@ -67,7 +67,7 @@ class ArrivalLog:
     def cleared(self, now_ns: int) -> None:
         """Do nothing: what was counted stays so."""
 
-    def closed(self, ticket: Ticket, sequence: SequenceState, now_ns: int) -> None:
+    def closed(self, ticket: Ticket, sequence: ClosedRequest, now_ns: int) -> None:
         """Write what can be written now."""
         self._open.pop(ticket.number).closed = True
         while self._rows and self._rows[0].closed:

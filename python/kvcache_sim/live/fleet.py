@@ -11,7 +11,7 @@ from kvcache_sim.live.clock import WallClock
 from kvcache_sim.live.lags import TokenLags
 from kvcache_sim.live.prompts import BlockNumbers
 from kvcache_sim.live.ticket import Ticket
-from kvcache_sim.serving.sequence import SequenceState, Status
+from kvcache_sim.serving.sequence import ClosedRequest, Status
 from kvcache_sim.simulation.live import LiveSimulation, requests_of
 
 #: Ids of requests are forgotten when so many more have come than were kept the last time.
@@ -24,7 +24,7 @@ class Witness(Protocol):
     def arrived(self, ticket: Ticket, numbers: Sequence[int]) -> None:
         """A request was taken in; the numbers name its blocks."""
 
-    def closed(self, ticket: Ticket, sequence: SequenceState, now_ns: int) -> None:
+    def closed(self, ticket: Ticket, sequence: ClosedRequest, now_ns: int) -> None:
         """A request was finished or given up."""
 
     def gave_up(self, ticket: Ticket, at_ns: int) -> None:
@@ -144,7 +144,7 @@ class Fleet:
         if times and self.gap is not None:
             self.gap(machine, gap_ns, times)
 
-    def closed(self, sequence: SequenceState, now_ns: int) -> None:
+    def closed(self, sequence: ClosedRequest, now_ns: int) -> None:
         """Close the ticket of a request that has left."""
         ticket = self.open.pop(sequence.request)
         ticket.cached_tokens = max(sequence.cached_prefix_length_used, 0)

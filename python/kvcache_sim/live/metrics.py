@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from kvcache_sim.live.fleet import Fleet
 from kvcache_sim.live.gaps import GapHistogram
 from kvcache_sim.live.ticket import Ticket
-from kvcache_sim.serving.sequence import SequenceState
+from kvcache_sim.serving.sequence import ClosedRequest
 from kvcache_sim.tiers import COMPUTE
 from kvcache_sim.units import NS_PER_S
 
@@ -150,7 +150,7 @@ class Metrics:
     def cleared(self, now_ns: int) -> None:
         """Do nothing: what was counted stays so."""
 
-    def closed(self, ticket: Ticket, sequence: SequenceState, now_ns: int) -> None:
+    def closed(self, ticket: Ticket, sequence: ClosedRequest, now_ns: int) -> None:
         """Count a request that has left."""
         own = self._machines[max(sequence.machine, 0)]
         last_ns = ticket.last_ns if ticket.last_ns >= 0 else None
@@ -176,7 +176,7 @@ class Metrics:
         for name, value in self._observed(ticket, sequence, last_ns).items():
             own.histograms[name].observe(value)
 
-    def _observed(self, ticket: Ticket, s: SequenceState, last_ns: int | None) -> dict[str, float]:
+    def _observed(self, ticket: Ticket, s: ClosedRequest, last_ns: int | None) -> dict[str, float]:
         seen: dict[str, float] = {
             "request_prompt_tokens": ticket.prompt_tokens,
             "request_generation_tokens": ticket.tokens_out,

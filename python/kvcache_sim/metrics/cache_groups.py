@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.cache.group_store import GroupStore
+from kvcache_sim import _core
 from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.metrics.columns import Column
 from kvcache_sim.metrics.figure import Figure
@@ -38,7 +38,7 @@ _PREFIX = "groups."
 _COUNTED = ("kept_blocks", "evicted_blocks", "lost_not_kept_tokens", "lost_evicted_tokens")
 
 
-def group_counters(groups: GroupSettings, stores: Iterable[GroupStore]) -> dict[str, int]:
+def group_counters(groups: GroupSettings, stores: Iterable[_core.GroupStore]) -> dict[str, int]:
     """Return what the groups of all machines kept and lost, by group; equal ones are numbered."""
     found: Counter[str] = Counter()
     names = _names([group.name for group in groups.layout.groups])
@@ -68,7 +68,7 @@ def summarize_groups(counters: Mapping[str, int]) -> dict[str, Any]:
     return {"cache_groups": groups} if groups else {}
 
 
-def junction_rows(stores: Mapping[int, GroupStore]) -> dict[str, ColumnData]:
+def junction_rows(stores: Mapping[int, _core.GroupStore]) -> dict[str, ColumnData]:
     """Return the columns of ``JUNCTION_COLUMNS`` from the stores of the machines, by number."""
     rows = sorted(
         (request, machine, tokens, int(is_state))

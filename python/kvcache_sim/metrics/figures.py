@@ -138,9 +138,7 @@ _RUN = (
     Figure("digest.events", "", "SHA-256 of the run's events in order: equal runs have equal ones"),
     Figure("digest.results", "", "SHA-256 of what users see of each request: equal results have equal ones"),
     Figure("simulated_s", "s", "simulated time from the start to the last event"),
-    Figure(
-        "engine.name", "", "native: the core served every machine; python: one at least was served in Python"
-    ),
+    Figure("engine.name", "", "what served: native (the core), spec or spec-plain (the specification)"),
     Figure("engine.steps", "", "iterations of all machines"),
     Figure("engine.events", "", "events of the Python loop; the core orders its own and counts none"),
     Figure("wall.cpu_s", "s", "CPU time of the process that simulated, start-up included"),

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim import _core
-from kvcache_sim.cache.prefix_view import PrefixViewSettings
-from kvcache_sim.cache.settings import CacheSettings
+from kvcache_sim.cache.settings import CacheSettings, PrefixViewSettings
 from kvcache_sim.metrics.cache_groups import junctions_of
 from kvcache_sim.metrics.columns import MISS_COLUMNS, STATUSES, miss_column
 from kvcache_sim.metrics.figure import Figure

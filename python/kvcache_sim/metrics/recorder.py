@@ -5,40 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from struct import Struct
 
-from kvcache_sim.cache.transfer import Transfer
-from kvcache_sim.metrics.columns import OUTCOMES, REQUEST_COLUMNS, STATUSES
+from kvcache_sim.metrics.columns import REQUEST_COLUMNS, STATUSES
 from kvcache_sim.metrics.digests import ResultsDigest, digest_of_results
 from kvcache_sim.metrics.event_log import EventLog
 from kvcache_sim.metrics.parts import Part, Parts
 from kvcache_sim.metrics.request_rows import KeptRows, RequestRows
 from kvcache_sim.metrics.run import ColumnData
-from kvcache_sim.serving.outcome import PrefixCacheEvent
-from kvcache_sim.serving.sequence import Arrival, SequenceState, Status
-from kvcache_sim.tiers import COMPUTE, HOPS, PLACES, hop_name
+from kvcache_sim.serving.sequence import Arrival, Status
 
 #: How a request ended, as a row says it.
 _STATUS = {Status[name.upper()]: code for code, name in enumerate(STATUSES)}
+#: The columns of a request that was not served.
+_UNSERVED = {**dict.fromkeys(REQUEST_COLUMNS, 0), "decode_machine": -1, "first_token_ns": -1, "finish_ns": -1}
 #: A row of ``requests``; packs three times faster than an array takes integers one by one.
 _ROW = Struct(f"{len(REQUEST_COLUMNS)}q")
 #: Rows that the core hands over together, and those where somebody watches them come.
 ROWS_AT_A_TIME, WATCHED_ROWS = 1024, 16
-
-
-def _row_of(s: SequenceState, machine: int) -> dict[str, int]:
-    """Return the row of a closed request by column; a column that its state does not have is 0."""
-    row = {name: getattr(s, name, 0) for name in REQUEST_COLUMNS}
-    row |= {
-        "machine": machine,
-        "status": _STATUS[s.status],
-        "outcome": max(s.outcome, 0),
-        "input_tokens": s.prompt_num_tokens,
-        "num_tokens_actually_prefilled": s.num_tokens_requiring_prefill,
-    }
-    for level, place in enumerate(PLACES):
-        row[f"cached_{place}_tokens"] = s.cached_tokens_by_place[level]
-        if level > COMPUTE:
-            row[f"fetch_{place}_ns"] = s.fetch_by_place_ns[level]
-    return row | {f"stall_{hop_name(hop)}_ns": ns for hop, ns in zip(HOPS, s.stall_by_hop_ns, strict=True)}
 
 
 class RunRecorder:
@@ -73,31 +55,10 @@ class RunRecorder:
         """Keep rows of events that the core has packed, kinds by their code there; none is older than now."""
         self._events.extend(packed, now_ns)
 
-    def log_prefix_cache_event(
-        self, sequence: SequenceState, machine: int, now_ns: int, event: PrefixCacheEvent
-    ) -> None:
-        """Log what a look-up found: its type, the cached length and the tokens left to prefill."""
-        kind, cached, left = event
-        row = (now_ns, 0, machine, sequence.request, cached, 0, left)
-        self._events.add("prefix_cache_event", OUTCOMES[kind], row)
-
-    def log_prefill_start(self, sequence: SequenceState, machine: int, now_ns: int, tokens: int) -> None:
-        """Log that the prefill of ``tokens`` missed tokens starts."""
-        self._events.add("prefill_start", "", (now_ns, 0, machine, sequence.request, tokens, 0, 0))
-
     def log_milestone(self, kind: str, sequence: Arrival, machine: int, now_ns: int) -> None:
         """Log a milestone, where asked for."""
         if self._wanted(now_ns):
             self._events.add(kind, "", (now_ns, 0, machine, sequence.request, 0, 0, 0))
-
-    def log_transfer(self, transfer: Transfer, machine: int) -> None:
-        """Log a transfer as it is sent."""
-        sent = transfer.sent
-        assert sent is not None
-        if self._wanted(sent.start_ns):
-            duration = sent.completion_ns - sent.start_ns
-            row = (sent.start_ns, duration, machine, -1, 0, transfer.blocks, 0)
-            self._events.add("transfer", transfer.edge, row)
 
     def log_step(self, machine: int, step: tuple[int, int, int, int]) -> None:
         """Log an iteration: (begin, duration, prefill tokens, decode sequences)."""
@@ -114,9 +75,20 @@ class RunRecorder:
         """Let a request's row begin at its first arrival; the time lost since then counts as queueing."""
         self._rows.first_arrivals[request] = first_arrival_ns
 
-    def close(self, sequence: SequenceState, machine: int) -> None:
-        """Keep the row of a finished, rejected or aborted request."""
-        self._rows.add(_ROW.pack(*_row_of(sequence, machine).values()))
+    def close_unserved(self, arrival: Arrival, status: Status, machine: int) -> None:
+        """Keep the row of a request that no machine served to its end: rejected, or failed."""
+        row = _UNSERVED | {
+            "request": arrival.request,
+            "machine": machine,
+            "session": arrival.session,
+            "turn": arrival.turn,
+            "is_conversational_turn": arrival.is_conversational_turn,
+            "status": _STATUS[status],
+            "arrival_ns": arrival.arrival_ns,
+            "input_tokens": arrival.prompt_num_tokens,
+            "output_tokens": arrival.output_tokens,
+        }
+        self._rows.add(_ROW.pack(*row.values()))
 
     # -- what an observer asks now and then
 

@@ -37,7 +37,7 @@ class CountedTimes(NamedTuple):
 class EngineUse(NamedTuple):
     """The engine that served a run, and how much it did."""
 
-    #: ``native``: the core served every machine; ``python``: at least one was served in Python.
+    #: What served: ``native`` (the core), ``spec`` or ``spec-plain`` (the specification).
     name: str
     #: Iterations of all machines.
     steps: int

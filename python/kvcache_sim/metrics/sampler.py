@@ -15,7 +15,7 @@ from kvcache_sim.metrics.columns import SERIES_COLUMNS
 from kvcache_sim.metrics.event_log import TextCoder
 from kvcache_sim.metrics.parts import Parts
 from kvcache_sim.metrics.run import CodedText, ColumnData
-from kvcache_sim.serving.replica.contract import AnyReplica
+from kvcache_sim.serving.replica.contract import MeasuredReplica
 from kvcache_sim.tiers import TIERS
 
 #: Samples of a run of known length.
@@ -35,14 +35,14 @@ _PART_ROWS = 1 << 15
 class Sampler:
     """Samples every ``interval_ns``, at least LEAST_INTERVAL_NS, until ``done()``; it only looks.
 
-    At each 2·SAMPLES samples the interval doubles. Cost: a native call a sample where all machines
-    are native; 8 bytes a value.
+    At each 2·SAMPLES samples the interval doubles. Cost: a native call a sample over replicas
+    of the core; 8 bytes a value.
     """
 
     def __init__(
         self,
         engine: Engine,
-        replicas: Sequence[AnyReplica],
+        replicas: Sequence[MeasuredReplica],
         channels: Mapping[str, Link],
         interval_ns: int,
         done: Callable[[], bool],
@@ -151,7 +151,7 @@ class Sampler:
                 yield start, np.concatenate([machines[start:stop], own], axis=1)
 
 
-def _look_at(replicas: Sequence[AnyReplica]) -> Callable[[int], bytes]:
+def _look_at(replicas: Sequence[MeasuredReplica]) -> Callable[[int], bytes]:
     """Return what brings all machines to a time and tells what ``_core.Sampled.sample`` tells."""
     native = [core for r in replicas if isinstance(core := r.load, _core.Replica)]
     if len(native) == len(replicas):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from kvcache_sim.metrics.figure import Figure
-from kvcache_sim.serving.engine_scheduler.schedule_log import ScheduleLog
+from kvcache_sim.serving.schedule_log import ScheduleLog
 from kvcache_sim.workload.trace import Trace
 
 #: So many lines are shown in clear.

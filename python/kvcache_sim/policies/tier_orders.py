@@ -1,11 +1,10 @@
-"""The eviction orders of a machine's tiers from the names of policies: for stores of either backend."""
+"""The eviction orders of a machine's tiers from the names of policies."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kvcache_sim.backends import reference
 from kvcache_sim.errors import UsageError
 from kvcache_sim.policies.resolve import parse_variant, resolve_policy, row_of
 from kvcache_sim.values import dataclass
@@ -112,7 +111,7 @@ class Orders:
         ]
 
     def native(self, tiers: Sequence[OrderedTier]) -> list[NativeOrder]:
-        """Return what the native store takes, by tier."""
+        """Return the orders as the core takes them, by tier."""
         orders: list[NativeOrder] = []
         for level, tier in enumerate(tiers):
             choice = self._choice(tier.policy)
@@ -122,23 +121,6 @@ class Orders:
                 orders.append((choice.variant.name, choice.variant.native, _blocks(tier)))
             else:
                 orders.append(self._plugin(choice, tiers, level))
-        return orders
-
-    def of_reference(self, tiers: Sequence[OrderedTier]) -> list[Any]:
-        """Return what the reference takes, by tier."""
-        make_policy, of_policy = reference("policies"), reference("store.policy-order")
-
-        orders: list[Any] = []
-        for level, tier in enumerate(tiers):
-            choice = self._choice(tier.policy)
-            if choice is None:
-                orders.append(None)
-            elif choice.variant is not None:
-                variant = choice.variant
-                orders.append(of_policy(make_policy(variant, _blocks(tier))))
-            else:
-                host = self._hosted(*self._made(choice, tier), tiers, level)
-                orders.append(reference("store.plugin-order")(host))
         return orders
 
     def _plugin(self, choice: EvictionChoice, tiers: Sequence[OrderedTier], level: int) -> NativeOrder:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,9 @@ def _refuse_another(trace: Trace, planned: str) -> None:
 
 def _options(plain: dict[str, Any]) -> RunOptions:
     window = plain.get("record_window_ns")
-    return RunOptions(**{**plain, "record_window_ns": None if window is None else (window[0], window[1])})
+    known = {field.name for field in fields(RunOptions)}  # an older version's run has options that are gone
+    taken = {name: value for name, value in plain.items() if name in known}
+    return RunOptions(**{**taken, "record_window_ns": None if window is None else (window[0], window[1])})
 
 
 def _notes(manifest: dict[str, Any]) -> tuple[str, ...]:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 
-from kvcache_sim.cache.prefix_view import PrefixViewSettings
-from kvcache_sim.cache.session_view import SessionViewSettings
-from kvcache_sim.cache.settings import WRITE_BACK, CacheSettings, MovementSettings, TierSettings
+from kvcache_sim.cache.settings import (
+    WRITE_BACK,
+    CacheSettings,
+    MovementSettings,
+    PrefixViewSettings,
+    SessionViewSettings,
+    TierSettings,
+)
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.launch_time import WithLaunchTime
 from kvcache_sim.model.sequence_time import WithSequenceTime

@@ -1,41 +1,31 @@
-"""Sequences, the running batch, the scheduler, the replica, the router and the cluster.
+"""Arrivals, replicas, routers and the cluster around the machines that the core serves.
 
-- ``admission``         admission: match the prefix, plan what to reuse and load, reserve room
-- ``batch_contract``    what a replica needs of its running batch
-- ``batch_settings``    what a batch is told once, native or in Python
-- ``duplicates``        two requests about to compute the same block
-- ``engine_scheduler``  a replica that an engine's own scheduler serves, one step at a time
-- ``estimates``         estimates for a fetch policy: when loading and when computing a run would end
-- ``front_door``        where requests come in without a word to Python
-- ``gaps``              times from each token to the next one of its request
+- ``batch_settings``    settings of the running batch, as the core takes them
+- ``cluster``           requests arrive, are routed, served on their machine, and bring the next turn
+- ``engine_rules``      the rules of engines' own schedulers, from the settings of a replica
+- ``front_door``        the native arrival path: routing, queueing and what follows in the core
 - ``handover``          a prompt is computed on one machine, its answer on another
-- ``hops``              how a wait for KV is split among the hops that the KV comes over
-- ``kept_prompts``      what machines keep of requests that are done, for those who drop it
+- ``kept_prompts``      blocks that machines keep of finished requests
 - ``listing``           each block of a hit in a running cluster
-- ``loading``           a request between admission and its first step: it waits for room and for KV
-- ``machine``           a replica put together on one machine's cache
+- ``machine``           the replicas of a cluster, put together on their machines' caches
 - ``membership``        machines that come and go while requests are served
 - ``models``            several models and adapters in one fleet
 - ``native_cluster``    replicas of the core: it keeps all machines' events in one order
 - ``offline``           requests worked off in batches: rollouts of a training run, offline inference
 - ``one_by_one``        requests of an instant run: each comes when the one before has been stored
-- ``outcome``           what a request found in the cache, under seed 000's five names
-- ``outcomes``          what look-ups found on one machine, under seed 000's names
-- ``queue``             who is admitted next: one small class an order, one row here
-- ``ranks``             data-parallel ranks of one engine
-- ``read_buffers``      read buffers: how far loading may run ahead of the step
-- ``recorder``          what the serving floor tells whoever records a run
+- ``queue``             the order of admission from the queue
+- ``recorder``          the recorder of a run, as the serving layer calls it
+- ``replica``           one engine instance, and its rules as the core takes them
 - ``retention``         what requests say of the blocks they leave
-- ``sequence``          the state of one request while it is served; the names of seed 000 are kept
-- ``settings``          settings of the serving floor: the replica, a machine, the router, the cluster
-- ``sglang``            SGLang's own scheduler (0.5.23), step by step in plain Python
+- ``router``            the choice of a machine for each request
+- ``schedule_log``      the schedule of an engine, step by step
+- ``sequence``          a request as a cluster sees it: at its arrival, and when it is closed
+- ``settings``          settings of the serving layer: the replica, a machine, the router, the cluster
 - ``shared_pool``       a pool that machines share, in the core
 - ``speculation``       speculative decoding
 - ``step_tables``       tables of step times as the core reads them
 - ``store_check``       the check of a machine's store while it runs (``--check full``)
 - ``store_limits``      settings that ask of a machine's store what its kind cannot do are refused
 - ``tenants``           tenants that share a fleet
-- ``trie_view``         the global prefix store under detailed accounting
-- ``vllm``              vLLM's own scheduler (0.33.0), step by step in plain Python
 - ``waiting_requests``  which requests wait for others to finish: the next turns of closed-loop clients
 """

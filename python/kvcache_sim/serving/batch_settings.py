@@ -1,4 +1,4 @@
-"""What a batch is told once, native or in Python."""
+"""Settings of the running batch, as the core takes them."""
 
 from __future__ import annotations
 

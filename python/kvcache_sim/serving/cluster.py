@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.cache.digest import ARRIVE, Digest
+from kvcache_sim import _core
 from kvcache_sim.engine import ARRIVAL, HANDOVER, NO_MACHINE
 from kvcache_sim.errors import UsageError
 from kvcache_sim.serving.handover.pools import Pools
 from kvcache_sim.serving.one_by_one import OneByOne
 from kvcache_sim.serving.recorder import Recorder
-from kvcache_sim.serving.replica.contract import AnyReplica
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.router.contract import Router
-from kvcache_sim.serving.sequence import Arrival, SequenceState, Status
+from kvcache_sim.serving.sequence import Arrival, Status
 from kvcache_sim.serving.waiting_requests import WaitingRequests
 from kvcache_sim.workload.sessions import continuations
 from kvcache_sim.workload.trace import NO_REQUEST, NOT_TOLD, OPEN_LOOP, Trace, view
@@ -32,6 +31,9 @@ if TYPE_CHECKING:
 
 ReadOn = Callable[[list[int]], "Trace | None"]
 
+#: The kind of an arrival's record in a machine's digest.
+_ARRIVE = 1
+
 
 class Cluster:
     """Feeds a trace to the replicas. Open-loop requests come at their arrival, in file order within an
@@ -42,11 +44,11 @@ class Cluster:
     def __init__(
         self,
         trace: Trace,
-        replicas: Sequence[AnyReplica],
+        replicas: Sequence[NativeReplica],
         pools: Pools,
         router: Router,
         recorder: Recorder,
-        digests: Sequence[Digest],
+        digests: list[_core.Digest],
     ) -> None:
         self.replicas = replicas
         self._scrapes, self._when_closed = pools.views.scrapes, pools.views.when_closed
@@ -101,8 +103,6 @@ class Cluster:
         if self._scrapes is not None and self.open_loop and not pools.decoding:
             self._scrapes.for_arrivals_only()
         for replica in replicas:
-            if not isinstance(replica, NativeReplica):
-                self._hear_of_answers(replica)
             replica.when_closed(self._closed)
 
     def look_at(self, trace: Trace, first: int, arrival_ns: NDArray[np.int64]) -> None:
@@ -273,7 +273,7 @@ class Cluster:
             self.machines[request] = machine
         if self._keepers or self._is_fed:
             self._served_by[request] = machine
-        self.digests[machine].record(ARRIVE, now, request, arrival.prompt_num_tokens)
+        self.digests[machine].record(_ARRIVE, now, request, arrival.prompt_num_tokens)
         if replica.records_all:
             self.recorder.log_milestone("arrive", arrival, machine, now)
         prompt, window = arrival.prompt_num_tokens, self.window_tokens
@@ -294,9 +294,7 @@ class Cluster:
         self._close_unserved(self._arrival(request, arrival_ns), Status.REJECTED, machine)
 
     def _close_unserved(self, arrival: Arrival, status: Status, machine: int) -> None:
-        sequence = SequenceState.of(arrival, self.trace)
-        sequence.status = status
-        self.recorder.close(sequence, machine)
+        self.recorder.close_unserved(arrival, status, machine)
         self._closed(arrival.request)
         if self._instant:
             self._one_by_one.check()
@@ -310,29 +308,7 @@ class Cluster:
     def _client_leaves(self, sent: tuple[int, int]) -> None:
         """Let a request go that was sent to a machine."""
         request, machine = sent
-        decodes = self.replicas[machine].abort(request)
-        if decodes is not None:
-            from kvcache_sim.serving.replica.replica import Replica
-
-            decoder = self.replicas[decodes]
-            assert isinstance(decoder, Replica)
-            decoder.drop(request)
-
-    def _hear_of_answers(self, replica: AnyReplica) -> None:
-        from kvcache_sim.serving.replica.replica import Replica
-
-        if isinstance(replica, Replica):
-            replica.milestones.when_closed(self._answered_elsewhere)
-
-    def _answered_elsewhere(self, sequence: SequenceState) -> None:
-        if sequence.decode_machine >= 0:  # where its prompt was computed its answer is not
-            from kvcache_sim.serving.replica.replica import Replica
-
-            prefilled = self.replicas[sequence.machine]
-            assert isinstance(prefilled, Replica)
-            prefilled.left(sequence)
-            if sequence.status is not Status.ABORTED:
-                prefilled.milestones.outcomes.turn_completed(sequence, 0, self.engine.now_ns)
+        self.replicas[machine].abort(request)
 
     def _closed(self, request: int) -> None:
         self.closed += 1
@@ -378,9 +354,9 @@ class Cluster:
     def _prefetch(self, request: int, following: int, at_ns: int) -> None:
         """Prefetch a paused session's blocks a while before its next turn, on the machine that has them."""
         replica = self.replicas[self.machines[request]] if self._continues else None
-        if replica is None or replica.prefetcher is None or at_ns <= self.engine.now_ns:
+        if replica is None or not replica.prefetches_sessions or at_ns <= self.engine.now_ns:
             return
-        when = max(at_ns - replica.prefetcher.lead_ns, self.engine.now_ns)
+        when = max(at_ns - replica.prefetch_lead_ns, self.engine.now_ns)
         tokens = int(self.trace.input_tokens[following])
         self.engine.schedule(
             when, ARRIVAL, replica.machine, lambda _: replica.prefetch(following, tokens, "session")

@@ -9,7 +9,6 @@ from kvcache_sim import _core
 from kvcache_sim.serving.cluster import Cluster, ReadOn
 from kvcache_sim.serving.handover.pools import LAST_TOKEN
 from kvcache_sim.serving.native_cluster import NativeCluster
-from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.router.in_core import CoreRule, rule_in_core
 from kvcache_sim.workload.trace import NOT_TOLD
 
@@ -24,9 +23,8 @@ def open_front_door(cluster: Cluster) -> bool:
     Otherwise each arrival stays an event of the engine's. Effects: none that a result shows.
     """
     rule = rule_in_core(cluster.router)
-    replicas = [r for r in cluster.replicas if isinstance(r, NativeReplica) and r.takes_straight]
-    digests = [digest for digest in cluster.digests if isinstance(digest, _core.Digest)]
-    if rule is None or not cluster.is_plain or not len(replicas) == len(digests) == len(cluster.replicas):
+    replicas, digests = cluster.replicas, cluster.digests
+    if rule is None or not cluster.is_plain or not all(replica.takes_straight for replica in replicas):
         return False
     pools = cluster.pools
     machines = pools.native

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kvcache_sim.cache.store import ALL_BLOCKS
 from kvcache_sim.cache.tree_store import MarkingStore
-from kvcache_sim.serving.replica.contract import AnyReplica
+from kvcache_sim.serving.replica.native import NativeReplica
 
 
 class KeptPrompts:
@@ -15,7 +15,7 @@ class KeptPrompts:
     ``trees``: None where blocks have no names; a scenario refuses who would ask there.
     """
 
-    def __init__(self, replicas: Sequence[AnyReplica], trees: Sequence[MarkingStore | None]) -> None:
+    def __init__(self, replicas: Sequence[NativeReplica], trees: Sequence[MarkingStore | None]) -> None:
         self.replicas, self._trees = replicas, trees
         self.engine = replicas[0].engine
         self.block_size_tokens = replicas[0].cache.block_size_tokens

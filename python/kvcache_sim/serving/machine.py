@@ -1,73 +1,33 @@
-"""A replica put together on one machine's cache: its batch, its admission, its scheduler."""
+"""The replicas of a cluster, put together on their machines' caches."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from kvcache_sim.cache.machine import Machine
 from kvcache_sim.cache.store_kinds import store_kind
-from kvcache_sim.channels.cluster import Channels
 from kvcache_sim.serving.batch_settings import BatchSettings
-from kvcache_sim.serving.outcomes import Outcomes
 from kvcache_sim.serving.recorder import Recorder
-from kvcache_sim.serving.replica.contract import AnyReplica
-from kvcache_sim.serving.replica.observation import Observation
+from kvcache_sim.serving.replica.native import NativeReplica
+from kvcache_sim.serving.replica.native_rules import HandoverRules
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings, ReplicaSettings
 from kvcache_sim.serving.speculation import SpeculationRules
 from kvcache_sim.serving.step_tables import StepTables
 
-if TYPE_CHECKING:
-    from kvcache_sim import _core
-    from kvcache_sim.serving.replica.native_rules import HandoverRules
-
 
 def build_replicas(
-    caches: Sequence[Machine],
-    cluster: ClusterSettings,
-    channels: Channels,
-    outcomes: Sequence[Outcomes],
-    recorder: Recorder,
-    observed: Observation,
-) -> list[AnyReplica]:
-    """Return the replicas of these caches, all of one kind where machines hand over or read others."""
-    from kvcache_sim.serving.replica.native_rules import HandoverRules, core_serves
-
-    native = [observed.stretches and core_serves(cache) for cache in caches]
+    caches: Sequence[Machine], cluster: ClusterSettings, recorder: Recorder, checks: bool
+) -> list[NativeReplica]:
+    """Return the replicas of these caches; ``checks`` as of ``NativeReplica``."""
     pools = any(machine.role == "prefill" for machine in cluster.machines)
-    reads = any(cache.remote is not None for cache in caches)
-    ranks = cluster.machines[0].replica.ranks
-    if (pools or reads or ranks > 1) and not all(native):
-        native = [False] * len(native)
-    if channels.by_layer:
-        if all(native) and (pools or any(len(cache.tiers) > 1 for cache in caches)):
-            placed = channels.serve_in_core()
-            for cache in caches:
-                cache.mover.go_over(placed)
-        else:
-            native = [
-                ok and not pools and len(cache.tiers) == 1 for ok, cache in zip(native, caches, strict=True)
-            ]
-    replicas: list[AnyReplica] = []
     tables = StepTables()
-    for cache, machine, told, in_core in zip(caches, cluster.machines, outcomes, native, strict=True):
-        if in_core:
-            rules = HandoverRules.of(machine.role, cluster.handover) if pools else None
-            table = tables.of(machine)
-            replicas.append(_native_replica(cache, machine, table, recorder, observed.checks, rules))
-        else:
-            from kvcache_sim.serving.replica.in_python import python_replica
-            from kvcache_sim.serving.replica.milestones import Milestones
-
-            own = replace(machine, replica=_own_settings(machine))
-            batch = _batch_settings(cache, own.replica)
-            milestones = Milestones(cache.number, cache.store, recorder, told, observed.records_all)
-            replicas.append(python_replica(cache, own, batch, milestones, observed))
-    if ranks > 1 and not all(native):
-        from kvcache_sim.serving.replica.in_python import step_together
-
-        step_together(replicas, cluster)
+    replicas = []
+    for cache, machine in zip(caches, cluster.machines, strict=True):
+        settings = _own_settings(machine)
+        steps = tables.of(machine), _batch_settings(cache, settings)
+        rules = HandoverRules.of(machine.role, cluster.handover) if pools else None
+        replicas.append(NativeReplica(cache, settings, steps, recorder, checks, rules))
     return replicas
 
 
@@ -92,25 +52,10 @@ def _batch_settings(cache: Machine, replica_settings: ReplicaSettings) -> BatchS
         late_ends=replica_settings.async_scheduling == "stop-token",
         cache_enabled=cache.cache.enabled,
         cache_output=cache.cache.cache_output,
-        track_commits=cache.writes is not None and cache.writes.at_commit,
+        track_commits=bool(cache.writes) and cache.writes[0].at_commit,
         commit_at_begin=kind.commits_at_begin,
         asks_every_step=kind.asks_every_step,
         room_by_step=cache.groups is not None,
         speculation=SpeculationRules.of(speculation) if speculation is not None else None,
         num_layers=cache.cache.num_layers,
     )
-
-
-def _native_replica(
-    cache: Machine,
-    settings: MachineSettings,
-    table: _core.StepTable,
-    recorder: Recorder,
-    checks: bool,
-    handover: HandoverRules | None,
-) -> AnyReplica:
-    from kvcache_sim.serving.replica.native import NativeReplica
-
-    replica_settings = _own_settings(settings)
-    steps = table, _batch_settings(cache, replica_settings)
-    return NativeReplica(cache, replica_settings, steps, recorder, checks, handover)

@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from kvcache_sim import _core
-from kvcache_sim.channels.edges import AnyChannel
+from kvcache_sim.cache.tier_rules import Lane
 from kvcache_sim.engine import BOUNDARY, Event
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.replica.native import NativeReplica
-from kvcache_sim.serving.replica.native_rules import Lane
 from kvcache_sim.serving.sequence import Arrival
 from kvcache_sim.serving.shared_pool import SharedPool
 
@@ -59,7 +58,7 @@ class NativeCluster:
         self,
         replicas: Sequence[NativeReplica],
         choose: Callable[[int, Arrival], Chosen] | None,
-        between: Callable[[int, int], AnyChannel] | None,
+        between: Callable[[int, int], _core.Channel] | None,
         recorder: Recorder,
         timeline: _core.Timeline | None = None,
         pool: SharedPool | None = None,
@@ -160,6 +159,13 @@ class NativeCluster:
     def give_up(self, machine: int, request: int) -> None:
         """Let a request go that was sent to a machine, its client having given it up, wherever it is."""
         self._told(self._core.give_up(machine, request, self._engine.now_ns))
+
+    def longest(self, machine: int, request: int, blocks: tuple[int, int]) -> int | None:
+        """Return the end of the longest run of a request that one other machine has below its GPU, or None.
+
+        ``blocks``: the first block of the run, and the limit. Changes nothing.
+        """
+        return self._core.longest((machine, (request, *blocks)), self._engine.now_ns)
 
     def _told(self, told: _Told) -> None:
         at, closed, events = told

@@ -1,16 +1,14 @@
-"""What the serving floor tells whoever records a run."""
+"""The recorder of a run, as the serving layer calls it."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
-from kvcache_sim.cache.transfer import Transfer
-from kvcache_sim.serving.outcome import PrefixCacheEvent
-from kvcache_sim.serving.sequence import Arrival, SequenceState
+from kvcache_sim.serving.sequence import Arrival, Status
 
 
 class Recorder(Protocol):
-    """Sees each request's milestones; seed 000's logging calls keep their names."""
+    """Keeps each request's row and events."""
 
     #: Milestones in [start, end) are wanted; None: none are.
     window_ns: tuple[int, int] | None
@@ -34,22 +32,8 @@ class Recorder(Protocol):
         """Keep rows of events that the core has packed, kinds by their code there; none is older than now."""
         ...
 
-    def log_prefix_cache_event(
-        self, sequence: SequenceState, machine: int, now_ns: int, event: PrefixCacheEvent
-    ) -> None:
-        """Log what a look-up found: its type, the cached length and the tokens left to prefill."""
-        ...
-
-    def log_prefill_start(self, sequence: SequenceState, machine: int, now_ns: int, tokens: int) -> None:
-        """Log that the prefill of ``tokens`` missed tokens starts."""
-        ...
-
     def log_milestone(self, kind: str, sequence: Arrival, machine: int, now_ns: int) -> None:
-        """Log ``arrive``, ``admit``, ``preempt``, ``first_token`` or ``finish`` (``--record all``)."""
-        ...
-
-    def log_transfer(self, transfer: Transfer, machine: int) -> None:
-        """Log a transfer as it is sent (``--record all``)."""
+        """Log ``arrive`` (``--record all``); the core packs the other milestones."""
         ...
 
     def log_step(self, machine: int, step: tuple[int, int, int, int]) -> None:
@@ -60,6 +44,6 @@ class Recorder(Protocol):
         """Log an eviction from a tier."""
         ...
 
-    def close(self, sequence: SequenceState, machine: int) -> None:
-        """Keep the row of a finished or rejected request; the sequence is dropped afterwards."""
+    def close_unserved(self, arrival: Arrival, status: Status, machine: int) -> None:
+        """Keep the row of a request that no machine served to its end: rejected, or failed."""
         ...

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import field
-
 from kvcache_sim.values import dataclass
 
 _MASK = (1 << 64) - 1
@@ -32,7 +30,7 @@ class SpeculationSettings:
 
 @dataclass(frozen=True, slots=True)
 class SpeculationRules:
-    """The same as the batches take it, native or not; rates are ``thresholds`` of 2^64."""
+    """The same as the core takes it; rates are ``thresholds`` of 2^64."""
 
     thresholds: tuple[int, ...]
     key: int
@@ -40,43 +38,6 @@ class SpeculationRules:
 
     @classmethod
     def of(cls, settings: SpeculationSettings) -> SpeculationRules:
-        """Return what a batch is told of some settings."""
+        """Return the rules of some settings."""
         thresholds = tuple(min(int(rate * (1 << 64)), _MASK) for rate in settings.rates)
         return cls(thresholds, settings.key, settings.draft_ns)
-
-    def accepted(self, request: int, computed: int, drafted: int) -> int:
-        """Return how many of ``drafted`` tokens are accepted for a request that has KV of so many tokens.
-
-        A function of both, so that it does not depend on how steps are run.
-        """
-        drawn = self.key + (request + 1) * 0x9E37_79B9_7F4A_7C15 + (computed + 1) * 0xD1B5_4A32_D192_ED03
-        drawn = _mixed(drawn & _MASK)
-        return min(drafted, sum(drawn < threshold for threshold in self.thresholds))
-
-
-def _mixed(x: int) -> int:
-    """The last mixing of splitmix64: every bit of the answer depends on every bit."""
-    x = (x ^ x >> 30) * 0xBF58_476D_1CE4_E5B9 & _MASK
-    x = (x ^ x >> 27) * 0x94D0_49BB_1331_11EB & _MASK
-    return x ^ x >> 31
-
-
-@dataclass(slots=True)
-class Accepted:
-    """What was drafted and accepted: decode steps of a sequence, tokens, and by position those accepted."""
-
-    steps: int = 0
-    drafted: int = 0
-    by_position: list[int] = field(default_factory=list)
-
-    def count(self, drafted: int, accepted: int) -> None:
-        """Count the drafts of one sequence in one step."""
-        self.steps += 1
-        self.drafted += drafted
-        self.by_position += [0] * (drafted - len(self.by_position))
-        for position in range(accepted):
-            self.by_position[position] += 1
-
-    def as_tuple(self) -> tuple[int, int, list[int]]:
-        """Return the counts as the native batch does."""
-        return self.steps, self.drafted, self.by_position

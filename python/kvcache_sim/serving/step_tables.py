@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.model.step_time import StepTimeTable
+from kvcache_sim.model.step_time import StepBatch, StepTimeTable
 from kvcache_sim.serving.settings import MachineSettings
 
 if TYPE_CHECKING:
@@ -36,6 +36,11 @@ def table_of(settings: MachineSettings) -> StepTimeTable:
             f"step times of {type(model).__name__} have no table", "step_time.table", got, expected
         )
     return table
+
+
+def dummy_step_ns(settings: MachineSettings) -> int:
+    """Return what a rank without requests takes while others of its engine step: a step of one token."""
+    return settings.step_time.step(StepBatch((), 1, 0, 0)) + settings.replica.step_overhead_ns
 
 
 class StepTables:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import get_args
 
-from kvcache_sim.cache.prefix_view import PrefixViewSettings
-from kvcache_sim.cache.session_view import SessionViewSettings
-from kvcache_sim.cache.settings import CacheSettings, FullHit, Touch
+from kvcache_sim.cache.settings import CacheSettings, FullHit, PrefixViewSettings, SessionViewSettings, Touch
 from kvcache_sim.cache.store_kinds import TREE, Ability, beyond_store, store_kind
 from kvcache_sim.channels.cluster import plain
 from kvcache_sim.errors import UsageError

@@ -1,6 +1,6 @@
 """One simulation: build the cluster, run it, return what was measured.
 
-- ``options``     how to run: backend, checks, what is recorded
+- ``options``     how to run: engine, checks, what is recorded
 - ``simulation``  a cluster about to run one trace
 - ``end_checks``  the invariants checked at the end of every run
 - ``measured``    counters and uses of a finished cluster

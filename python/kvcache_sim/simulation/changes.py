@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kvcache_sim.cache.machine import Machine
 from kvcache_sim.serving.cluster import Cluster
 from kvcache_sim.serving.membership.plan import MembershipPlan
-from kvcache_sim.serving.replica.contract import AnyReplica
+from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.router.contract import Router
 from kvcache_sim.simulation.routing import Routing
 from kvcache_sim.workload.trace import Trace
@@ -28,7 +28,7 @@ class Changes:
     def __init__(
         self,
         plan: MembershipPlan,
-        replicas: Sequence[AnyReplica],
+        replicas: Sequence[NativeReplica],
         caches: Sequence[Machine],
         done: Callable[[], bool],
     ) -> None:

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from kvcache_sim.cache.pool import PoolNode
-from kvcache_sim.channels.cluster import Channels
+from kvcache_sim.channels.channel import Link
 from kvcache_sim.errors import InvariantError
 from kvcache_sim.metrics.columns import FETCH_PARTS, TTFT_PARTS
 from kvcache_sim.metrics.run import ColumnData
-from kvcache_sim.serving.replica.contract import AnyReplica
+from kvcache_sim.serving.replica.contract import MeasuredReplica
 from kvcache_sim.tiers import COMPUTE, PLACES, STAGING
 
 
@@ -52,12 +52,12 @@ def check_pool(pool: PoolNode) -> None:
             str(room.cached_blocks),
             f"{pool.put_blocks} put - {left} left",
         )
-    if pool.mover.written_bytes[STAGING] != pool.put_blocks * pool.mover.block_bytes:
+    if pool.written_bytes != pool.put_blocks * pool.block_bytes:
         raise InvariantError("I2: what the pool's channel brought is not what was put there", "cluster.pool")
 
 
 def check_channels(
-    replicas: Iterable[AnyReplica], pool: PoolNode | None, channels: Channels, end_ns: int
+    replicas: Iterable[MeasuredReplica], pool: PoolNode | None, channels: Mapping[str, Link], end_ns: int
 ) -> None:
     """Raise InvariantError where the bytes of edges and channels differ, or a channel was busy too long.
 
@@ -67,9 +67,9 @@ def check_channels(
         channels: All channels of the cluster.
         end_ns: Time of the last event.
     """
-    moved = sum(sum(replica.mover.edge_bytes.values()) for replica in replicas)
+    moved = sum(sum(replica.moved.edge_bytes.values()) for replica in replicas)
     if pool is not None:
-        moved += pool.mover.written_bytes[STAGING]
+        moved += pool.written_bytes
     carried = sum(channel.sent_bytes for _, channel in channels.items())
     if moved != carried:
         raise InvariantError(
@@ -80,7 +80,7 @@ def check_channels(
             raise InvariantError("I5: a channel was busy for longer than the run", f"channel {name}")
 
 
-def check_stores(replicas: Iterable[AnyReplica]) -> None:
+def check_stores(replicas: Iterable[MeasuredReplica]) -> None:
     """Raise InvariantError where a block is held or on its way after the end, and what stores raise."""
     for replica in replicas:
         replica.store.check()

@@ -11,9 +11,6 @@ from kvcache_sim.engine import ARRIVAL, NO_MACHINE
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.run import Run
 from kvcache_sim.policies.plugins.watchdog import watching
-from kvcache_sim.serving.replica.contract import AnyReplica
-from kvcache_sim.serving.replica.native import NativeReplica
-from kvcache_sim.serving.replica.replica import Replica
 from kvcache_sim.serving.router.contract import Router
 from kvcache_sim.serving.sequence import Arrival
 from kvcache_sim.serving.settings import ClusterSettings
@@ -55,7 +52,7 @@ class LiveSimulation(Simulation):
         self._directed = self.cluster.router = _Directed(self.cluster.router)
         self._caches = cast("list[_core.Store | _core.PoolStore]", self._stores.made)
         self._ids = 0
-        self._outputs = Outputs(self.replicas, self.recorder.row_columns, listener, self.engine)
+        self._outputs = Outputs(self.replicas, self.recorder.row_columns, listener)
         self.sampler.interval_ns = _SAMPLE_NS
 
     @property
@@ -79,8 +76,8 @@ class LiveSimulation(Simulation):
         """
         self._directed.machine = machine
         offsets, block_ids, _, full, _ = key_arrays(window, self.settings.cache.block_size_tokens)
-        assert self._stores.native_keys is not None
-        self._stores.native_keys.grow(self._caches, (offsets, block_ids, full), ids)
+        assert self._stores.keys is not None
+        self._stores.keys.grow(self._caches, (offsets, block_ids, full), ids)
         self.fed += len(window)
         self._ids += len(block_ids)
         self.cluster.feed(window)
@@ -102,16 +99,12 @@ class LiveSimulation(Simulation):
         That is where every store is a tree and nothing is on its way between tiers. Cost: a walk over them.
         """
         trees = [cache for cache in self._caches if isinstance(cache, _core.Store)]
-        moving = any(map(_is_moving, self.replicas))
-        if moving or len(trees) < len(self._caches) or self._stores.native_keys is None:
+        if self._is_moving or len(trees) < len(self._caches) or self._stores.keys is None:
             return None
-        kept = self._stores.native_keys.kept(trees, open_requests)
+        kept = self._stores.keys.kept(trees, open_requests)
         for tree in trees:
             tree.take_keys(kept)
-        self._stores.native_keys = kept
-        for replica in self.replicas:
-            if isinstance(replica, Replica):
-                replica.milestones.outcomes.last_use_ns.clear()  # for listings, which a live run has none of
+        self._stores.keys = kept
         ids = frozenset(kept.kept_ids().tolist())
         self._ids = len(ids)
         return ids
@@ -124,8 +117,12 @@ class LiveSimulation(Simulation):
     def clear(self) -> bool:
         """Empty every cache; False, and no change, where one of them is in use."""
         busy = any(cache.room(0).active_blocks for cache in self._caches)
-        moving = any(map(_is_moving, self.replicas))
-        return not (busy or moving) and all([cache.clear() for cache in self._caches])
+        return not (busy or self._is_moving) and all([cache.clear() for cache in self._caches])
+
+    @property
+    def _is_moving(self) -> bool:
+        """Whether a copy is on its way between tiers of a machine."""
+        return any(replica.core.is_moving for replica in self.replicas)
 
     def end(self) -> Run:
         """Run what is left and return what was measured; raises as ``Simulation.run``."""
@@ -151,11 +148,6 @@ class _Directed:
         """Return the machine, among those that requests are sent to."""
         self.last = self.router.choose(arrival) if self.machine is None else self.machine
         return self.last
-
-
-def _is_moving(replica: AnyReplica) -> bool:
-    """Return whether a copy is on its way between a machine's tiers."""
-    return replica.core.is_moving if isinstance(replica, NativeReplica) else bool(replica.mover.transfers)
 
 
 def requests_of(block_size: int, rows: list[tuple[int, int, int, list[int]]], named_tokens: int) -> Trace:

@@ -2,42 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from kvcache_sim.cache.pool import PoolNode
-from kvcache_sim.channels.cluster import Channels
-from kvcache_sim.channels.edges import AnyChannel
+from kvcache_sim.channels.channel import Link
 from kvcache_sim.metrics.channel_use import ChannelUse
 from kvcache_sim.metrics.run import CountedTimes
 from kvcache_sim.metrics.tier_use import TierUse
-from kvcache_sim.serving.replica.contract import AnyReplica
+from kvcache_sim.serving.replica.contract import MeasuredReplica
 from kvcache_sim.serving.router.index import RouterIndex
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.tiers import STAGING, TIERS
 
 
-def tier_uses(settings: ClusterSettings, replica: AnyReplica) -> list[TierUse]:
+def tier_uses(settings: ClusterSettings, replica: MeasuredReplica) -> list[TierUse]:
     """Return what each tier of one machine took and gave, fast to slow."""
-    mover, store = replica.mover, replica.store
+    moved, store = replica.moved, replica.store
     block = settings.cache_of(replica.machine).block_bytes
     uses = []
     for level, tier in enumerate(settings.machines[replica.machine].tiers):
         capacity = None if tier.capacity_blocks is None else tier.capacity_blocks * block
-        moved = mover.written_bytes[level], mover.read_bytes[level]
-        duplicates = mover.moving.duplicates(level) if level and mover.moving is not None else 0
+        sizes = moved.written_bytes[level], moved.read_bytes[level]
+        duplicates = replica.duplicates(level) if level else 0
         loads = settings.movement.fetch != "never"
         evicted = store.losses(level).evicted_blocks
-        uses.append(TierUse(tier.name, capacity, *moved, evicted, duplicates, loads))
+        uses.append(TierUse(tier.name, capacity, *sizes, evicted, duplicates, loads))
     return uses
 
 
 def counters(
-    replicas: Sequence[AnyReplica],
-    routed: Sequence[AnyReplica],
+    replicas: Sequence[MeasuredReplica],
+    routed: Sequence[MeasuredReplica],
     index: RouterIndex | None,
-    channels: Channels,
+    channels: Mapping[str, Link],
 ) -> dict[str, int]:
     """Return the counts of a finished run by name; ``routed`` are the replicas that requests are sent to."""
     found = dict.fromkeys((f"evictions.{t}" for t in TIERS), 0) | {"dropped_blocks": 0}
@@ -64,11 +63,10 @@ def counters(
     found["merged_blocks"] = sum(r.store.merged_blocks for r in replicas)
     found["steps"] = sum(r.steps for r in replicas)
     for replica in replicas:
-        for edge, size in replica.mover.edge_bytes.items():
+        for edge, size in replica.moved.edge_bytes.items():
             found[f"edge.{edge}.bytes"] = found.get(f"edge.{edge}.bytes", 0) + size
-        if replica.prefetcher is not None:
-            prefetched = found.get("prefetched_blocks", 0) + replica.prefetcher.blocks
-            found["prefetched_blocks"] = prefetched
+        if (blocks := replica.prefetched_blocks) is not None:
+            found["prefetched_blocks"] = found.get("prefetched_blocks", 0) + blocks
     for name, channel in channels.items():
         found[f"channel.{name}.bytes"] = channel.sent_bytes
         found[f"channel.{name}.busy_ns"] = channel.busy_ns
@@ -90,7 +88,7 @@ def pool_counters(pool: PoolNode, settings: ClusterSettings) -> dict[str, int]:
     }
 
 
-def inter_token_latencies(replicas: Sequence[AnyReplica]) -> CountedTimes:
+def inter_token_latencies(replicas: Sequence[MeasuredReplica]) -> CountedTimes:
     """Return how often each time between two tokens of a request occurred, over all machines."""
     merged: dict[int, int] = {}
     for replica in replicas:
@@ -101,7 +99,7 @@ def inter_token_latencies(replicas: Sequence[AnyReplica]) -> CountedTimes:
     return CountedTimes(np.array(values, np.int64), np.array([merged[v] for v in values], np.int64))
 
 
-def channel_use(name: str, channel: AnyChannel, now_ns: int) -> ChannelUse:
+def channel_use(name: str, channel: Link, now_ns: int) -> ChannelUse:
     """Return what was asked of one channel until now and what it gave."""
     return ChannelUse(
         name=name,
@@ -115,7 +113,7 @@ def channel_use(name: str, channel: AnyChannel, now_ns: int) -> ChannelUse:
     )
 
 
-def _busy_until_ns(channel: AnyChannel, now_ns: int) -> int:
+def _busy_until_ns(channel: Link, now_ns: int) -> int:
     """Return for how long a channel has been sending; a layer that is shared counts when it has been sent."""
     if channel.by_layer:
         return channel.busy_ns

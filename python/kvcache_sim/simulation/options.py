@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
-from kvcache_sim.backends import Backend, checked_backend
 from kvcache_sim.errors import UsageError
 from kvcache_sim.values import dataclass
 
@@ -12,17 +11,19 @@ from kvcache_sim.values import dataclass
 Engine = Literal["native", "spec", "spec-plain"]
 
 
+#: What stands for options of a second engine in Python that is gone.
+SUCCESSORS = "to compare the core with the specification: engine spec, step by step: engine spec-plain"
+
+
 @dataclass(frozen=True, slots=True)
 class RunOptions:
     """How to run, not what: none of these changes a result.
 
-    ``backend`` is ``native`` or ``python`` (the reference, slow, one iteration at a time); ``check`` is
-    ``cheap`` (at the end) or ``full`` (at every boundary); ``record_window_ns`` keeps steps, transfers and
-    evictions of [start, end). Raises UsageError for any other backend or check, and for an empty window.
+    ``check`` is ``cheap`` (at the end) or ``full`` (at every boundary); ``record_window_ns`` keeps steps,
+    transfers and evictions of [start, end). Raises UsageError for any other check or engine, for an empty
+    window, and for an option that there is not.
     """
 
-    backend: Backend = "native"
-    step_every_iteration: bool = False
     check: Literal["cheap", "full"] = "cheap"
     record_window_ns: tuple[int, int] | None = None
     #: Whether misses are counted by cause, after the run.
@@ -39,8 +40,14 @@ class RunOptions:
     #: Times at which what has been counted so far is noted (``Run.marks``).
     marks_ns: tuple[int, ...] = ()
 
+    def __new__(cls, *_: Any, **given: Any) -> RunOptions:
+        """Return an object to be filled; UsageError for a name that is no option (any more)."""
+        unknown = sorted(given.keys() - cls.__dataclass_fields__.keys())
+        if unknown:
+            raise UsageError("no such option", unknown[0], repr(given[unknown[0]]), hint=SUCCESSORS)
+        return object.__new__(cls)
+
     def __post_init__(self) -> None:
-        checked_backend(self.backend)
         if self.engine not in get_args(Engine):
             expected = ", ".join(get_args(Engine))
             raise UsageError("unknown engine", where="engine", got=repr(self.engine), expected=expected)

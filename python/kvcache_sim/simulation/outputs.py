@@ -7,16 +7,12 @@ from struct import Struct
 from typing import Protocol
 
 from kvcache_sim import _core
-from kvcache_sim.engine import Engine
 from kvcache_sim.metrics.columns import STATUSES
-from kvcache_sim.serving.engine_scheduler.replica import EngineReplica
-from kvcache_sim.serving.replica.contract import AnyReplica
 from kvcache_sim.serving.replica.native import NativeReplica
-from kvcache_sim.serving.replica.replica import Replica
-from kvcache_sim.serving.sequence import SequenceState, Status
+from kvcache_sim.serving.sequence import ClosedRequest, Status
 from kvcache_sim.tiers import PLACES
 
-#: Columns of a request's row by the field of ``SequenceState`` that has the same value.
+#: Columns of a request's row by the field of ``ClosedRequest`` that has the same value.
 _FIELDS = {
     "request": "request",
     "arrival_ns": "arrival_ns",
@@ -43,7 +39,7 @@ class Listener(Protocol):
     def tokens(self, requests: Sequence[int], now_ns: int) -> None:
         """Take note of the next token of some requests' answers."""
 
-    def closed(self, sequence: SequenceState, now_ns: int) -> None:
+    def closed(self, sequence: ClosedRequest, now_ns: int) -> None:
         """Take note of a request that is finished, or was aborted."""
 
 
@@ -53,42 +49,36 @@ class Outputs:
     Cost: a native call a report, and a few µs a closed request.
     """
 
-    def __init__(
-        self, replicas: Sequence[AnyReplica], columns: Sequence[str], listener: Listener, engine: Engine
-    ) -> None:
+    def __init__(self, replicas: Sequence[NativeReplica], columns: Sequence[str], listener: Listener) -> None:
         self._listener = listener
         self._log = _core.OutputLog()
-        self._native = {r.machine: r for r in replicas if isinstance(r, NativeReplica)}
+        self._replicas = replicas
         self._row = Struct(f"{len(columns)}q")
         self._fields = [(field, columns.index(column)) for field, column in _FIELDS.items()]
         self._cached = [columns.index(f"cached_{place}_tokens") for place in PLACES]
         self._status = columns.index("status")
-        for native in self._native.values():
-            native.log_outputs(self._log)
         for replica in replicas:
-            if isinstance(replica, Replica | EngineReplica):
-                replica.when_tokens(lambda requests: listener.tokens(requests, engine.now_ns))
-                replica.milestones.when_closed(lambda s: listener.closed(s, engine.now_ns))
+            replica.log_outputs(self._log)
 
     def report(self) -> None:
-        """Report what came out of native machines since the last call; the others report at once."""
+        """Report what came out of the machines since the last call."""
         listener = self._listener
-        left: dict[int, SequenceState] = {}
+        left: dict[int, ClosedRequest] = {}
         for time_ns, machine, tokens, closed in self._log.take():
             if tokens:
                 listener.tokens(tokens, time_ns)
             for request in closed:
                 if request not in left:
-                    left |= self._states(self._native[machine].take_rows())
+                    left |= self._states(self._replicas[machine].take_rows())
                 listener.closed(left.pop(request), time_ns)
 
-    def _states(self, rows: bytes) -> dict[int, SequenceState]:
+    def _states(self, rows: bytes) -> dict[int, ClosedRequest]:
         """Return closed requests as their rows have them, by number."""
         states = map(self._state, self._row.iter_unpack(rows))
         return {state.request: state for state in states}
 
-    def _state(self, row: tuple[int, ...]) -> SequenceState:
-        state = SequenceState(-1, 0, 0, 0)
+    def _state(self, row: tuple[int, ...]) -> ClosedRequest:
+        state = ClosedRequest(-1, 0, 0, 0)
         for field, column in self._fields:
             setattr(state, field, row[column])
         state.status = Status[STATUSES[row[self._status]].upper()]

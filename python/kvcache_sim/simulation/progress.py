@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kvcache_sim.channels.edges import AnyChannel
-from kvcache_sim.serving.replica.contract import AnyReplica
+from kvcache_sim.channels.channel import Link
+from kvcache_sim.serving.replica.contract import MeasuredReplica
 from kvcache_sim.tiers import TIERS
 
 
-def used_shares(replicas: Sequence[AnyReplica]) -> dict[str, float]:
+def used_shares(replicas: Sequence[MeasuredReplica]) -> dict[str, float]:
     """Return by tier which share of all machines' bounded room is not free."""
     used: dict[str, float] = {}
     for level, tier in enumerate(TIERS):
@@ -20,6 +20,6 @@ def used_shares(replicas: Sequence[AnyReplica]) -> dict[str, float]:
     return used
 
 
-def busy_shares(channels: Mapping[str, AnyChannel], now_ns: int) -> dict[str, float]:
+def busy_shares(channels: Mapping[str, Link], now_ns: int) -> dict[str, float]:
     """Return by channel in which share of the time until now it has been sending."""
     return {name: min(channel.busy_ns / max(now_ns, 1), 1.0) for name, channel in channels.items()}

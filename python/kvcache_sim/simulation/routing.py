@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from kvcache_sim.cache.machine import Machine
@@ -12,11 +12,12 @@ from kvcache_sim.cache.stores import StoreMaker
 from kvcache_sim.cache.tree_store import TieredStore
 from kvcache_sim.engine import Engine
 from kvcache_sim.serving.handover.pools import Pools
-from kvcache_sim.serving.replica.contract import AnyReplica
-from kvcache_sim.serving.router.contract import Router
+from kvcache_sim.serving.replica.native import NativeReplica
+from kvcache_sim.serving.router.contract import Look, Router
 from kvcache_sim.serving.router.index import RouterIndex
 from kvcache_sim.serving.router.look import look_at
 from kvcache_sim.serving.router.registry import router_maker
+from kvcache_sim.serving.sequence import Arrival
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.tiers import COMPUTE, TIERS
 
@@ -46,7 +47,7 @@ class Routing:
         self._make = router_maker(settings.router.policy)
         #: By machine and by request their model, where there are several.
         self._models: tuple[Sequence[int], Sequence[int]] | None = None
-        self._look = look_at(pools.routed, engine)
+        self._look: Callable[[Arrival], Look] = look_at(pools.routed, engine)
         #: The router's own index, where it does not look at the caches themselves.
         self.index: RouterIndex | None = None
         router = settings.router
@@ -67,7 +68,7 @@ class Routing:
         view = self._pools.views.of(routed, self._settings.router, self._settings.seed, self._look, seen)
         return self._make(view)
 
-    def among(self, members: Sequence[AnyReplica]) -> Router:
+    def among(self, members: Sequence[NativeReplica]) -> Router:
         """Return a router that knows nothing yet, among some machines, which it looks at as they are."""
         if self._models is None:
             return self._of_one_model(members)
@@ -76,7 +77,7 @@ class Routing:
         of_machine, model_of = self._models
         return ByModel(members, model_of, of_machine, self._of_one_model)
 
-    def _of_one_model(self, members: Sequence[AnyReplica]) -> Router:
+    def _of_one_model(self, members: Sequence[NativeReplica]) -> Router:
         look, trees = look_at(members, self.engine), self._trees(members)
         return self._make(
             self._pools.views.of(members, self._settings.router, self._settings.seed, look, trees)
@@ -101,6 +102,6 @@ class Routing:
         tier = TierSettings(TIERS[COMPUTE], self._settings.router.index_blocks)
         return [self._stores.make_lone(tier) for _ in self._pools.routed]
 
-    def _trees(self, replicas: Sequence[AnyReplica]) -> list[TieredStore | None]:
+    def _trees(self, replicas: Sequence[NativeReplica]) -> list[TieredStore | None]:
         caches = [self._caches[replica.machine] for replica in replicas]
         return [cache.tree if len(cache.tiers) > 1 else None for cache in caches]

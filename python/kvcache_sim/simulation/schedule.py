@@ -3,36 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
+from kvcache_sim import _core
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.schedule import free_queue_figures, schedule_figures
-from kvcache_sim.serving.engine_scheduler.replica import EngineReplica
-from kvcache_sim.serving.replica.contract import AnyReplica
 from kvcache_sim.serving.replica.native import NativeReplica
-from kvcache_sim.serving.vllm.blocks import BlockPool
 from kvcache_sim.tiers import COMPUTE
 from kvcache_sim.workload.trace import Trace
 
-#: A replica whose scheduler is an engine's own.
-Scheduled = NativeReplica | EngineReplica[Any]
 
-
-def write_down(replicas: Sequence[AnyReplica]) -> list[Scheduled]:
+def write_down(replicas: Sequence[NativeReplica]) -> None:
     """Let replicas write their schedules down, each its own; UsageError for kvsim's own scheduler."""
-    scheduled: list[Scheduled] = []
     for replica in replicas:
         if replica.settings.scheduler == "kvsim":
             hint = "set replica.scheduler=vllm or sglang"
             what = "kvsim's own scheduler writes no schedule down"
             raise UsageError(what, "--schedule-digests", hint=hint)
-        assert isinstance(replica, NativeReplica | EngineReplica)
         replica.log_schedule()
-        scheduled.append(replica)
-    return scheduled
 
 
-def written_down(replicas: Sequence[Scheduled], trace: Trace) -> dict[str, Any]:
+def written_down(replicas: Sequence[NativeReplica], trace: Trace) -> dict[str, Any]:
     """Return the figures and digests of the schedule, of several machines' those of each."""
     by_machine = [_figures(replica, trace) for replica in replicas]
     if len(by_machine) == 1:
@@ -40,11 +31,12 @@ def written_down(replicas: Sequence[Scheduled], trace: Trace) -> dict[str, Any]:
     return {"by_machine": [{"machine": k, **figures} for k, figures in enumerate(by_machine)]}
 
 
-def _figures(replica: Scheduled, trace: Trace) -> dict[str, Any]:
+def _figures(replica: NativeReplica, trace: Trace) -> dict[str, Any]:
     log = replica.schedule()
     assert log is not None, "it was to be written down before the first step"
     figures = schedule_figures(log, replica.store.losses(COMPUTE).evicted_blocks)
     if replica.settings.scheduler == "vllm" and replica.cache.groups is None:
-        queue = cast(BlockPool, replica.store).free_queue()
+        assert isinstance(replica.store, _core.PoolStore)
+        queue = replica.store.free_queue()
         figures |= free_queue_figures(queue, trace, replica.cache.block_size_tokens)
     return figures

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kvcache_sim.cache.group_store import GroupStore
+from kvcache_sim import _core
 from kvcache_sim.cache.machine import Machine, MachineBuilder, MachineTiers
 from kvcache_sim.cache.pool import PoolNode
 from kvcache_sim.cache.stores import StoreMaker
@@ -23,10 +23,6 @@ from kvcache_sim.serving.cluster import Cluster
 from kvcache_sim.serving.front_door import open_front_door
 from kvcache_sim.serving.handover.pools import Pools
 from kvcache_sim.serving.machine import build_replicas
-from kvcache_sim.serving.outcomes import Outcomes
-from kvcache_sim.serving.replica.contract import AnyReplica
-from kvcache_sim.serving.replica.native import NativeReplica
-from kvcache_sim.serving.replica.observation import Observation
 from kvcache_sim.serving.router.registry import needs_of
 from kvcache_sim.serving.router.views import Views
 from kvcache_sim.serving.settings import ClusterSettings
@@ -53,7 +49,6 @@ from kvcache_sim.workload.trace import Trace
 
 if TYPE_CHECKING:
     from kvcache_sim.cache.operations.listing import ListedBlock
-    from kvcache_sim.simulation.schedule import Scheduled
     from kvcache_sim.workload.block_tokens import BlockTokens
 
 #: Events between two looks at how far a run is; where requests come natively an event is many requests.
@@ -69,43 +64,22 @@ class Simulation:
     def __init__(self, settings: ClusterSettings, requests: Trace | TraceStream, options: RunOptions) -> None:
         stream = requests if isinstance(requests, TraceStream) else None
         trace = requests.first if isinstance(requests, TraceStream) else requests
-        refuse_beyond_store(settings)
-        if options.prefixes and (settings.cache.semantics != "tree" or settings.cache.groups is not None):
-            got = settings.cache.semantics + " of cache groups" * (settings.cache.groups is not None)
-            raise UsageError("no global prefix store", "--prefixes", got, "cache.semantics tree")
+        _refuse(settings, options)
         self.settings, self.trace, self.options = settings, trace, options
         self._plugins = begin_uses()
         self.engine = Engine(len(settings.machines) + (settings.pool is not None))
         self.recorder = RunRecorder(options.record_window_ns, check_rows)
-        self._stores = StoreMaker(
-            settings.cache, trace, lambda: self.engine.now_ns, options.backend, self._tokens_in_core()
-        )
-        self.digests = [self._stores.digest() for _ in settings.machines]
-        seen = self._observation()
-        by_event = settings.movement.read_buffer_layers is not None
-        self.channels = Channels(
-            settings.channels,
-            settings.network,
-            self.engine,
-            settings.handover.network,
-            by_event,
-            native=seen.stretches,
-        )
-        counted = settings.in_tokens() if self._stores.simplified else settings
+        self._stores = StoreMaker(settings.cache, trace)
+        self.digests = [_core.Digest() for _ in settings.machines]
+        self.channels = _channels(settings)
+        counted = settings.in_tokens() if settings.cache.accounting == "simplified" else settings
         self._pool: PoolNode | None = None
         self._machines = self._build_machines(counted)
-        told = [
-            Outcomes(trace, settings.cache, cache.views, self._stores.gate_keys, cache.sessions)
-            for cache in self._machines
-        ]
-        self.replicas: list[AnyReplica] = build_replicas(
-            self._machines, counted, self.channels, told, self.recorder, seen
-        )
-        self._scheduled: list[Scheduled] = []
+        self.replicas = build_replicas(self._machines, counted, self.recorder, options.check == "full")
         if options.schedule:
             from kvcache_sim.simulation.schedule import write_down
 
-            self._scheduled = write_down(self.replicas)
+            write_down(self.replicas)
         views = Views(trace, counted, self.replicas, self.engine)
         pools = Pools(self.replicas, counted, self.channels, self.engine, self.recorder, views)
         routing = Routing(settings, pools, self._machines, self._stores, self.engine)
@@ -127,11 +101,7 @@ class Simulation:
 
             work_off(settings.offline, len(trace), self.cluster, trees)
         #: Whether requests come in without an event of the engine's each.
-        self._comes_natively = False
-        if self._can_run_ahead(views):
-            for replica in self.replicas:
-                replica.run_ahead()
-            self._comes_natively = self._knows_arrivals and open_front_door(self.cluster)
+        self._comes_natively = self._can_run_ahead(views) and self._runs_ahead()
         span = int(trace.arrival_ns.max()) if len(trace) else 0
         self.sampler = Sampler(self.engine, self.replicas, self.channels, span // SAMPLES, self._done)
         self._marks = Marks(self.engine, self.sampler, options.marks_ns, self._counted)
@@ -143,17 +113,11 @@ class Simulation:
             self._windows = Windows(stream, self.replicas, self._stores)
             self.cluster.read_on(self._windows.next)
 
-    def _tokens_in_core(self) -> bool:
-        """Return whether simplified accounting may be the core's: its own replicas alone know it."""
-        return self.settings.cache.accounting == "simplified" and not self.options.step_every_iteration
-
-    def _observation(self) -> Observation:
-        """Return who watches the replicas, and whether they may take steps in stretches."""
-        options = self.options
-        native = options.backend == "native" and not self._stores.tokens_in_python
-        stretches = native and not options.step_every_iteration
-        records_all = options.record_window_ns is not None
-        return Observation(stretches, options.check == "full", records_all)
+    def _runs_ahead(self) -> bool:
+        """Let replicas run ahead of the clock, and requests come natively; return whether they do."""
+        for replica in self.replicas:
+            replica.run_ahead()
+        return self._knows_arrivals and open_front_door(self.cluster)
 
     def _build_machines(self, counted: ClusterSettings) -> list[Machine]:
         builder = MachineBuilder(self._stores, self.channels, self.engine, counted.cache, counted.movement)
@@ -200,7 +164,8 @@ class Simulation:
                 raise UsageError(f"no such {what}", got=str(number), expected=f"0 to {count - 1}")
         names = BlockNames(self.trace, self.settings.cache.block_size_tokens)
         prompt = int(self.trace.input_tokens[request])
-        return list_hit(self.replicas, machine, (request, prompt), names, tokens)
+        together = self.cluster.pools.native
+        return list_hit(self.replicas, together, (machine, request, prompt), names, tokens)
 
     def _machines_are_apart(self) -> bool:
         """Return whether no machine takes note of another one, or all their events have one order."""
@@ -217,7 +182,7 @@ class Simulation:
         return sum(map(len, names)) == len(set().union(*names))
 
     @property
-    def _groups(self) -> dict[int, GroupStore]:
+    def _groups(self) -> dict[int, _core.GroupStore]:
         """By machine its pool of cache groups, where it is one."""
         return {cache.number: cache.groups for cache in self._machines if cache.groups is not None}
 
@@ -283,7 +248,7 @@ class Simulation:
         requests = self.recorder.request_columns()
         lanes = [(d.value, r.store.digest) for d, r in zip(self.digests, self.replicas, strict=True)]
         if self._pool is not None:
-            lanes.append((0, self._pool.mover.store.digest))
+            lanes.append((0, self._pool.tree.digest))
         counted = self._counted()
         check_channels(self.replicas, self._pool, self.channels, self.engine.now_ns)
         regret = {} if self._watched is None else self._watched.regret.counters()
@@ -297,7 +262,7 @@ class Simulation:
             marks=self._marks.noted,
             digest_events=digest_of_events(lanes),
             digest_results=self.recorder.results_digest(),
-            engine=self._engine_use(),
+            engine=EngineUse("native", self._steps, self.engine.processed),
             end_ns=self.engine.now_ns,
             warnings=tuple(self._stores.orders.remarks()),
             channels=counted.channels,
@@ -313,18 +278,13 @@ class Simulation:
             plugins=summed(self._plugins),
         )
 
-    def _engine_use(self) -> EngineUse:
-        native = all(isinstance(replica, NativeReplica) for replica in self.replicas)
-        return EngineUse("native" if native else "python", self._steps, self.engine.processed)
-
     @property
     def _steps(self) -> int:
         return sum(replica.steps for replica in self.replicas)
 
     def _counted(self) -> Mark:
         for replica in self.replicas:
-            if isinstance(replica, NativeReplica):
-                replica.count_moved_bytes()
+            replica.count_moved_bytes()
         found = counters(self.replicas, self.cluster.pools.routed, self._index, self.channels)
         if self.settings.cache.groups is not None:
             found |= group_counters(self.settings.cache.groups, self._groups.values())
@@ -342,17 +302,36 @@ class Simulation:
             tuple(use for replica in self.replicas for use in tier_uses(self.settings, replica)),
         )
 
+    def _schedule(self) -> dict[str, Any] | None:
+        if not self.options.schedule:
+            return None
+        from kvcache_sim.simulation.schedule import written_down
+
+        return written_down(self.replicas, self.trace)
+
     def _count_pool(self) -> None:
         """Let the core tell the pool that machines share what it took and gave so far."""
         if self.cluster.pools.native is not None:
             self.cluster.pools.native.count_pool()
 
-    def _schedule(self) -> dict[str, Any] | None:
-        if not self._scheduled:
-            return None
-        from kvcache_sim.simulation.schedule import written_down
 
-        return written_down(self._scheduled, self.trace)
+def _refuse(settings: ClusterSettings, options: RunOptions) -> None:
+    """Raise UsageError for settings that the stores cannot obey, and for prefixes that none of them keeps."""
+    refuse_beyond_store(settings)
+    if options.prefixes and (settings.cache.semantics != "tree" or settings.cache.groups is not None):
+        got = settings.cache.semantics + " of cache groups" * (settings.cache.groups is not None)
+        raise UsageError("no global prefix store", "--prefixes", got, "cache.semantics tree")
+
+
+def _channels(settings: ClusterSettings) -> Channels:
+    machines = settings.machines
+    return Channels(
+        settings.channels,
+        settings.network,
+        settings.handover.network,
+        by_event=settings.movement.read_buffer_layers is not None,
+        used=any(len(machine.tiers) > 1 or machine.role == "prefill" for machine in machines),
+    )
 
 
 def simulate(

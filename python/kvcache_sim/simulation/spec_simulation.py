@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
+from kvcache_sim.cache.moved import MovedBytes
 from kvcache_sim.cache.settings import TierSettings
 from kvcache_sim.cache.stores import StoreMaker
-from kvcache_sim.cache.views import make_views
 from kvcache_sim.engine import beyond_time
 from kvcache_sim.errors import InvariantError, UsageError
 from kvcache_sim.metrics.digests import digest_of_events
@@ -17,7 +16,7 @@ from kvcache_sim.metrics.recorder import RunRecorder
 from kvcache_sim.metrics.run import EngineUse, Mark, Observer, Progress, Run
 from kvcache_sim.metrics.run_tables import RunTables
 from kvcache_sim.metrics.sampler import SAMPLES, Sampler
-from kvcache_sim.serving.replica.contract import AnyReplica
+from kvcache_sim.serving.replica.contract import MeasuredReplica
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.serving.store_check import check_store
 from kvcache_sim.simulation.end_checks import check_channels, check_pool, check_rows, check_stores
@@ -37,7 +36,7 @@ from kvcache_sim.spec.lookups import LookUps
 from kvcache_sim.spec.simplified_store import SimplifiedStore
 from kvcache_sim.spec.simulator import Machine, MakeStore, Simulator
 from kvcache_sim.spec.store import Store
-from kvcache_sim.tiers import COMPUTE
+from kvcache_sim.tiers import COMPUTE, STAGING
 from kvcache_sim.workload.key_arrays import key_arrays
 from kvcache_sim.workload.trace import NOT_TOLD, Trace
 
@@ -62,11 +61,11 @@ class SpecSimulation:
         if options.engine == "spec-plain" or settings.cache.accounting == "simplified":
             make_store = self._plain_stores()
         else:
-            self._stores = StoreMaker(settings.cache, trace, lambda: self.simulator.engine.now_ns, "native")
+            self._stores = StoreMaker(settings.cache, trace)
             make_store = self._make_store
         self.simulator = Simulator(settings, trace, make_store, records_into(self.recorder))
         sim = self.simulator
-        self.replicas = [cast(AnyReplica, _Seen(machine, settings)) for machine in sim.machines]
+        self.replicas: list[MeasuredReplica] = [_Seen(machine, settings) for machine in sim.machines]
         span = int(trace.arrival_ns.max()) if len(trace) else 0
         self._span_ns = span
         self.sampler = Sampler(sim.engine, self.replicas, self._channels, span // SAMPLES, self._done)
@@ -75,7 +74,7 @@ class SpecSimulation:
     def _make_store(self, tiers: Sequence[Any], write_back: list[bool], lookups: LookUps | None) -> Any:
         assert self._stores is not None
         own = [TierSettings(tier.name, tier.capacity_blocks, tier.policy) for tier in tiers]
-        return self._stores.make(own, write_back, make_views(self.settings.cache)).gpu
+        return self._stores.make(own, write_back).gpu
 
     def _plain_stores(self) -> MakeStore:
         """Return what makes the specification's own stores, all over the same keys."""
@@ -183,7 +182,9 @@ class SpecSimulation:
             return None
         counts = ("put_blocks", "read_blocks", "refused_blocks", "hit_blocks")
         own = {name: getattr(pool, name) for name in counts}
-        return SimpleNamespace(mover=pool.mover, tree=pool.mover.store, lost_blocks=0, **own)
+        mover = pool.mover
+        own |= {"written_bytes": mover.written_bytes[STAGING], "block_bytes": mover.block_bytes}
+        return SimpleNamespace(tree=mover.store, lost_blocks=0, **own)
 
     def _counted(self) -> Mark:
         routed = [self.replicas[machine.number] for machine in self.simulator.routed]
@@ -207,14 +208,23 @@ class _Seen:
         self.machine = machine.number
         self.settings = settings.machines[machine.number].replica
         self.tiers, self.store, self.load = machine.tiers, machine.store, machine.load
-        self.prefetcher = machine.prefetcher
 
-    @cached_property
-    def mover(self) -> SimpleNamespace:
+    @property
+    def moved(self) -> MovedBytes:
         """The bytes that the machine moved."""
         mover = self._machine.mover
-        moved = {name: getattr(mover, name) for name in ("written_bytes", "read_bytes", "edge_bytes")}
-        return SimpleNamespace(moving=self.store, **moved)
+        return MovedBytes(mover.edge_bytes, mover.read_bytes, mover.written_bytes)
+
+    @property
+    def prefetched_blocks(self) -> int | None:
+        """Blocks brought up ahead of their requests so far; None: nothing is brought up."""
+        prefetcher = self._machine.prefetcher
+        return None if prefetcher is None else prefetcher.blocks
+
+    def duplicates(self, tier: int) -> int:
+        """Return the number of a lower tier's blocks that have a copy on a faster one too."""
+        duplicates: int = self.store.duplicates(tier)
+        return duplicates
 
     @property
     def steps(self) -> int:
@@ -251,8 +261,6 @@ def _refuse_options(options: RunOptions) -> None:
         "--record": options.record_window_ns is not None,
         "--prefixes": options.prefixes,
         "--schedule-digests": options.schedule,
-        "--backend": options.backend != "native",
-        "--step-every-iteration": options.step_every_iteration,
         "--regret": options.regret,
     }
     for option, given in asked.items():

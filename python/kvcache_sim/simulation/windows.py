@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvcache_sim import _core
-from kvcache_sim.cache.prefix_view import PrefixViewSettings
+from kvcache_sim.cache.settings import PrefixViewSettings
 from kvcache_sim.cache.store_kinds import TOKENS, store_kind
 from kvcache_sim.cache.stores import StoreMaker
 from kvcache_sim.errors import InvariantError
 from kvcache_sim.serving.queue import ORDERS
-from kvcache_sim.serving.replica.contract import AnyReplica
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.router.registry import needs_of
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings
@@ -25,7 +24,7 @@ def can_stream(settings: ClusterSettings, options: RunOptions) -> bool:
 
     That is: the core serves GPUs alone that keep a tree in order of recency, and nothing is told of the
     trace afterwards. Whatever else remembers requests (lower tiers, ghosts of evicted blocks, a router's own
-    index, the gate of shared prefixes, the reference) has the trace read whole.
+    index, the gate of shared prefixes, the specification) has the trace read whole.
     """
     cache = settings.cache
     return (
@@ -40,8 +39,8 @@ def can_stream(settings: ClusterSettings, options: RunOptions) -> bool:
         and ":" not in settings.router.policy
         and not needs_of(settings.router.policy).sent_blocks
         and all(_stands_alone(machine) for machine in settings.machines)
-        and options.engine == options.backend == "native"
-        and not (options.step_every_iteration or options.causes or options.prefixes)
+        and options.engine == "native"
+        and not (options.causes or options.prefixes)
     )
 
 
@@ -62,11 +61,11 @@ def _stands_alone(machine: MachineSettings) -> bool:
 class Windows:
     """The windows of a trace as the machines' stores come to need them."""
 
-    def __init__(self, stream: TraceStream, replicas: Sequence[AnyReplica], stores: StoreMaker) -> None:
+    def __init__(self, stream: TraceStream, replicas: Sequence[NativeReplica], stores: StoreMaker) -> None:
         self._stream = stream
         self._block_size_tokens = stores.cache.block_size_tokens
-        keys = stores.native_keys
-        trees = [replica.store for replica in replicas if isinstance(replica, NativeReplica)]
+        keys = stores.keys
+        trees = [replica.store for replica in replicas]
         self._stores = [tree for tree in trees if isinstance(tree, _core.Store)]
         if keys is None or len(self._stores) != len(replicas):
             raise InvariantError("a trace in windows, and machines that need all of it")

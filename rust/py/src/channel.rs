@@ -1,4 +1,4 @@
-//! `Channel`: a FIFO link between two tiers, for movers of either language; `Demand`: what was asked of it.
+//! `Channel`: a link between two tiers; `Demand`: what was asked of it.
 
 use std::sync::{Arc, MutexGuard, PoisonError};
 
@@ -263,7 +263,7 @@ impl PyDemand {
 /// Channels side by side, and what chooses among them where that is a plug-in.
 #[derive(FromPyObject)]
 pub enum PyLane {
-    /// `serving.replica.plugin_rules.ChosenLane`, attribute by attribute.
+    /// `cache.tier_rules.ChosenLane`, attribute by attribute.
     Chosen {
         channels: Vec<Py<PyChannel>>,
         choice: ChannelCall,

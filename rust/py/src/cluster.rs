@@ -12,6 +12,7 @@ use crate::channel::{PyLane, PyTimeline};
 use crate::digest::PyDigest;
 use crate::intake::{way_of, Choice, DecodeDoor, FrontDoor, PyChoice};
 use crate::machines::{Replicas, Wires};
+use crate::operations::{end_of, longest, Wanted};
 use crate::refusal::refused;
 use crate::serving::PyReplica;
 
@@ -327,6 +328,12 @@ impl PyCluster {
         self.tell(py, |cluster, machines| {
             cluster.give_up(machines, (machine, request), now_ns)
         })
+    }
+
+    /// The block past the longest run that one other machine has below its GPU.
+    fn longest(&mut self, py: Python<'_>, of: Wanted, now_ns: u64) -> PyResult<Option<u32>> {
+        let mut machines = Replicas::new(py, &self.replicas, self.wires.as_mut());
+        longest(&mut self.cluster, &mut machines, of, now_ns).map(end_of)
     }
 
     /// Does what is next, and then what comes before `until_ns`; stops where a decode machine is to be chosen.

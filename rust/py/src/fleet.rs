@@ -9,7 +9,6 @@ use kvsim_core::store::contract::MachineStore;
 use kvsim_core::store::{Board, GPU};
 use pyo3::prelude::*;
 
-use crate::batch::PyBatch;
 use crate::group_store::PyGroupStore;
 use crate::hicache_store::PyHiCacheStore;
 use crate::order::raised;
@@ -35,24 +34,17 @@ pub enum StoreHandle {
     Tokens(Py<PyTokenStore>),
 }
 
-/// What runs ahead of the clock on a store: a native replica, or the batch of one in Python.
-#[derive(FromPyObject)]
-enum Ahead {
-    Replica(Py<PyReplica>),
-    Batch(Py<PyBatch>),
-}
-
-/// A store, and what runs ahead of the clock on it.
+/// A store, and the replica that runs ahead of the clock on it.
 struct Machine {
     store: StoreHandle,
-    ahead: Option<Ahead>,
+    replica: Py<PyReplica>,
 }
 
 /// A request, and how many of its leading blocks may be found.
 type Wanted = (u32, u32);
 
 impl Machine {
-    /// Leading blocks found; what runs ahead is brought to `now_ns` first.
+    /// Leading blocks found; the replica is brought to `now_ns` first.
     fn found(&self, py: Python<'_>, wanted: Wanted, now_ns: u64) -> PyResult<u32> {
         match &self.store {
             StoreHandle::Tree(tree) => {
@@ -87,15 +79,7 @@ impl Machine {
         now_ns: u64,
     ) -> PyResult<u32> {
         answered(store.known_request(request))?;
-        match &self.ahead {
-            Some(Ahead::Replica(replica)) => {
-                answered(replica.try_borrow_mut(py)?.catch_up(store, now_ns))?;
-            }
-            Some(Ahead::Batch(batch)) => {
-                answered(batch.try_borrow_mut(py)?.0.advance(store, now_ns))?;
-            }
-            None => {}
-        }
+        answered(self.replica.try_borrow_mut(py)?.catch_up(store, now_ns))?;
         answered(store.find(request, limit, now_ns)).map(|found| found.0)
     }
 
@@ -114,7 +98,7 @@ impl Machine {
     }
 }
 
-/// The stores of all machines, each with what runs ahead of the clock on it.
+/// The stores of all machines, each with the replica that runs ahead of the clock on it.
 #[pyclass(name = "Fleet", frozen)]
 pub struct PyFleet {
     machines: Vec<Machine>,
@@ -125,34 +109,27 @@ pub struct PyFleet {
 }
 
 impl PyFleet {
-    /// The board, where every machine has a tree of runs and a native replica to enter there.
+    /// The board, where every machine has a tree of runs.
     fn board(&self, py: Python<'_>) -> PyResult<Option<(&Arc<Board>, Arc<BlockKeys>)>> {
-        let mut keys = None;
-        for machine in &self.machines {
-            match (&machine.store, &machine.ahead) {
-                (StoreHandle::Tree(tree), Some(Ahead::Replica(_))) if keys.is_none() => {
-                    keys = Some(tree.try_borrow(py)?.0.keys().clone());
-                }
-                (StoreHandle::Tree(_), Some(Ahead::Replica(_))) if self.board.get().is_some() => {
-                    break
-                }
-                (StoreHandle::Tree(_), Some(Ahead::Replica(_))) => {}
-                _ => return Ok(None),
-            }
-        }
-        let Some(keys) = keys else { return Ok(None) };
+        let Some(StoreHandle::Tree(first)) = self.machines.first().map(|one| &one.store) else {
+            return Ok(None);
+        };
         if self.board.get().is_none() {
-            let board = Board::new(self.machines.len());
-            for (number, machine) in (0..).zip(&self.machines) {
-                if let (StoreHandle::Tree(tree), Some(Ahead::Replica(replica))) =
-                    (&machine.store, &machine.ahead)
-                {
-                    tree.try_borrow_mut(py)?.0.sit(board.seat(number));
-                    replica.try_borrow_mut(py)?.sit(board.seat(number));
+            let mut trees = Vec::with_capacity(self.machines.len());
+            for machine in &self.machines {
+                match &machine.store {
+                    StoreHandle::Tree(tree) => trees.push((tree, &machine.replica)),
+                    _ => return Ok(None),
                 }
+            }
+            let board = Board::new(trees.len());
+            for (number, (tree, replica)) in (0..).zip(trees) {
+                tree.try_borrow_mut(py)?.0.sit(board.seat(number));
+                replica.try_borrow_mut(py)?.sit(board.seat(number));
             }
             let _ = self.board.set(board);
         }
+        let keys = first.try_borrow(py)?.0.keys().clone();
         Ok(self.board.get().map(|board| (board, keys)))
     }
 
@@ -204,12 +181,12 @@ impl PyFleet {
 
     /// Leading blocks of a prompt that may be found, by rules that all machines share.
     fn matchable_blocks(&self, py: Python<'_>, prompt_tokens: u64) -> PyResult<u32> {
-        match self.machines.first().map(|machine| &machine.ahead) {
-            Some(Some(Ahead::Replica(replica))) => Ok(replica
-                .try_borrow(py)?
-                .replica
-                .matchable_blocks(prompt_tokens)),
-            _ => Err(refused("no native replica", "one a machine")),
+        match self.machines.first() {
+            Some(machine) => {
+                let first = machine.replica.try_borrow(py)?;
+                Ok(first.replica.matchable_blocks(prompt_tokens))
+            }
+            None => Err(refused("no machine", "one or more")),
         }
     }
 
@@ -258,27 +235,25 @@ impl PyFleet {
         self.take_turns(&equal)
     }
 
-    /// By machine, each of which has a native replica, what it says of itself.
+    /// By machine what its replica says of itself.
     fn loads(&self, py: Python<'_>, load: impl Fn(&PyReplica) -> u64) -> PyResult<Vec<u64>> {
-        let loads = self.machines.iter().map(|machine| match &machine.ahead {
-            Some(Ahead::Replica(replica)) => Ok(load(&*replica.try_borrow(py)?)),
-            _ => Err(refused("no native replica", "one a machine")),
-        });
-        loads.collect()
+        let machines = self.machines.iter();
+        machines
+            .map(|machine| Ok(load(&*machine.replica.try_borrow(py)?)))
+            .collect()
     }
 }
 
 #[pymethods]
 impl PyFleet {
     #[new]
-    fn new(stores: Vec<StoreHandle>, ahead: Vec<Option<Ahead>>) -> PyResult<Self> {
-        if stores.len() != ahead.len() {
-            let expected = "a replica, a batch or None for each store";
-            return Err(refused("not what runs ahead a store", expected));
+    fn new(stores: Vec<StoreHandle>, replicas: Vec<Py<PyReplica>>) -> PyResult<Self> {
+        if stores.len() != replicas.len() {
+            return Err(refused("not a replica a store", "one for each"));
         }
         let turns = Mutex::new(Turns::new(stores.len()));
-        let machines = stores.into_iter().zip(ahead);
-        let machines = machines.map(|(store, ahead)| Machine { store, ahead });
+        let machines = stores.into_iter().zip(replicas);
+        let machines = machines.map(|(store, replica)| Machine { store, replica });
         Ok(Self {
             machines: machines.collect(),
             board: OnceLock::new(),
@@ -286,7 +261,7 @@ impl PyFleet {
         })
     }
 
-    /// By machine: leading blocks found, and blocks active on the GPU; what runs ahead is brought to `now_ns` first.
+    /// By machine: leading blocks found, and blocks active on the GPU; replicas are brought to `now_ns` first.
     fn look(
         &self,
         py: Python<'_>,

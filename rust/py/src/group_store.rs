@@ -165,10 +165,6 @@ engine_store!(PyGroupStore {
         self.0.most_blocks(tokens.u64(), steps_in_flight.u64())
     }
 
-    fn begin_step(&mut self) {
-        self.0.begin_step();
-    }
-
     /// `tokens`: those that are computed, and those up to which room is asked for.
     fn grow(&mut self, lease: Whole, tokens: (Whole, Whole), now_ns: Whole) -> PyResult<bool> {
         let tokens = (tokens.0.u64(), tokens.1.u64());

@@ -1,6 +1,5 @@
 //! The border: one file here per room of `kvsim-core`; nothing is decided on this side.
 
-mod batch;
 mod bytes;
 mod causes;
 mod channel;
@@ -38,6 +37,7 @@ mod schedule;
 mod serving;
 mod serving_rules;
 mod sglang_pass;
+mod step_table;
 mod store;
 mod store_values;
 mod table;
@@ -75,7 +75,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     radix_store::register(m)?;
     tiered_pool_store::register(m)?;
     token_store::register(m)?;
-    batch::register(m)?;
+    step_table::register(m)?;
     table::register(m)?;
     channel::register(m)?;
     operations::register(m)?;

@@ -13,8 +13,9 @@ use crate::fleet::StoreHandle;
 use crate::machines::{Replicas, Wires};
 use crate::refusal::refused;
 use crate::serving::PyReplica;
-use crate::serving_rules::{edges, mover_config, ReadsRules, TierRules};
+use crate::serving_rules::{mover_config, with_writers, ReadsRules, TierRules};
 use crate::store_values::{parts_to_py, PyPart};
+use crate::write_plugin::WriteCall;
 
 /// `cache.operations.native.OperationRules`, attribute by attribute.
 #[derive(FromPyObject)]
@@ -24,21 +25,19 @@ pub struct OperationRules {
     layers: u64,
     reads: Option<ReadsRules>,
     tiers: TierRules,
+    writes: Vec<Option<WriteCall>>,
 }
 
 impl OperationRules {
     /// What moves copies between the tiers; `None` for a GPU alone.
-    pub fn mover(&mut self) -> PyResult<Option<Mover>> {
+    pub fn mover(&mut self, py: Python<'_>, store: &StoreHandle) -> PyResult<Option<Mover>> {
         let place = (self.machine, self.places.max(1) - 1);
-        let config = mover_config(&self.tiers, place, self.layers, false)?;
-        config
-            .map(|config| {
-                Ok(Mover::new(
-                    config,
-                    edges(std::mem::take(&mut self.tiers.channels))?,
-                ))
-            })
-            .transpose()
+        let Some(config) = mover_config(&self.tiers, place, self.layers, false)? else {
+            return Ok(None);
+        };
+        let writes = std::mem::take(&mut self.writes);
+        let mover = with_writers(py, (config, writes), &mut self.tiers.channels, store)?;
+        Ok(Some(mover))
     }
 
     /// How it reads other machines.
@@ -98,6 +97,32 @@ impl PyOperatedMachines {
     }
 }
 
+/// A machine, and what it looks for: a request, the first block, the block after the last one.
+pub type Wanted = (u32, (u32, u32, u32));
+
+/// The longest run that one other machine has below its GPU: the machine, the parts there.
+pub fn longest(
+    cluster: &mut Cluster,
+    machines: &mut Replicas<'_, '_>,
+    (machine, (request, start, limit)): Wanted,
+    now_ns: u64,
+) -> PyResult<Option<(u32, Vec<Part>)>> {
+    let operation = Operation::Longest {
+        request,
+        start,
+        limit,
+    };
+    match cluster.operate(machines, (machine, operation), now_ns)? {
+        Operated::Found(run) => Ok(run),
+        _ => Ok(None),
+    }
+}
+
+/// The block past a run that `longest` found.
+pub fn end_of(run: Option<(u32, Vec<Part>)>) -> Option<u32> {
+    run.and_then(|(_, parts)| parts.last().map(|part| part.end))
+}
+
 fn part_of((tier, start, end, by): PyPart) -> Part {
     Part {
         tier,
@@ -126,9 +151,10 @@ impl PyOperatedMachines {
                 reads: rules.reads(),
                 ..ReplicaConfig::default()
             };
+            let mover = rules.mover(py, &store)?;
             let replica = PyReplica {
                 store,
-                replica: Replica::operated_manually(config, rules.mover()?),
+                replica: Replica::operated_manually(config, mover),
                 engine: None,
             };
             made.push(Py::new(py, replica)?);
@@ -205,16 +231,9 @@ impl PyOperatedMachines {
         wanted: (u32, u32, u32),
         now_ns: u64,
     ) -> PyResult<Option<(u32, Vec<PyPart>)>> {
-        let (request, start, limit) = wanted;
-        let operation = Operation::Longest {
-            request,
-            start,
-            limit,
-        };
-        match self.operate(py, machine, operation, now_ns)? {
-            Operated::Found(Some((owner, parts))) => Ok(Some((owner, parts_to_py(parts)))),
-            _ => Ok(None),
-        }
+        let mut machines = Replicas::new(py, &self.machines, self.wires.as_mut());
+        let run = longest(&mut self.cluster, &mut machines, (machine, wanted), now_ns)?;
+        Ok(run.map(|(owner, parts)| (owner, parts_to_py(parts))))
     }
 
     /// Reads a part of what another machine has; the move, `None` where it has no room to land.

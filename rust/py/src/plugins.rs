@@ -29,7 +29,7 @@ impl fmt::Debug for PluginCall {
     }
 }
 
-/// `serving.replica.plugin_rules.ChannelCall`, attribute by attribute: the choice of one machine for one edge.
+/// `cache.tier_rules.ChannelCall`, attribute by attribute: the choice of one machine for one edge.
 #[derive(FromPyObject)]
 pub struct ChannelCall {
     call: Py<PyAny>,

@@ -40,11 +40,6 @@ engine_store!(PyPoolStore {
         self.0.clear()
     }
 
-    fn idle_hits(&self, request: Whole, hits: Whole) -> PyResult<u32> {
-        answered(self.0.known_request(request.u32()))?;
-        Ok(self.0.idle_hits(request.u32(), hits.u32()))
-    }
-
     /// The keys of the free blocks, next to be taken first; `None` where there is none.
     fn free_queue(&self) -> Vec<Option<u64>> {
         let keys = self.0.free_queue().into_iter();

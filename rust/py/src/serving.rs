@@ -12,7 +12,6 @@ use kvsim_core::transfers::Mover;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::batch::PyStepTable;
 use crate::bytes::bytes;
 use crate::engine_of::{scheduled, with_engine, Engine};
 use crate::fleet::StoreHandle;
@@ -21,6 +20,7 @@ use crate::own_cache::OwnCache;
 use crate::samples::rooms;
 use crate::schedule::{told, PySchedule};
 use crate::serving_rules::{config, BatchSettings, PoolRules, ServingRules};
+use crate::step_table::PyStepTable;
 use crate::with_store::with_store;
 
 /// When something is next to do, and its phase: 0 for what arrives, 1 for a step boundary.

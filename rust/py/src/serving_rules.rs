@@ -17,9 +17,9 @@ use crate::engine_rules::{SglangRules, VllmRules};
 use crate::fleet::StoreHandle;
 use crate::plugins::PluginRules;
 use crate::views::PrefixViewRules;
-use crate::write_plugin::writers;
+use crate::write_plugin::{writers, WriteCall};
 
-/// `serving.batch.BatchSettings`, attribute by attribute.
+/// `serving.batch_settings.BatchSettings`, attribute by attribute.
 #[derive(FromPyObject)]
 pub struct BatchSettings {
     block_size_tokens: u64,
@@ -152,14 +152,7 @@ impl ServingRules {
         config.copies = self.copies();
         config.pool = self.reads.as_ref().and_then(|reads| reads.pool);
         let writes = self.plugins.take_writes();
-        for (policy, plugin) in config.writes.iter_mut().zip(&writes) {
-            if let Some(plugin) = plugin {
-                *policy = plugin.policy();
-            }
-        }
-        let channels = std::mem::take(&mut self.tiers.channels);
-        let mut mover = Mover::new(config, edges(channels)?);
-        mover.writers = writers(py, writes, store)?;
+        let mover = with_writers(py, (config, writes), &mut self.tiers.channels, store)?;
         Ok(Some(mover))
     }
 
@@ -172,7 +165,7 @@ impl ServingRules {
     }
 }
 
-/// `serving.replica.native_rules.TierRules`, attribute by attribute.
+/// `cache.tier_rules.TierRules`, attribute by attribute.
 #[derive(FromPyObject)]
 pub struct TierRules {
     pub names: Vec<String>,
@@ -190,7 +183,7 @@ pub struct TierRules {
     pages: Option<(u64, Vec<Vec<usize>>)>,
 }
 
-/// `serving.replica.native_rules.PrefetchRules`, attribute by attribute.
+/// `cache.tier_rules.PrefetchRules`, attribute by attribute.
 #[derive(FromPyObject)]
 struct PrefetchRules {
     policy: String,
@@ -269,8 +262,25 @@ pub fn mover_config(
     }))
 }
 
+/// A mover over these channels, which it takes, with the write policies that are plug-ins.
+pub fn with_writers(
+    py: Python<'_>,
+    (mut config, calls): (MoverConfig, Vec<Option<WriteCall>>),
+    channels: &mut Vec<(PyLane, PyLane)>,
+    store: &StoreHandle,
+) -> PyResult<Mover> {
+    for (policy, plugin) in config.writes.iter_mut().zip(&calls) {
+        if let Some(plugin) = plugin {
+            *policy = plugin.policy();
+        }
+    }
+    let mut mover = Mover::new(config, edges(std::mem::take(channels))?);
+    mover.writers = writers(py, calls, store)?;
+    Ok(mover)
+}
+
 /// The channels of each edge, from the GPU down.
-pub fn edges(channels: Vec<(PyLane, PyLane)>) -> PyResult<Vec<Edge>> {
+fn edges(channels: Vec<(PyLane, PyLane)>) -> PyResult<Vec<Edge>> {
     let edges = channels.into_iter().map(|(down, up)| {
         let (down, up) = (lane(down)?, lane(up)?);
         Ok(Edge { down, up })
@@ -278,7 +288,7 @@ pub fn edges(channels: Vec<(PyLane, PyLane)>) -> PyResult<Vec<Edge>> {
     edges.collect()
 }
 
-/// `serving.replica.native_rules.ReadsRules`, attribute by attribute.
+/// `cache.tier_rules.ReadsRules`, attribute by attribute.
 #[derive(FromPyObject)]
 pub struct ReadsRules {
     staged: bool,

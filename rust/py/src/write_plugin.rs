@@ -14,7 +14,7 @@ use crate::fleet::StoreHandle;
 use crate::refusal::aborted;
 use crate::store::PyStore;
 
-/// `serving.replica.plugin_rules.WriteCall`, attribute by attribute: the checked methods of one edge's policy.
+/// `cache.tier_rules.WriteCall`, attribute by attribute: the checked methods of one edge's policy.
 #[derive(FromPyObject)]
 pub struct WriteCall {
     at_commit: bool,

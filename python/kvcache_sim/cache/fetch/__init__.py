@@ -1,37 +1,26 @@
-"""How much of a found run is loaded and how much recomputed: one small file a policy, one row here.
+"""The part of a found run that is loaded; the rest is computed again: a policy of the core or a plug-in.
 
-| file | policy |
+| policy | loads |
 |---|---|
-| `always` | `always`, and `wait`: all of it; `wait` lets prefetching finish before the admission |
-| `never` | nothing below the gpu |
+| `always`, `wait` | all of it; `wait` lets prefetching finish before the admission |
+| `never` | nothing below the GPU |
 | `cheaper` | all or nothing, whichever should end earlier |
 | `split` | from the front as far as that should end earliest |
-| `best_effort` | what is ready on gpu or cpu at the admission; `timeout` waits a while before |
-| `plan` | a run that could be reused, and estimates of what loading it and computing the rest would cost |
+| `best-effort`, `timeout` | what is ready on GPU or CPU at the admission; `timeout` waits a while before |
+
+The rules are in ``rust/core/src/machine/fetch.rs``, and in ``spec/movement_policies.py`` to read.
 """
 
 from __future__ import annotations
 
-from kvcache_sim.cache.fetch.policy import FetchPolicy
 from kvcache_sim.policies.plugins.choice import Kind, whole_number
-from kvcache_sim.rows import Rows
 
-FETCHES: Rows[type[FetchPolicy]] = Rows(
-    "kvcache_sim.cache.fetch",
-    {
-        "always": "always:FetchAlways",
-        "never": "never:FetchNever",
-        "cheaper": "cheaper:FetchCheaper",
-        "split": "split:FetchSplit",
-        "best-effort": "best_effort:FetchBestEffort",
-        "wait": "always:FetchAlways",
-        "timeout": "best_effort:FetchBestEffort",
-    },
-)
+FETCHES = ("always", "never", "cheaper", "split", "best-effort", "wait", "timeout")
 
 FETCH = Kind(
     "fetch policy",
     "kvsim.fetch",
-    FETCHES,
+    {},
     {"reuse": lambda given, asked, made: whole_number(given, asked[0].ready, asked[0].end)},
+    in_core=FETCHES,
 )

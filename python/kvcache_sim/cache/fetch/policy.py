@@ -1,15 +1,32 @@
-"""What a fetch policy is: given a plan, how many leading blocks to reuse."""
+"""The contract of a fetch policy: given a plan, it returns the number of leading blocks to reuse."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from kvcache_sim.cache.fetch.plan import Plan
+from kvcache_sim import _core
+from kvcache_sim.cache.store import NO_MOVE
+
+
+class Part(NamedTuple):
+    """A part of the run to reuse: its fastest tier or REMOTE, its blocks, the move still writing it."""
+
+    tier: int
+    start: int
+    end: int
+    by: int
+    #: For REMOTE: the owner and the tier there.
+    away: tuple[int, int] | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it can be read now."""
+        return self.by == NO_MOVE
 
 
 class FetchPolicy(Protocol):
     """Decides between loading and recomputing, at each admission."""
 
-    def reuse(self, plan: Plan) -> int:
-        """Return how many leading blocks to reuse, at least ``plan.ready``, at most ``plan.end``."""
+    def reuse(self, plan: _core.FetchPlan) -> int:
+        """Return the number of leading blocks to reuse, at least ``plan.ready``, at most ``plan.end``."""
         ...

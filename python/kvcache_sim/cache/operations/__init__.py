@@ -20,8 +20,8 @@ trace, `MachineCache` operates one. Requests and blocks are named by the trace.
 
 - ``look_up``  what a look-up by hand is given besides a request: keys or token ids, and a time
 - ``marking``  a machine's store, where it can be marked by hand
-- ``movement``  what moves the blocks of such a machine: the core, or the mover in Python
 - ``native``   machines of the core that are operated manually
+- ``transfer`` a transfer of such a machine, and its times
 """
 
 from kvcache_sim.cache.machine import MachineTiers

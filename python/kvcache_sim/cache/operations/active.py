@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvcache_sim.cache.operations.movement import AnyTransfer
-from kvcache_sim.cache.transfer import latest
+from kvcache_sim.cache.operations.transfer import NativeTransfer, latest
 
 
 @dataclass(slots=True)
@@ -23,8 +22,8 @@ class Active:
     active_blocks: int
     asked_at_ns: int
     #: Transmissions that bring reused blocks, and those that free the room of the active ones.
-    loads: tuple[AnyTransfer, ...]
-    written: tuple[AnyTransfer, ...]
+    loads: tuple[NativeTransfer, ...]
+    written: tuple[NativeTransfer, ...]
 
     @property
     def room_at_ns(self) -> int | None:
@@ -52,4 +51,4 @@ class Switched:
 
     cached_blocks: int
     duplicate_blocks: int
-    written: AnyTransfer | None
+    written: NativeTransfer | None

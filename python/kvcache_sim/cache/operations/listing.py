@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kvcache_sim.cache.moves import Mover
 from kvcache_sim.cache.operations.marking import marking
+from kvcache_sim.cache.tree_store import MarkingStore
 from kvcache_sim.channels.channel import NOT_YET
 from kvcache_sim.tiers import TIERS
 from kvcache_sim.workload.block_names import BlockNames
@@ -47,19 +47,24 @@ class ListedBlock:
 
 
 def list_blocks(
-    machines: Sequence[Mover], request: int, blocks: int, names: BlockNames, tokens: BlockTokens | None = None
+    machines: Sequence[tuple[int, MarkingStore | None]],
+    request: int,
+    blocks: int,
+    names: BlockNames,
+    tokens: BlockTokens | None = None,
 ) -> tuple[ListedBlock, ...]:
     """Return the first ``blocks`` blocks of a request with every copy on the given machines.
 
+    ``machines``: the number and the tree of each; UsageError where one has none.
     Changes nothing, recency included. Cost: a walk a machine, then one entry a block and copy.
     """
     copies: list[list[BlockCopy]] = [[] for _ in range(blocks)]
     keys = [names.key(request, block) for block in range(blocks)]
-    for mover in machines:
+    for machine, tree in machines:
         first = 0
-        for end, found in marking(mover).residency(request, blocks):
+        for end, found in marking(tree).residency(request, blocks):
             here = [
-                BlockCopy(mover.machine, TIERS[tier], _known(first_layer_ns), _known(ready_ns))
+                BlockCopy(machine, TIERS[tier], _known(first_layer_ns), _known(ready_ns))
                 for tier, _, first_layer_ns, ready_ns, _ in found
             ]
             for block in range(first, min(end, blocks)):

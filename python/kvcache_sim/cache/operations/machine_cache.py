@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from kvcache_sim.cache.fetch.plan import Part
+from kvcache_sim.cache.fetch.policy import Part
 from kvcache_sim.cache.machine import Machine
 from kvcache_sim.cache.operations.active import Active, Switched
 from kvcache_sim.cache.operations.listing import ListedBlock, list_blocks
 from kvcache_sim.cache.operations.look_up import ready_by, request_of_keys, request_of_tokens
 from kvcache_sim.cache.operations.marking import marking
-from kvcache_sim.cache.operations.movement import AnyTransfer, Movement
+from kvcache_sim.cache.operations.native import NativeMovement
 from kvcache_sim.cache.operations.space import Space
+from kvcache_sim.cache.operations.transfer import NativeTransfer
 from kvcache_sim.cache.store import NO_MOVE
 from kvcache_sim.cache.tree_store import NO_COPY
 from kvcache_sim.channels.channel import Transmission
-from kvcache_sim.channels.layered_channel import LayeredChannel
 from kvcache_sim.engine import NO_MACHINE, SAMPLE
 from kvcache_sim.errors import UsageError
 from kvcache_sim.tiers import COMPUTE, REMOTE, STAGING, TIERS
@@ -40,15 +40,15 @@ class MachineCache:
         machine: Machine,
         machines: Sequence[Machine],
         names: BlockNames,
-        movement: Movement,
+        movement: NativeMovement,
     ) -> None:
         self.machine = machine
         #: What moves its blocks.
         self.mover = movement
         self.tiers = machine.tiers
         self.names = names
-        self.store = marking(machine.mover)
-        self.engine = machine.mover.engine
+        self.store = marking(machine.tree)
+        self.engine = machine.engine
         #: All machines, this one among them: a look-up lists the copies on each.
         self._machines = machines
 
@@ -91,18 +91,18 @@ class MachineCache:
         request, blocks = self._looked_up(request, keys, tokens, contents)
         limit = blocks if limit is None else min(limit, blocks)
         found = self.store.peek(request, limit)[0]
-        remote = self.machine.remote
-        if remote is not None and found < limit:
+        reads_others = self.machine.reads_others
+        if reads_others and found < limit:
             away = self.mover.longest(request, found, limit)
             found = found if away is None else away[1][-1][2]
-        movers = [machine.mover for machine in self._machines]
-        listed = list_blocks(movers, request, found, self.names, contents)
+        trees = [(machine.number, machine.tree) for machine in self._machines]
+        listed = list_blocks(trees, request, found, self.names, contents)
         if at_ns is None:
             return listed
         if at_ns < self.now_ns:
             raise UsageError("a time that has passed", "at_ns", str(at_ns), f"{self.now_ns} or later")
         own, gpu = self.mover.machine, TIERS[COMPUTE]
-        return ready_by(listed, at_ns, lambda c: c.machine == own or (remote is not None and c.tier != gpu))
+        return ready_by(listed, at_ns, lambda c: c.machine == own or (reads_others and c.tier != gpu))
 
     def _looked_up(
         self,
@@ -137,7 +137,7 @@ class MachineCache:
         if edge not in self.mover.channels:
             raise UsageError("no such edge", got=edge, expected=f"one of {', '.join(self.mover.channels)}")
         channel = self.mover.channels[edge]
-        if isinstance(channel, LayeredChannel) or channel.by_layer:
+        if channel.by_layer:
             raise UsageError(
                 "times are not final when a job is queued", edge, expected="sharing fifo, in order"
             )
@@ -150,7 +150,7 @@ class MachineCache:
 
     def mark(
         self, space: Space, request: int, start: int, sent: Transmission, source: str | None = None
-    ) -> AnyTransfer | None:
+    ) -> NativeTransfer | None:
         """Mark blocks from ``start`` on present in acquired space, ready at the times of a transmission.
 
         ``source``: the tier they are read from, where they are held until then. Until they are ready they are
@@ -228,7 +228,7 @@ class MachineCache:
 
     # -- moves between tiers
 
-    def fetch_to_memory(self, request: int, blocks: tuple[int, int]) -> AnyTransfer | None:
+    def fetch_to_memory(self, request: int, blocks: tuple[int, int]) -> NativeTransfer | None:
         """Copy blocks from disk to memory: acquire space on the cpu, transmit, mark present there.
 
         The seed's synced_fetch_from_disk_to_memory. The transmission waits for the space, and for the blocks
@@ -244,13 +244,13 @@ class MachineCache:
         transfers = self._issue()
         return transfers[move]
 
-    def fetch_from_remote(self, request: int, limit: int) -> list[AnyTransfer]:
+    def fetch_from_remote(self, request: int, limit: int) -> list[NativeTransfer]:
         """Copy what one other machine has after this machine's run into the own cpu tier; the longest wins.
 
         From another machine's cpu over the network, from its disk over both channels; its blocks are held
         until they have been read. Stops where landing is refused. UsageError under local look-up.
         """
-        if self.machine.remote is None:
+        if not self.machine.reads_others:
             raise UsageError("other machines are not looked up", "fetch.lookup", expected="cluster")
         found = self.store.peek(request, limit)[0]
         run = self.mover.longest(request, found, limit) if found < limit else None
@@ -319,8 +319,8 @@ class MachineCache:
         self.store.commit(active.lease, end, (first_layer_ns, self.now_ns))
         active.active_blocks -= blocks
         written = None
-        if self.machine.writes is not None:
-            written = self.machine.writes.committed(active.lease, (start, end), self.now_ns)
+        for edge in self.machine.writes[:1]:
+            written = edge.committed(self.store, active.lease, (start, end), self.now_ns)
         transfers = self._issue()
         duplicates = self.store.merged_blocks - merged
         return Switched(blocks - duplicates, duplicates, None if written is None else transfers[written])
@@ -341,11 +341,11 @@ class MachineCache:
             raise UsageError("no such tier", got=tier, expected=f"one of {', '.join(self.tiers)}")
         return self.tiers.index(tier)
 
-    def _open(self, moves: Sequence[int]) -> tuple[AnyTransfer, ...]:
+    def _open(self, moves: Sequence[int]) -> tuple[NativeTransfer, ...]:
         transfers = self.mover.transfers
         return tuple(transfers[move] for move in dict.fromkeys(moves) if move in transfers)
 
-    def _issue(self) -> Mapping[int, AnyTransfer]:
+    def _issue(self) -> Mapping[int, NativeTransfer]:
         """Send what the store has decided; return the transfers by move."""
         self.mover.issue()
         return self.mover.transfers

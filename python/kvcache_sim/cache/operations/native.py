@@ -3,46 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 from kvcache_sim import _core
-from kvcache_sim.cache.fetch.plan import Part
+from kvcache_sim.cache.fetch.policy import Part
 from kvcache_sim.cache.machine import Machine
-from kvcache_sim.cache.operations.movement import AnyTransfer
-from kvcache_sim.cache.remote import Part as RemotePart
-from kvcache_sim.cache.write import WRITES
-from kvcache_sim.channels.channel import NOT_YET, Transmission
-from kvcache_sim.channels.choice import CHOICES
+from kvcache_sim.cache.operations.transfer import NativeTransfer
+from kvcache_sim.cache.tier_rules import ReadsRules, TierRules, WriteCall, write_call
+from kvcache_sim.channels.channel import Transmission
 from kvcache_sim.channels.cluster import Channels
-from kvcache_sim.channels.edges import AnyChannel
 from kvcache_sim.engine import Event
-from kvcache_sim.tiers import LOAD_EDGES, PLACES, WRITE_EDGES
+from kvcache_sim.tiers import PLACES
+from kvcache_sim.values import dataclass
 
-
-@dataclass(frozen=True, slots=True)
-class TierRules:
-    """The core's settings of one machine's tiers, as ``serving.replica.native_rules.TierRules`` has it."""
-
-    names: tuple[str, ...]
-    channels: tuple[tuple[list[AnyChannel], list[AnyChannel]], ...]
-    block_bytes: int
-    layer_pipelining: bool
-    read_buffer_layers: int | None
-    writes: tuple[str, ...]
-    write_uses: int
-    exclusive: tuple[bool, ...]
-    fetch: str = "always"
-    prefetch: None = None
-    pages: None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ReadsRules:
-    """The settings of reads from all other machines."""
-
-    staged: bool
-    machines: bool = True
-    pool: None = None
+#: A part of a run on another machine: (tier there, first block, past the last, move still writing it).
+RemotePart = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,43 +28,20 @@ class OperationRules:
     layers: int
     reads: ReadsRules | None
     tiers: TierRules
+    #: The write policy of each edge, from the GPU down, where it is a plug-in.
+    writes: tuple[WriteCall | None, ...]
 
     @classmethod
     def of(cls, machine: Machine) -> OperationRules:
         """Return those of a machine."""
-        movement, mover = machine.movement, machine.mover
-        uppers = machine.tiers[:-1]
-        lanes = tuple(
-            (_lane(machine, down), _lane(machine, up))
-            for down, up in zip(WRITE_EDGES[: len(uppers)], LOAD_EDGES[: len(uppers)], strict=True)
+        return cls(
+            machine=machine.number,
+            places=len(PLACES),
+            layers=machine.cache.num_layers,
+            reads=ReadsRules.of(machine),
+            tiers=TierRules.of(machine),
+            writes=tuple(map(write_call, machine.writes)),
         )
-        tiers = TierRules(
-            names=machine.tiers,
-            channels=lanes,
-            block_bytes=mover.block_bytes,
-            layer_pipelining=movement.layer_pipelining,
-            read_buffer_layers=movement.read_buffer_layers,
-            writes=tuple(movement.write.get(name, "back") for name in uppers),
-            write_uses=movement.write_selective_uses,
-            exclusive=tuple(name in movement.exclusive for name in uppers),
-        )
-        reads = None if machine.remote is None else ReadsRules(movement.remote_disk == "staged")
-        return cls(machine.number, len(PLACES), mover.layers, reads, tiers)
-
-
-def _lane(machine: Machine, edge: str) -> list[AnyChannel]:
-    carrying = machine.mover.carrying(edge)
-    return list(carrying[:1] if machine.movement.channel_choice == "assigned" else carrying)
-
-
-def core_operates(machines: Sequence[Machine]) -> bool:
-    """Return whether the core has all policies by which these machines move blocks."""
-    return all(
-        isinstance(machine.store, _core.Store)
-        and all(machine.movement.write.get(name, "back") in WRITES for name in machine.tiers[:-1])
-        and (machine.movement.channel_choice in CHOICES or not machine.mover.chooses_channels)
-        for machine in machines
-    )
 
 
 class NativeMachines:
@@ -100,12 +51,8 @@ class NativeMachines:
     """
 
     def __init__(self, machines: Sequence[Machine], channels: Channels) -> None:
-        if channels.by_layer:
-            placed = channels.serve_in_core()
-            for machine in machines:
-                machine.mover.go_over(placed)
-        self.engine = machines[0].mover.engine
-        reads = any(machine.remote is not None for machine in machines)
+        self.engine = machines[0].engine
+        reads = any(machine.reads_others for machine in machines)
         self.core = _core.OperatedMachines(
             [(machine.store, OperationRules.of(machine)) for machine in machines],
             channels.between if reads else None,
@@ -140,56 +87,20 @@ class NativeMachines:
         self.changed()
 
 
-class NativeTransfer:
-    """A transfer of the core; its times are looked up."""
-
-    def __init__(self, core: _core.OperatedMachines, machine: int, move: int) -> None:
-        kept = core.keep(machine, move)
-        assert kept is not None, "a move that has not ended"
-        self._core, self._machine, self.move = core, machine, move
-        self._number, self.from_tier, self.to_tier, self.blocks = kept
-
-    @property
-    def edge(self) -> str:
-        """Its edge, such as ``cpu->gpu`` or ``remote->cpu``."""
-        return f"{PLACES[self.from_tier]}->{PLACES[self.to_tier]}"
-
-    @property
-    def sent(self) -> Transmission | None:
-        """Its times on the channel; None before it is there."""
-        return self._core.sent(self._machine, self._number)
-
-    @property
-    def first_layer_ready_at_ns(self) -> int | None:
-        """Arrival time of its first layer, None while that is not known."""
-        sent = self.sent
-        return None if sent is None or sent.first_layer_ns >= NOT_YET else sent.first_layer_ns
-
-    @property
-    def ready_at_ns(self) -> int | None:
-        """Arrival time of its last layer, None while that is not known."""
-        sent = self.sent
-        return None if sent is None or sent.completion_ns >= NOT_YET else sent.completion_ns
-
-
 class NativeMovement:
     """The core at work on one machine."""
 
     def __init__(self, machines: NativeMachines, machine: Machine) -> None:
         self._machines, self._core = machines, machines.core
-        self.machine, self.layers = machine.number, machine.mover.layers
-        self._mover = machine.mover
+        self.machine, self.layers = machine.number, machine.cache.num_layers
+        #: The channel of each edge, by edge name.
+        self.channels: Mapping[str, _core.Channel] = machine.edges.channels
         self._transfers: dict[int, NativeTransfer] = {}
         self._by_hand: dict[str, int] = {}
 
     @property
     def _now_ns(self) -> int:
         return self._machines.engine.now_ns
-
-    @property
-    def channels(self) -> Mapping[str, AnyChannel]:
-        """The channel of each edge, by edge name."""
-        return self._mover.channels
 
     @property
     def transfers(self) -> Mapping[int, NativeTransfer]:
@@ -237,6 +148,6 @@ class NativeMovement:
         """Count bytes that were sent over an edge by hand."""
         self._by_hand[edge] = self._by_hand.get(edge, 0) + size_bytes
 
-    def when_done(self, transfers: Collection[AnyTransfer], call: Callable[[], None]) -> None:
+    def when_done(self, transfers: Collection[NativeTransfer], call: Callable[[], None]) -> None:
         """Call once all of some transfers have ended, which have not yet."""
         self._machines.when_ended(self.machine, {transfer.move for transfer in transfers}, call)

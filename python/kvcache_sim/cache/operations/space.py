@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvcache_sim.cache.operations.movement import AnyTransfer
-from kvcache_sim.cache.transfer import latest
+from kvcache_sim.cache.operations.transfer import NativeTransfer, latest
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +20,7 @@ class Space:
     #: The store's number of the room.
     move: int
     acquired_at_ns: int
-    written: tuple[AnyTransfer, ...]
+    written: tuple[NativeTransfer, ...]
     #: Blocks that left each tier for it, by tier.
     evicted_blocks: dict[str, int]
 

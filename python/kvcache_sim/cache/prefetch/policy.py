@@ -17,27 +17,6 @@ class Candidate(NamedTuple):
     now_ns: int
 
 
-class Prefetches(Protocol):
-    """What brings blocks up ahead of their requests on one machine."""
-
-    policy: PrefetchPolicy
-    #: How long before its next turn a paused session's blocks are brought up.
-    lead_ns: int
-
-    @property
-    def blocks(self) -> int:
-        """Blocks brought up so far."""
-        ...
-
-    def start(self, request: int, limit: int, now_ns: int) -> None:
-        """Bring up what lies further down of the first ``limit`` blocks."""
-        ...
-
-    def holds_back(self, request: int, now_ns: int) -> bool:
-        """Return whether a request that could be admitted now still waits for its blocks."""
-        ...
-
-
 class PrefetchPolicy(Protocol):
     """Decides what moves up ahead of its request. What is on its way stays within ``prefetch.share``."""
 

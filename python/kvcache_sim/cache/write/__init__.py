@@ -1,34 +1,22 @@
-"""When KV is copied one tier down: one small file a policy, one row here.
+"""Copies of KV one tier down: a policy of the core for each edge, or a plug-in.
 
-| file | policy |
+| policy | writes down |
 |---|---|
 | `back` | at eviction, where there is no copy below |
 | `through` | as soon as it is there; `through-sync` delays the batch by it |
 | `selective` | at the n-th use; what was never written is discarded at eviction |
-| `edges` | the write policies of a machine's edges, and the store whose blocks they copy down |
+
+The rules are in ``rust/core/src/transfers/write.rs``, and in ``spec/movement_policies.py`` to read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from kvcache_sim.cache.settings import MovementSettings
 from kvcache_sim.cache.store import NO_MOVE
-from kvcache_sim.cache.write.policy import WritePolicy
 from kvcache_sim.policies.plugins.choice import Kind, whole_number
-from kvcache_sim.rows import Rows
 
-#: Name → constructor, which takes the upper tier of the edge and the settings.
-WRITES: Rows[Callable[[int, MovementSettings], WritePolicy]] = Rows(
-    "kvcache_sim.cache.write",
-    {
-        "back": "back:WriteBack",
-        "through": "through:WriteThrough",
-        "through-sync": "through:WriteThroughSync",
-        "selective": "selective:WriteSelective",
-    },
-)
+WRITES = ("back", "through", "through-sync", "selective")
 
 
 def _sent(given: Any, asked: tuple[Any, ...], made: tuple[Any, ...]) -> int | None:
@@ -47,7 +35,8 @@ def _sent(given: Any, asked: tuple[Any, ...], made: tuple[Any, ...]) -> int | No
 WRITE = Kind(
     "write policy",
     "kvsim.write",
-    WRITES,
+    {},
     {"committed": _sent, "used": _sent, "arrived": _sent},
     ("writes_back", "at_commit", "delays_step"),
+    in_core=WRITES,
 )

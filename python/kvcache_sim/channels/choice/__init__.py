@@ -1,24 +1,17 @@
-"""Which channel a transfer goes over: one small class a policy, one row here.
+"""The channel that a transfer takes: a choice of the core (``CHOICES``) or a plug-in.
 
-| file | policy |
-|---|---|
-| `assigned` | `assigned`: the one that the scenario assigns to the edge |
-| `emptiest` | `emptiest`: of all that could carry it, the one with the shortest queue |
+``assigned`` takes the channel that the scenario assigns to the edge, ``emptiest`` the one with the shortest
+queue of all that could carry the transfer. Both are in ``rust/core/src/transfers/lane.rs``; ``policy``
+has the contract of a plug-in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from kvcache_sim.channels.choice.policy import ChannelChoice
 from kvcache_sim.policies.plugins.choice import Kind
-from kvcache_sim.rows import Rows
 
-CHOICES: Rows[Callable[[], ChannelChoice]] = Rows(
-    "kvcache_sim.channels.choice",
-    {"assigned": "assigned:AssignedChannel", "emptiest": "emptiest:EmptiestChannel"},
-)
+CHOICES = ("assigned", "emptiest")
 
 
 def _one_of_them(given: Any, asked: tuple[Any, ...], made: tuple[Any, ...]) -> str:
@@ -27,4 +20,4 @@ def _one_of_them(given: Any, asked: tuple[Any, ...], made: tuple[Any, ...]) -> s
     raise ValueError("the name of one of the channels")
 
 
-CHANNEL_CHOICE = Kind("channel choice", "kvsim.channel", CHOICES, {"choose": _one_of_them})
+CHANNEL_CHOICE = Kind("channel choice", "kvsim.channel", {}, {"choose": _one_of_them}, in_core=CHOICES)

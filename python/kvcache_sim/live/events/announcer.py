@@ -14,7 +14,7 @@ from kvcache_sim.live.events.publisher import Endpoint, Publisher
 from kvcache_sim.live.events.source import EventSource
 from kvcache_sim.live.fleet import Fleet
 from kvcache_sim.live.ticket import Ticket
-from kvcache_sim.serving.sequence import SequenceState
+from kvcache_sim.serving.sequence import ClosedRequest
 
 #: vLLM's publisher looks at its replay socket at least so often.
 _REPLAY_S = 0.1
@@ -96,5 +96,5 @@ class Announcer:
     def gave_up(self, ticket: Ticket, at_ns: int) -> None:
         """Do nothing."""
 
-    def closed(self, ticket: Ticket, sequence: SequenceState, now_ns: int) -> None:
+    def closed(self, ticket: Ticket, sequence: ClosedRequest, now_ns: int) -> None:
         """Do nothing."""

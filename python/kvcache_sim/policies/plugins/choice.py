@@ -34,11 +34,14 @@ class Kind:
     attributes: tuple[str, ...] = ()
     #: A name without a row that stands for no policy at all.
     none: str = ""
+    #: Names of the policies that the core has; they have no row.
+    in_core: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
         """The built-in names."""
-        return (self.none, *self.registry) if self.none else tuple(self.registry)
+        built_in = (*self.registry, *self.in_core)
+        return (self.none, *built_in) if self.none else built_in
 
     def offered(self) -> list[str]:
         """Return the names that installed packages offer, sorted. Cost: reads every package's metadata."""

@@ -1,13 +1,7 @@
 """Prefill/decode disaggregation: a prompt is computed on one machine, its answer on another (semantics 5).
 
-| file | idea |
-|---|---|
-| ``handover`` | one request's KV on its way: what it waits for, its hops, its times |
-| ``sender`` | a prefill machine: announces what it has computed, holds it until it has been read |
-| ``reception`` | a decode machine: reserves room, first come first served, and takes into the batch |
-| ``pools`` | who prefills, who decodes, and the choice of a decode machine |
-
-The way: prompt computed → decode machine chosen → it reserves a place, and room for what it lacks of the
-prompt on its own GPU → transfer → the source lets go → the request joins the decode machine's batch. One that
-is preempted there computes again there.
+``pools`` has the machines by role, and the choice of a decode machine. The hand-over itself is the core's
+(``rust/core/src/machine/handover/``, ``cluster/handover.rs``): prompt computed → decode machine chosen → it
+reserves room for what it lacks of the prompt on its own GPU → transfer → the source is released → the request
+joins the decode machine's batch. A request that is preempted there computes again there.
 """

@@ -1,4 +1,4 @@
-"""Who prefills and who decodes, and the choice of a decode machine."""
+"""Machines by role, prefill or decode, and the choice of a decode machine."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kvcache_sim.cache.tier_rules import lane
 from kvcache_sim.channels.cluster import Channels
-from kvcache_sim.channels.edges import AnyChannel
 from kvcache_sim.engine import Engine
 from kvcache_sim.rng import derive_seed
 from kvcache_sim.serving.recorder import Recorder
-from kvcache_sim.serving.replica.contract import AnyReplica
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.router.contract import Router
 from kvcache_sim.serving.router.in_core import rule_in_core
@@ -20,10 +19,10 @@ from kvcache_sim.serving.router.registry import router_maker
 from kvcache_sim.serving.router.views import Views
 from kvcache_sim.serving.sequence import Arrival
 from kvcache_sim.serving.settings import ClusterSettings
+from kvcache_sim.serving.step_tables import dummy_step_ns
 from kvcache_sim.tiers import COMPUTE, LOAD_EDGES, WRITE_EDGES
 
 if TYPE_CHECKING:
-    from kvcache_sim.serving.handover.handover import Handover
     from kvcache_sim.serving.native_cluster import Chosen, NativeCluster, Way
 
 #: More tokens than a request has.
@@ -37,7 +36,7 @@ class Pools:
 
     def __init__(
         self,
-        replicas: Sequence[AnyReplica],
+        replicas: Sequence[NativeReplica],
         cluster: ClusterSettings,
         channels: Channels,
         engine: Engine,
@@ -47,40 +46,33 @@ class Pools:
         roles = [machine.role for machine in cluster.machines]
         self.settings = cluster.handover
         self.channels = channels
-        self._channel_choice = cluster.movement.channel_choice
         #: What routers share.
         self.views = views
         self.routed = [r for r, role in zip(replicas, roles, strict=True) if role != "decode"]
         self._replicas = replicas
         self._sends = [role == "prefill" for role in roles]
         #: Those that a prompt may be handed over to, where any is.
-        self.decoding: list[AnyReplica] = []
+        self.decoding: list[NativeReplica] = []
         self._router: Router | None = None
         #: All machines in the core, where they hand over or read each other; whether it chooses who decodes.
         self.native: NativeCluster | None = None
         self.decodes_in_core = False
-        native = [replica for replica in replicas if isinstance(replica, NativeReplica)]
-        reads = any(replica.remote is not None for replica in native)
+        reads = any(replica.reads_others for replica in replicas)
         ranks = cluster.machines[0].replica.ranks
-        if native and (reads or any(self._sends) or channels.timeline is not None or ranks > 1):
+        if reads or any(self._sends) or channels.timeline is not None or ranks > 1:
             from kvcache_sim.serving.native_cluster import NativeCluster
             from kvcache_sim.serving.shared_pool import SharedPool
 
-            assert len(native) == len(replicas), "machines that meet are of one kind"
             between = channels.between if reads or self.settings.path == "via-cpu" else None
-            node = native[0].pool if reads else None
-            pool = None if node is None else SharedPool(node)
-            choose, timeline = self._choose_in_core, channels.timeline
-            self.native = NativeCluster(native, choose, between, recorder, timeline, pool)
+            node = replicas[0].pool if reads else None
+            pool = None if node is None else SharedPool(node, cluster.movement)
+            choose, timeline = self._choose, channels.timeline
+            self.native = NativeCluster(replicas, choose, between, recorder, timeline, pool)
             if ranks > 1:
-                from kvcache_sim.serving.ranks import dummy_step_ns
-
                 self.native.step_together(ranks, [dummy_step_ns(one) for one in cluster.machines[::ranks]])
         if not any(self._sends):
             return
         self.decoding += [r for r, sends in zip(replicas, self._sends, strict=True) if not sends]
-        if not native:
-            self._connect(replicas, cluster.cache.num_layers)
         settings = replace(cluster.router, policy=self.settings.router, index_blocks=None, index_kind="truth")
         # Its own stream of random numbers: not those that chose the prefill machine.
         seed = derive_seed(cluster.seed, "decode router")
@@ -101,7 +93,7 @@ class Pools:
         decoded = max([own[replica.machine] for replica in self.decoding], default=0)
         return [(holds, decoded if sends else holds) for holds, sends in zip(own, self._sends, strict=True)]
 
-    def can_serve(self, replica: AnyReplica, prompt_tokens: int, kv_tokens: int) -> bool:
+    def can_serve(self, replica: NativeReplica, prompt_tokens: int, kv_tokens: int) -> bool:
         """Return whether a request routed to a machine would fit: its prompt there, all where it decodes.
 
         One that does not is rejected on arrival.
@@ -112,21 +104,8 @@ class Pools:
             return replica.can_ever_hold(prompt_tokens)
         return replica.can_ever_hold(prompt_tokens) and any(r.can_ever_hold(kv_tokens) for r in self.decoding)
 
-    def _connect(self, replicas: Sequence[AnyReplica], layers: int) -> None:
-        from kvcache_sim.serving.handover.reception import Reception
-        from kvcache_sim.serving.handover.sender import Sender
-        from kvcache_sim.serving.replica.replica import Replica
-
-        told_layers = range(1, layers + 1 if self.channels.by_layer else 1)
-        for replica in replicas:
-            assert isinstance(replica, Replica), "the others hand over in the core"
-            if self._sends[replica.machine]:
-                replica.hand_over_by(Sender(replica, self.settings, told_layers, self.assign))
-            else:
-                replica.scheduler.receive_by(Reception(replica, self.settings.first_token == "decode"))
-
-    def _choose(self, source: int, s: Arrival) -> tuple[AnyReplica, AnyChannel, int]:
-        """Return a request's decode machine, the channel to it and the tokens expected to cross.
+    def _choose(self, source: int, s: Arrival) -> Chosen:
+        """Return the decode machine of a request, what its KV crosses, and the tokens expected to cross.
 
         One too small for it passes it on to the next that is not.
         """
@@ -138,32 +117,15 @@ class Pools:
         if not target.can_ever_hold(s.total_kv_tokens):
             from_there = [*self.decoding[place:], *self.decoding[:place]]
             target = next(r for r in from_there if r.can_ever_hold(s.total_kv_tokens))
-        return target, self.channels.handed_over(source, target.machine), to_send
-
-    def _choose_in_core(self, source: int, arrival: Arrival) -> Chosen:
-        target, _, to_send = self._choose(source, arrival)
         return target.machine, self._between(source, target.machine), to_send
 
     def _between(self, source: int, target: int) -> Way:
         """Return what a hand-over from one machine to another crosses, as channels of the core."""
-        from kvcache_sim.serving.replica.native_rules import in_core, lane_in_core
-
-        wire = in_core([self.channels.handed_over(source, target)])
+        wire = [self.channels.handed_over(source, target)]
         if self.settings.path == "gpu-direct":
             return [wire]
-        here, there = self._replicas[source].mover, self._replicas[target].mover
-        down = lane_in_core(here, self._channel_choice, WRITE_EDGES[COMPUTE])
-        return [down, wire, lane_in_core(there, self._channel_choice, LOAD_EDGES[COMPUTE])]
-
-    def assign(self, handover: Handover) -> None:
-        """Choose a request's decode machine and let it reserve room there."""
-        from kvcache_sim.serving.replica.replica import Replica
-
-        target, channel, to_send = self._choose(handover.source.machine, handover.sequence)
-        assert isinstance(target, Replica)
-        assert target.scheduler.reception is not None
-        handover.to(target, channel, to_send)
-        target.scheduler.reception.ask(handover)
+        down = lane(source, self._replicas[source].edges, WRITE_EDGES[COMPUTE])
+        return [down, wire, lane(target, self._replicas[target].edges, LOAD_EDGES[COMPUTE])]
 
 
 def most(fits: Callable[[int], bool], limit: int = LAST_TOKEN) -> int:

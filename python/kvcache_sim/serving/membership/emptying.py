@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from kvcache_sim.cache.store import ALL_BLOCKS, GpuStore
 from kvcache_sim.cache.store_kinds import store_kind
 from kvcache_sim.cache.tree_store import MarkingStore
-from kvcache_sim.serving.replica.contract import AnyReplica
+from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.tiers import COMPUTE
 
 
-def empty_caches(replica: AnyReplica, tree: MarkingStore | None, requests: int) -> int:
+def empty_caches(replica: NativeReplica, tree: MarkingStore | None, requests: int) -> int:
     """Drop every copy on every tier that nobody holds at this moment; return how many blocks are gone.
 
     What running requests hold, and what is being read or written, stays. An engine's own cache is emptied
@@ -33,7 +33,7 @@ def empty_caches(replica: AnyReplica, tree: MarkingStore | None, requests: int) 
     return gone
 
 
-def empty_compute_tier(replica: AnyReplica, tree: MarkingStore | None, requests: Sequence[int]) -> None:
+def empty_compute_tier(replica: NativeReplica, tree: MarkingStore | None, requests: Sequence[int]) -> None:
     """Drop the copies on the compute tier of these requests' blocks; nobody waits or runs on the machine.
 
     Lower tiers keep theirs. An engine's own cache is emptied whole. Cost: a walk a request, or one call.

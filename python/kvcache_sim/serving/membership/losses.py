@@ -10,7 +10,7 @@ from kvcache_sim.cache.tree_store import NO_COPY, MarkingStore
 from kvcache_sim.engine import MEMBERSHIP, NO_MACHINE, Engine, Event
 from kvcache_sim.serving.membership.emptying import empty_caches
 from kvcache_sim.serving.membership.plan import Flush, MembershipPlan, PoolLoss, TierLoss
-from kvcache_sim.serving.replica.contract import AnyReplica
+from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.router.contract import Router
 from kvcache_sim.serving.sequence import Arrival
 
@@ -27,7 +27,7 @@ class Losses:
     def __init__(
         self,
         plan: MembershipPlan,
-        replicas: Sequence[AnyReplica],
+        replicas: Sequence[NativeReplica],
         trees: Sequence[MarkingStore | None],
         engine: Engine,
         done: Callable[[], bool],
@@ -102,7 +102,7 @@ def _nothing() -> None:
     """Forget nothing."""
 
 
-def lose_tier(loss: TierLoss, replica: AnyReplica, tree: MarkingStore, requests: int) -> int:
+def lose_tier(loss: TierLoss, replica: NativeReplica, tree: MarkingStore, requests: int) -> int:
     """Drop a tier's copies on one machine; return how many blocks are gone.
 
     What is being read or written at that moment stays until then, with the blocks before it. Copies further

@@ -8,7 +8,7 @@ from typing import Protocol
 from kvcache_sim.engine import MEMBERSHIP, NO_MACHINE, Engine, Event
 from kvcache_sim.errors import InvariantError
 from kvcache_sim.serving.membership.plan import MembershipEvent, MembershipPlan
-from kvcache_sim.serving.replica.contract import AnyReplica
+from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.router.contract import Router
 from kvcache_sim.serving.sequence import Arrival
 
@@ -40,8 +40,8 @@ class Membership:
     def __init__(
         self,
         plan: MembershipPlan,
-        replicas: Sequence[AnyReplica],
-        make_router: Callable[[Sequence[AnyReplica]], Router],
+        replicas: Sequence[NativeReplica],
+        make_router: Callable[[Sequence[NativeReplica]], Router],
         engine: Engine,
     ) -> None:
         self._plan, self._replicas, self._engine = plan, replicas, engine
@@ -77,7 +77,7 @@ class Membership:
         self._changed()
         self._queue_next()
 
-    def choose(self, arrival: Arrival) -> AnyReplica | None:
+    def choose(self, arrival: Arrival) -> NativeReplica | None:
         """Return a request's machine; None where none serves: it waits for one, or has failed."""
         if self.first_ns is None:
             self.first_ns = self._engine.now_ns

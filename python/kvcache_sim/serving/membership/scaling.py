@@ -14,7 +14,7 @@ from kvcache_sim.serving.membership.scaling_policy import SCALING
 from kvcache_sim.serving.membership.scaling_policy.contract import FleetState, ScalingPolicy
 from kvcache_sim.serving.membership.scaling_policy.settings import ScalingSettings
 from kvcache_sim.serving.membership.warmup import Copied, place, worth_copying
-from kvcache_sim.serving.replica.contract import AnyReplica
+from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.router.report import reports_of
 from kvcache_sim.workload.trace import Trace
 
@@ -45,7 +45,7 @@ class Scaling:
         self,
         settings: ScalingSettings,
         membership: Membership,
-        replicas: Sequence[AnyReplica],
+        replicas: Sequence[NativeReplica],
         trees: Sequence[MarkingStore | None],
         trace: Trace,
         engine: Engine,

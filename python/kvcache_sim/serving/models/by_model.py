@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kvcache_sim.engine import NO_MACHINE
-from kvcache_sim.serving.replica.contract import AnyReplica
+from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.router.contract import Router
 from kvcache_sim.serving.sequence import Arrival
 
@@ -19,10 +19,10 @@ class ByModel:
 
     def __init__(
         self,
-        members: Sequence[AnyReplica],
+        members: Sequence[NativeReplica],
         model_of: Sequence[int],
         of_machine: Sequence[int],
-        make: Callable[[Sequence[AnyReplica]], Router],
+        make: Callable[[Sequence[NativeReplica]], Router],
     ) -> None:
         self._model_of = model_of
         self._places: dict[int, list[int]] = {}

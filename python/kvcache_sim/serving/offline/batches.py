@@ -12,7 +12,7 @@ from kvcache_sim.cache.tree_store import MarkingStore
 from kvcache_sim.engine import ARRIVAL, NO_MACHINE, Engine
 from kvcache_sim.serving.membership.emptying import empty_caches
 from kvcache_sim.serving.offline.settings import OfflineSettings
-from kvcache_sim.serving.replica.contract import AnyReplica
+from kvcache_sim.serving.replica.native import NativeReplica
 
 
 class Batches:
@@ -22,7 +22,7 @@ class Batches:
         self,
         settings: OfflineSettings,
         requests: int,
-        replicas: Sequence[AnyReplica],
+        replicas: Sequence[NativeReplica],
         trees: Sequence[MarkingStore | None],
         engine: Engine,
     ) -> None:

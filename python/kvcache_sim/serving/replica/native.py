@@ -1,7 +1,4 @@
-"""A replica whose requests go their whole way in the native core: a call an event, or for many.
-
-``replica`` and ``scheduler`` hold the same rules in Python. They are the reference.
-"""
+"""A replica: one engine instance, whose requests are served in the core, a call an event or for many."""
 
 from __future__ import annotations
 
@@ -10,9 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from kvcache_sim import _core
 from kvcache_sim.cache.machine import Machine
-from kvcache_sim.cache.pool import PoolNode
-from kvcache_sim.cache.prefetch.prefetcher import Prefetcher
-from kvcache_sim.cache.remote import RemoteReads
+from kvcache_sim.cache.moved import MovedBytes
 from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.engine import ARRIVAL, BOUNDARY, TRANSFER, Event
 from kvcache_sim.serving.batch_settings import BatchSettings
@@ -22,11 +17,13 @@ from kvcache_sim.serving.replica.native_rules import HandoverRules, serving_rule
 from kvcache_sim.serving.sequence import Arrival
 from kvcache_sim.serving.settings import ReplicaSettings
 from kvcache_sim.serving.store_check import check_store
-from kvcache_sim.tiers import PLACES, TIERS
+from kvcache_sim.tiers import TIERS
 
 if TYPE_CHECKING:
-    from kvcache_sim.serving.engine_scheduler.schedule_log import ScheduleLog
+    from kvcache_sim.serving.schedule_log import ScheduleLog
 
+#: Stores with blocks below the GPU.
+_MOVING = (_core.Store, _core.TieredPoolStore, _core.GroupStore, _core.HiCacheStore)
 #: Priorities of the core's phases.
 _PHASES = (TRANSFER, BOUNDARY)
 
@@ -76,12 +73,19 @@ class NativeReplica:
         self.settings = settings
         self.cache: CacheSettings = machine.cache
         self.store = machine.store
-        self.mover = machine.mover
-        self.engine = machine.mover.engine
-        self.prefetcher = machine.prefetcher
-        self.remote: RemoteReads | None = machine.remote
-        self.pool: PoolNode | None = machine.pool
+        self.engine = machine.engine
+        self.edges, self.tree = machine.edges, machine.tree
+        #: Bytes that it moved, as of the last ``count_moved_bytes``.
+        self.moved = MovedBytes()
+        #: Whether it reads other machines, or the pool.
+        self.reads_others = machine.reads_others
+        self.pool = machine.pool
+        #: Number of the machine's tiers.
         self.tiers = len(machine.tiers)
+        self._occasions = machine.occasions
+        #: How long before its next turn a paused session's blocks are brought up.
+        self.prefetch_lead_ns = machine.movement.prefetch_lead_ns
+        #: Whether every milestone is recorded, beside each request's row.
         self.records_all = recorder.window_ns is not None
         self.core = _core.Replica(machine.store, *batch, serving_rules(machine, settings, recorder, handover))
         self.load: Load = self.core
@@ -94,7 +98,7 @@ class NativeReplica:
         #: Tokens beside its KV that an empty GPU must have room for.
         self._beside_tokens = settings.drafted_tokens
         if settings.scheduler == "sglang":
-            from kvcache_sim.serving.sglang.settings import tokens_beside
+            from kvcache_sim.serving.engine_rules import tokens_beside
 
             self._beside_tokens = tokens_beside(self.cache.block_size_tokens, machine.kept_free_blocks)
         self._looks_up = bool(self.cache.lookup_ns and self.cache.enabled)
@@ -110,7 +114,7 @@ class NativeReplica:
         #: Whether any client has given a request up that was sent here.
         self._someone_left = False
         #: Whether transfers that are recorded begin as a request comes.
-        self._sends_unasked = self.records_all and self.prefetcher is not None
+        self._sends_unasked = self.records_all and self._occasions is not None
         #: Rows of finished requests that the core still has.
         self._rows = 0
         #: Whether rows stay in the core until ``take_rows``.
@@ -126,7 +130,7 @@ class NativeReplica:
         now, request = self.engine.now_ns, arrival.request
         tokens = (arrival.prompt_num_tokens, arrival.output_tokens, arrival.expected_prefill_tokens)
         session = (arrival.session, arrival.turn, arrival.is_conversational_turn, arrival.priority)
-        if self._straight and self.prefetcher is None:
+        if self._straight and self._occasions is None:
             self._go_on(self.core.arrive_in_queue(request, tokens, session, now))
             return
         place = self.core.arrive(request, tokens, session, now)
@@ -147,15 +151,15 @@ class NativeReplica:
             self._enqueue(place)
 
     def _enqueue(self, place: int) -> None:
-        if self.prefetcher is not None and self._shared_time is not None:  # it may read other machines
+        if self._occasions is not None and self._shared_time is not None:  # it may read other machines
             self._shared_time.enqueue(self.machine, place)
             return
         self._go_on(self.core.enqueue(place, self.engine.now_ns))
         if self._someone_left or self._sends_unasked:  # maybe this one left, on its way here
             self._tell(*self.core.told()[1:])
 
-    def abort(self, request: int) -> int | None:
-        """Let a request go that was sent here, its client having given it up, wherever it is by now."""
+    def abort(self, request: int) -> None:
+        """Abort a request that was sent here, wherever it is by now."""
         self._someone_left = True
         if self._shared_time is not None:
             self._shared_time.give_up(self.machine, request)
@@ -163,7 +167,6 @@ class NativeReplica:
             at, closed, events = self.core.give_up(request, self.engine.now_ns)
             self._go_on(at)
             self._tell(closed, events)
-        return None
 
     def share_time(self, keeper: KeepsTime) -> None:
         """Let someone keep its events in one order with those of other machines."""
@@ -283,7 +286,7 @@ class NativeReplica:
 
     def schedule(self) -> ScheduleLog | None:
         """Return what was written down of the schedule, None where nothing was."""
-        from kvcache_sim.serving.engine_scheduler.schedule_log import ScheduleCounts, ScheduleLog
+        from kvcache_sim.serving.schedule_log import ScheduleCounts, ScheduleLog
 
         written = self.core.schedule()
         return None if written is None else ScheduleLog(ScheduleCounts(*written[0]), *written[1:])
@@ -292,7 +295,7 @@ class NativeReplica:
 
     def prefetch(self, request: int, tokens: int, occasion: str) -> None:
         """Copy a request's blocks up to the cpu, where the prefetch policy wants that on this occasion."""
-        if self.prefetcher is None or occasion not in self.prefetcher.policy.occasions:
+        if self._occasions is None or occasion not in self._occasions:
             return
         if self._shared_time is not None:
             self._shared_time.prefetch(self.machine, request, tokens)
@@ -304,7 +307,15 @@ class NativeReplica:
     @property
     def prefetches_sessions(self) -> bool:
         """Whether a paused session's blocks may be copied up before its next turn."""
-        return self.prefetcher is not None and "session" in self.prefetcher.policy.occasions
+        return self._occasions is not None and "session" in self._occasions
+
+    @property
+    def prefetched_blocks(self) -> int | None:
+        """Blocks brought up ahead of their requests so far; None: it does not bring any."""
+        if self._occasions is None:
+            return None
+        own = self.store if isinstance(self.store, _core.HiCacheStore) else self.core
+        return own.prefetched_blocks
 
     # -- what routers, the cluster and recorders ask
 
@@ -347,7 +358,7 @@ class NativeReplica:
         return self.core.itl()
 
     def flush_records(self) -> None:
-        """Hand what is kept of requests, steps and evictions to the recorder, and bytes to the mover."""
+        """Hand what is kept of requests, steps and evictions to the recorder, and count moved bytes."""
         self._hand_over_rows()
         for step in self.core.take_steps():
             self._recorder.log_step(self.machine, step)
@@ -356,10 +367,9 @@ class NativeReplica:
         self.count_moved_bytes()
 
     def count_moved_bytes(self) -> None:
-        """Tell the mover what has been moved so far, by edge and tier, and the prefetcher how many blocks."""
-        if isinstance(self.prefetcher, Prefetcher):
-            self.prefetcher.counted(self.core.prefetched_blocks)
-        for source, target, size in self.core.edge_bytes():
-            self.mover.edge_bytes[f"{PLACES[source]}->{PLACES[target]}"] = size
-        for level, (read, written) in enumerate(self.core.moved_bytes()):
-            self.mover.read_bytes[level], self.mover.written_bytes[level] = read, written
+        """Bring ``moved`` up to date."""
+        self.moved.count(self.core.edge_bytes(), self.core.moved_bytes())
+
+    def duplicates(self, tier: int) -> int:
+        """Return the number of a lower tier's blocks that have a copy on a faster one too."""
+        return self.store.duplicates(tier) if isinstance(self.store, _MOVING) else 0

@@ -1,157 +1,27 @@
-"""What the core is told of a replica, and what it knows how to do."""
+"""The rules of a replica, as the core takes them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kvcache_sim import _core
-from kvcache_sim.cache.fetch import FETCHES
 from kvcache_sim.cache.machine import Machine
-from kvcache_sim.cache.moves import Mover
 from kvcache_sim.cache.pool import PoolNode
-from kvcache_sim.cache.prefetch import PREFETCHES
-from kvcache_sim.cache.prefetch.prefetcher import Prefetcher
-from kvcache_sim.cache.prefix_view import PrefixViewSettings
-from kvcache_sim.cache.settings import CacheSettings
-from kvcache_sim.cache.write import WRITES
-from kvcache_sim.channels.edges import AnyChannel
+from kvcache_sim.cache.settings import CacheSettings, MovementSettings, PrefixViewSettings
+from kvcache_sim.cache.tier_rules import ReadsRules, TierRules, core_name
 from kvcache_sim.serving.queue import ORDERS, served_as
 from kvcache_sim.serving.recorder import Recorder
-from kvcache_sim.serving.replica.plugin_rules import (
-    ChosenLane,
-    PluginRules,
-    channel_call,
-    core_name,
-    edge_writes,
-    plugin_rules,
-)
-from kvcache_sim.serving.settings import (
-    HandoverSettings,
-    ReplicaSettings,
-    Role,
-)
-from kvcache_sim.tiers import LOAD_EDGES, PLACES, WRITE_EDGES
+from kvcache_sim.serving.replica.plugin_rules import PluginRules, plugin_rules
+from kvcache_sim.serving.settings import HandoverSettings, ReplicaSettings, Role
+from kvcache_sim.tiers import PLACES
 from kvcache_sim.values import dataclass
 
 if TYPE_CHECKING:
-    from kvcache_sim.serving.sglang.settings import SglangRules
-    from kvcache_sim.serving.vllm.settings import VllmRules
-
-#: Stores that the core serves and routes from.
-STORES_IN_CORE = (
-    _core.Store,
-    _core.PoolStore,
-    _core.TieredPoolStore,
-    _core.RadixStore,
-    _core.GroupStore,
-    _core.HiCacheStore,
-    _core.TokenStore,
-)
-#: Channels side by side, of which a transfer takes the emptiest or the one that a plug-in chooses.
-Lane = list[_core.Channel] | ChosenLane
-#: Places that the core has room for.
-_MOST_PLACES = 8
-
-
-@dataclass(frozen=True, slots=True)
-class PrefetchRules:
-    """What the core is told of a machine that brings blocks up ahead of their requests."""
-
-    policy: str
-    #: Whether blocks come up when their request has come.
-    queued: bool
-    #: The fetch policy, which says whether a request stays in the queue for its blocks.
-    fetch: str
-    #: Most blocks that are on their way at once.
-    room_blocks: int
-    #: How long a request stays in the queue for its blocks under the fetch policy ``timeout``.
-    timeout_ns: int
-    #: The same for each 1,024 tokens asked of an engine's storage; None: no storage brings blocks up.
-    storage_per_ki_token_ns: int | None = None
-
-    @classmethod
-    def of(cls, machine: Machine) -> PrefetchRules | None:
-        """Return those of a machine, None where nothing is prefetched."""
-        movement, prefetcher = machine.movement, machine.prefetcher
-        if isinstance(prefetcher, Prefetcher):
-            name = core_name(movement.prefetch, movement.prefetch in PREFETCHES)
-            queued = "queued" in prefetcher.policy.occasions
-            return cls(name, queued, movement.fetch, prefetcher.room, movement.fetch_timeout_ns)
-        storage = machine.cache.lower_prefetch
-        if prefetcher is None or storage is None:
-            return None
-        return cls("queued", True, storage.stop, 0, storage.timeout_ns, storage.timeout_per_ki_token_ns)
-
-
-@dataclass(frozen=True, slots=True)
-class TierRules:
-    """What the core is told of a machine's tiers, fast to slow, and of the edges between them."""
-
-    names: tuple[str, ...]
-    #: By edge: the channels over which KV is written, and those over which it is read; each transfer takes
-    #: the emptiest.
-    channels: tuple[tuple[Lane, Lane], ...]
-    block_bytes: int
-    layer_pipelining: bool
-    read_buffer_layers: int | None
-    #: By edge its write policy, ``back`` in the place of a plug-in; after how many uses ``selective`` writes.
-    writes: tuple[str, ...]
-    write_uses: int
-    fetch: str
-    #: By edge: whether a block that has come up leaves the lower tier.
-    exclusive: tuple[bool, ...]
-    #: How blocks come up ahead of their requests; None: they do not.
-    prefetch: PrefetchRules | None
-    #: Bytes of a page, and the layers of each cache group, where blocks are of groups.
-    pages: tuple[int, list[list[int]]] | None
-
-
-def tier_rules(machine: Machine) -> TierRules:
-    """Return what the core is told of one machine's tiers."""
-    movement, names = machine.movement, machine.tiers
-    uppers = names[:-1]
-    return TierRules(
-        names=names,
-        channels=tuple(edge_channels(machine)),
-        block_bytes=machine.mover.block_bytes,
-        layer_pipelining=movement.layer_pipelining,
-        read_buffer_layers=movement.read_buffer_layers,
-        writes=tuple(name if name in WRITES else "back" for name in edge_writes(machine)),
-        write_uses=movement.write_selective_uses,
-        fetch=core_name(movement.fetch, movement.fetch in FETCHES),
-        exclusive=tuple(name in movement.exclusive for name in uppers),
-        prefetch=PrefetchRules.of(machine),
-        pages=None if machine.loading_groups is None else machine.mover.layer_pages,
-    )
-
-
-def edge_channels(machine: Machine) -> list[tuple[Lane, Lane]]:
-    """Return the channels of each edge, down and up, as far as they are the core's."""
-    edges, choice = len(machine.tiers) - 1, machine.movement.channel_choice
-    pairs = [
-        (lane_in_core(machine.mover, choice, down), lane_in_core(machine.mover, choice, up))
-        for down, up in zip(WRITE_EDGES[:edges], LOAD_EDGES[:edges], strict=True)
-    ]
-    return [(down, up) for down, up in pairs if down and up]
-
-
-def lane_in_core(mover: Mover, choice: str, edge: str) -> Lane:
-    """Return the channels of an edge that the core or a plug-in chooses among, if they are the core's."""
-    carrying = mover.carrying(edge)
-    channels = in_core(carrying[:1] if choice == "assigned" else carrying)
-    plugin = channel_call(mover, choice, edge) if channels else None
-    return channels if plugin is None else ChosenLane(channels, plugin)
-
-
-def in_core(channels: Sequence[AnyChannel]) -> list[_core.Channel]:
-    """Return those of some channels that are the core's."""
-    return [channel for channel in channels if isinstance(channel, _core.Channel)]
+    from kvcache_sim.serving.engine_rules import SglangRules, VllmRules
 
 
 @dataclass(frozen=True, slots=True)
 class HandoverRules:
-    """What the core is told of a machine that computes prompts for others, or takes them in."""
+    """The rules of a machine that computes prompts for others, or takes them in."""
 
     prefills: bool
     layer_by_layer: bool
@@ -168,32 +38,8 @@ class HandoverRules:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadsRules:
-    """What the core is told of a machine that reads others."""
-
-    #: Whether what lies below the tier that the network reads comes up there first, as a copy.
-    staged: bool
-    #: Whether it reads all others that serve.
-    machines: bool
-    #: The number of the shared pool that it reads and writes, None without one.
-    pool: int | None
-
-    @classmethod
-    def of(cls, machine: Machine) -> ReadsRules | None:
-        """Return those of a machine, None where it reads no others."""
-        if machine.remote is None:
-            return None
-        movement, pool = machine.movement, machine.pool
-        return cls(
-            staged=movement.remote_disk == "staged",
-            machines=movement.lookup == "cluster",
-            pool=None if pool is None else pool.mover.machine,
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class PoolRules:
-    """What the core is told of a pool that machines share."""
+    """The rules of a pool that machines share."""
 
     machine: int
     #: How many places KV may come from.
@@ -203,15 +49,15 @@ class PoolRules:
     layer_pipelining: bool
 
     @classmethod
-    def of(cls, pool: PoolNode) -> PoolRules:
+    def of(cls, pool: PoolNode, movement: MovementSettings) -> PoolRules:
         """Return those of a pool."""
-        mover = pool.mover
-        return cls(mover.machine, len(PLACES), mover.block_bytes, mover.layers, mover.pipelining)
+        layers, pipelining = pool.num_layers, movement.layer_pipelining
+        return cls(pool.number, len(PLACES), pool.block_bytes, layers, pipelining)
 
 
 @dataclass(frozen=True, slots=True)
 class ServingRules:
-    """What the core is told of a replica, beside its batch."""
+    """The rules of a replica, beside its batch."""
 
     machine: int
     max_num_seqs: int
@@ -256,7 +102,7 @@ class ServingRules:
 def serving_rules(
     machine: Machine, settings: ReplicaSettings, recorder: Recorder, handover: HandoverRules | None
 ) -> ServingRules:
-    """Return what the core is told of one machine's replica."""
+    """Return the rules of one machine's replica."""
     cache = machine.cache
     return ServingRules(
         machine=machine.number,
@@ -277,7 +123,7 @@ def serving_rules(
         request_columns=recorder.row_columns,
         places=PLACES,
         reads=ReadsRules.of(machine),
-        tiers=tier_rules(machine),
+        tiers=TierRules.of(machine),
         copy_submit_ns=settings.copy_submit_ns,
         copy_gpu_share=settings.copy_gpu_share,
         vllm=_vllm_rules(machine, settings),
@@ -290,7 +136,7 @@ def serving_rules(
 def _vllm_rules(machine: Machine, settings: ReplicaSettings) -> VllmRules | None:
     if settings.scheduler != "vllm":
         return None
-    from kvcache_sim.serving.vllm.settings import vllm_rules
+    from kvcache_sim.serving.engine_rules import vllm_rules
 
     return vllm_rules(settings, machine.store.room(0).capacity_blocks)
 
@@ -298,7 +144,7 @@ def _vllm_rules(machine: Machine, settings: ReplicaSettings) -> VllmRules | None
 def _sglang_rules(settings: ReplicaSettings) -> SglangRules | None:
     if settings.scheduler != "sglang":
         return None
-    from kvcache_sim.serving.sglang.settings import sglang_rules
+    from kvcache_sim.serving.engine_rules import sglang_rules
 
     return sglang_rules(settings)
 
@@ -307,15 +153,3 @@ def _prefix_view(cache: CacheSettings) -> PrefixViewSettings | None:
     """Return when prefixes may be shared; None: at once, or the store decides it itself."""
     at_once = cache.prefix_view == PrefixViewSettings() or cache.accounting == "simplified"
     return None if at_once else cache.prefix_view
-
-
-def core_serves(machine: Machine) -> bool:
-    """Return whether the core serves the replica of a machine: its store and its channels are the core's."""
-    return isinstance(machine.store, STORES_IN_CORE) and (len(machine.tiers) == 1 or _core_moves(machine))
-
-
-def _core_moves(machine: Machine) -> bool:
-    """Return whether the core knows how a machine's blocks move between its tiers."""
-    return len(PLACES) <= _MOST_PLACES and all(
-        channel.by_layer or isinstance(channel, _core.Channel) for channel in machine.mover.channels.values()
-    )

@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import NamedTuple, Protocol
 
 from kvcache_sim.cache.tree_store import TieredStore
-from kvcache_sim.serving.replica.contract import AnyReplica
+from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.router.prompt_blocks import PromptBlocks
 from kvcache_sim.serving.sequence import Arrival
 from kvcache_sim.serving.settings import RouterSettings
@@ -78,7 +78,7 @@ def _nobody_told() -> Occupancy:
 class RouterView:
     """What a router may look at. Looking never changes recency."""
 
-    replicas: Sequence[AnyReplica]
+    replicas: Sequence[NativeReplica]
     settings: RouterSettings
     #: The seed of the run; draw from ``rng.stream(seed, name)``.
     seed: int

@@ -23,7 +23,7 @@ def seen_by_core(view: RouterView, name: str, number: float = 0.0) -> CoreRule |
     look = view.look
     if view.scraped is not None or view.held is not None or not isinstance(look, FleetLook):
         return None
-    return CoreRule(name, number, look.fleet) if look.all_native else None
+    return CoreRule(name, number, look.fleet)
 
 
 def rule_in_core(router: Router) -> CoreRule | None:

@@ -8,7 +8,7 @@ from functools import partial
 
 from kvcache_sim.cache.store import GpuStore
 from kvcache_sim.engine import Engine
-from kvcache_sim.serving.replica.contract import AnyReplica
+from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.router.contract import Look
 from kvcache_sim.serving.sequence import Arrival
 from kvcache_sim.serving.settings import RouterSettings
@@ -26,7 +26,7 @@ class RouterIndex:
         self,
         truth: Callable[[Arrival], Look],
         stores: Sequence[GpuStore],
-        replicas: Sequence[AnyReplica],
+        replicas: Sequence[NativeReplica],
         engine: Engine,
         settings: RouterSettings,
     ) -> None:

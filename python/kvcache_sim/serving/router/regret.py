@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 
 from kvcache_sim.model.step_time import StepBatch, StepTime
-from kvcache_sim.serving.replica.contract import AnyReplica
+from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.router.contract import Look, Router
 from kvcache_sim.serving.sequence import Arrival
 
@@ -52,7 +52,7 @@ class Watched:
     def __init__(
         self,
         router: Router,
-        replicas: Sequence[AnyReplica],
+        replicas: Sequence[NativeReplica],
         step_times: Sequence[StepTime],
         look: Callable[[Arrival], Look],
     ) -> None:

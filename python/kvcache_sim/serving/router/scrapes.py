@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 
 from kvcache_sim.engine import NO_MACHINE, TRANSFER, Engine
-from kvcache_sim.serving.replica.contract import AnyReplica
+from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.router.contract import Loads, Occupancy
 
 
@@ -51,7 +51,7 @@ class Scrapes:
     each one while requests are open. So an interval of milliseconds costs at most a poll an arrival there.
     """
 
-    def __init__(self, engine: Engine, replicas: Sequence[AnyReplica], interval_ns: int) -> None:
+    def __init__(self, engine: Engine, replicas: Sequence[NativeReplica], interval_ns: int) -> None:
         self._engine, self._replicas, self._interval_ns = engine, replicas, interval_ns
         self._groups: list[ScrapedLoads] = []
         #: Whether decisions come with expected arrivals alone.

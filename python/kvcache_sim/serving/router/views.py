@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from kvcache_sim.cache.tree_store import TieredStore
 from kvcache_sim.engine import Engine
-from kvcache_sim.serving.replica.contract import AnyReplica
+from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.router.contract import Held, Look, RouterView
 from kvcache_sim.serving.router.prompt_blocks import PromptBlocks
 from kvcache_sim.serving.router.report import reports_of
@@ -21,7 +21,7 @@ class Views:
     """What the routers of a cluster share: polls of machines, prompts, and who hears of ended requests."""
 
     def __init__(
-        self, trace: Trace, cluster: ClusterSettings, replicas: Sequence[AnyReplica], engine: Engine
+        self, trace: Trace, cluster: ClusterSettings, replicas: Sequence[NativeReplica], engine: Engine
     ) -> None:
         self._prompts = PromptBlocks(trace)
         self._engine = engine
@@ -37,7 +37,7 @@ class Views:
 
     def of(
         self,
-        replicas: Sequence[AnyReplica],
+        replicas: Sequence[NativeReplica],
         settings: RouterSettings,
         seed: int,
         look: Callable[[Arrival], Look],

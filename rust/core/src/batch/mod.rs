@@ -1,5 +1,5 @@
 //! The running batch of a replica, advanced in stretches: iterations of an unchanged batch run here without
-//! a word to Python. The rules are those of `serving/batch.py`, which runs one iteration at a time.
+//! a word to Python. The rules are those of `spec/batch.py`, which runs one iteration at a time.
 //!
 //! | file | what lives there |
 //! |---|---|
@@ -256,11 +256,6 @@ impl Batch {
             .speculation
             .as_ref()
             .map_or(0, Speculation::tokens)
-    }
-
-    /// How many sequences the step-time table knows, none included.
-    pub fn most_sequences(&self) -> usize {
-        self.table.decode_base_ns.len()
     }
 
     /// Adds an admitted sequence to the step being composed; returns the tokens it got of the budget.

@@ -1,7 +1,7 @@
 //! Speculative decoding: a decode step takes drafted tokens along, and brings one more than it accepts.
 //!
 //! Which drafts are accepted is a function of the request and of how far it is, so that it does not depend on how
-//! steps are run. `serving/speculation.py` draws the same numbers.
+//! steps are run.
 
 /// What a batch is told of drafts.
 #[derive(Clone, Debug, Default)]

@@ -1,5 +1,5 @@
 //! Data-parallel ranks of engines: each has a scheduler, a queue and a KV pool, and those of one engine step together
-//! (the rules of `serving/ranks.py`).
+//! (`DPEngineCoreProc.run_busy_loop` of vLLM 0.33.0).
 
 use super::event_loop::{Cluster, Machines};
 use crate::machine::messages::{Key, Task};

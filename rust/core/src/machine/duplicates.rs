@@ -1,5 +1,5 @@
 //! Two requests about to compute the same block: the later one may wait for the earlier one's (the rules of
-//! `serving/duplicates.py`).
+//! `spec/scheduler.py`).
 
 use super::{Place, Replica, ServingStore};
 use crate::store::Answer;

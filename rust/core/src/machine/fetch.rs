@@ -1,5 +1,5 @@
-//! How much of a found run is loaded and how much recomputed (the policies of `cache/fetch/`), by what loading and
-//! computing should cost (the estimates of `serving/estimates.py`).
+//! How much of a found run is loaded and how much recomputed, by what loading and computing should
+//! cost (the rules of `spec/movement_policies.py`).
 
 use std::sync::{Arc, PoisonError};
 

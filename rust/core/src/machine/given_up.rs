@@ -1,6 +1,5 @@
 //! Requests that their clients give up, wherever they are: what waits leaves at once, what runs at the end of its
-//! step, what loads when its KV has come, what is handed over at the end of its first step there (the rules of
-//! `Replica.abort` and `Scheduler.let_go` in `serving/replica/`).
+//! step, what loads when its KV has come, what is handed over at the end of its first step there.
 
 use super::{Place, Replica, ServingStore};
 use crate::digest::Record;

@@ -1,5 +1,5 @@
 //! A request between admission and its first step: it waits for room and for KV (the rules of
-//! `serving/loading.py`).
+//! `spec/scheduler.py`).
 
 use std::collections::VecDeque;
 use std::ops::{Index, IndexMut};

@@ -1,5 +1,5 @@
 //! Admission with loads: what lies on lower tiers is planned, protected, and loaded part by part (the rules of
-//! `serving/admission.py` and `cache/loader.py`).
+//! `spec/admission.py` and `spec/mover.py`).
 
 use super::fetch::{FetchPlan, FetchPolicy, Plan, PlanFacts};
 use super::loading::Admission;

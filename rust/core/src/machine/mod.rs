@@ -1,7 +1,7 @@
 //! One engine instance: queue, admission, step boundaries, milestones, rows.
 //!
-//! The rules are those of `serving/replica/` in Python, which is their reference and runs one iteration at a
-//! time; here one call does all of an event's work, and that of others that come before anyone else acts.
+//! The rules are those of `spec/` in Python, which runs one iteration at a time; here one call does all of an event's
+//! work, and that of others that come before anyone else acts.
 //!
 //! | file | what lives there |
 //! |---|---|

@@ -1,5 +1,5 @@
 //! A composed step until it starts: it waits for evicted room, and stalls for KV that is still arriving (the rules
-//! of `serving/replica/next_step.py`).
+//! of `spec/scheduler.py`).
 
 use super::{Replica, ServingStore};
 use crate::store::{Answer, MoveId};

@@ -1,4 +1,4 @@
-//! What a request found in the cache, under the five names of an event log (the rules of `serving/outcome.py`).
+//! What a request found in the cache, under the five names of an event log (the rules of `spec/lookups.py`).
 
 /// The type of an event; the discriminants stand in rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

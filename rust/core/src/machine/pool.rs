@@ -1,4 +1,4 @@
-//! A shared pool: a machine without a GPU that all others write and read (the rules of `cache/pool.py`).
+//! A shared pool: a machine without a GPU that all others write and read (the rules of `spec/remote.py`).
 
 use super::rows::Rows;
 use super::{Replica, ReplicaConfig};

@@ -1,5 +1,5 @@
 //! Prefetching: blocks come up to where they are loaded from before they are asked for (the rules of
-//! `cache/prefetch/`).
+//! `spec/movement_policies.py`).
 
 use super::plugins::{Candidate, Occasion};
 use super::remote::{is_staged, stage_up};

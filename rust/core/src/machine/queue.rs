@@ -12,7 +12,7 @@ const WINDOW: usize = 256;
 /// RAGCache's bound: a request that was passed so often goes before all.
 const STARVED: u32 = 32;
 
-/// Who is admitted next (the orders of `serving/queue/`).
+/// Who is admitted next (the orders of `spec/queueing.py`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QueueOrder {
     /// Who came first.

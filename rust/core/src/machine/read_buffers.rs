@@ -1,5 +1,5 @@
 //! Read buffers: how far loading may run ahead of the step that computes on what it brings (the rules of
-//! `serving/read_buffers.py`).
+//! `spec/batch.py` and `spec/mover.py`).
 
 use super::loading::LoadingId;
 use super::Replica;

@@ -1,5 +1,5 @@
 //! Reads from other machines: who has the longest continuation, and how its KV comes here (the rules of
-//! `cache/remote.py`). Always copies, to where KV is staged here; the source is held there until it has been read.
+//! `spec/remote.py`). Always copies, to where KV is staged here; the source is held there until it has been read.
 
 use super::{Replica, ServingStore};
 use crate::store::{Answer, MoveId, Part, Store, NO_MOVE, STAGING};

@@ -1,5 +1,5 @@
 //! Transfers that wait for one on another machine, and what is told when that one comes: reads from there (the rules of
-//! `RemoteReads` in `cache/remote.py`), and hand-overs over the memory of both.
+//! `spec/remote.py`), and hand-overs over the memory of both.
 
 use super::channel::Transmission;
 use super::hop::{Feed, Hop};

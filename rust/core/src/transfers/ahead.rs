@@ -1,5 +1,5 @@
 //! What comes up ahead of its request: how much is on its way, and which requests stay in the queue for it (the rules
-//! of `Prefetcher` in `cache/prefetch/`).
+//! of `Prefetcher` in `spec/movement_policies.py`).
 
 use std::collections::HashMap;
 

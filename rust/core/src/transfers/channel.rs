@@ -1,4 +1,4 @@
-//! A channel: what carries KV between two tiers, first come, first served (the rules of `channels/channel.py`).
+//! A channel: what carries KV between two tiers, first come, first served (the rules of `spec/channels.py`).
 
 use super::demand::Demand;
 use super::layered::LayerService;

@@ -1,5 +1,4 @@
-//! What copies to and from the GPU cost the steps: the CPU submits them, and some take a share of the GPU (the rules
-//! of `serving/replica/copy_cost.py`).
+//! What copies to and from the GPU cost the steps: the CPU submits them, and some take a share of the GPU.
 
 use super::channel::{ChannelConfig, Job};
 use super::mover::Mover;

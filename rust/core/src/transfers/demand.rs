@@ -1,4 +1,4 @@
-//! How much rate a channel was asked for (the rules of `channels/demand.py`).
+//! How much rate a channel was asked for (the rules of `spec/channels.py`).
 
 const NS_PER_S: u64 = 1_000_000_000;
 

@@ -1,4 +1,4 @@
-//! How a wait for KV is split among the hops that the KV comes over (the rules of `serving/hops.py`).
+//! How a wait for KV is split among the hops that the KV comes over (the rules of `spec/ttft.py`).
 
 use super::{Mover, Transfer, TransferId, Transmission, NOT_YET};
 

@@ -1,4 +1,5 @@
-//! What carries one direction of an edge: one channel, or several side by side (`channels/choice/` has the policies).
+//! What carries one direction of an edge: one channel, or several side by side (`channels/choice/` has the choices' names,
+//! and the contract of a plug-in).
 
 use std::sync::Arc;
 

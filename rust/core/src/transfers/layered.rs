@@ -1,5 +1,5 @@
 //! A channel served layer by layer, event by event: fair sharing, loads first, and FIFO as their check (the rules of
-//! `channels/layered_channel.py`). A job's times are final only when they come: what others do meanwhile changes them.
+//! `spec/channels.py`). A job's times are final only when they come: what others do meanwhile changes them.
 
 use super::across::FarTransfer;
 use super::channel::{Channel, ChannelConfig, Job, Transmission};

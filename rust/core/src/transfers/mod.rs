@@ -1,6 +1,6 @@
 //! Transfers: what a machine's store decides, put on the channels of its edges, and made true when it arrives.
 //!
-//! The rules are those of `cache/moves.py` and `channels/channel.py` in Python, their reference.
+//! The rules are those of `spec/mover.py` and `spec/channels.py` in Python.
 //!
 //! | file | what lives there |
 //! |---|---|

@@ -1,5 +1,4 @@
-//! What a copy of cache groups' blocks is, layer by layer: a block is a page of each layer of its group (the rules of
-//! `cache/layer_pages.py`).
+//! What a copy of cache groups' blocks is, layer by layer: a block is a page of each layer of its group.
 
 use super::channel::{Job, Transmission};
 use super::mover::Mover;

@@ -1,4 +1,4 @@
-//! What machines put into a shared pool: a put is a read by the pool (the rules of `cache/pool.py`).
+//! What machines put into a shared pool: a put is a read by the pool (the rules of `spec/remote.py`).
 
 use super::across::{Read, Source};
 use super::hop::Feed;

@@ -1,4 +1,4 @@
-//! A FIFO channel whose rate is known to fall for some times (the rules of `channels/slowed_channel.py`).
+//! A FIFO channel whose rate is known to fall for some times (the rules of `spec/channels.py`).
 
 use super::channel::{Channel, Job, Transmission};
 

@@ -1,4 +1,4 @@
-//! When KV is copied one tier down (the policies of `cache/write/`).
+//! When KV is copied one tier down (the rules of `spec/movement_policies.py`).
 
 use super::mover::Mover;
 use crate::store::{Answer, LeaseId, MoveId, Store, GPU};

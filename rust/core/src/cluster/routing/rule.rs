@@ -1,6 +1,6 @@
 //! The rules that the core chooses by itself: what each machine costs, and whose turn it is among equal ones.
 
-/// How a machine is chosen; the rules of `serving/router/` in Python, which are the reference.
+/// How a machine is chosen; the rules of `serving/router/` in Python.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rule {
     /// Each in turn.

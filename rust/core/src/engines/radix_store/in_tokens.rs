@@ -25,25 +25,6 @@ impl RadixStore {
         Prefix { node, tokens }
     }
 
-    /// What a look-up found before, of which nothing has been evicted since; an error where it has.
-    pub fn found(&self, request: u32, tokens: u64) -> Answer<Prefix> {
-        self.known_request(request)?;
-        let pages = u32::try_from(tokens / self.page).unwrap_or(u32::MAX);
-        let node = self.pool.tree.node_at(request, pages);
-        let node = node.ok_or(StoreError::NotFound)?;
-        let tokens = u64::from(pages) * self.page;
-        Ok(Prefix { node, tokens })
-    }
-
-    /// Refuses a request that has no KV of its own.
-    pub fn known_held(&self, request: u32) -> Answer<()> {
-        self.known_request(request)?;
-        if self.pool.holds(request) {
-            return Ok(());
-        }
-        Err(StoreError::NotReserved)
-    }
-
     /// The key of a request's page, which names all before it too.
     pub fn key(&self, request: u32, page: u32) -> u64 {
         self.pool.tree.key(request, page)

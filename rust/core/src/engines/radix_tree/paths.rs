@@ -33,17 +33,4 @@ impl RadixTree {
         }
         pages
     }
-
-    /// The node at whose end a request's first `pages` pages end; None where there is none.
-    pub fn node_at(&self, request: u32, pages: u32) -> Option<u32> {
-        let (mut node, mut walked) = (ROOT, 0);
-        while walked < pages {
-            let (child, common) = self.step(node, request, walked, pages)?;
-            if common < self.nodes[child as usize].pages {
-                return None;
-            }
-            (node, walked) = (child, walked + common);
-        }
-        Some(node)
-    }
 }

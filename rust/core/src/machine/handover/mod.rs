@@ -1,4 +1,4 @@
-//! Hand-overs: a prompt is computed on one machine, its answer on another (the rules of `serving/handover/`).
+//! Hand-overs: a prompt is computed on one machine, its answer on another (the rules of `spec/handover.py`).
 //!
 //! | file | what lives there |
 //! |---|---|

@@ -1,5 +1,5 @@
 //! Hand-overs over the memory of both machines: down where the prompt was computed, over the wire, and up where it is
-//! decoded (the rules of `serving/handover/handover.py`).
+//! decoded (the rules of `spec/handover.py`).
 
 use crate::machine::messages::{Computing, Departure, IncomingId, Letter};
 use crate::machine::{Replica, ServingStore};

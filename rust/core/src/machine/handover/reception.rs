@@ -1,5 +1,5 @@
 //! The receiving side: a decode machine reserves room, first come, first served, and takes into its batch (the rules
-//! of `serving/handover/reception.py`).
+//! of `spec/handover.py`).
 
 use std::collections::VecDeque;
 

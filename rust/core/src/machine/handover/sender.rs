@@ -1,5 +1,5 @@
 //! The sending side: what a prefill machine has computed, and when each layer of it is there (the rules of
-//! `serving/handover/sender.py`).
+//! `spec/handover.py`).
 
 use crate::machine::messages::Letter;
 use crate::machine::{Place, Replica, ServingStore};

@@ -1,5 +1,5 @@
 //! vLLM's own scheduler, step by step (0.33.0, `vllm/v1/core/sched/scheduler.py` and `async_scheduler.py`; no
-//! speculation, no connector, chunked prefill on). `serving/vllm/` in Python is the reference.
+//! speculation, no connector, chunked prefill on).
 //!
 //! | file | what lives there |
 //! |---|---|

@@ -1,0 +1,27 @@
+"""Bytes that one machine moved: by edge, and by tier that was read or written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import field
+
+from kvcache_sim.tiers import PLACES, TIERS
+from kvcache_sim.values import dataclass
+
+
+@dataclass(slots=True)
+class MovedBytes:
+    """Bytes moved so far; the core counts them."""
+
+    #: By edge over which anything was sent, such as ``cpu->gpu``.
+    edge_bytes: dict[str, int] = field(default_factory=dict)
+    #: By tier, fast to slow.
+    read_bytes: list[int] = field(default_factory=lambda: [0] * len(TIERS))
+    written_bytes: list[int] = field(default_factory=lambda: [0] * len(TIERS))
+
+    def count(self, by_edge: Iterable[tuple[int, int, int]], by_tier: Iterable[tuple[int, int]]) -> None:
+        """Take what the core has counted: (tier from, tier to, bytes) by edge, (read, written) by tier."""
+        for source, target, size in by_edge:
+            self.edge_bytes[f"{PLACES[source]}->{PLACES[target]}"] = size
+        for level, (read, written) in enumerate(by_tier):
+            self.read_bytes[level], self.written_bytes[level] = read, written

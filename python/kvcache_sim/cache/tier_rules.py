@@ -1,0 +1,188 @@
+"""A machine's tiers, edges and reads as the core takes them, from the settings of the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kvcache_sim import _core
+from kvcache_sim.cache.fetch import FETCHES
+from kvcache_sim.cache.machine import Machine
+from kvcache_sim.cache.prefetch import PREFETCHES
+from kvcache_sim.cache.write import WRITES
+from kvcache_sim.cache.write.edge import EdgeWrites
+from kvcache_sim.channels.choice.policy import Sending
+from kvcache_sim.channels.edges import Edges
+from kvcache_sim.tiers import LOAD_EDGES, STAGING, WRITE_EDGES
+from kvcache_sim.values import dataclass
+
+#: The name under which the core knows any plug-in.
+PLUGIN = "plug-in"
+
+
+def core_name(name: str, built_in: bool) -> str:
+    """Return the name under which the core knows a policy."""
+    return name if built_in else PLUGIN
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelCall:
+    """The choice of a plug-in among the channels of one machine's edge."""
+
+    call: Callable[..., Any]
+    view: type
+    machine: int
+    edge: str
+    channels: Mapping[str, _core.Channel]
+
+    @property
+    def names(self) -> list[str]:
+        """The channels' names, in the scenario's order."""
+        return list(self.channels)
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenLane:
+    """Channels side by side among which a plug-in chooses, in the scenario's order."""
+
+    channels: list[_core.Channel]
+    choice: ChannelCall
+
+
+#: Channels side by side, of which a transfer takes the emptiest or the one that a plug-in chooses.
+Lane = list[_core.Channel] | ChosenLane
+
+
+def lane(machine: int, edges: Edges, edge: str) -> Lane:
+    """Return the channels of a machine's edge, and the plug-in that chooses among them."""
+    channels, rails = edges.carrying(edge), edges.rails.get(edge)
+    if rails is None or edges.choice is None:
+        return channels
+    return ChosenLane(channels, ChannelCall(edges.choice.choose, Sending, machine, edge, rails))
+
+
+@dataclass(frozen=True, slots=True)
+class WriteCall:
+    """The checked methods of a plug-in that is the write policy of one edge."""
+
+    at_commit: bool
+    delays_step: bool
+    committed: Callable[..., Any]
+    used: Callable[..., Any]
+    arrived: Callable[..., Any]
+
+
+def write_call(edge: EdgeWrites) -> WriteCall | None:
+    """Return the plug-in that is the write policy of an edge; None where the core has the policy."""
+    own = edge.plugin
+    if own is None:
+        return None
+    return WriteCall(own.at_commit, own.delays_step, own.committed, own.used, own.arrived)
+
+
+@dataclass(frozen=True, slots=True)
+class PrefetchRules:
+    """The rules of a machine that brings blocks up ahead of their requests."""
+
+    policy: str
+    #: Whether blocks come up when their request has come.
+    queued: bool
+    #: The fetch policy, which says whether a request stays in the queue for its blocks.
+    fetch: str
+    #: Most blocks that are on their way at once.
+    room_blocks: int
+    #: How long a request stays in the queue for its blocks under the fetch policy ``timeout``.
+    timeout_ns: int
+    #: The same for each 1,024 tokens asked of an engine's storage; None: no storage brings blocks up.
+    storage_per_ki_token_ns: int | None = None
+
+    @classmethod
+    def of(cls, machine: Machine) -> PrefetchRules | None:
+        """Return those of a machine, None where nothing is prefetched."""
+        movement, storage = machine.movement, machine.cache.lower_prefetch
+        if machine.occasions is None:
+            return None
+        if machine.tree is not None:
+            name = core_name(movement.prefetch, movement.prefetch in PREFETCHES)
+            room = int(machine.tree.room(STAGING).capacity_blocks * movement.prefetch_share)
+            return cls(name, "queued" in machine.occasions, movement.fetch, room, movement.fetch_timeout_ns)
+        assert storage is not None, "an engine's storage brings blocks up"
+        return cls("queued", True, storage.stop, 0, storage.timeout_ns, storage.timeout_per_ki_token_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class TierRules:
+    """The rules of a machine's tiers, fast to slow, and of the edges between them."""
+
+    names: tuple[str, ...]
+    #: By edge: the channels over which KV is written, and those over which it is read.
+    channels: tuple[tuple[Lane, Lane], ...]
+    block_bytes: int
+    layer_pipelining: bool
+    read_buffer_layers: int | None
+    #: By edge its write policy, ``back`` in the place of a plug-in; after how many uses ``selective`` writes.
+    writes: tuple[str, ...]
+    write_uses: int
+    fetch: str
+    #: By edge: whether a block that has come up leaves the lower tier.
+    exclusive: tuple[bool, ...]
+    #: How blocks come up ahead of their requests; None: they do not.
+    prefetch: PrefetchRules | None
+    #: Bytes of a page, and the layers of each cache group, where blocks are of groups.
+    pages: tuple[int, list[list[int]]] | None
+
+    @classmethod
+    def of(cls, machine: Machine) -> TierRules:
+        """Return those of a machine."""
+        movement, cache, names = machine.movement, machine.cache, machine.tiers
+        uppers = names[:-1]
+        named = [movement.write.get(tier, "back") for tier in uppers]
+        lanes = [
+            (lane(machine.number, machine.edges, down), lane(machine.number, machine.edges, up))
+            for down, up in zip(WRITE_EDGES[: len(uppers)], LOAD_EDGES[: len(uppers)], strict=True)
+        ]
+        return cls(
+            names=names,
+            channels=tuple(lanes),
+            block_bytes=cache.block_bytes,
+            layer_pipelining=movement.layer_pipelining,
+            read_buffer_layers=movement.read_buffer_layers,
+            writes=tuple(name if name in WRITES else "back" for name in named),
+            write_uses=movement.write_selective_uses,
+            fetch=core_name(movement.fetch, movement.fetch in FETCHES),
+            exclusive=tuple(name in movement.exclusive for name in uppers),
+            prefetch=PrefetchRules.of(machine),
+            pages=_pages(machine),
+        )
+
+
+def _pages(machine: Machine) -> tuple[int, list[list[int]]] | None:
+    groups = machine.cache.groups
+    if groups is None or len(machine.tiers) == 1:
+        return None
+    layers = [list(group.layers) for group in groups.layout.groups]
+    return groups.layout.page_bytes * groups.gpus, layers
+
+
+@dataclass(frozen=True, slots=True)
+class ReadsRules:
+    """The rules of a machine that reads others."""
+
+    #: Whether what lies below the tier that the network reads comes up there first, as a copy.
+    staged: bool
+    #: Whether it reads all others that serve.
+    machines: bool
+    #: The number of the shared pool that it reads and writes, None without one.
+    pool: int | None
+
+    @classmethod
+    def of(cls, machine: Machine) -> ReadsRules | None:
+        """Return those of a machine, None where it reads no others."""
+        if not machine.reads_others:
+            return None
+        movement, pool = machine.movement, machine.pool
+        return cls(
+            staged=movement.remote_disk == "staged",
+            machines=movement.lookup == "cluster",
+            pool=None if pool is None else pool.number,
+        )

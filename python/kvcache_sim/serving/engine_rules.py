@@ -1,0 +1,57 @@
+"""The rules of engines' own schedulers, from the settings of a replica."""
+
+from __future__ import annotations
+
+from kvcache_sim.serving.settings import ReplicaSettings, SchedulePolicy
+from kvcache_sim.values import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class VllmRules:
+    """vLLM's options of the same names; ``watermark_blocks`` stay free at an admission while others run."""
+
+    long_prefill_token_threshold: int
+    watermark_blocks: int
+    reserve_full_isl: bool
+    by_priority: bool
+    #: Pipeline stages, as many steps in flight.
+    stages: int
+
+
+def vllm_rules(settings: ReplicaSettings, capacity_blocks: int) -> VllmRules:
+    """Return the rules on a pool of so many usable blocks; vLLM counts its null block among the pool's."""
+    return VllmRules(
+        long_prefill_token_threshold=settings.long_prefill_token_threshold,
+        watermark_blocks=int(settings.watermark * (capacity_blocks + 1)),
+        reserve_full_isl=settings.reserve_full_isl,
+        by_priority=settings.queue_order == "priority",
+        stages=settings.stages,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SglangRules:
+    """SGLang's options of the same names."""
+
+    schedule_policy: SchedulePolicy
+    max_prefill_tokens: int
+    enable_mixed_chunk: bool
+    schedule_conservativeness: float
+
+
+def sglang_rules(settings: ReplicaSettings) -> SglangRules:
+    """Return the rules that a replica's settings say."""
+    return SglangRules(
+        settings.schedule_policy,
+        settings.max_prefill_tokens,
+        settings.enable_mixed_chunk,
+        settings.schedule_conservativeness,
+    )
+
+
+def tokens_beside(page: int, kept_free_pages: int) -> int:
+    """Return how many tokens beside a request's KV and the pages kept free an empty GPU must have room for.
+
+    An admission asks for less than all but a token and two pages (``init_req_max_new_tokens``).
+    """
+    return 1 + (2 - kept_free_pages) * page

@@ -1,0 +1,106 @@
+//! `StepTable`: the integers of a step-time model.
+
+use std::sync::Arc;
+
+use kvsim_core::rest_grid::RestGrid;
+use kvsim_core::step_time::StepTimeTable;
+use numpy::PyReadonlyArray1;
+use pyo3::prelude::*;
+
+use crate::refusal::{refused, Whole};
+
+/// The integers of a step-time model.
+#[pyclass(name = "StepTable", frozen)]
+pub struct PyStepTable(pub Arc<StepTimeTable>);
+
+#[pymethods]
+impl PyStepTable {
+    /// `bases_ns`: of steps with a chunk, of those whose chunk has a past (may be empty), of decode steps.
+    /// `coefficients_fs`: pair half, kv decode, kv mixed, sequence, past, spread decode, spread mixed, scan,
+    /// idle, beside.
+    /// `least_tokens`: of a sequence's KV, of a chunk against its past.
+    /// `longest_fs`: a token of the longest sequence alone, by decode sequences; may be empty.
+    /// `rests`: what these miss by decode sequences and the mean KV of one, the same beside a chunk, and by a chunk's tokens
+    /// and its past: counts, tokens, and ns for each pair; all may be empty.
+    /// `launch`: ns that launching a step of more tokens than the second takes, then ns of one with a chunk of up to
+    /// as many, of a decode step, what a decode sequence adds, and the tail behind a launch and a sequence's part.
+    #[new]
+    fn new(
+        bases_ns: (
+            PyReadonlyArray1<'_, i64>,
+            PyReadonlyArray1<'_, i64>,
+            PyReadonlyArray1<'_, i64>,
+        ),
+        coefficients_fs: [Whole; 10],
+        least_tokens: (Whole, Whole),
+        longest_fs: PyReadonlyArray1<'_, i64>,
+        rests: [Grid; 3],
+        launch: [Whole; 7],
+    ) -> PyResult<Self> {
+        let unsigned = |xs: PyReadonlyArray1<'_, i64>| -> PyResult<Vec<u64>> {
+            let checked = xs
+                .as_slice()?
+                .iter()
+                .map(|&x| u64::try_from(x))
+                .collect::<Result<_, _>>();
+            checked.map_err(|_| refused("a negative step time", "0 ns or more"))
+        };
+        let [pair_half_fs, kv_decode_fs, kv_mixed_fs, sequence_fs, past_fs, spread_decode_fs, spread_mixed_fs, scan_fs, idle_fs, beside_fs] =
+            coefficients_fs.map(Whole::u64);
+        let (base_ns, past_base_ns) = (unsigned(bases_ns.0)?, unsigned(bases_ns.1)?);
+        if !past_base_ns.is_empty() && past_base_ns.len() != base_ns.len() {
+            return Err(refused("a base of another length", "as many token counts"));
+        }
+        let [launch_ns, captured_tokens, pieces_launch_ns, graph_launch_ns, launch_sequence_ns, tail_ns, tail_sequence_ns] =
+            launch.map(Whole::u64);
+        let [kv_rest, beside_rest, past_rest] = rests.map(rest_grid);
+        let (kv_rest, beside_rest, past_rest) = (kv_rest?, beside_rest?, past_rest?);
+        Ok(Self(Arc::new(StepTimeTable {
+            base_ns,
+            past_base_ns,
+            decode_base_ns: bases_ns.2.as_slice()?.to_vec(),
+            beside_fs,
+            pair_half_fs,
+            kv_decode_fs,
+            kv_mixed_fs,
+            sequence_fs,
+            past_fs,
+            spread_decode_fs,
+            spread_mixed_fs,
+            scan_fs,
+            idle_fs,
+            least_kv_tokens: least_tokens.0.u64(),
+            least_query_tokens: least_tokens.1.u64(),
+            longest_fs: unsigned(longest_fs)?,
+            kv_rest,
+            beside_rest,
+            past_rest,
+            launch_ns,
+            captured_tokens,
+            pieces_launch_ns,
+            graph_launch_ns,
+            launch_sequence_ns,
+            tail_ns,
+            tail_sequence_ns,
+        })))
+    }
+}
+
+/// Two axes and a value for each pair of their points.
+type Grid = (Vec<Whole>, Vec<Whole>, Vec<i64>);
+
+fn rest_grid((counts, tokens, ns): Grid) -> PyResult<RestGrid> {
+    let axis = |points: Vec<Whole>| points.into_iter().map(Whole::u64).collect();
+    let refusal = || {
+        refused(
+            "a grid of rests",
+            "two axes that rise and a time for each pair",
+        )
+    };
+    RestGrid::new(axis(counts), axis(tokens), ns).ok_or_else(refusal)
+}
+
+/// Adds the class of this file.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<PyStepTable>()
+}
