@@ -5,20 +5,20 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from typing import get_args
+from typing import get_origin
 
 import pytest
 from kvcache_sim.errors import KvsimError
 from kvcache_sim.metrics.names import flatten
-from kvcache_sim.policies.plugins.choice import OneOf
 from kvcache_sim.scenario.execute import summarized
 from kvcache_sim.scenario.key_list import key_lines
 from kvcache_sim.scenario.measure import measured_requests
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
-from kvcache_sim.scenario.section import Checked, Section
+from kvcache_sim.scenario.section import Section, defaults, keys, parts, section_in
 from kvcache_sim.simulation import simulate
 from kvcache_sim.workload.generate.kinds import KINDS
+from msgspec import Meta
 from setting_effects import CHANGES, GENERATED, REFUSALS, Change, Refusal
 from support.setting_traces import filled
 from tiered_scenario import load
@@ -80,7 +80,7 @@ def keys_with_rows() -> set[str]:
 
 def test_every_key_of_the_schema_has_a_row():
     wanted = {line.split()[0] for line in key_lines()} - HOLDERS
-    for section in MachineSection.model_fields:
+    for section in keys(MachineSection):
         inner = {f"machines[k].{key}" for key in wanted if key.startswith(f"{section}.")}
         wanted |= inner or {f"machines[k].{section}"}
     assert wanted - keys_with_rows() == set()
@@ -89,26 +89,19 @@ def test_every_key_of_the_schema_has_a_row():
 def choices(section: type[Section], prefix: str) -> dict[str, tuple[str, ...]]:
     """Return the words that each key takes besides its default: of its literals, or of its kind of policy."""
     found: dict[str, tuple[str, ...]] = {}
-    for name, field in section.model_fields.items():
-        named = [getattr(a, "__origin__", a) for a in get_args(field.annotation)]
-        inner = [a for a in (field.annotation, *named) if isinstance(a, type)]
-        inner = [a for a in inner if issubclass(a, Section)]
-        if inner:
-            found |= choices(inner[0], f"{prefix}{name}.")
+    for name, key in keys(section).items():
+        inner = section_in(key.type)
+        if inner is not None:
+            found |= choices(inner, f"{prefix}{name}.")
             continue
-        words: list[str] = []
-        for part in (field, *get_args(field.annotation)):
-            checks = getattr(part, "metadata", None) or getattr(part, "__metadata__", ())
-            words += [
-                w
-                for c in checks
-                if isinstance(c, Checked) and isinstance(c.func, OneOf)
-                for w in c.func.kind.names
-            ]
-            words += [part] if isinstance(part, str) else [w for w in get_args(part) if isinstance(w, str)]
-        words += ["true", "false"] if field.annotation is bool else []
-        default = str(field.default).lower() if isinstance(field.default, bool) else field.default
-        found[prefix + name] = tuple(w for w in dict.fromkeys(words) if w != default)
+        marks = [part for part in parts(key.type) if isinstance(part, Meta) and part.extra]
+        words = [word for mark in marks for word in mark.extra["kind"].names]
+        mapping = dict in map(get_origin, parts(key.type))
+        words += [part for part in parts(key.type) if isinstance(part, str) and not mapping]
+        words += ["true", "false"] if bool in parts(key.type) else []
+        default = getattr(defaults(section), name)
+        default = str(default).lower() if isinstance(default, bool) else default
+        found[prefix + name] = tuple(word for word in dict.fromkeys(words) if word != default)
     return found
 
 

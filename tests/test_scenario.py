@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args, get_origin
 
 import pytest
 from hypothesis import given
@@ -18,6 +18,7 @@ from kvcache_sim.scenario.key_list import key_lines
 from kvcache_sim.scenario.load import load_scenario, scenario_from_text
 from kvcache_sim.scenario.resolved import config_hash, to_yaml
 from kvcache_sim.scenario.schema import ScenarioModel
+from kvcache_sim.scenario.section import keys, parts, section_in
 from kvcache_sim.scenario.starter import STARTER
 
 
@@ -301,8 +302,12 @@ router: {policy: least-loaded}
     ("section", "key"), [("cache", "semantics"), ("cache", "touch"), ("cache", "full_hit")]
 )
 def test_every_choice_that_the_schema_knows_is_lowered(section, key):
-    field = ScenarioModel.model_fields[section].annotation.model_fields[key]
-    for choice in get_args(field.annotation):
+    choices = next(
+        part
+        for part in parts(keys(section_in(keys(ScenarioModel)[section].type))[key].type)
+        if get_origin(part) is Literal
+    )
+    for choice in get_args(choices):
         below = "" if choice in ("vllm", "sglang") else ", cpu: {capacity: 1GiB}"
         text = f"tiers: {{gpu: {{capacity: 100 blocks}}{below}}}\n{section}: {{{key}: {choice}}}"
         assert getattr(getattr(load(text).settings, section), key) == choice

@@ -42,7 +42,7 @@ def check_installation() -> list[Finding]:
         _native(),
         _intruder(),
         Finding("ok" if sys.version_info >= (3, 11) else "broken", "python", platform.python_version()),
-        *(_library(name) for name in ("numpy", "pyarrow", "pydantic-core", "ruamel.yaml", "typer", "rich")),
+        *(_library(name) for name in ("numpy", "pyarrow", "msgspec", "ruamel.yaml", "typer", "rich")),
         *(_extra(name, modules) for name, modules in _EXTRAS.items()),
         _packaged(),
         _measured_kernels(),

@@ -11,11 +11,11 @@ from typing import Any
 from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.channels import load_channel
-from kvcache_sim.scenario.checks import validated
 from kvcache_sim.scenario.idle import IdleError
 from kvcache_sim.scenario.network import NetworkClaims, settings_of
 from kvcache_sim.scenario.pools import hands_over
 from kvcache_sim.scenario.schema import ChannelSection, MachineSection, ScenarioModel
+from kvcache_sim.scenario.section import converted
 from kvcache_sim.scenario.validation import at_place
 from kvcache_sim.scenario.yaml_tree import Tree
 from kvcache_sim.tier_table import ROWS
@@ -112,7 +112,7 @@ def default_channel(name: str) -> ChannelSection:
     default = DEFAULT_CHANNELS[name]
     figures = {**default, **_figures(default["preset"])}
     del figures["preset"]
-    return validated(ChannelSection, figures)
+    return converted(ChannelSection, figures)
 
 
 def wire(model: ScenarioModel, machines: tuple[MachineSection, ...], tree: Tree) -> Wiring:

@@ -27,6 +27,7 @@ from kvcache_sim.scenario.channels import DEFAULT_CHANNELS, default_channel
 from kvcache_sim.scenario.idle import Contradiction, Finding, IdleError
 from kvcache_sim.scenario.router_effects import idle_of_router
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
+from kvcache_sim.scenario.section import changed
 from kvcache_sim.scenario.served_model import served_model
 from kvcache_sim.scenario.yaml_tree import Path, Tree
 from kvcache_sim.tiers import COMPUTE, LOAD_EDGES, STAGING, TIERS, WRITE_EDGES
@@ -120,7 +121,7 @@ def _tiers(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterat
         ):
             if key == "semantics" and _by_vllm(machines):
                 continue  # its blocks are given out in the pool's order, with keys or without
-            if getattr(model.cache, key) != type(model.cache).model_fields[key].default:
+            if key in changed(model.cache):
                 yield ("cache", key), "cache.enabled is false"
 
 
@@ -187,12 +188,11 @@ def _views(model: ScenarioModel) -> Iterator[Finding]:
     why = store_kind(model.cache).lacks.get(Ability.VIEWS)
     for section in ("session_view", "prefix_view"):
         given = getattr(model, section)
-        for key, field in type(given).model_fields.items():
-            if getattr(given, key) != field.default:
-                if not model.cache.enabled:
-                    yield (section, key), "cache.enabled is false"
-                if why:
-                    yield (section, key), why
+        for key in changed(given):
+            if not model.cache.enabled:
+                yield (section, key), "cache.enabled is false"
+            if why:
+                yield (section, key), why
 
 
 def _tier_path(model: ScenarioModel, index: int, tier: str) -> Path:

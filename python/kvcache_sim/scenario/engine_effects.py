@@ -9,6 +9,7 @@ from kvcache_sim.scenario import speculation
 from kvcache_sim.scenario.idle import Contradiction, Finding
 from kvcache_sim.scenario.replica_section import ReplicaSection
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
+from kvcache_sim.scenario.section import changed
 from kvcache_sim.scenario.yaml_tree import Path
 
 #: What one engine's scheduler alone is told.
@@ -68,9 +69,7 @@ def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iter
 
 def _without_effect(model: ScenarioModel, replica: ReplicaSection) -> Iterator[tuple[str, str]]:
     if replica.instant:
-        for key, why in _INSTANT.items():
-            if getattr(replica, key) != ReplicaSection.model_fields[key].default:
-                yield key, why
+        yield from ((key, _INSTANT[key]) for key in changed(replica) if key in _INSTANT)
     if replica.step_overhead_per_sequence and replica.async_scheduling != "none":
         yield "step_overhead_per_sequence", "replica.async_scheduling: the host works while a step runs"
     if replica.launch_per_layer and replica.max_num_batched_tokens <= CAPTURED_TOKENS:
@@ -95,10 +94,10 @@ def _copies(model: ScenarioModel, machine: MachineSection) -> Iterator[tuple[str
 
 
 def _scheduler(model: ScenarioModel, replica: ReplicaSection) -> Iterator[tuple[str, str]]:
+    given = changed(replica)
     for engine, alone in _ALONE.items():
-        for key in alone if replica.scheduler != engine else ():
-            if getattr(replica, key) != ReplicaSection.model_fields[key].default:
-                yield key, f"replica.scheduler is not {engine}"
+        if replica.scheduler != engine:
+            yield from ((key, f"replica.scheduler is not {engine}") for key in given if key in alone)
     if replica.scheduler == "kvsim":
         return
     if model.cache.semantics != replica.scheduler or model.cache.accounting != "detailed":

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from kvcache_sim.cache.store_kinds import WITH_LOWER
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.models import names_model_file
@@ -29,14 +31,14 @@ def fill(model: ScenarioModel, directory: Path, tree: Tree) -> ScenarioModel:
     """
     model = with_trace_block(with_machines_of_pools(_absolute(model, directory), tree), tree)
     model = with_machines_of_ranks(model, tree)
-    model = model.model_copy(update={"workload": _workload(model, tree)})
+    model = replace(model, workload=_workload(model, tree))
     step_time = model.replica.step_time
     named = model.model or at_place(tree, ("replica", "step_time"), lambda: measured_on(step_time).model)
     if named is None:
         raise UsageError("the step-time file names no model", tree.place(("replica",)), hint="set model")
     model = _with_semantics(_with_model(model, named, tree), tree)
     common = MachineSection(tiers=model.tiers, replica=model.replica)
-    return model.model_copy(update={"tiers": with_gpu_room(common, model, tree, GPU_CAPACITY).tiers})
+    return replace(model, tiers=with_gpu_room(common, model, tree, GPU_CAPACITY).tiers)
 
 
 def _workload(model: ScenarioModel, tree: Tree) -> dict[str, Any]:
@@ -80,16 +82,16 @@ def _with_semantics(model: ScenarioModel, tree: Tree) -> ScenarioModel:
 
 
 def _with(model: ScenarioModel, semantics: str) -> ScenarioModel:
-    return model.model_copy(update={"cache": model.cache.model_copy(update={"semantics": semantics})})
+    return replace(model, cache=replace(model.cache, semantics=semantics))
 
 
 def _with_model(model: ScenarioModel, named: str, tree: Tree) -> ScenarioModel:
     """Return the model with the language model's name and KV size filled in."""
-    model = model.model_copy(update={"model": named})
+    model = replace(model, model=named)
     spec = at_place(tree, ("model",), lambda: served_model(model))
     size = model.cache.kv_bytes_per_token or spec.kv_bytes_per_token
-    cache = model.cache.model_copy(update={"kv_bytes_per_token": size})
-    return model.model_copy(update={"cache": cache})
+    cache = replace(model.cache, kv_bytes_per_token=size)
+    return replace(model, cache=cache)
 
 
 def absolute(directory: Path, name: str) -> str:
@@ -104,12 +106,12 @@ def _absolute(model: ScenarioModel, directory: Path) -> ScenarioModel:
         path = absolute(directory, model.trace.path)
         tokenizer = model.trace.tokenizer
         own = {"path": path, "tokenizer": tokenizer and absolute(directory, tokenizer)}
-        update["trace"] = model.trace.model_copy(update=own)
+        update["trace"] = replace(model.trace, **own)
     step_time = with_absolute_files(model.replica.step_time, lambda name: absolute(directory, name))
     named = {"step_time": step_time}
     if model.replica.links is not None and model.replica.links.endswith(".csv"):
         named["links"] = absolute(directory, model.replica.links)
-    update["replica"] = model.replica.model_copy(update=named)
+    update["replica"] = replace(model.replica, **named)
     if model.model is not None and names_model_file(model.model):
         update["model"] = absolute(directory, model.model)
-    return model.model_copy(update=update)
+    return replace(model, **update)

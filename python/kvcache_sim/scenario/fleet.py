@@ -14,6 +14,7 @@ from kvcache_sim.scenario.pool_section import POOL_CHANNELS
 from kvcache_sim.scenario.router_effects import keeps_an_index
 from kvcache_sim.scenario.scaling_section import contradictions, idle, scaling_settings
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
+from kvcache_sim.scenario.section import changed
 from kvcache_sim.scenario.yaml_tree import Path, Tree
 from kvcache_sim.serving.membership.plan import Flush, MembershipEvent, MembershipPlan, PoolLoss, TierLoss
 from kvcache_sim.tiers import STAGING, TIERS
@@ -150,9 +151,9 @@ def _of_one(
     own: _Kind,
 ) -> Iterator[Finding]:
     """Yield what one event or fault has too much or too little of, and what is not there to fail."""
-    for key, field in type(own).model_fields.items():
+    for key in changed(own):
         # a join that names a machine is refused where numbers are given out
-        if key in _OPTIONS - _TAKES[own.do] and getattr(own, key) != field.default and own.do != "join":
+        if key in _OPTIONS - _TAKES[own.do] and own.do != "join":
             yield Contradiction((*path, key), f"a {own.do} takes no {key}")
     if own.do == "lose-tier":
         if own.tier not in TIERS[STAGING:] or not all(own.tier in each.tiers.present for each in machines):

@@ -7,10 +7,10 @@ from dataclasses import field
 from typing import Any
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.scenario.checks import validated
 from kvcache_sim.scenario.fault_draws import Fault, drawn_faults
 from kvcache_sim.scenario.fleet_section import FleetChange, FleetEventSection, FleetSection
 from kvcache_sim.scenario.schema import ClusterSection, ScenarioModel
+from kvcache_sim.scenario.section import converted
 from kvcache_sim.scenario.yaml_tree import Path, Tree
 from kvcache_sim.values import dataclass
 
@@ -132,9 +132,9 @@ def events_told(scenario: Mapping[str, Any], until_ns: int) -> list[tuple[int, s
     """Return time and words of what happened to the fleet of a resolved scenario up to a time."""
     own = {key: scenario[key] for key in ("fleet", "seed") if key in scenario}
     model = ScenarioModel(
-        fleet=validated(FleetSection, own.get("fleet", {})),
+        fleet=converted(FleetSection, own.get("fleet", {})),
         seed=int(own.get("seed", 0)),
-        cluster=validated(ClusterSection, scenario.get("cluster", {})),
+        cluster=converted(ClusterSection, scenario.get("cluster", {})),
     )
     return [(e.at_ns, _words(e)) for e in fleet_events(model, Tree()) if e.at_ns <= until_ns]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.gpus import GpuSpec, load_gpu
 from kvcache_sim.model.kv_room import EngineMemory, KvRoom, default_engine, kv_blocks, kv_room
@@ -30,8 +32,8 @@ def with_gpu_room(machine: MachineSection, model: ScenarioModel, tree: Tree, pat
     if not machine.tiers.compute.capacity.auto:
         return machine
     blocks = at_place(tree, path, lambda: _room(model, machine.replica).blocks)
-    gpu = machine.tiers.compute.model_copy(update={"capacity": Capacity(blocks=blocks)})
-    return machine.model_copy(update={"tiers": machine.tiers.model_copy(update={TIERS[COMPUTE]: gpu})})
+    gpu = replace(machine.tiers.compute, capacity=Capacity(blocks=blocks))
+    return replace(machine, tiers=replace(machine.tiers, **{TIERS[COMPUTE]: gpu}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.hosts import load_host
 from kvcache_sim.scenario.replica_section import ReplicaSection
+from kvcache_sim.scenario.section import changed
 
 
 def with_host(replica: ReplicaSection) -> ReplicaSection:
@@ -16,7 +19,7 @@ def with_host(replica: ReplicaSection) -> ReplicaSection:
     """
     if replica.host is None:
         return replica
-    host = load_host(replica.host)
+    host, given = load_host(replica.host), changed(replica)
     measured = {
         "step_overhead": host.step_overhead_ns,
         "step_overhead_per_sequence": host.step_overhead_per_sequence_ns,
@@ -28,10 +31,8 @@ def with_host(replica: ReplicaSection) -> ReplicaSection:
         "launch_per_layer": host.launch_per_layer_ns,
     }
     taken: dict[str, Any] = {
-        key: value
-        for key, value in measured.items()
-        if getattr(replica, key) == ReplicaSection.model_fields[key].default != value
+        key: value for key, value in measured.items() if key not in given and value != getattr(replica, key)
     }
     if not taken:
         raise UsageError("replica.host has no effect", got=host.name, hint="all its values are given already")
-    return replica.model_copy(update=taken)
+    return replace(replica, **taken)

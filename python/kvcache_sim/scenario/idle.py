@@ -67,7 +67,7 @@ def leave_out(path: Path, tree: Tree) -> None:
 def _typed(place: str) -> bool:
     """Return whether a place is a ``--set`` or a key that Python gave; a file's has colons."""
     section = place.partition(".")[0].partition("[")[0]
-    return place.startswith("--set ") or (":" not in place and section in ScenarioModel.model_fields)
+    return place.startswith("--set ") or (":" not in place and section in ScenarioModel.__struct_fields__)
 
 
 def _holder(path: Path, tree: Tree) -> Any:

@@ -19,7 +19,11 @@ from kvcache_sim.scenario.idle import IdleError, Tolerates, leave_out, of_one_ru
 from kvcache_sim.scenario.lowering import lower
 from kvcache_sim.scenario.machines import build_machines
 from kvcache_sim.scenario.overrides import apply_override, set_value
-from kvcache_sim.scenario.policy_names import refuse_broken_plugins, with_absolute_plugins
+from kvcache_sim.scenario.policy_names import (
+    refuse_broken_plugins,
+    refuse_unknown_policies,
+    with_absolute_plugins,
+)
 from kvcache_sim.scenario.presets import scenario_file
 from kvcache_sim.scenario.resolved import resolve
 from kvcache_sim.scenario.schema import ScenarioModel
@@ -150,6 +154,7 @@ def _scenario(tree: Tree, directory: Path, tolerates: Tolerates) -> Scenario:
 
 def _settled(tree: Tree, directory: Path, idle: tuple[IdleError, ...]) -> Scenario:
     written = check(ScenarioModel, tree.values, tree)
+    refuse_unknown_policies(tree)
     model = fill(written, directory, tree)
     machines = build_machines(model, tree)
     refuse_without_effect(model, machines, tree)

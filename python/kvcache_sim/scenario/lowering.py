@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
+from msgspec.structs import replace
+
 from kvcache_sim.cache.settings import (
     WRITE_BACK,
     CacheSettings,
@@ -108,7 +110,7 @@ def _kv(model: ScenarioModel, machine: int) -> tuple[int, int] | None:
     served = model_of_machine(model.models, machine)
     if served is None or served.model is None:
         return None
-    spec = served_model(model.model_copy(update={"model": served.model}))
+    spec = served_model(replace(model, model=served.model))
     return spec.kv_bytes_per_token, spec.layers
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario.fleet_events import fleet_events
 from kvcache_sim.scenario.gpu_room import GPU_CAPACITY, with_gpu_room
@@ -36,7 +38,7 @@ def build_machines(model: ScenarioModel, tree: Tree) -> tuple[MachineSection, ..
         own = _overlay(own_settings(model.models, index), own)
         role = pool_role(model, index)
         served = model_of_machine(model.models, index)
-        its = model if served is None else model.model_copy(update={"model": served.model or model.model})
+        its = model if served is None else replace(model, model=served.model or model.model)
         if own or its.model != model.model:
             base = {**written, "role": role}
             machine = check(MachineSection, _overlay(base, own), tree, ("machines", index))

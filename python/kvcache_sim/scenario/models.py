@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from kvcache_sim.scenario.cache_groups import has_groups
 from kvcache_sim.scenario.engine_tiers import lower_semantics
 from kvcache_sim.scenario.idle import Contradiction, Finding
 from kvcache_sim.scenario.models_section import ModelsSection
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
+from kvcache_sim.scenario.section import changed
 
 
 def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
@@ -49,13 +52,13 @@ def _of_models(
         if each.weights is not None and not takes_turns:
             yield (*path, "weights"), "its machines are its own: it never sleeps"
         if each.model not in (None, model.model):
-            served = (model, model.model_copy(update={"model": each.model}))
+            served = (model, replace(model, model=each.model))
             if grouped := next((str(one.model) for one in served if has_groups(one)), None):
                 why = f"the cache groups of {grouped} are the same on all machines"
                 yield Contradiction((*path, "model"), why)
         seen.add(name)
     for key in ("load_rate", "sleep_rate"):
-        if not shares and getattr(own, key) != ModelsSection.model_fields[key].default:
+        if not shares and key in changed(own):
             yield ("models", key), "no model shares machines"
     fleet = model.fleet
     joins = fleet.scaling is not None or any(event.do == "join" for event in fleet.plan)

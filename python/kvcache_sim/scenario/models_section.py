@@ -1,11 +1,9 @@
 """The sections ``models`` and ``adapters`` of a scenario, and the settings that they stand for."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
-from kvcache_sim.scenario.quantities import RateBytesPerS, SizeBytes
-from kvcache_sim.scenario.section import Field, Section
+from kvcache_sim.scenario.quantities import Machines, PositiveBytes, RateBytesPerS, SizeBytes
+from kvcache_sim.scenario.section import Section, about
 from kvcache_sim.serving.models.settings import AdapterSettings, ModelsSettings, ServedModel
 from kvcache_sim.units import NS_PER_S
 
@@ -13,41 +11,43 @@ from kvcache_sim.units import NS_PER_S
 class ServedModelSection(Section):
     """One model of a fleet; its machines follow those of the model before it."""
 
-    machines: int = Field(1, ge=1, le=4096, description="machines that serve it, of cluster.machines")
-    model: str | None = Field(None, description="language model, for the size of its KV; null: model's")
-    step_time: str | None = Field(
-        None, description="set or roofline of its machines; null: replica.step_time's"
+    machines: Annotated[Machines, about("machines that serve it, of cluster.machines")] = 1
+    model: Annotated[str | None, about("language model, for the size of its KV; null: model's")] = None
+    step_time: Annotated[str | None, about("set or roofline of its machines; null: replica.step_time's")] = (
+        None
     )
-    shares: str | None = Field(
-        None, description="a model before it on whose machines it takes turns, one awake; null: its own"
-    )
-    weights: Annotated[SizeBytes, Field(ge=1)] | None = Field(
-        None, description="bytes of a machine's weights, where models take turns"
-    )
+    shares: Annotated[
+        str | None, about("a model before it on whose machines it takes turns, one awake; null: its own")
+    ] = None
+    weights: Annotated[
+        PositiveBytes | None,
+        about("bytes of a machine's weights, where models take turns"),
+    ] = None
 
 
 class ModelsSection(Section):
     """Several models in one fleet: a request goes to machines of its model."""
 
-    field: str = Field("model", description="member of the trace's rows that names a request's model")
-    of: dict[str, ServedModelSection] = Field(
-        default_factory=dict, description="by name, such as {chat: {machines: 3}, code: {machines: 1}}"
-    )
-    load_rate: RateBytesPerS = Field(
-        25 * 10**9, description="rate at which a waking model's weights are loaded: 25GB/s"
-    )
-    sleep_rate: RateBytesPerS | None = Field(
-        None, description="rate at which those of one that goes to sleep are kept; null: they are dropped"
-    )
+    field: Annotated[str, about("member of the trace's rows that names a request's model")] = "model"
+    of: Annotated[
+        dict[str, ServedModelSection], about("by name, such as {chat: {machines: 3}, code: {machines: 1}}")
+    ] = {}
+    load_rate: Annotated[
+        RateBytesPerS, about("rate at which a waking model's weights are loaded: 25GB/s")
+    ] = 25 * 10**9
+    sleep_rate: Annotated[
+        RateBytesPerS | None,
+        about("rate at which those of one that goes to sleep are kept; null: they are dropped"),
+    ] = None
 
 
 class AdaptersSection(Section):
     """Low-rank adapters that requests ask for and machines load."""
 
-    field: str = Field("lora", description="member of the trace's rows that names a request's adapter")
-    slots: int = Field(4, ge=1, le=4096, description="adapters that a machine has at a time (max_loras)")
-    size: Annotated[SizeBytes, Field(ge=0)] = Field(200_000_000, description="bytes of an adapter: 200MB")
-    load_rate: RateBytesPerS = Field(25 * 10**9, description="rate at which it is loaded: 25GB/s")
+    field: Annotated[str, about("member of the trace's rows that names a request's adapter")] = "lora"
+    slots: Annotated[Machines, about("adapters that a machine has at a time (max_loras)")] = 4
+    size: Annotated[SizeBytes, about("bytes of an adapter: 200MB")] = 200_000_000
+    load_rate: Annotated[RateBytesPerS, about("rate at which it is loaded: 25GB/s")] = 25 * 10**9
 
 
 def models_settings(own: ModelsSection | None) -> ModelsSettings | None:

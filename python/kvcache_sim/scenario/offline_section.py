@@ -1,19 +1,19 @@
 """The section ``offline`` of a scenario, the settings it stands for, and what rules it out."""
 
-from __future__ import annotations
+from typing import Annotated
 
-from kvcache_sim.scenario.quantities import MAX_COUNT, DurationNs
-from kvcache_sim.scenario.section import Field, Section
+from kvcache_sim.scenario.quantities import Count, DurationNs, Machines
+from kvcache_sim.scenario.section import Section, about
 from kvcache_sim.serving.offline.settings import OfflineSettings
 
 
 class OfflineSection(Section):
     """Requests worked off in batches, such as the rollouts of a training run; arrivals count for nothing."""
 
-    batch: int = Field(256, ge=1, le=MAX_COUNT, description="prompts of a batch")
-    samples: int = Field(1, ge=1, le=4096, description="answers to each prompt")
-    pause: DurationNs = Field(0, description="from the end of a batch to the next: the weight update")
-    flush: bool = Field(True, description="the caches are emptied when a batch has ended")
+    batch: Annotated[Count, about("prompts of a batch")] = 256
+    samples: Annotated[Machines, about("answers to each prompt")] = 1
+    pause: Annotated[DurationNs, about("from the end of a batch to the next: the weight update")] = 0
+    flush: Annotated[bool, about("the caches are emptied when a batch has ended")] = True
 
 
 def offline_settings(own: OfflineSection | None) -> OfflineSettings | None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import get_args, get_origin
+from typing import get_origin
 
-from kvcache_sim.scenario.section import Section, sections_in
+from kvcache_sim.scenario.section import Section, keys, parts, section_in
 from kvcache_sim.spelling import close_matches
 from kvcache_sim.tiers import COMPUTE, STAGING, TIERS
 
@@ -93,9 +93,8 @@ def _paths(model: type[Section]) -> dict[str, list[str]]:
 
 
 def _keys(section: type[Section], prefix: str) -> Iterator[str]:
-    for name, field in section.model_fields.items():
-        many = any(get_origin(part) in _MANY for part in (field.annotation, *get_args(field.annotation)))
-        inner = None if many else next(sections_in(field.hint), None)
+    for name, key in keys(section).items():
+        inner = None if any(get_origin(part) in _MANY for part in parts(key.type)) else section_in(key.type)
         if inner is None:
             yield prefix + name
         else:

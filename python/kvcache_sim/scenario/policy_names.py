@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
+
+from msgspec import Meta
 
 from kvcache_sim.cache.admission import ADMISSION
 from kvcache_sim.cache.fetch import FETCH
 from kvcache_sim.cache.prefetch import PREFETCH
 from kvcache_sim.cache.write import WRITE
 from kvcache_sim.channels.choice import CHANNEL_CHOICE
-from kvcache_sim.policies.plugins.choice import Kind, OneOf
-from kvcache_sim.scenario.section import Checked
+from kvcache_sim.policies.plugins.choice import Kind
 from kvcache_sim.scenario.validation import at_place
 from kvcache_sim.scenario.yaml_tree import Path as KeyPath
 from kvcache_sim.scenario.yaml_tree import Tree
@@ -19,13 +21,21 @@ from kvcache_sim.serving.membership.scaling_policy import SCALING
 from kvcache_sim.serving.queue import QUEUE_ORDER
 from kvcache_sim.serving.router.registry import ROUTER
 
-AdmissionName = Annotated[str, Checked(OneOf(ADMISSION))]
-ChannelChoiceName = Annotated[str, Checked(OneOf(CHANNEL_CHOICE))]
-FetchName = Annotated[str, Checked(OneOf(FETCH))]
-PrefetchName = Annotated[str, Checked(OneOf(PREFETCH))]
-QueueOrderName = Annotated[str, Checked(OneOf(QUEUE_ORDER))]
-RouterName = Annotated[str, Checked(OneOf(ROUTER))]
-WriteName = Annotated[str, Checked(OneOf(WRITE))]
+
+def _named(kind: Kind) -> Meta:
+    """Return the mark of a key that names a policy; ``refuse_unknown_policies`` checks it."""
+    known: list[Any] = [{"enum": list(kind.names)}, {"type": "string"}]
+    return Meta(extra={"kind": kind}, extra_json_schema={"anyOf": known})
+
+
+AdmissionName = Annotated[str, _named(ADMISSION)]
+ChannelChoiceName = Annotated[str, _named(CHANNEL_CHOICE)]
+FetchName = Annotated[str, _named(FETCH)]
+PrefetchName = Annotated[str, _named(PREFETCH)]
+QueueOrderName = Annotated[str, _named(QUEUE_ORDER)]
+RouterName = Annotated[str, _named(ROUTER)]
+ScalingName = Annotated[str, _named(SCALING)]
+WriteName = Annotated[str, _named(WRITE)]
 
 #: Every setting that names a policy → its kind, as ``kvsim policies list`` prints them.
 POLICY_KINDS: dict[KeyPath, Kind] = {
@@ -46,7 +56,7 @@ def with_absolute_plugins(tree: Tree, directory: Path) -> None:
 
     A run that is repeated elsewhere finds them again.
     """
-    for path, holder in _named(tree.values):
+    for path, holder in _policies(tree.values):
         holder[path[-1]] = absolute_plugin(holder[path[-1]], path, tree, directory)
 
 
@@ -60,17 +70,26 @@ def absolute_plugin(text: str, path: KeyPath, tree: Tree, directory: Path) -> st
     return f"{adapter}{between}{(base / file).absolute()}.py:{name}"
 
 
+def refuse_unknown_policies(tree: Tree) -> None:
+    """Raise UsageError for a policy that is neither built in nor a plug-in, with the place of its name."""
+    for path, holder in _policies(tree.values):
+        at_place(tree, path, partial(_kind_of(path).refuse_unknown, holder[path[-1]]))
+
+
 def refuse_broken_plugins(tree: Tree) -> None:
     """Import every plug-in that the scenario names; UsageError says where it was named and what is wrong."""
-    for path, holder in _named(tree.values):
-        setting = path[2:] if path[0] == "machines" else path
-        kind = next(kind for key, kind in POLICY_KINDS.items() if setting[: len(key)] == key)
-        name = holder[path[-1]]
+    for path, holder in _policies(tree.values):
+        kind, name = _kind_of(path), holder[path[-1]]
         if name not in kind.names:
-            at_place(tree, path, lambda kind=kind, name=name: kind.maker(name))  # type: ignore[misc]
+            at_place(tree, path, partial(kind.maker, name))
 
 
-def _named(values: dict[str, Any]) -> list[tuple[KeyPath, dict[Any, Any]]]:
+def _kind_of(path: KeyPath) -> Kind:
+    setting = path[2:] if path[0] == "machines" else path
+    return next(kind for key, kind in POLICY_KINDS.items() if setting[: len(key)] == key)
+
+
+def _policies(values: dict[str, Any]) -> list[tuple[KeyPath, dict[Any, Any]]]:
     """Return (path, the mapping that holds it) of every policy that is named as text."""
     found: list[tuple[KeyPath, dict[Any, Any]]] = []
     machines = values.get("machines")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from msgspec.structs import replace
+
 from kvcache_sim.cache.store_kinds import Ability, store_kind
 from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario.idle import Contradiction, Finding
-from kvcache_sim.scenario.schema import HandoverSection, MachineSection, ScenarioModel
+from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
+from kvcache_sim.scenario.section import changed
 from kvcache_sim.scenario.yaml_tree import Path, Tree
 from kvcache_sim.serving.settings import Role
 from kvcache_sim.tiers import STAGING, TIERS
@@ -27,7 +30,7 @@ def with_machines_of_pools(model: ScenarioModel, tree: Tree) -> ScenarioModel:
             where, got = tree.place(("cluster", "machines")), str(model.cluster.machines)
             raise UsageError("cluster.machines: fewer than the pools have", where, got, f"at least {pooled}")
         return model
-    return model.model_copy(update={"cluster": model.cluster.model_copy(update={"machines": pooled})})
+    return replace(model, cluster=replace(model.cluster, machines=pooled))
 
 
 def pool_role(model: ScenarioModel, index: int) -> Role:
@@ -58,9 +61,8 @@ def findings(model: ScenarioModel, machines: Sequence[MachineSection]) -> Iterat
             own = index < len(model.machines) and "role" in model.machines[index]
             yield Contradiction(("machines", index, "role") if own else ("pools", role), lacking)
     if "prefill" not in roles:
-        for key, field in HandoverSection.model_fields.items():
-            if getattr(model.handover, key) != field.default:
-                yield ("handover", key), "no machine has the role prefill: set pools.prefill"
+        for key in changed(model.handover):
+            yield ("handover", key), "no machine has the role prefill: set pools.prefill"
         return
     path: Path = ("pools",) if model.pools.prefill else ("machines",)
     if model.replica.instant:

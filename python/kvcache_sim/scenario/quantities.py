@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Annotated, Any, NamedTuple
+from sys import float_info
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
+
+from msgspec import Meta
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.measure_settings import Edge
 from kvcache_sim.metrics.request_rule import RequestRule, parse_request_rule
-from kvcache_sim.scenario.section import Parsed
+from kvcache_sim.scenario.section import Quantity, quantity
 from kvcache_sim.units import parse_rate_bytes_per_s, parse_size_bytes, parse_time_ns
 
 _BLOCKS = r"\s*([0-9][0-9_]*)\s*blocks?\s*"
 #: Most tokens, sequences or blocks: 2³¹ − 1, so that they stay well inside 64-bit arithmetic.
 MAX_COUNT = 2**31 - 1
+#: The largest number that is finite.
+MAX_FLOAT = float_info.max
 _CAPACITY = "blocks (16384 blocks), a size (80GiB) or unbounded"
 
 
@@ -37,8 +42,6 @@ class Capacity(NamedTuple):
 
 def parse_capacity(value: object) -> Capacity:
     """Return the room that ``16384 blocks``, ``80GiB`` or ``unbounded`` means; UsageError otherwise."""
-    if isinstance(value, Capacity):
-        return value
     text = _text(value, _CAPACITY)
     if text in ("unbounded", "auto"):
         return Capacity(auto=text == "auto")
@@ -61,22 +64,6 @@ def _text(value: object, expected: str) -> str:
         return value
     what = "a bare number has no unit" if isinstance(value, (int, float)) else "not a quantity"
     raise UsageError(what, got=repr(value), expected=expected)
-
-
-def _quantity(parse: Callable[[str], int], expected: str, render: Callable[[int], str]) -> Parsed:
-    return Parsed(_with_value_error(lambda value: parse(_text(value, expected))), render)
-
-
-def _with_value_error(validate: Callable[[object], Any]) -> Callable[[object], Any]:
-    """Return ``validate`` with its UsageError inside a ValueError, which pydantic collects with its path."""
-
-    def wrapped(value: object) -> Any:
-        try:
-            return validate(value)
-        except UsageError as error:
-            raise ValueError(error) from error
-
-    return wrapped
 
 
 def render_size(count: int) -> str:
@@ -106,26 +93,9 @@ def _render_rate(count: int) -> str:
     return f"{count}B/s"
 
 
-#: A time with its unit; inside, integer ns.
-DurationNs = Annotated[
-    int, _quantity(parse_time_ns, "a time with its unit, such as 250us or 3s", render_time)
-]
-#: A size with its unit; inside, bytes.
-SizeBytes = Annotated[int, _quantity(parse_size_bytes, "a size with its unit, such as 128KiB", render_size)]
-#: A rate with its unit; inside, bytes a second.
-RateBytesPerS = Annotated[
-    int,
-    _quantity(parse_rate_bytes_per_s, "a rate with its unit, such as 25GB/s or 400Gb/s", _render_rate),
-]
-#: Room of a tier.
-CapacityField = Annotated[Any, Parsed(_with_value_error(parse_capacity), str)]
-
-
 def parse_edge(value: object) -> Edge:
     """Return what ``auto``, ``10%``, ``5m`` or ``1000 requests`` leaves out; UsageError otherwise."""
     expected = "auto, a share such as 10%, a time such as 5m, or a number such as 1000 requests"
-    if isinstance(value, Edge):
-        return value
     text = _text(value, expected).strip()
     if text == "auto":
         return Edge(auto=True)
@@ -149,15 +119,58 @@ def _render_edge(edge: Edge) -> str:
 
 _PERCENT = r"([0-9]{1,3}(?:\.[0-9]{1,9})?)\s*%"
 _REQUESTS = r"([0-9]{1,9})\s*requests?"
-#: How much of a run's begin or end is left out.
-EdgeField = Annotated[Any, Parsed(_with_value_error(parse_edge), _render_edge)]
 
 
 def _parse_rule(value: object) -> RequestRule:
-    if isinstance(value, RequestRule):
-        return value
     return parse_request_rule(_text(value, "a rule such as 'input_tokens > 32000'"))
 
 
-#: Which requests are meant.
-RequestRuleField = Annotated[Any, Parsed(_with_value_error(_parse_rule), str)]
+def _number(
+    parse: Callable[[str], int], expected: str, render: Callable[[int], str], least: int = 0
+) -> Quantity:
+    """Return the type of a whole number that is written with its unit, from ``least`` on."""
+
+    def parsed(value: object) -> int:
+        number = parse(_text(value, expected))
+        if number < least:
+            raise UsageError("not usable", got=repr(value), expected=f"at least {render(least)}")
+        return number
+
+    return quantity(int, parsed, render)
+
+
+if TYPE_CHECKING:
+    DurationNs: TypeAlias = int
+    PositiveNs: TypeAlias = int
+    IntervalNs: TypeAlias = int
+    SizeBytes: TypeAlias = int
+    PositiveBytes: TypeAlias = int
+    RateBytesPerS: TypeAlias = int
+    CapacityField: TypeAlias = Capacity
+    EdgeField: TypeAlias = Edge
+    RequestRuleField: TypeAlias = RequestRule
+else:
+    _TIME = parse_time_ns, "a time with its unit, such as 250us or 3s", render_time
+    _SIZE = parse_size_bytes, "a size with its unit, such as 128KiB", render_size
+    _RATE = parse_rate_bytes_per_s, "a rate with its unit, such as 25GB/s or 400Gb/s", _render_rate
+    #: Times with their units; inside, integer ns.
+    DurationNs, PositiveNs, IntervalNs = (
+        _number(*_TIME),
+        _number(*_TIME, least=1),
+        _number(*_TIME, least=10**6),
+    )
+    #: Sizes with their units; inside, bytes.
+    SizeBytes, PositiveBytes = _number(*_SIZE), _number(*_SIZE, least=1)
+    #: A rate with its unit; inside, bytes a second.
+    RateBytesPerS = _number(*_RATE)
+    #: Room of a tier; how much of a run's begin or end is left out; which requests are meant.
+    CapacityField = quantity(Capacity, parse_capacity, str)
+    EdgeField = quantity(Edge, parse_edge, _render_edge)
+    RequestRuleField = quantity(RequestRule, _parse_rule, str)
+
+#: Whole numbers of tokens, blocks, requests and machines.
+Count = Annotated[int, Meta(ge=1, le=MAX_COUNT)]
+CountOrZero = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
+Machines = Annotated[int, Meta(ge=1, le=4096)]
+#: Any number but infinity.
+Finite = Annotated[float, Meta(ge=-MAX_FLOAT, le=MAX_FLOAT)]

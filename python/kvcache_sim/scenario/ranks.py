@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario.idle import Contradiction, Finding
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
@@ -24,11 +26,11 @@ def with_machines_of_ranks(model: ScenarioModel, tree: Tree) -> ScenarioModel:
             where, expected = tree.place(("cluster", "machines")), f"a multiple of replica.dp, {ranks}"
             raise UsageError("cluster.machines: no whole number of engines", where, str(machines), expected)
     else:
-        model = model.model_copy(update={"cluster": model.cluster.model_copy(update={"machines": ranks})})
+        model = replace(model, cluster=replace(model.cluster, machines=ranks))
     router = tree.values.get("router")
     if isinstance(router, dict) and "policy" in router:
         return model
-    return model.model_copy(update={"router": model.router.model_copy(update={"policy": "vllm-dp"})})
+    return replace(model, router=replace(model.router, policy="vllm-dp"))
 
 
 def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kvcache_sim.cache.store_kinds import Ability, store_kind
+from kvcache_sim.scenario.idle import Contradiction
 from kvcache_sim.scenario.schema import ScenarioModel
+from kvcache_sim.scenario.section import changed
 from kvcache_sim.scenario.yaml_tree import Path
 from kvcache_sim.serving.router.registry import ROUTERS, needs_of, readers_of
 
@@ -16,16 +18,15 @@ def idle_of_router(model: ScenarioModel, routed: int) -> Iterator[tuple[Path, st
     if any(machine.get("role") for machine in model.machines) or model.pools.prefill:
         policies.add(model.handover.router)
     own = any(":" in policy for policy in policies)
-    for key, field in type(router).model_fields.items():
-        default = field.value({})
-        if getattr(router, key) == default:
-            continue
+    for key in changed(router):
         if routed <= 1 and not (model.pools.prefill and key == "view"):
             yield ("router", key), "there is one machine to choose"
         if key == "policy" or own or any(key in needs_of(policy).keys for policy in policies):
             continue
         if readers := readers_of(key):
             yield ("router", key), f"router.policy is not {' or '.join(readers)}"
+    if not any(router.scorers.values()):
+        yield Contradiction(("router", "scorers"), "none has a weight: nothing would tell machines apart")
     yield from _index(model)
     if router.view.interval:
         where: Path = ("router", "view", "interval")
@@ -49,8 +50,7 @@ def _index(model: ScenarioModel) -> Iterator[tuple[Path, str]]:
     if kind != "truth" and needs_of(router.policy).own_index != kind:
         keepers = [name for name in ROUTERS if needs_of(name).own_index == kind]
         yield ("router", "index", "kind"), f"router.policy is not {' or '.join(keepers)}"
-    default = type(router.index).model_fields["eviction_interval"].default
-    if router.index.eviction_interval != default and kind != "gateway-tree":
+    if "eviction_interval" in changed(router.index) and kind != "gateway-tree":
         yield ("router", "index", "eviction_interval"), "router.index.kind is not gateway-tree"
     if router.index_blocks is not None:
         if not own and not needs_of(router.policy).caches:

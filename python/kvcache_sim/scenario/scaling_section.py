@@ -1,52 +1,49 @@
 """The section ``fleet.scaling`` of a scenario, and the settings it stands for."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Annotated, Any
 
-from kvcache_sim.policies.plugins.choice import OneOf
-from kvcache_sim.scenario.quantities import MAX_COUNT, DurationNs, RateBytesPerS
-from kvcache_sim.scenario.section import Checked, Field, Section
-from kvcache_sim.serving.membership.scaling_policy import SCALING
+from msgspec import Meta
+
+from kvcache_sim.scenario.policy_names import ScalingName
+from kvcache_sim.scenario.quantities import Count, DurationNs, IntervalNs, RateBytesPerS
+from kvcache_sim.scenario.section import Section, about, changed
 from kvcache_sim.serving.membership.scaling_policy.settings import ScalingSettings
 
-ScalingName = Annotated[str, Checked(OneOf(SCALING))]
 _MOST = 4096
 
 
-class ScheduleSection(Section):
+class ScheduleSection(Section, kw_only=True):
     """From when on how many machines are wanted."""
 
-    at: DurationNs = Field(description="from when on")
-    machines: int = Field(ge=1, le=_MOST, description="how many machines")
+    at: Annotated[DurationNs, about("from when on")]
+    machines: Annotated[int, about("how many machines", ge=1, le=_MOST)]
 
 
 class WarmupSection(Section):
     """What a machine that comes copies from a peer before it serves."""
 
-    tokens: int = Field(1_000_000, ge=1, le=MAX_COUNT, description="prompt tokens, those asked for last")
-    bandwidth: RateBytesPerS = Field(10**10, description="rate of that copy: 10GB/s")
+    tokens: Annotated[Count, about("prompt tokens, those asked for last")] = 1_000_000
+    bandwidth: Annotated[RateBytesPerS, about("rate of that copy: 10GB/s")] = 10**10
 
 
 class ScalingSection(Section):
     """A policy that orders machines and lets them go; ``cluster.machines`` are there from the start."""
 
-    policy: ScalingName = Field("queue", description="by what")
-    least: int = Field(1, ge=1, le=_MOST, description="never fewer machines")
-    most: int = Field(8, ge=1, le=_MOST, description="never more, those that still drain included")
-    interval: DurationNs = Field(15 * 10**9, ge=10**6, description="the policy is asked so often")
-    target: float | None = Field(
-        None, gt=0, le=10**6, description="of a machine: waiting (5), all (32) requests, KV share (0.7)"
+    policy: Annotated[ScalingName, about("by what")] = "queue"
+    least: Annotated[int, about("never fewer machines", ge=1, le=_MOST)] = 1
+    most: Annotated[int, about("never more, those that still drain included", ge=1, le=_MOST)] = 8
+    interval: Annotated[IntervalNs, about("the policy is asked so often")] = 15 * 10**9
+    target: Annotated[
+        Annotated[float, Meta(gt=0, le=10**6)] | None,
+        about("of a machine: waiting (5), all (32) requests, KV share (0.7)"),
+    ] = None
+    tolerance: Annotated[float, about("share of the target that is near enough", ge=0, lt=1)] = 0.1
+    hold: Annotated[DurationNs, about("machines go when the most wanted within this time is fewer")] = (
+        300 * 10**9
     )
-    tolerance: float = Field(0.1, ge=0, lt=1, description="share of the target that is near enough")
-    hold: DurationNs = Field(
-        300 * 10**9, description="machines go when the most wanted within this time is fewer"
-    )
-    schedule: list[ScheduleSection] = Field(
-        default_factory=list, description="with schedule: such as [{at: 8h, machines: 6}]"
-    )
-    warmup: WarmupSection | None = Field(None, description="what is copied from a peer first; null: nothing")
+    schedule: Annotated[list[ScheduleSection], about("with schedule: such as [{at: 8h, machines: 6}]")] = []
+    warmup: Annotated[WarmupSection | None, about("what is copied from a peer first; null: nothing")] = None
 
 
 def scaling_settings(
@@ -89,5 +86,5 @@ def idle(own: ScalingSection) -> Iterator[tuple[tuple[Any, ...], str]]:
         yield ("schedule",), "the policy is not schedule"
     if own.policy == "schedule":
         for key in ("target", "tolerance"):
-            if getattr(own, key) != ScalingSection.model_fields[key].default:
+            if key in changed(own):
                 yield (key,), "a schedule knows no target"

@@ -1,24 +1,24 @@
 """The section ``tiers``: what a machine keeps blocks on."""
 
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from kvcache_sim.cache.settings import LowerEngine
 from kvcache_sim.scenario.quantities import Capacity, CapacityField
-from kvcache_sim.scenario.section import Field, Section
+from kvcache_sim.scenario.section import Section, about, extended
 from kvcache_sim.tiers import COMPUTE, LOAD_EDGES, STAGING, TIERS
 
 
-class TierSection(Section):
+class TierSection(Section, kw_only=True):
     """One tier of a machine."""
 
-    capacity: CapacityField = Field(
-        description=f"blocks, a size, or unbounded; for the {TIERS[COMPUTE]} also auto"
-    )
-    policy: str | None = Field(None, description="eviction policy of this tier; null: cache.policy")
-    semantics: LowerEngine | None = Field(
-        None,
-        description=f"of the {TIERS[STAGING]}: an engine's own rules; null: our tree's (groups: its groups')",
-    )
+    capacity: Annotated[
+        CapacityField, about(f"blocks, a size, or unbounded; for the {TIERS[COMPUTE]} also auto")
+    ]
+    policy: Annotated[str | None, about("eviction policy of this tier; null: cache.policy")] = None
+    semantics: Annotated[
+        LowerEngine | None,
+        about(f"of the {TIERS[STAGING]}: an engine's own rules; null: our tree's (groups: its groups')"),
+    ] = None
 
 
 class _Tiers(Section):
@@ -49,6 +49,6 @@ if TYPE_CHECKING:
 else:
     _OTHERS = {name: (TierSection | None, None) for name in TIERS[COMPUTE + 1 :]}
     _OWN = (TierSection, TierSection(capacity=Capacity(auto=True)))
-    TiersSection = _Tiers.extended("TiersSection", {TIERS[COMPUTE]: _OWN, **_OTHERS})
+    TiersSection = extended(_Tiers, "TiersSection", {TIERS[COMPUTE]: _OWN, **_OTHERS})
     UpperTier = Literal[TIERS[:-1]]
     LoadEdge = Literal[LOAD_EDGES]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from msgspec.structs import replace
+
 from kvcache_sim.scenario.read_settings import read_settings
 from kvcache_sim.scenario.schema import ScenarioModel
 from kvcache_sim.scenario.yaml_tree import Tree
@@ -21,7 +23,7 @@ def with_trace_block(model: ScenarioModel, tree: Tree) -> ScenarioModel:
     block = _block_of(model)
     if block is None:
         return model
-    return model.model_copy(update={"cache": model.cache.model_copy(update={"block_size": block})})
+    return replace(model, cache=replace(model.cache, block_size=block))
 
 
 def _block_of(model: ScenarioModel) -> int | None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+import re
+from collections.abc import Callable, Iterator, Mapping
+from math import isfinite
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+
+from msgspec import ValidationError
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.scenario.checks import validated
-from kvcache_sim.scenario.pydantics_core import ValidationError
-from kvcache_sim.scenario.section import Section, sections_in
+from kvcache_sim.scenario.section import Section, converted, keys
 from kvcache_sim.scenario.yaml_tree import Path, Tree
 from kvcache_sim.spelling import close_matches
 from kvcache_sim.tiers import LOAD_EDGES
@@ -16,19 +19,20 @@ from kvcache_sim.tiers import LOAD_EDGES
 M = TypeVar("M", bound=Section)
 T = TypeVar("T")
 
-#: What pydantic says → what we say was expected, by error type.
+#: What msgspec expects → what we say was expected; a limit stays as it is.
 _EXPECTED = {
-    "bool_type": "true or false",
-    "int_type": "a whole number",
-    "string_type": "text",
-    "list_type": f"a list, such as [{LOAD_EDGES[0]}]",
-    "dict_type": "a mapping",
-    "model_type": "a mapping of settings",
-    "finite_number": "a finite number",
-    "string_pattern_mismatch": "at most 64 letters, digits, dots, dashes and underscores",
+    r"`(?:int|float)` >= (.*?)(?:\.0)?": r"greater than or equal to \1",
+    r"`(?:int|float)` <= (.*?)(?:\.0)?": r"less than or equal to \1",
+    r"`(?:int|float)` > (.*?)(?:\.0)?": r"greater than \1",
+    r"`(?:int|float)` < (.*?)(?:\.0)?": r"less than \1",
+    r"`str` matching .*": "at most 64 letters, digits, dots, dashes and underscores",
+    r"`bool.*": "true or false",
+    r"`int.*": "a whole number",
+    r"`float.*": "number",
+    r"`str.*": "text",
+    r"`array.*": f"a list, such as [{LOAD_EDGES[0]}]",
+    r"`object.*": "a mapping",
 }
-
-
 #: The keys that a size or a number given for a whole section may have been meant for.
 _SIZES = ("capacity", "machines", "policy", "degree", "tokens")
 
@@ -36,58 +40,114 @@ _SIZES = ("capacity", "machines", "policy", "degree", "tokens")
 def check(model: type[M], values: Mapping[str, Any], tree: Tree, at: Path = ()) -> M:
     """Return ``values`` (which stand at ``at`` in the tree) as ``model``.
 
-    Raises UsageError for the first problem in the order of the file's keys: ``file:line:col: what; got;
-    expected; hint``.
+    Raises UsageError for an unknown key, else for the first problem in the order of the file's keys:
+    ``file:line:col: what; got; expected; hint``.
     """
     try:
-        return validated(model, values)
+        return converted(model, values)
     except ValidationError as error:
-        raise _refusal(model, _first(error.errors(include_url=False)), values, (tree, at)) from None
+        for path, known in _unknown_keys(model, values, at):
+            raise _unknown(model, tree, path, known) from None
+        raise _refusal(model, values, (tree, at), error) from None
 
 
-def _first(problems: list[Any]) -> Any:
-    """Return the problem to tell: an unknown key before what it leaves missing; of a union, the arm meant."""
-    for problem in problems:
-        if problem["type"] == "extra_forbidden":
-            return problem
-    same = [problem for problem in problems if problem["loc"][:2] == problems[0]["loc"][:2]]
-    return max(same, key=lambda problem: len(problem["loc"]))
+def _refusal(hint: Any, value: Any, stands: tuple[Tree, Path], error: ValidationError) -> UsageError:
+    """Return what is wrong with a value, entry by entry: msgspec does not name those of mappings."""
+    tree, path = stands
+    for step, inner, own in _entries(hint, value):
+        try:
+            converted(inner, own)
+        except ValidationError as wrong:
+            return _refusal(inner, own, (tree, (*path, step)), wrong)
+    section, where = _section(hint), tree.place(path)
+    if section is not None and isinstance(value, Mapping):
+        lacking = next(key for key, field in keys(section).items() if field.required and key not in value)
+        return UsageError(f"{dotted((*path, lacking))} is missing", where=where)
+    return _unusable(hint, value, error, (dotted(path), where))
 
 
-def _refusal(
-    model: type[Section], problem: Any, values: Mapping[str, Any], stands: tuple[Tree, Path]
-) -> UsageError:
-    tree, at = stands
-    loc = _as_written(problem["loc"], values, problem["type"] == "missing")
-    path: Path = (*at, *loc)
-    where = tree.place(path)
-    key = dotted(path)
-    kind, context = problem["type"], problem.get("ctx", {})
-    if kind == "extra_forbidden":
-        return UsageError(f"unknown key {key!r}", where=where, hint=_did_you_mean(model, loc))
-    if kind == "missing":
-        return UsageError(f"{key} is missing", where=tree.place(path[:-1]))
-    inner = context.get("error")
-    if isinstance(inner, ValueError) and inner.args and isinstance(inner.args[0], UsageError):
-        cause = inner.args[0]
-        return UsageError(
-            f"{key}: {cause.what}", where=where, got=cause.got, expected=cause.expected, hint=cause.hint
-        )
-    got = repr(problem["input"])
+def _entries(hint: Any, value: Any) -> Iterator[tuple[str | int, Any, Any]]:
+    """Yield key, type and value of the known entries of a mapping or list."""
+    for arm in _arms(hint):
+        kinds = get_args(arm)
+        if arm is _section(arm) and isinstance(value, Mapping):
+            known = keys(arm)
+            yield from ((key, known[key].type, own) for key, own in value.items() if key in known)
+        elif get_origin(arm) is dict and isinstance(value, Mapping):
+            for key, own in value.items():
+                yield key, kinds[0], key
+                yield key, kinds[1], own
+        elif get_origin(arm) is list and isinstance(value, list):
+            yield from ((index, kinds[0], own) for index, own in enumerate(value))
+
+
+def _arms(hint: Any) -> Iterator[Any]:
+    """Yield the types of a union, without marks."""
+    if get_origin(hint) in (Annotated, Union, UnionType):
+        for part in get_args(hint):
+            yield from _arms(part)
+    else:
+        yield hint
+
+
+def _section(hint: Any) -> type[Section] | None:
+    return next((arm for arm in _arms(hint) if isinstance(arm, type) and issubclass(arm, Section)), None)
+
+
+def _unknown_keys(hint: Any, value: Any, path: Path) -> Iterator[tuple[Path, list[str]]]:
+    """Yield the path of each unknown key in a value, and the keys its section has; the innermost first."""
+    for step, inner, own in _entries(hint, value):
+        yield from _unknown_keys(inner, own, (*path, step))
+    section = _section(hint)
+    if section is not None and isinstance(value, Mapping):
+        known = list(keys(section))
+        yield from (((*path, key), known) for key in value if key not in known)
+
+
+def _unknown(model: type[Section], tree: Tree, path: Path, known: list[str]) -> UsageError:
+    from kvcache_sim.scenario.other_words import meant_by
+
+    hint = meant_by(model, str(path[-1]), known) or f"known keys: {', '.join(known)}"
+    return UsageError(f"unknown key {dotted(path)!r}", where=tree.place(path), hint=hint)
+
+
+def _unusable(hint: Any, value: Any, error: ValidationError, named: tuple[str, str]) -> UsageError:
+    """Return the refusal of a value by itself; ``named`` are its key and its place."""
+    key, where = named
+    if error.__cause__ is not None:
+        cause = error.__cause__.args[0]
+        return UsageError(f"{key}: {cause.what}", where, cause.got, cause.expected, cause.hint)
+    got = repr(value)
     got = got if len(got) <= 60 else got[:57] + "..."
-    if kind == "literal_error":
-        choices = context["expected"].replace(" or ", ", ").replace("'", "").split(", ")
-        return UsageError(
-            f"{key}: no such choice", where=where, got=got, expected=f"one of {', '.join(choices)}",
-            hint=_near(str(problem["input"]), choices),
-        )  # fmt: skip
-    expected = _EXPECTED.get(kind, problem["msg"].removeprefix("Input should be ").removeprefix("a valid "))
-    hint = "yes, no, on and off are plain text in YAML 1.2" if kind == "bool_type" else ""
-    if kind == "model_type" and (own := [name for name in _keys_at(model, loc) if name in _SIZES]):
-        hint = f"did you mean '{key}.{own[0]}'?"
-    if (kind, key) == ("list_type", "machines"):
-        hint = "how many equal ones there are is 'cluster.machines'"
-    return UsageError(f"{key}: not usable", where=where, got=got, expected=expected, hint=hint)
+    section = _section(hint)
+    if words := [str(word) for arm in _arms(hint) if get_origin(arm) is Literal for word in get_args(arm)]:
+        what, expected, way_out = "no such choice", f"one of {', '.join(words)}", _near(str(value), words)
+    elif section is not None:
+        what, expected, way_out = "not usable", "a mapping of settings", ""
+        if own := [name for name in keys(section) if name in _SIZES]:
+            way_out = f"did you mean '{key}.{own[0]}'?"
+    else:
+        what, expected, way_out = "not usable", _expected(str(error), value), ""
+        if expected == _EXPECTED["`bool.*"]:
+            way_out = "yes, no, on and off are plain text in YAML 1.2"
+        elif expected.startswith("a list") and key == "machines":
+            way_out = "how many equal ones there are is 'cluster.machines'"
+    return UsageError(f"{key}: {what}", where=where, got=got, expected=expected, hint=way_out)
+
+
+def _expected(said: str, value: object) -> str:
+    """Return what msgspec expected instead of a value, in our words."""
+    if isinstance(value, float) and not isfinite(value):
+        return "a finite number"
+    wanted = said.removeprefix("Expected ").partition(", got ")[0]
+    return next(
+        (
+            re.sub(f"^{pattern}$", ours, wanted)
+            for pattern, ours in _EXPECTED.items()
+            if re.fullmatch(pattern, wanted)
+        ),
+        wanted,
+    )
 
 
 def at_place(tree: Tree, path: Path, make: Callable[[], T]) -> T:
@@ -109,40 +169,6 @@ def dotted(path: Path) -> str:
     return text.removeprefix(".")
 
 
-def _as_written(loc: Path, values: Any, missing: bool) -> Path:
-    """Return the steps of a problem's path that are keys and places of what was written.
-
-    The others name the branch of a union that pydantic tried; a missing key is the last step.
-    """
-    path: list[str | int] = []
-    node = values
-    for depth, step in enumerate(loc):
-        inside = isinstance(step, int) and isinstance(node, list | tuple) and step < len(node)
-        if inside or (isinstance(node, Mapping) and step in node):
-            path.append(step)
-            node = node[step]
-        elif missing and depth == len(loc) - 1:
-            path.append(step)
-    return tuple(path)
-
-
-def _did_you_mean(model: type[Section], loc: Path) -> str:
-    from kvcache_sim.scenario.other_words import meant_by
-
-    known = _keys_at(model, loc[:-1])
-    return meant_by(model, str(loc[-1]), known) or f"known keys: {', '.join(known)}"
-
-
 def _near(word: str, known: list[str]) -> str:
     close = close_matches(word, known, n=1, cutoff=0.5)
     return f"did you mean {close[0]!r}?" if close else ""
-
-
-def _keys_at(model: type[Section], path: Path) -> list[str]:
-    """Return the keys of the section that ``path`` leads to."""
-    section: type[Section] = model
-    for step in path:
-        field = section.model_fields.get(str(step))
-        if field is not None:
-            section = next(sections_in(field.hint), section)
-    return list(section.model_fields)

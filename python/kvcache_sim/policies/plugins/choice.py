@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from numbers import Integral
 from time import perf_counter_ns
 from typing import Any
@@ -169,18 +168,3 @@ def whole_number(given: Any, least: int, most: int) -> int:
         if least <= number <= most:
             return number
     raise ValueError(f"a whole number from {least} to {most}")
-
-
-@dataclass(frozen=True, slots=True)
-class OneOf:
-    """The check that a text is a built-in name of a kind, or could be a plug-in's."""
-
-    kind: Kind = field(repr=False)
-
-    def __call__(self, name: str) -> str:
-        """Return the name; UsageError inside a ValueError, which a schema collects with its path."""
-        try:
-            self.kind.refuse_unknown(name)
-        except UsageError as error:
-            raise ValueError(error) from error
-        return name
