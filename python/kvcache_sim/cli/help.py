@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Annotated
 
@@ -60,11 +61,18 @@ def _scenario() -> str:
     return "\n".join([head, *key_lines()])
 
 
+def _schema() -> str:
+    from kvcache_sim.scenario.json_schema import json_schema
+
+    return json.dumps(json_schema(), indent=2)
+
+
 #: topic → the page. Verbs are topics too.
 TOPICS: dict[str, Callable[[], str]] = {
     "channels": _channels,
     "exit-codes": _exit_codes,
     "scenario": _scenario,
+    "schema": _schema,
     "units": _units,
 }
 
@@ -81,7 +89,8 @@ def help_topic(
     topic: Annotated[
         str,
         typer.Argument(
-            help="a verb, or metrics, glossary, scenario, units, channels, exit-codes", metavar="[TOPIC]"
+            help="a verb, metrics, glossary, scenario, schema, units, channels or exit-codes",
+            metavar="[TOPIC]",
         ),
     ] = "",
     word: Annotated[

@@ -33,6 +33,7 @@
 - ``fleet_section`` the section ``fleet`` of a scenario
 - ``host``        a measured host laid under the settings of a replica
 - ``idle``        settings that one scenario of several cannot use
+- ``json_schema`` the JSON Schema of a scenario, by which editors complete and check it
 - ``key_list``    every key of a scenario with its default and meaning, as ``kvsim help scenario`` prints it
 - ``measure``     what a scenario measures, as the settings of the floor below
 - ``models``      where a scenario's models and adapters have no effect
