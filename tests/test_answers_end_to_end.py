@@ -147,12 +147,6 @@ def test_cost_by_hand():
         ),
         ("cluster: {machines: 2}\nmachines: [{}, {replica: {step_time: h100-llama-3-70b-tp4}}]", 5),
         ("cluster: {machines: 3}\nmodels: {of: {a: {machines: 2}, b: {step_time: h100-llama-3-70b-tp4}}}", 6),
-        ("cluster: {machines: 2}\nmodels: {of: {a: {weights: 1GB}, b: {shares: a, weights: 1GB}}}", 1),
-        (
-            "cluster: {machines: 2}\n"
-            "models: {of: {a: {weights: 1GB}, b: {shares: a, weights: 1GB, step_time: h100-llama-3-70b-tp4}}}",
-            4,
-        ),
     ],
 )
 def test_a_machine_costs_the_gpus_of_its_step_times(text, gpus):

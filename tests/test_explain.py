@@ -46,7 +46,6 @@ class Planted:
         self.trace_is_there, self.remarks = True, ()
         self.disk, self.channels, self.by_machine = {}, {}, [COUNT]
         self.junctions, self.fleet = None, {}
-        self.models, self.adapters = None, None
 
     def cached(self, index, tokens, tier="gpu"):
         self.columns["cached_prefix_length_used"][index] = tokens
@@ -75,8 +74,6 @@ class Planted:
         self.summary = {
             "cache": {"evictions": self.evictions},
             "fleet": self.fleet,
-            "models": self.models,
-            "adapters": self.adapters,
             "tiers": tiers,
             "channels": self.channels,
             "machines": {"requests": self.by_machine},
@@ -313,30 +310,7 @@ def scaled(p):
     p.fleet = {"machine_s": 58.65, "ordered": 2, "released": 1, "changes": changes}
 
 
-def in_turns(p):
-    p.scenario_text += (
-        "models: {of: {a: {weights: 16GB}, b: {shares: a, weights: 16GB}}}\ncluster: {machines: 2}\n"
-    )
-    by_name = {"a": {"ttft_avg": 900.0}, "b": {"ttft_avg": 2500.0}}
-    p.models = {"changes": 7, "change_s": 4.48, "by_name": by_name}
-
-
-def replaced_adapters(p):
-    p.scenario_text += "adapters: {slots: 2}\n"
-    p.adapters = {"named": 5, "loads": 40, "load_s": 0.32, "replaced": 38}
-
-
 CAUSES |= {
-    "models-in-turns": (
-        in_turns,
-        quiet,
-        "Models changed places 7 times on 1 shared machines, which took 4.5 s",
-    ),
-    "adapters-replaced": (
-        replaced_adapters,
-        quiet,
-        "40 loads of 5 adapters took 0.3 s: 38 gave up one of 2 slots",
-    ),
     "window-moved-on": (
         other_layers_had_it(0),
         other_layers_had_it(1),

@@ -77,7 +77,6 @@ RUNS: dict[str, tuple[str, ...]] = {
     "a policy scales the fleet": (
         "fleet={scaling: {policy: requests, target: 4, most: 3, interval: 1s}, plan: [{at: 3s, do: flush}]}",
     ),
-    "batches": ("offline={batch: 100}",),
     "tenants": ("workload=null", "workload={}", "trace.path={tenants}", "tenants={}", "retention={}"),
     "models": (
         "workload=null",

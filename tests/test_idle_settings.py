@@ -33,12 +33,6 @@ RULED_OUT = {
         "there are machines",
     ),
     "retention": ("hints need cache.semantics tree", "no time passes"),
-    "offline": (
-        "a request comes when the last has left",
-        "waits for turns at their times",
-        "polls follow the trace's arrivals",
-        "simplified keeps tokens",
-    ),
     "tenants.max_in_flight": ("nobody waits for a turn or for tokens", "polls follow the trace's arrivals"),
     "tenants.of.a.cache_blocks": ("quotas of cache need cache.semantics tree",),
     "fleet.scaling": (

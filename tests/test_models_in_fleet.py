@@ -1,23 +1,14 @@
-"""Several models and adapters in one fleet: routing by model, turns on shared machines, slots of adapters.
-
-Their rules are walked by hand in ``test_turns_and_slots.py``.
-"""
+"""Several models and adapters in one fleet: routing by model, keys by adapter."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
-import numpy as np
 import pytest
-from fleets import Fleet
 from kvcache_sim.errors import KvsimError
 from kvcache_sim.serving.models.settings import ModelsSettings, ServedModel
-from kvcache_sim.serving.router.contract import Held
 from support.lookahead import by_the_clock
 from support.model_fleets import columns, random_rows, run
-
-MS = 1_000_000
 
 
 def two(**more):
@@ -68,94 +59,15 @@ def test_a_model_has_its_own_step_times_and_size_of_kv(tmp_path):
     assert columns(done, which) == columns(run(tmp_path, own, **settings))
 
 
-def sleepers(**more):
-    return {"of": {"a": {"weights": "16GB"}, "b": {"shares": "a", "weights": "14GB"}}, **more}
-
-
-@pytest.mark.parametrize(
-    "rates", [{}, {"load_rate": "7GB/s"}, {"load_rate": "10GB/s", "sleep_rate": "20GB/s"}]
-)
-def test_a_change_of_models_to_the_nanosecond(tmp_path, rates):
-    """b waits for a's end, a's sleep and its own load; a's next, which came before b was done, waits for b."""
-
-    def request(at_ms, prompt, model):
-        return {"timestamp": at_ms, "input_length": 1500, "output_length": 20, "hash_ids": [prompt, prompt + 1, prompt + 2], "model": model}  # fmt: skip
-
-    rows = [request(0, 10, "a"), request(5, 20, "b"), request(6, 10, "a")]
-    done = run(tmp_path, rows, models=sleepers(**rates), **{"cluster.machines": 2})
-    alone = columns(run(tmp_path, rows[:1]))
-    ttft, served = alone["first_token_ns"][0], alone["finish_ns"][0]
-    load = int(rates.get("load_rate", "25GB/s").removesuffix("GB/s"))
-    keep = rates.get("sleep_rate")
-    sleep_a, sleep_b = (0, 0) if keep is None else (16 * 1000 * MS // 20, 14 * 1000 * MS // 20)
-    wake_a, wake_b = -(-16 * 1000 * MS // load), -(-14 * 1000 * MS // load)
-    b_in = served + sleep_a + wake_b
-    a_in = b_in + served + sleep_b + wake_a
-    seen = columns(done)
-    assert seen["first_token_ns"] == [ttft, b_in + ttft, a_in + ttft]
-    assert seen["finish_ns"] == [served, b_in + served, a_in + served]
-    assert seen["cached_prefix_length_used"] == [0, 0, 0]  # sleeping drops the blocks
-    models = done.summary["models"]
-    assert models["changes"] == 2
-    assert models["change_s"] == pytest.approx((sleep_a + wake_b + sleep_b + wake_a) / 1e9)
-
-
-@pytest.mark.parametrize(("own", "blocks"), [(None, 3), ("vllm-offload", 4), ("lmcache", 4)])
-def test_what_lies_below_the_compute_tier_outlives_sleep(tmp_path, own, blocks):
-    """Engines load the last block of a prompt too, and compute its last token again."""
-
-    def request(at_ms, prompt, model):
-        return {"timestamp": at_ms, "input_length": 2048, "output_length": 2, "hash_ids": list(range(prompt, prompt + 4)), "model": model}  # fmt: skip
-
-    rows = [request(0, 10, "a"), request(100, 20, "b"), request(9000, 10, "a")]
-    more = {"cluster.machines": 2, "tiers.cpu.capacity": "99 blocks"}
-    more |= (
-        {"write.policy": "through"}
-        if own is None
-        else {"cache.semantics": "vllm", "tiers.cpu.semantics": own}
-    )
-    done = run(tmp_path, rows, models=sleepers(), **more)
-    assert columns(done)["cached_prefix_length_used"] == [0, 0, blocks * 512]
-    assert np.asarray(done.run.requests["cached_gpu_tokens"]).sum() == 0
-
-
-@pytest.mark.parametrize(
-    ("more", "says"),
-    [
-        ({"cache.semantics": "vllm", "model": "gpt-oss-120b"}, "several cache groups is not emptied"),
-        (
-            {"cache.semantics": "sglang", "tiers.cpu": {"capacity": "99 blocks", "semantics": "hicache"}},
-            "hicache's tree is not emptied",
-        ),
-    ],
-)
-def test_a_cache_that_sleep_cannot_empty_is_refused(tmp_path, more, says):
-    with pytest.raises(KvsimError, match=says):
-        run(
-            tmp_path,
-            random_rows(8, count=3, model=["a", "b"]),
-            models=sleepers(),
-            **{"cluster.machines": 2},
-            **more,
-        )
-
-
 @pytest.mark.parametrize("semantics", ["tree", "vllm", "sglang"])
 @pytest.mark.parametrize("seed", range(3))
-def test_turns_and_adapters_lose_nobody(tmp_path, semantics, seed):
+def test_models_and_adapters_lose_nobody(tmp_path, semantics, seed):
     rows = random_rows(seed, model=["a", "b", "c"], lora=[None, "x", "y", "z"])
-    cache = {"cache.semantics": semantics}
-    models = {"of": {"a": {"machines": 2, "weights": "4GB"}, "b": {"shares": "a", "weights": "2GB"}, "c": {"machines": 1}}}  # fmt: skip
-    cases = (
-        {"models": models, "cluster.machines": 4, "router.policy": "least-loaded"},
-        {"adapters": {"slots": 2, "size": "3GB"}, "cluster.machines": 2, "router.policy": "longest-prefix"},
-    )
-    for settings in cases:
-        found = by_the_clock(partial(run, tmp_path, rows, **cache, **settings))
-        assert found[0].summary["requests"]["finished"] == len(rows)
-        assert len({(one.run.digest_results, one.run.digest_events) for one in found}) == 1
-        parts = [name for name in found[0].run.requests if name.endswith("_ns")]
-        assert "queue_ns" in parts
+    of = {"a": {"machines": 2}, "b": {}, "c": {}}
+    settings = {"cluster.machines": 4, "router.policy": "longest-prefix", "cache.semantics": semantics}
+    made = by_the_clock(partial(run, tmp_path, rows, **settings, models={"of": of}, adapters={}))
+    assert made[0].summary["requests"]["finished"] == len(rows)
+    assert len({(one.run.digest_results, one.run.digest_events) for one in made}) == 1
 
 
 def test_a_request_of_an_unknown_model_is_one_line(tmp_path):
@@ -182,13 +94,28 @@ def test_a_lost_machine_takes_its_model_along(tmp_path):
     assert one.summary["requests"]["finished"] == len(rows)
 
 
-def test_slots_for_all_adapters_that_load_at_once_are_as_keys_alone(tmp_path):
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"cache.accounting": "simplified"},
+        {"replica.instant": True, "cluster.machines": 1, "router.policy": "round-robin"},
+        {"replica.dp": 2},
+        {"cluster.machines": 3, "pools": {"prefill": 2, "decode": 1}},
+        {"router.policy": "least-loaded", "router.view.interval": "1s"},
+    ],
+    ids=["plain", "simplified", "instant", "ranks", "pools", "polled"],
+)
+def test_adapters_are_as_keys_of_the_trace(tmp_path, more):
     rows = random_rows(6, lora=[None, "x", "y"])
-    fleet = {"cluster.machines": 2, "router.policy": "longest-prefix"}
+    fleet = {"cluster.machines": 2, "router.policy": "longest-prefix", **more}
     keys = run(tmp_path, rows, **fleet, **{"trace.extra_keys": ["lora"]})
-    slots = run(tmp_path, rows, **fleet, adapters={"slots": 3, "size": "0B"})
-    assert columns(slots) == columns(keys)
-    assert slots.summary["adapters"]["named"] == 2
+    adapters = run(tmp_path, rows, **fleet, adapters={})
+    assert columns(adapters) == columns(keys)
+    assert adapters.run.digest_events == keys.run.digest_events
+    assert adapters.summary["adapters"] == {"named": 2}
+    plain = run(tmp_path, rows, **fleet)
+    assert plain.summary["tokens"]["cached"] > adapters.summary["tokens"]["cached"] > 0
 
 
 @pytest.mark.parametrize(
@@ -202,23 +129,7 @@ def test_models_beside_cache_groups_are_of_one_kind(tmp_path, common, own):
         run(tmp_path, random_rows(8, count=3, model=["a", "b"]), models={"of": of}, **given)
 
 
-def test_machines_that_share_a_host():
-    models = [ServedModel("a", 2), ServedModel("b", 3), ServedModel("c", 2, shares=1)]
-    settings = ModelsSettings(tuple(models))
+def test_machines_follow_the_models_in_order():
+    settings = ModelsSettings((ServedModel("a", 2), ServedModel("b", 3), ServedModel("c", 2)))
     assert settings.of_machine == (0, 0, 1, 1, 1, 2, 2)
-    assert [settings.host_of(machine) for machine in range(7)] == [0, 1, 2, 3, 4, 2, 3]
-
-
-def test_what_waits_before_an_engine_counts_as_sent_there():
-    fleet = Fleet(3)
-    fleet.shake()
-    for place, machine in enumerate(fleet.machines):
-        machine.machine = place
-    n = fleet.count
-    held = Held([3 * place for place in range(n)], [700 * place for place in range(n)])
-    plain, view = fleet.view(), replace(fleet.view(), held=held)
-    assert view.requests() == [own + 3 * place for place, own in enumerate(plain.requests())]
-    assert view.queued_tokens() == [own + 700 * place for place, own in enumerate(plain.queued_tokens())]
-    waiting = plain.occupancy().waiting
-    assert view.occupancy().waiting == [own + 3 * place for place, own in enumerate(waiting)]
-    assert view.occupancy().running == plain.occupancy().running
+    assert settings.names == ("a", "b", "c")

@@ -45,20 +45,14 @@ def drawn(seed: int) -> tuple[list[dict], dict]:
         "channels.cpu-to-gpu.bandwidth": "2GB/s",
         "replica.max_num_seqs": draw.choice([2, 8]),
     }
-    kind = draw.choice(["apart", "apart", "turns", "adapters"])
-    # machines come and go beside neither turns nor adapters; their tiers and channels may fail
-    dos = ("lose", "drain", "lose-tier", "slow") if kind == "apart" else ("lose-tier", "slow")
-    settings["fleet.plan"] = drawn_plan(draw, 5, dos)
+    settings["fleet.plan"] = drawn_plan(draw, 5, ("lose", "drain", "lose-tier", "slow"))
     if any(event["do"] == "lose" for event in settings["fleet.plan"]):
         settings["fleet.in_flight"] = draw.choice(["retry", "fail"])
-    if kind == "apart":
+    kind = draw.choice(["models", "adapters", "both"])
+    if kind != "adapters":
         settings["models"] = {"of": {"a": {"machines": 2}, "b": {"machines": 2}, "c": {"machines": 1}}}
-    elif kind == "turns":
-        settings["cluster.machines"] = 6
-        of = {"a": {"machines": 2, "weights": "4GB"}, "b": {"shares": "a", "weights": "2GB"}}
-        settings["models"] = {"of": {**of, "c": {"machines": 3}}}
-    if kind == "adapters":
-        settings["adapters"] = {"slots": draw.choice([1, 2]), "size": "3GB"}
+    if kind != "models":
+        settings["adapters"] = {}
     return rows, settings
 
 

@@ -39,6 +39,19 @@ SAID = {
     "tiers.cpu=64GiB": "did you mean 'tiers.cpu.capacity'?",
     "router=longest-prefix": "did you mean 'router.policy'?",
     "cluster=4": "did you mean 'cluster.machines'?",
+    # dropped
+    "offline.batch=4": "unknown key 'offline'; offline batches were dropped in 0.2; 'workload.loop: closed'",
+    "offline={samples: 4}": "unknown key 'offline'; offline batches were dropped in 0.2; 'workload.loop: closed'",
+    "models.of.b.shares=a": "'models.of.b.shares'; models that share machines were dropped in 0.2; 'models.of.NAME",
+    "models.of.b.weights=16GB": "models that share machines were dropped in 0.2",
+    "models.load_rate=7GB/s": "models that share machines were dropped in 0.2",
+    "models.sleep_rate=7GB/s": "models that share machines were dropped in 0.2",
+    "adapters.slots=2": "'adapters.slots'; slots of adapters were dropped in 0.2; 'adapters.field'",
+    "adapters.size=2GB": "slots of adapters were dropped in 0.2",
+    "adapters.load_rate=7GB/s": "slots of adapters were dropped in 0.2",
+    "retention.pin_s={bash: 1}": "pins were dropped in 0.2; 'retention.ttl_s'",
+    # but not elsewhere
+    "cluster.slots=2": "known keys: machines",
     "machines=4": "how many equal ones there are is 'cluster.machines'",
 }
 
@@ -50,8 +63,28 @@ def test_a_wrong_key_leads_to_the_one_that_was_meant(setting):
     assert SAID[setting] in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("seed: 1\noffline: {batch: 4}\n", "s.yaml:2:1: unknown key 'offline'; offline batches were dropped"),
+        (
+            "models:\n  of:\n    a: {shares: b}\n",
+            "s.yaml:3:9: unknown key 'models.of.a.shares'; models that share",
+        ),
+        (
+            "adapters:\n  slots: 2\n",
+            "s.yaml:2:3: unknown key 'adapters.slots'; slots of adapters were dropped",
+        ),
+    ],
+)
+def test_a_dropped_key_is_named_where_it_stands(text, place):
+    with pytest.raises(UsageError) as refused:
+        scenario_from_text(text, "s.yaml", ROOT)
+    assert str(refused.value).startswith(place)
+
+
 def test_a_key_of_many_sections_names_them():
-    assert meant_by(ScenarioModel, "policy", ["seed"]).count(" or ") >= 4
+    assert meant_by(ScenarioModel, ("policy",), ["seed"]).count(" or ") >= 4
 
 
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.name)
@@ -59,5 +92,5 @@ def test_every_flag_of_an_engine_leads_to_a_key_that_there_is(engine):
     tables = (engine.same, engine.spread, engine.sized, engine.switches, engine.words, engine.own_scheduler)
     flags = [flag for table in tables for flag in table]
     for flag in flags:
-        hint = meant_by(ScenarioModel, flag.strip("-").replace("-", "_"), ["nothing"])
+        hint = meant_by(ScenarioModel, (flag.strip("-").replace("-", "_"),), ["nothing"])
         assert hint.removeprefix("did you mean '").removesuffix("'?") in KEYS, (flag, hint)

@@ -253,10 +253,9 @@ REFUSED: dict[str, list[str]] = {
     "fleet.faults": ["cluster.machines=2", "fleet={faults: [{do: lose, mtbf: 1h}], faults_until: 5s}"],
     "fleet.scaling": ["cluster.machines=2", "fleet.scaling={policy: queue, most: 3}"],
     "retention": ["retention={}"],
-    "offline": ["offline={batch: 4}"],
     "tenants": ["tenants={field: tenant}"],
     "models": ["cluster.machines=2", "models={field: model, of: {a: {machines: 1}, b: {machines: 1}}}"],
-    "adapters": ["adapters={field: adapter, slots: 2, size: 10MiB}"],
+    "adapters": ["adapters={field: adapter}"],
 }
 PLUGIN = """
 class Keep:

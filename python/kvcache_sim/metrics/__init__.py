@@ -1,6 +1,5 @@
 """What was measured: columns with units, the recorder, histograms, digests, the summary.
 
-- ``batches``           how long offline batches took, and how much of that is their tail
 - ``brief_text``        the summary in a few lines, for runs that another command compares or explains
 - ``by_name``           what those got who are told apart by name: a fleet's models, its tenants
 - ``cache_groups``      what each cache group of a model kept
@@ -21,7 +20,7 @@
 - ``measure_settings``  how much of a run its summary leaves out: a warm-up before and a cool-down behind
 - ``measurement``       the totals of the part of a run that its summary is measured on
 - ``miss_causes``       why prompt tokens were missed in a timed run
-- ``models``            what each model of a fleet got, and what taking turns cost
+- ``models``            what each model of a fleet got, and the adapters that were asked for
 - ``names``             the names of the numbers in ``summary.json``, and their units
 - ``objectives``        goals such as ``ttft.p99:min,cost:min``
 - ``parts``             a table in parts: whoever writes it takes one after another

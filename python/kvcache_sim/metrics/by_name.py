@@ -15,14 +15,14 @@ from kvcache_sim.units import NS_PER_MS
 FINISHED = STATUSES.index("finished")
 
 
-def figures_by_name(group: str, one: str, waiting: str) -> tuple[Figure, ...]:
-    """Return the figures of ``summarize_by_name`` in a group; ``waiting``: what their TTFT includes."""
+def figures_by_name(group: str, one: str, waiting: str = "") -> tuple[Figure, ...]:
+    """Return the figures of ``summarize_by_name`` in a group; ``waiting``: what else their TTFT includes."""
     of = f"{group}.by_name.<{one}>"
     return (
         Figure(f"{of}.requests", "", f"finished requests of a {one}"),
         Figure(f"{of}.tokens", "tokens", "their prompt and generated tokens"),
         Figure(f"{of}.token_hit_rate", "share", "share of its prompt tokens that was cached"),
-        Figure(f"{of}.ttft_avg", "ms", f"its mean TTFT, {waiting} included"),
+        Figure(f"{of}.ttft_avg", "ms", f"its mean TTFT{waiting}"),
         Figure(f"{of}.ttft_p99", "ms", "its 99th percentile of TTFT"),
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from kvcache_sim.metrics import (
-    batches,
     cache_groups,
     channel_use,
     context_window,
@@ -155,7 +154,6 @@ FIGURES: tuple[Figure, ...] = (
     *jobs.FIGURES,
     *tenants.FIGURES,
     *models.FIGURES,
-    *batches.FIGURES,
     *retention.FIGURES,
     *cache_groups.FIGURES,
     *speculation.FIGURES,

@@ -21,7 +21,7 @@ FIGURES = (
         "most that a tenant was behind another in finished tokens by weight, while both had requests",
     ),
     Figure("tenants.dropped_blocks", "blocks", "copies that quotas of cache dropped"),
-    *figures_by_name("tenants", "tenant", "waiting at the gateway"),
+    *figures_by_name("tenants", "tenant", ", waiting at the gateway included"),
 )
 
 

@@ -40,8 +40,6 @@
 - ``models_section`` the sections ``models`` and ``adapters`` of a scenario
 - ``network``     edges between machines: who reads from whom over which channel
 - ``objectives``  a scenario's ``slo`` section as the limits that the summary judges by
-- ``offline``     where a scenario's requests could not be worked off in batches
-- ``offline_section`` the section ``offline`` of a scenario, the settings it stands for
 - ``other_words`` what a key that a section lacks may have meant: an engine's flag, or another section's key
 - ``parallel``    ``replica.pp`` and ``replica.cp``
 - ``policy_names`` settings that name a policy

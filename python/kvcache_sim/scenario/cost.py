@@ -20,11 +20,11 @@ def cost_of(scenario: Scenario, summary: Mapping[str, Any]) -> dict[str, float |
 
     ``per_hour`` = all machines' GPUs × gpu_hour + GiB of every lower tier × its price of a GiB for a month
     ÷ 730; a shared pool has no price. A machine's GPUs are ``gpus_per_machine``, else the tensor-parallel
-    degree of its own step-time set times its pipeline stages; models that share a machine take the most that
-    one of them does. ``total`` = per_hour × the time from the first arrival to the last token, and where a
-    policy scales the fleet (``fleet.scaling``) only its machine-seconds of that; ``per_million_tokens``
-    counts prompt and generated tokens, ``per_million_output_tokens`` the generated ones. A share of an hour
-    costs that share. None where no token was made. Raises ``UsageError`` for a priced tier without bounds.
+    degree of its own step-time set times its pipeline stages. ``total`` = per_hour × the time from the first
+    arrival to the last token, and where a policy scales the fleet (``fleet.scaling``) only its
+    machine-seconds of that; ``per_million_tokens`` counts prompt and generated tokens,
+    ``per_million_output_tokens`` the generated ones. A share of an hour costs that share. None where no token
+    was made. Raises ``UsageError`` for a priced tier without bounds.
     """
     prices = scenario.model.cost
     if prices is None:
@@ -57,18 +57,16 @@ def cost_of(scenario: Scenario, summary: Mapping[str, Any]) -> dict[str, float |
 
 def _gpus(scenario: Scenario, each: int | None) -> int:
     """Return how many GPUs all machines take; ``each``: what one takes, where that is said."""
-    models = scenario.settings.models
     common, own = scenario.resolved["replica"], scenario.resolved["machines"]
     of_kind: dict[tuple[str, int], int] = {}
-    of_host: dict[int, int] = {}
+    total = 0
     for machine in range(len(scenario.settings.machines)):
         replica = {**common, **(own[machine].get("replica", {}) if machine < len(own) else {})}
         kind = replica["step_time"], replica["pp"] or 1
         if kind not in of_kind:
             of_kind[kind] = each or measured_on(kind[0]).tensor_parallel * kind[1]
-        host = machine if models is None else models.host_of(machine)
-        of_host[host] = max(of_host.get(host, 0), of_kind[kind])
-    return sum(of_host.values())
+        total += of_kind[kind]
+    return total
 
 
 def with_cost(scenario: Scenario, summary: dict[str, Any]) -> dict[str, Any]:

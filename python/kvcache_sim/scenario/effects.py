@@ -15,7 +15,6 @@ from kvcache_sim.scenario import (
     fleet,
     models,
     objectives,
-    offline,
     parallel,
     pools,
     ranks,
@@ -50,7 +49,6 @@ def _findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Ite
     yield from fleet.findings(model, machines)
     yield from tenants.findings(model)
     yield from models.findings(model, machines)
-    yield from offline.findings(model)
     yield from retention.findings(model)
     yield from context_window.findings(model, machines)
     yield from _kv_size(model, machines)

@@ -82,7 +82,7 @@ def execute(
         refuse_beyond_spec(scenario)
     measured = measured_requests(scenario, requests if isinstance(requests, Trace) else None)
     settings = scenario.settings
-    asks = any(own is not None for own in (settings.tenants, settings.offline, settings.models))
+    asks = settings.tenants is not None or settings.models is not None
     rows_leave = not (options.causes or options.prefixes or asks)
     tables = None if directory is None else RunTables(directory, measured if rows_leave else None)
     try:
@@ -124,16 +124,11 @@ def summarized(
         from kvcache_sim.metrics.models import summarize_models
 
         rows, names = _measured_rows(run, measured), scenario.settings.models.names
-        summary = {**summary, **summarize_models(rows, trace.model, names, run.counters)}
-    if scenario.settings.adapters is not None:
+        summary = {**summary, **summarize_models(rows, trace.model, names)}
+    if scenario.model.adapters is not None:
         from kvcache_sim.metrics.models import summarize_adapters
 
-        summary = {**summary, **summarize_adapters(trace.adapter_names, run.counters)}
-    if scenario.settings.offline is not None:
-        from kvcache_sim.metrics.batches import summarize_batches
-
-        rows = arrays_of(run.requests)
-        summary = {**summary, **summarize_batches(rows, scenario.settings.offline.batch_requests)}
+        summary = {**summary, **summarize_adapters(trace.adapter_names)}
     if run.schedule is not None:
         summary = {**summary, "schedule": run.schedule}
     return run, summary

@@ -26,8 +26,7 @@ from kvcache_sim.scenario.fleet import membership_plan
 from kvcache_sim.scenario.fleet_events import fleet_events
 from kvcache_sim.scenario.host import with_host
 from kvcache_sim.scenario.machines import own_path
-from kvcache_sim.scenario.models_section import adapter_settings, model_of_machine, models_settings
-from kvcache_sim.scenario.offline_section import offline_settings
+from kvcache_sim.scenario.models_section import model_of_machine, models_settings
 from kvcache_sim.scenario.quantities import Capacity
 from kvcache_sim.scenario.replica_section import ReplicaSection
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
@@ -98,9 +97,7 @@ def lower(
         pool=pool_settings(model.cluster.pool, model.cache.policy, block_bytes, tree),
         membership=membership_plan(model, tree, (block_bytes, cache.block_size_tokens)),
         tenants=tenancy(model.tenants),
-        offline=offline_settings(model.offline),
         models=models_settings(model.models),
-        adapters=adapter_settings(model.adapters),
         seed=model.seed,
     )
 

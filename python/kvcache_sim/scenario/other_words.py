@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import get_origin
 
 from kvcache_sim.scenario.section import Section, keys, parts, section_in
+from kvcache_sim.scenario.yaml_tree import Path
 from kvcache_sim.spelling import close_matches
 from kvcache_sim.tiers import COMPUTE, STAGING, TIERS
 
@@ -36,23 +37,35 @@ _SAID_ELSEWHERE = {
     "cpu_offload_gb": f"it moves weights, which kvsim does not; KV on the CPU is '{_LOWER}'",
     "enable_kv_offload": f"did you mean '{_LOWER}'?",
 }
-#: Keys that were dropped, with the version.
-_DROPPED = {"pin_s": "pins were dropped in 0.2; 'retention.ttl_s' drops blocks after a time"}
+_SHARED = "models that share machines were dropped in 0.2; 'models.of.NAME.machines' gives each its own"
+_SLOTS = "slots of adapters were dropped in 0.2; 'adapters.field' names an adapter, part of blocks' keys"
+#: Keys that were dropped, with the version: by the outermost section and the key.
+_DROPPED = {
+    ("retention", "pin_s"): "pins were dropped in 0.2; 'retention.ttl_s' drops blocks after a time",
+    ("offline", "offline"): (
+        "offline batches were dropped in 0.2; 'workload.loop: closed' lets requests wait for answers, and a "
+        "flush of 'fleet.plan' empties caches"
+    ),
+    **{("models", key): _SHARED for key in ("shares", "weights", "load_rate", "sleep_rate")},
+    **{("adapters", key): _SLOTS for key in ("slots", "size", "load_rate")},
+}
 #: Most places of a key that a hint tells.
 _MOST_PLACES = 8
 #: Types that hold several of a section, whose keys have no one place.
 _MANY = (dict, Mapping, list, tuple)
 
 
-def meant_by(model: type[Section], word: str, known: list[str]) -> str:
+def meant_by(model: type[Section], path: Path, known: list[str]) -> str:
     """Return a hint for a key that is none of the ``known`` ones of its section; "" where nothing comes near.
 
-    ``model`` is the whole of which that is a section. An engine's word for a setting comes first, then the
-    same key of another section, then the nearest one of its own section, then the nearest of all.
+    ``model`` is the whole of which that is a section, ``path`` the key's place there. An engine's word for a
+    setting comes first, then the same key of another section, then the nearest one of its own section, then
+    the nearest of all.
     """
+    word = str(path[-1])
     name = word.strip("-").replace("-", "_").lower()
-    if name in _DROPPED:
-        return _DROPPED[name]
+    if (dropped := _DROPPED.get((str(path[0]), name))) is not None:
+        return dropped
     if name in _SAID_ELSEWHERE:
         return _SAID_ELSEWHERE[name]
     paths = _paths(model)

@@ -143,7 +143,6 @@ if TYPE_CHECKING:
     DurationNs: TypeAlias = int
     PositiveNs: TypeAlias = int
     IntervalNs: TypeAlias = int
-    SizeBytes: TypeAlias = int
     PositiveBytes: TypeAlias = int
     RateBytesPerS: TypeAlias = int
     CapacityField: TypeAlias = Capacity
@@ -159,8 +158,8 @@ else:
         _number(*_TIME, least=1),
         _number(*_TIME, least=10**6),
     )
-    #: Sizes with their units; inside, bytes.
-    SizeBytes, PositiveBytes = _number(*_SIZE), _number(*_SIZE, least=1)
+    #: A size with its unit; inside, bytes.
+    PositiveBytes = _number(*_SIZE, least=1)
     #: A rate with its unit; inside, bytes a second.
     RateBytesPerS = _number(*_RATE)
     #: Room of a tier; how much of a run's begin or end is left out; which requests are meant.

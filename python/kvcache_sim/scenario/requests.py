@@ -20,7 +20,7 @@ from kvcache_sim.simulation.windows import can_stream
 from kvcache_sim.tiers import COMPUTE, TIERS
 from kvcache_sim.workload import readers
 from kvcache_sim.workload.readers.stream import TraceStream
-from kvcache_sim.workload.trace import NO_SESSION, OPEN_LOOP, Trace
+from kvcache_sim.workload.trace import NO_SESSION, Trace
 
 
 def open_requests(scenario: Scenario, options: RunOptions) -> Trace | TraceStream:
@@ -39,7 +39,7 @@ def open_requests(scenario: Scenario, options: RunOptions) -> Trace | TraceStrea
     changed = changed or scenario.model.replica.queue_order == PROGRAM_FCFS
     changed = changed or bool(trace_fields_of(scenario.model))
     changed = changed or scenario.model.retention is not None
-    changed = changed or scenario.model.tenants is not None or scenario.model.offline is not None
+    changed = changed or scenario.model.tenants is not None
     changed = changed or scenario.model.models is not None or scenario.model.adapters is not None
     changed = changed or (section is not None and bool(section.extra_keys))
     changed = changed or (section is not None and section.synthesise_prefixes is not None)
@@ -84,8 +84,6 @@ def prepared(scenario: Scenario, trace: Trace) -> Trace:
         from kvcache_sim.workload.context_window import slide
 
         trace = slide(trace, window_tokens)
-    if model.offline is not None:
-        trace = _as_batches(trace, model.offline.samples)
     if model.retention is not None:
         from kvcache_sim.scenario.retention import hinted
 
@@ -107,16 +105,6 @@ def prepared(scenario: Scenario, trace: Trace) -> Trace:
     _check_block_size(scenario, trace)
     remarks = (*_too_long(scenario, trace), *_no_sessions(scenario, trace))
     return replace(trace, warnings=(*trace.warnings, *remarks))
-
-
-def _as_batches(trace: Trace, samples: int) -> Trace:
-    """Return a trace with each prompt so often, one after another, that nobody waits for another's answer."""
-    from kvcache_sim.workload.rows import select_rows
-
-    if samples > 1:
-        trace = select_rows(trace, np.repeat(np.arange(len(trace)), samples))
-    alone = replace(trace, think_ns=np.full(len(trace), OPEN_LOOP), arrival_ns=np.zeros(len(trace), np.int64))
-    return replace(alone, after=trace.after[:0], also_after=trace.also_after[:0])
 
 
 def _by_program(trace: Trace) -> Trace:

@@ -15,7 +15,6 @@ from kvcache_sim.cache.settings import (
 )
 from kvcache_sim.scenario.fleet_section import FleetSection
 from kvcache_sim.scenario.models_section import AdaptersSection, ModelsSection
-from kvcache_sim.scenario.offline_section import OfflineSection
 from kvcache_sim.scenario.policy_names import (
     AdmissionName,
     ChannelChoiceName,
@@ -310,10 +309,6 @@ class ScenarioModel(Section):
         RetentionSection | None,
         about("hints of the trace's rows on the blocks they leave; null: nobody asks"),
     ] = None
-    offline: Annotated[
-        OfflineSection | None,
-        about("requests in batches, each when the last has ended; null: as they arrive"),
-    ] = None
     tenants: Annotated[
         TenantsSection | None,
         about("shares and quotas by a member of the trace's rows; null: nobody asks who sent what"),
@@ -324,6 +319,6 @@ class ScenarioModel(Section):
     ] = None
     adapters: Annotated[
         AdaptersSection | None,
-        about("adapters that machines load when requests ask for them; null: nobody asks"),
+        about("adapters that requests ask for, part of their blocks' keys; null: nobody asks"),
     ] = None
     cost: Annotated[CostSection | None, about("prices; null: no cost in the summary")] = None

@@ -107,7 +107,7 @@ def _unknown_keys(hint: Any, value: Any, path: Path) -> Iterator[tuple[Path, lis
 def _unknown(model: type[Section], tree: Tree, path: Path, known: list[str]) -> UsageError:
     from kvcache_sim.scenario.other_words import meant_by
 
-    hint = meant_by(model, str(path[-1]), known) or f"known keys: {', '.join(known)}"
+    hint = meant_by(model, path, known) or f"known keys: {', '.join(known)}"
     return UsageError(f"unknown key {dotted(path)!r}", where=tree.place(path), hint=hint)
 
 

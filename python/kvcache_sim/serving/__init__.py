@@ -9,9 +9,8 @@
 - ``listing``           each block of a hit in a running cluster
 - ``machine``           the replicas of a cluster, put together on their machines' caches
 - ``membership``        machines that come and go while requests are served
-- ``models``            several models and adapters in one fleet
+- ``models``            several models in one fleet
 - ``native_cluster``    replicas of the core: it keeps all machines' events in one order
-- ``offline``           requests worked off in batches: rollouts of a training run, offline inference
 - ``one_by_one``        requests of an instant run: each comes when the one before has been stored
 - ``queue``             the order of admission from the queue
 - ``recorder``          the recorder of a run, as the serving layer calls it

@@ -23,8 +23,6 @@ from kvcache_sim.workload.trace import NO_REQUEST, NOT_TOLD, OPEN_LOOP, Trace, v
 
 if TYPE_CHECKING:
     from kvcache_sim.serving.membership.membership import Membership
-    from kvcache_sim.serving.models.holding import Holder
-    from kvcache_sim.serving.offline.batches import Batches
     from kvcache_sim.serving.retention.hints import RetentionHints
     from kvcache_sim.serving.tenants.cache_quota import CacheQuotas
     from kvcache_sim.serving.tenants.gate import TenantGate
@@ -62,15 +60,11 @@ class Cluster:
         self._first_arrivals: dict[int, int] = {}
         #: Where requests wait for their tenant's turn, and what of a tenant's blocks is kept.
         self._gate: TenantGate | None = None
-        #: Where requests wait before the engine of the machine that they were sent to.
-        self._holders: list[Holder] = []
         #: Who is told which machine a request was done on: quotas of tenants, hints of the trace.
         self._keepers: list[CacheQuotas | RetentionHints] = []
         self._served_by: dict[int, int] = {}
         #: Whether requests are fed: they may be aborted, and the machine that each was sent to is kept.
         self._is_fed = False
-        #: Who lets requests arrive where their arrivals count for nothing.
-        self._batches: Batches | None = None
         #: Lets requests come in without an event of the engine's each; told how to read on.
         self._come_in: Callable[[ReadOn | None], None] | None = None
         self.arrived = 0
@@ -126,9 +120,7 @@ class Cluster:
         """Queue the first arrival."""
         if self._membership is not None:
             self._membership.start(self)
-        if self._batches is not None:
-            self._batches.start(self._arrive)
-        elif self._come_in is not None:
+        if self._come_in is not None:
             self._come_in(self._read_on)
         else:
             self._queue_next()
@@ -156,10 +148,6 @@ class Cluster:
         self._gate, self.open_loop = gate, False
         gate.open_to(self._let_in)
 
-    def come_in(self, batches: Batches) -> None:
-        """Let requests arrive batch by batch."""
-        self._batches, self.open_loop = batches, False
-
     def count(self, arrived: int, closed: int) -> None:
         """Count requests that came in, or left, without a word."""
         self.arrived, self.closed = self.arrived + arrived, self.closed + closed
@@ -173,20 +161,6 @@ class Cluster:
     def come_in_by(self, come_in: Callable[[ReadOn | None], None]) -> None:
         """Let requests come in without an event each."""
         self._come_in = come_in
-
-    def hold_before_engines(self, holder: Holder) -> None:
-        """Let requests wait for what their engine needs; UsageError where clients give requests up."""
-        if self._abort_after_ns is not None:
-            expected = "a trace without cancellations, or neither adapters nor models that share machines"
-            raise UsageError("requests are given up while they wait", "models", expected=expected)
-        self.open_loop = False
-        self._holders.append(holder)
-        holder.let_in_by(self._let_on)
-
-    def _let_on(self, machine: int, request: int) -> None:
-        """Let a request's engine have it at last."""
-        self.recorder.starts_again(request, self._first_arrivals[request])
-        self.replicas[machine].arrive(self._arrival(request, self.engine.now_ns))
 
     def drop_by(self, keeper: CacheQuotas | RetentionHints) -> None:
         """Register what drops blocks when a request is done."""
@@ -239,7 +213,7 @@ class Cluster:
         self.arrived += 1
         if self._read_on is not None:
             self._open.add(request)
-        if self._membership is not None or self._gate is not None or self._holders:
+        if self._membership is not None or self._gate is not None:
             self._first_arrivals[request] = self.engine.now_ns
         if self._gate is not None:
             self._gate.arrive(request)
@@ -279,8 +253,7 @@ class Cluster:
         prompt, window = arrival.prompt_num_tokens, self.window_tokens
         in_window = window is None or prompt + arrival.output_tokens <= window
         if in_window and self.pools.can_serve(replica, prompt, arrival.total_kv_tokens):
-            if all(holder.arrive(machine, arrival) for holder in self._holders):
-                replica.arrive(arrival)
+            replica.arrive(arrival)
             aborts = self._abort_after_ns
             if aborts is not None and (after := aborts[request - self._from]) != NOT_TOLD:
                 self.engine.schedule(
@@ -315,8 +288,6 @@ class Cluster:
         self._first_arrivals.pop(request, None)
         if self._gate is not None:
             self._gate.closed()
-        for holder in self._holders:
-            holder.closed(request)
         machine = self._served_by.pop(request, NO_MACHINE)
         if self._keepers and machine != NO_MACHINE:
             # at the end of the instant: every machine has let go of what it held until now
@@ -326,8 +297,6 @@ class Cluster:
             self._membership.closed(request, self.closed == len(self.trace))
         for tell in self._when_closed:
             tell(request)
-        if self._batches is not None:
-            self._batches.closed()
         if self._instant:
             self._one_by_one.closed()
         if self._read_on is not None:

@@ -9,8 +9,7 @@ from kvcache_sim.cache.settings import CacheSettings, MovementSettings, PoolSett
 from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.model.step_time import StepTime
 from kvcache_sim.serving.membership.plan import MembershipPlan
-from kvcache_sim.serving.models.settings import AdapterSettings, ModelsSettings
-from kvcache_sim.serving.offline.settings import OfflineSettings
+from kvcache_sim.serving.models.settings import ModelsSettings
 from kvcache_sim.serving.speculation import SpeculationSettings
 from kvcache_sim.serving.tenants.settings import TenancySettings
 from kvcache_sim.values import dataclass
@@ -201,18 +200,9 @@ class ClusterSettings:
     membership: MembershipPlan = MembershipPlan()
     #: What tenants are due; None: nobody asks who sent a request.
     tenants: TenancySettings | None = None
-    #: Requests come in batches; None: at their arrivals.
-    offline: OfflineSettings | None = None
     #: Which machines serve which model; None: every machine serves all.
     models: ModelsSettings | None = None
-    #: Adapters that requests ask for; None: nobody asks.
-    adapters: AdapterSettings | None = None
     seed: int = 0
-
-    @property
-    def holds_before_engines(self) -> bool:
-        """Whether requests that were sent to a machine may wait before its engine has them."""
-        return self.adapters is not None or (self.models is not None and self.models.takes_turns)
 
     def cache_of(self, machine: int) -> CacheSettings:
         """Return how blocks are kept on a machine, in the sizes of its model."""

@@ -29,7 +29,6 @@ from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.serving.store_limits import refuse_beyond_store
 from kvcache_sim.simulation.changes import Changes
 from kvcache_sim.simulation.end_checks import check_channels, check_pool, check_rows, check_stores
-from kvcache_sim.simulation.holders import Holders
 from kvcache_sim.simulation.keepers import Keepers
 from kvcache_sim.simulation.marks import Marks
 from kvcache_sim.simulation.measured import (
@@ -95,11 +94,6 @@ class Simulation:
         self._changes.join(self.cluster, routing, trace)
         trees = [cache.tree for cache in self._machines]
         self._keepers = Keepers(settings, trace, self.cluster, trees)
-        self._holders = Holders(settings, trace, self.cluster, trees, views.held)
-        if settings.offline is not None:
-            from kvcache_sim.simulation.offline import work_off
-
-            work_off(settings.offline, len(trace), self.cluster, trees)
         #: Whether requests come in without an event of the engine's each.
         self._comes_natively = self._can_run_ahead(views) and self._runs_ahead()
         span = int(trace.arrival_ns.max()) if len(trace) else 0
@@ -293,7 +287,6 @@ class Simulation:
         if self._pool is not None:
             self._count_pool()
             found |= pool_counters(self._pool, self.settings)
-        found |= self._holders.counts
         now = self.engine.now_ns
         return Mark(
             inter_token_latencies(self.replicas),

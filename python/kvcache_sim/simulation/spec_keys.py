@@ -115,7 +115,6 @@ COVERAGE: dict[str, Only | None] = {
     "slo": COVERED,
     "cost": COVERED,
     "retention": Only((None,), _BEYOND),
-    "offline": Only((None,), _BEYOND),
     "tenants": Only((None,), _BEYOND),
     "models": Only((None,), _BEYOND),
     "adapters": Only((None,), _BEYOND),

@@ -33,16 +33,14 @@ def with_models(trace: Trace, member: str, names: Sequence[str]) -> Trace:
 
 
 def with_adapters(trace: Trace, member: str) -> Trace:
-    """Return the trace with each request's adapter, numbered by first appearance, part of its blocks' keys.
+    """Return the trace with each request's adapter as part of its blocks' keys, and the adapters' names.
 
     A row without the member, or with null, asks for none. Raises UsageError for a member that no row has.
     Cost: each row's members are read as JSON.
     """
     told = [None if value is None else str(value) for value in _values(trace, member)]
     names = list(dict.fromkeys(name for name in told if name is not None))
-    number = {name: place for place, name in enumerate(names)}
-    adapter = np.array([-1 if name is None else number[name] for name in told], np.int32)
-    return replace(with_extra_keys(trace, (member,)), adapter=adapter, adapter_names=names)
+    return replace(with_extra_keys(trace, (member,)), adapter_names=names)
 
 
 def _values(trace: Trace, member: str) -> list[object]:

@@ -75,8 +75,7 @@ class Trace:
     tenant_names: list[str] = field(default_factory=list)
     #: Which model each request asks for, as an index of the fleet's models; empty where nobody asks.
     model: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
-    #: Which adapter each asks for, as an index of ``adapter_names``, -1 none; empty where nobody asks.
-    adapter: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+    #: The adapters that requests ask for; empty where nobody asks.
     adapter_names: list[str] = field(default_factory=list)
     #: What becomes of a request's blocks when it is done (``workload.retention``), and how long they live
     #: after that, NOT_TOLD for ever; empty where nobody asks.

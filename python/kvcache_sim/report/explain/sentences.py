@@ -55,8 +55,6 @@ SENTENCES: dict[str, dict[str, Sentence]] = {
         "router-without-choice": tiers.router_without_choice,
         "idle-machines": tiers.idle_machines,
         "scaled-fleet": tiers.scaled_fleet,
-        "models-in-turns": tiers.models_that_take_turns,
-        "adapters-replaced": tiers.adapters_that_were_replaced,
         "write-policy-without-choice": tiers.write_policy_without_choice,
     },
     "Loading or computing again": {

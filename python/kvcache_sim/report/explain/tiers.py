@@ -83,38 +83,6 @@ def scaled_fleet(case: Case) -> str | None:
     )
 
 
-def models_that_take_turns(case: Case) -> str | None:
-    """Machines changed models: what that took, and who waited for it."""
-    models, settings = case.run.summary.get("models"), case.scenario.settings.models
-    rows = case.run.requests
-    if settings is None or not models or not models["changes"] or not len(rows["arrival_ns"]):
-        return None
-    shared = {
-        settings.host_of(m)
-        for m, n in enumerate(settings.of_machine)
-        if settings.models[n].shares is not None
-    }
-    span_s = (int(rows["finish_ns"].max()) - int(rows["arrival_ns"].min())) / 1e9
-    slowest = max(models["by_name"], key=lambda name: models["by_name"][name]["ttft_avg"] or 0.0)
-    waited = models["by_name"][slowest]["ttft_avg"] or 0.0
-    return (
-        f"Models changed places {models['changes']:,} times on {len(shared):,} shared machines, which took "
-        f"{models['change_s']:,.1f} s, {percent(models['change_s'] / (span_s * len(shared)))} of their time; "
-        f"{slowest} waits longest, {waited / 1000:,.2f} s to its first token on average."
-    )
-
-
-def adapters_that_were_replaced(case: Case) -> str | None:
-    """Slots of adapters were too few."""
-    adapters, settings = case.run.summary.get("adapters"), case.scenario.settings.adapters
-    if settings is None or not adapters or not adapters["replaced"]:
-        return None
-    return (
-        f"{adapters['loads']:,} loads of {adapters['named']:,} adapters took {adapters['load_s']:,.1f} s: "
-        f"{adapters['replaced']:,} gave up one of {settings.slots:,} slots a machine (adapters.slots)."
-    )
-
-
 def write_policy_without_choice(case: Case) -> str | None:
     """There is nowhere to write to."""
     if len(case.tiers) > 1:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from kvcache_sim.cache.store import ALL_BLOCKS, GpuStore
 from kvcache_sim.cache.store_kinds import store_kind
 from kvcache_sim.cache.tree_store import MarkingStore
@@ -31,21 +29,6 @@ def empty_caches(replica: NativeReplica, tree: MarkingStore | None, requests: in
             for tier in range(replica.tiers - 1, COMPUTE - 1, -1):
                 gone += tree.remove(request, (0, parts[-1][0]), tier)
     return gone
-
-
-def empty_compute_tier(replica: NativeReplica, tree: MarkingStore | None, requests: Sequence[int]) -> None:
-    """Drop the copies on the compute tier of these requests' blocks; nobody waits or runs on the machine.
-
-    Lower tiers keep theirs. An engine's own cache is emptied whole. Cost: a walk a request, or one call.
-    """
-    if tree is None:
-        empty_caches(replica, None, 0)
-        return
-    replica.catch_up(replica.engine.now_ns)
-    for request in requests:
-        parts = tree.copies(request, ALL_BLOCKS)
-        if parts:
-            tree.remove(request, (0, parts[-1][0]), COMPUTE)
 
 
 def _evict_all(store: GpuStore, kept_free_blocks: int, now_ns: int) -> int:

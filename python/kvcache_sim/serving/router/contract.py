@@ -41,14 +41,6 @@ class Occupancy(NamedTuple):
     kv_use: list[float]
 
 
-class Held(NamedTuple):
-    """What was sent to each machine and waits before its engine has it, by machine."""
-
-    requests: list[int]
-    #: Tokens of their prompts.
-    tokens: list[int]
-
-
 class Loads(Protocol):
     """The load of every machine, as it is now or as it was when it was last looked at."""
 
@@ -97,8 +89,6 @@ class RouterView:
     now_ns: Callable[[], int] = lambda: 0
     #: Who is told the number of each request that is done; a router that wants to hear adds itself.
     when_closed: list[Callable[[int], None]] = field(default_factory=list)
-    #: What waits before the engines of the fleet; None: nothing ever does.
-    held: Held | None = None
 
     @property
     def loads(self) -> Loads:
@@ -114,24 +104,16 @@ class RouterView:
         return -1
 
     def occupancy(self) -> Occupancy:
-        """Return what the engines report now; who waits before them counts as waiting."""
-        reported = self.report()
-        if self.held is None:
-            return reported
-        return reported._replace(waiting=self._with_held(reported.waiting, self.held.requests))
+        """Return what the engines report now."""
+        return self.report()
 
     def requests(self) -> list[int]:
         """Return by machine how many requests were sent there and are not finished."""
-        found = list(map(_REQUESTS, self.replicas))
-        return found if self.held is None else self._with_held(found, self.held.requests)
+        return list(map(_REQUESTS, self.replicas))
 
     def queued_tokens(self) -> list[int]:
         """Return by machine the prompt tokens sent there that are not computed yet."""
-        found = list(map(_QUEUED_TOKENS, self.replicas))
-        return found if self.held is None else self._with_held(found, self.held.tokens)
-
-    def _with_held(self, found: Sequence[int], held: Sequence[int]) -> list[int]:
-        return [own + held[replica.machine] for own, replica in zip(found, self.replicas, strict=True)]
+        return list(map(_QUEUED_TOKENS, self.replicas))
 
     def expected_prefill_tokens(self) -> list[int]:
         """Return by machine how many of these the router expected to be computed."""

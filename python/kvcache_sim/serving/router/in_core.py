@@ -21,7 +21,7 @@ class CoreRule(NamedTuple):
 def seen_by_core(view: RouterView, name: str, number: float = 0.0) -> CoreRule | None:
     """Return a rule over the machines of a view; None where the core does not see what the view shows."""
     look = view.look
-    if view.scraped is not None or view.held is not None or not isinstance(look, FleetLook):
+    if view.scraped is not None or not isinstance(look, FleetLook):
         return None
     return CoreRule(name, number, look.fleet)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from kvcache_sim.cache.tree_store import TieredStore
 from kvcache_sim.engine import Engine
 from kvcache_sim.serving.replica.native import NativeReplica
-from kvcache_sim.serving.router.contract import Held, Look, RouterView
+from kvcache_sim.serving.router.contract import Look, RouterView
 from kvcache_sim.serving.router.prompt_blocks import PromptBlocks
 from kvcache_sim.serving.router.report import reports_of
 from kvcache_sim.serving.router.scrapes import Scrapes
@@ -28,10 +28,6 @@ class Views:
         self._block = cluster.cache.block_size_tokens
         interval_ns = cluster.router.view_interval_ns
         self.scrapes = Scrapes(engine, replicas, interval_ns) if interval_ns else None
-        #: What waits before engines, where requests may.
-        self.held: Held | None = None
-        if cluster.holds_before_engines:
-            self.held = Held([0] * len(replicas), [0] * len(replicas))
         #: Told the number of each request that is done.
         self.when_closed: list[Callable[[int], None]] = []
 
@@ -58,7 +54,6 @@ class Views:
             self._prompts,
             lambda: engine.now_ns,
             self.when_closed,
-            self.held,
         )
         if self.scrapes is None:
             return live

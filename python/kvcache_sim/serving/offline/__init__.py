@@ -1,4 +1,0 @@
-"""Requests worked off in batches: rollouts of a training run, offline inference.
-
-- ``settings``  settings of offline batches
-"""
