@@ -255,9 +255,9 @@ def test_a_folder_with_a_configuration_is_a_model(tmp_path):
 
 
 @needs_library
-def test_a_run_uses_it_by_stretches_and_by_steps_alike(tmp_path, capsys):
+def test_a_run_uses_it_as_the_specification_does(tmp_path, capsys):
     digests = []
-    for more in ((), ("--step-every-iteration",)):
+    for more in ((), ("--engine", "spec")):
         out = tmp_path / str(len(more))
         arguments = ["simulate", "-c", "scenarios/quickstart.yaml", "--set", f"replica.step_time={DENSE}"]
         assert kvsim([*arguments, "-o", str(out), *more]) == 0

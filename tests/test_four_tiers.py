@@ -225,7 +225,6 @@ EXCEPTIONS = {
     "live/metrics.py": "a label of vLLM's metrics",
     "live/events/layout.py": "tiers as vLLM's KV events name them",
     "serving/router/prefix_index.py": "tiers as llm-d weighs them",
-    "reference/store/": "refusals in the very words of the native store",
     "simulation/spec_keys.py": "a key named when there was one such tier",
 }
 #: Words of scenarios that were named when there was one such tier, or for a GPU as a product.

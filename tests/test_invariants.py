@@ -105,7 +105,7 @@ def test_a_row_that_breaks_an_invariant_is_refused_by_its_number(changed, number
 
 @pytest.mark.parametrize(("sent_bytes", "busy_ns", "number"), [(7, 20, "I9"), (8, 21, "I5")])
 def test_bytes_on_edges_and_channels_are_the_same(sent_bytes, busy_ns, number):
-    replica = SimpleNamespace(mover=SimpleNamespace(edge_bytes={"gpu->cpu": 5, "cpu->gpu": 3}))
+    replica = SimpleNamespace(moved=SimpleNamespace(edge_bytes={"gpu->cpu": 5, "cpu->gpu": 3}))
     right = {"link": SimpleNamespace(sent_bytes=8, busy_ns=20)}
     check_channels([replica], None, right, 20)
     wrong = {"link": SimpleNamespace(sent_bytes=sent_bytes, busy_ns=busy_ns)}

@@ -117,7 +117,7 @@ def test_what_needs_all_of_the_trace_reads_it_whole(tmp_path, setting):
     assert isinstance(open_requests(ours, RunOptions()), Trace)
 
 
-@pytest.mark.parametrize("options", [{"causes": True}, {"prefixes": True}, {"backend": "python"}])
+@pytest.mark.parametrize("options", [{"causes": True}, {"prefixes": True}, {"engine": "spec"}])
 def test_options_that_ask_for_the_trace_again_read_it_whole(tmp_path, options):
     ours = scenario(written(tmp_path / "t.jsonl", rows()), "tiers.gpu.capacity=40 blocks")
     assert isinstance(open_requests(ours, RunOptions(**options)), Trace)

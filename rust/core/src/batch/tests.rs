@@ -189,6 +189,15 @@ impl Twins {
 }
 
 #[test]
+fn an_empty_batch_plans_one_step_and_not_as_many_as_there_are_numbers() {
+    for now_ns in [0, 9] {
+        let mut batch = Batch::new(drawn_config(&mut Draws(1)), table());
+        let end_ns = batch.start(&Diary::default(), now_ns, 0);
+        assert_eq!(end_ns, Ok(now_ns + 900));
+    }
+}
+
+#[test]
 fn a_stretch_with_its_lockstep_equals_steps_that_look_at_every_sequence() {
     for seed in 0..300 {
         let draws = &mut Draws(seed);
