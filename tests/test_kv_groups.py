@@ -24,7 +24,7 @@ from kvcache_sim.replay.kv_groups import replay_groups
 from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.report.curve.groups import GroupsAsk, groups_document, groups_rendered
 from kvcache_sim.workload.readers import read_trace
-from kvcache_sim.workload.toolbox.head import head
+from kvcache_sim.workload.toolbox.cut import head
 from shared_files import DATA, shared
 from small_traces import trace_of, tree_traces
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.report.colours import COLOURS, OTHER, colours_of
-from kvcache_sim.report.curve.drawn_sizes import drawn_sizes
+from kvcache_sim.report.curve.build import drawn_sizes
 from kvcache_sim.report.finished import open_runs
 from kvcache_sim.report.picture import NothingToDraw
 from kvcache_sim.report.pictures import PICTURES

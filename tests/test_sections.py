@@ -10,7 +10,6 @@ import pytest
 from kvcache_sim.scenario.load import load_scenario
 from kvcache_sim.scenario.quantities import Capacity
 from kvcache_sim.scenario.replica_section import ReplicaSection, SpeculationSection
-from kvcache_sim.scenario.retention_section import RetentionSection
 from kvcache_sim.scenario.router_section import RouterSection
 from kvcache_sim.scenario.scaling_section import ScalingSection
 from kvcache_sim.scenario.schema import (
@@ -25,6 +24,7 @@ from kvcache_sim.scenario.schema import (
 )
 from kvcache_sim.scenario.section import Section, changed, converted, defaults, keys, parts, plain_values
 from kvcache_sim.scenario.tiers_section import TierSection, TiersSection
+from kvcache_sim.scenario.trace_section import RetentionSection
 from msgspec import ValidationError
 from msgspec.structs import replace
 

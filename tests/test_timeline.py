@@ -16,7 +16,7 @@ from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.report.finished import open_runs
 from kvcache_sim.report.timeline import build
 from kvcache_sim.report.timeline.build import Selection, timeline
-from kvcache_sim.report.timeline.lanes import lanes
+from kvcache_sim.report.timeline.requests import lanes
 
 
 @pytest.fixture(scope="module")

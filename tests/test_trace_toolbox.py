@@ -17,8 +17,7 @@ from kvcache_sim.errors import InvariantError, TraceError, UsageError
 from kvcache_sim.workload.readers import ReadSettings, read_report, read_trace
 from kvcache_sim.workload.toolbox.anonymise import anonymise
 from kvcache_sim.workload.toolbox.check import judge
-from kvcache_sim.workload.toolbox.cut import cut
-from kvcache_sim.workload.toolbox.head import head
+from kvcache_sim.workload.toolbox.cut import cut, head
 from kvcache_sim.workload.toolbox.invariant import same_requests
 from kvcache_sim.workload.toolbox.merge import merge
 from kvcache_sim.workload.toolbox.picture import working_set_svg

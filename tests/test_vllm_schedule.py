@@ -20,7 +20,7 @@ from kvcache_sim.serving.settings import ReplicaSettings
 from kvcache_sim.simulation import RunOptions
 from kvcache_sim.simulation.simulation import Simulation
 from kvcache_sim.workload.readers import ReadSettings, read_trace
-from kvcache_sim.workload.toolbox.head import head
+from kvcache_sim.workload.toolbox.cut import head
 from kvcache_sim.workload.toolbox.scale import parse_speed, scale
 from shared_files import shared
 from support.clusters import BLOCK, cluster

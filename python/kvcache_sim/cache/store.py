@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+from kvcache_sim.errors import InvariantError
+
 #: No move: a block that is ready.
 NO_MOVE = 0xFFFF_FFFF
 #: As a limit, more blocks than any prompt has.
@@ -170,3 +172,11 @@ class SharesPrefixes(Protocol):
     def uses(self, request: int, limit: int) -> list[tuple[int, int, int]]:
         """Return (past the last token, users, access) of each shared prefix of a prompt."""
         ...
+
+
+def check_store(store: GpuStore, machine: int, now_ns: int) -> None:
+    """Recompute a store's state from scratch; InvariantError naming machine and time where it differs."""
+    try:
+        store.check()
+    except RuntimeError as broken:
+        raise InvariantError(str(broken), f"machine {machine} at {now_ns} ns") from broken

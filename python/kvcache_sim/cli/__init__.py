@@ -2,7 +2,7 @@
 
 - ``main``       the entry point: finds the verb, runs it, and turns errors into a line and an exit code
 - ``declared``   a verb whose plain lines are read without typer; ``verb``: what verbs that typer reads share
-- ``run_options``, ``replay_options``, ``idle_options``, ``cells``  options that several verbs take
+- ``run_options``, ``replay_options``, ``cells``  options that several verbs take
 - ``progress``, ``sweep_progress``  what a person sees meanwhile
 - ``catalogue``  what ``models``, ``gpus``, ``step-times`` and ``channels`` share
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from kvcache_sim.cli.declared import Option
+from kvcache_sim.errors import UsageError
 
 Config = Annotated[str, Option("-c", "--config", metavar="FILE", help="scenario, - for stdin")]
 Settings = Annotated[
@@ -19,3 +20,13 @@ SYNTHESISE_PREFIXES = Option(
     "--synthesise-prefixes",
     help="without block ids: assume that requests are turns of sessions (trace.synthesise_prefixes)",
 )
+
+
+def refuse_idle(why: str, **options: object) -> None:
+    """Raise UsageError for the first option that was given although it cannot matter.
+
+    Options are named as parameters are, ``salt_file`` for ``--salt-file``; ``why`` ends the line.
+    """
+    for name, value in options.items():
+        if value:
+            raise UsageError(f"has no effect {why}", where=f"--{name.replace('_', '-')}")

@@ -11,7 +11,7 @@ import typer
 
 from kvcache_sim.cli import run_options
 from kvcache_sim.cli.declared import for_typer
-from kvcache_sim.cli.idle_options import refuse_idle
+from kvcache_sim.cli.run_options import refuse_idle
 from kvcache_sim.cli.verb import verb_app
 from kvcache_sim.errors import EXIT_OK, UsageError
 from kvcache_sim.metrics.run_directory import open_numbered_directory, open_run_directory

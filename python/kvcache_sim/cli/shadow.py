@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from kvcache_sim.cli.idle_options import refuse_idle
+from kvcache_sim.cli.run_options import refuse_idle
 from kvcache_sim.cli.verb import verb_app
 from kvcache_sim.errors import EXIT_OK, UsageError
 

@@ -12,7 +12,6 @@
 - ``serving``    a scenario on its ports, ``server``: until a signal comes
 - ``shadow``     a real engine's events beside other caches
 - ``record``     a proxy before a real server that writes a trace
-- ``garbage``    Python's search for garbage, kept from holding up what has to be on time
 - ``lags``       by how much wall-clock time tokens were written after their simulated time
 - ``protocol``   HTTP on a connection, as uvicorn reads it
 

@@ -1,7 +1,8 @@
-"""The wall clock of a live run, the only one that a simulation ever sees."""
+"""The wall clock of a live run, the only one that a simulation ever sees; garbage that may not hold it up."""
 
 from __future__ import annotations
 
+import gc
 import time
 
 from kvcache_sim.units import NS_PER_S
@@ -31,3 +32,10 @@ class WallClock:
     def date_s(self, simulated_ns: int) -> float:
         """Return the date of a simulated moment in seconds since 1970."""
         return self.started_s + simulated_ns / (NS_PER_S * self.speed)
+
+
+def settle() -> None:
+    """Look for garbage once, and from now on only among what comes later: all that is here stays."""
+    gc.collect()
+    gc.freeze()
+    gc.collect()  # sets how many objects are many enough to look through all of them

@@ -13,9 +13,8 @@ import uvloop
 from kvcache_sim.errors import UsageError
 from kvcache_sim.live.answers import Answers
 from kvcache_sim.live.app import Limits, Served
-from kvcache_sim.live.clock import WallClock
+from kvcache_sim.live.clock import WallClock, settle
 from kvcache_sim.live.fleet import Fleet
-from kvcache_sim.live.garbage import settle
 from kvcache_sim.live.generation import Generations
 from kvcache_sim.live.keeping import Keeping
 from kvcache_sim.live.metrics import Metrics

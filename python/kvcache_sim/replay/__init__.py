@@ -3,7 +3,6 @@
 - ``block_keys``       block keys: what names a block of a request
 - ``cachesim``         one policy at one capacity, with the ceilings beside it
 - ``ceilings``         what no policy can exceed
-- ``digest``           the digest under which the oracles keep the hits of each request
 - ``engine_requests``  from the settings of an engine replay to the requests that the core takes
 - ``engine_tiers``     replays of engines with lower tiers of their own
 - ``group_settings``   from what a user writes to the KV cache groups that a replay of vLLM's pool takes

@@ -14,9 +14,8 @@ from kvcache_sim.policies.plugins.open import PolicyMaker, open_policy
 from kvcache_sim.policies.plugins.views import TierView
 from kvcache_sim.policies.plugins.watchdog import watched
 from kvcache_sim.replay.ceilings import ceilings, share
-from kvcache_sim.replay.digest import hit_tokens_sha256
 from kvcache_sim.replay.policy_misses import explained
-from kvcache_sim.replay.prompt_blocks import PromptBlocks, blocks_of_prompts
+from kvcache_sim.replay.prompt_blocks import PromptBlocks, blocks_of_prompts, hit_tokens_sha256
 from kvcache_sim.replay.request import ReplayRequest, ReplayResult, refuse_lower_tiers
 from kvcache_sim.tiers import COMPUTE, TIERS
 

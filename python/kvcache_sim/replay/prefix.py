@@ -12,9 +12,8 @@ from kvcache_sim.errors import TraceError, UsageError
 from kvcache_sim.policies.resolve import parse_variant, row_of
 from kvcache_sim.policies.settings import Variant
 from kvcache_sim.replay.ceilings import ceilings, share
-from kvcache_sim.replay.digest import hit_tokens_sha256
 from kvcache_sim.replay.policy_misses import explained
-from kvcache_sim.replay.prompt_blocks import PromptBlocks, blocks_of_prompts
+from kvcache_sim.replay.prompt_blocks import PromptBlocks, blocks_of_prompts, hit_tokens_sha256
 from kvcache_sim.replay.request import ReplayRequest, ReplayResult, refuse_lower_tiers
 
 _UNBOUNDED = 2**63

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,3 +139,9 @@ def _output_tokens(trace: Trace, outputs: Outputs) -> NDArray[np.int64]:
     if outputs == "prompt":
         return np.zeros_like(trace.output_tokens)
     return trace.output_tokens if outputs == "all" else np.maximum(trace.output_tokens - 1, 0)
+
+
+def hit_tokens_sha256(prompts: PromptBlocks, hits: Any) -> str:
+    """Return the SHA-256 of the hit tokens of each request as decimals joined by newlines."""
+    tokens = prompts.hit_tokens(np.minimum(hits, prompts.limits))
+    return hashlib.sha256("\n".join(map(str, tokens.tolist())).encode()).hexdigest()

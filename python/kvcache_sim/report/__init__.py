@@ -12,7 +12,6 @@
 - ``fit_picture``      the picture of a fit: each iteration's predicted time against its measured one
 - ``headline``         the figures a report opens with
 - ``installation``     the installation, looked at piece by piece
-- ``letters``          short names of runs shown together: A, B, C, … in the order given
 - ``model_sheet``      what one model weighs and keeps, as ``kvsim models show`` prints it
 - ``opening``          what a report opens with, as HTML
 - ``page``             a page: one HTML file with everything inside, the same bytes for the same parts

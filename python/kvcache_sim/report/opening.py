@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
+from string import ascii_uppercase
 
 from kvcache_sim.report.headline import Change, Headline
-from kvcache_sim.report.letters import letter
 
 
 def opening(labels: Sequence[str], subjects: Sequence[str], cards: Sequence[Headline], note: str) -> str:
@@ -51,3 +51,13 @@ def _changed(number: int, change: Change, named: bool) -> str:
         f'<span class="delta {way}" data-run="{number}">{who}<b>{escape(change.amount)}</b>{word}</span>'
         f"{interval}"
     )
+
+
+def letter(number: int) -> str:
+    """Return the short name of a run by its place, from 0: A to Z, then AA, AB, …"""
+    name = ""
+    number += 1
+    while number:
+        number, place = divmod(number - 1, len(ascii_uppercase))
+        name = ascii_uppercase[place] + name
+    return name

@@ -23,3 +23,11 @@ def stream(root_seed: int, identifier: str) -> np.random.Generator:
     import numpy as np
 
     return np.random.Generator(np.random.PCG64(derive_seed(root_seed, identifier)))
+
+
+def repeat_seed(seed: int, repeat: int) -> int:
+    """Return the seed of a repeat (1, 2, …): common random numbers, as it does not depend on the settings.
+
+    Repeat 0 keeps the scenario's own seed and is not asked for here.
+    """
+    return derive_seed(seed, f"sweep.repeat:{repeat}") >> 1  # a scenario's seed is below 2⁶³

@@ -17,7 +17,6 @@
 - ``lowering``    to ``ClusterSettings``
 - ``resolved``    every default written out, and the hash of what decides a run
 - ``cost``        what a run costs at given prices
-- ``repeats``     the seeds of repeated runs
 - ``requests``    the trace or the generated workload
 - ``spec_engine`` the refusal of a scenario that the specification does not cover
 - ``starter``     what ``kvsim init`` prints
@@ -51,7 +50,6 @@
 - ``record_window`` ``--record all[:FROM..TO]``: which part of a run is recorded in full
 - ``replica_section`` the section ``replica`` of a machine
 - ``retention``   a scenario's retention hints: put to its requests, and where they could not be obeyed
-- ``retention_section`` the section ``retention`` of a scenario
 - ``router_effects`` settings of routers that cannot have an effect, and why
 - ``router_section`` the section ``router`` of a scenario
 - ``scaling_section`` the section ``fleet.scaling`` of a scenario, and the settings it stands for

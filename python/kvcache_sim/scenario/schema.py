@@ -37,12 +37,11 @@ from kvcache_sim.scenario.quantities import (
     RequestRuleField,
 )
 from kvcache_sim.scenario.replica_section import ReplicaSection
-from kvcache_sim.scenario.retention_section import RetentionSection
 from kvcache_sim.scenario.router_section import RouterSection
 from kvcache_sim.scenario.section import Section, about, extended
 from kvcache_sim.scenario.tenants_section import TenantsSection
 from kvcache_sim.scenario.tiers_section import LoadEdge, TiersSection, UpperTier
-from kvcache_sim.scenario.trace_section import TraceSection
+from kvcache_sim.scenario.trace_section import RetentionSection, TraceSection
 from kvcache_sim.serving.settings import (
     FirstToken,
     HandoverPath,

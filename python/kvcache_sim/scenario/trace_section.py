@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from kvcache_sim.scenario.quantities import Count, PositiveNs
+from kvcache_sim.scenario.quantities import Count, Finite, PositiveNs
 from kvcache_sim.scenario.section import Section, about
 from kvcache_sim.units import NS_PER_S
 from kvcache_sim.workload.readers.settings import OnBadRow, TimeOrder
@@ -46,3 +46,13 @@ class TraceChanges(Section):
     """The ``workload`` section beside a trace: changes to what the file says."""
 
     output_tokens: Annotated[Count | None, about("overrides every output length")] = None
+
+
+class RetentionSection(Section):
+    """What rows of the trace say of the blocks that their requests leave."""
+
+    field: Annotated[str, about("member of the rows: close, demote, or seconds to live")] = "retention"
+    tool: Annotated[str, about("member of the rows: the tool that a request ends with")] = "tool"
+    ttl_s: Annotated[
+        dict[str, Finite], about("seconds to live by tool, such as {search: 30, bash: 2.5}")
+    ] = {}

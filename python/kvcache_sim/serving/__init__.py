@@ -23,7 +23,6 @@
 - ``shared_pool``       a pool that machines share, in the core
 - ``speculation``       speculative decoding
 - ``step_tables``       tables of step times as the core reads them
-- ``store_check``       the check of a machine's store while it runs (``--check full``)
 - ``store_limits``      settings that ask of a machine's store what its kind cannot do are refused
 - ``tenants``           tenants that share a fleet
 - ``waiting_requests``  which requests wait for others to finish: the next turns of closed-loop clients

@@ -8,6 +8,7 @@ from typing import Any
 
 from kvcache_sim.cache.moved import MovedBytes
 from kvcache_sim.cache.settings import TierSettings
+from kvcache_sim.cache.store import check_store
 from kvcache_sim.cache.stores import StoreMaker
 from kvcache_sim.engine import beyond_time
 from kvcache_sim.errors import InvariantError, UsageError
@@ -18,7 +19,6 @@ from kvcache_sim.metrics.run_tables import RunTables
 from kvcache_sim.metrics.sampler import SAMPLES, Sampler
 from kvcache_sim.serving.replica.contract import MeasuredReplica
 from kvcache_sim.serving.settings import ClusterSettings
-from kvcache_sim.serving.store_check import check_store
 from kvcache_sim.simulation.end_checks import check_channels, check_pool, check_rows, check_stores
 from kvcache_sim.simulation.marks import Marks
 from kvcache_sim.simulation.measured import (

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import uvloop
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.live.garbage import settle
+from kvcache_sim.live.clock import settle
 from kvcache_sim.live.record.observed import Observed
 from kvcache_sim.live.record.proxy import Upstream, pass_on
 from kvcache_sim.live.record.texts import Texts

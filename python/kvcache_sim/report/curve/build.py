@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.policies.resolve import resolve_policy, row_of
@@ -17,7 +18,6 @@ from kvcache_sim.replay.curve.sessions import session_hits
 from kvcache_sim.replay.curve.tiers import lower_tier
 from kvcache_sim.replay.prompt_blocks import PromptBlocks, blocks_of_prompts
 from kvcache_sim.replay.request import ReplayRequest
-from kvcache_sim.report.curve.drawn_sizes import drawn_sizes
 
 #: Rows of a table whose capacities nobody chose.
 _DEFAULT_POINTS = 14
@@ -221,3 +221,15 @@ def _powers_of_two(last: int) -> list[int]:
     """Return powers of two up to the first that reaches ``last``, the largest few."""
     top = max(0, last - 1).bit_length()
     return [1 << k for k in range(max(0, top - _DEFAULT_POINTS + 1), top + 1)]
+
+
+_PIXELS = 900
+
+
+def drawn_sizes(most: int) -> NDArray[np.int64]:
+    """Return capacities in 1 … ``most``, evenly spread on a log axis and all of them where they are few.
+
+    The curve is known at every capacity, so nothing between two of these needs a guess: drawn as steps, the
+    picture shows no value that was not computed.
+    """
+    return np.unique(np.geomspace(1, max(1, most), _PIXELS).astype(np.int64))

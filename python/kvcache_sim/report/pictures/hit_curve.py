@@ -13,7 +13,7 @@ from kvcache_sim.replay.curve.others import policy_points
 from kvcache_sim.replay.prompt_blocks import blocks_of_prompts
 from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.report.colours import colour_scale
-from kvcache_sim.report.curve.drawn_sizes import drawn_sizes
+from kvcache_sim.report.curve.build import drawn_sizes
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value, side_by_side
 from kvcache_sim.scenario.load import scenario_from_text

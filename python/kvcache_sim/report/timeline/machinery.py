@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.metrics.run import CodedText
-from kvcache_sim.report.timeline.lanes import lanes
+from kvcache_sim.report.timeline.requests import lanes
 from kvcache_sim.report.timeline.trace_json import Track, flow_record, slice_record
 from kvcache_sim.tiers import TIERS
 

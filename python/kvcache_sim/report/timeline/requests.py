@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
 
 from kvcache_sim.metrics.ttft_parts import ROWS
-from kvcache_sim.report.timeline.lanes import lanes
 from kvcache_sim.report.timeline.trace_json import Track, slice_record
 from kvcache_sim.tiers import PLACES
 
@@ -47,3 +48,21 @@ def request_records(rows: dict[str, NDArray[Any]]) -> tuple[list[str], dict[Trac
         if finish > first:
             records.append(slice_record(track, "decode", (first, finish - first)))
     return records, names, tracks
+
+
+def lanes(groups: Sequence[Hashable], starts_ns: Sequence[int], ends_ns: Sequence[int]) -> list[int]:
+    """Return a lane, from 0, for each slice so that those of one group in one lane never overlap.
+
+    The fewest lanes that do: each slice, by its start, takes the lowest lane that is free.
+    """
+    lane = [0] * len(groups)
+    free: dict[Hashable, list[int]] = {}
+    busy: dict[Hashable, list[tuple[int, int]]] = {}
+    for row in sorted(range(len(groups)), key=lambda row: (starts_ns[row], row)):
+        group, start = groups[row], starts_ns[row]
+        running, unused = busy.setdefault(group, []), free.setdefault(group, [])
+        while running and running[0][0] <= start:
+            heapq.heappush(unused, heapq.heappop(running)[1])
+        lane[row] = heapq.heappop(unused) if unused else len(running)
+        heapq.heappush(running, (max(ends_ns[row], start + 1), lane[row]))
+    return lane

@@ -9,6 +9,7 @@ from kvcache_sim import _core
 from kvcache_sim.cache.machine import Machine
 from kvcache_sim.cache.moved import MovedBytes
 from kvcache_sim.cache.settings import CacheSettings
+from kvcache_sim.cache.store import check_store
 from kvcache_sim.engine import ARRIVAL, BOUNDARY, TRANSFER, Event
 from kvcache_sim.serving.batch_settings import BatchSettings
 from kvcache_sim.serving.recorder import Recorder
@@ -16,7 +17,6 @@ from kvcache_sim.serving.replica.contract import Load
 from kvcache_sim.serving.replica.native_rules import HandoverRules, serving_rules
 from kvcache_sim.serving.sequence import Arrival
 from kvcache_sim.serving.settings import ReplicaSettings
-from kvcache_sim.serving.store_check import check_store
 from kvcache_sim.tiers import TIERS
 
 if TYPE_CHECKING:

@@ -1,7 +1,6 @@
 """Routers: which machine takes a request. A policy is one small file and one row in ``registry.ROUTERS``.
 
 - ``contract``          the ``Router`` protocol and what it may look at
-- ``needs``             what a router goes by: an attribute of its class
 - ``look``              found blocks of every machine in one call
 - ``index``             the router's own late and bounded index, false and missed hits counted
 - ``ties``              equal machines take turns

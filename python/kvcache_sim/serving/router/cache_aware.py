@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from kvcache_sim.serving.router.contract import RouterView
+from kvcache_sim.serving.router.contract import Needs, RouterView
 from kvcache_sim.serving.router.gateway_tree import GatewayTree
-from kvcache_sim.serving.router.needs import Needs
 from kvcache_sim.serving.sequence import Arrival
 
 #: Size of the gateway's tree, in characters or tokens of a machine (``--max-tree-size``).

@@ -7,8 +7,7 @@ from numpy.typing import NDArray
 
 from kvcache_sim.rng import stream
 from kvcache_sim.serving.router.active_blocks import ActiveBlocks
-from kvcache_sim.serving.router.contract import RouterView
-from kvcache_sim.serving.router.needs import Needs
+from kvcache_sim.serving.router.contract import Needs, RouterView
 from kvcache_sim.serving.sequence import Arrival
 
 

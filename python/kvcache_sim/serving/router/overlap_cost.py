@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from kvcache_sim.serving.router.contract import RouterView
-from kvcache_sim.serving.router.needs import Needs
+from kvcache_sim.serving.router.contract import Needs, RouterView
 from kvcache_sim.serving.router.ties import Ties
 from kvcache_sim.serving.sequence import Arrival
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from kvcache_sim.rng import stream
-from kvcache_sim.serving.router.contract import RouterView
-from kvcache_sim.serving.router.needs import Needs
+from kvcache_sim.serving.router.contract import Needs, RouterView
 from kvcache_sim.serving.sequence import Arrival
 
 

@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 from kvcache_sim.policies.plugins.choice import Kind, whole_number
 from kvcache_sim.rows import Rows
-from kvcache_sim.serving.router.contract import Router, RouterView
-from kvcache_sim.serving.router.needs import Needs
+from kvcache_sim.serving.router.contract import Needs, Router, RouterView
 
 MakeRouter = Callable[[RouterView], Router]
 

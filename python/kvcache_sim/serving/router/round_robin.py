@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from kvcache_sim.serving.router.contract import RouterView
+from kvcache_sim.serving.router.contract import Needs, RouterView
 from kvcache_sim.serving.router.in_core import CoreRule, seen_by_core
-from kvcache_sim.serving.router.needs import Needs
 from kvcache_sim.serving.sequence import Arrival
 
 

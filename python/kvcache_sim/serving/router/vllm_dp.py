@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvcache_sim.serving.router.contract import Occupancy, RouterView
-from kvcache_sim.serving.router.needs import Needs
+from kvcache_sim.serving.router.contract import Needs, Occupancy, RouterView
 from kvcache_sim.serving.sequence import Arrival
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kvcache_sim.rng import stream
-from kvcache_sim.serving.router.contract import RouterView
-from kvcache_sim.serving.router.needs import Needs
+from kvcache_sim.serving.router.contract import Needs, RouterView
 from kvcache_sim.serving.router.prefix_index import EstimatedIndex, PreciseIndex
 from kvcache_sim.serving.router.scorers import SCORERS, Decision
 from kvcache_sim.serving.sequence import Arrival

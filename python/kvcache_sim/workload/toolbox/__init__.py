@@ -3,7 +3,6 @@
 - ``anonymise``    a trace without names: what is shared stays, what it was called does not
 - ``cut``          a window of time out of a trace
 - ``file``         text files written whole or not at all
-- ``head``         the first requests of a trace
 - ``invariant``    how a transform checks its own output: what it promises, said where it is broken
 - ``merge``        several traces as one, by time of arrival
 - ``namespace``    traces put beside each other: their ids and sessions kept apart
