@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from kvcache_sim import _core
 from kvcache_sim.cache.store import GpuStore, LoadingStore
 from kvcache_sim.errors import StoreError
-from test_store_refusals import arrays
+from support.key_arrays import arrays
 
 SMALL = st.integers(-2, 9)
 NUMBERS = SMALL | st.sampled_from([1 << 31, (1 << 32) - 1, 1 << 32, 1 << 63, (1 << 64) - 1, 1 << 64])

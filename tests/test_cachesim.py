@@ -8,7 +8,7 @@ import json
 import pytest
 from kvcache_sim.cli import main
 from shared_files import shared
-from test_exact_cache import OUTPUTS, PROVENANCE, rows_of
+from support.exact_rows import OUTPUTS, PROVENANCE, rows_of
 
 ROWS = [
     {"id": "a", "n": 17, "out": 3, "ids": [1, 2, 3]},

@@ -18,9 +18,9 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from kvcache_sim import _core
+from support.forests import random_forest as thicket
 from support.shown import Shown
 from support.tiered_pool import GPU, PoolModel, namer
-from test_store_machine import thicket
 from told import told
 
 #: What happened over all runs of a session.

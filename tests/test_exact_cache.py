@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from functools import cache
 
@@ -21,24 +20,17 @@ from kvcache_sim.replay.request import REJECTED, REPLAYERS, ReplayRequest
 from kvcache_sim.workload.readers import read_trace
 from shared_files import shared
 from small_traces import trace_of, tree_traces
+from support.exact_rows import OUTPUTS, PROVENANCE, rows_of
 from support.replays import check_causes
 from support.vllm_pool import VllmPool
 from support.vllm_pool import replay as replay_vllm
 
-OUTPUTS = {"P": "prompt", "PO1": "computed", "PO": "all"}
 SGLANG = ("lru", "lfu", "fifo", "mru", "filo", "slru", "hpt")
-#: What a row says about where it was made, which no replay can know.
-PROVENANCE = {"version", "commit", "trace"}
 
 
 @cache
 def conversation():
     return read_trace(shared("traces/conversation_trace.jsonl"))
-
-
-def rows_of(family: str) -> list[dict]:
-    names = {"vllm": "vllm_kvcachemanager", "sglang": "sglang_radixcache", "vllm-offload": "vllm_cpu_offload"}
-    return json.loads(shared(f"oracles/{names[family]}.json").read_text())
 
 
 def request_of(row: dict) -> ReplayRequest:

@@ -36,45 +36,13 @@ from kvcache_sim.workload.trace import Trace
 from shared_files import shared
 from small_traces import trace_of
 from support.clusters import cluster
+from support.drafting import drafting
+from support.group_runs import crowded, groups, layouts_of, replicas, settings_of
 from support.recorded import recorded
 from support.traces import random_trace
-from test_kv_groups import layouts
-from test_speculation import drafting
 
 #: With every check after every step, and decided ahead.
 OPTIONS = (RunOptions(check="full"), RunOptions())
-
-
-@st.composite
-def groups(draw) -> GroupSettings:
-    """Groups of blocks of 8 to 192 tokens, which need not divide the trace's, and any retention."""
-    drawn = draw(layouts())
-    scaled = tuple(
-        replace(g, block_size_tokens=8 * g.block_size_tokens, reach_tokens=8 * g.reach_tokens)
-        for g in drawn.groups
-    )
-    layout = replace(drawn, groups=scaled)
-    align = layout.scheduler_block_size
-    interval = draw(st.sampled_from([0, 0, None, align, 3 * align]))
-    return GroupSettings("drawn", layout, draw(st.sampled_from([64, 512, 2048])), interval)
-
-
-def settings_of(
-    drawn: GroupSettings, cache: CacheSettings, replica: ReplicaSettings, blocks: int, machines: int
-):
-    settings = cluster((blocks,), machines)
-    cache = replace(
-        cache, semantics="vllm", block_size_tokens=drawn.layout.scheduler_block_size, groups=drawn
-    )
-    replica = replace(replica, max_num_batched_tokens=drawn.max_num_batched_tokens)
-    built = tuple(replace(machine, replica=replica) for machine in settings.machines)
-    return replace(settings, cache=cache, machines=built)
-
-
-def crowded(seed: int, **shape: int) -> Trace:
-    """Long answers of requests that come together: running ones are preempted."""
-    trace = random_trace(seed, **shape)
-    return replace(trace, output_tokens=trace.output_tokens * 4 + 60, arrival_ns=trace.arrival_ns // 10)
 
 
 caches = st.builds(
@@ -83,13 +51,6 @@ caches = st.builds(
     cache_output=st.booleans(),
     full_hit=st.sampled_from(["prefill-remainder", "skip-prefill"]),
     lookup_ns=st.sampled_from([0, 2_000_000]),
-)
-replicas = st.builds(
-    ReplicaSettings,
-    max_num_seqs=st.sampled_from([1, 3, 8]),
-    queue_order=st.sampled_from(["fcfs", "longest-prefix"]),
-    async_scheduling=st.sampled_from(["none", "length", "stop-token"]),
-    step_overhead_ns=st.sampled_from([0, 3_000_000]),
 )
 
 
@@ -152,11 +113,6 @@ def test_runs_of_every_kind_of_group_hit_evict_and_preempt():
         assert run.requests["cached_prefix_length_used"].sum() > 0, kind
         assert run.counters["evictions.gpu"] > 0, kind
         assert run.requests["preemptions"].sum() > 0, kind
-
-
-def layouts_of(kind: str, reach: int, interval: int | None = None) -> GroupSettings:
-    full, other = KvGroup("full", 16, 0, (0,)), KvGroup(kind, 16, reach, (1,))
-    return GroupSettings("two groups", KvLayout((full, other), 1, 1), 512, interval)
 
 
 def test_a_window_beyond_every_prompt_hits_what_full_attention_hits_without_a_bound():

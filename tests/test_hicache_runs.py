@@ -13,25 +13,16 @@ from kvcache_sim.cache.stores import StoreMaker
 from kvcache_sim.errors import UsageError
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
 from kvcache_sim.scenario.load import scenario_from_text
-from kvcache_sim.simulation import RunOptions, simulate
+from kvcache_sim.simulation import simulate
 from lower_engine_runs import assert_loads_take_time
 from shared_files import ROOT
 from small_traces import trace_of, tree_traces
 from support.clusters import cluster
 from support.drawn_settings import kinds, replicas
+from support.hicache_scenarios import CHECKED, WRITES, scenario
 from support.instant_runs import instant
 from support.recorded import recorded
 from support.traces import random_trace
-
-CHECKED = RunOptions(check="full")
-#: The write policies of scenarios and SGLang's names of them.
-WRITES = {"back": "write_back", "through": "write_through", "selective": "write_through_selective"}
-
-
-def scenario(gpu: int, cpu: int, policy: str, write: str, block: int = 4) -> str:
-    room = f"gpu: {{capacity: {gpu} blocks}}, cpu: {{capacity: {cpu} blocks, semantics: hicache}}"
-    cache = f"cache: {{block_size: {block}, policy: {policy}}}\n"
-    return f"{cache}tiers: {{{room}}}\nwrite: {{policy: {write}}}\n"
 
 
 @given(

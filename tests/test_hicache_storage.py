@@ -17,11 +17,11 @@ from kvcache_sim.simulation import simulate
 from kvcache_sim.workload.toolbox.cut import head
 from shared_files import ROOT
 from small_traces import trace_of, tree_traces
+from support.hicache_scenarios import CHECKED, WRITES
+from support.hicache_scenarios import scenario as without_storage
 from support.instant_runs import instant
 from support.recorded import recorded
 from support.traces import random_trace
-from test_hicache_runs import CHECKED, WRITES
-from test_hicache_runs import scenario as without_storage
 
 
 def scenario(rooms: tuple[int, int, int], policy: str, write: str, block: int, fetch: str, ahead: str) -> str:

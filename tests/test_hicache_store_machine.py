@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from kvcache_sim import _core
 from kvcache_sim.cache.store import NO_MOVE
 from kvcache_sim.tiers import COMPUTE, STAGING
+from support.forests import random_forest as thicket
 from support.shown import Shown
 from support.tiered_pool import namer
-from test_store_machine import thicket
 from told import told
 
 #: What happened over all runs of a session.

@@ -7,8 +7,8 @@ from kvcache_sim.model.sequence_time import WithSequenceTime
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time
 from kvcache_sim.simulation import RunOptions
+from support.flat_steps import FLAT, moments_ms, row, run, write_rows
 from support.sensitivity_runs import asked
-from test_engine_options import FLAT, moments_ms, row, run, write_rows
 
 #: Mean ms between tokens of Llama-2-70B on eight GPUs, prompts of 512 and answers of 128 tokens, by batch:
 #: means of five runs each in Splitwise's data/perf_model.csv (MIT).

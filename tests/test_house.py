@@ -38,3 +38,9 @@ def test_a_package_names_each_of_its_files(package: Path):
     assert (ast.get_docstring(ast.parse(text)) or "").strip()
     missing = [name for name in modules(package) if not re.search(rf"\b{name}\b", text)]
     assert missing == [], f"{package.relative_to(ROOT)}/__init__.py does not say what lies there"
+
+
+def test_no_test_module_imports_another():
+    pattern = re.compile(r"^\s*(?:from|import) test_\w+", re.MULTILINE)
+    importing = [path.name for path in (ROOT / "tests").rglob("*.py") if pattern.search(path.read_text())]
+    assert importing == [], "what tests share stands in tests/support"

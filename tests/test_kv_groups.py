@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -23,55 +22,14 @@ from kvcache_sim.replay.group_settings import group_settings
 from kvcache_sim.replay.kv_groups import replay_groups
 from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.report.curve.groups import GroupsAsk, groups_document, groups_rendered
-from kvcache_sim.workload.readers import read_trace
-from kvcache_sim.workload.toolbox.cut import head
-from shared_files import DATA, shared
+from shared_files import shared
 from small_traces import trace_of, tree_traces
+from support.group_layouts import conversation, layouts, row_request
 
 #: What a row says about where it was made, and the random stream it replays.
 PROVENANCE = {"version", "trace", "seed"}
 #: A row keeps so many requests' hits, those of a stream fewer.
 FIRST = "first_20_hits"
-
-
-@cache
-def conversation(n_requests: int):
-    trace = read_trace(shared("traces/conversation_trace.jsonl"))
-    return trace if n_requests == len(trace) else head(trace, n_requests)
-
-
-@cache
-def stream(seed: int):
-    """One of the adversarial streams: documents of shared blocks, the rest of a prompt its request's own."""
-    streams = json.loads(shared("oracles/vllm_scheduler_lcg_streams.json").read_text())
-    (requests,) = (row["requests"] for row in streams if row["seed"] == seed)
-    rows = []
-    for i, (_, n, _, document, common) in enumerate(requests):
-        shown = range(n // 16)
-        rows.append([document * 1000 + k if k < common else 1_000_000 + 1000 * i + k for k in shown])
-        rows[-1] += [f"partial{i}"] * (n % 16 > 0)
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    trace = trace_of(rows, 16, [r[1] for r in requests], None, [r[2] for r in requests])
-    return replace(trace, id_names=np.array(names, object))
-
-
-def row_request(row: dict) -> ReplayRequest:
-    settings = group_settings(
-        "vllm",
-        str(DATA / f"models/{row['model']}.toml"),
-        row["hash_block_size"],
-        row["max_num_batched_tokens"],
-        json.dumps(row["retention_interval"]),
-    )
-    trace = stream(row["seed"]) if row["trace"] == "lcg" else conversation(row["n_requests"])
-    return ReplayRequest(
-        trace,
-        16,
-        row["capacity_blocks"],
-        window=row["window"],
-        outputs="computed",
-        groups=settings,
-    )
 
 
 def differing(row: dict, got: dict) -> list[tuple]:
@@ -89,24 +47,6 @@ def test_every_oracle_row(stem, count):
     assert len(rows) == count
     wrong = [bad for row in rows for bad in differing(row, simulate_cache(row_request(row), "vllm"))]
     assert not wrong
-
-
-@st.composite
-def layouts(draw, kinds=("full", "sliding", "chunked", "linear")):
-    """Groups of any kinds and blocks, those of a kind with one block; blocks need not divide the trace's."""
-    chosen = draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=3, unique=True))
-    base = draw(st.sampled_from([1, 2, 3, 4, 6]))
-    groups = []
-    for kind in chosen:
-        # Chunks and states stand at the common block in the engine.
-        size = base * (1 if {"chunked", "linear"} & set(chosen) else draw(st.sampled_from([1, 2, 4])))
-        reach = 0
-        if kind == "sliding":
-            reach = draw(st.integers(1, 30))
-        elif kind == "chunked":
-            reach = size * draw(st.integers(1, 6))
-        groups += [KvGroup(kind, size, reach, (0,))] * draw(st.integers(1, 3))
-    return KvLayout(tuple(draw(st.permutations(groups))), 1, 1)
 
 
 @st.composite

@@ -18,8 +18,8 @@ from kvcache_sim.model.scaled import ScaledStepTime
 from kvcache_sim.model.step_time import StepBatch, StepTimeTable
 from kvcache_sim.model.step_times import load_step_time
 from shared_files import ROOT, shared
+from support.flat_steps import FLAT, moments_ms, row, run, write_rows
 from support.sensitivity_runs import asked
-from test_engine_options import FLAT, moments_ms, row, run, write_rows
 
 HEADING = "Steps that no CUDA graph holds"
 #: Qwen3.6-35B-A3B on B300: tensor, expert and data parallel degrees; one GPU alone charges a step's time to

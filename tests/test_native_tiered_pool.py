@@ -20,9 +20,9 @@ from kvcache_sim import _core
 from kvcache_sim.cache.store import NO_MOVE
 from kvcache_sim.errors import StoreError
 from kvcache_sim.tiers import COMPUTE
+from support.forests import random_forest as thicket
 from support.lmcache_pool import LmcacheModel
 from support.tiered_pool import READY, OffloadModel, namer
-from test_store_machine import thicket
 
 #: What happened over all runs of a session.
 SEEN: Counter[str] = Counter()

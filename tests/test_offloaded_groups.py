@@ -10,34 +10,24 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim import _core
-from kvcache_sim.cache.group_keys import native_groups
-from kvcache_sim.cache.groups import GroupSettings, Newcomer
-from kvcache_sim.cache.settings import CacheSettings, TierSettings
-from kvcache_sim.model.kv_groups import KvGroup, KvLayout
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
-from kvcache_sim.serving.settings import ReplicaSettings
 from kvcache_sim.simulation import RunOptions, simulate
 from small_traces import trace_of, tree_traces
-from support.clusters import cluster
+from support.group_runs import crowded, groups
+from support.offloaded_groups import (
+    LOADED,
+    PROMPT,
+    alone,
+    core_store_of,
+    end_copies,
+    newcomer,
+    one_full,
+    two_groups,
+    with_tier,
+)
 from support.traces import random_trace
-from test_group_stores import crowded, groups, settings_of
 
 CHECKED = RunOptions(check="full")
-
-
-def with_tier(drawn: GroupSettings, gpu: int, cpu: int, policy: str = "lru", machines: int = 1):
-    """Return settings of machines whose pool of groups has a tier below."""
-    settings = settings_of(drawn, CacheSettings(), ReplicaSettings(max_num_seqs=8), gpu, machines)
-    tiers = (TierSettings("gpu", gpu), TierSettings("cpu", cpu, policy))
-    edges = cluster((gpu, cpu), machines)
-    return replace(
-        edges,
-        cache=replace(settings.cache, lower_semantics="vllm-offload"),
-        machines=tuple(
-            replace(own, tiers=tiers, replica=m.replica)
-            for own, m in zip(edges.machines, settings.machines, strict=True)
-        ),
-    )
 
 
 @examples(5)
@@ -53,22 +43,6 @@ def test_drawn_groups_keep_every_invariant(drawn, gpu, cpu, policy, seed):
     run = simulate(with_tier(drawn, gpu, cpu, policy, 1 + seed % 2), trace, options=CHECKED)
     loaded = run.counters.get("edge.cpu->gpu.bytes", 0)
     assert (run.requests["cached_cpu_tokens"].sum() > 0) <= (loaded > 0)
-
-
-def alone(drawn: GroupSettings, gpu: int, cpu: int, policy: str = "lru"):
-    """The same, a request at a time and without time, each prompt in one step."""
-    settings = with_tier(replace(drawn, max_num_batched_tokens=4096), gpu, cpu, policy)
-    machines = tuple(
-        replace(m, replica=replace(m.replica, max_num_batched_tokens=4096, instant=True))
-        for m in settings.machines
-    )
-    return replace(settings, machines=machines)
-
-
-def one_full(block: int) -> GroupSettings:
-    """Full attention alone, whose block has 32 pages, one a layer."""
-    group = KvGroup("full", block, 0, tuple(range(32)))
-    return GroupSettings("one group", KvLayout((group,), block * 4096, 32))
 
 
 @given(tree_traces(4, 15), st.integers(0, 12), st.integers(1, 40), st.sampled_from(["lru", "arc"]))
@@ -89,13 +63,6 @@ def test_one_group_of_full_attention_is_no_group_at_all(trace, spare, cpu, polic
     assert run.counters.get("edge.gpu->cpu.bytes", 0) == row["stored_chunks"] * block_bytes
 
 
-def two_groups(kind: str, reach: int, interval: int | None = 0, block: int = 4) -> GroupSettings:
-    """Full attention in layers 0, 2, ..., 30, the other kind between them."""
-    full = KvGroup("full", block, 0, tuple(range(0, 32, 2)))
-    other = KvGroup(kind, block, reach, tuple(range(1, 32, 2)))
-    return GroupSettings("two groups", KvLayout((full, other), block * 4096, 16), 512, interval)
-
-
 @given(tree_traces(4, 15), st.integers(1, 12))
 @examples(10)
 def test_with_room_below_a_window_beyond_every_prompt_hits_what_full_attention_hits(trace, short):
@@ -109,17 +76,6 @@ def test_with_room_below_a_window_beyond_every_prompt_hits_what_full_attention_h
     full = alone(one_full(4), 100_000, 1)
     assert (hits[0] == simulate(full, everything).requests["cached_prefix_length_used"]).all()
     assert (hits[1] <= hits[0]).all()
-
-
-PROMPT = 400
-#: Kind and reach → blocks of 4 that a hit of 396 tokens loads of its group, and those that a prompt stores.
-LOADED = {
-    ("full", 0): (99, 100),
-    ("sliding", 50): (13, 13),  # 49 tokens before position 396
-    ("sliding", 2): (1, 1),
-    ("chunked", 64): (3, 100),  # the chunk that began at 384
-    ("linear", 0): (1, 1),
-}
 
 
 @pytest.mark.parametrize(("kind", "reach"), LOADED)
@@ -152,24 +108,6 @@ def test_a_load_is_what_its_groups_read_and_takes_the_time_of_its_layers(kind, r
     assert first <= waited < whole
 
 
-def core_store_of(
-    settings: GroupSettings, rows: list[list], gpu: int, cpu: int = 1000, write: str = "back"
-) -> _core.GroupStore:
-    """Return a machine's store for requests of blocks of 4 tokens; ``write`` is of the tree's rules alone."""
-    trace, layout = trace_of(rows, 4), settings.layout
-    keys = native_groups(layout, trace, answers_shared=True)
-    below = (cpu, "lru", write if settings.rules == "tree" else "engine")
-    return _core.GroupStore.with_tier(
-        keys, settings.limits, gpu, settings.rules, below, trace.input_tokens.tolist()
-    )
-
-
-def newcomer(request: int, tokens: int, step: int | None = None) -> Newcomer:
-    """Return a request of a prompt; ``step``: those of its tokens that its first step has room for."""
-    given = tokens if step is None else step
-    return Newcomer(request, tokens, tokens, (tokens - 1) // 4, given, given, whole=step is None)
-
-
 def serve(store: _core.GroupStore, request: int, tokens: int) -> int:
     """Admit a request and compute its first step, whose blocks are sent down; return its lease."""
     lease, _, end = store.admit(newcomer(request, tokens), 0)
@@ -177,12 +115,6 @@ def serve(store: _core.GroupStore, request: int, tokens: int) -> int:
     store.commit(lease, end // 4)
     store.step_computed([lease], 0)
     return lease
-
-
-def end_copies(store: _core.GroupStore) -> None:
-    """Let every copy arrive that has been ordered."""
-    for move, *_ in store.take_orders():
-        store.finish_move(move)
 
 
 @pytest.mark.parametrize("arrived", [False, True])

@@ -18,8 +18,8 @@ from kvcache_sim.serving.settings import ReplicaSettings
 from kvcache_sim.simulation import RunOptions, simulate
 from small_traces import trace_of
 from support.clusters import BLOCK, cluster, table
+from support.schedules import replicas
 from support.traces import random_trace
-from test_vllm_schedule import replicas
 
 
 def over(stages: int, blocks: int = 400, replica: ReplicaSettings | None = None):

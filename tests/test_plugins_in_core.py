@@ -19,7 +19,7 @@ from kvcache_sim.simulation import RunOptions, Simulation, simulate
 from support.any_cluster import clusters
 from support.clusters import cluster
 from support.repeated_policies import repeated
-from test_everything_together import random_trace
+from support.traces import random_trace
 
 
 @st.composite

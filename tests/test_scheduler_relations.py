@@ -17,9 +17,9 @@ from kvcache_sim.serving.settings import ReplicaSettings
 from kvcache_sim.serving.speculation import SpeculationSettings
 from kvcache_sim.simulation import RunOptions, simulate
 from support.clusters import BLOCK, cluster
+from support.group_runs import layouts_of
 from support.schedule_book import plain_table
 from support.traces import random_trace
-from test_group_stores import layouts_of
 
 MS = 1_000_000
 #: Scheduler and cache by name; the last four share vLLM's pool or kvsim's scheduler with more.

@@ -15,10 +15,9 @@ from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import RunOptions, simulate
 from sequential_vllm import Pool, Request
 from sequential_vllm import simulate as simulate_slowly
-from shared_files import ROOT, shared
+from shared_files import shared
+from support.sharegpt_rows import SCENARIO, WORKLOAD, crowded_rows
 
-SCENARIO = ROOT / "scenarios" / "vllm-rtx4090.yaml"
-WORKLOAD = "traces/sharegpt_llama31_8b_300_b16.jsonl"
 BLOCKS = 2588
 NO_PREFIX_CACHE = ("cache.semantics=tree", "cache.enabled=false")
 
@@ -93,28 +92,6 @@ def slow(rows: list[dict], table, blocks: int, caching: bool) -> tuple[list[int]
     ]
     simulate_slowly(requests, table, Pool(blocks, caching), budget=2048, max_seqs=256)
     return [r.first_ns for r in requests], [r.end_ns for r in requests]
-
-
-def crowded_rows(count: int = 60) -> list[dict]:
-    """Return requests that overflow a small pool many times; every third begins as the one before it."""
-    draw = np.random.default_rng(5)
-    rows, ids, known = [], list(range(8)), 8
-    for i in range(count):
-        length = int(draw.integers(20, 900))
-        full = length // 16
-        if i % 3:
-            ids = ids[: int(draw.integers(0, 8))]
-        ids = [*ids, *range(known, known + full)][:full]
-        known += full
-        rows.append(
-            {
-                "timestamp": round(i * 35.7, 1),
-                "input_length": length,
-                "output_length": int(draw.integers(1, 400)),
-                "hash_ids": ids,
-            }
-        )
-    return rows
 
 
 def agrees_with_the_slow_scheduler(path: Path, rows: list[dict], blocks: int) -> None:

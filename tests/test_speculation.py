@@ -23,20 +23,13 @@ from kvcache_sim.serving.speculation import SpeculationSettings
 from kvcache_sim.simulation import RunOptions, simulate
 from small_traces import trace_of
 from support.clusters import cluster, table
+from support.drafting import drafting
 from support.traces import random_trace
 
 BASE = """
 workload: {kind: conversational, requests: 20}
 replica: {speculation: {tokens: 3, acceptance: [0.8, 0.6, 0.4]}}
 """
-
-
-def drafting(settings, speculation, **replica):
-    machines = (
-        replace(m, step_time=table(4096, 300), replica=replace(m.replica, speculation=speculation, **replica))
-        for m in settings.machines
-    )
-    return replace(settings, machines=tuple(machines))
 
 
 rates = st.lists(st.sampled_from([0.0, 0.3, 0.5, 0.9, 1.0]), min_size=1, max_size=20).map(

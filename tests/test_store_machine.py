@@ -22,7 +22,6 @@ from kvcache_sim.tiers import STAGING
 from kvcache_sim.workload.key_arrays import NO_NEXT_TURN
 from policy_variants import VARIANTS
 from support.forests import comb_tree
-from support.forests import random_forest as thicket  # noqa: F401
 from support.marked_store import MarkedStore
 from support.plain_orders import PolicyStore
 from support.store_machine import StoreMachine

@@ -17,9 +17,8 @@ from kvcache_sim.errors import KvsimError
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.simulation import RunOptions, simulate
 from small_traces import trace_of, tree_traces
-from support.traces import random_trace
-from test_group_stores import crowded, groups
-from test_offloaded_groups import (
+from support.group_runs import crowded, groups
+from support.offloaded_groups import (
     LOADED,
     PROMPT,
     alone,
@@ -30,6 +29,7 @@ from test_offloaded_groups import (
     two_groups,
     with_tier,
 )
+from support.traces import random_trace
 
 CHECKED = RunOptions(check="full")
 WRITES = st.sampled_from(["back", "through"])

@@ -18,9 +18,9 @@ from kvcache_sim.serving.settings import ClusterSettings, ReplicaSettings
 from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.workload.trace import Trace
 from small_traces import tree_traces
+from support.group_runs import crowded, groups, replicas, settings_of
 from support.recorded import recorded
 from support.traces import random_trace
-from test_group_stores import crowded, groups, replicas, settings_of
 
 
 def of_tree(settings: ClusterSettings) -> ClusterSettings:

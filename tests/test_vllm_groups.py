@@ -21,12 +21,12 @@ from kvcache_sim.simulation.simulation import Simulation
 from shared_files import shared
 from small_traces import trace_of
 from support.clusters import BLOCK
+from support.group_layouts import row_request
+from support.group_runs import crowded, groups, layouts_of, settings_of
 from support.recorded import recorded
 from support.schedule_book import check_books, plain_table, step_time
+from support.schedules import replicas
 from support.traces import random_trace
-from test_group_stores import crowded, groups, layouts_of, settings_of
-from test_kv_groups import row_request
-from test_vllm_schedule import replicas
 
 caches = st.builds(
     CacheSettings,

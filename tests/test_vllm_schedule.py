@@ -25,6 +25,7 @@ from kvcache_sim.workload.toolbox.scale import parse_speed, scale
 from shared_files import shared
 from support.clusters import BLOCK, cluster
 from support.schedule_book import check_books, plain_table, step_time
+from support.schedules import replicas
 from support.traces import random_trace
 
 CLOCK = "linear:base=5ms,token=20us,decode=1us,context=50ns"
@@ -129,19 +130,6 @@ def test_rows_are_met_with_every_invariant_checked(tmp_path):
         agree(schedule(row, tmp_path, check="full"), row)
 
 
-replicas = st.builds(
-    ReplicaSettings,
-    scheduler=st.just("vllm"),
-    max_num_batched_tokens=st.sampled_from([64, 150, 512, 2048]),
-    max_num_seqs=st.sampled_from([1, 3, 8, 40]),
-    queue_order=st.sampled_from(["fcfs", "priority"]),
-    watermark=st.sampled_from([0.0, 0.0, 0.05]),
-    reserve_full_isl=st.booleans(),
-    long_prefill_token_threshold=st.sampled_from([0, 0, 50]),
-    step_overhead_ns=st.sampled_from([0, 3_000_000]),
-    async_scheduling=st.sampled_from(["none", "length", "stop-token"]),
-    client_offset_ns=st.sampled_from([0, 5_000_000]),
-)
 caches = st.builds(
     CacheSettings,
     block_size_tokens=st.just(BLOCK),

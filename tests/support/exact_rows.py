@@ -1,0 +1,18 @@
+"""Rows of an exact cache simulator, by what made them."""
+
+from __future__ import annotations
+
+import json
+
+from shared_files import shared
+
+OUTPUTS = {"P": "prompt", "PO1": "computed", "PO": "all"}
+
+
+#: What a row says about where it was made, which no replay can know.
+PROVENANCE = {"version", "commit", "trace"}
+
+
+def rows_of(family: str) -> list[dict]:
+    names = {"vllm": "vllm_kvcachemanager", "sglang": "sglang_radixcache", "vllm-offload": "vllm_cpu_offload"}
+    return json.loads(shared(f"oracles/{names[family]}.json").read_text())
