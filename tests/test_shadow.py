@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -228,10 +228,19 @@ def shadow(*arguments: str):
             pipe.close()
 
 
+def free_ports(count: int) -> list[int]:
+    """Return ports that nobody listens on now, as the system gives them."""
+    with contextlib.ExitStack() as opened:
+        sockets = [opened.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
 def test_a_live_server_is_followed_until_a_signal(tmp_path):
     """Two chats of several turns: what is printed is what the server's own metrics say; the capture says the same."""
-    capture, port = tmp_path / "capture.jsonl", 20_000 + os.getpid() % 20_000
-    events, replay = f"tcp://127.0.0.1:{port}", f"tcp://127.0.0.1:{port + 1}"
+    capture = tmp_path / "capture.jsonl"
+    events, replay = (f"tcp://127.0.0.1:{port}" for port in free_ports(2))
     options = ["--kv-events", events, "--kv-events-replay", replay, "--speed", "20"]
     sets = ["--set", "cache.block_size=16", "--set", "tiers.gpu.capacity=600 blocks"]
     with live_server(tmp_path / "run", "-c", "preset:one-gpu", *sets, *options) as server:

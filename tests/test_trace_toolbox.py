@@ -226,7 +226,7 @@ def test_anonymised_rows_hold_no_name(agents):
 
 
 def test_a_planted_fault_is_caught_by_the_transform_itself(monkeypatch, conversation):
-    from kvcache_sim.workload.toolbox import head as module
+    from kvcache_sim.workload.toolbox import cut as module
 
     def forgetful(trace, chosen):
         return replace(trace, arrival_ns=trace.arrival_ns[chosen] + 1)
