@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.errors import UsageError
@@ -305,11 +306,14 @@ def test_what_is_not_covered_ends_in_one_line(key: str, tmp_path: Path, capsys: 
     assert "--engine native has it" in said
 
 
-def test_a_trace_with_cancellations_is_refused():
+def test_a_trace_with_cancellations_or_hints_is_refused():
     for scenario, trace, _ in checked(0):
         gone = replace(trace, abort_after_ns=trace.arrival_ns * 0 + 5)
         with pytest.raises(UsageError, match="not covered"):
             simulate(scenario.settings, gone, options=RunOptions(engine="spec"))
+        hinted = replace(trace, retention=np.zeros(len(trace), np.int8))
+        with pytest.raises(UsageError, match="a hint of what becomes of a request's blocks"):
+            simulate(scenario.settings, hinted, options=RunOptions(engine="spec"))
         patient = replace(trace, abort_after_ns=trace.arrival_ns * 0 + NOT_TOLD)
         simulate(scenario.settings, patient, options=RunOptions(engine="spec"))
 

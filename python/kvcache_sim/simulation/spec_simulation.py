@@ -47,13 +47,15 @@ _EVENTS_PER_GLANCE = 20_000
 class SpecSimulation:
     """A cluster of the specification about to serve one trace.
 
-    Raises UsageError for a trace of which clients give requests up or rows pin blocks: no seed asks for it.
+    Raises UsageError for a trace of which clients give requests up, or rows have hints: no seed asks for it.
     """
 
     def __init__(self, settings: ClusterSettings, trace: Trace, options: RunOptions) -> None:
         _refuse_options(options)
         if len(trace.abort_after_ns) and bool((trace.abort_after_ns != NOT_TOLD).any()):
             raise _beyond("the trace", "a client that gives a request up")
+        if len(trace.retention):
+            raise _beyond("the trace", "a hint of what becomes of a request's blocks")
         self.settings, self.trace, self.options = settings, trace, options
         self.recorder = RunRecorder(None, check_rows)
         #: Makes the core's stores, where the specification runs over these.
