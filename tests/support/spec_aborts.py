@@ -120,14 +120,7 @@ class _Scheduler(Scheduler):
         self.refused = False
         _end(self._simulator, self._machine, s)
 
-    def _decide(self, now: int) -> list[int]:
-        preempted = False
-        while (room := self.batch.begin(now)) is None:
-            self._preempt_last(now)
-            preempted = True
-        self.mover.issue()
-        if self.reception is not None:
-            self.reception.join()
+    def _join_all_loaded(self, now: int) -> None:
         for loading in [own for own in self.loaded if own.sequence.request in self._aborted]:
             if not any(self.mover.transfers.get(own.move) is own for own in loading.transfers):
                 self.loaded.remove(loading)
@@ -138,9 +131,6 @@ class _Scheduler(Scheduler):
                 self.loaded.remove(loading)
                 self.milestones.left_queue(loading.sequence, now)
                 self._join_loaded(loading, now)
-        if not preempted and not self.refused and self.queued:
-            self._admit(now)
-        return room
 
     def into_batch(self, s: SequenceState, prefill_target: int, blocks: int) -> None:
         super().into_batch(s, prefill_target, blocks)

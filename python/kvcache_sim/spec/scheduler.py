@@ -161,13 +161,16 @@ class Scheduler:
         self.mover.issue()
         if self.reception is not None:
             self.reception.join()
+        self._join_all_loaded(now)
+        if not preempted and not self.refused and self.queued:
+            self._admit(now)
+        return room
+
+    def _join_all_loaded(self, now: int) -> None:
         while self.loaded and self.batch.budget_left > 0:
             loading = self.loaded.pop(0)
             self.milestones.left_queue(loading.sequence, now)
             self._join_loaded(loading, now)
-        if not preempted and not self.refused and self.queued:
-            self._admit(now)
-        return room
 
     def _preempt_last(self, now: int) -> None:
         """Send the request that joined last back to the queue."""
