@@ -3,7 +3,7 @@
 | file | what lives there |
 |---|---|
 | `settings` | rate, latency and sharing of a channel; those between machines |
-| `channel` | the times of a job, what a channel carried, closed forms of its rates |
+| `channel` | the times of a job, what a channel carried |
 | `edges` | the channels of one machine's edges |
 | `cluster` | all channels of a cluster, by name |
 | `choice/` | the channel that a transfer takes where an edge is on several |

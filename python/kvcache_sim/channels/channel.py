@@ -1,4 +1,4 @@
-"""A channel from outside: the times of a job, what was carried, and closed forms of its rates."""
+"""A channel from outside: the times of a job, and what was carried."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.channels.settings import ChannelSettings
-from kvcache_sim.engine import beyond_time
-from kvcache_sim.units import LAST_NS, NS_PER_S
 from kvcache_sim.values import dataclass
 
 #: A time that is not known yet: later than any other.
@@ -90,26 +88,3 @@ class Link(Protocol):
     def wait_ns(self, now_ns: int, pieces: int = 0, /) -> int:
         """Return the time that a job of so many pieces would wait, as far as is known, for its first byte."""
         ...
-
-
-def layer_ns(settings: ChannelSettings, size_bytes: int, pieces: int, layers: int) -> int:
-    """Return the time one of ``layers`` equal parts of a job occupies a channel, in ns.
-
-    occupation = max(bytes / bandwidth + pieces · gap, pieces · overhead); a layer takes
-    ceil(occupation / layers).
-    UsageError where the whole job takes longer than simulated time lasts.
-    """
-    moved = -(-size_bytes * NS_PER_S // settings.bandwidth_bytes_per_s)
-    occupied = max(moved + pieces * settings.piece_gap_ns, pieces * settings.piece_overhead_ns)
-    per_layer = -(-occupied // layers)
-    if per_layer * layers > LAST_NS:
-        raise beyond_time()
-    return per_layer
-
-
-def submit_ns(settings: ChannelSettings, pieces: int) -> int:
-    """Return the time in which the CPU submits so many pieces, in ns; UsageError beyond simulated time."""
-    submitted = pieces * settings.piece_submit_ns
-    if submitted > LAST_NS:
-        raise beyond_time()
-    return submitted
