@@ -70,7 +70,7 @@ class Machine:
 
     @property
     def reads_others(self) -> bool:
-        """Whether it reads other machines, or the pool."""
+        """True where it reads other machines, or the pool."""
         elsewhere = self.movement.lookup == "cluster" or self.pool is not None
         return elsewhere and self.tree is not None and len(self.tiers) > 1
 

@@ -1,4 +1,4 @@
-"""What each model of a fleet got, and the adapters that its requests ask for."""
+"""Figures of each model of a fleet, and of the adapters that its requests ask for."""
 
 from __future__ import annotations
 

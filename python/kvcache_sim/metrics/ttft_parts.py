@@ -1,4 +1,4 @@
-"""What TTFT is made of: a row a part, from which columns, sums, checks, pictures and lanes follow."""
+"""The parts of TTFT: a row each, from which columns, sums, checks, pictures and lanes follow."""
 
 from __future__ import annotations
 

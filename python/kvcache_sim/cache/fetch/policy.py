@@ -20,7 +20,7 @@ class Part(NamedTuple):
 
     @property
     def is_ready(self) -> bool:
-        """Whether it can be read now."""
+        """True where it can be read now."""
         return self.by == NO_MOVE
 
 

@@ -20,12 +20,12 @@ class EdgeWrites:
 
     @property
     def writes_back(self) -> bool:
-        """Whether a victim without a copy below is written there at its eviction."""
+        """True where a victim without a copy below is written there at its eviction."""
         return self.plugin.writes_back if self.plugin else self.name != "selective"
 
     @property
     def at_commit(self) -> bool:
-        """Whether the policy takes note of each commit on the edge of the GPU."""
+        """True where the policy takes note of each commit on the edge of the GPU."""
         return self.plugin.at_commit if self.plugin else self.name in ("through", "through-sync")
 
     def committed(self, store: TieredStore, lease: int, blocks: tuple[int, int], now_ns: int) -> int | None:
