@@ -1,0 +1,67 @@
+"""Keys, verbs, flags, formats, policies, figures and columns against those of commit 091aed3."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from support.user_surface import surface
+
+BEFORE = Path(__file__).parent / "data" / "user_surface_091aed3.txt"
+
+#: Dropped with workload studies, offline batches, pins, adapter slots and models that share machines.
+DROPPED = {
+    "key: retention.pin_s = {}",
+    "key: offline.batch = 256",
+    "key: offline.samples = 1",
+    "key: offline.pause = 0ns",
+    "key: offline.flush = true",
+    "key: models.load_rate = 25GB/s",
+    "key: models.sleep_rate = null",
+    "key: adapters.slots = 4",
+    "key: adapters.size = 200MB",
+    "key: adapters.load_rate = 25GB/s",
+    "key: models.of.NAME.shares = null",
+    "key: models.of.NAME.weights = null",
+    "figure: models.changes []",
+    "figure: models.change_s [s]",
+    "figure: adapters.loads []",
+    "figure: adapters.load_s [s]",
+    "figure: adapters.replaced []",
+    "figure: offline.batches []",
+    "figure: offline.makespan_s [s]",
+    "figure: offline.batch_s [s]",
+    "figure: offline.tail_s [s]",
+    "figure: retention.pins [prompts]",
+    "figure: retention.most_pinned_blocks [blocks]",
+}
+
+#: The same name, shown otherwise: words are listed now, and ``--backend`` says what came in its place.
+CHANGED = {
+    'key: router.scorers = {"prefix":3.0,"kv-use":2.0,"queue":2.0}',
+    "key: write.policy = back",
+    "flag: simulate --backend (native | python)",
+    "flag: cachesim --backend (BackendChoice)",
+}
+
+ADDED = {
+    "flag: simulate --engine (native | spec | spec-plain)",
+    "figure: plugins.row.kind []",
+    "figure: plugins.row.name []",
+    "figure: plugins.row.calls []",
+    "figure: plugins.row.s [s]",
+    "figure: engine.name []",
+    "figure: engine.steps []",
+}
+
+
+def test_nothing_a_user_can_name_is_missing() -> None:
+    before, now = BEFORE.read_text().splitlines(), surface()
+    gone = {line for line in before if line not in now and not line.startswith("flag: study")}
+    assert gone == DROPPED | CHANGED
+    names = [line.split(" (")[0] for line in now]
+    assert all(line.split(" (")[0] in names for line in CHANGED)
+
+
+def test_what_was_added_is_listed() -> None:
+    before = [line.split(" (")[0] for line in BEFORE.read_text().splitlines()]
+    assert {line for line in surface() if line.split(" (")[0] not in before} == ADDED
