@@ -14,11 +14,11 @@ from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.presets import preset_path
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import RunOptions
-from kvcache_sim.workload.jobs import job_starts_ns, jobs_of
 from kvcache_sim.workload.readers.read import read_trace
 from kvcache_sim.workload.readers.settings import ReadSettings
 from kvcache_sim.workload.rows import select_rows
-from kvcache_sim.workload.toolbox.merge import merge
+from kvcache_sim.workload.sessions import job_starts_ns, jobs_of
+from kvcache_sim.workload.toolbox.transforms import merge
 from support.agreement import agree
 
 #: A step takes 1 ms, 1 us a token and 2 us more for one that is decoded; a request of n tokens and an answer of k, alone:

@@ -9,11 +9,10 @@ from hardware_extra import needs_library
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.aiconfigurator import library
-from kvcache_sim.model.aiconfigurator.bends import bends
-from kvcache_sim.model.aiconfigurator.deployment import parse_deployment
-from kvcache_sim.model.aiconfigurator.names import LABEL_REPAIRS, REPAIRS, Dtypes
+from kvcache_sim.model.aiconfigurator.deployment import LABEL_REPAIRS, REPAIRS, Dtypes, parse_deployment
+from kvcache_sim.model.aiconfigurator.sampled import cache_folder, read_table, table_key
+from kvcache_sim.model.aiconfigurator.sampling import bends
 from kvcache_sim.model.aiconfigurator.source import aiconfigurator_step_time
-from kvcache_sim.model.aiconfigurator.table_cache import cache_folder, read_table, table_key
 from kvcache_sim.model.rest_grid import Rests
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import MeasuredOn, load_step_time, measured_on, with_absolute_files

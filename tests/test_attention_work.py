@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from kvcache_sim.model.attention_work import attention_work
-from kvcache_sim.model.models import load_model
+from kvcache_sim.model.model_file import load_model
+from kvcache_sim.model.roofline import attention_work
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time
 

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.model.calibration.fit import predict_ms
-from kvcache_sim.model.calibration.request_fit import fit_requests
+from kvcache_sim.model.calibration.request_fit import fit_requests, terms_of
 from kvcache_sim.model.calibration.request_steps import TimedRequests, measured_sums
-from kvcache_sim.model.calibration.request_terms import terms_of
 from kvcache_sim.model.parametric import ParametricStepTime
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time

@@ -7,13 +7,11 @@ import pytest
 from fidelity_page import figures
 from hardware_extra import needs_library
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.model.calibration.accuracy import phase_errors
 from kvcache_sim.model.calibration.base import Correction, error_curve, fit_correction
 from kvcache_sim.model.calibration.choice import spread_rows
 from kvcache_sim.model.calibration.fit import predict_ms
-from kvcache_sim.model.calibration.rows import IterationRows, read_iterations
-from kvcache_sim.model.calibration.split import held_out
-from kvcache_sim.model.calibration.topologies import fit_deployment
+from kvcache_sim.model.calibration.rows import IterationRows, held_out, phase_errors, read_iterations
+from kvcache_sim.model.calibration.transfer import fit_deployment
 from kvcache_sim.model.step_times import load_step_time
 from shared_files import shared
 

@@ -7,13 +7,11 @@ import pytest
 from fidelity_page import figures
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.model.calibration import choice
-from kvcache_sim.model.calibration.accuracy import phase_errors
 from kvcache_sim.model.calibration.choice import FORMS, STRETCHES, fit_best, spread_rows
-from kvcache_sim.model.calibration.compilation import compiles
 from kvcache_sim.model.calibration.fit import predict_ms
 from kvcache_sim.model.calibration.mixtures import MIXTURE_FILE, MIXTURES
-from kvcache_sim.model.calibration.rows import IterationRows, read_iterations
-from kvcache_sim.model.calibration.split import held_out
+from kvcache_sim.model.calibration.rows import IterationRows, held_out, phase_errors, read_iterations
+from kvcache_sim.model.calibration.runs import compiles
 from shared_files import shared
 
 DENSE = {f"Qwen3-32B, TP {tp}": ("iter_b300_qwen3_32b.csv", {"tp": str(tp)}) for tp in (1, 2, 8)}

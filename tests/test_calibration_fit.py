@@ -8,20 +8,24 @@ import pytest
 from fidelity_page import figures
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.errors import TraceError, UsageError
-from kvcache_sim.model.calibration.accuracy import phase_errors
-from kvcache_sim.model.calibration.degrees import SplitKv, fit_tensor_parallel
 from kvcache_sim.model.calibration.design import form_for, padded_rows
 from kvcache_sim.model.calibration.fit import fit_step_time, predict_ms
-from kvcache_sim.model.calibration.kernels import read_kernels, with_all_reduces
+from kvcache_sim.model.calibration.kernels import read_kernels, with_all_reduces, with_spreads
 from kvcache_sim.model.calibration.model_file import Provenance, model_text
-from kvcache_sim.model.calibration.rows import IterationRows, read_iterations
+from kvcache_sim.model.calibration.rows import (
+    TRAIN_FILES,
+    IterationRows,
+    check_train_file,
+    held_out,
+    phase_errors,
+    read_iterations,
+)
 from kvcache_sim.model.calibration.shipped import SHIPPED, TRANSFERRED, shipped_rows
-from kvcache_sim.model.calibration.split import TRAIN_FILES, check_train_file, held_out
-from kvcache_sim.model.calibration.spreads import with_spreads
+from kvcache_sim.model.calibration.transfer import SplitKv, fit_tensor_parallel
 from kvcache_sim.model.catalog import read_entry
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.links import load_links
-from kvcache_sim.model.models import load_model
+from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.parametric import ParametricStepTime
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time, step_time_names

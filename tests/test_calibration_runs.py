@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 from kvcache_sim.model.calibration import fit
-from kvcache_sim.model.calibration.accuracy import phase_errors
 from kvcache_sim.model.calibration.command import Measured, fit_rows
 from kvcache_sim.model.calibration.fit import fit_runs, fit_step_time, predict_ms
-from kvcache_sim.model.calibration.rows import IterationRows, read_iterations
+from kvcache_sim.model.calibration.rows import IterationRows, phase_errors, read_iterations
 from kvcache_sim.model.calibration.runs import Runs, runs_of, seen_late, single_steps
 from kvcache_sim.model.parametric import ParametricStepTime
 from kvcache_sim.rng import stream

@@ -7,13 +7,14 @@ import pytest
 from fidelity_page import figures
 from hardware_extra import needs_library
 from kvcache_sim.model.aiconfigurator.deployment import parse_deployment
-from kvcache_sim.model.calibration.server_costs import with_fitted_costs
-from kvcache_sim.model.calibration.server_launch import Launch, Workload, launch_of
 from kvcache_sim.model.calibration.server_runs import (
+    Launch,
     ServerRun,
+    Workload,
     configuration_key,
     degrees_that_fit,
     first_byte_is_odd,
+    launch_of,
     server_runs,
 )
 from kvcache_sim.model.calibration.servers import (
@@ -25,6 +26,7 @@ from kvcache_sim.model.calibration.servers import (
     loop_parts,
     predict_servers,
     server_errors,
+    with_fitted_costs,
 )
 
 ROW = {

@@ -21,11 +21,10 @@ from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import RunOptions
 from kvcache_sim.sizing.answer import Answer
-from kvcache_sim.sizing.probe import Probe
 from kvcache_sim.sizing.question import Question, parse_attain, parse_limits, parse_rate
-from kvcache_sim.sizing.search import STEP, Found, highest_attaining, speed_of
+from kvcache_sim.sizing.search import STEP, Found, Probe, highest_attaining, speed_of
 from kvcache_sim.sizing.text import candidate_table, tell
-from kvcache_sim.workload.toolbox.scale import scale
+from kvcache_sim.workload.toolbox.transforms import scale
 
 
 @examples(300)

@@ -10,7 +10,7 @@ from kvcache_sim.cli import main
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.channels import load_channel
 from kvcache_sim.model.gpus import load_gpu
-from kvcache_sim.model.models import load_model, model_names
+from kvcache_sim.model.model_file import load_model, model_names
 from kvcache_sim.model.step_times import load_step_time, measured_on
 from kvcache_sim.scenario.load import scenario_from_text
 from shared_files import DATA

@@ -10,7 +10,7 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.model.calibration.closed_loop import CLIENT_MS, CLIENT_MS_PER_TOKEN, Load, closed_loop
-from kvcache_sim.model.calibration.server_launch import Launch
+from kvcache_sim.model.calibration.server_runs import Launch
 
 
 def times(new: int, past: int, decodes: int, kv_tokens: int) -> float:

@@ -8,7 +8,7 @@ import kvcache_sim as kv
 import numpy as np
 import pytest
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.model.models import load_model
+from kvcache_sim.model.model_file import load_model
 
 LAYERS = 32
 BLOCK = 16

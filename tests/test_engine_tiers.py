@@ -19,7 +19,7 @@ from kvcache_sim.replay.engine_requests import native_requests
 from kvcache_sim.replay.engine_tiers import WRITE_POLICIES
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest, StorageRoom
 from kvcache_sim.workload.readers import read_trace
-from kvcache_sim.workload.toolbox.cut import head
+from kvcache_sim.workload.toolbox.transforms import head
 from shared_files import ROOT, shared
 from small_traces import trace_of
 from support.replays import check_causes, workloads

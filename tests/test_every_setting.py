@@ -17,7 +17,7 @@ from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.section import Section, defaults, keys, parts, section_in
 from kvcache_sim.simulation import simulate
-from kvcache_sim.workload.generate.kinds import KINDS
+from kvcache_sim.workload.generate.build import KINDS
 from msgspec import Meta
 from setting_effects import CHANGES, GENERATED, REFUSALS, Change, Refusal
 from support.setting_traces import filled

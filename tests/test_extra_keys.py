@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.errors import KvsimError, UsageError
 from kvcache_sim.simulation import simulate
-from kvcache_sim.workload.extra_keys import with_extra_keys
 from kvcache_sim.workload.generate import build, settings_of, write_jsonl
+from kvcache_sim.workload.members import with_extra_keys
 from kvcache_sim.workload.readers import ReadSettings, read_trace
 from small_traces import tree_traces
 from support.clusters import cluster

@@ -14,7 +14,7 @@ from kvcache_sim.replay.request import REPLAYERS, ReplayRequest, StorageRoom
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.simulation import simulate
-from kvcache_sim.workload.toolbox.cut import head
+from kvcache_sim.workload.toolbox.transforms import head
 from shared_files import ROOT
 from small_traces import trace_of, tree_traces
 from support.hicache_scenarios import CHECKED, WRITES

@@ -2,8 +2,8 @@
 
 import pytest
 from kvcache_sim.errors import UsageError
+from kvcache_sim.model.adjusted import WithSequenceTime
 from kvcache_sim.model.hosts import load_host
-from kvcache_sim.model.sequence_time import WithSequenceTime
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time
 from kvcache_sim.simulation import RunOptions

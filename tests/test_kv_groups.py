@@ -16,7 +16,7 @@ from kvcache_sim.cache.group_keys import native_groups
 from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.errors import StoreError, UsageError
 from kvcache_sim.model.kv_groups import KvGroup, KvLayout, kv_layout
-from kvcache_sim.model.models import load_model, model_names
+from kvcache_sim.model.model_file import load_model, model_names
 from kvcache_sim.replay.cachesim import simulate_cache
 from kvcache_sim.replay.group_settings import group_settings
 from kvcache_sim.replay.kv_groups import replay_groups

@@ -12,10 +12,9 @@ import pytest
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.kv_room import MEDIAN_MISS_PERCENT, EngineMemory, kv_room, loaded_weights_bytes
-from kvcache_sim.model.model_file import parse_model
+from kvcache_sim.model.layer_group import WeightDtypes
+from kvcache_sim.model.model_file import load_model, parse_model
 from kvcache_sim.model.model_spec import ModelSpec
-from kvcache_sim.model.models import load_model
-from kvcache_sim.model.weight_count import WeightDtypes
 from shared_files import DATA, ROOT
 
 PAGE = ROOT / "docs" / "models.md"

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 from fidelity_page import figures
 from kvcache_sim.errors import UsageError
+from kvcache_sim.model.adjusted import CAPTURED_TOKENS, ScaledStepTime, WithLaunchTime
 from kvcache_sim.model.calibration.fit import predict_ms
 from kvcache_sim.model.calibration.rows import read_iterations
 from kvcache_sim.model.hosts import load_host
-from kvcache_sim.model.launch_time import CAPTURED_TOKENS, WithLaunchTime
-from kvcache_sim.model.scaled import ScaledStepTime
 from kvcache_sim.model.step_time import StepBatch, StepTimeTable
 from kvcache_sim.model.step_times import load_step_time
 from shared_files import ROOT, shared

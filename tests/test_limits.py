@@ -20,7 +20,7 @@ from kvcache_sim.metrics.load_run import load_run
 from kvcache_sim.metrics.run_directory import COMPLETE, sha256_of
 from kvcache_sim.scenario.load import load_scenario, scenario_from_text
 from kvcache_sim.sweeps.cell import Study
-from kvcache_sim.sweeps.merge import merge_shards
+from kvcache_sim.sweeps.coordinator import merge_shards
 from kvcache_sim.sweeps.plan import Plan, Resolved, lay_out
 from kvcache_sim.sweeps.space import Space
 from kvcache_sim.sweeps.store import CellStore

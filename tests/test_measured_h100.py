@@ -17,13 +17,17 @@ import pytest
 from fidelity_page import figures
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.model.calibration import fit
-from kvcache_sim.model.calibration.accuracy import PhaseError, phase_errors
 from kvcache_sim.model.calibration.command import FittedRows, Measured, fit_rows
 from kvcache_sim.model.calibration.fit import fit_step_time, predict_ms
 from kvcache_sim.model.calibration.model_file import Provenance, model_text
-from kvcache_sim.model.calibration.rows import IterationRows, read_iterations
+from kvcache_sim.model.calibration.rows import (
+    IterationRows,
+    PhaseError,
+    held_out,
+    phase_errors,
+    read_iterations,
+)
 from kvcache_sim.model.calibration.runs import Runs, runs_of
-from kvcache_sim.model.calibration.split import held_out
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.parametric import ParametricStepTime
 from shared_files import ROOT

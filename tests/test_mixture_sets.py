@@ -7,14 +7,17 @@ import numpy as np
 import pytest
 from fidelity_page import figures, topologies_left_out
 from kvcache_sim.errors import UsageError
-from kvcache_sim.model.calibration.accuracy import phase_errors
-from kvcache_sim.model.calibration.compilation import compiles, waits
 from kvcache_sim.model.calibration.fit import predict_ms
 from kvcache_sim.model.calibration.mixtures import MIXTURE_FILE, MIXTURES, mixture_rows
-from kvcache_sim.model.calibration.rows import IterationRows, read_iterations
-from kvcache_sim.model.calibration.runs import runs_of, seen_late
-from kvcache_sim.model.calibration.split import held_out, held_out_blocks
-from kvcache_sim.model.calibration.topologies import Topology, fit_deployment, fit_topologies
+from kvcache_sim.model.calibration.rows import (
+    IterationRows,
+    held_out,
+    held_out_blocks,
+    phase_errors,
+    read_iterations,
+)
+from kvcache_sim.model.calibration.runs import compiles, runs_of, seen_late, waits
+from kvcache_sim.model.calibration.transfer import Topology, fit_deployment, fit_topologies
 from kvcache_sim.model.catalog import read_entry
 from kvcache_sim.model.parametric import parametric_step_time
 from kvcache_sim.model.step_times import load_step_time

@@ -11,8 +11,7 @@ import pytest
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.attention import HeadAttention
 from kvcache_sim.model.hugging_face.architectures import ARCHITECTURES
-from kvcache_sim.model.model_file import model_text, parse_model
-from kvcache_sim.model.models import load_model
+from kvcache_sim.model.model_file import load_model, model_text, parse_model
 from shared_files import DATA
 
 FOLDER = DATA / "model_configurations"

@@ -12,9 +12,9 @@ from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.metrics.objectives import Objective
 from kvcache_sim.metrics.thresholds import parse_threshold
 from kvcache_sim.sweeps.cell import Limits, Study
-from kvcache_sim.sweeps.interval import Choice, interval
 from kvcache_sim.sweeps.optimize import Goal, Search, best, optimize
 from kvcache_sim.sweeps.plan import Resolved
+from kvcache_sim.sweeps.space import Choice, interval
 from kvcache_sim.sweeps.stop import StopRequest
 
 SPACE = {"x": interval(0.0, 10.0, "linear", "x"), "kind": Choice(("good", "bad"))}

@@ -18,7 +18,7 @@ from kvcache_sim.live.parsing import Completion
 from kvcache_sim.live.record.observed import Observed
 from kvcache_sim.live.record.trace_file import TraceFile
 from kvcache_sim.live.tokenizer import ByteTokenizer
-from kvcache_sim.workload.imports.salted import salted_ids
+from kvcache_sim.workload.imports.naming import salted_ids
 from live_server import LONGEST, live_server
 
 SECRET = "the word nobody may read is quixotic"

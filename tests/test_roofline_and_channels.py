@@ -10,7 +10,7 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.model.channels import channel_names, load_channel
 from kvcache_sim.model.gpus import gpu_names, load_gpu
 from kvcache_sim.model.kv_room import EngineMemory, kv_blocks, kv_room
-from kvcache_sim.model.models import load_model, model_names
+from kvcache_sim.model.model_file import load_model, model_names
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time, measured_on, step_time_names
 from shared_files import shared

@@ -13,7 +13,7 @@ from kvcache_sim.cache.settings import TierSettings
 from kvcache_sim.errors import KvsimError, UsageError
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.kv_room import EngineMemory, kv_room
-from kvcache_sim.model.models import load_model
+from kvcache_sim.model.model_file import load_model
 from kvcache_sim.scenario.key_list import key_lines
 from kvcache_sim.scenario.load import load_scenario, scenario_from_text
 from kvcache_sim.scenario.resolved import config_hash, to_yaml

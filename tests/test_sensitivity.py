@@ -10,7 +10,7 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.model.scaled import ScaledStepTime
+from kvcache_sim.model.adjusted import ScaledStepTime
 from kvcache_sim.model.stated_errors import around, stated_step_errors
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time, step_time_names

@@ -8,10 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.errors import StoreError, UsageError
-from kvcache_sim.model.cuda_graphs import capture_sizes, padded_tokens
-from kvcache_sim.model.parametric import ParametricStepTime, parametric_step_time
+from kvcache_sim.model.adjusted import ScaledStepTime
+from kvcache_sim.model.parametric import (
+    ParametricStepTime,
+    capture_sizes,
+    padded_tokens,
+    parametric_step_time,
+)
 from kvcache_sim.model.rest_grid import RestGrid, Rests
-from kvcache_sim.model.scaled import ScaledStepTime
 from kvcache_sim.model.step_time import StepBatch, StepTimeTable
 from kvcache_sim.model.step_times import DEFAULT_STEP_TIME, load_step_time, step_time_names
 from kvcache_sim.serving.step_tables import step_table

@@ -13,15 +13,12 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.objectives import pareto_front, parse_objectives
 from kvcache_sim.rng.streams import repeat_seed
 from kvcache_sim.sweeps.cell import Cell, CellRecord, Limits, Study
-from kvcache_sim.sweeps.coordinator import run_sweep
-from kvcache_sim.sweeps.interval import Choice, interval
-from kvcache_sim.sweeps.lock import claim
-from kvcache_sim.sweeps.merge import merge_shards
+from kvcache_sim.sweeps.coordinator import merge_shards, run_sweep
 from kvcache_sim.sweeps.plan import Plan, Resolved, keep_plan, lay_out
 from kvcache_sim.sweeps.simulation import prepare
-from kvcache_sim.sweeps.space import Space
+from kvcache_sim.sweeps.space import Choice, Space, interval
 from kvcache_sim.sweeps.stop import StopRequest
-from kvcache_sim.sweeps.store import CellStore
+from kvcache_sim.sweeps.store import CellStore, claim
 from kvcache_sim.sweeps.study import read_sweep_file
 from kvcache_sim.sweeps.supervisor import LocalRunner
 from support.sweep_runs import sweep, tables

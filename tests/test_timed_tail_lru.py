@@ -15,7 +15,7 @@ from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import RunOptions
 from kvcache_sim.workload.generate import build
-from kvcache_sim.workload.toolbox.merge import merge
+from kvcache_sim.workload.toolbox.transforms import merge
 from support.tail_lru import tail_lru_hits
 
 NAME = "kvcache_sim.policies.tail_lru:TailLru"

@@ -15,19 +15,20 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from kvcache_sim.errors import InvariantError, TraceError, UsageError
 from kvcache_sim.workload.readers import ReadSettings, read_report, read_trace
-from kvcache_sim.workload.toolbox.anonymise import anonymise
 from kvcache_sim.workload.toolbox.check import judge
-from kvcache_sim.workload.toolbox.cut import cut, head
-from kvcache_sim.workload.toolbox.invariant import same_requests
-from kvcache_sim.workload.toolbox.merge import merge
-from kvcache_sim.workload.toolbox.picture import working_set_svg
-from kvcache_sim.workload.toolbox.rechunk import rechunk
-from kvcache_sim.workload.toolbox.repeat import repeat
 from kvcache_sim.workload.toolbox.sample import sample
-from kvcache_sim.workload.toolbox.scale import parse_speed, scale
-from kvcache_sim.workload.toolbox.stats import describe, trace_stats
-from kvcache_sim.workload.toolbox.stats_table import table
-from kvcache_sim.workload.toolbox.unbounded import unbounded_hits
+from kvcache_sim.workload.toolbox.stats import describe, table, trace_stats, unbounded_hits, working_set_svg
+from kvcache_sim.workload.toolbox.transforms import (
+    anonymise,
+    cut,
+    head,
+    merge,
+    parse_speed,
+    rechunk,
+    repeat,
+    same_requests,
+    scale,
+)
 from kvcache_sim.workload.toolbox.write import mooncake_lines
 from shared_files import shared
 
@@ -226,7 +227,7 @@ def test_anonymised_rows_hold_no_name(agents):
 
 
 def test_a_planted_fault_is_caught_by_the_transform_itself(monkeypatch, conversation):
-    from kvcache_sim.workload.toolbox import cut as module
+    from kvcache_sim.workload.toolbox import transforms as module
 
     def forgetful(trace, chosen):
         return replace(trace, arrival_ns=trace.arrival_ns[chosen] + 1)

@@ -20,8 +20,7 @@ from kvcache_sim.serving.settings import ReplicaSettings
 from kvcache_sim.simulation import RunOptions
 from kvcache_sim.simulation.simulation import Simulation
 from kvcache_sim.workload.readers import ReadSettings, read_trace
-from kvcache_sim.workload.toolbox.cut import head
-from kvcache_sim.workload.toolbox.scale import parse_speed, scale
+from kvcache_sim.workload.toolbox.transforms import head, parse_speed, scale
 from shared_files import shared
 from support.clusters import BLOCK, cluster
 from support.schedule_book import check_books, plain_table, step_time

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kvcache_sim.model.channels import load_channel
-from kvcache_sim.model.models import load_model
+from kvcache_sim.model.model_file import load_model
 
 #: Presets by (words of the row's link, words of its note or direction).
 PRESETS = (

@@ -12,7 +12,7 @@ from kvcache_sim.model.kv_groups import KvGroup, KvLayout
 from kvcache_sim.replay.group_settings import group_settings
 from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.workload.readers import read_trace
-from kvcache_sim.workload.toolbox.cut import head
+from kvcache_sim.workload.toolbox.transforms import head
 from shared_files import DATA, shared
 from small_traces import trace_of
 

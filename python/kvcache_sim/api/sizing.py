@@ -14,9 +14,9 @@ from kvcache_sim.api.sweeping import requests_in_a_file, run_cells, settings_spa
 from kvcache_sim.errors import UsageError
 from kvcache_sim.report.picture import NothingToDraw
 from kvcache_sim.report.plotting import require_plotting
-from kvcache_sim.sizing import picture, text
+from kvcache_sim.sizing import text
 from kvcache_sim.sizing.answer import Answer
-from kvcache_sim.sizing.plan import plan_capacity
+from kvcache_sim.sizing.candidate import plan_capacity
 from kvcache_sim.sizing.question import Question, parse_attain
 from kvcache_sim.sweeps.tables import Row
 
@@ -51,7 +51,7 @@ class Capacity:
     def plot(self) -> Plot:
         """Return cost against rate; raises UsageError where no candidate holds any rate."""
         require_plotting()
-        drawn = picture.draw(self._answer())
+        drawn = text.draw(self._answer())
         if isinstance(drawn, NothingToDraw):
             raise UsageError(f"nothing to draw: {drawn.reason}")
         return Plot(drawn)

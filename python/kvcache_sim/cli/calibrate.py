@@ -13,8 +13,8 @@ from kvcache_sim.cli.verb import verb_app
 from kvcache_sim.errors import UsageError
 
 if TYPE_CHECKING:
-    from kvcache_sim.model.calibration.accuracy import PhaseError
     from kvcache_sim.model.calibration.command import Measured
+    from kvcache_sim.model.calibration.rows import PhaseError
 
 app = verb_app("Fit, judge and compare step times.")
 
@@ -56,9 +56,9 @@ def fit(
       kvsim calibrate fit kernels.csv --only gpu=RTX4090 --model llama-3.1-8b --gpu rtx4090
       kvsim simulate -c s.yaml --set replica.step_time=mine.toml
     """
-    from kvcache_sim.model.calibration.accuracy import phase_errors
     from kvcache_sim.model.calibration.command import Measured, fit_rows, transfer_rows
     from kvcache_sim.model.calibration.model_file import Provenance, model_text
+    from kvcache_sim.model.calibration.rows import phase_errors
     from kvcache_sim.output import write_new
 
     if transfer and tensor_parallel is None:
@@ -153,9 +153,9 @@ def check(
       kvsim calibrate check new.csv h100-llama-3-8b-tp1
       kvsim calibrate check new.csv mine.toml --tp 2
     """
-    from kvcache_sim.model.calibration.accuracy import phase_errors
     from kvcache_sim.model.calibration.command import Measured, rows_of_degree
     from kvcache_sim.model.calibration.fit import predict_ms
+    from kvcache_sim.model.calibration.rows import phase_errors
     from kvcache_sim.model.step_times import load_step_time
 
     unseen, _ = rows_of_degree(Measured(rows, _filter(only)), tensor_parallel)
@@ -202,8 +202,8 @@ def servers() -> None:
       kvsim calibrate servers
     """
     from kvcache_sim.model.calibration import servers as real
-    from kvcache_sim.model.calibration.server_costs import with_fitted_costs
     from kvcache_sim.model.calibration.server_runs import server_runs
+    from kvcache_sim.model.calibration.servers import with_fitted_costs
 
     runs, distinct = server_runs()
     predicted, missing = real.predict_servers(runs)

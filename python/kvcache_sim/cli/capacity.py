@@ -79,15 +79,13 @@ def capacity(
     from kvcache_sim.report.picture import NothingToDraw
     from kvcache_sim.report.picture_file import check_file, encoded
     from kvcache_sim.report.plotting import require_plotting
-    from kvcache_sim.sizing import picture
     from kvcache_sim.sizing.answer import Answer
-    from kvcache_sim.sizing.plan import plan_capacity
+    from kvcache_sim.sizing.candidate import plan_capacity
     from kvcache_sim.sizing.question import Question, parse_attain, parse_limits, parse_rate
-    from kvcache_sim.sizing.text import tell
+    from kvcache_sim.sizing.text import draw, tell
     from kvcache_sim.sweeps.coordinator import run_sweep
-    from kvcache_sim.sweeps.inline import inline_sweep
     from kvcache_sim.sweeps.stop import stop_on_signals
-    from kvcache_sim.sweeps.study import read_sweep_file
+    from kvcache_sim.sweeps.study import inline_sweep, read_sweep_file
     from kvcache_sim.sweeps.tables import result_rows
 
     question = Question(
@@ -120,7 +118,7 @@ def capacity(
     else:
         print(tell(answer, question.attain))
     if plot is not None:
-        drawn = picture.draw(answer, plan.name)
+        drawn = draw(answer, plan.name)
         if isinstance(drawn, NothingToDraw):
             print(f"nothing to draw: {drawn.reason}", file=sys.stderr)
         else:

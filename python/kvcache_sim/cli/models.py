@@ -22,7 +22,7 @@ def list_models(as_json: AsJson = False) -> None:
       kvsim models list
     """
     from kvcache_sim.model.hugging_face.architectures import ARCHITECTURES
-    from kvcache_sim.model.models import load_model, model_names
+    from kvcache_sim.model.model_file import load_model, model_names
 
     models = [load_model(name) for name in model_names()]
     if as_json:

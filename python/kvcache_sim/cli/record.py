@@ -51,7 +51,7 @@ def record(
     from kvcache_sim.live.record.texts import Texts
     from kvcache_sim.live.record.trace_file import TraceFile
     from kvcache_sim.live.tokenizer import tokenizer_of
-    from kvcache_sim.workload.imports.salted import salt_of
+    from kvcache_sim.workload.imports.naming import salt_of
 
     texts = None if keep_text is None else Texts(keep_text, force)
     recording = Recording(host, port, Upstream(upstream), texts)

@@ -71,7 +71,7 @@ def shadow(
     from kvcache_sim.live.shadow.following import Following
     from kvcache_sim.live.shadow.watch import Compared, Watched, heading, remarks, replay, watch
     from kvcache_sim.units import NS_PER_S
-    from kvcache_sim.workload.imports.salted import salt_of
+    from kvcache_sim.workload.imports.naming import salt_of
 
     endpoints = kv_events or []
     if bool(endpoints) == bool(file):

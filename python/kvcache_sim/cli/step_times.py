@@ -21,8 +21,7 @@ def list_step_times(as_json: AsJson = False) -> None:
     Examples:
       kvsim step-times list
     """
-    from kvcache_sim.model.step_time_spellings import SPELLINGS
-    from kvcache_sim.model.step_times import step_time_names
+    from kvcache_sim.model.step_times import SPELLINGS, step_time_names
     from kvcache_sim.report.step_time_sheet import held_out_error
 
     rows = [(name, held_out_error(name)) for name in step_time_names()]

@@ -68,9 +68,8 @@ def sweep(
     if backend:
         raise UsageError("renamed", where="--backend", got=backend, expected=f"--on {backend}")
     from kvcache_sim.metrics.objectives import parse_objectives
-    from kvcache_sim.sweeps.inline import inline_sweep
     from kvcache_sim.sweeps.simulation import plan_sweep
-    from kvcache_sim.sweeps.study import read_sweep_file
+    from kvcache_sim.sweeps.study import inline_sweep, read_sweep_file
 
     objectives = parse_objectives(pareto) if pareto else ()
     if config is not None:
@@ -127,7 +126,7 @@ def merge(
     Example:
       kvsim sweep merge part-1 part-2 -o whole
     """
-    from kvcache_sim.sweeps.merge import merge_shards
+    from kvcache_sim.sweeps.coordinator import merge_shards
 
     plan, records, damaged = merge_shards(shards, output)
     for path in damaged:
@@ -148,7 +147,7 @@ def _next(file: SweepFile, config: Path | None, words: list[str]) -> str:
 
 
 def _estimate(plan: Plan, directory: Path, jobs: int) -> None:
-    from kvcache_sim.sweeps.estimate import estimate
+    from kvcache_sim.sweeps.plan import estimate
     from kvcache_sim.sweeps.store import CellStore
     from kvcache_sim.units import format_time_ns
 

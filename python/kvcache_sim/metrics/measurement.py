@@ -16,7 +16,7 @@ from kvcache_sim.metrics.request_totals import RequestTotals
 from kvcache_sim.metrics.run import CodedText, Run
 from kvcache_sim.metrics.slo import Objectives
 from kvcache_sim.metrics.windows import Windows
-from kvcache_sim.workload.jobs import jobs_of
+from kvcache_sim.workload.sessions import jobs_of
 from kvcache_sim.workload.trace import OPEN_LOOP, Trace
 
 #: With ``auto``, the parts of the requests that may be left out: sixteenths, up to the first half.

@@ -11,7 +11,7 @@ import math
 from typing import Literal
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.model.layer_cache import LayerCache
+from kvcache_sim.model.attention import LayerCache
 from kvcache_sim.model.model_spec import ModelSpec
 from kvcache_sim.values import dataclass
 

@@ -10,6 +10,29 @@ from kvcache_sim.model.gpus import GpuSpec
 from kvcache_sim.model.model_spec import ModelSpec
 from kvcache_sim.values import dataclass
 
+#: The share of a GPU's memory that an engine takes (vLLM's ``gpu_memory_utilization``).
+MEMORY_UTILISATION = 0.9
+
+
+def kv_room_bytes(
+    model: ModelSpec, gpu: GpuSpec, tensor_parallel: int, utilisation: float = MEMORY_UTILISATION
+) -> int:
+    """Return the bytes that weights leave on each GPU: the most KV that measurements can be of.
+
+    ``kv_room.kv_room`` counts activations too. Raises UsageError when the weights do not fit.
+    """
+    weights = -(-model.weights_bytes // tensor_parallel)
+    room = int(gpu.memory_bytes * utilisation) - weights
+    if room <= 0:
+        raise UsageError(
+            f"{model.name} does not fit on {tensor_parallel} × {gpu.name}",
+            got=f"{weights:,} bytes of weights a GPU",
+            expected=f"fewer than {int(gpu.memory_bytes * utilisation):,}",
+            hint="raise the TP degree",
+        )
+    return room
+
+
 #: What the engine's warm-up of its sampler takes for one logit, with top-k and top-p on every sequence.
 #: Sorting: the logit in two formats, and a sort's keys and indices twice over (38.1 to 39.9 in seven logs of
 #: vLLM 0.11). Fused (FlashInfer's sampler, and vLLM of 2026): the logit in two formats.

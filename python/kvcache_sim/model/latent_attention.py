@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kvcache_sim.model.attention import LayerCache
 from kvcache_sim.model.dtypes import FP8_DS_MLA, size_bytes
-from kvcache_sim.model.layer_cache import LayerCache
 from kvcache_sim.values import dataclass
 
 #: FlashMLA keeps 512 + 64 numbers as 512 FP8, four fp32 scales and 64 bf16 (656 bytes), and the 448 + 64 of

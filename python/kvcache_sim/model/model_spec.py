@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from kvcache_sim.model.attention import Attention
+from kvcache_sim.model.attention import Attention, LayerCache
 from kvcache_sim.model.dtypes import bits_per_value
-from kvcache_sim.model.layer_cache import LayerCache
-from kvcache_sim.model.layer_group import LayerGroup
-from kvcache_sim.model.weight_count import WeightCount, WeightDtypes, count_weights
+from kvcache_sim.model.layer_group import LayerGroup, WeightCount, WeightDtypes, count_weights
 from kvcache_sim.values import dataclass
 
 

@@ -1,4 +1,4 @@
-"""The parametric source: a step's time from a handful of fitted coefficients."""
+"""The parametric source: a step's time from a handful of fitted coefficients, padded to CUDA graphs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,28 @@ from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.catalog import check_keys
-from kvcache_sim.model.cuda_graphs import padded_tokens
 from kvcache_sim.model.step_time import StepBatch, StepTimeTable
 from kvcache_sim.values import dataclass
+
+
+def capture_sizes(largest: int) -> NDArray[np.int64]:
+    """Return vLLM v1's captured sizes up to ``largest``: 1, 2, 4, 8, 16, 24, … by 8, from 256 by 16."""
+    sizes = [1, 2, 4, *range(8, 256, 8), *range(256, largest + 1, 16)]
+    return np.array([size for size in sizes if size <= largest], np.int64)
+
+
+def padded_tokens(largest: int, max_tokens: int) -> NDArray[np.int64]:
+    """Return, for 0 … ``max_tokens`` tokens, the tokens the step really runs: the next captured size.
+
+    Counts past the largest captured size run as they are (vLLM v1 pads every step whose tokens fit a graph,
+    mixed ones too). 0 stays 0.
+    """
+    tokens = np.arange(max_tokens + 1, dtype=np.int64)
+    sizes = np.concatenate((np.zeros(1, np.int64), capture_sizes(largest)))
+    within = tokens <= sizes[-1]
+    tokens[within] = sizes[np.searchsorted(sizes, tokens[within])]
+    return tokens
+
 
 _NS_PER_MS = 1e6
 _FS_PER_MS = 1e12

@@ -2,17 +2,133 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.model.attention_work import attention_work
+from kvcache_sim.model.dtypes import bits_per_value
+from kvcache_sim.model.feed_forward import DenseFeedForward, FeedForward
 from kvcache_sim.model.gpus import GpuSpec
-from kvcache_sim.model.layer_kernels import Linear, linear_layers, moved_bytes_per_token
+from kvcache_sim.model.kv_room import kv_room_bytes
+from kvcache_sim.model.layer_group import LayerGroup
 from kvcache_sim.model.links import AllReduces, all_reduce_ms, load_links
-from kvcache_sim.model.memory import kv_room_bytes
 from kvcache_sim.model.model_spec import ModelSpec
 from kvcache_sim.model.parametric import ParametricStepTime, six_digits
+
+#: Up to this many tokens a window, chunk or choice counts as full for every token, as few contexts are
+#: shorter; a longer one counts as attention to all, as few contexts are longer. A step's time is linear in
+#: what it reads.
+_SHORT_REACH_TOKENS = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionWork:
+    """Operations on all GPUs together, bytes on one of them.
+
+    ``flops_per_pair`` for every new token and token before it, ``flops_per_token`` for every new token;
+    ``read_bytes_per_past_token`` for every token of KV, ``read_bytes_per_sequence`` for every sequence
+    (windows, chosen entries, and states, which are read and written).
+    """
+
+    flops_per_pair: int
+    flops_per_token: int
+    read_bytes_per_past_token: float
+    read_bytes_per_sequence: int
+
+
+def attention_work(model: ModelSpec, tensor_parallel: int) -> AttentionWork:
+    """Return what a model's attention costs at a TP degree."""
+    pair = token = sequence = 0
+    past = 0.0
+    for layers, attention in model.attention_layers():
+        short = 0 < attention.attended_tokens <= _SHORT_REACH_TOKENS
+        products = layers * attention.flops_per_pair
+        pair += layers * attention.scan_flops_per_pair + (0 if short else products)
+        token += attention.attended_tokens * products if short else 0
+        for cache in attention.caches(model.kv_dtype, tensor_parallel):
+            chosen = attention.chosen_entries if cache.what != "index keys" else 0
+            if cache.reach == "state":
+                sequence += 2 * layers * cache.entry_bytes
+            elif cache.reach_tokens and cache.reach_tokens <= _SHORT_REACH_TOKENS:
+                sequence += layers * cache.fixed_bytes
+            elif chosen:
+                sequence += layers * chosen * cache.entry_bytes
+            else:
+                past += layers * cache.entry_bytes / cache.tokens_per_entry
+    return AttentionWork(pair, token, past, sequence)
+
+
+#: GEMMs of attention before and after it: one each way; latents are made and opened by their own.
+_ATTENTION_GEMMS = {"latent": 4, "latent-sparse": 5, "compressed": 5}
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """Alike linear layers: ``count`` of them, each with so many ``weights`` in ``gemms`` GEMMs.
+
+    ``weights`` are those of one expert where there are ``experts``, of which each token uses ``active``.
+    """
+
+    count: int
+    weights: float
+    gemms: int
+    dtype: str
+    experts: int = 1
+    active: int = 1
+
+    def read_bytes(self, tokens: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the bytes of weights of one layer that a step of so many tokens reads.
+
+        Tokens choose their experts evenly and independently, so 1 − (1 − active/experts)^tokens are needed.
+        """
+        needed = self.experts * (1 - (1 - self.active / self.experts) ** tokens)
+        return np.asarray(needed * self.weights * float(bits_per_value(self.dtype) / 8), np.float64)
+
+
+def linear_layers(model: ModelSpec, tensor_parallel: int) -> Iterator[Linear]:
+    """Yield the linear layers of a step on one GPU, the head last; all are split evenly."""
+    hidden, dtypes = model.hidden_size, model.weights
+    for group in model.groups:
+        count = len(group.layers)
+        if (attention := group.attention) is not None:
+            gemms = _ATTENTION_GEMMS.get(attention.kind, 2)
+            yield Linear(count, attention.params(hidden) / tensor_parallel, gemms, dtypes.attention)
+        if (mlp := group.feed_forward) is not None:
+            shared = mlp.shared_params(hidden)
+            router_alone = shared == hidden * mlp.experts
+            yield Linear(count, shared / tensor_parallel, 1 if router_alone else 2, dtypes.feed_forward)
+            if mlp.experts:
+                expert = mlp.expert_params(hidden) / tensor_parallel
+                yield Linear(count, expert, 2, dtypes.experts, mlp.experts, mlp.experts_active)
+    yield Linear(1, model.vocab_size * hidden / tensor_parallel, 1, dtypes.embedding)
+
+
+def moved_bytes_per_token(group: LayerGroup, model: ModelSpec, tensor_parallel: int) -> tuple[float, float]:
+    """Return what a layer's small kernels, and its attention, read and write of each new token, in bytes.
+
+    Norms move the hidden state six times, the activation its input twice and its output once; attention its
+    queries, output, keys and values.
+    """
+    small = 6 * model.hidden_size + 3 * _intermediate_size(group.feed_forward) / tensor_parallel
+    moved = 0.0
+    if group.attention is not None:
+        caches = group.attention.caches("bf16", tensor_parallel)
+        moved = group.attention.flops_per_pair / tensor_parallel
+        moved += sum(cache.entry_bytes for cache in caches if cache.reach != "state")
+    return 2 * small, moved
+
+
+def _intermediate_size(mlp: FeedForward | None) -> int:
+    if mlp is None:
+        return 0
+    if isinstance(mlp, DenseFeedForward):
+        return mlp.intermediate_size
+    always = mlp.shared_intermediate_size + mlp.dense_intermediate_size
+    return mlp.experts_active * mlp.expert_intermediate_size + always
+
 
 #: Head and sampler of one more sequence.
 SEQUENCE_MS = 0.005

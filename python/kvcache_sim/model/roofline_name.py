@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.dtypes import DTYPES, KV_DTYPES
+from kvcache_sim.model.layer_group import WeightDtypes
+from kvcache_sim.model.model_file import load_model, names_model_file
 from kvcache_sim.model.model_spec import ModelSpec
-from kvcache_sim.model.models import load_model, names_model_file
-from kvcache_sim.model.weight_count import WeightDtypes
 from kvcache_sim.values import dataclass
 
 _PARTS = r"([^@:]+)@([^@:]+)(?::([^@:]*))?"

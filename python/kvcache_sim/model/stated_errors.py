@@ -10,7 +10,7 @@ from kvcache_sim.model.aiconfigurator.deployment import PREFIX
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.kernel_rates import UNMEASURED
 from kvcache_sim.model.linear import LINEAR
-from kvcache_sim.model.models import load_model
+from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.step_times import measured_on, step_time_entry
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.kv_groups import kv_layout
-from kvcache_sim.model.models import load_model
+from kvcache_sim.model.model_file import load_model
 
 #: vLLM's own block where none is asked for.
 DEFAULT_BLOCK_TOKENS = 16

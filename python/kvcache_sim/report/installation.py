@@ -96,7 +96,7 @@ def _packaged() -> Finding:
     """Models, GPUs, links and sets that come along: each is read."""
     from kvcache_sim.model.channels import channel_names, load_channel
     from kvcache_sim.model.gpus import gpu_names, load_gpu
-    from kvcache_sim.model.models import load_model, model_names
+    from kvcache_sim.model.model_file import load_model, model_names
     from kvcache_sim.model.step_times import load_step_time, step_time_names
 
     counts = []

@@ -13,8 +13,8 @@ from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.kv_groups import kv_layout
 from kvcache_sim.model.kv_room import default_engine, kv_room
 from kvcache_sim.model.layer_group import layers_text
+from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.model_spec import ModelSpec
-from kvcache_sim.model.models import load_model
 from kvcache_sim.units import format_bytes
 
 

@@ -21,7 +21,7 @@ def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iter
     if replica.max_model_len is None:
         yield ("replica", "on_overflow"), "replica.max_model_len is null: no request is too long"
     elif kind := model.workload.get("kind"):
-        from kvcache_sim.workload.generate.kinds import KINDS
+        from kvcache_sim.workload.generate.build import KINDS
 
         if kind in KINDS and not hasattr(KINDS[kind], "turns"):
             yield ("replica", "on_overflow"), f"workload.kind {kind} has no sessions: there is no history"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvcache_sim.model.launch_time import CAPTURED_TOKENS
+from kvcache_sim.model.adjusted import CAPTURED_TOKENS
 from kvcache_sim.scenario import speculation
 from kvcache_sim.scenario.idle import Contradiction, Finding
 from kvcache_sim.scenario.replica_section import ReplicaSection

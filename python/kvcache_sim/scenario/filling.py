@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from kvcache_sim.cache.store_kinds import WITH_LOWER
 from kvcache_sim.errors import UsageError
-from kvcache_sim.model.models import names_model_file
+from kvcache_sim.model.model_file import names_model_file
 from kvcache_sim.model.step_times import measured_on, with_absolute_files
 from kvcache_sim.scenario import engine_tiers
 from kvcache_sim.scenario.gpu_room import GPU_CAPACITY, with_gpu_room

@@ -15,8 +15,7 @@ from kvcache_sim.cache.settings import (
     TierSettings,
 )
 from kvcache_sim.errors import UsageError
-from kvcache_sim.model.launch_time import WithLaunchTime
-from kvcache_sim.model.sequence_time import WithSequenceTime
+from kvcache_sim.model.adjusted import WithLaunchTime, WithSequenceTime
 from kvcache_sim.model.step_time import StepTime, zero_step_time
 from kvcache_sim.model.step_times import load_step_time
 from kvcache_sim.scenario.cache_groups import cache_groups

@@ -89,15 +89,15 @@ def prepared(scenario: Scenario, trace: Trace) -> Trace:
 
         trace = hinted(trace, model)
     if model.tenants is not None:
-        from kvcache_sim.workload.tenants import with_tenants
+        from kvcache_sim.workload.members import with_tenants
 
         trace = with_tenants(trace, model.tenants.field, model.tenants.isolate)
     if model.models is not None:
-        from kvcache_sim.workload.named import with_models
+        from kvcache_sim.workload.members import with_models
 
         trace = with_models(trace, model.models.field, list(model.models.of))
     if model.adapters is not None:
-        from kvcache_sim.workload.named import with_adapters
+        from kvcache_sim.workload.members import with_adapters
 
         trace = with_adapters(trace, model.adapters.field)
     if model.replica.queue_order == PROGRAM_FCFS:
@@ -109,7 +109,7 @@ def prepared(scenario: Scenario, trace: Trace) -> Trace:
 
 def _by_program(trace: Trace) -> Trace:
     """Return a trace whose priorities are the starts of its jobs; of its own where nobody waits."""
-    from kvcache_sim.workload.jobs import job_starts_ns, jobs_of
+    from kvcache_sim.workload.sessions import job_starts_ns, jobs_of
 
     jobs = jobs_of(trace)
     starts_ns = trace.arrival_ns if jobs is None else job_starts_ns(trace, jobs)

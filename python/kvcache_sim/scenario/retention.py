@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from kvcache_sim.cache.store_kinds import TREE, store_kind
 from kvcache_sim.scenario.idle import Contradiction, Finding
 from kvcache_sim.scenario.schema import ScenarioModel
-from kvcache_sim.workload.retention import HintRules, with_retention
+from kvcache_sim.workload.members import HintRules, with_retention
 from kvcache_sim.workload.trace import Trace
 
 

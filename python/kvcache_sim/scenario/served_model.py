@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kvcache_sim.model.dtypes import KV_DTYPES, check_dtype
+from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.model_spec import ModelSpec
-from kvcache_sim.model.models import load_model
 from kvcache_sim.model.roofline_name import with_dtypes
 from kvcache_sim.model.step_times import measured_on
 from kvcache_sim.scenario.schema import ScenarioModel

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvcache_sim.errors import KvsimError
-from kvcache_sim.model.models import load_model
+from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.step_times import measured_on
 from kvcache_sim.scenario.schema import ScenarioModel
 

@@ -1,10 +1,25 @@
-"""The highest step that attains: outwards in growing strides, then bisection."""
+"""The highest step that attains: outwards in growing strides, then bisection; each a run of the scenario."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from kvcache_sim.metrics.measurement import MeasuredRequests
+from kvcache_sim.metrics.parts import Part, arrays_of
+from kvcache_sim.metrics.run import Run
+from kvcache_sim.metrics.slo import AttainmentTotals, Objectives
+from kvcache_sim.scenario.cost import with_cost
+from kvcache_sim.scenario.load import Scenario
+from kvcache_sim.scenario.measure import measured_requests, measured_summary
+from kvcache_sim.simulation import RunOptions, Simulation
+from kvcache_sim.units import NS_PER_S
+from kvcache_sim.workload.toolbox.transforms import scale
+from kvcache_sim.workload.trace import Trace
 
 #: A step up is a rate of 2 % more.
 STEP = Fraction(51, 50)
@@ -67,3 +82,75 @@ def _outwards(attains: Callable[[int], bool], start: int, end: int, want: bool) 
             return last, step
         last, stride = step, 2 * stride
     return last, None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A run at some speed: whether it attains, and its summary and warnings where it went to its end."""
+
+    speed: Fraction
+    attains: bool
+    #: Requests a second that arrived, over the whole run; None where it was given up.
+    rate_per_s: float | None
+    summary: dict[str, Any] | None
+
+    @property
+    def attainment(self) -> float | None:
+        """The share within all limits, None where the run was given up."""
+        share: float | None = self.summary["slo"]["attainment"] if self.summary is not None else None
+        return share
+
+
+class _GivenUp(Exception):
+    """So many requests missed their limits that the others do not matter."""
+
+
+class _Misses:
+    """Counts measured requests that miss their objectives, and gives up past what is allowed."""
+
+    def __init__(self, measured: MeasuredRequests, objectives: Objectives, allowed: float) -> None:
+        self._measured, self._allowed = measured, allowed
+        self._totals = AttainmentTotals(objectives)
+
+    def take(self, part: Part) -> None:
+        rows = arrays_of(part)
+        inside = self._measured.is_measured(rows)
+        if inside is None:  # it takes the whole run to tell
+            return
+        self._totals.add({name: own[inside] for name, own in rows.items()})
+        if self._totals.missed > self._allowed:
+            raise _GivenUp
+
+
+class Probe:
+    """A scenario and its requests, run at several speeds. Cost: a run a question, less where it fails."""
+
+    def __init__(self, scenario: Scenario, trace: Trace, attain: float) -> None:
+        self._scenario, self._trace, self._attain = scenario, trace, attain
+        self.runs = 0
+
+    def at(self, speed: Fraction, whole: bool = False) -> Outcome:
+        """Return the outcome at a speed; what can no longer attain is given up, unless it is ``whole``."""
+        self.runs += 1
+        scenario, trace = self._scenario, scale(self._trace, speed)
+        measured = measured_requests(scenario, trace)
+        simulation = Simulation(scenario.settings, trace, RunOptions(marks_ns=measured.marks_ns))
+        if not whole and measured.objectives is not None:
+            allowed = (1 - self._attain) * len(trace) + 1e-6  # judged requests are as many at most
+            simulation.recorder.watch(_Misses(measured, measured.objectives, allowed).take)
+        try:
+            run = simulation.run()
+        except _GivenUp:
+            return Outcome(speed, False, None, None)
+        rate = arrival_rate(run)
+        _, summary, _ = measured_summary(scenario, run, measured)
+        summary = with_cost(scenario, summary)
+        share = summary["slo"]["attainment"]
+        return Outcome(speed, share is not None and share >= self._attain - 1e-12, rate, summary)
+
+
+def arrival_rate(run: Run) -> float | None:
+    """Return how many requests arrived a second, from the first to the last; None where no time passed."""
+    arrival_ns = np.asarray(run.requests["arrival_ns"])
+    span = int(arrival_ns.max() - arrival_ns.min()) if len(arrival_ns) else 0
+    return (len(arrival_ns) - 1) * NS_PER_S / span if span else None

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from kvcache_sim.errors import EXIT_OK, EXIT_SWEEP_FAILED
+from kvcache_sim.errors import EXIT_OK, EXIT_SWEEP_FAILED, UsageError
 from kvcache_sim.sweeps.cell import Cell, CellRecord, Study
-from kvcache_sim.sweeps.lock import claim, locked
 from kvcache_sim.sweeps.plan import Plan, is_sound_plan, keep_plan
 from kvcache_sim.sweeps.stop import StopRequest
-from kvcache_sim.sweeps.store import CellStore
+from kvcache_sim.sweeps.store import CellStore, claim, locked
 from kvcache_sim.sweeps.tables import LiveTable, export, is_sound_database, result_rows
 
 
@@ -91,3 +91,53 @@ def run_sweep(
         export(result_rows(plan.own_cells(), records), directory)
         failed = sum(record.status != "ok" for record in records.values())
         return SweepOutcome(records, cached, failed, len(unique) - len(records), stop.exit_code)
+
+
+def merge_shards(shards: Sequence[Path], directory: Path) -> tuple[Plan, dict[str, CellRecord], list[str]]:
+    """Gather the records of sweep directories of one study in another, and write its tables there.
+
+    Returns the whole plan, the records, and the damaged files that were left out. Records are copied, the
+    shards stay as they are. Raises ``UsageError`` when a directory is no sweep or of another study.
+    """
+    plan: Plan | None = None
+    gathered: dict[str, CellRecord] = {}
+    damaged: list[str] = []
+    for shard in shards:
+        found = read_plan(shard)
+        if plan is not None and found.digest() != plan.digest():
+            raise UsageError("shards of different studies", where=str(shard), got=repr(found.name))
+        plan = plan or found
+        with locked(shard):
+            records, bad = CellStore(shard).load(cell.cell_id for cell in found.unique_cells())
+        damaged += bad
+        better = {name: r for name, r in records.items() if r.status == "ok" or name not in gathered}
+        gathered |= better
+    if plan is None:
+        raise UsageError("no shards to merge")
+    claim(directory)
+    with locked(directory):
+        store = CellStore(directory)
+        store.create()
+        keep_plan(plan, directory / "plan.json")
+        with LiveTable(directory / "results.sqlite", plan.cells) as table:
+            for record in gathered.values():
+                store.save(record)
+                table.add(record)
+        export(result_rows(plan.cells, gathered), directory)
+    return plan, gathered, damaged
+
+
+def read_plan(directory: Path) -> Plan:
+    """Return the plan kept in a sweep directory; raises ``UsageError`` where there is none."""
+    try:
+        content: dict[str, Any] = json.loads((directory / "plan.json").read_bytes())
+        names = content["settings"]  # JSON objects are written in the order of the alphabet
+        cells = tuple(
+            Cell(index, cell_id, {name: settings[name] for name in names if name in settings}, repeat)
+            for index, (cell_id, repeat, settings) in enumerate(content["cells"])
+        )
+        return Plan(content["name"], Study("", "", files=content["files"]), cells)
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UsageError(
+            "not a sweep directory", where=str(directory), expected="a plan.json in it"
+        ) from None

@@ -14,11 +14,10 @@ from kvcache_sim.metrics.names import metric_value
 from kvcache_sim.metrics.objectives import Objective
 from kvcache_sim.metrics.thresholds import Threshold
 from kvcache_sim.sweeps.cell import Cell, CellRecord, Limits, Setting, Study, content_address
-from kvcache_sim.sweeps.interval import Choice, Interval
-from kvcache_sim.sweeps.lock import claim, locked
 from kvcache_sim.sweeps.plan import Resolve
+from kvcache_sim.sweeps.space import Choice, Interval
 from kvcache_sim.sweeps.stop import StopRequest
-from kvcache_sim.sweeps.store import CellStore
+from kvcache_sim.sweeps.store import CellStore, claim, locked
 from kvcache_sim.sweeps.supervisor import LocalRunner
 
 #: Trials proposed together, whatever the number of workers: so the search does not depend on it.

@@ -10,7 +10,7 @@ from typing import Any
 
 from kvcache_sim import __version__
 from kvcache_sim.errors import TraceError, UsageError
-from kvcache_sim.model.models import names_model_file
+from kvcache_sim.model.model_file import names_model_file
 from kvcache_sim.model.step_times import files_named_in
 from kvcache_sim.scenario.cost import with_cost
 from kvcache_sim.scenario.load import Scenario, varied_from_text

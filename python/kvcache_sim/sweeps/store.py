@@ -1,15 +1,17 @@
-"""The records of a sweep: written whole or not at all, checked when read, set aside when damaged."""
+"""The directory of a sweep: one sweep at a time, records whole or not at all, damaged ones set aside."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from kvcache_sim.errors import InputOutputError
+from kvcache_sim.errors import InputOutputError, OutputExistsError
+from kvcache_sim.file_lock import FileLock
 from kvcache_sim.output import write_new
 from kvcache_sim.sweeps.cell import CellRecord, canonical_json
 
@@ -99,3 +101,32 @@ def _read(path: Path, cell_id: str) -> CellRecord | None:
     except OSError as error:
         raise InputOutputError(f"cannot read: {error.strerror}", where=str(path)) from error
     return record if record.cell_id == cell_id else None
+
+
+def claim(directory: Path) -> None:
+    """Make a sweep's directory, or check that it is one: raises ``OutputExistsError`` for a foreign one."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        foreign = next(directory.iterdir(), None) is not None and not (directory / "sweep.lock").exists()
+    except FileExistsError:
+        raise OutputExistsError("not a directory", where=str(directory)) from None
+    except OSError as error:
+        raise InputOutputError(f"cannot use: {error.strerror}", where=str(directory)) from error
+    if foreign:
+        raise OutputExistsError(
+            "not empty and not a sweep", where=str(directory), hint="choose another -o: nothing was changed"
+        )
+
+
+@contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Hold ``sweep.lock`` in a directory; raises ``OutputExistsError`` naming the live holder."""
+    path = directory / "sweep.lock"
+    try:
+        lock = FileLock(path)
+    except OSError as error:
+        raise InputOutputError(f"cannot use: {error.strerror}", where=str(path)) from error
+    try:
+        yield
+    finally:
+        lock.close()

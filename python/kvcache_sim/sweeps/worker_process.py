@@ -13,7 +13,7 @@ from dataclasses import asdict
 from typing import IO
 
 from kvcache_sim.sweeps.cell import Cell, CellRecord, Limits, Status, Study
-from kvcache_sim.sweeps.pipe import receive, send
+from kvcache_sim.sweeps.worker import receive, send
 
 #: Time a new worker may take to import the simulator before its first cell's own limit starts to count.
 _START_UP_S = 60.0

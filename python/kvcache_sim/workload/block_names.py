@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kvcache_sim import _core
 from kvcache_sim.workload.key_arrays import key_arrays
-from kvcache_sim.workload.tokens.layout import id_name
+from kvcache_sim.workload.tokens.row_key import id_name
 from kvcache_sim.workload.trace import Trace
 
 

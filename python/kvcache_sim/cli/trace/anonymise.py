@@ -20,6 +20,6 @@ def command(read: Read) -> Trace:
     Examples:
       kvsim trace anonymise mine.jsonl -o public.jsonl
     """
-    from kvcache_sim.workload.toolbox.anonymise import anonymise
+    from kvcache_sim.workload.toolbox.transforms import anonymise
 
     return anonymise(read())

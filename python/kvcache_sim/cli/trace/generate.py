@@ -35,8 +35,7 @@ def command(
     from kvcache_sim.scenario.overrides import apply_override
     from kvcache_sim.scenario.yaml_tree import Tree
     from kvcache_sim.workload.generate import settings_of, write_jsonl
-    from kvcache_sim.workload.generate.assemble import assemble
-    from kvcache_sim.workload.generate.target import SEARCH_REQUESTS, at_target, has_target, reached
+    from kvcache_sim.workload.generate.build import SEARCH_REQUESTS, assemble, at_target, has_target, reached
 
     tree = Tree()
     for assignment in set_ or ():

@@ -23,6 +23,6 @@ def command(
     Examples:
       kvsim trace head conversation_trace.jsonl -n 1000 -o first.jsonl
     """
-    from kvcache_sim.workload.toolbox.cut import head
+    from kvcache_sim.workload.toolbox.transforms import head
 
     return head(read(), requests)

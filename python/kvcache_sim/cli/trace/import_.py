@@ -39,10 +39,8 @@ def command(
       kvsim trace import scrapes.txt -o curve.jsonl
     """
     from kvcache_sim.errors import UsageError
-    from kvcache_sim.workload.imports.imported import Notes
     from kvcache_sim.workload.imports.kind import Reading
-    from kvcache_sim.workload.imports.naming import Naming
-    from kvcache_sim.workload.imports.salted import salt_of
+    from kvcache_sim.workload.imports.naming import Naming, Notes, salt_of
     from kvcache_sim.workload.imports.write import import_log
 
     if on_bad_row not in ("error", "skip"):
@@ -62,7 +60,7 @@ def command(
     if out == "-":
         sys.stdout.writelines(found.lines())
         return
-    from kvcache_sim.workload.toolbox.file import write_lines
+    from kvcache_sim.workload.toolbox.write import write_lines
 
     write_lines(Path(out), found.lines(), force)
     told = f"{len(found):,} requests of {found.kind.name} in {out}"

@@ -25,7 +25,7 @@ def command(
       kvsim trace merge chat.jsonl tools.jsonl -o both.jsonl
     """
     from kvcache_sim.errors import UsageError
-    from kvcache_sim.workload.toolbox.merge import merge
+    from kvcache_sim.workload.toolbox.transforms import merge
 
     if traces.count("-") > 1:
         raise UsageError("standard input can be read once", where="-")

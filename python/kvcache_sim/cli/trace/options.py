@@ -62,7 +62,7 @@ def save(trace: Trace, out: str, force: bool) -> None:
     if out == "-":
         sys.stdout.writelines(mooncake_lines(trace))
         return
-    from kvcache_sim.workload.toolbox.file import write_lines
+    from kvcache_sim.workload.toolbox.write import write_lines
 
     write_lines(Path(out), mooncake_lines(trace), force)
     blocks = "" if trace.block_size == 512 else f" --set trace.block_size={trace.block_size}"

@@ -23,6 +23,6 @@ def command(
     Examples:
       kvsim trace rechunk conversation_trace.jsonl --to 16 -o b16.jsonl
     """
-    from kvcache_sim.workload.toolbox.rechunk import rechunk
+    from kvcache_sim.workload.toolbox.transforms import rechunk
 
     return rechunk(read(), to)

@@ -25,7 +25,7 @@ def command(
       kvsim trace repeat conversation_trace.jsonl -n 3 --gap 3s -o three.jsonl
     """
     from kvcache_sim.units import parse_time_ns
-    from kvcache_sim.workload.toolbox.repeat import repeat
+    from kvcache_sim.workload.toolbox.transforms import repeat
 
     gap_ns = parse_time_ns(gap)
     return repeat(read(), times, gap_ns)

@@ -24,7 +24,7 @@ def command(
       kvsim trace scale conversation_trace.jsonl --speed 2 -o twice.jsonl
       kvsim trace scale conversation_trace.jsonl --speed 3/2 -o faster.jsonl
     """
-    from kvcache_sim.workload.toolbox.scale import parse_speed, scale
+    from kvcache_sim.workload.toolbox.transforms import parse_speed, scale
 
     factor = parse_speed(speed)
     return scale(read(), factor)

@@ -27,7 +27,7 @@ def command(
       kvsim trace slice conversation_trace.jsonl --from 10min --to 20min -o window.jsonl
     """
     from kvcache_sim.units import parse_time_ns
-    from kvcache_sim.workload.toolbox.cut import cut
+    from kvcache_sim.workload.toolbox.transforms import cut
 
     start, end = parse_time_ns(from_), parse_time_ns(to)
     return cut(read(), start, end)

@@ -40,11 +40,11 @@ def command(
     if format_ == "json":
         print(json.dumps(stats, indent=2))
     else:
-        from kvcache_sim.workload.toolbox.stats_table import table
+        from kvcache_sim.workload.toolbox.stats import table
 
         print(table(stats))
     if picture is not None:
-        from kvcache_sim.workload.toolbox.file import write_lines
-        from kvcache_sim.workload.toolbox.picture import working_set_svg
+        from kvcache_sim.workload.toolbox.stats import working_set_svg
+        from kvcache_sim.workload.toolbox.write import write_lines
 
         write_lines(picture, [working_set_svg(stats)], force)

@@ -78,8 +78,8 @@ def command(
     from kvcache_sim.workload.readers import ReadSettings, read_trace
     from kvcache_sim.workload.tokens import Corpus, PromptConfig, block_starts, token_source
     from kvcache_sim.workload.tokens.collisions import shared_blocks
-    from kvcache_sim.workload.tokens.layout import sizes_by_id
     from kvcache_sim.workload.tokens.output import JsonlSink, offset_lines, token_file
+    from kvcache_sim.workload.tokens.row_key import sizes_by_id
 
     if corpus is not None and corpus_size is not None:
         raise UsageError("two corpora", where="--corpus, --corpus-size", hint="give one")

@@ -13,7 +13,7 @@ from kvcache_sim.live.record.observed import Observed
 from kvcache_sim.live.tokenizer import Tokenizer
 from kvcache_sim.output import refuse_existing
 from kvcache_sim.units import NS_PER_MS
-from kvcache_sim.workload.imports.salted import salted_ids
+from kvcache_sim.workload.imports.naming import salted_ids
 from kvcache_sim.workload.toolbox.write import ms
 
 

@@ -10,7 +10,7 @@ from kvcache_sim.errors import InputOutputError
 from kvcache_sim.output import refuse_existing
 from kvcache_sim.units import NS_PER_S
 from kvcache_sim.workload.imports.kv_batch import KvBatch, KvEvent, Name
-from kvcache_sim.workload.imports.salted import salted_names
+from kvcache_sim.workload.imports.naming import salted_names
 
 _TYPES = {"stored": "BlockStored", "removed": "BlockRemoved", "cleared": "AllBlocksCleared"}
 

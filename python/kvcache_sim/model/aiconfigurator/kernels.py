@@ -16,9 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.model.aiconfigurator.deployment import Deployment
+from kvcache_sim.model.aiconfigurator.deployment import REPAIRS, Deployment, Dtypes, Repair
 from kvcache_sim.model.aiconfigurator.library import check_system, is_mixture, model_configuration
-from kvcache_sim.model.aiconfigurator.names import REPAIRS, Dtypes, Repair
 from kvcache_sim.model.calibration.rows import IterationRows
 
 #: The library's operations that are all-reduces among the GPUs of one tensor-parallel group.

@@ -13,7 +13,7 @@ from kvcache_sim.model.aiconfigurator.kernels import MeasuredKernels
 from kvcache_sim.model.aiconfigurator.sampled import SampledStepTime
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.links import AllReduces, load_links
-from kvcache_sim.model.models import load_model
+from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.parametric import six_digits
 
 #: Token counts at which the change is looked at, besides the bends of the table.

@@ -7,22 +7,95 @@ where that is not enough, what it misses is sampled (``rests``).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.model.aiconfigurator.bends import bends
 from kvcache_sim.model.aiconfigurator.kernels import MeasuredKernels
-from kvcache_sim.model.aiconfigurator.rests import sampled_rests
 from kvcache_sim.model.aiconfigurator.sampled import SampledStepTime
-from kvcache_sim.model.calibration.accuracy import PhaseError, phase_errors
 from kvcache_sim.model.calibration.design import LINEAR, Form
 from kvcache_sim.model.calibration.fit import predict_ms, solve
-from kvcache_sim.model.calibration.rows import IterationRows
+from kvcache_sim.model.calibration.rows import IterationRows, PhaseError, phase_errors
 from kvcache_sim.model.parametric import ParametricStepTime, six_digits
+from kvcache_sim.model.rest_grid import RestGrid, Rests
+from kvcache_sim.model.step_time import StepTime
 from kvcache_sim.rng import stream
+
+#: Between two bends the source is off the line by no more than this share, at the counts looked at.
+_CLOSE = 0.004
+
+
+def bends(ms_of: Callable[[int], float], counts: Sequence[int]) -> dict[int, float]:
+    """Return the ms at the given rising counts and at those between them that a straight line misses.
+
+    Of each span the middle is looked at and both counts beside its ends: a kernel that changes does so right
+    past a count it was tuned for, so these should be among those given. ``ms_of`` is called once a count, for
+    a smooth source four times a span.
+    """
+    found = {count: ms_of(count) for count in counts}
+    spans = list(pairwise(counts))
+    while spans:
+        left, right = spans.pop()
+        inner = sorted({left + 1, (left + right) // 2, right - 1} - {left, right})
+        missed = False
+        for count in inner:
+            if count not in found:
+                found[count] = ms_of(count)
+            line = found[left] + (found[right] - found[left]) * (count - left) / (right - left)
+            missed = missed or abs(line - found[count]) > _CLOSE * found[count]
+        if missed:
+            spans += pairwise((left, *inner, right))
+    return dict(sorted(found.items()))
+
+
+_NS_PER_MS = 1e6
+
+
+def _halves(least: int, most: int) -> tuple[int, ...]:
+    """Return 1, and the powers of two from ``least`` to ``most`` with the middles between them."""
+    powers = [1 << power for power in range(least.bit_length() - 1, most.bit_length())]
+    return (1, *sorted(n for power in powers for n in (power, power + power // 2) if 1 < n <= most))
+
+
+_REST_SEQUENCES = _halves(2, 512)
+_CHUNKS = _halves(8, 16_384)
+_REST_TOKENS = _halves(64, 65_536)
+#: The chunk beside which decodes are sampled.
+_CHUNK_BESIDE = 512
+
+
+def sampled_rests(kernels: MeasuredKernels, linear: StepTime, most_kv: int) -> Rests:
+    """Return what a linear model misses: decodes' KV, alone and beside a chunk, and a chunk's past.
+
+    No step of more than ``most_kv`` tokens is asked for: there, as past a grid's borders, the rest is that of
+    the nearest one.
+    """
+
+    def decodes(chunk: int) -> RestGrid:
+        return _sampled(
+            kernels, linear, _REST_SEQUENCES, lambda n, each: (chunk, 0, n, n * min(each, most_kv // n))
+        )
+
+    past = _sampled(kernels, linear, _CHUNKS, lambda new, past: (new, past, 0, 0))
+    return Rests(decodes(0), decodes(_CHUNK_BESIDE), past)
+
+
+def _sampled(
+    kernels: MeasuredKernels,
+    linear: StepTime,
+    counts: tuple[int, ...],
+    step: Callable[[int, int], tuple[int, int, int, int]],
+) -> RestGrid:
+    rows = kernels.rows(
+        np.array([step(count, tokens) for count in counts for tokens in _REST_TOKENS], np.int64)
+    )
+    shape = (len(counts), len(_REST_TOKENS))
+    rest = np.rint((rows.iter_ms - predict_ms(linear, rows)).reshape(shape) * _NS_PER_MS).astype(np.int64)
+    return RestGrid(counts, _REST_TOKENS, tuple(map(tuple, rest.tolist())))
+
 
 #: Each number of decode sequences up to it has a base of its own.
 _SEQUENCES = 512

@@ -7,8 +7,7 @@ from functools import lru_cache
 
 from kvcache_sim.model.aiconfigurator.deployment import Deployment, parse_deployment
 from kvcache_sim.model.aiconfigurator.library import installed_folder
-from kvcache_sim.model.aiconfigurator.sampled import SampledStepTime
-from kvcache_sim.model.aiconfigurator.table_cache import keep_table, read_table, table_key
+from kvcache_sim.model.aiconfigurator.sampled import SampledStepTime, keep_table, read_table, table_key
 
 #: What the library's words for a figure's source mean.
 _SOURCES = {

@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.model.calibration.accuracy import phase_errors
 from kvcache_sim.model.calibration.choice import fit_best, spread_rows
 from kvcache_sim.model.calibration.fit import chunk_base_ns, predict_ms
-from kvcache_sim.model.calibration.rows import IterationRows
+from kvcache_sim.model.calibration.rows import IterationRows, phase_errors
 from kvcache_sim.model.parametric import ParametricStepTime, six_digits
 from kvcache_sim.model.step_time import StepTime, StepTimeTable
 

@@ -9,23 +9,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.errors import TraceError, UsageError
-from kvcache_sim.model.calibration.accuracy import phase_errors
 from kvcache_sim.model.calibration.base import ErrorCurve, error_curve, fit_correction
 from kvcache_sim.model.calibration.choice import fit_best
-from kvcache_sim.model.calibration.compilation import compiles
 from kvcache_sim.model.calibration.csv_table import column_values, read_table
-from kvcache_sim.model.calibration.degrees import fit_tensor_parallel
 from kvcache_sim.model.calibration.fit import fit_runs, fit_step_time, predict_ms
 from kvcache_sim.model.calibration.kernels import Points, read_kernels, with_all_reduces
 from kvcache_sim.model.calibration.model_file import Provenance, model_text
-from kvcache_sim.model.calibration.rows import IterationRows, read_iterations
-from kvcache_sim.model.calibration.runs import SEEN_COLUMN, Runs, runs_of, seen_late, single_steps
-from kvcache_sim.model.calibration.split import held_out
+from kvcache_sim.model.calibration.rows import IterationRows, held_out, phase_errors, read_iterations
+from kvcache_sim.model.calibration.runs import SEEN_COLUMN, Runs, compiles, runs_of, seen_late, single_steps
+from kvcache_sim.model.calibration.transfer import fit_tensor_parallel
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.kernel_rates import UNMEASURED
+from kvcache_sim.model.kv_room import kv_room_bytes
 from kvcache_sim.model.links import load_links
-from kvcache_sim.model.memory import kv_room_bytes
-from kvcache_sim.model.models import load_model
+from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.parametric import ParametricStepTime
 from kvcache_sim.model.step_times import load_step_time, measured_on
 

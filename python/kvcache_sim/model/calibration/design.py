@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.model.calibration.rows import IterationRows
-from kvcache_sim.model.cuda_graphs import padded_tokens
-from kvcache_sim.model.parametric import ParametricStepTime, six_digits
+from kvcache_sim.model.parametric import ParametricStepTime, padded_tokens, six_digits
 
 #: The columns after the ramps, in order.
 LINEAR = ("kv", "kv_mixed_extra", "sequence", "sequence_mixed_extra", "pairs", "past", "idle", "scan")

@@ -8,14 +8,18 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.model.calibration.accuracy import PhaseError, phase_errors
-from kvcache_sim.model.calibration.compilation import compiles, waits
 from kvcache_sim.model.calibration.fit import predict_ms
 from kvcache_sim.model.calibration.model_file import Provenance, model_text
-from kvcache_sim.model.calibration.rows import IterationRows, read_iterations
-from kvcache_sim.model.calibration.runs import runs_of, seen_late, single_steps
-from kvcache_sim.model.calibration.split import held_out, held_out_blocks
-from kvcache_sim.model.calibration.topologies import Topology, fit_deployment
+from kvcache_sim.model.calibration.rows import (
+    IterationRows,
+    PhaseError,
+    held_out,
+    held_out_blocks,
+    phase_errors,
+    read_iterations,
+)
+from kvcache_sim.model.calibration.runs import compiles, runs_of, seen_late, single_steps, waits
+from kvcache_sim.model.calibration.transfer import Topology, fit_deployment
 
 MIXTURE_FILE = "iter_b300_moe.csv.gz"
 #: Rows held out one by one; the stretches held out besides make it a fifth.

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
-from kvcache_sim.model.calibration.accuracy import PhaseError
+from kvcache_sim.model.calibration.rows import PhaseError
 from kvcache_sim.model.parametric import ParametricStepTime
 
 

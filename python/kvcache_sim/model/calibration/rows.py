@@ -1,4 +1,4 @@
-"""Measured scheduler iterations: the rows a step-time model is fitted to and judged on."""
+"""Measured scheduler iterations: the rows a model is fitted to, those held out, and its errors."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.errors import TraceError
+from kvcache_sim.errors import TraceError, UsageError
 from kvcache_sim.model.calibration.csv_table import CsvTable, read_table
+from kvcache_sim.rng import stream
 
 #: Where a file gives only the spread of the KV lengths, the longest is taken as this many standard deviations
 #: above the mean, or √(n−1) of them where that is less: more is not possible among n lengths.
@@ -112,3 +113,67 @@ def _to_rows(c: dict[str, NDArray[np.float64]]) -> IterationRows:
         tensor_parallel=np.maximum(c["tp"], 1),
         iter_ms=c["iter_ms"],
     )
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseError:
+    """The relative error of one phase in per cent: mean of |e|, 95th percentile of |e|, mean of e."""
+
+    phase: str
+    rows: int
+    mape: float
+    p95: float
+    bias: float
+
+
+def phase_errors(rows: IterationRows, predicted_ms: NDArray[np.float64]) -> list[PhaseError]:
+    """Return the errors of each phase that has rows (percentile: linear interpolation)."""
+    error = 100 * (predicted_ms / rows.iter_ms - 1)
+    return [
+        PhaseError(
+            phase,
+            int(mask.sum()),
+            float(np.abs(error[mask]).mean()),
+            float(np.percentile(np.abs(error[mask]), 95)),
+            float(error[mask].mean()),
+        )
+        for phase, mask in rows.phases().items()
+        if mask.any()
+    ]
+
+
+#: The only files that a shipped set is fitted to: kernel and iteration timings. No end-to-end run is among
+#: them; those are for judging.
+TRAIN_FILES = (
+    "attention_skew_rtx.csv.gz",
+    "iter_b300_moe.csv.gz",
+    "iter_b300_qwen3_32b.csv",
+    "iter_composed_a100_h100.csv",
+    "kernels_rtx.csv.gz",
+)
+
+#: The seed and the share of every shipped split.
+SPLIT_SEED = 20261121
+HELD_OUT_SHARE = 0.2
+#: Where neighbours in the file are alike, whole stretches are held out too: so many, each so long a share.
+BLOCKS = 50
+BLOCKS_HELD_OUT = 5
+
+
+def check_train_file(name: str) -> None:
+    """Raise UsageError when a file is not on the train list."""
+    if name not in TRAIN_FILES:
+        raise UsageError(
+            "not a file of the train split", got=name, expected="one of " + ", ".join(TRAIN_FILES)
+        )
+
+
+def held_out(rows: int, share: float = HELD_OUT_SHARE, seed: int = SPLIT_SEED) -> NDArray[np.bool_]:
+    """Return the mask of the rows kept from the fit: each with probability ``share``, by its index alone."""
+    return stream(seed, "calibration.held-out").random(rows) < share
+
+
+def held_out_blocks(rows: int, seed: int = SPLIT_SEED) -> NDArray[np.bool_]:
+    """Return the mask of five of fifty contiguous stretches of a file of ``rows`` rows."""
+    chosen = stream(seed, "calibration.held-out-blocks").choice(BLOCKS, BLOCKS_HELD_OUT, replace=False)
+    return np.isin(np.arange(rows) * BLOCKS // max(rows, 1), chosen)

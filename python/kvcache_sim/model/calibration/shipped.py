@@ -8,19 +8,23 @@ from pathlib import Path
 
 import numpy as np
 
-from kvcache_sim.model.calibration.accuracy import PhaseError, phase_errors
-from kvcache_sim.model.calibration.degrees import fit_tensor_parallel
 from kvcache_sim.model.calibration.fit import fit_step_time, predict_ms
-from kvcache_sim.model.calibration.kernels import Points, read_kernels, with_all_reduces
+from kvcache_sim.model.calibration.kernels import Points, read_kernels, with_all_reduces, with_spreads
 from kvcache_sim.model.calibration.mixtures import MIXTURE_FILE, MIXTURES, fit_mixture
 from kvcache_sim.model.calibration.model_file import Provenance, model_text
-from kvcache_sim.model.calibration.rows import IterationRows, read_iterations
-from kvcache_sim.model.calibration.split import check_train_file, held_out
-from kvcache_sim.model.calibration.spreads import with_spreads
+from kvcache_sim.model.calibration.rows import (
+    IterationRows,
+    PhaseError,
+    check_train_file,
+    held_out,
+    phase_errors,
+    read_iterations,
+)
+from kvcache_sim.model.calibration.transfer import fit_tensor_parallel
 from kvcache_sim.model.gpus import load_gpu
+from kvcache_sim.model.kv_room import kv_room_bytes
 from kvcache_sim.model.links import load_links
-from kvcache_sim.model.memory import kv_room_bytes
-from kvcache_sim.model.models import load_model
+from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.parametric import ParametricStepTime
 
 

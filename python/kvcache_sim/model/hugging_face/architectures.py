@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from kvcache_sim.model.attention import Attention
 from kvcache_sim.model.feed_forward import FeedForward
-from kvcache_sim.model.hugging_face import feed_forward, head_attention, latent, recurrent, searched
+from kvcache_sim.model.hugging_face import attention, feed_forward, recurrent, searched
 from kvcache_sim.model.hugging_face.fields import Fields
 
 
@@ -20,14 +20,14 @@ class Architecture(NamedTuple):
     defaults: tuple[tuple[str, int | bool], ...] = ()
 
 
-_DENSE = Architecture(head_attention.plain, feed_forward.dense)
-_UNGATED = Architecture(head_attention.plain, feed_forward.ungated)
-_MOE = Architecture(head_attention.plain, feed_forward.moe)
-_UNWINDOWED_MOE = Architecture(head_attention.unwindowed, feed_forward.moe)
-_LATENT = Architecture(latent.latent, feed_forward.moe)
+_DENSE = Architecture(attention.plain, feed_forward.dense)
+_UNGATED = Architecture(attention.plain, feed_forward.ungated)
+_MOE = Architecture(attention.plain, feed_forward.moe)
+_UNWINDOWED_MOE = Architecture(attention.unwindowed, feed_forward.moe)
+_LATENT = Architecture(attention.latent, feed_forward.moe)
 _DELTA_NET = Architecture(recurrent.delta_net, feed_forward.moe)
 _GEMMA_3 = Architecture(
-    head_attention.alternating,
+    attention.alternating,
     feed_forward.dense,
     (
         ("num_attention_heads", 8),
@@ -55,16 +55,16 @@ ARCHITECTURES: dict[str, Architecture] = {
     "phi": _UNGATED,
     "starcoder2": _UNGATED,
     "granite": _DENSE,
-    "gemma": Architecture(head_attention.plain, feed_forward.dense, (("tie_word_embeddings", True),)),
+    "gemma": Architecture(attention.plain, feed_forward.dense, (("tie_word_embeddings", True),)),
     "gemma2": Architecture(
-        head_attention.alternating,
+        attention.alternating,
         feed_forward.dense,
         (("sliding_window_pattern", 2), ("tie_word_embeddings", True)),
     ),
     "gemma3": _GEMMA_3,
-    "gemma4": Architecture(head_attention.gemma4, feed_forward.gemma4, (("tie_word_embeddings", True),)),
-    "cohere": Architecture(head_attention.plain, feed_forward.dense, (("tie_word_embeddings", True),)),
-    "cohere2": Architecture(head_attention.alternating, feed_forward.dense, (("tie_word_embeddings", True),)),
+    "gemma4": Architecture(attention.gemma4, feed_forward.gemma4, (("tie_word_embeddings", True),)),
+    "cohere": Architecture(attention.plain, feed_forward.dense, (("tie_word_embeddings", True),)),
+    "cohere2": Architecture(attention.alternating, feed_forward.dense, (("tie_word_embeddings", True),)),
     "olmo2": _DENSE,
     "olmo3": _DENSE,
     "glm": _DENSE,
@@ -75,7 +75,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "smollm3": _DENSE,
     "nemotronnas": Architecture(searched.attention, searched.feed_forward),
     "decilm": Architecture(searched.attention, searched.feed_forward),
-    "llama4": Architecture(head_attention.llama4, feed_forward.llama4),
+    "llama4": Architecture(attention.llama4, feed_forward.llama4),
     "mixtral": _MOE,
     "qwen2moe": _MOE,
     "qwen3moe": _MOE,
@@ -88,10 +88,10 @@ ARCHITECTURES: dict[str, Architecture] = {
     "glm4moe": _MOE,
     "dots1": _MOE,
     "minimaxm2": _UNWINDOWED_MOE,
-    "minimaxm3": Architecture(head_attention.minimax_m3, feed_forward.moe),
-    "minimaxm3sparse": Architecture(head_attention.minimax_m3, feed_forward.moe),
-    "minimaxm3vl": Architecture(head_attention.minimax_m3, feed_forward.moe),
-    "mimov2flash": Architecture(head_attention.mimo_v2, feed_forward.moe),
+    "minimaxm3": Architecture(attention.minimax_m3, feed_forward.moe),
+    "minimaxm3sparse": Architecture(attention.minimax_m3, feed_forward.moe),
+    "minimaxm3vl": Architecture(attention.minimax_m3, feed_forward.moe),
+    "mimov2flash": Architecture(attention.mimo_v2, feed_forward.moe),
     "step3p7": _MOE,
     "step3p7flash": _MOE,
     "deepseekv2": _LATENT,
@@ -100,7 +100,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "kimik2": _LATENT,
     "glmmoedsa": _LATENT,
     "glm4moelite": _LATENT,
-    "deepseekv4": Architecture(latent.compressed, feed_forward.moe),
+    "deepseekv4": Architecture(attention.compressed, feed_forward.moe),
     "qwen3next": _DELTA_NET,
     "qwen35": _DELTA_NET,
     "qwen35moe": _DELTA_NET,

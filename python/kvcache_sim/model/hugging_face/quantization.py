@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.model.weight_count import WeightDtypes
+from kvcache_sim.model.layer_group import WeightDtypes
 
 _PLAIN = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 _METHODS = {"fp8": "fp8", "fbgemm_fp8": "fp8", "mxfp4": "mxfp4", "mxfp8": "mxfp8"}

@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.attention import Attention, LinearAttention
+from kvcache_sim.model.hugging_face.attention import head_attention, latent_attention
 from kvcache_sim.model.hugging_face.fields import Fields
-from kvcache_sim.model.hugging_face.head_attention import head_attention
-from kvcache_sim.model.hugging_face.latent import latent_attention
 
 _STATE_DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 

@@ -10,7 +10,7 @@ def kv_bytes_per_token(model: str) -> int:
     """Return the bytes of KV cache a token of a model by name, 0 for no name; raises ``UsageError``."""
     if not model:
         return 0
-    from kvcache_sim.model.models import load_model
+    from kvcache_sim.model.model_file import load_model
 
     return load_model(model).kv_bytes_per_token
 

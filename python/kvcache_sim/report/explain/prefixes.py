@@ -8,7 +8,7 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.report.finished import FinishedRun, number_column
 from kvcache_sim.report.trace_of import find_trace
 from kvcache_sim.units import NS_PER_S
-from kvcache_sim.workload.tokens.layout import id_name
+from kvcache_sim.workload.tokens.row_key import id_name
 
 #: Entries that the text shows.
 _SHOWN = 20

@@ -16,7 +16,7 @@ from kvcache_sim.report.trace_of import find_trace
 from kvcache_sim.spec.lookups import SessionCacheInfo
 from kvcache_sim.spelling import close_matches
 from kvcache_sim.tiers import PLACES
-from kvcache_sim.workload.tokens.layout import id_name
+from kvcache_sim.workload.tokens.row_key import id_name
 
 _UNEXPECTED = "CONVERSATIONAL_MISS_UNEXPECTED_PROMPT"
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from kvcache_sim.model.scaled import ScaledStepTime, StepPart
-from kvcache_sim.model.sequence_time import WithSequenceTime
+from kvcache_sim.model.adjusted import ScaledStepTime, StepPart, WithSequenceTime
 from kvcache_sim.model.stated_errors import Factors, around, stated_step_errors
 from kvcache_sim.report.sensitivity.assumption import Assumption, host_interval, interval
 from kvcache_sim.report.sensitivity.copies import copy_assumptions

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.model.models import model_names, names_model_file
+from kvcache_sim.model.model_file import model_names, names_model_file
 from kvcache_sim.spelling import close_matches
 
 #: Endings of names that say how a model was tuned or stored, not how it is built.

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from kvcache_sim.model.models import load_model
+from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.roofline_name import with_dtypes
 from kvcache_sim.scenario.launch.making import Making
 from kvcache_sim.scenario.quantities import render_size

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.model.models import load_model
+from kvcache_sim.model.model_file import load_model
 from kvcache_sim.scenario.idle import leave_out
 from kvcache_sim.scenario.launch.drafts import drafts_of
 from kvcache_sim.scenario.launch.line import parse_launch

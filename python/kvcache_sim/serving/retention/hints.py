@@ -8,7 +8,7 @@ from kvcache_sim.cache.store import ALL_BLOCKS, NO_MOVE
 from kvcache_sim.engine import MEMBERSHIP, NO_MACHINE, Event
 from kvcache_sim.serving.kept_prompts import KeptPrompts
 from kvcache_sim.tiers import COMPUTE, STAGING
-from kvcache_sim.workload.retention import CLOSE, DEMOTE
+from kvcache_sim.workload.members import CLOSE, DEMOTE
 from kvcache_sim.workload.trace import NO_SESSION, NOT_TOLD, Trace, view
 
 

@@ -1,19 +1,136 @@
-"""From a kind's name and a mapping to its settings, and to its trace."""
+"""From a kind's name and a mapping to its settings, and to its trace in memory."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.spelling import close_matches
-from kvcache_sim.workload.generate.assemble import assemble
-from kvcache_sim.workload.generate.fields import from_mapping
-from kvcache_sim.workload.generate.kinds import KINDS
-from kvcache_sim.workload.generate.settings import Workload
-from kvcache_sim.workload.generate.target import at_target, has_target, reached
-from kvcache_sim.workload.trace import Trace
+from kvcache_sim.workload.ceiling import ceiling_hit_tokens
+from kvcache_sim.workload.generate.dialogues import Agentic, Conversational, Overflow
+from kvcache_sim.workload.generate.requests import Requests, make_requests
+from kvcache_sim.workload.generate.settings import Workload, from_mapping
+from kvcache_sim.workload.generate.singles import Diverse, FewShot, Rag, Repetitive
+from kvcache_sim.workload.trace import NO_REQUEST, NO_SESSION, NOT_TOLD, Trace
+
+Kind = TypeVar("Kind", bound=Workload)
+
+#: Requests on which the setting is searched, and halvings of its range.
+SEARCH_REQUESTS = 20_000
+HALVINGS = 12
+
+
+def hit_ratio(trace: Trace) -> float:
+    """Return the share of prompt tokens that an unbounded cache serves, requests one after another."""
+    return float(ceiling_hit_tokens(trace).sum() / trace.input_tokens.sum())
+
+
+def has_target(settings: Workload) -> bool:
+    """Return whether a hit ratio is asked for."""
+    return getattr(settings, "target_hit_ratio", None) is not None
+
+
+def at_target(settings: Kind, seed: int) -> Kind:
+    """Return settings whose ``target_hit_ratio`` is met by the kind's dial, the other settings kept.
+
+    The ratio grows with the dial; it is searched by halving on the first requests. Raises UsageError,
+    naming what can be reached, where the target lies outside.
+    """
+    name, high = settings.dial  # type: ignore[attr-defined]  # only kinds with a dial have a target
+    target: float = settings.target_hit_ratio  # type: ignore[attr-defined]
+    sample = min(settings.requests, SEARCH_REQUESTS)
+
+    def ratio(dial: float) -> float:
+        part: dict[str, Any] = {"requests": sample, name: dial}
+        turned = replace(settings, **part)
+        return hit_ratio(assemble(turned, seed, ""))
+
+    low, least, most = 0.0, ratio(0.0), ratio(high)
+    if not least <= target <= most:
+        raise UsageError(
+            "out of reach",
+            where="workload.target_hit_ratio",
+            got=f"{target:g}",
+            expected=f"{least:.4f} … {most:.4f} with these lengths ({name} from 0 to {high:g})",
+        )
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        if ratio(middle) < target:
+            low = middle
+        else:
+            high = middle
+    found: dict[str, Any] = {name: (low + high) / 2}
+    return replace(settings, **found)
+
+
+def reached(settings: Kind, trace: Trace) -> str:
+    """Return the line that says what was asked for and what came out."""
+    name = settings.dial[0]  # type: ignore[attr-defined]
+    asked: float = settings.target_hit_ratio  # type: ignore[attr-defined]
+    return (
+        f"target hit ratio {asked:g}: reached {hit_ratio(trace):.4f} of prompt tokens with an unbounded "
+        f"cache, {name} {getattr(settings, name):.4f}"
+    )
+
+
+#: Every kind of workload under its name.
+KINDS: dict[str, type[Workload]] = {
+    "conversational": Conversational,
+    "repetitive": Repetitive,
+    "diverse": Diverse,
+    "few-shot": FewShot,
+    "overflow": Overflow,
+    "agentic": Agentic,
+    "rag": Rag,
+}
+
+
+def assemble(settings: Workload, seed: int, source: str) -> Trace:
+    """Return the whole workload in order of arrival, ties in the order made, its ids dense."""
+    made = Requests.joined([requests for requests, _ in make_requests(settings, seed)])
+    rows = made.take(np.argsort(made.arrival_ns, kind="stable"))
+    row_of = np.empty(len(rows), np.int64)
+    row_of[rows.number] = np.arange(len(rows))
+    session, names = _by_appearance(rows.session)
+    return Trace(
+        arrival_ns=rows.arrival_ns,
+        input_tokens=rows.input_tokens,
+        output_tokens=rows.output_tokens,
+        id_offsets=np.concatenate(([0], np.cumsum(rows.id_counts))),
+        block_ids=_dense(rows.block_ids),
+        block_size=settings.block_size,
+        session=session.astype(np.int32),
+        turn=rows.turn.astype(np.int32),
+        think_ns=rows.think_ns,
+        is_conversational_turn=rows.turn > 0,
+        session_names=[f"s{name}" for name in names.tolist()],
+        after=np.where(rows.after == NO_REQUEST, NO_REQUEST, row_of[rows.after]).astype(np.int32),
+        history_tokens=np.where(rows.turn > 0, rows.history_tokens, NOT_TOLD),
+        source=source,
+    )
+
+
+def _dense(ids: NDArray[np.int64]) -> NDArray[np.uint32]:
+    """Return ids renumbered in order of first appearance."""
+    distinct, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
+    rank = np.empty(len(distinct), np.uint32)
+    rank[np.argsort(first)] = np.arange(len(distinct), dtype=np.uint32)
+    return rank[inverse]
+
+
+def _by_appearance(session: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return sessions renumbered in order of first appearance, and the old number of each."""
+    distinct, first = np.unique(session, return_index=True)
+    named = distinct != NO_SESSION
+    names = distinct[named][np.argsort(first[named])]
+    rank = np.full(int(session.max()) + 2, NO_SESSION)  # the last entry answers for NO_SESSION
+    rank[names] = np.arange(len(names))
+    return rank[session], names
 
 
 def settings_of(kind: str, mapping: Mapping[str, Any]) -> Workload:

@@ -1,14 +1,138 @@
-"""What every workload has: how many requests, of what blocks, when they come and how long answers are."""
+"""What every workload has, and how its fields are read, checked, and refused by their names."""
 
 from __future__ import annotations
 
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
 from kvcache_sim.errors import UsageError
+from kvcache_sim.spelling import close_matches
+from kvcache_sim.units import parse_time_ns
 from kvcache_sim.values import dataclass
-from kvcache_sim.workload.generate.arrivals import Arrivals, Poisson
+from kvcache_sim.workload.generate.arrivals import Arrivals, Poisson, arrivals_from
 from kvcache_sim.workload.generate.chains import Chains
 from kvcache_sim.workload.generate.chunk import Chunk, Draws
-from kvcache_sim.workload.generate.fields import CheckedFields, arrival_process, choice, count, tokens
-from kvcache_sim.workload.generate.lengths import Lengths
+from kvcache_sim.workload.generate.lengths import Lengths, lengths_from
+
+T = TypeVar("T")
+Parser = Callable[[str, Any], Any]
+
+
+class CheckedFields:
+    """Base of the settings dataclasses: every field passes its own parser when the object is made.
+
+    Raises UsageError naming the field, as ``workload.turns``.
+    """
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        for item in dataclasses.fields(self):  # type: ignore[arg-type]  # subclasses are dataclasses
+            parse: Parser = item.metadata["parse"]
+            value = parse(f"workload.{item.name}", getattr(self, item.name))
+            object.__setattr__(self, item.name, value)
+
+
+def from_mapping(cls: type[T], mapping: Mapping[str, Any]) -> T:
+    """Return the settings that a mapping (a part of a scenario, or options) describes.
+
+    Raises UsageError for an unknown key, with the nearest known ones, and for a value out of range.
+    """
+    known = [item.name for item in dataclasses.fields(cls)]  # type: ignore[arg-type]
+    for key in mapping:
+        if key not in known:
+            near = close_matches(str(key), known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
+            raise UsageError("unknown key", where=f"workload.{key}", hint=hint)
+    return cls(**mapping)
+
+
+def _field(default: Any, parse: Parser) -> Any:
+    return dataclasses.field(default=default, metadata={"parse": parse})
+
+
+def count(default: int, minimum: int = 1, maximum: int = 2**31 - 1) -> Any:
+    """Return a field for a whole number from ``minimum`` on."""
+
+    def parse(where: str, value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
+            raise UsageError(
+                "out of range" if isinstance(value, int) else "not a whole number",
+                where=where,
+                got=repr(value),
+                expected=f"a whole number ≥ {minimum}" if maximum > 2**30 else f"{minimum} … {maximum}",
+            )
+        return value
+
+    return _field(default, parse)
+
+
+def number(default: float | None, low: float, high: float, optional: bool = False) -> Any:
+    """Return a field for a number in [low, high]; ``optional`` also takes None."""
+
+    def parse(where: str, value: Any) -> float | None:
+        if optional and value is None:
+            return None
+        good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        if not good or not low <= value <= high:
+            raise UsageError(
+                "out of range", where=where, got=repr(value), expected=f"a number from {low:g} to {high:g}"
+            )
+        return float(value)
+
+    return _field(default, parse)
+
+
+def probability(default: float) -> Any:
+    """Return a field for a probability."""
+    return number(default, 0.0, 1.0)
+
+
+def choice(default: str, options: tuple[str, ...]) -> Any:
+    """Return a field for one of a few words."""
+
+    def parse(where: str, value: Any) -> str:
+        if value not in options:
+            raise UsageError("unknown choice", where=where, got=repr(value), expected=" | ".join(options))
+        return str(value)
+
+    return _field(default, parse)
+
+
+def tokens(default: Any, minimum: int = 1) -> Any:
+    """Return a field for a distribution of token counts, each at least ``minimum``."""
+
+    def parse(where: str, value: Any) -> Lengths:
+        return lengths_from(where, value, minimum)
+
+    return _field(default, parse)
+
+
+def times(default: Any) -> Any:
+    """Return a field for a distribution of times ≥ 0, written with their units."""
+
+    def parse(where: str, value: Any) -> Lengths:
+        return lengths_from(where, value, 0, _time_ns)
+
+    return _field(default, parse)
+
+
+def arrival_process(default: Any) -> Any:
+    """Return a field for an arrival process."""
+    return _field(default, arrivals_from)
+
+
+def _time_ns(where: str, value: Any) -> int:
+    if not isinstance(value, str):
+        raise UsageError(
+            "a time needs its unit", where=where, got=repr(value), expected="a time such as 250us, 3s"
+        )
+    try:
+        return parse_time_ns(value)
+    except UsageError as error:
+        raise UsageError(error.what, where=where, got=error.got, expected=error.expected) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kvcache_sim.workload.imports.imported import Imported
 from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests, each_line
 from kvcache_sim.workload.imports.messages import prompt_of
-from kvcache_sim.workload.imports.naming import Logged
+from kvcache_sim.workload.imports.naming import Imported, Logged
 from kvcache_sim.workload.imports.source import count_of, json_line, member, problem
 from kvcache_sim.workload.readers.format import first_row
 

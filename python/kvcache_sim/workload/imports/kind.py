@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvcache_sim._core import TraceProblem
-from kvcache_sim.workload.imports.imported import Imported, Notes
-from kvcache_sim.workload.imports.naming import Naming
+from kvcache_sim.workload.imports.naming import Imported, Naming, Notes
 from kvcache_sim.workload.imports.source import lines_of
 
 if TYPE_CHECKING:
     from kvcache_sim._core import TraceSource
+
 
 #: (line, request) of each request, in any order.
 Requests = Iterator[tuple[int, Imported]]

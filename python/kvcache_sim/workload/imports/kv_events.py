@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvcache_sim.workload.imports.imported import Imported
 from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests, each_line
 from kvcache_sim.workload.imports.kv_batch import batch_of
 from kvcache_sim.workload.imports.kv_lookups import LookUp, LookUps
-from kvcache_sim.workload.imports.salted import salted_names
+from kvcache_sim.workload.imports.naming import Imported, salted_names
 from kvcache_sim.workload.imports.source import json_line, member, problem
 
 if TYPE_CHECKING:

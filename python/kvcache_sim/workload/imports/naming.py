@@ -1,16 +1,98 @@
-"""Texts and tokens of a log as lengths and salted block ids."""
+"""Texts and tokens of a log as lengths and salted block ids, which only show what begins alike."""
 
 from __future__ import annotations
 
+import secrets
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
 from zlib import crc32
 
-from kvcache_sim.workload.imports.imported import Imported
-from kvcache_sim.workload.imports.salted import salted_ids, salted_names
+from kvcache_sim.errors import InputOutputError
 from kvcache_sim.workload.readers.chained_text import encoder, token_bytes
 from kvcache_sim.workload.readers.settings import ReadSettings
+
+
+def salted_ids(tokens: Sequence[int], block_size: int, salt: bytes) -> list[int]:
+    """Return a 63-bit id of each full block and all before it. Cost: a hash a block."""
+    packed, parent, ids = array("I", tokens).tobytes(), b"", []
+    key = _key(salt)
+    for start in range(0, len(tokens) // block_size * block_size, block_size):
+        block = packed[4 * start : 4 * (start + block_size)]
+        parent = blake2b(parent + block, digest_size=16, key=key).digest()
+        ids.append(_id(parent))
+    return ids
+
+
+def salted_names(names: Iterable[str], salt: bytes) -> list[int]:
+    """Return a 63-bit id of each name, equal for equal ones: an engine's own hashes, sessions."""
+    key = _key(salt)
+    return [
+        _id(blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16, key=key).digest())
+        for name in names
+    ]
+
+
+def salt_of(path: Path | None) -> bytes:
+    """Return the salt of a file, without one a random one; InputOutputError where it cannot be read."""
+    if path is None:
+        return secrets.token_bytes(32)
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputOutputError("cannot be read", str(path), error.strerror or "") from None
+
+
+def _key(salt: bytes) -> bytes:
+    return blake2b(salt, digest_size=32).digest()
+
+
+def _id(digest: bytes) -> int:
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """One request: its arrival in ns since the log's own origin, its lengths in tokens and its block ids.
+
+    The ids name the first ``named_tokens`` tokens of prompt and answer; 0 stands for the prompt alone.
+    ``measured`` is what the log says of its serving (``cached_tokens``, ``ttft_ms``), kept beside it.
+    """
+
+    arrival_ns: int
+    input_tokens: int
+    output_tokens: int
+    ids: list[int]
+    named_tokens: int = 0
+    session: str = ""
+    measured: Mapping[str, float] = field(default_factory=dict)
+
+
+class Notes:
+    """Counts what was left out of a log by reason, with the first line of each, and collects remarks."""
+
+    def __init__(self) -> None:
+        self.left_out: dict[str, tuple[int, int]] = {}
+        self.remarks: dict[str, None] = {}
+
+    def leave_out(self, line: int, reason: str) -> None:
+        """Count one thing of the log that becomes no request."""
+        count, first = self.left_out.get(reason, (0, line))
+        self.left_out[reason] = (count + 1, first)
+
+    def remark(self, text: str) -> None:
+        """Say something of the whole log, once."""
+        self.remarks[text] = None
+
+    def lines(self, where: str) -> list[str]:
+        """Return every note as a line for people."""
+        found = [
+            f"{where}:{first}: {count:,} left out: {reason}"
+            for reason, (count, first) in self.left_out.items()
+        ]
+        return found + [f"{where}: {text}" for text in self.remarks]
 
 
 @dataclass(frozen=True, slots=True)

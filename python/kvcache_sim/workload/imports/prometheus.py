@@ -13,10 +13,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from kvcache_sim.workload.imports.imported import Imported, Notes
 from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests
-from kvcache_sim.workload.imports.source import lines_of, problem
-from kvcache_sim.workload.imports.when import time_ns
+from kvcache_sim.workload.imports.naming import Imported, Notes
+from kvcache_sim.workload.imports.source import lines_of, problem, time_ns
 
 if TYPE_CHECKING:
     from kvcache_sim._core import TraceSource

@@ -11,11 +11,9 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from kvcache_sim.units import NS_PER_S
-from kvcache_sim.workload.imports.imported import Imported
 from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests, each_line
-from kvcache_sim.workload.imports.naming import Logged
-from kvcache_sim.workload.imports.source import count_of, json_line, member, problem, tokens_of
-from kvcache_sim.workload.imports.when import time_ns
+from kvcache_sim.workload.imports.naming import Imported, Logged
+from kvcache_sim.workload.imports.source import count_of, json_line, member, problem, time_ns, tokens_of
 
 if TYPE_CHECKING:
     from kvcache_sim._core import TraceSource

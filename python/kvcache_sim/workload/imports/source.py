@@ -1,13 +1,15 @@
-"""The lines of a log, plain or compressed, each with its number, and what JSON they hold."""
+"""The lines of a log, plain or compressed, each with its number, what JSON they hold, and its dates as ns."""
 
 from __future__ import annotations
 
 import codecs
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from kvcache_sim._core import TraceProblem
+from kvcache_sim.units import NS_PER_MS, NS_PER_S
 
 if TYPE_CHECKING:
     from kvcache_sim._core import TraceSource
@@ -86,3 +88,64 @@ def tokens_of(number: int, value: Any) -> list[int]:
     if not fits:
         raise problem(number, "not a list of token ids", value, "whole numbers below 2^32")
     return list(value)
+
+
+#: Numbers below are seconds since 1970; then ms, us and ns: a date of 1973 to 5138 in each.
+_SECONDS, _MS, _US = 1e11, 1e14, 1e17
+_NS_PER_US = 1000
+
+
+def time_ns(value: Any) -> int | None:
+    """Return a date since 1970 in ns: a number of s, ms, us or ns by its size, or ISO 8601; None for neither.
+
+    A text without a zone is taken as UTC; fractions beyond microseconds are cut.
+    """
+    if isinstance(value, str):
+        try:
+            date = datetime.fromisoformat(value.strip())
+        except ValueError:
+            return _number(value)
+        span = (date if date.tzinfo else date.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
+        return (span.days * 86_400 + span.seconds) * NS_PER_S + span.microseconds * _NS_PER_US
+    return None if isinstance(value, bool) else _scaled(value)
+
+
+def _number(text: str) -> int | None:
+    try:
+        return _scaled(float(text))
+    except ValueError:
+        return None
+
+
+def _scaled(value: Any) -> int | None:
+    if not isinstance(value, int | float) or not 0 <= value < 1e19:
+        return None
+    if value < _SECONDS:
+        return round(value * 1_000_000) * _NS_PER_US
+    if value < _MS:
+        return round(value * 1000) * _NS_PER_US
+    return int(value) * _NS_PER_US if value < _US else int(value)
+
+
+def log_clock_ns(text: str, before_ns: int) -> int:
+    """Return the time of ``MM-DD HH:MM:SS``, which names no year: the first such date after another.
+
+    Raises ValueError for what is no such date.
+    """
+    year = 1970 + before_ns // (366 * 86_400 * NS_PER_S)
+    for candidate in range(max(1972, year - 1), year + 10):
+        try:
+            date = datetime.strptime(f"{candidate}-{text}", "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
+        except ValueError:
+            if not text.startswith("02-29"):
+                raise
+            continue
+        found = int(date.timestamp()) * NS_PER_S
+        if found > before_ns - 86_400 * NS_PER_S:
+            return found
+    raise ValueError(text)
+
+
+def ms_of(ns: int) -> float:
+    """Return ns as ms, to the microsecond."""
+    return round(ns / NS_PER_MS, 3)

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests, each_line
 from kvcache_sim.workload.imports.naming import Logged
-from kvcache_sim.workload.imports.source import problem
-from kvcache_sim.workload.imports.when import log_clock_ns
+from kvcache_sim.workload.imports.source import log_clock_ns, problem
 
 if TYPE_CHECKING:
     from kvcache_sim._core import TraceSource

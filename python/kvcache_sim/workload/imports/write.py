@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator
 
 from kvcache_sim.errors import TraceError
-from kvcache_sim.workload.imports.imported import Imported
 from kvcache_sim.workload.imports.kind import LogKind, Reading
+from kvcache_sim.workload.imports.naming import Imported
 from kvcache_sim.workload.imports.registry import kind_named, kind_of
 from kvcache_sim.workload.readers.detect_head import read_head
 from kvcache_sim.workload.readers.problems import opened, told_at

@@ -188,7 +188,7 @@ def _report(where: str, format_name: str, raw: RawColumns, settings: ReadSetting
 
         trace = select_rows(trace, np.argsort(trace.arrival_ns, kind="stable"))
     if settings.extra_keys:
-        from kvcache_sim.workload.extra_keys import with_extra_keys
+        from kvcache_sim.workload.members import with_extra_keys
 
         trace = with_extra_keys(trace, settings.extra_keys)
         trace = trace if settings.keep_unknown else replace(trace, extra=[])

@@ -1,24 +1,19 @@
 """Tokens from hash ids (seed 002): the same prompt for the same ids, on any worker, in any order.
 
-- `corpus`: the tokens that windows are cut from.
-- `config`: what a prompt is made of: corpus, block size, scope, separator, content.
-- `row_key`: the name under which the tokens beyond a row's ids are drawn.
+- `corpus`: the tokens that windows are cut from, and the settings of a prompt.
+- `row_key`: the name under which the tokens beyond a row's ids are drawn, and the length rule.
 - `tokenizer`: token ids to text.
 - `prompt`: `PromptGenerator`, one prompt at a time.
-- `layout`: the length rule, for one row and for a whole trace.
-- `sequences`: every row of a trace, batch by batch, into one reused buffer.
-- `one_row`: single rows, in any order.
+- `sequences`: every row of a trace, batch by batch, into one reused buffer; single rows.
 - `parallel`: the same on worker processes; `pool`: a process pool for code of one's own.
 - `collisions`: which blocks share content, and the mode in which none do.
 - `output`: .npy, Parquet and JSON lines.
 """
 
-from kvcache_sim.workload.tokens.config import PromptConfig
-from kvcache_sim.workload.tokens.corpus import Corpus
-from kvcache_sim.workload.tokens.one_row import row_tokens
+from kvcache_sim.workload.tokens.corpus import Corpus, PromptConfig
 from kvcache_sim.workload.tokens.parallel import TokenWorkers, WorkerCount, token_source
 from kvcache_sim.workload.tokens.prompt import PromptGenerator
-from kvcache_sim.workload.tokens.sequences import TokenBatch, block_starts, token_batches
+from kvcache_sim.workload.tokens.sequences import TokenBatch, block_starts, row_tokens, token_batches
 from kvcache_sim.workload.tokens.tokenizer import Tokenizer
 
 __all__ = [

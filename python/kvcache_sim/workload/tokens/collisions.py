@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.workload.tokens.config import PromptConfig
-from kvcache_sim.workload.tokens.corpus import Corpus
+from kvcache_sim.workload.tokens.corpus import Corpus, PromptConfig
 
 
 class IdCode:

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.output import new_file
-from kvcache_sim.workload.tokens.layout import id_name
-from kvcache_sim.workload.tokens.row_key import trace_row_key
+from kvcache_sim.workload.tokens.row_key import id_name, trace_row_key
 from kvcache_sim.workload.tokens.sequences import TokenBatch
 from kvcache_sim.workload.trace import Trace
 

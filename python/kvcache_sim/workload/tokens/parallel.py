@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.workload.tokens.config import PromptConfig
+from kvcache_sim.workload.tokens.corpus import PromptConfig
 from kvcache_sim.workload.tokens.pool import Pool
 from kvcache_sim.workload.tokens.sequences import (
     BATCH_TOKENS,

@@ -13,9 +13,8 @@ from kvcache_sim import rng
 from kvcache_sim.errors import UsageError
 from kvcache_sim.rng.hash_id import HashId
 from kvcache_sim.workload.tokens.collisions import IdCode
-from kvcache_sim.workload.tokens.config import PromptConfig
-from kvcache_sim.workload.tokens.layout import block_sizes
-from kvcache_sim.workload.tokens.row_key import RowKey, row_generator, row_key_text
+from kvcache_sim.workload.tokens.corpus import PromptConfig
+from kvcache_sim.workload.tokens.row_key import RowKey, block_sizes, row_generator, row_key_text
 from kvcache_sim.workload.tokens.tokenizer import TextTokenizer
 
 #: Draws of a length before a prompt is given up: the ids and the spread then cannot meet.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,9 +12,14 @@ from kvcache_sim import _core
 from kvcache_sim.errors import UsageError
 from kvcache_sim.rng import hash_id_text
 from kvcache_sim.workload.tokens.collisions import IdCode
-from kvcache_sim.workload.tokens.config import PromptConfig
-from kvcache_sim.workload.tokens.layout import id_name, sizes_by_id
-from kvcache_sim.workload.tokens.row_key import row_base_seed, row_key_text, trace_row_key
+from kvcache_sim.workload.tokens.corpus import PromptConfig
+from kvcache_sim.workload.tokens.row_key import (
+    id_name,
+    row_base_seed,
+    row_key_text,
+    sizes_by_id,
+    trace_row_key,
+)
 from kvcache_sim.workload.trace import Trace
 
 #: Tokens a batch: 1 MiB, so that a reused buffer stays in the second-level cache.
@@ -218,3 +223,19 @@ def _row_ranges(lengths: NDArray[np.int64], batch_tokens: int) -> Iterator[tuple
         last = max(first + 1, int(np.searchsorted(ends, before + batch_tokens, side="right")))
         yield first, last
         first = last
+
+
+def row_tokens(trace: Trace, config: PromptConfig, base_seed: int) -> Callable[[int], NDArray[np.uint32]]:
+    """Return a function from a row's number to its tokens: those of `token_batches` for that row.
+
+    ``base_seed`` is the seed of the generator ``dataset.prompt.corpus``. Raises as `check_trace` does.
+    Memory: one start an id; a call costs one row.
+    """
+    check_trace(trace, config)
+    writer = RowWriter(config, base_seed, trace.distinct_ids)
+
+    def of_row(row: int) -> NDArray[np.uint32]:
+        batch = row_batch(trace, row, row + 1)
+        return writer.write(batch, np.empty(int(batch.lengths[0]), np.uint32)).tokens
+
+    return of_row

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from kvcache_sim.errors import TraceError, UsageError
 from kvcache_sim.rng import derive_seed
 from kvcache_sim.workload.rows import select_rows
-from kvcache_sim.workload.toolbox.invariant import require
-from kvcache_sim.workload.toolbox.unbounded import unbounded_hits
+from kvcache_sim.workload.toolbox.stats import unbounded_hits
+from kvcache_sim.workload.toolbox.transforms import require
 from kvcache_sim.workload.trace import NO_SESSION, Trace
 
 #: Depths searched for one at which prompts part.

@@ -1,15 +1,55 @@
-"""What a trace is like: lengths, arrivals, sharing, reuse, hit ceilings, working set."""
+"""What a trace is like: lengths, arrivals, sharing, reuse, hit ceilings, working set; in lines and drawn."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim._core import reuse_distances
-from kvcache_sim.workload.toolbox.unbounded import unbounded_hits
 from kvcache_sim.workload.trace import NO_SESSION, OPEN_LOOP, Trace
+
+
+@dataclass(frozen=True, slots=True)
+class UnboundedHits:
+    """The leading run of each prompt that stood in an earlier one; a last partial block counts as a block."""
+
+    blocks: NDArray[np.int64]
+    tokens: NDArray[np.int64]
+    #: The trace's own counts, for the rates.
+    references: NDArray[np.int64]
+    input_tokens: NDArray[np.int64]
+
+    @property
+    def block_rate(self) -> float:
+        """Return the share of block references found."""
+        return float(self.blocks.sum() / max(1, self.references.sum()))
+
+    @property
+    def token_rate(self) -> float:
+        """Return the share of input tokens found."""
+        return float(self.tokens.sum() / max(1, self.input_tokens.sum()))
+
+    @property
+    def request_mean_rate(self) -> float:
+        """Return the mean over requests of the share of blocks found (a request without blocks counts 0)."""
+        return float(np.mean(self.blocks / np.maximum(1, self.references))) if len(self.blocks) else 0.0
+
+
+def unbounded_hits(trace: Trace) -> UnboundedHits:
+    """Return the leading hits of every request. Cost: a few passes over the ids."""
+    counts = np.diff(trace.id_offsets)
+    row = np.repeat(np.arange(len(trace)), counts)
+    first = np.empty(trace.distinct_ids, np.int64)
+    first[trace.block_ids[::-1]] = row[::-1]  # the last write of an id is its first row
+    misses = np.append(np.flatnonzero(first[trace.block_ids] == row), len(row))
+    start = trace.id_offsets[:-1]
+    leading = np.minimum(misses[np.searchsorted(misses, start)], trace.id_offsets[1:]) - start
+    tokens = np.minimum(leading * trace.block_size, trace.input_tokens)
+    return UnboundedHits(leading, tokens, counts, trace.input_tokens)
+
 
 #: Windows into which the working set over time is cut.
 WINDOWS = 20
@@ -112,3 +152,85 @@ def _working_set(trace: Trace) -> list[dict[str, Any]]:
         {"until_s": (start + (k + 1) * width) / 1e9, "blocks": int(within[k]), "seen": int(seen[k])}
         for k in range(WINDOWS)
     ]
+
+
+_ORDER = ("avg", "min", "max", "p99", "p90", "p75", "p50", "std")
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if float(value).is_integer() or abs(value) >= 1000 else f"{value:.3g}"
+
+
+def table(stats: dict[str, Any]) -> str:
+    """Return the table: totals, three plainly named hit rates, and distributions in AIPerf's order."""
+    blocks, rates, arrivals = stats["blocks"], stats["unbounded_hit_rate"], stats["arrivals"]
+    lines = [
+        f"{stats['requests']:,} requests, {stats['sessions']:,} sessions, "
+        f"{stats['tokens']['input']:,} input and {stats['tokens']['output']:,} output tokens",
+        f"{blocks['references']:,} references to {blocks['distinct']:,} distinct blocks of "
+        f"{blocks['block_size']} tokens: {blocks['repeats']:,} repeats",
+        f"prefix groups (distinct first blocks): {blocks['prefix_groups']:,}",
+        "",
+        "An unbounded cache, requests one after another, would find of the prompts",
+        f"  {rates['blocks']:.6f}  of all blocks (a last partial block counts as one)",
+        f"  {rates['tokens']:.7f} of all input tokens",
+        f"  {rates['mean_over_requests']:.7f} as the mean over requests of the share of blocks",
+        "            (what AIPerf prints as its hit rate)",
+        "",
+        f"arrivals at {arrivals['distinct_times']:,} distinct times in {_number(arrivals.get('span_s'))} s: "
+        f"{_number(arrivals.get('requests_per_s'))} requests/s",
+        f"burstiness (1: Poisson): gaps {_number(arrivals.get('gap_variation'))}, "
+        f"requests in a second {_number(arrivals.get('dispersion_per_s'))}",
+        "",
+        " " * 16 + "".join(f"{name:>8}" for name in _ORDER),
+    ]
+    for label, key in (
+        ("input tokens", "input_tokens"),
+        ("output tokens", "output_tokens"),
+        ("reuse distance", "reuse_distance_blocks"),
+        ("reuse time s", "reuse_time_s"),
+        ("turns a session", "turns_per_session"),
+    ):
+        if stats[key]:
+            lines.append(f"{label:<16}" + "".join(f"{_number(stats[key][name]):>8}" for name in _ORDER))
+    if stats["working_set"]:
+        peak = max(w["blocks"] for w in stats["working_set"])
+        bars = "".join(" ▁▂▃▄▅▆▇█"[round(8 * w["blocks"] / peak)] for w in stats["working_set"])
+        lines += ["", f"distinct blocks in each of {len(bars)} windows, up to {peak:,}: {bars}"]
+    return "\n".join(lines)
+
+
+WIDTH, HEIGHT, MARGIN = 640, 300, 50
+
+
+def working_set_svg(stats: dict[str, Any]) -> str:
+    """Return an SVG: distinct blocks named in each window (bars) and up to its end (line)."""
+    windows = stats["working_set"]
+    top = max((w["seen"] for w in windows), default=1)
+    step = (WIDTH - 2 * MARGIN) / max(1, len(windows))
+
+    def x(k: float) -> float:
+        return round(MARGIN + k * step, 1)
+
+    def y(blocks: int) -> float:
+        return round(HEIGHT - MARGIN - (HEIGHT - 2 * MARGIN) * blocks / top, 1)
+
+    base = HEIGHT - MARGIN
+    bars = "".join(
+        f'<rect x="{x(k + 0.1)}" y="{y(w["blocks"])}" width="{step * 0.8:.1f}" '
+        f'height="{base - y(w["blocks"]):.1f}" fill="#4c78a8"/>'
+        for k, w in enumerate(windows)
+    )
+    line = " ".join(f"{x(k + 1)},{y(w['seen'])}" for k, w in enumerate(windows))
+    end = windows[-1]["until_s"] if windows else 0
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
+        'font-size="12"><rect width="100%" height="100%" fill="white"/>'
+        f'<text x="{MARGIN}" y="20">Distinct blocks: in a window (bars), so far (line), up to {top:,}</text>'
+        f'{bars}<polyline points="{x(0)},{base} {line}" fill="none" stroke="#e45756" stroke-width="2"/>'
+        f'<line x1="{MARGIN}" y1="{base}" x2="{WIDTH - MARGIN}" y2="{base}" stroke="black"/>'
+        f'<text x="{MARGIN}" y="{base + 20}">0 s</text>'
+        f'<text x="{WIDTH - MARGIN}" y="{base + 20}" text-anchor="end">{end:,.0f} s</text></svg>\n'
+    )

@@ -1,13 +1,29 @@
-"""A trace as Mooncake JSONL, the form every transform writes."""
+"""A trace as Mooncake JSONL, the form every transform writes, in files written whole or not at all."""
 
 from __future__ import annotations
 
+import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from kvcache_sim.errors import UsageError
+from kvcache_sim.output import new_file
 from kvcache_sim.units import NS_PER_MS
 from kvcache_sim.workload.trace import NO_REQUEST, NO_SESSION, NOT_TOLD, OPEN_LOOP, Trace
+
+
+def write_lines(path: Path, lines: Iterable[str], force: bool) -> None:
+    """Write lines to a file, gzip where its name ends in .gz (bytes depend on the lines alone).
+
+    Raises as ``new_file`` does; an error of the lines themselves passes through, and leaves nothing behind.
+    """
+    with new_file(path, force) as raw:
+        if path.suffix == ".gz":
+            with gzip.GzipFile("", "wb", 6, raw, mtime=0) as zipped:
+                zipped.writelines(line.encode() for line in lines)
+        else:
+            raw.writelines(line.encode() for line in lines)
 
 
 def mooncake_lines(trace: Trace) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""A step-time model whose steps all take longer or shorter by factors: another within its stated error."""
+"""A step-time model with its times changed: least times of launches, time a sequence, factors."""
 
 from __future__ import annotations
 
@@ -9,6 +9,61 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.model.step_time import StepBatch, StepTime, StepTimeTable
+
+#: The most tokens of a step that a CUDA graph holds, unless an engine is told otherwise (vLLM v1's default).
+CAPTURED_TOKENS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class WithLaunchTime:
+    """A model whose steps of more than ``captured_tokens`` tokens take at least ``launch_ns``.
+
+    No CUDA graph holds these: the CPU launches each kernel, and a GPU that is done sooner waits for it.
+    Models summed from kernels lack that time; those fitted to whole iterations have it.
+    """
+
+    base: StepTime
+    launch_ns: int
+    captured_tokens: int = CAPTURED_TOKENS
+
+    def step(self, batch: StepBatch) -> int:
+        """Return the step's duration in ns."""
+        tokens = batch.decode_sequences + sum(new for new, _ in batch.prefill_chunks)
+        own = self.base.step(batch)
+        return max(own, self.launch_ns) if tokens > self.captured_tokens else own
+
+    def table(self, max_tokens: int, max_sequences: int) -> StepTimeTable | None:
+        """Return the model as integers; None where the one below has no table."""
+        table = self.base.table(max_tokens, max_sequences)
+        if table is None:
+            return None
+        return replace(table, launch_ns=self.launch_ns, captured_tokens=self.captured_tokens)
+
+
+_FS_PER_NS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class WithSequenceTime:
+    """A model whose steps take ``sequence_ns`` more for each sequence that decodes in them.
+
+    Below 0 it takes away: never more than the model has of its own, or more sequences would be faster.
+    """
+
+    base: StepTime
+    sequence_ns: int
+
+    def step(self, batch: StepBatch) -> int:
+        """Return the step's duration in ns."""
+        return self.base.step(batch) + batch.decode_sequences * self.sequence_ns
+
+    def table(self, max_tokens: int, max_sequences: int) -> StepTimeTable | None:
+        """Return the model as integers; None where the one below has no table."""
+        table = self.base.table(max_tokens, max_sequences)
+        if table is None:
+            return None
+        return replace(table, sequence_fs=table.sequence_fs + self.sequence_ns * _FS_PER_NS)
+
 
 #: What is scaled: pure decode steps, steps with a chunk, the KV read in these, or the launch of long steps.
 StepPart = Literal["decode", "chunk", "mixed_kv", "launch"]

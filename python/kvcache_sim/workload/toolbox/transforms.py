@@ -1,0 +1,297 @@
+"""Traces made of traces, each transform with a check of what it promises."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim.errors import InvariantError, TraceError, UsageError
+from kvcache_sim.workload.rows import first_appearance, flat_positions, select_rows
+from kvcache_sim.workload.sessions import predecessors
+from kvcache_sim.workload.trace import NO_REQUEST, NO_SESSION, NOT_TOLD, OPEN_LOOP, Trace
+
+
+def require(kept: bool, transform: str, promise: str) -> None:
+    """Raise ``InvariantError`` naming the promise where a transform's output breaks it."""
+    if not kept:
+        raise InvariantError(f"trace {transform} broke its invariant: {promise}")
+
+
+def same_requests(a: Trace, b: Trace) -> bool:
+    """Return whether two traces have the same lengths, sharing of blocks, sessions and turns, row by row."""
+    return all(
+        np.array_equal(getattr(a, column), getattr(b, column))
+        for column in ("input_tokens", "output_tokens", "id_offsets", "block_ids", "session", "turn")
+    )
+
+
+def stacked(traces: list[Trace]) -> Trace:
+    """Return the rows of all traces one after another, no id or session shared between two of them.
+
+    Ids are numbered anew; sessions are named ``<number of the trace>:<name>``. Raises ``UsageError`` where
+    block sizes differ.
+    """
+    sizes = sorted({t.block_size for t in traces})
+    if len(sizes) > 1:
+        raise UsageError(
+            "traces of different block sizes",
+            got=" and ".join(map(str, sizes)),
+            hint="kvsim trace rechunk makes them equal",
+        )
+    rows = np.cumsum([0, *map(len, traces)])
+    ids = np.cumsum([0, *(t.distinct_ids for t in traces)])
+    sessions = np.cumsum([0, *(len(t.session_names) for t in traces)])
+    references = np.cumsum([0, *(len(t.block_ids) for t in traces)])
+
+    def joined(name: str) -> NDArray[np.int64]:
+        return np.concatenate([getattr(t, name) for t in traces])
+
+    def moved(column: NDArray[np.int32], by: int, none: int) -> NDArray[np.int32]:
+        return np.where(column == none, none, column + by).astype(np.int32)
+
+    def rare(name: str, none: int) -> list[NDArray[np.int64]]:
+        given = [getattr(t, name) for t in traces]
+        return [c if len(c) else np.full(len(t), none, np.int64) for c, t in zip(given, traces, strict=True)]
+
+    afters = rare("after", NO_REQUEST) if any(len(t.after) for t in traces) else []
+    history = rare("history_tokens", NOT_TOLD) if any(len(t.history_tokens) for t in traces) else []
+    priority = rare("priority", 0) if any(len(t.priority) for t in traces) else []
+    named = rare("named_tokens", 0) if any(len(t.named_tokens) for t in traces) else []
+    aborts = rare("abort_after_ns", NOT_TOLD) if any(len(t.abort_after_ns) for t in traces) else []
+    return replace(
+        traces[0],
+        arrival_ns=joined("arrival_ns"),
+        input_tokens=joined("input_tokens"),
+        output_tokens=joined("output_tokens"),
+        id_offsets=np.concatenate(
+            [[0], *(t.id_offsets[1:] + r for t, r in zip(traces, references, strict=False))]
+        ),
+        block_ids=np.concatenate([t.block_ids + np.uint32(k) for t, k in zip(traces, ids, strict=False)]),
+        session=np.concatenate(
+            [moved(t.session, k, NO_SESSION) for t, k in zip(traces, sessions, strict=False)]
+        ),
+        turn=np.concatenate([t.turn for t in traces]),
+        think_ns=joined("think_ns"),
+        is_conversational_turn=np.concatenate([t.is_conversational_turn for t in traces]),
+        id_names=np.empty(0, np.int64),
+        session_names=[f"{k}:{name}" for k, t in enumerate(traces) for name in t.session_names],
+        extra=[e for t in traces for e in (t.extra or [""] * len(t))] if any(t.extra for t in traces) else [],
+        after=np.concatenate(
+            [moved(a.astype(np.int32), int(r), NO_REQUEST) for a, r in zip(afters, rows, strict=False)]
+            or [np.empty(0, np.int32)]
+        ),
+        also_after=np.concatenate(
+            [(t.also_after + int(r)).astype(np.int32) for t, r in zip(traces, rows, strict=False)]
+        ),
+        history_tokens=np.concatenate(history or [np.empty(0, np.int64)]),
+        priority=np.concatenate(priority or [np.empty(0, np.int64)]),
+        named_tokens=np.concatenate(named or [np.empty(0, np.int64)]),
+        abort_after_ns=np.concatenate(aborts or [np.empty(0, np.int64)]),
+        source=" + ".join(dict.fromkeys(t.source for t in traces)),
+        sha256="",
+        warnings=(),
+    )
+
+
+def anonymise(trace: Trace) -> Trace:
+    """Return the trace with ids and sessions numbered by first appearance, times from 0, nothing unknown.
+
+    Lengths, sharing and distances of time stay: they are what a simulation needs. Invariant: the sharing of
+    blocks and sessions is the same, and no name of the input is left.
+    """
+    opens = trace.think_ns == OPEN_LOOP
+    start = int(trace.arrival_ns[opens].min()) if bool(opens.any()) else 0
+    out = replace(
+        trace,
+        arrival_ns=np.maximum(trace.arrival_ns - start, 0),
+        id_names=np.empty(0, np.int64),
+        session_names=[f"s{k}" for k in range(len(trace.session_names))],
+        extra=[],
+        source="",
+        sha256="",
+        warnings=(),
+    )
+    kept = np.array_equal(out.arrival_ns[opens] + start, trace.arrival_ns[opens])
+    require(kept and same_requests(trace, out), "anonymise", "sharing and distances of time stay")
+    return out
+
+
+def cut(trace: Trace, from_ns: int, to_ns: int) -> Trace:
+    """Return the requests that arrive in [from, to), ``from`` becoming time 0.
+
+    Closed-loop requests go with the request they wait for. Invariant: arrivals keep their distances, rows
+    their lengths and ids, and no request waits for one that was left out.
+    """
+    if to_ns <= from_ns:
+        raise UsageError(
+            "an empty window", where="--to", got=f"{to_ns} ns", expected=f"more than {from_ns} ns"
+        )
+    chosen = _chosen(trace, from_ns, to_ns)
+    rows = np.flatnonzero(chosen)
+    if not len(rows):
+        raise TraceError("no request arrives in the window", where=trace.source)
+    part = select_rows(trace, rows)
+    out = replace(part, arrival_ns=np.maximum(part.arrival_ns - from_ns, 0))
+    opens = part.think_ns == OPEN_LOOP
+    kept = np.array_equal(out.arrival_ns[opens] + from_ns, trace.arrival_ns[rows][opens])
+    require(
+        kept and bool(np.all(out.arrival_ns[opens] < to_ns - from_ns)),
+        "slice",
+        "arrivals keep their distances",
+    )
+    waits = predecessors(trace)[rows]
+    orphans = (waits != NO_REQUEST) & ~chosen[waits]
+    require(not bool(orphans.any()), "slice", "no request waits for one left out")
+    return out
+
+
+def _chosen(trace: Trace, from_ns: int, to_ns: int) -> NDArray[np.bool_]:
+    """Return which rows are in: by arrival, or with the first of the chain of requests they wait for."""
+    waits = predecessors(trace)
+    root = np.where(waits == NO_REQUEST, np.arange(len(trace)), waits)
+    while True:
+        above = root[root]
+        if np.array_equal(above, root):
+            break
+        root = above
+    inside = (trace.arrival_ns >= from_ns) & (trace.arrival_ns < to_ns)
+    return inside[root]
+
+
+def head(trace: Trace, requests: int) -> Trace:
+    """Return the first ``requests`` rows. Invariant: they are the trace's own."""
+    if requests < 1:
+        raise UsageError("at least one request must be left", where="N", got=str(requests), expected="N ≥ 1")
+    count = min(requests, len(trace))
+    out = select_rows(trace, np.arange(count))
+    references = int(trace.id_offsets[count])
+    same = np.array_equal(out.block_ids, trace.block_ids[:references])
+    same &= np.array_equal(out.arrival_ns, trace.arrival_ns[:count])
+    require(bool(same) and len(out) == count, "head", "the rows are the first of the input")
+    return out
+
+
+def merge(traces: list[Trace]) -> Trace:
+    """Return all requests in order of arrival; on ties the earlier trace first. Nothing is shared.
+
+    Invariant: each trace is found whole in the output, in its own order, and the distinct blocks add up.
+    """
+    together = stacked(traces)
+    order = np.argsort(together.arrival_ns, kind="stable")
+    out = select_rows(together, order)
+    require(out.distinct_ids == sum(t.distinct_ids for t in traces), "merge", "distinct blocks add up")
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    first = 0
+    for trace in traces:
+        found = select_rows(out, place[first : first + len(trace)])
+        alone = select_rows(trace, np.arange(len(trace)))
+        require(same_requests(found, alone), "merge", "each trace is whole in the output")
+        first += len(trace)
+    return out
+
+
+def rechunk(trace: Trace, block_size: int) -> Trace:
+    """Return the trace with ids of ``block_size`` tokens, a divisor of its own block size.
+
+    Id b becomes the ids (b, 0), (b, 1), …; a partial last block becomes as many as its tokens fill or begin.
+    Ids are numbered anew. Invariant: nested: two prompts share exactly the tokens they shared before
+    (fewer where the trace gives one id two sizes).
+    """
+    if block_size < 1 or trace.block_size % block_size:
+        raise UsageError(
+            "not a divisor of the trace's block size",
+            where="BLOCK_SIZE",
+            got=str(block_size),
+            expected=f"a divisor of {trace.block_size}",
+        )
+    parts = trace.block_size // block_size
+    counts = np.diff(trace.id_offsets)
+    covered = np.minimum(counts * trace.block_size, trace.input_tokens)
+    blocks = -(-covered // block_size)
+    offsets = np.zeros(len(trace) + 1, np.int64)
+    np.cumsum(blocks, out=offsets[1:])
+    within = flat_positions(np.zeros(len(trace), np.int64), blocks)
+    old = trace.block_ids[np.repeat(trace.id_offsets[:-1], blocks) + within // parts].astype(np.int64)
+    nested = old * parts + within % parts
+    if trace.distinct_ids * parts >= 1 << 32:
+        raise UsageError("more than 2³² distinct blocks", where="BLOCK_SIZE", got=str(block_size))
+    ids, names = first_appearance(nested.astype(np.uint32), trace.distinct_ids * parts)
+    out = replace(
+        trace, block_size=block_size, block_ids=ids, id_offsets=offsets, id_names=np.empty(0, np.int64)
+    )
+    _check(trace, out, names, parts)
+    return out
+
+
+def _check(trace: Trace, out: Trace, names: NDArray[np.int64], parts: int) -> None:
+    """Check that the new ids still name their old block and their place in it."""
+    said = names[out.block_ids]
+    first = out.id_offsets[:-1]
+    within = flat_positions(np.zeros(len(out), np.int64), np.diff(out.id_offsets))
+    blocks = np.repeat(trace.id_offsets[:-1], np.diff(out.id_offsets)) + within // parts
+    nested = np.array_equal(said // parts, trace.block_ids[blocks]) and np.array_equal(
+        said % parts, within % parts
+    )
+    sizes = np.minimum(np.diff(trace.id_offsets) * trace.block_size, trace.input_tokens)
+    whole = np.array_equal((out.id_offsets[1:] - first), -(-sizes // out.block_size))
+    require(nested and whole, "rechunk", "new ids are nested in the old ones")
+
+
+def repeat(trace: Trace, times: int, gap_ns: int) -> Trace:
+    """Return the trace ``times`` times, each copy ``gap_ns`` behind the last arrival of the one before.
+
+    Invariant: every copy is the trace itself, and no two share a block.
+    """
+    if not 1 <= times <= 10_000:
+        raise UsageError("times out of range", where="TIMES", got=str(times), expected="1 to 10000")
+    opens = trace.think_ns == OPEN_LOOP
+    span = int(trace.arrival_ns[opens].max()) + gap_ns if bool(opens.any()) else gap_ns
+    if (times - 1) * span + int(trace.arrival_ns.max()) >= 1 << 63:
+        raise UsageError("the copies end beyond 292 years", where="TIMES", got=str(times))
+    copies = [replace(trace, arrival_ns=trace.arrival_ns + k * span) for k in range(times)]
+    out = stacked(copies)
+    require(out.distinct_ids == times * trace.distinct_ids, "repeat", "no two copies share a block")
+    n = len(trace)
+    last = select_rows(out, np.arange((times - 1) * n, times * n))
+    require(same_requests(last, select_rows(trace, np.arange(n))), "repeat", "every copy is the trace itself")
+    return out
+
+
+def parse_speed(text: str) -> Fraction:
+    """Return a speed such as ``2``, ``0.5`` or ``3/2`` exactly."""
+    try:
+        return Fraction(text) if len(text) < 40 and "e" not in text.lower() else Fraction(0)
+    except (ValueError, ZeroDivisionError):
+        raise UsageError(
+            "not a speed", where="--speed", got=repr(text), expected="a number such as 2, 0.5 or 3/2"
+        ) from None
+
+
+def scale(trace: Trace, speed: Fraction) -> Trace:
+    """Return the trace with every arrival and think time divided by ``speed`` (2: twice as fast).
+
+    Quotients are exact, cut once to whole ns. Invariant: order, ties of integer multiples, lengths and ids
+    stay; no time is a ns below its exact quotient.
+    """
+    if not Fraction(1, 10**9) <= speed <= 10**9:
+        raise UsageError("speed out of range", where="SPEED", got=str(speed), expected="1e-9 to 1e9")
+    think = trace.think_ns.copy()
+    waits = think != OPEN_LOOP
+    think[waits] = _divided(think[waits], speed)
+    out = replace(trace, arrival_ns=_divided(trace.arrival_ns, speed), think_ns=think)
+    order = np.argsort(trace.arrival_ns, kind="stable")
+    require(bool(np.all(np.diff(out.arrival_ns[order]) >= 0)), "scale", "the order of arrivals stays")
+    require(same_requests(trace, out), "scale", "lengths and ids stay")
+    return out
+
+
+def _divided(times_ns: NDArray[np.int64], speed: Fraction) -> NDArray[np.int64]:
+    """Return times / speed in whole ns; Python's integers, so nothing overflows on the way."""
+    quotients = [t * speed.denominator // speed.numerator for t in times_ns.tolist()]
+    if any(q >= 1 << 63 for q in quotients):
+        raise UsageError("times end beyond 292 years", where="SPEED", got=str(speed))
+    return np.array(quotients, np.int64)
