@@ -39,7 +39,7 @@ def name_of(node: ast.expr) -> str:
 
 def fields(record: type) -> set[str]:
     """Return the names of a record's fields."""
-    listed = getattr(record, "__slots__", ()) or ()
+    listed = getattr(record, "__struct_fields__", getattr(record, "__slots__", ())) or ()
     return {*listed, *getattr(record, "__annotations__", ()), *(("where",) if record is UsageError else ())}
 
 

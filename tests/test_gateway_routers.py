@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from kvcache_sim.rng import stream
 from kvcache_sim.serving.router.contract import Occupancy
 from kvcache_sim.serving.router.hash_ring import PLACES, HashRing, position
+from msgspec.structs import force_setattr
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -169,7 +170,7 @@ def test_vllm_data_parallel(seed):
     fleet = Fleet(seed)
     view = fleet.view(policy="vllm-dp")
     polled = Polled(fleet)
-    object.__setattr__(view, "scraped", polled)
+    force_setattr(view, "scraped", polled)
     from kvcache_sim.serving.router.vllm_dp import VllmDataParallel
 
     made = VllmDataParallel(view)

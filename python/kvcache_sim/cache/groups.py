@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Literal
 
 from kvcache_sim.model.kv_groups import KvLayout
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 #: Whose rules of reuse a pool of groups follows. ``vllm``: a key computed twice has two blocks, and a
 #: request's go group by group, each last to first. ``tree``: a key has one, and they go from the end on.
 GroupRules = Literal["vllm", "tree"]
 
 
-@dataclass(frozen=True, slots=True)
-class GroupSettings:
+class GroupSettings(Value):
     """A model's KV cache groups in one pool, and the settings that decide what it keeps.
 
     ``retention_interval``: None keeps a checkpoint (a window's blocks, a state) at every aligned boundary,
@@ -40,8 +39,7 @@ class GroupSettings:
         return self.max_num_batched_tokens, self.retention_interval, self.max_model_len
 
 
-@dataclass(frozen=True, slots=True)
-class Newcomer:
+class Newcomer(Value):
     """A request that asks a pool of cache groups for room, and the step that it would join.
 
     Counts are tokens unless they say blocks; ``matchable_blocks`` are of the groups' common block.
@@ -65,8 +63,7 @@ class Newcomer:
     steps_in_flight: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Brought:
+class Brought(Value):
     """What an admission to cache groups brings from a tier below: counts of the groups' common block."""
 
     #: Those that the pool itself had.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
+
+from msgspec import field
 
 from kvcache_sim import _core
 from kvcache_sim.cache.pool import PoolNode
@@ -20,11 +21,10 @@ from kvcache_sim.channels.cluster import Channels
 from kvcache_sim.channels.edges import Edges
 from kvcache_sim.engine import Engine
 from kvcache_sim.tiers import COMPUTE, LOAD_EDGES, STAGING, TIERS, WRITE_EDGES
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class MachineTiers:
+class MachineTiers(Value):
     """The tiers of one machine, fast to slow, and the channel of each of its edges by name.
 
     ``edge_channels`` names the channel of each edge, ``"gpu->cpu"``, ``"cpu->gpu"`` and so on; the same name
@@ -39,8 +39,7 @@ class MachineTiers:
     cache: CacheSettings | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(Value):
     """One machine's cache: its store with the eviction policy of each tier, its channels and policies."""
 
     number: int

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import field
+
+from msgspec import Struct, field
 
 from kvcache_sim.tiers import PLACES, TIERS
-from kvcache_sim.values import dataclass
 
 
-@dataclass(slots=True)
-class MovedBytes:
+class MovedBytes(Struct):
     """Bytes moved so far; the core counts them."""
 
     #: By edge over which anything was sent, such as ``cpu->gpu``.

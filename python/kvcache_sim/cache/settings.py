@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import Literal
+
+from msgspec import field
 
 from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.errors import UsageError
 from kvcache_sim.tiers import WRITE_EDGES
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 Accounting = Literal["detailed", "simplified"]
 Semantics = Literal["tree", "vllm", "sglang"]
@@ -25,8 +26,7 @@ RemoteDisk = Literal["direct", "staged"]
 WRITE_BACK: dict[str, str] = {edge.split("->")[0]: "back" for edge in WRITE_EDGES}
 
 
-@dataclass(frozen=True, slots=True)
-class SessionViewSettings:
+class SessionViewSettings(Value):
     """Bounds on the known sessions: how many (None: any number), and for how long after a turn."""
 
     max_sessions: int | None = None
@@ -43,8 +43,7 @@ class SessionViewSettings:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class PrefixViewSettings:
+class PrefixViewSettings(Value):
     """When a prefix may be shared, and how much the store holds.
 
     ``min_tokens`` is the shortest prefix admitted (None: one block), ``min_seen`` how often it must have
@@ -62,8 +61,7 @@ class PrefixViewSettings:
                 raise UsageError("out of range", where=f"prefix_view.{name}", got=str(value), expected="≥ 1")
 
 
-@dataclass(frozen=True, slots=True)
-class TierSettings:
+class TierSettings(Value):
     """One tier of one machine: its name, its blocks (None: unbounded), who leaves it first."""
 
     name: str
@@ -71,16 +69,14 @@ class TierSettings:
     policy: str = "lru"
 
 
-@dataclass(frozen=True, slots=True)
-class PoolSettings:
+class PoolSettings(Value):
     """Memory without a GPU that machines share: its blocks (None: unbounded), who leaves it first."""
 
     capacity_blocks: int | None
     policy: str = "lru"
 
 
-@dataclass(frozen=True, slots=True)
-class StoragePrefetch:
+class StoragePrefetch(Value):
     """What HiCache brings from its storage, and how long a request waits for it (SGLang's stop policies)."""
 
     #: ``wait``, ``best-effort`` or ``timeout``.
@@ -94,8 +90,7 @@ class StoragePrefetch:
     share: float = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class CacheSettings:
+class CacheSettings(Value):
     """How blocks are kept on every machine of a cluster."""
 
     enabled: bool = True
@@ -153,8 +148,7 @@ class CacheSettings:
         return may_hit // self.block_size_tokens
 
 
-@dataclass(frozen=True, slots=True)
-class MovementSettings:
+class MovementSettings(Value):
     """How KV moves between tiers. A policy is a row of its registry or ``file.py:Name``."""
 
     #: Write policy of each edge, by its upper tier.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import replace
 from enum import Enum, auto
 from typing import Any, Protocol
+
+from msgspec import field
 
 from kvcache_sim.cache.settings import (
     Accounting,
@@ -17,7 +19,7 @@ from kvcache_sim.cache.settings import (
 from kvcache_sim.errors import UsageError
 from kvcache_sim.policies.table import POLICIES
 from kvcache_sim.tiers import COMPUTE, TIERS
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 
 class Ability(Enum):
@@ -43,8 +45,7 @@ class Ability(Enum):
     BLOCKS = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class StoreKind:
+class StoreKind(Value):
     """One kind of store: what it cannot do, and why; and how a batch asks it for room."""
 
     #: Value of ``cache.semantics``, or of ``cache.accounting`` where that is ``simplified``.

@@ -18,7 +18,7 @@ from kvcache_sim.cache.store_kinds import TOKENS, store_kind
 from kvcache_sim.cache.tree_store import MarkingStore
 from kvcache_sim.policies.plugins.watchdog import Watchdog
 from kvcache_sim.policies.tier_orders import Orders
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 from kvcache_sim.workload.key_arrays import key_arrays
 from kvcache_sim.workload.trace import NOT_TOLD, Trace
 
@@ -34,8 +34,7 @@ CoreStore = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class MachineStore:
+class MachineStore(Value):
     """One machine's store under each contract that it fulfils."""
 
     gpu: CoreStore

@@ -14,7 +14,7 @@ from kvcache_sim.cache.write.edge import EdgeWrites
 from kvcache_sim.channels.choice.policy import Sending
 from kvcache_sim.channels.edges import Edges
 from kvcache_sim.tiers import LOAD_EDGES, STAGING, WRITE_EDGES
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 #: The name under which the core knows any plug-in.
 PLUGIN = "plug-in"
@@ -25,8 +25,7 @@ def core_name(name: str, built_in: bool) -> str:
     return name if built_in else PLUGIN
 
 
-@dataclass(frozen=True, slots=True)
-class ChannelCall:
+class ChannelCall(Value):
     """The choice of a plug-in among the channels of one machine's edge."""
 
     call: Callable[..., Any]
@@ -41,8 +40,7 @@ class ChannelCall:
         return list(self.channels)
 
 
-@dataclass(frozen=True, slots=True)
-class ChosenLane:
+class ChosenLane(Value):
     """Channels side by side among which a plug-in chooses, in the scenario's order."""
 
     channels: list[_core.Channel]
@@ -61,8 +59,7 @@ def lane(machine: int, edges: Edges, edge: str) -> Lane:
     return ChosenLane(channels, ChannelCall(edges.choice.choose, Sending, machine, edge, rails))
 
 
-@dataclass(frozen=True, slots=True)
-class WriteCall:
+class WriteCall(Value):
     """The checked methods of a plug-in that is the write policy of one edge."""
 
     at_commit: bool
@@ -80,8 +77,7 @@ def write_call(edge: EdgeWrites) -> WriteCall | None:
     return WriteCall(own.at_commit, own.delays_step, own.committed, own.used, own.arrived)
 
 
-@dataclass(frozen=True, slots=True)
-class PrefetchRules:
+class PrefetchRules(Value):
     """The rules of a machine that brings blocks up ahead of their requests."""
 
     policy: str
@@ -110,8 +106,7 @@ class PrefetchRules:
         return cls("queued", True, storage.stop, 0, storage.timeout_ns, storage.timeout_per_ki_token_ns)
 
 
-@dataclass(frozen=True, slots=True)
-class TierRules:
+class TierRules(Value):
     """The rules of a machine's tiers, fast to slow, and of the edges between them."""
 
     names: tuple[str, ...]
@@ -164,8 +159,7 @@ def _pages(machine: Machine) -> tuple[int, list[list[int]]] | None:
     return groups.layout.page_bytes * groups.gpus, layers
 
 
-@dataclass(frozen=True, slots=True)
-class ReadsRules:
+class ReadsRules(Value):
     """The rules of a machine that reads others."""
 
     #: Whether what lies below the tier that the network reads comes up there first, as a copy.

@@ -6,17 +6,16 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from kvcache_sim.channels.settings import ChannelSettings
-from kvcache_sim.values import dataclass
 
 #: A time that is not known yet: later than any other.
 NOT_YET = 1 << 62
 
 
-@dataclass(slots=True)
-class Transmission:
+class Transmission(Struct):
     """The times of one job: its start, the arrival of its first layer and of all, the time per layer.
 
     On a channel served layer by layer a time is ``NOT_YET`` until it has come.

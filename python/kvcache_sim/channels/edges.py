@@ -6,11 +6,10 @@ from collections.abc import Mapping
 
 from kvcache_sim import _core
 from kvcache_sim.channels.choice.policy import ChannelChoice
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Edges:
+class Edges(Value):
     """One channel for each edge between neighboring tiers, and the choice where an edge has several.
 
     An edge is named after its tiers, source first: ``gpu->cpu``.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Literal
 
-from kvcache_sim.values import dataclass
+from msgspec import field
+
+from kvcache_sim.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Slowdown:
+class Slowdown(Value):
     """A time in which a channel has a share of its rate, in millionths; 0: nothing passes."""
 
     from_ns: int
@@ -18,8 +18,7 @@ class Slowdown:
     share_ppm: int
 
 
-@dataclass(frozen=True, slots=True)
-class ChannelSettings:
+class ChannelSettings(Value):
     """One channel: rate, latency and the cost of each piece; edges that name it contend (semantics 3).
 
     ``piece_overhead_ns`` is the least time of a piece, ``piece_gap_ns`` that between the bytes of one piece
@@ -39,8 +38,7 @@ class ChannelSettings:
     slowdowns: tuple[Slowdown, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class NetworkSettings:
+class NetworkSettings(Value):
     """Channels between machines: which one carries what a reader takes from an owner.
 
     ``pairs`` maps (owner, reader) to a channel; any other ordered pair has one of its own, after ``default``.
@@ -50,8 +48,7 @@ class NetworkSettings:
     default: ChannelSettings = ChannelSettings("net", 50_000_000_000, 5_000)
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterChannels:
+class ClusterChannels(Value):
     """All channels of a cluster: those that edges of its machines name, and those between machines."""
 
     named: Mapping[str, ChannelSettings]

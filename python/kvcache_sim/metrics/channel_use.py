@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from kvcache_sim.metrics.figure import Figure
 from kvcache_sim.units import NS_PER_S
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 FIGURES = (
     Figure("channels.<channel>.bytes", "bytes", "what it carried"),
@@ -33,8 +33,7 @@ FIGURES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ChannelUse:
+class ChannelUse(Value):
     """One channel from a run's begin to its end, or to a mark; rates in bytes a second."""
 
     name: str

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
+class Edge(Value):
     """How much of a run's begin or end is left out; nothing unless one is given."""
 
     auto: bool = False
@@ -21,8 +20,7 @@ class Edge:
         return int(count * self.share) if self.share is not None else 0
 
 
-@dataclass(frozen=True, slots=True)
-class Measure:
+class Measure(Value):
     """What is left out before and behind."""
 
     warmup: Edge = Edge()

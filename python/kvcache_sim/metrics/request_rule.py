@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 from kvcache_sim.workload.trace import Trace
 
 #: Fields of a rule that rows of ``requests`` have.
@@ -35,8 +35,7 @@ _EXPECTED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(Value):
     """A comparison of one field of a request with a number, or with a text (``==`` and ``!=``)."""
 
     field: str
@@ -63,8 +62,7 @@ class Condition:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class RequestRule:
+class RequestRule(Value):
     """Conditions that all have to hold."""
 
     text: str

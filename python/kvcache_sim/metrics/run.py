@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from msgspec import field
 from numpy.typing import NDArray
 
 from kvcache_sim.metrics.channel_use import ChannelUse
 from kvcache_sim.metrics.tier_use import TierUse
 from kvcache_sim.policies.plugins.uses import PluginUse
 from kvcache_sim.tiers import TIERS
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 
 class CodedText(NamedTuple):
@@ -64,8 +64,7 @@ class Mark(NamedTuple):
     tiers: tuple[TierUse, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Value):
     """Everything measured in one run, before it is written or summarised.
 
     The tables have exactly the keys of ``REQUEST_COLUMNS``, ``SERIES_COLUMNS`` and
@@ -110,8 +109,7 @@ class Run:
     marks: Mapping[int, Mark] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(Value):
     """A glance at a running simulation. Rates and shares are in [0, 1]."""
 
     now_ns: int

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Any
 
 import numpy as np
+from msgspec import field
 from numpy.typing import NDArray
 
 from kvcache_sim.metrics.columns import STATUSES
 from kvcache_sim.metrics.figure import Figure
 from kvcache_sim.metrics.request_rule import RequestRule, trace_fields
 from kvcache_sim.units import NS_PER_S
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 from kvcache_sim.workload.trace import Trace
 
 #: What a limit can be on, in the order it is told.
@@ -52,8 +52,7 @@ FIGURES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Value):
     """The longest times a request may take; None is no limit. TPOT is a mean, compared exactly."""
 
     ttft_ns: int | None = None
@@ -80,8 +79,7 @@ class Limits:
 _MOST_NS = (1 << 62) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class RequestClass:
+class RequestClass(Value):
     """Requests with limits of their own: those a rule names and no class before it."""
 
     name: str
@@ -89,8 +87,7 @@ class RequestClass:
     limits: Limits
 
 
-@dataclass(frozen=True, slots=True)
-class Objectives:
+class Objectives(Value):
     """The limits of every request: of the first class that names it, or of all others."""
 
     others: Limits

@@ -9,7 +9,7 @@ from typing import Any
 from kvcache_sim.metrics.figure import Figure
 from kvcache_sim.tiers import COMPUTE, PLACES, REMOTE, TIERS, WEARING
 from kvcache_sim.units import NS_PER_S
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 FIGURES = (
     Figure("tiers.<tier>.present", "", "machines that have the tier"),
@@ -43,8 +43,7 @@ FIGURES = (
 _NS_PER_DAY = 86_400 * NS_PER_S
 
 
-@dataclass(frozen=True, slots=True)
-class TierUse:
+class TierUse(Value):
     """One tier of one machine from a run's begin to its end, or to a mark."""
 
     tier: str

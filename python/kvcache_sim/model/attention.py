@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import ClassVar, Literal, Protocol
 
 from kvcache_sim.model.dtypes import size_bytes
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 #: ``all``: an entry stays as long as the sequence; ``window``: only those of the last tokens; ``chunk``: only
 #: those of the current chunk; ``state``: one entry, whatever the length.
 Reach = Literal["all", "window", "chunk", "state"]
 
 
-@dataclass(frozen=True, slots=True)
-class LayerCache:
+class LayerCache(Value):
     """One kind of entry that a layer keeps on one GPU.
 
     ``entry_bytes`` is one entry; ``tokens_per_entry`` how many tokens share it (4 where latents are
@@ -88,8 +87,7 @@ def heads_per_gpu(heads: int, tensor_parallel: int) -> int:
     return max(1, -(-heads // tensor_parallel))
 
 
-@dataclass(frozen=True, slots=True)
-class HeadAttention:
+class HeadAttention(Value):
     """Keys and values of every KV head: multi-head, grouped-query or multi-query attention.
 
     A window or a chunk (one of them at most) limits what is attended to and kept. ``index_key_size`` > 0
@@ -158,8 +156,7 @@ class HeadAttention:
         return (kept, LayerCache("index keys", size_bytes(self.index_key_size, "bf16")))
 
 
-@dataclass(frozen=True, slots=True)
-class LinearAttention:
+class LinearAttention(Value):
     """A recurrent state of fixed size: Mamba, gated delta nets (GDN), KDA, lightning attention.
 
     The state is ``heads`` matrices of ``state_rows`` × ``state_columns``; ``convolution_channels`` keep their

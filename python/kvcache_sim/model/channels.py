@@ -7,11 +7,10 @@ from typing import Any
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.catalog import check_keys, entry_names, read_entry, read_toml
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class ChannelSpec:
+class ChannelSpec(Value):
     """One direction of a link, and what the pieces of a job cost on it.
 
     ``t = latency + n · piece_submit + max(n · piece_overhead, bytes / bandwidth + n · piece_gap)`` of n

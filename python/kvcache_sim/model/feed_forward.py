@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class DenseFeedForward:
+class DenseFeedForward(Value):
     """``matrices`` of hidden × intermediate size: three with a gate, two without."""
 
     intermediate_size: int
@@ -33,8 +32,7 @@ class DenseFeedForward:
         return self.matrices * hidden_size * self.intermediate_size
 
 
-@dataclass(frozen=True, slots=True)
-class MoeFeedForward:
+class MoeFeedForward(Value):
     """A mixture: every token takes ``experts_active`` of ``experts``, and what is shared.
 
     ``shared_intermediate_size`` are the shared experts together, ``dense_intermediate_size`` an ordinary

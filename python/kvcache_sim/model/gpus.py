@@ -8,11 +8,10 @@ from pathlib import Path
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.catalog import check_keys, entry_names, read_entry, read_toml
 from kvcache_sim.model.kernel_rates import UNMEASURED, KernelRates, kernel_rates
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class GpuSpec:
+class GpuSpec(Value):
     """One GPU as its maker states it: dense rates, and links in one direction (0: no such link).
 
     ``kernels`` is what its kernels reach of that; ``links`` names measured all-reduces among several of it.

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from kvcache_sim.model.catalog import read_entry
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class HostSpec:
+class HostSpec(Value):
     """Times of one deployment's host; runs timed in the engine's own process have none of the client's.
 
     ``step_overhead_ns`` lies between two steps, with ``step_overhead_per_sequence_ns`` more for each sequence

@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.catalog import check_keys
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class KernelRates:
+class KernelRates(Value):
     """Shares of the peak rates, and fixed times in µs, of the kernels of a transformer layer.
 
     A GEMM takes ``gemm_us + ((bytes / (B·weights))^p + (operations / (F·compute))^p)^(1/p)`` with the memory

@@ -13,7 +13,7 @@ from typing import Literal
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.attention import LayerCache
 from kvcache_sim.model.model_spec import ModelSpec
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 #: What a group keeps: every block, those of a window, those of the current chunk, or the last state.
 GroupKind = Literal["full", "sliding", "chunked", "linear"]
@@ -24,8 +24,7 @@ _KERNEL_BLOCK_TOKENS = 16
 _NEARLY_EQUAL = 1.5
 
 
-@dataclass(frozen=True, slots=True)
-class KvGroup:
+class KvGroup(Value):
     """Layers that share block tables: ``block_size_tokens`` a block; ``reach_tokens`` is a window or chunk.
 
     ``layers`` are their numbers. ``reach_tokens`` is 0 for ``full`` and ``linear``.
@@ -43,8 +42,7 @@ class KvGroup:
         return f"{short}{self.reach_tokens or ''}"
 
 
-@dataclass(frozen=True, slots=True)
-class KvLayout:
+class KvLayout(Value):
     """The groups of a model in one pool: a block holds ``layers_per_group`` pages of ``page_bytes``."""
 
     groups: tuple[KvGroup, ...]

@@ -8,7 +8,7 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.model.dtypes import bits_per_value
 from kvcache_sim.model.gpus import GpuSpec
 from kvcache_sim.model.model_spec import ModelSpec
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 #: The share of a GPU's memory that an engine takes (vLLM's ``gpu_memory_utilization``).
 MEMORY_UTILISATION = 0.9
@@ -49,8 +49,7 @@ _LARGE_BYTES = 70 << 30
 MEDIAN_MISS_PERCENT = 1.2
 
 
-@dataclass(frozen=True, slots=True)
-class EngineMemory:
+class EngineMemory(Value):
     """The settings of an engine that decide how much memory it leaves to KV.
 
     ``sampler`` is one of ``SAMPLER_BYTES_PER_LOGIT``.
@@ -69,8 +68,7 @@ def default_engine(gpu: GpuSpec) -> EngineMemory:
     return EngineMemory(max_num_batched_tokens=2048, max_num_seqs=256)
 
 
-@dataclass(frozen=True, slots=True)
-class KvRoom:
+class KvRoom(Value):
     """Bytes on each GPU: what the engine may take, and what of it goes elsewhere."""
 
     engine: EngineMemory

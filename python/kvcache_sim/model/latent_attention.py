@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kvcache_sim.model.attention import LayerCache
 from kvcache_sim.model.dtypes import FP8_DS_MLA, size_bytes
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 #: FlashMLA keeps 512 + 64 numbers as 512 FP8, four fp32 scales and 64 bf16 (656 bytes), and the 448 + 64 of
 #: compressed latents as 448 FP8, 64 bf16 and eight bytes of scales (584).
@@ -14,8 +14,7 @@ _DS_MLA_COMPRESSED_SCALE_BYTES = 8
 _INDEX_SCALE_BYTES = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Indexer:
+class Indexer(Value):
     """Chooses the tokens that sparse attention attends to: one key a token, scored by ``heads`` queries."""
 
     heads: int
@@ -27,8 +26,7 @@ class Indexer:
         return query_rank * self.heads * self.key_size + hidden_size * (self.key_size + self.heads)
 
 
-@dataclass(frozen=True, slots=True)
-class LatentAttention:
+class LatentAttention(Value):
     """Multi-head latent attention: one latent a token and layer in place of keys and values, on every GPU.
 
     The latent has ``latent_size`` numbers and ``rope_size`` more for the position (DeepSeek-V2,
@@ -94,8 +92,7 @@ class LatentAttention:
         return LayerCache("latent", latent), LayerCache("index keys", index)
 
 
-@dataclass(frozen=True, slots=True)
-class CompressedAttention:
+class CompressedAttention(Value):
     """DeepSeek-V4's attention: a window of latents, and one compressed latent for every ``ratio`` tokens.
 
     ``ratio`` 0: the window alone. Compressing keeps fp32 running sums of values and scores for one window of

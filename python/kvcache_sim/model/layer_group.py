@@ -9,13 +9,12 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.model.attention import Attention
 from kvcache_sim.model.dtypes import bits_per_value
 from kvcache_sim.model.feed_forward import FeedForward
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 _RANGE = r"(\d{1,4})(?:-(\d{1,4})(?::(\d{1,3}))?)?"
 
 
-@dataclass(frozen=True, slots=True)
-class LayerGroup:
+class LayerGroup(Value):
     """Equal layers by their numbers from 0; either part may be missing (some Mamba blocks are that alone)."""
 
     layers: tuple[int, ...]
@@ -67,8 +66,7 @@ def layers_text(layers: tuple[int, ...]) -> str:
     return ", ".join(parts)
 
 
-@dataclass(frozen=True, slots=True)
-class WeightDtypes:
+class WeightDtypes(Value):
     """The formats of a checkpoint's weights; norms and biases are too few to count apart."""
 
     attention: str = "bf16"
@@ -77,8 +75,7 @@ class WeightDtypes:
     embedding: str = "bf16"
 
 
-@dataclass(frozen=True, slots=True)
-class WeightCount:
+class WeightCount(Value):
     """How many weights each part of the layers has; ``idle_experts`` are those a token does not use."""
 
     attention: int

@@ -7,7 +7,7 @@ import numpy as np
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.step_time import StepBatch, StepTimeTable
 from kvcache_sim.units import parse_time_ns
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 #: How a linear step time's name begins.
 LINEAR = "linear:"
@@ -17,8 +17,7 @@ _EXPECTED = "linear:base=5ms,token=20us,decode=1us,context=50ns; what is left ou
 _FS_PER_NS = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class LinearStepTime:
+class LinearStepTime(Value):
     """A step's time ``base + token·S + decode·D + context·X`` in ns, 0 for an empty step.
 
     S are all tokens of the step, D its decodes, X the tokens that its decodes attend to, their own included.

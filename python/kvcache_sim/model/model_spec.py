@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from kvcache_sim.model.attention import Attention, LayerCache
 from kvcache_sim.model.dtypes import bits_per_value
 from kvcache_sim.model.layer_group import LayerGroup, WeightCount, WeightDtypes, count_weights
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class ModelSpec:
+class ModelSpec(Value):
     """A decoder-only language model.
 
     ``groups`` hold every layer once. ``kv_dtype`` is the KV cache's format, whatever the weights have.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.catalog import check_keys
 from kvcache_sim.model.step_time import StepBatch, StepTimeTable
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 
 def capture_sizes(largest: int) -> NDArray[np.int64]:
@@ -38,8 +38,7 @@ _NS_PER_MS = 1e6
 _FS_PER_MS = 1e12
 
 
-@dataclass(frozen=True, slots=True)
-class ParametricStepTime:
+class ParametricStepTime(Value):
     """A step's time as a base by token count and linear terms, all in ms.
 
     ``T = fixed + base(N) + max(attention, scan·longest/10³) + rest``, where

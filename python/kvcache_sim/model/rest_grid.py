@@ -8,11 +8,10 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class RestGrid:
+class RestGrid(Value):
     """Nanoseconds at each pair of a count and of tokens, joined by straight lines; constant past its borders.
 
     ``ns`` has a row for each count. Both axes rise and have two points or more, or the grid is empty: 0.
@@ -56,8 +55,7 @@ class RestGrid:
         return list(self.counts), list(self.tokens), list(chain(*self.ns))
 
 
-@dataclass(frozen=True, slots=True)
-class Rests:
+class Rests(Value):
     """What the linear terms of a table miss; grids without points: nothing.
 
     ``kv`` of a decode step, by its sequences and the mean KV of one; ``beside`` the same beside a chunk;

@@ -11,13 +11,12 @@ from kvcache_sim.model.dtypes import DTYPES, KV_DTYPES
 from kvcache_sim.model.layer_group import WeightDtypes
 from kvcache_sim.model.model_file import load_model, names_model_file
 from kvcache_sim.model.model_spec import ModelSpec
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 _PARTS = r"([^@:]+)@([^@:]+)(?::([^@:]*))?"
 
 
-@dataclass(frozen=True, slots=True)
-class RooflineName:
+class RooflineName(Value):
     """A roofline as spelled: ``options`` are ``tp8``, a format of all weights (``fp8``), and ``kv-fp8``."""
 
     model: str

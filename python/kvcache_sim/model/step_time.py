@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import Protocol
 
 import numpy as np
+from msgspec import field
 from numpy.typing import NDArray
 
 from kvcache_sim.model.rest_grid import Rests
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 _FS_PER_NS = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class StepBatch:
+class StepBatch(Value):
     """What one step computes: prefill chunks as (new, past) token counts, and the decode sequences."""
 
     prefill_chunks: tuple[tuple[int, int], ...] = ()
@@ -36,8 +35,7 @@ class StepTime(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class StepTimeTable:
+class StepTimeTable(Value):
     """A step-time model as integers: a base by token count plus linear terms in femtoseconds.
 
     ``T = base + round((max(attention, scan·longest) + rest) / 10⁶)`` with ``rest = sequence·n + past·Σ past +

@@ -17,7 +17,7 @@ from kvcache_sim.model.parametric import parametric_step_time
 from kvcache_sim.model.roofline_name import parse_roofline
 from kvcache_sim.model.step_time import StepTime
 from kvcache_sim.spelling import close_matches
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 #: Sources other than the packaged sets: how to spell them, and what they are.
 SPELLINGS = (
@@ -174,8 +174,7 @@ def _read_file(path: Path) -> dict[str, Any]:
     return entry
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredOn:
+class MeasuredOn(Value):
     """What a step-time model is of: model and GPU by name (None where it does not say), TP degree.
 
     The formats are those it says of the KV cache and of the weights; empty: the model's own.

@@ -6,14 +6,13 @@ import sys
 from pathlib import Path
 
 from kvcache_sim.output import write_new
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 _BEGIN = "<!-- engines: written by python -m kvcache_sim.policies.engine_modes -->\n"
 _END = "<!-- end of engines -->\n"
 
 
-@dataclass(frozen=True, slots=True)
-class EngineMode:
+class EngineMode(Value):
     """One mode: the engine's class that it equals, and what that was measured on."""
 
     #: As ``--policy`` names it, without a strategy.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kvcache_sim import _core
 from kvcache_sim.errors import UsageError
 from kvcache_sim.units import parse_time_ns
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,8 +43,7 @@ class Variant:
         return _core.ReplayPolicySettings(self.ttl_ns, self.attention_blocks, list(self.ranges), self.names)
 
 
-@dataclass(frozen=True, slots=True)
-class SettingGrammar:
+class SettingGrammar(Value):
     """What may follow a policy's name and a colon."""
 
     #: As help and pages write it, such as ``ttl:TIME``.

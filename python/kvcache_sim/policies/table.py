@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from kvcache_sim import _core
 from kvcache_sim.policies.settings import ATTENTION, PRIORITIES, TAIL_BUDGET, TIME_TO_LIVE, SettingGrammar
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 #: Name → kind of each policy that the core runs: ``ranked`` (a key of each leaf) or ``queue``.
 NATIVE_KINDS = dict(_core.native_policies())
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyRow:
+class PolicyRow(Value):
     """One policy: what users call it, what it does in a line, and where it is from."""
 
     name: str

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.policies.resolve import parse_variant, resolve_policy, row_of
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 if TYPE_CHECKING:
     from kvcache_sim import _core
@@ -40,8 +40,7 @@ class OrderedTier(Protocol):
     def policy(self) -> str: ...  # noqa: D102
 
 
-@dataclass(frozen=True, slots=True)
-class EvictionChoice:
+class EvictionChoice(Value):
     """What a policy's name means: a policy of the table with its setting, or a plug-in."""
 
     variant: Variant | None

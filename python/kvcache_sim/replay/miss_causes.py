@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 #: Who tells causes: replays without time (``kvsim cachesim``), or timed runs (``kvsim simulate --causes``,
 #: ``kvsim explain``).
 Teller = Literal["replay", "timed"]
 
 
-@dataclass(frozen=True, slots=True)
-class MissCause:
+class MissCause(Value):
     """One cause of a miss: every missed prompt token stands under exactly one."""
 
     name: str

@@ -45,7 +45,7 @@ def model_sheet(name: str, asked: Asked) -> dict[str, Any]:
         "params_total": model.params_total,
         "params_active": model.params_active,
         "weights_bytes": model.weights_bytes,
-        "weight_dtypes": {part: getattr(model.weights, part) for part in type(model.weights).__slots__},
+        "weight_dtypes": {part: getattr(model.weights, part) for part in model.weights.__struct_fields__},
         "kv_dtype": model.kv_dtype,
         "tensor_parallel": tp,
         "groups": [

@@ -67,14 +67,4 @@
 - ``workload_defaults`` a generated workload with every default of its kind written out
 """
 
-import sys
-from typing import Any
-
-# msgspec looks for typing_extensions before the standard library, which has all it needs from Python 3.11 on:
-# without that a run of one request takes 13 M of some 900 M instructions less.
-_modules: dict[str, Any] = sys.modules
-_unwanted = _modules.setdefault("typing_extensions", None) is None
-import msgspec as msgspec  # noqa: E402 - once, before any other module does
-
-if _unwanted:
-    del _modules["typing_extensions"]
+import kvcache_sim.values  # noqa: F401 - msgspec, before any section is defined

@@ -30,7 +30,7 @@ from kvcache_sim.tiers import (
     TIERS,
     WRITE_EDGES,
 )
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 #: Channels of a machine unless the scenario says otherwise, one an edge and direction.
 DEFAULT_CHANNELS: dict[str, dict[str, Any]] = {
@@ -52,8 +52,7 @@ _UNUSED = {
 _EDGE = r"\s*(?:(\d{1,4})\s*:)?\s*(\w+)\s*->\s*(\w+)\s*"
 
 
-@dataclass(frozen=True, slots=True)
-class Wiring:
+class Wiring(Value):
     """Every channel of the cluster by name, and for each machine the channel of each of its edges."""
 
     channels: dict[str, ChannelSettings]

@@ -35,13 +35,12 @@ from kvcache_sim.scenario.measure import measured_requests, measured_summary
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.scenario.resolved import config_hash, to_yaml
 from kvcache_sim.simulation import RunOptions, simulate
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 from kvcache_sim.workload.readers.stream import NotAlone, TraceStream
 from kvcache_sim.workload.trace import Trace
 
 
-@dataclass(frozen=True, slots=True)
-class Execution:
+class Execution(Value):
     """A finished run with what led to it."""
 
     scenario: Scenario

@@ -7,14 +7,13 @@ from collections.abc import Iterator
 from kvcache_sim.errors import UsageError
 from kvcache_sim.rng.streams import stream
 from kvcache_sim.scenario.fleet_section import FaultSection, FleetSection
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 #: Most faults of one run, all kinds together.
 _MOST = 20_000
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(Value):
     """One fault: what fails when, on which of the machines that were there from the start, and until when.
 
     ``place`` is not a machine's number: whoever joins after a repair stands in the same place.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field
 from typing import Any
+
+from msgspec import Struct, field
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario.fault_draws import Fault, drawn_faults
@@ -12,11 +13,10 @@ from kvcache_sim.scenario.fleet_section import FleetChange, FleetEventSection, F
 from kvcache_sim.scenario.schema import ClusterSection, ScenarioModel
 from kvcache_sim.scenario.section import converted
 from kvcache_sim.scenario.yaml_tree import Path, Tree
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class FleetEvent:
+class FleetEvent(Value):
     """One thing that happens: to a machine (None: to what all share), a tier, a channel."""
 
     at_ns: int
@@ -31,8 +31,7 @@ class FleetEvent:
     path: Path = ()
 
 
-@dataclass(slots=True)
-class _Machines:
+class _Machines(Struct):
     """Who is sent requests, who is there at all (drained ones may still be lost), and who stands where."""
 
     number: int

@@ -16,7 +16,7 @@ from kvcache_sim.scenario.served_model import served_model
 from kvcache_sim.scenario.validation import at_place
 from kvcache_sim.scenario.yaml_tree import Path, Tree
 from kvcache_sim.tiers import COMPUTE, TIERS
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 GPU_CAPACITY: Path = ("tiers", TIERS[COMPUTE], "capacity")
 
@@ -36,8 +36,7 @@ def with_gpu_room(machine: MachineSection, model: ScenarioModel, tree: Tree, pat
     return replace(machine, tiers=replace(machine.tiers, **{TIERS[COMPUTE]: gpu}))
 
 
-@dataclass(frozen=True, slots=True)
-class GpuCapacity:
+class GpuCapacity(Value):
     """Where the gpu's capacity comes from, as a sentence of the report, and whether to say it at once."""
 
     sentence: str
@@ -80,8 +79,7 @@ def room_uncertainty(model: ScenarioModel, replica: ReplicaSection, blocks: int)
     return found.room.uncertainty_bytes / found.room.kv_bytes if found.blocks == blocks else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Room:
+class _Room(Value):
     """Blocks, the bytes they were found from, and what a sequence takes beside its blocks."""
 
     blocks: int

@@ -32,11 +32,10 @@ from kvcache_sim.scenario.validation import check
 from kvcache_sim.scenario.yaml_tree import MAX_BYTES, Tree, read_tree
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.spelling import close_matches
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Scenario:
+class Scenario(Value):
     """A scenario that passed every check.
 
     ``resolved`` holds every setting as plain values and gives the same run when loaded again.

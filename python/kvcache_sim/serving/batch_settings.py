@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from kvcache_sim.serving.speculation import SpeculationRules
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class BatchSettings:
+class BatchSettings(Value):
     """What a batch may do; ``track_commits`` reports commits, which write-through needs.
 
     ``commit_at_begin`` shares blocks when the step that fills them begins: in vLLM keys exist from

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from kvcache_sim.serving.settings import ReplicaSettings, SchedulePolicy
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class VllmRules:
+class VllmRules(Value):
     """vLLM's options of the same names; ``watermark_blocks`` stay free at an admission while others run."""
 
     long_prefill_token_threshold: int
@@ -29,8 +28,7 @@ def vllm_rules(settings: ReplicaSettings, capacity_blocks: int) -> VllmRules:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class SglangRules:
+class SglangRules(Value):
     """SGLang's options of the same names."""
 
     schedule_policy: SchedulePolicy

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import field
-
-from kvcache_sim.values import dataclass
+from msgspec import Struct, field
 
 
-@dataclass(slots=True)
-class ScheduleCounts:
+class ScheduleCounts(Struct):
     """Counts over a schedule, in the order in which the core hands them over."""
 
     scheduled_tokens: int = 0
@@ -25,8 +22,7 @@ class ScheduleCounts:
     zero_token_steps: int = 0
 
 
-@dataclass(slots=True)
-class ScheduleLog:
+class ScheduleLog(Struct):
     """One machine's schedule."""
 
     counts: ScheduleCounts = field(default_factory=ScheduleCounts)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from enum import Enum
 
+from msgspec import Struct
+
 from kvcache_sim.tiers import PLACES
-from kvcache_sim.values import dataclass
 
 
 class Status(Enum):
@@ -17,8 +18,7 @@ class Status(Enum):
     FAILED = "FAILED"
 
 
-@dataclass(slots=True)
-class Arrival:
+class Arrival(Struct):
     """A request as it reaches a cluster: what a router may know of it."""
 
     request: int
@@ -42,7 +42,6 @@ class Arrival:
         return self.prompt_num_tokens + max(self.output_tokens, 1) - 1
 
 
-@dataclass(slots=True)
 class ClosedRequest(Arrival):
     """A request that left a live run: fields of its row, by seed 000's names where it has some."""
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import replace
 from typing import Literal
+
+from msgspec import field
 
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings, PoolSettings, TierSettings
 from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
@@ -12,7 +14,7 @@ from kvcache_sim.serving.membership.plan import MembershipPlan
 from kvcache_sim.serving.models.settings import ModelsSettings
 from kvcache_sim.serving.speculation import SpeculationSettings
 from kvcache_sim.serving.tenants.settings import TenancySettings
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 #: Whether the scheduler decides on a step while the one before it runs, and how answers then end.
 AsyncScheduling = Literal["none", "length", "stop-token"]
@@ -30,8 +32,7 @@ FirstToken = Literal["decode", "prefill"]
 IndexKind = Literal["truth", "estimated", "gateway-tree"]
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaSettings:
+class ReplicaSettings(Value):
     """An engine instance: vLLM-v1-like continuous batching (semantics 5)."""
 
     max_num_batched_tokens: int = 8192
@@ -110,8 +111,7 @@ class ReplicaSettings:
         return self.client_offset_ns + self.client_offset_per_token_ns * prompt_num_tokens
 
 
-@dataclass(frozen=True, slots=True)
-class MachineSettings:
+class MachineSettings(Value):
     """One machine: tiers from fast to slow, its replica, and the cost of a step on its GPU.
 
     ``edge_channels`` names the channel of each local edge, such as ``"cpu->gpu"``; the same name on two edges
@@ -129,8 +129,7 @@ class MachineSettings:
     kv: tuple[int, int] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RouterSettings:
+class RouterSettings(Value):
     """Which machine takes a request: a policy of ``serving.router.registry.ROUTERS`` or ``file.py:Name``."""
 
     policy: str = "round-robin"
@@ -167,8 +166,7 @@ class RouterSettings:
     max_load_skew: float | None = 1.5
 
 
-@dataclass(frozen=True, slots=True)
-class HandoverSettings:
+class HandoverSettings(Value):
     """How the KV of a prompt goes from the machine that computed it to the one that decodes."""
 
     #: From GPU to GPU, or over both machines' CPUs.
@@ -183,8 +181,7 @@ class HandoverSettings:
     network: NetworkSettings = NetworkSettings(default=ChannelSettings("handover", 50_000_000_000, 5_000))
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterSettings:
+class ClusterSettings(Value):
     """All machines, the channels between their tiers, and the router in front of them."""
 
     machines: tuple[MachineSettings, ...]

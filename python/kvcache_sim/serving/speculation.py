@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 _MASK = (1 << 64) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class SpeculationSettings:
+class SpeculationSettings(Value):
     """How tokens are drafted: so many a step, each accepted with those before it at the rate of its position.
 
     ``rates`` never rise; their sum is the mean of accepted tokens. ``draft_ns`` is the time that a step with
@@ -28,8 +27,7 @@ class SpeculationSettings:
         return len(self.rates)
 
 
-@dataclass(frozen=True, slots=True)
-class SpeculationRules:
+class SpeculationRules(Value):
     """The same as the core takes it; rates are ``thresholds`` of 2^64."""
 
     thresholds: tuple[int, ...]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.values import dataclass
 
 #: What simulates: the core, or the specification over the core's store or over its own.
 Engine = Literal["native", "spec", "spec-plain"]

@@ -14,6 +14,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings
 from kvcache_sim.spec.batch import Batch
 from kvcache_sim.spec.lookups import LookUps
@@ -23,14 +25,12 @@ from kvcache_sim.spec.records import Milestones
 from kvcache_sim.spec.remote import Pool, RemoteReads
 from kvcache_sim.spec.request import SequenceState
 from kvcache_sim.tiers import COMPUTE, PLACES, REMOTE, STAGING, TIERS
-from kvcache_sim.values import dataclass
 
 if TYPE_CHECKING:
     from kvcache_sim._core import Store
 
 
-@dataclass(slots=True)
-class Parts:
+class Parts(Struct):
     """The parts of one machine other than its scheduler."""
 
     store: Store
@@ -47,8 +47,7 @@ class Parts:
     expires: bool
 
 
-@dataclass(slots=True)
-class Admission:
+class Admission(Struct):
     """The blocks that an admitted request holds, and the moves that it waits for."""
 
     lease: int

@@ -17,6 +17,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from msgspec import Struct
+
 from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.engine import TRANSFER
 from kvcache_sim.model.step_time import StepBatch, StepTime
@@ -25,14 +27,12 @@ from kvcache_sim.spec.channels import Channel, LayeredChannel
 from kvcache_sim.spec.mover import Mover, Transfer
 from kvcache_sim.spec.request import SequenceState
 from kvcache_sim.spec.ttft import Loading
-from kvcache_sim.values import dataclass
 
 if TYPE_CHECKING:
     from kvcache_sim._core import Store
 
 
-@dataclass(slots=True, eq=False)
-class Running:
+class Running(Struct, eq=False):
     """A request in the batch: what it computes before it decodes, and in all, in tokens."""
 
     sequence: SequenceState

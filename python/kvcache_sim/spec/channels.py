@@ -16,12 +16,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import replace
+
+from msgspec import Struct, field
 
 from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings, Slowdown
 from kvcache_sim.engine import NO_MACHINE, TRANSFER, Engine, Event, beyond_time
 from kvcache_sim.units import LAST_NS, NS_PER_S
-from kvcache_sim.values import dataclass
 
 #: A time that is not known yet: later than any other.
 NOT_YET = 1 << 62
@@ -33,8 +34,7 @@ _WHOLE_PPM = 1_000_000
 Size = tuple[int, int, int]
 
 
-@dataclass(slots=True)
-class Transmission:
+class Transmission(Struct):
     """The times of one job: start, arrival of its first layer and of all, and time per layer."""
 
     start_ns: int

@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 
+from msgspec import Struct
+
 from kvcache_sim.tiers import HOPS, PLACES
 from kvcache_sim.units import NS_PER_S
-from kvcache_sim.values import dataclass
 from kvcache_sim.workload.trace import Trace
 
 
@@ -120,8 +121,7 @@ class SequenceState:
         return self.prefill_end_time_ns / NS_PER_S if self.prefill_end_time_ns >= 0 else -1.0
 
 
-@dataclass(slots=True)
-class Load:
+class Load(Struct):
     """The unfinished work of a machine, as routers read it."""
 
     #: Requests that are not finished.

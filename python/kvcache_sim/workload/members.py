@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec import field
 from numpy.typing import NDArray
 
 from kvcache_sim.errors import TraceError, UsageError
 from kvcache_sim.units import NS_PER_S
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 from kvcache_sim.workload.trace import NOT_TOLD, Trace
 
 #: One thing in a block's key: from which token on, the member, and its value as JSON.
@@ -122,8 +123,7 @@ _SAID = {None: NOTHING, "close": CLOSE, "demote": DEMOTE}
 _MOST_S = 1e9
 
 
-@dataclass(frozen=True, slots=True)
-class HintRules:
+class HintRules(Value):
     """Which members of the rows are hints, and what a tool's name says where a row has none."""
 
     member: str = "retention"

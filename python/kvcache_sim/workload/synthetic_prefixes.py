@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from kvcache_sim.errors import UsageError
 from kvcache_sim.rng import stream
 from kvcache_sim.units import NS_PER_S
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 from kvcache_sim.workload.trace import NO_SESSION, Trace
 
 #: Earlier requests that one is tried to follow.
@@ -21,8 +21,7 @@ _SOONEST_NS = NS_PER_S
 SYNTHESISED = "prefixes are synthesised"
 
 
-@dataclass(frozen=True, slots=True)
-class PrefixAssumption:
+class PrefixAssumption(Value):
     """How requests of which only times and lengths are known are taken to share prompts.
 
     A request continues an earlier one, whose prompt and answer its own prompt then begins with, with

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import Any
 
 import numpy as np
+from msgspec import field
 from numpy.typing import NDArray
 
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 NO_SESSION = -1
 OPEN_LOOP = -1
@@ -17,8 +17,7 @@ NOT_TOLD = -1
 NO_PAIRS: NDArray[np.int32] = np.empty((0, 2), np.int32)
 
 
-@dataclass(frozen=True, slots=True)
-class Trace:
+class Trace(Value):
     """Requests as columns, one entry a request, in file order (file order breaks ties of arrival).
 
     Block ids are *dense*: the k-th distinct id of the trace in order of first appearance is k, whatever

@@ -13,14 +13,13 @@ from kvcache_sim.channels.channel import Transmission
 from kvcache_sim.channels.cluster import Channels
 from kvcache_sim.engine import Event
 from kvcache_sim.tiers import PLACES
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 #: A part of a run on another machine: (tier there, first block, past the last, move still writing it).
 RemotePart = tuple[int, int, int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class OperationRules:
+class OperationRules(Value):
     """The core's settings of one machine that is operated manually."""
 
     machine: int

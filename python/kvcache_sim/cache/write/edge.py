@@ -8,11 +8,10 @@ from kvcache_sim.cache.settings import MovementSettings
 from kvcache_sim.cache.tree_store import TieredStore
 from kvcache_sim.cache.write import WRITE, WRITES
 from kvcache_sim.cache.write.policy import WritePolicy
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class EdgeWrites:
+class EdgeWrites(Value):
     """The write policy of one edge; ``name`` is ``back`` in the place of a plug-in."""
 
     name: str

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 #: Our model, the library's.
 MODELS = {
@@ -66,8 +66,7 @@ SYSTEMS = {
 ENGINES = ("vllm", "sglang", "trtllm")
 
 
-@dataclass(frozen=True, slots=True)
-class Dtypes:
+class Dtypes(Value):
     """The formats of a deployment, in the library's words; empty weights are as the checkpoint has them.
 
     A 16-bit KV cache and attention are said, never left open: to the library a checkpoint in fp8 has an fp8
@@ -80,8 +79,7 @@ class Dtypes:
     attention: str = "bfloat16"
 
 
-@dataclass(frozen=True, slots=True)
-class Repair:
+class Repair(Value):
     """A change of dtypes that is tried, in order, where the library has no table for what was asked."""
 
     field: str
@@ -122,8 +120,7 @@ _EXPERTS = ("bf16", "fp8", "fp8_block", "nvfp4", "int4_wo", "w4afp8", "w4a16_mxf
 _FIELDS = {"weights": _WEIGHTS, "experts": _EXPERTS, "kv": ("bf16", "fp8"), "attention": ("bf16", "fp8")}
 
 
-@dataclass(frozen=True, slots=True)
-class Deployment:
+class Deployment(Value):
     """A model on GPUs: names as the library has them, degrees, dtypes; ``written_model``: as it came."""
 
     model: str

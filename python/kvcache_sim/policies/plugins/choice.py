@@ -9,15 +9,14 @@ from typing import Any
 
 from kvcache_sim.errors import KvsimError, UsageError
 from kvcache_sim.spelling import close_matches
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 #: Returns an answer as it is used, from (answer, what the method was called with, what the policy was made
 #: with); raises ValueError saying what was expected.
 Answer = Callable[[Any, tuple[Any, ...], tuple[Any, ...]], Any]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Kind:
+class Kind(Value, eq=False):
     """One kind of policy: what people call it, its built-in rows, and what a plug-in has to have.
 
     A plug-in is ``file.py:Name`` or ``pkg.mod:Name``, keyword arguments behind it, or the name of an entry

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import threading
 
-from kvcache_sim.values import dataclass
+from msgspec import Struct
 
 
-@dataclass(eq=False)
-class PluginUse:
+class PluginUse(Struct, eq=False):
     """Calls of one plug-in on one machine, and the wall time in them, in ns."""
 
     kind: str

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Literal
 
 from kvcache_sim.serving.membership.scaling_policy.settings import ScalingSettings
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 MembershipChange = Literal["join", "drain", "lose"]
 InFlight = Literal["retry", "fail"]
 
 
-@dataclass(frozen=True, slots=True)
-class MembershipEvent:
+class MembershipEvent(Value):
     """A machine that begins to serve, is sent nothing more, or is gone with all it holds."""
 
     at_ns: int
@@ -20,8 +19,7 @@ class MembershipEvent:
     machine: int
 
 
-@dataclass(frozen=True, slots=True)
-class TierLoss:
+class TierLoss(Value):
     """A tier of a machine whose copies are gone at a time; the tier itself is there again at once."""
 
     at_ns: int
@@ -29,8 +27,7 @@ class TierLoss:
     tier: int
 
 
-@dataclass(frozen=True, slots=True)
-class Flush:
+class Flush(Value):
     """Caches that are emptied at a time, as after a weight update; what running requests hold stays."""
 
     at_ns: int
@@ -38,15 +35,13 @@ class Flush:
     machine: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class PoolLoss:
+class PoolLoss(Value):
     """A shared pool whose copies are gone at a time; the pool itself is there again at once."""
 
     at_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class MembershipPlan:
+class MembershipPlan(Value):
     """Events in order of time; a machine that joins serves from then on, the others from the start."""
 
     events: tuple[MembershipEvent, ...] = ()

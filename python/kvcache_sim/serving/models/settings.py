@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class ServedModel:
+class ServedModel(Value):
     """One model of a fleet, and how many machines serve it."""
 
     name: str
     machines: int
 
 
-@dataclass(frozen=True, slots=True)
-class ModelsSettings:
+class ModelsSettings(Value):
     """The models in the order of their machines: the first one's come first."""
 
     models: tuple[ServedModel, ...]

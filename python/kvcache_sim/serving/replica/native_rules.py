@@ -13,14 +13,13 @@ from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.replica.plugin_rules import PluginRules, plugin_rules
 from kvcache_sim.serving.settings import HandoverSettings, ReplicaSettings, Role
 from kvcache_sim.tiers import PLACES
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 if TYPE_CHECKING:
     from kvcache_sim.serving.engine_rules import SglangRules, VllmRules
 
 
-@dataclass(frozen=True, slots=True)
-class HandoverRules:
+class HandoverRules(Value):
     """The rules of a machine that computes prompts for others, or takes them in."""
 
     prefills: bool
@@ -37,8 +36,7 @@ class HandoverRules:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class PoolRules:
+class PoolRules(Value):
     """The rules of a pool that machines share."""
 
     machine: int
@@ -55,8 +53,7 @@ class PoolRules:
         return cls(pool.number, len(PLACES), pool.block_bytes, layers, pipelining)
 
 
-@dataclass(frozen=True, slots=True)
-class ServingRules:
+class ServingRules(Value):
     """The rules of a replica, beside its batch."""
 
     machine: int

@@ -11,19 +11,17 @@ from kvcache_sim.cache.machine import Machine
 from kvcache_sim.cache.tier_rules import WriteCall, write_call
 from kvcache_sim.serving.queue import ORDERS, QUEUE_ORDER
 from kvcache_sim.serving.settings import ReplicaSettings
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class PluginCall:
+class PluginCall(Value):
     """A method of a plug-in whose answers are checked, and the class of its argument."""
 
     call: Callable[..., Any]
     view: type
 
 
-@dataclass(frozen=True, slots=True)
-class PluginRules:
+class PluginRules(Value):
     """The plug-ins that the core calls for one machine, by kind; None: a built-in policy decides."""
 
     queue: PluginCall | None

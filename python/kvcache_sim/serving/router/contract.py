@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import field
 from operator import attrgetter
 from typing import NamedTuple, Protocol
+
+from msgspec import field
 
 from kvcache_sim.cache.tree_store import TieredStore
 from kvcache_sim.serving.replica.native import NativeReplica
@@ -13,7 +14,7 @@ from kvcache_sim.serving.router.prompt_blocks import PromptBlocks
 from kvcache_sim.serving.sequence import Arrival
 from kvcache_sim.serving.settings import RouterSettings
 from kvcache_sim.tiers import ROUTER_CREDITS
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 # What routers ask of every machine at every decision, read without a call of Python a machine.
 _REQUESTS = attrgetter("load.requests")
@@ -66,8 +67,7 @@ def _nobody_told() -> Occupancy:
     raise AssertionError("this view was made without engines that report")
 
 
-@dataclass(frozen=True, slots=True)
-class RouterView:
+class RouterView(Value):
     """What a router may look at. Looking never changes recency."""
 
     replicas: Sequence[NativeReplica]

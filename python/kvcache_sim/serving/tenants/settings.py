@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class TenantSettings:
+class TenantSettings(Value):
     """What one tenant is due."""
 
     weight: float = 1.0
@@ -19,8 +18,7 @@ class TenantSettings:
     cache_blocks: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TenancySettings:
+class TenancySettings(Value):
     """All tenants by name; others have the settings of ``TenantSettings()``."""
 
     named: dict[str, TenantSettings]

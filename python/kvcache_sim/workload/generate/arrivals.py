@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.units import LAST_NS, NS_PER_S, parse_time_ns
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 #: Later than the end of simulated time.
 NEVER_NS = 2 * LAST_NS
@@ -45,8 +45,7 @@ def _per_rate(exposure: NDArray[np.float64], rate_per_s: float) -> NDArray[np.in
         return _whole_ns(exposure * (NS_PER_S / rate_per_s))
 
 
-@dataclass(frozen=True, slots=True)
-class Poisson:
+class Poisson(Value):
     """Independent arrivals at a constant rate: exponential gaps."""
 
     rate_per_s: float
@@ -60,8 +59,7 @@ class Poisson:
         return _per_rate(exposure, self.rate_per_s)
 
 
-@dataclass(frozen=True, slots=True)
-class Gamma:
+class Gamma(Value):
     """Gamma gaps: ``burstiness`` is their shape, as in vLLM's benchmark (below 1 bursty, 1 Poisson)."""
 
     rate_per_s: float
@@ -76,8 +74,7 @@ class Gamma:
         return _per_rate(exposure, self.rate_per_s)
 
 
-@dataclass(frozen=True, slots=True)
-class Constant:
+class Constant(Value):
     """Equal gaps: unit k, from 1, arrives at k ÷ rate."""
 
     rate_per_s: float
@@ -91,8 +88,7 @@ class Constant:
         return _per_rate(exposure, self.rate_per_s)
 
 
-@dataclass(frozen=True, slots=True)
-class Ramp:
+class Ramp(Value):
     """Poisson arrivals whose rate goes in a line from one value to another, then stays.
 
     With a = ``from_per_s``, b = ``to_per_s`` and D the duration, the exposure at t ≤ D is
@@ -118,8 +114,7 @@ class Ramp:
         return _whole_ns((t + (exposure - on_ramp) / b) * NS_PER_S)
 
 
-@dataclass(frozen=True, slots=True)
-class TraceRate:
+class TraceRate(Value):
     """Poisson arrivals at the rate of a trace: constant within each ``bin``, from the start again at its end.
 
     The rate of a bin is the number of the trace's arrivals in it, counted from its first arrival.

@@ -5,15 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 ROOT = -1
 #: Base of a text whose own blocks get fresh ids.
 FRESH = np.iinfo(np.int64).min
 
 
-@dataclass(frozen=True, slots=True)
-class Chains:
+class Chains(Value):
     """Texts, each going on from a parent's text; a prompt is a leading part of one of them.
 
     Text c has its parent's blocks before block ``fork[c]`` and its own from there on: own block k has the

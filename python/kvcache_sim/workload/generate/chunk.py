@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.rng import stream
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 from kvcache_sim.workload.generate.chains import Chains
 from kvcache_sim.workload.trace import NO_REQUEST, NO_SESSION
 
@@ -15,8 +15,7 @@ from kvcache_sim.workload.trace import NO_REQUEST, NO_SESSION
 UNITS = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Draws:
+class Draws(Value):
     """The named streams of one chunk of one workload."""
 
     seed: int
@@ -27,8 +26,7 @@ class Draws:
         return stream(self.seed, f"workload.{name}.{self.index}")
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(Value):
     """Requests in columns, those of a unit together and in the order of ``offset_ns``.
 
     ``unit`` counts from 0 within the chunk and ``session`` likewise (NO_SESSION without). ``offset_ns`` is

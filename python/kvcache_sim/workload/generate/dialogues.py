@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 from kvcache_sim.workload.generate.chains import Chains, shared_texts
 from kvcache_sim.workload.generate.chunk import UNITS, Chunk, Draws
 from kvcache_sim.workload.generate.lengths import Constant, Lengths, Lognormal, Uniform
@@ -18,8 +18,7 @@ from kvcache_sim.workload.generate.settings import Workload, choice, count, numb
 from kvcache_sim.workload.trace import NO_REQUEST
 
 
-@dataclass(frozen=True, slots=True)
-class Turns:
+class Turns(Value):
     """Rows of sessions laid one after another: row i is turn ``turn[i]`` of session ``session[i]``."""
 
     session: NDArray[np.int64]
@@ -220,7 +219,7 @@ def _beside(agents: Chunk, subagents: Chunk) -> Chunk:
         column: NDArray[np.int64] = np.concatenate((getattr(agents, name), getattr(subagents, name)))
         return column
 
-    columns = [name for name in Chunk.__slots__ if name != "chains"]
+    columns = [name for name in Chunk.__struct_fields__ if name != "chains"]
     together = Chunk(chains=subagents.chains, **{name: both(name) for name in columns})
     return together.take(np.lexsort((together.offset_ns, together.unit)))
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 #: Most tokens of a prompt or an answer.
 MOST_TOKENS = 2**31 - 1
@@ -31,8 +31,7 @@ class Lengths(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Constant:
+class Constant(Value):
     """Always ``value``."""
 
     value: int
@@ -47,8 +46,7 @@ class Constant:
         return np.full(size, self.value, np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class Uniform:
+class Uniform(Value):
     """Every whole number from ``min`` to ``max``, both included, alike."""
 
     min: int
@@ -64,8 +62,7 @@ class Uniform:
         return rng.integers(self.min, self.max, size, np.int64, endpoint=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Lognormal:
+class Lognormal(Value):
     """exp(normal(ln ``median``, ``sigma``)), rounded, clipped to ``min`` … ``max``."""
 
     median: int
@@ -85,8 +82,7 @@ class Lognormal:
         return clipped
 
 
-@dataclass(frozen=True, slots=True)
-class Empirical:
+class Empirical(Value):
     """Drawn with replacement from the values of a list (``values`` in a scenario)."""
 
     values: tuple[int, ...]
@@ -102,8 +98,7 @@ class Empirical:
         return drawn
 
 
-@dataclass(frozen=True, slots=True)
-class FromTrace:
+class FromTrace(Value):
     """Drawn with replacement from a column of a trace: ``input_tokens`` or ``output_tokens``."""
 
     path: str

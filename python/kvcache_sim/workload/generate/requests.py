@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from kvcache_sim.errors import UsageError
 from kvcache_sim.rng import stream
 from kvcache_sim.units import LAST_NS
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 from kvcache_sim.workload.generate.chains import expand
 from kvcache_sim.workload.generate.chunk import UNITS, Chunk, Draws
 from kvcache_sim.workload.generate.settings import Workload
@@ -18,8 +18,7 @@ from kvcache_sim.workload.rows import flat_positions
 from kvcache_sim.workload.trace import NO_REQUEST, NO_SESSION, OPEN_LOOP
 
 
-@dataclass(frozen=True, slots=True)
-class Requests:
+class Requests(Value):
     """Requests in columns; ``number`` counts them as made over the whole workload, and ``after`` with it.
 
     ``block_ids`` are unique numbers over the whole workload, not yet dense.
@@ -45,19 +44,19 @@ class Requests:
         """Return some of the requests in the order given."""
         starts = np.cumsum(self.id_counts) - self.id_counts
         at = flat_positions(starts[rows], self.id_counts[rows])
-        columns = {name: getattr(self, name)[rows] for name in Requests.__slots__ if name != "block_ids"}
+        names = [name for name in Requests.__struct_fields__ if name != "block_ids"]
+        columns = {name: getattr(self, name)[rows] for name in names}
         return Requests(**columns, block_ids=self.block_ids[at])
 
     @staticmethod
     def joined(parts: list[Requests]) -> Requests:
         """Return several parts one after another."""
         return Requests(
-            **{name: np.concatenate([getattr(p, name) for p in parts]) for name in Requests.__slots__}
+            **{name: np.concatenate([getattr(p, name) for p in parts]) for name in Requests.__struct_fields__}
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Future:
+class Future(Value):
     """What is known of the requests not made yet.
 
     None arrives before ``horizon_ns``; of the requests made they may only wait for ``waited_for``.

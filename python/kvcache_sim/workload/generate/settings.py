@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.spelling import close_matches
 from kvcache_sim.units import parse_time_ns
-from kvcache_sim.values import dataclass
 from kvcache_sim.workload.generate.arrivals import Arrivals, Poisson, arrivals_from
 from kvcache_sim.workload.generate.chains import Chains
 from kvcache_sim.workload.generate.chunk import Chunk, Draws

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 from kvcache_sim.workload.trace import NO_SESSION, Trace
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Value):
     """A counted remark of the reader: its kind, how often, the first line, and a sentence."""
 
     kind: str

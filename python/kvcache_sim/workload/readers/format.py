@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 if TYPE_CHECKING:
     from kvcache_sim._core import RawColumns, TraceRows, TraceSource
     from kvcache_sim.workload.readers.settings import ReadSettings
 
 
-@dataclass(frozen=True, slots=True)
-class TraceFormat:
+class TraceFormat(Value):
     """One published format; ``read`` takes an opened source, ``detect`` its first bytes."""
 
     name: str

@@ -11,7 +11,7 @@ import numpy as np
 from kvcache_sim._core import TraceSource
 from kvcache_sim.errors import InputOutputError, TraceError, UsageError
 from kvcache_sim.spelling import close_matches
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 from kvcache_sim.workload.readers.detect import check_text, detect_format
 from kvcache_sim.workload.readers.detect_head import read_head
 from kvcache_sim.workload.readers.findings import Finding, line_of, nothing_to_share, odd_times
@@ -33,8 +33,7 @@ WHOLE_ROWS = 1 << 16
 ALL_ROWS = 1 << 62
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Value):
     """A trace with everything that was noticed while reading it."""
 
     trace: Trace

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 from kvcache_sim.workload.synthetic_prefixes import PrefixAssumption
 
 OnBadRow = Literal["error", "skip"]
@@ -18,8 +18,7 @@ MissingIds = Literal["fill", "leave"]
 ESTIMATED_BYTES = 4
 
 
-@dataclass(frozen=True, slots=True)
-class ReadSettings:
+class ReadSettings(Value):
     """The reader's choices; the defaults refuse whatever could be read in two ways."""
 
     #: Tokens an id; None takes the format's own (512 for Mooncake, 16 for Bailian, what a WEKA file says).

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from kvcache_sim.values import dataclass
+from kvcache_sim.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class ScalingSettings:
+class ScalingSettings(Value):
     """Who decides how many machines serve, how often, within what, and how a machine comes."""
 
     #: A row of ``scaling_policy.SCALING`` or ``file.py:Name``.
