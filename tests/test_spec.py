@@ -18,8 +18,7 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.run import Run
 from kvcache_sim.scenario.key_list import key_lines
 from kvcache_sim.scenario.load import Scenario, load_scenario
-from kvcache_sim.scenario.requests import read_requests
-from kvcache_sim.scenario.spec_engine import refuse_beyond_spec
+from kvcache_sim.scenario.requests import read_requests, refuse_beyond_spec
 from kvcache_sim.simulation import RunOptions, simulate, spec_simulation
 from kvcache_sim.simulation.spec_keys import COVERAGE, Only, coverage
 from kvcache_sim.workload.trace import NOT_TOLD, Trace

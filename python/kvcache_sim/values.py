@@ -17,11 +17,6 @@ if _unwanted:
     del _modules["typing_extensions"]
 
 
-def _given_as(default: object) -> str:
-    """Return how ``dataclasses`` calls a default: a value, or what makes one anew."""
-    return "default_factory" if hasattr(default, "factory") else "default"
-
-
 @cache
 def _fields(cls: type[Struct]) -> dict[str, dataclasses.Field[Any]]:
     types: dict[str, Any] = {}
@@ -29,13 +24,11 @@ def _fields(cls: type[Struct]) -> dict[str, dataclasses.Field[Any]]:
         types |= vars(base).get("__annotations__", {})
     names, defaults = cls.__struct_fields__, cls.__struct_defaults__
     values: list[Any] = [dataclasses.MISSING] * (len(names) - len(defaults)) + list(defaults)
-    made: Any = dataclasses.make_dataclass(
-        cls.__name__,
-        [
-            (name, types[name], dataclasses.field(**{_given_as(value): getattr(value, "factory", value)}))
-            for name, value in zip(names, values, strict=True)
-        ],
-    )
+    listed = []
+    for name, value in zip(names, values, strict=True):
+        given = "default_factory" if hasattr(value, "factory") else "default"
+        listed.append((name, types[name], dataclasses.field(**{given: getattr(value, "factory", value)})))
+    made: Any = dataclasses.make_dataclass(cls.__name__, listed)
     fields: dict[str, dataclasses.Field[Any]] = made.__dataclass_fields__
     return fields
 

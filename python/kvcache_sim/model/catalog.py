@@ -21,7 +21,7 @@ _LISTED = {"models": "kvsim models list", "gpus": "kvsim gpus list", "step_times
 def entry_names(folder: str) -> tuple[str, ...]:
     """Return the names of a folder's entries in alphabetical order."""
     files = os.listdir(_DATA / folder)
-    return tuple(sorted(file.removesuffix(".toml") for file in files if file.endswith(".toml")))
+    return tuple(sorted([file.removesuffix(".toml") for file in files if file.endswith(".toml")]))
 
 
 def unknown_name(what: str, name: str, names: tuple[str, ...], listed: str = "") -> UsageError:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import MISSING, Field, fields
+from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +87,7 @@ def _groups(tables: list[Any], where: str) -> tuple[LayerGroup, ...]:
         if "feed_forward" in table:
             feed_forward = _part(table["feed_forward"], _FEED_FORWARD, f"{place} feed_forward")
         groups.append(LayerGroup(parse_layers(table["layers"], place), attention, feed_forward))
-    found = sorted(number for group in groups for number in group.layers)
+    found = sorted(chain.from_iterable(group.layers for group in groups))
     if found != list(range(len(found))):
         expected = "every layer from 0 on in one group"
         raise UsageError("layers left out or given twice", where=where, expected=expected)
@@ -205,4 +207,9 @@ def load_model(name: str) -> ModelSpec:
         refusal = unknown_name("model", name, model_names(), "kvsim models list")
         refusal.hint = " ".join(filter(None, (refusal.hint, "or a file: ./config.json, my.toml")))
         raise refusal
-    return parse_model(read_entry("models", "model", known), known, f"models/{known}.toml")
+    return _packaged(known)
+
+
+@cache
+def _packaged(name: str) -> ModelSpec:
+    return parse_model(read_entry("models", "model", name), name, f"models/{name}.toml")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -200,5 +201,13 @@ def measured_on(name: str) -> MeasuredOn:
         return MeasuredOn(LINEAR_MODEL, None, 1)
     if name.endswith((".csv", ".csv.gz")):
         return MeasuredOn(None, None, 1)
-    entry = step_time_entry(name)
+    return _measured_on(_read_file(Path(name))) if name.endswith(".toml") else _packaged_measured_on(name)
+
+
+@cache
+def _packaged_measured_on(name: str) -> MeasuredOn:
+    return _measured_on(_packaged(name))
+
+
+def _measured_on(entry: dict[str, Any]) -> MeasuredOn:
     return MeasuredOn(entry.get("model"), entry.get("gpu"), int(entry.get("tensor_parallel", 1)))

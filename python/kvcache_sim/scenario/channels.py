@@ -15,7 +15,6 @@ from kvcache_sim.scenario.idle import IdleError
 from kvcache_sim.scenario.network import NetworkClaims, settings_of
 from kvcache_sim.scenario.pools import hands_over
 from kvcache_sim.scenario.schema import ChannelSection, MachineSection, ScenarioModel
-from kvcache_sim.scenario.section import converted
 from kvcache_sim.scenario.validation import at_place
 from kvcache_sim.scenario.yaml_tree import Tree
 from kvcache_sim.tier_table import ROWS
@@ -82,19 +81,26 @@ def with_presets(raw: object, tree: Tree, directory: Path) -> object:
         if preset is not None:
             own_file = str(directory / str(preset)) if str(preset).endswith(".toml") else str(preset)
             figures = at_place(tree, ("channels", name, "preset"), partial(_figures, own_file))
-            section = {**figures, **section}
+            section = {
+                **{key: f"{figure}{_UNITS.get(key, 'ns')}" for key, figure in figures.items()},
+                **section,
+            }
         result[name] = section
     return result
 
 
-def _figures(preset: str) -> dict[str, str]:
+#: The unit of a figure that is no time.
+_UNITS = {"bandwidth": "B/s"}
+
+
+def _figures(preset: str) -> dict[str, int]:
     spec = load_channel(preset)
     return {
-        "bandwidth": f"{spec.bandwidth_bytes_per_s}B/s",
-        "latency": f"{spec.latency_ns}ns",
-        "piece_overhead": f"{spec.piece_overhead_ns}ns",
-        "piece_gap": f"{spec.piece_gap_ns}ns",
-        "piece_submit": f"{spec.piece_submit_ns}ns",
+        "bandwidth": spec.bandwidth_bytes_per_s,
+        "latency": spec.latency_ns,
+        "piece_overhead": spec.piece_overhead_ns,
+        "piece_gap": spec.piece_gap_ns,
+        "piece_submit": spec.piece_submit_ns,
     }
 
 
@@ -108,10 +114,9 @@ def networks_of(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> d
 
 def default_channel(name: str) -> ChannelSection:
     """Return the channel that a scenario has under a name of DEFAULT_CHANNELS without saying so."""
-    default = DEFAULT_CHANNELS[name]
-    figures = {**default, **_figures(default["preset"])}
-    del figures["preset"]
-    return converted(ChannelSection, figures)
+    own: dict[str, Any] = {**DEFAULT_CHANNELS[name]}
+    own |= _figures(own.pop("preset"))
+    return ChannelSection(**own)
 
 
 def wire(model: ScenarioModel, machines: tuple[MachineSection, ...], tree: Tree) -> Wiring:
@@ -125,15 +130,17 @@ def wire(model: ScenarioModel, machines: tuple[MachineSection, ...], tree: Tree)
     claims = _claims(sections, machines, networks, tree)
     _refuse_unchosen(claims, model.channel_choice, tree)
     every = dict(sections)
+    there = {edge for machine in machines for edge in _edges(machine)}
     for name, default in DEFAULT_CHANNELS.items():
         tier = next((tier for tier, between in _BETWEEN.items() if between == name), None)
-        if name not in every and (tier is None or tier in networks):
-            every[name] = default_channel(name)
-            if tier is not None:
-                networks[tier].claim_rest(name)
-                continue
-            for edge in default["edges"]:
-                claims.setdefault((None, edge), [name])
+        if name in every or (there.isdisjoint(default["edges"]) if tier is None else tier not in networks):
+            continue
+        every[name] = default_channel(name)
+        if tier is not None:
+            networks[tier].claim_rest(name)
+            continue
+        for edge in default["edges"]:
+            claims.setdefault((None, edge), [name])
     channels: dict[str, ChannelSettings] = {}
     edge_rails: list[dict[str, tuple[str, ...]]] = []
     owner: dict[str, str] = {}

@@ -9,18 +9,13 @@ from kvcache_sim.cache.store_kinds import WITH_LOWER, Ability, beyond_store, sto
 from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario import (
     cache_groups,
-    context_window,
     engine_effects,
     engine_tiers,
     fleet,
-    models,
     objectives,
-    parallel,
     pools,
-    ranks,
-    retention,
+    request_effects,
     shared_pool,
-    tenants,
 )
 from kvcache_sim.scenario.channels import DEFAULT_CHANNELS, default_channel
 from kvcache_sim.scenario.idle import Contradiction, Finding, IdleError
@@ -45,17 +40,19 @@ def _findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Ite
     yield from shared_pool.findings(model, machines)
     yield from _channels(model)
     yield from _requests(model)
-    yield from objectives.findings(model)
-    yield from fleet.findings(model, machines)
-    yield from tenants.findings(model)
-    yield from models.findings(model, machines)
-    yield from retention.findings(model)
-    yield from context_window.findings(model, machines)
+    if model.slo is not None:
+        yield from objectives.findings(model)
+    if changed(model.fleet):
+        yield from fleet.findings(model, machines)
+    yield from request_effects.of_tenants(model)
+    yield from request_effects.of_models(model, machines)
+    yield from request_effects.of_retention(model)
+    yield from engine_effects.of_context_window(model, machines)
     yield from _kv_size(model, machines)
     yield from cache_groups.findings(model, machines)
-    yield from ranks.findings(model, machines)
-    yield from parallel.findings(model, machines)
-    yield from engine_effects.findings(model, machines)
+    yield from engine_effects.of_ranks(model, machines)
+    yield from engine_effects.of_parallel(model, machines)
+    yield from engine_effects.of_engine(model, machines)
     yield from pools.findings(model, machines)
     yield from idle_of_router(model, sum(machine.role != "decode" for machine in machines))
 

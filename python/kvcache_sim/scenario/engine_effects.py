@@ -1,15 +1,18 @@
-"""Settings of an engine that could not have an effect, on each machine."""
+"""Settings of an engine that could not have an effect, on each machine: scheduler, window, stages, ranks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from kvcache_sim.model.adjusted import CAPTURED_TOKENS
+from kvcache_sim.model.step_times import measured_on
 from kvcache_sim.scenario import speculation
+from kvcache_sim.scenario.cache_groups import cache_groups
 from kvcache_sim.scenario.idle import Contradiction, Finding
 from kvcache_sim.scenario.replica_section import ReplicaSection
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.section import changed
+from kvcache_sim.scenario.served_model import served_model
 from kvcache_sim.scenario.yaml_tree import Path
 
 #: What one engine's scheduler alone is told.
@@ -53,7 +56,7 @@ _INSTANT = {
 }
 
 
-def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
+def of_engine(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
     """Yield the settings that differ from their default and cannot have an effect, each with the reason."""
     for index, machine in enumerate(machines):
         own = model.machines[index].get("replica") if index < len(model.machines) else None
@@ -114,3 +117,82 @@ def _scheduler(model: ScenarioModel, replica: ReplicaSection) -> Iterator[tuple[
             "scheduler",
             "SGLang's tree keeps prompts and answers: cache.enabled and cache.cache_output",
         )
+
+
+def of_context_window(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
+    """Yield the path of a setting of the window that cannot matter, and why."""
+    replica = model.replica
+    for index, machine in enumerate(machines):
+        for key in ("max_model_len", "on_overflow"):
+            if getattr(machine.replica, key) != getattr(replica, key):
+                path = ("machines", index, "replica", key)
+                yield Contradiction(path, f"all machines serve one model: set replica.{key}")
+    if replica.on_overflow == "reject":
+        return
+    if replica.max_model_len is None:
+        yield ("replica", "on_overflow"), "replica.max_model_len is null: no request is too long"
+    elif kind := model.workload.get("kind"):
+        from kvcache_sim.workload.generate.build import KINDS
+
+        if kind in KINDS and not hasattr(KINDS[kind], "turns"):
+            yield ("replica", "on_overflow"), f"workload.kind {kind} has no sessions: there is no history"
+
+
+def of_parallel(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
+    """Yield what stages and shared blocks cannot have, each with the reason."""
+    for index, machine in enumerate(machines):
+        own = model.machines[index].get("replica") if index < len(model.machines) else None
+        for key, why in (*_stages(machine), *_shared(model, machine)):
+            here = isinstance(own, dict) and key in own
+            path: Path = ("machines", index, "replica", key) if here else ("replica", key)
+            yield Contradiction(path, why)
+
+
+def _stages(machine: MachineSection) -> Iterator[tuple[str, str]]:
+    replica = machine.replica
+    if (replica.pp or 1) == 1:
+        return
+    if replica.scheduler != "vllm":
+        yield "pp", "micro-batches are those of vLLM's own scheduler: replica.scheduler vllm"
+    elif replica.async_scheduling != "none":
+        yield "pp", "asynchronous scheduling over several stages is not simulated: async_scheduling none"
+    elif machine.tiers.lower:
+        yield "pp", "stages have no lower tiers here"
+
+
+def _shared(model: ScenarioModel, machine: MachineSection) -> Iterator[tuple[str, str]]:
+    replica = machine.replica
+    cp = replica.cp or 1
+    if cp == 1:
+        return
+    groups = cache_groups(model)
+    if model.cache.block_size % cp:
+        yield "cp", f"cache.block_size {model.cache.block_size} is no multiple of it"
+    elif groups is not None and any(group.kind != "full" for group in groups.layout.groups):
+        yield "cp", "windows and states are not shared out over GPUs (vLLM 0.33: full attention alone)"
+    else:
+        gpus = measured_on(replica.step_time).tensor_parallel
+        spec = served_model(model)
+        copies = gpus * spec.kv_bytes_per_token_per_gpu(gpus) // max(spec.kv_bytes_per_token, 1)
+        if gpus % cp or cp > copies:
+            # KV heads fewer than GPUs, or a latent, stand on several; those GPUs can share out the tokens.
+            yield "cp", f"the {gpus} GPUs of the step-time set hold {copies} copies of {spec.name}'s KV"
+
+
+def of_ranks(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
+    """Yield what ranks that step together cannot have, each with the reason."""
+    for index, own in enumerate(model.machines):
+        if isinstance(own.get("replica"), dict) and "dp" in own["replica"]:
+            why = "ranks are counted for all machines or for none"
+            yield Contradiction(("machines", index, "replica", "dp"), why)
+    if model.replica.dp == 1:
+        return
+    path = ("replica", "dp")
+    if model.replica.instant:
+        yield path, "replica.instant is true: no step takes time"
+    if any(machine.tiers.lower for machine in machines):
+        yield Contradiction(path, "ranks that step together have no lower tiers here")
+    if model.pools.prefill or model.pools.decode:
+        yield Contradiction(path, "ranks hand nothing over between machines here")
+    if any(machine.replica.scheduler != "kvsim" for machine in machines):
+        yield Contradiction(path, "ranks step together under kvsim's own scheduler")

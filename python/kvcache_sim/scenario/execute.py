@@ -32,7 +32,7 @@ from kvcache_sim.metrics.run_tables import RunTables
 from kvcache_sim.scenario.cost import with_cost
 from kvcache_sim.scenario.load import Scenario
 from kvcache_sim.scenario.measure import measured_requests, measured_summary
-from kvcache_sim.scenario.requests import read_requests
+from kvcache_sim.scenario.requests import read_requests, refuse_beyond_spec
 from kvcache_sim.scenario.resolved import config_hash, to_yaml
 from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.values import Value
@@ -76,8 +76,6 @@ def execute(
     ``--prefixes``.
     """
     if options.engine != "native":
-        from kvcache_sim.scenario.spec_engine import refuse_beyond_spec
-
         refuse_beyond_spec(scenario)
     measured = measured_requests(scenario, requests if isinstance(requests, Trace) else None)
     settings = scenario.settings

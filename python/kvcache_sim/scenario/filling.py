@@ -13,11 +13,10 @@ from kvcache_sim.model.model_file import names_model_file
 from kvcache_sim.model.step_times import measured_on, with_absolute_files
 from kvcache_sim.scenario import engine_tiers
 from kvcache_sim.scenario.gpu_room import GPU_CAPACITY, with_gpu_room
-from kvcache_sim.scenario.pools import with_machines_of_pools
-from kvcache_sim.scenario.ranks import with_machines_of_ranks
+from kvcache_sim.scenario.pools import with_machines_of_pools, with_machines_of_ranks
+from kvcache_sim.scenario.read_settings import with_trace_block
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.served_model import served_model
-from kvcache_sim.scenario.trace_block import with_trace_block
 from kvcache_sim.scenario.trace_section import TraceChanges
 from kvcache_sim.scenario.validation import at_place, check
 from kvcache_sim.scenario.yaml_tree import Tree

@@ -27,7 +27,7 @@ from kvcache_sim.scenario.policy_names import (
 from kvcache_sim.scenario.presets import scenario_file
 from kvcache_sim.scenario.resolved import resolve
 from kvcache_sim.scenario.schema import ScenarioModel
-from kvcache_sim.scenario.timed_model import other_model_timed
+from kvcache_sim.scenario.served_model import other_model_timed
 from kvcache_sim.scenario.validation import check
 from kvcache_sim.scenario.yaml_tree import MAX_BYTES, Tree, read_tree
 from kvcache_sim.serving.settings import ClusterSettings

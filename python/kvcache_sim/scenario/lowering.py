@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -16,6 +17,7 @@ from kvcache_sim.cache.settings import (
 )
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.adjusted import WithLaunchTime, WithSequenceTime
+from kvcache_sim.model.hosts import load_host
 from kvcache_sim.model.step_time import StepTime, zero_step_time
 from kvcache_sim.model.step_times import load_step_time
 from kvcache_sim.scenario.cache_groups import cache_groups
@@ -23,12 +25,13 @@ from kvcache_sim.scenario.channels import Wiring
 from kvcache_sim.scenario.engine_tiers import lower_semantics, lower_write, storage_prefetch
 from kvcache_sim.scenario.fleet import membership_plan
 from kvcache_sim.scenario.fleet_events import fleet_events
-from kvcache_sim.scenario.host import with_host
 from kvcache_sim.scenario.machines import own_path
 from kvcache_sim.scenario.models_section import model_of_machine, models_settings
 from kvcache_sim.scenario.quantities import Capacity
 from kvcache_sim.scenario.replica_section import ReplicaSection
+from kvcache_sim.scenario.router_section import RouterSection
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
+from kvcache_sim.scenario.section import changed, lowered
 from kvcache_sim.scenario.served_model import served_model
 from kvcache_sim.scenario.shared_pool import pool_settings, with_pool
 from kvcache_sim.scenario.slow_channels import with_slow_channels
@@ -91,14 +94,33 @@ def lower(
         network=wiring.network,
         cache=cache,
         movement=_movement(model),
-        router=_router(model),
-        handover=_handover(model, wiring),
+        router=_router(model.router),
+        handover=lowered(HandoverSettings, model.handover, network=wiring.handovers),
         pool=pool_settings(model.cluster.pool, model.cache.policy, block_bytes, tree),
         membership=membership_plan(model, tree, (block_bytes, cache.block_size_tokens)),
         tenants=tenancy(model.tenants),
         models=models_settings(model.models),
         seed=model.seed,
     )
+
+
+def with_host(replica: ReplicaSection) -> ReplicaSection:
+    """Return the replica with its host's value wherever it has the default.
+
+    Raises UsageError for an unknown host, and for one whose every value is given, so that it has no effect.
+    """
+    if replica.host is None:
+        return replica
+    host, given = load_host(replica.host), changed(replica)
+    measured = {name.removesuffix("_ns"): getattr(host, name) for name in host.__struct_fields__}
+    taken: dict[str, Any] = {
+        key: value
+        for key, value in measured.items()
+        if key in replica.__struct_fields__ and key not in given and value != getattr(replica, key)
+    }
+    if not taken:
+        raise UsageError("replica.host has no effect", got=host.name, hint="all its values are given already")
+    return replace(replica, **taken)
 
 
 def _kv(model: ScenarioModel, machine: int) -> tuple[int, int] | None:
@@ -167,59 +189,24 @@ def _tiers(
 
 
 def _replica(replica: ReplicaSection, seed: int) -> ReplicaSettings:
-    return ReplicaSettings(
-        max_num_batched_tokens=replica.max_num_batched_tokens,
-        max_num_seqs=replica.max_num_seqs,
-        max_model_len=replica.max_model_len,
-        instant=replica.instant,
+    return lowered(
+        ReplicaSettings,
+        replica,
         queue_order=served_as(replica.queue_order),
-        scheduler=replica.scheduler,
-        watermark=replica.watermark,
-        reserve_full_isl=replica.reserve_full_isl,
-        long_prefill_token_threshold=replica.long_prefill_token_threshold,
-        schedule_policy=replica.schedule_policy,
-        max_prefill_tokens=replica.max_prefill_tokens,
-        enable_mixed_chunk=replica.enable_mixed_chunk,
-        schedule_conservativeness=replica.schedule_conservativeness,
-        duplicate_prefill=replica.duplicate_prefill,
         ranks=replica.dp,
         stages=replica.pp or 1,
         speculation=speculation(replica.speculation, seed),
-        step_overhead_ns=replica.step_overhead,
-        async_scheduling=replica.async_scheduling,
-        client_offset_ns=replica.client_offset,
-        client_offset_per_token_ns=replica.client_offset_per_token,
-        copy_submit_ns=replica.copy_submit,
-        copy_gpu_share=replica.copy_gpu_share,
     )
 
 
-def _router(model: ScenarioModel) -> RouterSettings:
-    section = model.router
-    return RouterSettings(
-        policy=section.policy,
-        load_threshold=section.load_threshold,
-        overlap_weight=section.overlap_weight,
-        cache_threshold=section.cache_threshold,
-        balance_abs_threshold=section.balance_abs_threshold,
-        balance_rel_threshold=section.balance_rel_threshold,
-        index_blocks=section.index_blocks,
-        index_delay_ns=section.index_delay,
+def _router(section: RouterSection) -> RouterSettings:
+    return lowered(
+        RouterSettings,
+        section,
         index_kind=section.index.kind,
         index_eviction_interval_ns=section.index.eviction_interval,
         view_interval_ns=section.view.interval,
-        scorers=dict(section.scorers),
-        temperature=section.temperature,
         kv_aware_threshold_tokens=section.kv_aware_threshold,
-        load_weight=section.load_weight,
-        max_load_skew=section.max_load_skew,
-    )
-
-
-def _handover(model: ScenarioModel, wiring: Wiring) -> HandoverSettings:
-    section = model.handover
-    return HandoverSettings(
-        section.path, section.transfer, section.first_token, section.router, wiring.handovers
     )
 
 
@@ -227,30 +214,19 @@ def _cache(model: ScenarioModel, tree: Tree) -> CacheSettings:
     section = model.cache
     spec = at_place(tree, ("model",), lambda: served_model(model))
     groups = at_place(tree, ("model",), lambda: cache_groups(model))
-    return CacheSettings(
-        enabled=section.enabled,
+    return lowered(
+        CacheSettings,
+        section,
         block_size_tokens=section.block_size if groups is None else groups.layout.scheduler_block_size,
         groups=groups,
-        semantics=section.semantics,
         lower_semantics=lower_semantics(model),
         lower_write=lower_write(model),
         lower_prefetch=storage_prefetch(model),
-        policy=section.policy,
-        cache_output=section.cache_output,
-        admission=section.admission,
-        touch=section.touch,
-        eviction_batch_blocks=section.eviction_batch_blocks,
-        full_hit=section.full_hit,
         kv_bytes_per_token=section.kv_bytes_per_token or spec.kv_bytes_per_token,
         num_layers=spec.layers,
         lookup_ns=section.lookup_time,
-        discard_on_finish=section.discard_on_finish,
-        scheduler_aware_window=section.scheduler_aware_window,
-        accounting=section.accounting,
-        session_view=SessionViewSettings(model.session_view.max_sessions, model.session_view.ttl),
-        prefix_view=PrefixViewSettings(
-            model.prefix_view.min_tokens, model.prefix_view.min_seen, model.prefix_view.max_tokens
-        ),
+        session_view=lowered(SessionViewSettings, model.session_view),
+        prefix_view=lowered(PrefixViewSettings, model.prefix_view),
     )
 
 
@@ -265,7 +241,9 @@ def _movement(model: ScenarioModel) -> MovementSettings:
         write[TIERS[COMPUTE]] = policy
     # an engine's own tiers know of no plan: what is to come has come, or comes ahead by the engine's rules
     own = storage_prefetch(model) is not None
-    return MovementSettings(
+    return lowered(
+        MovementSettings,
+        model.fetch,
         write=write,
         write_selective_uses=model.write.selective_uses,
         fetch="always" if own else model.fetch.policy,
@@ -273,10 +251,6 @@ def _movement(model: ScenarioModel) -> MovementSettings:
         prefetch="none" if own else model.prefetch.policy,
         prefetch_share=model.prefetch.share,
         prefetch_lead_ns=model.prefetch.lead,
-        layer_pipelining=model.fetch.layer_pipelining,
-        read_buffer_layers=model.fetch.read_buffer_layers,
-        lookup=model.fetch.lookup,
-        remote_disk=model.fetch.remote_disk,
         channel_choice=model.channel_choice,
         exclusive=frozenset(edge.split("->")[1] for edge in model.fetch.exclusive),
     )

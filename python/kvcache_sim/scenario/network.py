@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario.schema import ChannelSection
+from kvcache_sim.scenario.section import lowered
 from kvcache_sim.scenario.yaml_tree import Tree
 from kvcache_sim.tiers import COMPUTE, STAGING, TIERS
 
@@ -117,14 +118,4 @@ class NetworkClaims:
 
 def settings_of(name: str, section: ChannelSection) -> ChannelSettings:
     """Return the settings of the channel that a section describes, under its own name."""
-    return ChannelSettings(
-        name=name,
-        bandwidth_bytes_per_s=section.bandwidth,
-        latency_ns=section.latency,
-        piece_overhead_ns=section.piece_overhead,
-        piece_gap_ns=section.piece_gap,
-        piece_submit_ns=section.piece_submit,
-        sharing=section.sharing,
-        priority=section.priority,
-        latency_occupies=section.latency_occupies,
-    )
+    return lowered(ChannelSettings, section, name=name, bandwidth_bytes_per_s=section.bandwidth, slowdowns=())

@@ -33,6 +33,27 @@ def with_machines_of_pools(model: ScenarioModel, tree: Tree) -> ScenarioModel:
     return replace(model, cluster=replace(model.cluster, machines=pooled))
 
 
+def with_machines_of_ranks(model: ScenarioModel, tree: Tree) -> ScenarioModel:
+    """Return the scenario with a machine a rank, unless it says how many, and their balancer.
+
+    Raises UsageError where machines are no whole number of engines.
+    """
+    ranks, machines = model.replica.dp, model.cluster.machines
+    if ranks == 1:
+        return model
+    given = tree.values.get("cluster")
+    if isinstance(given, dict) and "machines" in given:
+        if machines % ranks:
+            where, expected = tree.place(("cluster", "machines")), f"a multiple of replica.dp, {ranks}"
+            raise UsageError("cluster.machines: no whole number of engines", where, str(machines), expected)
+    else:
+        model = replace(model, cluster=replace(model.cluster, machines=ranks))
+    router = tree.values.get("router")
+    if isinstance(router, dict) and "policy" in router:
+        return model
+    return replace(model, router=replace(model.router, policy="vllm-dp"))
+
+
 def pool_role(model: ScenarioModel, index: int) -> Role:
     """Return the role of a machine that has none of its own: the first ones prefill, the next ones decode."""
     if index < model.pools.prefill:

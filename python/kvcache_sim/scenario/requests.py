@@ -23,14 +23,20 @@ from kvcache_sim.workload.readers.stream import TraceStream
 from kvcache_sim.workload.trace import NO_SESSION, Trace
 
 
+def refuse_beyond_spec(scenario: Scenario) -> None:
+    """Raise UsageError where a setting is not covered by ``spec/``."""
+    from kvcache_sim.simulation.spec_keys import uncovered
+
+    for path, refusal in uncovered(scenario.resolved):
+        raise replace(refusal, where=scenario.tree.place(path) or "--engine spec")
+
+
 def open_requests(scenario: Scenario, options: RunOptions) -> Trace | TraceStream:
     """Return the requests of a scenario as ``read_requests``; as a stream where that fits the run.
 
     A long trace of a file is then read while it is simulated (see ``can_stream`` and ``open_trace``).
     """
     if options.engine != "native":
-        from kvcache_sim.scenario.spec_engine import refuse_beyond_spec
-
         refuse_beyond_spec(scenario)
     section, window_tokens = scenario.model.trace, scenario.model.replica.max_model_len
     slides = window_tokens is not None and scenario.model.replica.on_overflow == "slide"
@@ -85,9 +91,10 @@ def prepared(scenario: Scenario, trace: Trace) -> Trace:
 
         trace = slide(trace, window_tokens)
     if model.retention is not None:
-        from kvcache_sim.scenario.retention import hinted
+        from kvcache_sim.workload.members import HintRules, with_retention
 
-        trace = hinted(trace, model)
+        hints = model.retention
+        trace = with_retention(trace, HintRules(hints.field, hints.tool, dict(hints.ttl_s)))
     if model.tenants is not None:
         from kvcache_sim.workload.members import with_tenants
 

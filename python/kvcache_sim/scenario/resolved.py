@@ -21,15 +21,21 @@ def resolve(
     """Return the scenario as plain values in the schema's order, defaults included, units written out."""
     plain = plain_values(model)
     plain["channels"] = {name: plain_values(section) for name, section in channels.items()}
-    common = {"tiers": plain["tiers"], "replica": plain["replica"]}
-    own = [
-        _difference(plain_values(machine), {**common, "role": pool_role(model, index)})
-        for index, machine in enumerate(machines)
-    ]
+    own = [_own(model, plain, index, machine) for index, machine in enumerate(machines)]
     while own and not own[-1]:
         own.pop()
     plain["machines"] = own
     return {key: value for key, value in plain.items() if value is not None}
+
+
+def _own(model: ScenarioModel, plain: dict[str, Any], index: int, machine: MachineSection) -> dict[str, Any]:
+    """Return what a machine has otherwise than all; ``plain``: the scenario's own plain values."""
+    role = pool_role(model, index)
+    if machine.tiers is model.tiers and machine.replica is model.replica and machine.role == role:
+        return {}
+    return _difference(
+        plain_values(machine), {"tiers": plain["tiers"], "replica": plain["replica"], "role": role}
+    )
 
 
 def _difference(value: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from msgspec import Meta
 
 from kvcache_sim.scenario.policy_names import ScalingName
 from kvcache_sim.scenario.quantities import Count, DurationNs, IntervalNs, RateBytesPerS
-from kvcache_sim.scenario.section import Section, about, changed
+from kvcache_sim.scenario.section import Section, about, changed, lowered
 from kvcache_sim.serving.membership.scaling_policy.settings import ScalingSettings
 
 _MOST = 4096
@@ -54,15 +54,10 @@ def scaling_settings(
     if own.warmup is not None:
         warm_blocks = own.warmup.tokens // block_tokens
         warm_block_ns = -(-block_bytes * 10**9 // own.warmup.bandwidth)
-    return ScalingSettings(
-        policy=own.policy,
+    return lowered(
+        ScalingSettings,
+        own,
         first=machines,
-        least=own.least,
-        most=own.most,
-        interval_ns=own.interval,
-        target=own.target,
-        tolerance=own.tolerance,
-        hold_ns=own.hold,
         schedule=tuple(sorted((each.at, each.machines) for each in own.schedule)),
         startup_ns=startup_ns,
         warm_blocks=warm_blocks,

@@ -18,6 +18,7 @@ from kvcache_sim.errors import UsageError
 
 S = TypeVar("S", bound="Section")
 T = TypeVar("T")
+V = TypeVar("V", bound=msgspec.Struct)
 _PLAIN = (str, int, float, NoneType)
 
 
@@ -88,6 +89,15 @@ def changed(own: Section) -> list[str]:
     """Return the keys whose values are not their defaults."""
     usual = defaults(type(own))
     return [key for key in own.__struct_fields__ if getattr(own, key) != getattr(usual, key)]
+
+
+def lowered(kind: type[V], section: Section, **own: Any) -> V:
+    """Return settings of a kind; a field that is not given is the section's key of that name, units apart."""
+    given = section.__struct_fields__
+    for name in kind.__struct_fields__:
+        if name not in own:
+            own[name] = getattr(section, name if name in given else name.removesuffix("_ns"))
+    return kind(**own)
 
 
 def parts(hint: Any) -> Iterator[Any]:

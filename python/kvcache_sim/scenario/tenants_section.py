@@ -1,10 +1,9 @@
 """The section ``tenants`` of a scenario, and the settings it stands for."""
 
-from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated
 
 from kvcache_sim.scenario.quantities import Count, CountOrZero
-from kvcache_sim.scenario.section import Section, about, changed
+from kvcache_sim.scenario.section import Section, about, lowered
 from kvcache_sim.serving.tenants.settings import TenancySettings, TenantSettings
 
 
@@ -40,24 +39,7 @@ def tenancy(own: TenantsSection | None) -> TenancySettings | None:
     if own is None:
         return None
     named = {
-        name: TenantSettings(
-            each.weight,
-            each.priority,
-            each.tokens_per_s,
-            each.burst or each.tokens_per_s or 0,
-            each.cache_blocks,
-        )
+        name: lowered(TenantSettings, each, burst_tokens=each.burst or each.tokens_per_s or 0)
         for name, each in own.of.items()
     }
     return TenancySettings(named, own.max_in_flight)
-
-
-def idle(own: TenantsSection) -> Iterator[tuple[tuple[Any, ...], str]]:
-    """Yield what of the section has no effect, and why."""
-    for name, each in own.of.items():
-        if own.max_in_flight is None:
-            for key in ("weight", "priority"):
-                if key in changed(each):
-                    yield ("of", name, key), "nobody waits for a turn: set tenants.max_in_flight"
-        if each.burst is not None and each.tokens_per_s is None:
-            yield ("of", name, "burst"), "tokens_per_s is null"

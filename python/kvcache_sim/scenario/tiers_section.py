@@ -1,5 +1,6 @@
 """The section ``tiers``: what a machine keeps blocks on."""
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from kvcache_sim.cache.settings import LowerEngine
@@ -21,10 +22,10 @@ class TierSection(Section, kw_only=True):
     ] = None
 
 
-class _Tiers(Section):
+class _Tiers(Section, dict=True):
     """The tiers of a machine, fast to slow; one that is left out (or null) does not exist."""
 
-    @property
+    @cached_property
     def present(self) -> dict[str, TierSection]:
         """The tiers there are, by name, from fast to slow."""
         return {name: own for name in TIERS if (own := getattr(self, name)) is not None}
@@ -35,7 +36,7 @@ class _Tiers(Section):
         own: TierSection = getattr(self, TIERS[COMPUTE])
         return own
 
-    @property
+    @cached_property
     def lower(self) -> dict[str, TierSection]:
         """The tiers below it, by name, from fast to slow."""
         return {name: own for name, own in self.present.items() if name != TIERS[COMPUTE]}

@@ -12,8 +12,8 @@ from kvcache_sim.report.sensitivity.assumption import Assumption, host_interval,
 from kvcache_sim.report.sensitivity.copies import copy_assumptions
 from kvcache_sim.report.sensitivity.links import link_assumptions
 from kvcache_sim.scenario.gpu_room import room_uncertainty
-from kvcache_sim.scenario.host import with_host
 from kvcache_sim.scenario.load import Scenario
+from kvcache_sim.scenario.lowering import with_host
 from kvcache_sim.scenario.machines import build_machines
 from kvcache_sim.scenario.schema import MachineSection
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings

@@ -17,8 +17,8 @@ from kvcache_sim.report.sensitivity.links import (
     section_of,
     with_channels,
 )
-from kvcache_sim.scenario.host import with_host
 from kvcache_sim.scenario.load import Scenario
+from kvcache_sim.scenario.lowering import with_host
 from kvcache_sim.scenario.schema import MachineSection
 from kvcache_sim.serving.settings import ClusterSettings
 

@@ -15,7 +15,11 @@ def fitting_block(head: bytes, own: int) -> int:
     power fits all rows, or several do, it is the format's own.
     """
     rows = _counted(head)
-    fits = [block for block in (own, *_POWERS) if all(_fits(ids, tokens, block) for ids, tokens in rows)]
+    fits = [
+        block
+        for block in (own, *_POWERS)
+        if not [tokens for ids, tokens in rows if ids not in (tokens // block, -(-tokens // block))]
+    ]
     return fits[0] if rows and (own in fits or len(fits) == 1) else own
 
 
@@ -23,10 +27,6 @@ def guessed_block(block: int, rows: int) -> tuple[str, int, int, str]:
     """Return the remark on a block that was told from the first rows: kind, rows, line 0, and a sentence."""
     said = f"ids and lengths of the first rows fit blocks of {block} tokens alone: they are taken as such"
     return "block-size", rows, 0, said
-
-
-def _fits(ids: int, tokens: int, block: int) -> bool:
-    return ids in (tokens // block, -(-tokens // block))
 
 
 def _counted(head: bytes) -> list[tuple[int, int]]:

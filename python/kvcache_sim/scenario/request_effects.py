@@ -1,18 +1,50 @@
-"""Where a scenario's models and adapters have no effect, or cannot be served beside other settings."""
+"""What rows of a trace say of their requests, tenant, model, adapter and hints, where it has no effect."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from msgspec.structs import replace
 
+from kvcache_sim.cache.store_kinds import TREE, store_kind
 from kvcache_sim.scenario.cache_groups import has_groups
 from kvcache_sim.scenario.idle import Contradiction, Finding
 from kvcache_sim.scenario.models_section import ModelsSection
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
+from kvcache_sim.scenario.section import changed
+from kvcache_sim.scenario.tenants_section import TenantsSection, tenancy
 
 
-def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
+def of_tenants(model: ScenarioModel) -> Iterator[Finding]:
+    """Yield what of a scenario's tenants has no effect, or is ruled out by other settings, and why."""
+    own, settings = model.tenants, tenancy(model.tenants)
+    if own is None or settings is None:
+        return
+    for key, why in _idle_of_tenants(own):
+        yield ("tenants", *key), why
+    if settings.holds_back and model.replica.instant:
+        yield Contradiction(("tenants",), "replica.instant is true: nobody waits for a turn or for tokens")
+    if settings.bounds_caches and (store_kind(model.cache) is not TREE or not model.cache.enabled):
+        yield Contradiction(("tenants",), "quotas of cache need cache.semantics tree, detailed and enabled")
+    if settings.holds_back and model.router.view.interval:
+        yield Contradiction(("tenants",), "router.view.interval: polls follow the trace's arrivals")
+    if own.isolate and not model.cache.enabled:
+        yield ("tenants", "isolate"), "cache.enabled is false"
+
+
+def _idle_of_tenants(own: TenantsSection) -> Iterator[tuple[tuple[Any, ...], str]]:
+    """Yield what of the section has no effect, and why."""
+    for name, each in own.of.items():
+        if own.max_in_flight is None:
+            for key in ("weight", "priority"):
+                if key in changed(each):
+                    yield ("of", name, key), "nobody waits for a turn: set tenants.max_in_flight"
+        if each.burst is not None and each.tokens_per_s is None:
+            yield ("of", name, "burst"), "tokens_per_s is null"
+
+
+def of_models(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
     """Yield what of the sections has no effect, or is ruled out by other settings, and why."""
     if model.models is not None:
         yield from _of_models(model, model.models, machines)
@@ -54,3 +86,13 @@ def _of_models(
     for holds, why in reasons:
         if holds:
             yield Contradiction(("models",), why)
+
+
+def of_retention(model: ScenarioModel) -> Iterator[Finding]:
+    """Yield what rules retention hints out, and why."""
+    if model.retention is None:
+        return
+    if store_kind(model.cache) is not TREE or not model.cache.enabled:
+        yield Contradiction(("retention",), "hints need cache.semantics tree, detailed and enabled")
+    if model.replica.instant:
+        yield Contradiction(("retention",), "replica.instant is true: no time passes")

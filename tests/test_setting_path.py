@@ -1,0 +1,16 @@
+"""A setting passes few functions on its way to the core (``benches/setting_path.py``)."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+
+def test_calls_of_a_setting():
+    bench = Path(__file__).parent.parent / "benches" / "setting_path.py"
+    said = subprocess.run([sys.executable, bench], capture_output=True, text=True, check=True).stdout
+    calls, files, _ = map(int, re.findall(r"\d+", said))
+    assert calls <= 900
+    assert files <= 70
