@@ -1145,7 +1145,7 @@ class Fleet:
         """Return the machine that longest-prefix routing chooses for ``wanted`` = (request, limit).
 
         ``loads`` by machine; None: the requests of its replica. Of equal machines the one chosen least often
-        so far, then the first. The rules of ``router.longest_prefix.equally_long`` and ``router.ties``.
+        so far, then the first. The rules of ``router.prefix.equally_long`` and ``router.plain.Ties``.
         """
 
 @final

@@ -39,7 +39,7 @@ class FleetLook:
         return Look(*self.fleet.look(sequence.request, limit, self._engine.now_ns + self._heard))
 
     def longest(self, sequence: Arrival, threshold: float, known: Sequence[int] | None = None) -> int:
-        """Return the machine of ``longest_prefix.equally_long`` whose turn it is (``ties``).
+        """Return the machine of ``prefix.equally_long`` whose turn it is (``plain.Ties``).
 
         ``known``: loads by machine; None: as they are now. Only machines are looked at that can have it: what
         idle ones have is entered on one board of all machines. Cost: a pass over loads, a look a candidate.

@@ -1,0 +1,111 @@
+"""The routers of vLLM's production stack: ``kvaware`` and ``loadaware``, and what both fall back to."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from kvcache_sim.serving.router.contract import Needs, RouterView
+from kvcache_sim.serving.router.hashing import HashRing
+from kvcache_sim.serving.sequence import Arrival
+from kvcache_sim.units import NS_PER_S
+
+#: Over how long requests are counted (``--request-stats-window``).
+WINDOW_NS = 60 * NS_PER_S
+
+
+class SentLately:
+    """The machine of the session on a ring, else the one sent fewest requests in the last 60 s.
+
+    A machine that was never sent any comes first; of equals the first. Every choice has to be ``sent``.
+
+    Source: ``_qps_routing`` and the session ring of src/vllm_router/routers/routing_logic.py, and the sliding
+    windows of src/vllm_router/stats/request_stats.py, vllm-project/production-stack at a6c01db0.
+    """
+
+    def __init__(self, view: RouterView) -> None:
+        self._view = view
+        self._ring = HashRing(len(view.replicas))
+        self._counts = [0] * len(view.replicas)
+        self._seen = [False] * len(view.replicas)
+        self._times: deque[tuple[int, int]] = deque()
+
+    def choose(self, sequence: Arrival) -> int:
+        """Return the machine of the session or of the smallest rate."""
+        if sequence.session >= 0:
+            return self._ring.owner(str(sequence.session))
+        if not all(self._seen):
+            return self._seen.index(False)
+        begin = self._view.now_ns() - WINDOW_NS
+        while self._times and self._times[0][0] < begin:
+            self._counts[self._times.popleft()[1]] -= 1
+        return self._counts.index(min(self._counts))
+
+    def sent(self, machine: int) -> None:
+        """Count a request."""
+        self._seen[machine] = True
+        self._counts[machine] += 1
+        self._times.append((self._view.now_ns(), machine))
+
+
+class _WithFallback:
+    """A router that falls back to ``SentLately`` where the prompt tells nothing."""
+
+    def __init__(self, view: RouterView) -> None:
+        self._view = view
+        self._other = SentLately(view)
+
+
+class KvAware(_WithFallback):
+    """The first machine that has any of the prompt, if all but ``kv_aware_threshold`` tokens are found there.
+
+    Otherwise the session's machine, or the one sent fewest requests lately. Load is never looked at.
+
+    Source: ``KvawareRouter`` of src/vllm_router/routers/routing_logic.py, vllm-project/production-stack at
+    a6c01db0. There the first machine is the first of LMCache's reply, whose order is a hash map's: here it is
+    the lowest number.
+    Cost: one look at all machines.
+    """
+
+    needs = Needs(caches=True, clock=True, keys=("kv_aware_threshold",))
+
+    def choose(self, sequence: Arrival) -> int:
+        """Return the machine that has it, or another."""
+        view, prompt = self._view, sequence.prompt_num_tokens
+        found = view.look(sequence).found_blocks
+        first = next((machine for machine, blocks in enumerate(found) if blocks), None)
+        least = max(prompt - view.settings.kv_aware_threshold_tokens, 0)
+        if first is None or found[first] * view.block_size_tokens < least:
+            first = self._other.choose(sequence)
+        self._other.sent(first)
+        return first
+
+
+class LoadAware(_WithFallback):
+    """The greatest share of the prompt found there − ``load_weight`` × (load − mean) / max(1, mean load).
+
+    Load is requests not finished; the first of equals. Where no machine has any of the prompt: the session's
+    machine, or the one sent fewest requests lately.
+
+    Source: the ``loadaware`` routing of pull request 1035 of vllm-project/production-stack. Ties go there to
+    the first URL in the order of letters, here to the lowest number.
+    Cost: one look at all machines.
+    """
+
+    needs = Needs(caches=True, clock=True, keys=("load_weight",))
+
+    def choose(self, sequence: Arrival) -> int:
+        """Return the machine of the greatest score."""
+        view, prompt = self._view, max(sequence.prompt_num_tokens, 1)
+        found = view.look(sequence).found_blocks
+        if any(found):
+            loads, weight, block = view.requests(), view.settings.load_weight, view.block_size_tokens
+            mean = sum(loads) / len(loads)
+            scores = [
+                min(blocks * block, prompt) / prompt - weight * (load - mean) / max(1.0, mean)
+                for blocks, load in zip(found, loads, strict=True)
+            ]
+            chosen = scores.index(max(scores))
+        else:
+            chosen = self._other.choose(sequence)
+        self._other.sent(chosen)
+        return chosen
