@@ -13,12 +13,15 @@ from kvcache_sim import _core
 from kvcache_sim.channels.channel import Transmission as CoresTransmission
 from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.engine import ARRIVAL, Engine
-from kvcache_sim.spec.channels import FifoChannel, LayeredChannel, Transmission
+from kvcache_sim.simulation.spec_demand import Demand
+from kvcache_sim.spec.channels import FifoChannel, Transmission
 from kvcache_sim.spec.ttft import Loading
+from support.spec_submission import SubmittedFifo, SubmittedLayered
 
 GB = 10**9
-#: A channel whose jobs go one after another, in the core and in the specification.
-both = pytest.mark.parametrize("kind", [_core.Channel, FifoChannel], ids=["core", "spec"])
+#: A channel whose jobs go one after another, in the core, in the specification, and there with submission.
+both = pytest.mark.parametrize("kind", [_core.Channel, FifoChannel, SubmittedFifo])
+submitted = pytest.mark.parametrize("kind", [_core.Channel, SubmittedFifo])
 
 
 def settings(**changes) -> ChannelSettings:
@@ -38,13 +41,13 @@ def times_of(sent):
 
 def submit(channel, size, at_hand=None, is_load=True, on_layer=lambda layers: None):
     """Queue (bytes, pieces, layers) on a layered channel, with all or some layers at hand."""
-    return channel.submit(size, size[2] if at_hand is None else at_hand, is_load, on_layer, None)
+    return channel.submit(size, size[2] if at_hand is None else at_hand, is_load, on_layer)
 
 
 def served(jobs, **changes):
     """Send jobs (time, bytes, layers, is_load) over a layered channel; return their transmissions."""
     engine = Engine()
-    channel = LayeredChannel(settings(**changes), engine)
+    channel = SubmittedLayered(settings(**changes), engine)
     sent = {}
 
     def send(number):
@@ -91,7 +94,7 @@ def test_a_gap_between_pieces_adds_to_their_bytes(kind):
     assert channel.busy_ns == 500, "the gaps occupy the link"
 
 
-@both
+@submitted
 def test_a_job_is_submitted_before_its_first_byte_and_while_others_are_sent(kind):
     """Three jobs of 8 pieces submitted in 5 ns each; 100, 20 and 100 bytes at a byte a ns, latency 7."""
     channel = kind(settings(piece_submit_ns=5, latency_ns=7))
@@ -107,14 +110,14 @@ def test_a_job_is_submitted_before_its_first_byte_and_while_others_are_sent(kind
     assert (late.start_ns, late.completion_ns) == (1_010, 1_027)
 
 
-@both
+@submitted
 def test_a_job_that_is_fed_is_submitted_when_its_first_layer_has_come(kind):
     channel = kind(settings(piece_submit_ns=5))
     fed = transmit(channel, (40, 8, 4), 0, CoresTransmission(0, 100, 130, 10))
     assert (fed.start_ns, fed.first_layer_ns, fed.completion_ns) == (140, 150, 180)
 
 
-@both
+@submitted
 @pytest.mark.parametrize("pieces", [1, 64, 8_192])
 def test_jobs_that_follow_each_other_take_the_longer_of_submission_and_bytes(kind, pieces):
     """The closed form of a line of two stages: n jobs end at S + B + (n - 1) · max(S, B)."""
@@ -160,13 +163,14 @@ def test_fifo_completes_in_order_and_layer_by_layer_service_is_the_same(jobs, la
 def test_the_cores_channel_is_the_specifications(jobs, feeds, occupies, submit, gap):
     pieces = {"piece_overhead_ns": 3, "piece_gap_ns": gap, "piece_submit_ns": submit}
     wanted = settings(latency_ns=7, latency_occupies=occupies, **pieces)
-    one, other = FifoChannel(wanted), _core.Channel(wanted)
+    one, other, demand = SubmittedFifo(wanted), _core.Channel(wanted), Demand()
     for (at, size, layers, load), (fed, behind, pieces) in zip(jobs, feeds, strict=False):
         size *= load  # nothing to send takes no turn
         sent = []
+        for asked in (demand, other.demand):
+            asked.ask(size, at * 10**7)
+            asked.hide(size, behind)
         for channel in (one, other):
-            channel.demand.ask(size, at * 10**7)
-            channel.demand.hide(size, behind)
             feed = CoresTransmission(at, at, at + behind, 1) if fed else None
             sent.append(times_of(transmit(channel, (size, pieces, layers), at, feed)))
         assert sent[0] == sent[1]
@@ -174,8 +178,8 @@ def test_the_cores_channel_is_the_specifications(jobs, feeds, occupies, submit, 
         assert one.wait_ns(at, pieces) == other.wait_ns(at, pieces)
     for figure in ("busy_ns", "queued_ns", "sent_bytes", "jobs", "last_call_ns", "settings"):
         assert getattr(one, figure) == getattr(other, figure), figure
-    assert list(one.demand.hiding) == other.demand.hiding.tolist()
-    assert list(one.demand.offered) == other.demand.offered.tolist()
+    assert list(demand.hiding) == other.demand.hiding.tolist()
+    assert list(demand.offered) == other.demand.offered.tolist()
 
 
 def shared_fairly(jobs):
@@ -228,7 +232,7 @@ def test_what_a_job_was_given_too_much_of_is_lost_while_it_waits_for_its_next_la
     # A sends one of its two layers beside B, and C from 1 ns on: three thirds of 299 ns are more than is left of
     # A's layer, 1/6 ns. At 1,000 its next layer comes, and with it eight more of 100 ns: nine ends at 1,900.
     engine = Engine()
-    channel = LayeredChannel(settings(sharing="fair"), engine)
+    channel = SubmittedLayered(settings(sharing="fair"), engine)
     first = submit(channel, (200, 0, 2), 1)
     submit(channel, (100, 0, 1))
     later = []
@@ -247,7 +251,7 @@ def test_what_a_job_was_given_too_much_of_is_lost_while_it_waits_for_its_next_la
 @pytest.mark.parametrize(("sharing", "at_25_ns"), [("fifo", 75 + 40), ("fair", 0)])
 def test_a_job_waits_for_the_layers_of_those_before_it_unless_all_share(sharing, at_25_ns):
     engine = Engine()
-    channel = LayeredChannel(settings(sharing=sharing), engine)
+    channel = SubmittedLayered(settings(sharing=sharing), engine)
     assert channel.wait_ns(0) == 0
     submit(channel, (100, 0, 4))
     submit(channel, (40, 0, 1))
@@ -294,7 +298,7 @@ def test_two_fifo_hops_end_as_the_recurrence_says(kind, hops):
 def test_two_hops_served_layer_by_layer_end_as_the_recurrence_says(hops):
     layers, p1, p2, lat1, lat2, s1, busy = hops
     engine = Engine()
-    one, two = (LayeredChannel(settings(latency_ns=lat), engine) for lat in (lat1, lat2))
+    one, two = (SubmittedLayered(settings(latency_ns=lat), engine) for lat in (lat1, lat2))
     second = []
 
     def arrived(count):
@@ -364,7 +368,7 @@ def test_waiting_on_a_channel_is_that_of_m_d_1(load):
 def test_loads_go_before_stores_and_among_themselves_in_turn():
     engine = Engine()
     settings = ChannelSettings("c", 10**9, priority="loads-first")
-    channel = LayeredChannel(settings, engine)
+    channel = SubmittedLayered(settings, engine)
     jobs = [(100, False), (100, False), (300, True), (200, True)]
     sent = []
     for size, is_load in jobs:

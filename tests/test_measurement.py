@@ -23,7 +23,7 @@ from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.quantities import parse_edge
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import RunOptions
-from kvcache_sim.spec.channels import Demand
+from kvcache_sim.simulation.spec_demand import Demand
 
 
 def rows_of(numbers, seed=0):

@@ -14,13 +14,12 @@ from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.engine import ARRIVAL, BOUNDARY, Engine
 from kvcache_sim.serving.settings import HandoverSettings
 from kvcache_sim.simulation import simulate
-from kvcache_sim.spec.batch import ReadBuffers
-from kvcache_sim.spec.channels import LayeredChannel
 from kvcache_sim.spec.mover import Transfer
 from kvcache_sim.spec.ttft import Loading
 from pools import pools
 from support.agreement import agree
 from support.clusters import moving, reading_each_other
+from support.spec_read_buffers import BufferedChannel, ReadBuffers, at_layer
 from support.traces import random_trace
 
 GB = 10**9
@@ -29,7 +28,7 @@ GB = 10**9
 def step_end(layers, ahead, per_layer, compute, begin, latency=0):
     """Load from 0 on, start a step at ``begin``, or at the first layer's arrival; return the step's end."""
     engine = Engine(1)
-    channel = LayeredChannel(ChannelSettings("c", GB, latency), engine)
+    channel = BufferedChannel(ChannelSettings("c", GB, latency), engine)
     mover = SimpleNamespace(
         engine=engine, machine=0, layers=layers, read_buffer_layers=ahead, pipelining=True
     )
@@ -37,11 +36,12 @@ def step_end(layers, ahead, per_layer, compute, begin, latency=0):
     load.channel = channel
 
     def on_layer(count):
-        for notify in load.at_layer:
+        for notify in at_layer(load):
             notify()
 
     def submit(_):
-        load.job = channel.submit((layers * per_layer, 0, layers), layers, True, on_layer, ahead)
+        load.job = channel.submit((layers * per_layer, 0, layers), layers, True, on_layer)
+        channel.allow(load.job, ahead)
         load.sent = load.job.times
 
     begin = max(begin, per_layer + latency)
@@ -101,11 +101,12 @@ def test_one_buffer_means_no_overlap():
 
 def test_others_pass_a_load_whose_next_layer_has_no_buffer():
     engine = Engine()
-    channel = LayeredChannel(ChannelSettings("c", GB), engine)
+    channel = BufferedChannel(ChannelSettings("c", GB), engine)
     jobs = []
 
     def submit(allowed):
-        jobs.append(channel.submit((400, 0, 4), 4, True, lambda layers: None, allowed))
+        jobs.append(channel.submit((400, 0, 4), 4, True, lambda layers: None))
+        channel.allow(jobs[-1], allowed)
 
     for allowed in (2, 4):
         engine.schedule(0, ARRIVAL, -1, submit, allowed)

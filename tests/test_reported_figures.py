@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from kvcache_sim.metrics.channel_use import ChannelUse, summarize_channels
 from kvcache_sim.metrics.summary_text import summary_text
 from kvcache_sim.metrics.tier_use import TierUse, no_effect, summarize_tiers
+from kvcache_sim.simulation.spec_demand import Demand
 from kvcache_sim.spec import ttft
-from kvcache_sim.spec.channels import Demand, Transmission
+from kvcache_sim.spec.channels import Transmission
 from kvcache_sim.spec.mover import HOP, Transfer
 from kvcache_sim.tiers import HOPS
 from kvcache_sim.units import NS_PER_S

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 from kvcache_sim.simulation import RunOptions, simulate
-from kvcache_sim.spec.queueing import computed_by_any
 from pools import MS, pools, requests
 from small_traces import trace_of
 from support.agreement import agree
 from support.clusters import cluster, reading_each_other
+from support.spec_queueing import computed_by_any
 from support.traces import random_trace, turns
 
 WINDOW = (0, 2**62)

@@ -1,6 +1,7 @@
 """Agreement of the core with the specification over both stores: equal digests, rows, counters and channels.
 
-Aborts and the cost of copies, which the specification lacks, are added to it by models of this package.
+Rules of the core that the specification lacks are added to it by models of this package (``spec_models``;
+``spec_aborts`` and ``spec_copies``).
 
 ``agree`` takes settings and a trace, ``agree_on`` a scenario with ``--set`` values. Where the specification does
 not cover a setting both raise ``BeyondSpec``: a test of such settings needs another judge.
@@ -28,12 +29,12 @@ from kvcache_sim.serving.settings import (
 )
 from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.simulation.spec_keys import coverage
-from kvcache_sim.simulation.spec_simulation import SpecSimulation
 from kvcache_sim.workload.trace import NOT_TOLD, Trace
 from tiered_scenario import BASE, load
 
 from support.spec_aborts import let_clients_abort
 from support.spec_copies import charge_copies
+from support.spec_models import MODELED, simulation_class
 
 #: The specification over the core's store and over its own.
 ENGINES: tuple[Literal["spec", "spec-plain"], ...] = ("spec", "spec-plain")
@@ -58,10 +59,10 @@ def agree(settings: ClusterSettings, trace: Trace) -> Run:
 
 
 def by_spec(settings: ClusterSettings, trace: Trace, engine: Literal["spec", "spec-plain"]) -> Run:
-    """Return a run of the specification; clients abort by ``spec_aborts``, copies cost by ``spec_copies``."""
+    """Return a run of the specification, with the models of what it lacks."""
     aborts = trace.abort_after_ns
     patient = replace(trace, abort_after_ns=np.full(len(aborts), NOT_TOLD))
-    simulation = SpecSimulation(settings, patient, RunOptions(engine=engine))
+    simulation = simulation_class(settings)(settings, patient, RunOptions(engine=engine))
     if (aborts != NOT_TOLD).any():
         let_clients_abort(simulation.simulator, aborts.tolist())
     if any(machine.replica.charges_copies for machine in settings.machines):
@@ -188,7 +189,7 @@ def _beyond(settings: ClusterSettings) -> Iterator[str]:
                 yield f"{type(part).__name__}.{field.name}"
     for key, value in _choices(settings):
         row = coverage(key)
-        if row is not None and not row.covers(value):
+        if row is not None and not row.covers(value) and value not in MODELED.get(key, ()):
             yield f"{key}={value}"
 
 

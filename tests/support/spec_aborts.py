@@ -26,7 +26,7 @@ def let_clients_abort(simulator: Simulator, abort_after_ns: list[int]) -> None:
     """Let the clients of a simulator's requests abort so long after each arrival (NOT_TOLD: never)."""
     aborted: set[int] = set()
     for machine in simulator.machines:
-        machine.scheduler.__class__ = _Scheduler
+        machine.scheduler.__class__ = type("Aborting", (_Scheduler, type(machine.scheduler)), {})
         machine.scheduler.abort_in(simulator, machine, aborted)  # type: ignore[attr-defined]
         machine.arrive = _arriving(simulator, machine, abort_after_ns, aborted)  # type: ignore[method-assign]
         machine._looked_up = _looking_up(simulator, machine, aborted)  # type: ignore[method-assign]
@@ -45,7 +45,7 @@ def _arriving(simulator: Simulator, machine: Machine, abort_after_ns: list[int],
             there.abort(s)  # type: ignore[attr-defined]
 
     def arrive(s: SequenceState) -> None:
-        Machine.arrive(machine, s)
+        type(machine).arrive(machine, s)
         after_ns = abort_after_ns[s.request]
         if after_ns != NOT_TOLD:
             engine = simulator.engine
@@ -59,7 +59,7 @@ def _looking_up(simulator: Simulator, machine: Machine, aborted: set[int]) -> An
         if s.request in aborted:
             _end(simulator, machine, s)
         else:
-            Machine._looked_up(machine, s)
+            type(machine)._looked_up(machine, s)
 
     return looked_up
 

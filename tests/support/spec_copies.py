@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from kvcache_sim.serving.settings import ReplicaSettings
-from kvcache_sim.spec.batch import NextStep
 from kvcache_sim.spec.channels import layer_ns
-from kvcache_sim.spec.mover import Mover, Transfer
+from kvcache_sim.spec.mover import Transfer
 from kvcache_sim.spec.simulator import Machine, Simulator
 from kvcache_sim.tiers import COMPUTE
 
@@ -49,13 +48,14 @@ class _CopyCost:
             else:
                 self._owed_if_soon_ns += cost_ns
                 self._soon_ns = max(self._soon_ns, now) + on_link_ns
-        Mover._send(mover, transfer, feed)
+        type(mover)._send(mover, transfer, feed)
 
     def _begin(self, begin_ns: int) -> None:
         owed_ns = self._owed_ns + (self._owed_if_soon_ns if begin_ns < self._soon_ns else 0)
         self._owed_ns = self._owed_if_soon_ns = 0
         self._copies_ns = max(self._submits_until_ns - begin_ns, 0) + owed_ns
-        NextStep._begin(self._machine._next, begin_ns + self._copies_ns)
+        step = self._machine._next
+        type(step)._begin(step, begin_ns + self._copies_ns)
 
     def _start(self, begin_ns: int, stall_ns: int) -> None:
         machine, copies_ns = self._machine, self._copies_ns

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.spec.movement_policies import FETCH
-from kvcache_sim.spec.queueing import ORDERS
 from kvcache_sim.spec.routers import ROUTERS
 from kvcache_sim.tiers import STAGING, TIERS
 
@@ -55,6 +54,7 @@ COVERAGE: dict[str, Only | None] = {
     "cache.layer_groups": Only((None, "as-full"), _ENGINES),
     "cache.retention_interval": Only((0,), _ENGINES),
     "cache.policy": _EVICTION,
+    "cache.scheduler_aware_window": Only((0,), _BEYOND),
     "cache.admission": Only(("all", "prompt"), _PLUG_INS),
     "session_view": COVERED,
     "prefix_view": COVERED,
@@ -70,7 +70,9 @@ COVERAGE: dict[str, Only | None] = {
     "replica.max_prefill_tokens": Only((16384,), _ENGINES),
     "replica.enable_mixed_chunk": Only((False,), _ENGINES),
     "replica.schedule_conservativeness": Only((1.0,), _ENGINES),
-    "replica.queue_order": Only(("fcfs", *ORDERS), _PLUG_INS),
+    "replica.queue_order": Only(("fcfs",), _BEYOND),
+    "replica.duplicate_prefill": Only(("recompute",), _BEYOND),
+    "replica.async_scheduling": Only(("none",), _BEYOND),
     "replica.dp": Only((1,), "no seed asks for ranks"),
     "replica.pp": Only((None,), _ENGINES),
     "replica.speculation": Only((None,), "no seed asks for speculative decoding"),
@@ -98,9 +100,11 @@ COVERAGE: dict[str, Only | None] = {
     "handover": COVERED,
     "handover.router": Only(tuple(ROUTERS), _ROUTERS),
     "channels": COVERED,
-    "channel_choice": Only(("assigned", "emptiest"), _PLUG_INS),
+    "channels.NAME.piece_submit": Only(("0ns",), _BEYOND),
+    "channel_choice": Only(("assigned",), _BEYOND),
     "fetch": COVERED,
     "fetch.policy": Only(tuple(FETCH), _PLUG_INS),
+    "fetch.read_buffer_layers": Only((None,), _BEYOND),
     "fetch.timeout_per_ki_token": Only((None,), _ENGINES),
     "write": COVERED,
     "write.policy": Only(("back", "through", "through-sync", "selective"), _PLUG_INS),
@@ -150,9 +154,14 @@ def _uncovered(
             if not row.covers(value):
                 words = ", ".join("null" if own is None else str(own) for own in row.values)
                 hint = f"{row.why}; --engine native has it"
-                yield (*at, name), UsageError(f"{key} is not covered by spec/", "", _said(value), words, hint)
+                said = key.replace("NAME", str(at[-1])) if "NAME" in key else key
+                yield (
+                    (*at, name),
+                    UsageError(f"{said} is not covered by spec/", "", _said(value), words, hint),
+                )
         elif isinstance(value, Mapping):
-            yield from _uncovered(value, (*at, name), f"{key}.")
+            nested = f"{prefix}NAME" if prefix == "channels." else key
+            yield from _uncovered(value, (*at, name), f"{nested}.")
 
 
 def _said(value: Any) -> str:

@@ -30,6 +30,7 @@ from kvcache_sim.simulation.measured import (
 )
 from kvcache_sim.simulation.options import RunOptions
 from kvcache_sim.simulation.progress import busy_shares, used_shares
+from kvcache_sim.simulation.spec_demand import MeasuredSimulator
 from kvcache_sim.simulation.spec_records import records_into
 from kvcache_sim.spec.keys import Keys
 from kvcache_sim.spec.lookups import LookUps
@@ -50,6 +51,8 @@ class SpecSimulation:
     Raises UsageError for a trace of which clients give requests up, or rows have hints: no seed asks for it.
     """
 
+    simulator_class: type[Simulator] = MeasuredSimulator
+
     def __init__(self, settings: ClusterSettings, trace: Trace, options: RunOptions) -> None:
         _refuse_options(options)
         if len(trace.abort_after_ns) and bool((trace.abort_after_ns != NOT_TOLD).any()):
@@ -65,7 +68,7 @@ class SpecSimulation:
         else:
             self._stores = StoreMaker(settings.cache, trace)
             make_store = self._make_store
-        self.simulator = Simulator(settings, trace, make_store, records_into(self.recorder))
+        self.simulator = self.simulator_class(settings, trace, make_store, records_into(self.recorder))
         sim = self.simulator
         self.replicas: list[MeasuredReplica] = [_Seen(machine, settings) for machine in sim.machines]
         span = int(trace.arrival_ns.max()) if len(trace) else 0

@@ -6,7 +6,7 @@ The life of a request, each stage with its file and the section of the seeds tha
 |---|---|---|
 | arrive, at a time or after another request | ``simulator`` | 000, 2; 000, 4 |
 | route to a machine | ``routers`` | 001, "Caching Policy" |
-| wait: its state, its queue | ``request``, ``scheduler``, ``queueing`` | 000, 3.1 |
+| wait: its state, its queue | ``request``, ``scheduler`` | 000, 3.1 |
 | match the prefix, plan: reuse, load or recompute | ``admission``, ``movement_policies`` | 000, 3.2 |
 | decide the outcome | ``lookups`` | 000, 3.2; 000, 5 |
 | find blocks: names, copies, times, users | ``keys``, ``blocks``, ``residency`` | 001, "Lookup in trie" |

@@ -7,8 +7,7 @@ step fills beyond a request's reservation are reserved at its start, all or noth
 step-time model gives for its chunks and its decode tokens. At its end full blocks become cached, shareable
 blocks with the step's end and its first layer's end as ready times (seed 001,
 ``switch_active_fullblocks_into_cache``); the partial one stays private. A composed step starts when the
-room that its requests took is free, and stalls for KV that still arrives. With read buffers layer k + n of
-a load leaves when layer k is computed.
+room that its requests took is free, and stalls for KV that still arrives.
 """
 
 from __future__ import annotations
@@ -20,10 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import Struct
 
 from kvcache_sim.cache.settings import CacheSettings
-from kvcache_sim.engine import TRANSFER
 from kvcache_sim.model.step_time import StepBatch, StepTime
 from kvcache_sim.serving.settings import ReplicaSettings
-from kvcache_sim.spec.channels import Channel, LayeredChannel
 from kvcache_sim.spec.mover import Mover, Transfer
 from kvcache_sim.spec.request import SequenceState
 from kvcache_sim.spec.ttft import Loading
@@ -69,12 +66,8 @@ class Batch:
         self._block = cache.block_size_tokens
         self._layers = cache.num_layers
         self._commits, self._cache_output = cache.enabled, cache.cache_output
-        # Between two steps the host takes its overhead; deciding a step ahead hides it under the step.
-        ahead = replica.async_scheduling != "none"
-        self._overhead_ns = 0 if ahead else replica.step_overhead_ns
-        self._least_step_ns = replica.step_overhead_ns if ahead else 0
-        #: An answer's end is known a step late: its request stays for one more step, which brings no token.
-        self._late_ends = replica.async_scheduling == "stop-token"
+        #: The host's time between two steps.
+        self._overhead_ns = replica.step_overhead_ns
         self.running: list[Running] = []
         self.budget_left = 0
         self.steps = 0
@@ -122,7 +115,7 @@ class Batch:
             elif r.chunk:
                 decoding.append(r.sequence.computed_tokens)
         shape = StepBatch(tuple(chunks), len(decoding), sum(decoding), max(decoding, default=0))
-        return max(self.step_time.step(shape) + self._overhead_ns, self._least_step_ns)
+        return self.step_time.step(shape) + self._overhead_ns
 
     def prefills_ending(self) -> list[SequenceState]:
         """Return the requests whose first token comes with the composed step."""
@@ -143,7 +136,7 @@ class Batch:
                 continue
             s.computed_tokens += r.chunk
             self._commit(r, ready, ended)
-            if s.computed_tokens < r.prefill_target or s.computed_tokens > r.total:
+            if s.computed_tokens < r.prefill_target:
                 continue
             self.generated_tokens += 1
             if s.last_token_ns is None:
@@ -153,21 +146,14 @@ class Batch:
             s.last_token_ns = now
             if s.computed_tokens == r.total:
                 ended.finished.append(s)
-        if ended.finished or self._late_ends:
-            stays = {s.request for s in ended.finished} if self._late_ends else ()
-            self.running = [
-                r
-                for r in self.running
-                if r.left_to_prefill > 0
-                or r.sequence.computed_tokens < r.total
-                or r.sequence.request in stays
-            ]
+        if ended.finished:
+            self.running = [r for r in self.running if r.sequence not in ended.finished]
         return ended
 
     def _commit(self, r: Running, ready: tuple[int, int], ended: Ended) -> None:
         """Share the blocks that a request has filled."""
         s = r.sequence
-        if not self._commits or s.computed_tokens > r.total:
+        if not self._commits:
             return
         tokens = s.computed_tokens if self._cache_output else min(s.computed_tokens, s.prompt_num_tokens)
         full, depth = tokens // self._block, self.store.depth(s.lease)
@@ -230,9 +216,6 @@ class NextStep:
         self._unsettled = {transfer for late in self.late for transfer in late.unsettled()}
         for transfer in self._unsettled:
             transfer.watchers.append(self._settled)
-        if self._unsettled and self.mover.read_buffer_layers is not None:
-            loads = dict.fromkeys(transfer for late in self.late for transfer in late.transfers)
-            ReadBuffers(self.mover, list(loads), begin_ns, self.batch.step_ns())
         if not self._unsettled:
             self._begin(begin_ns)
 
@@ -247,63 +230,10 @@ class NextStep:
         alone = begin_ns + compute
         ends = {late.sequence.request: late.late_until(begin_ns, compute) for late in self.late}
         stall = max(ends.values(), default=alone) - alone
-        loads: dict[Channel, int] = {}
         for late in self.late:
-            late.add_demand(loads)
             late.charge_stall(ends[late.sequence.request] - alone)
-        for channel, size in loads.items():
-            channel.demand.hide(size, compute)
         if self.late:
             for s in self._without_token():
                 s.batch_stall_ns += stall - (ends.get(s.request, alone) - alone)
         self.late.clear()
         self._start(begin_ns, stall)
-
-
-class ReadBuffers:
-    """The layers of one step as they are computed: each frees a read buffer of every load it needed.
-
-    Before the step ``read_buffer_layers`` layers of a load may come. Layer k is computed when it has come and
-    layer k - 1 is computed, in the share 1 / L of the step. Source: CachedAttention (ATC 2024).
-    """
-
-    def __init__(self, mover: Mover, loads: list[Transfer], begin_ns: int, compute_ns: int) -> None:
-        self._mover = mover
-        self._loads = loads
-        self._compute_ns = compute_ns
-        self._computed = 0
-        #: Since when, and from which layer on, the step has computed without a stall.
-        self._since = (begin_ns, 0)
-        self._computes = False
-        for load in loads:
-            load.at_layer.append(self._layer_came)
-        self._compute_next()
-
-    def _layer_came(self) -> None:
-        if not self._computes:
-            self._compute_next()
-
-    def _compute_next(self) -> None:
-        layer, layers = self._computed, self._mover.layers
-        arrivals = []
-        for load in self._loads:
-            if load.sent is None or len(load.sent.arrivals_ns) <= layer:
-                return
-            arrivals.append(load.sent.arrivals_ns[layer])
-        since, first = self._since
-        if max(arrivals) > since - (-self._compute_ns * (layer - first) // layers):
-            self._since = since, first = max(arrivals), layer
-        end = since - (-self._compute_ns * (layer + 1 - first) // layers)
-        self._computes = True
-        self._mover.engine.schedule(end, TRANSFER, self._mover.machine, self._layer_computed)
-
-    def _layer_computed(self, _: object) -> None:
-        self._computes = False
-        self._computed += 1
-        ahead = self._mover.read_buffer_layers
-        assert ahead is not None
-        for load in self._loads:
-            if load.job is not None and isinstance(load.channel, LayeredChannel):
-                load.channel.allow(load.job, self._computed + ahead)
-        if self._computed < self._mover.layers:
-            self._compute_next()

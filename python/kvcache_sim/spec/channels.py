@@ -5,17 +5,15 @@ A job occupies the channel for max(bytes / bandwidth + pieces · gap, pieces · 
 L-th of that, rounded up; latency comes on top and occupies nothing unless that is set. A FIFO channel
 answers at once with three times: completion, the first layer's completion, and the time of a layer; a later
 job waits for the earlier ones. A job that an earlier hop feeds sends layer k when it has arrived and layer
-k - 1 is sent (semantics 4). Where the CPU submits pieces, a job's bytes wait until all of its pieces are
-submitted. A slowed channel has a share of its rate in some spans of time. Under ``fair`` (processor
-sharing) and ``loads-first``, and with read buffers, a channel is served layer by layer, one event each, and
-a time is final only when it has come. Edges that name one channel contend; machines without a named channel
-between them get one a pair.
+k - 1 is sent (semantics 4). A slowed channel has a share of its rate in some spans of time. Under ``fair``
+(processor sharing) and ``loads-first`` a channel is served layer by layer, one event each, and a time is
+final only when it has come. Edges that name one channel contend (seed 001, "How to model serving system");
+machines without a named channel between them get one a pair.
 """
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from msgspec import Struct, field
@@ -60,30 +58,6 @@ def layer_ns(settings: ChannelSettings, size: Size) -> int:
     return per_layer
 
 
-class Demand:
-    """The rate that a channel was asked for, in bytes a second.
-
-    ``hiding`` has a sample a step that computes while KV arrives: the rate that would hide all but the first
-    layer (seed 001: computation pipelined with loading). ``offered`` has one a second of simulated time.
-    """
-
-    def __init__(self) -> None:
-        self.hiding = array("q")
-        self.offered = array("q")
-        self._second = -1
-
-    def ask(self, size_bytes: int, now_ns: int) -> None:
-        """Note a job that is queued now."""
-        if now_ns // NS_PER_S != self._second:
-            self._second = now_ns // NS_PER_S
-            self.offered.append(0)
-        self.offered[-1] += size_bytes
-
-    def hide(self, size_bytes: int, compute_ns: int) -> None:
-        """Note what one step loads over the channel while it computes."""
-        self.hiding.append(min(-(-size_bytes * NS_PER_S // max(compute_ns, 1)), 2**63 - 1))
-
-
 class Link:
     """The base of every channel: its settings, and what it has carried so far."""
 
@@ -96,15 +70,16 @@ class Link:
         self.queued_ns = 0
         self.sent_bytes = 0
         self.jobs = 0
-        self.demand = Demand()
-        #: When the CPU has submitted what is queued.
-        self.submitted_ns = 0
 
-    def submit_ns(self, pieces: int) -> int:
-        """Return how long the CPU submits so many pieces."""
-        if pieces * self.settings.piece_submit_ns > LAST_NS:
-            raise beyond_time()
-        return pieces * self.settings.piece_submit_ns
+    def wait_ns(self, now_ns: int) -> int:
+        """Return how long a job that is queued now waits for earlier ones."""
+        raise NotImplementedError
+
+    def expected_ns(self, size: Size, now_ns: int) -> tuple[int, int]:
+        """Return in how many ns the first and the last layer of a job should arrive that is queued now."""
+        start = self.wait_ns(now_ns) + self.settings.latency_ns
+        per_layer, layers = layer_ns(self.settings, size), size[2]
+        return start + per_layer, start + layers * per_layer
 
 
 class FifoChannel(Link):
@@ -115,10 +90,9 @@ class FifoChannel(Link):
         self.free_at_ns = 0
         self.last_call_ns = 0
 
-    def wait_ns(self, now_ns: int, pieces: int = 0) -> int:
-        """Return how long a job waits for earlier ones and for its submission."""
-        submitted = max(self.submitted_ns - now_ns, 0) + self.submit_ns(pieces)
-        return max(self.free_at_ns - now_ns, submitted)
+    def wait_ns(self, now_ns: int) -> int:
+        """Return how long a job that is queued now waits for earlier ones."""
+        return max(self.free_at_ns - now_ns, 0)
 
     def transmit(self, size: Size, now_ns: int, feed: Transmission | None = None) -> Transmission:
         """Queue a job and return its times; ``feed`` are those of the hop that brings it layer by layer.
@@ -126,12 +100,12 @@ class FifoChannel(Link):
         With a feed the job is queued at the arrival of the feed's first layer. Nothing to send takes no time
         and no turn.
         """
-        size_bytes, pieces, layers = size
+        size_bytes, _, layers = size
         asked = now_ns if feed is None else feed.first_layer_ns
         if size_bytes == 0:
             return Transmission(asked, asked, now_ns if feed is None else feed.completion_ns, 0)
         per_layer = layer_ns(self.settings, size)
-        start = asked + self.wait_ns(asked, pieces)
+        start = asked + self.wait_ns(asked)
         occupied = layers * per_layer
         end = start + occupied
         if feed is not None:
@@ -142,9 +116,7 @@ class FifoChannel(Link):
             first, occupied = end - (layers - 1) * per_layer, end - start
         assert asked >= self.last_call_ns, "jobs are queued in time order"
         self.last_call_ns = asked
-        submit = self.submit_ns(pieces)
-        self.submitted_ns = max(asked, self.submitted_ns) + submit
-        self.queued_ns += start - asked - submit
+        self.queued_ns += start - asked
         self.busy_ns += occupied
         self.sent_bytes += size_bytes
         self.jobs += 1
@@ -198,11 +170,8 @@ class LayeredJob:
     def __init__(self, layers: int, at_hand: int, is_load: bool, on_layer: Callable[[int], None]) -> None:
         self.layers = layers
         self.at_hand = at_hand
-        #: Layers that have a read buffer to go to.
-        self.allowed = layers
         self.is_load = is_load
-        self.is_submitted = True
-        self.submit_ns = self.asked_ns = 0
+        self.asked_ns = 0
         #: Called with the number of layers that have arrived, at each arrival.
         self.on_layer = on_layer
         self.sent = 0
@@ -210,18 +179,13 @@ class LayeredJob:
         self.left = 0
         self.times = Transmission(-1, NOT_YET, NOT_YET, 0)
 
-    @property
-    def can_send(self) -> bool:
-        """True where it is submitted, and its next layer is at hand and has a buffer."""
-        return self.is_submitted and self.sent < self.at_hand and self.sent < self.allowed
-
 
 class LayeredChannel(Link):
     """A channel that serves one layer after another, an event each.
 
-    ``fifo`` sends whole jobs in turn; a job whose next layer has no read buffer is passed. ``fair`` gives
-    each job with a layer to send the same share. ``loads-first`` serves loads (towards the GPU) before
-    stores: under ``fifo`` from the next layer on, under ``fair`` at once.
+    ``fifo`` sends whole jobs in turn. ``fair`` gives each job with a layer to send the same share.
+    ``loads-first`` serves loads (towards the GPU) before stores: under ``fifo`` from the next layer on, under
+    ``fair`` at once.
     """
 
     by_layer = True
@@ -236,51 +200,33 @@ class LayeredChannel(Link):
         #: Until then latency occupies the channel.
         self._closed_until_ns = 0
 
-    def wait_ns(self, now_ns: int, pieces: int = 0) -> int:
-        """Return how long a job would wait were jobs served in turn; under ``fair`` for submission alone."""
-        own = self.submit_ns(pieces)
-        submitted = max(self.submitted_ns - now_ns, 0) + own if own else 0
+    def wait_ns(self, now_ns: int) -> int:
+        """Return how long a job would wait were jobs served in turn; under ``fair`` none waits."""
         if self.settings.sharing == "fair":
-            return submitted
-        return max(sum((j.layers - j.sent) * j.times.per_layer_ns for j in self._queue), submitted)
+            return 0
+        return sum((j.layers - j.sent) * j.times.per_layer_ns for j in self._queue)
 
-    def submit(
-        self, size: Size, at_hand: int, is_load: bool, on_layer: Callable[[int], None], allowed: int | None
-    ) -> LayeredJob:
-        """Queue a job with ``at_hand`` layers ready to go and buffers for ``allowed`` (None: for all)."""
-        size_bytes, pieces, layers = size
+    def submit(self, size: Size, at_hand: int, is_load: bool, on_layer: Callable[[int], None]) -> LayeredJob:
+        """Queue a job with ``at_hand`` layers ready to go."""
+        size_bytes, _, layers = size
         job = LayeredJob(layers, at_hand, is_load, on_layer)
-        job.allowed = layers if allowed is None else min(allowed, layers)
         job.asked_ns = self.engine.now_ns
         job.times.per_layer_ns = layer_ns(self.settings, size)
         job.left = job.times.per_layer_ns * _PARTS
         self.sent_bytes += size_bytes
         self.jobs += 1
-        self._account()
-        self._queue.append(job)
-        job.submit_ns = self.submit_ns(pieces)
-        if job.submit_ns:
-            self.submitted_ns = max(self.engine.now_ns, self.submitted_ns) + job.submit_ns
-            job.is_submitted = False
-            self.engine.schedule(self.submitted_ns, TRANSFER, NO_MACHINE, self._on_submitted, job)
-        self._serve()
+        self._enter(job, size)
         return job
 
-    def _on_submitted(self, job: LayeredJob) -> None:
+    def _enter(self, job: LayeredJob, size: Size) -> None:
         self._account()
-        job.is_submitted = True
+        self._queue.append(job)
         self._serve()
 
     def feed(self, job: LayeredJob, layers: int) -> None:
         """Let a job send its first ``layers`` layers: they are at hand."""
         self._account()
         job.at_hand = layers
-        self._serve()
-
-    def allow(self, job: LayeredJob, layers: int) -> None:
-        """Let a job send its first ``layers`` layers: they have a buffer."""
-        self._account()
-        job.allowed = min(layers, job.layers)
         self._serve()
 
     def _account(self) -> None:
@@ -292,6 +238,13 @@ class LayeredChannel(Link):
                 job.left -= elapsed * _PARTS // len(self._served)
         self._at_ns = self.engine.now_ns
 
+    def _can_send(self, job: LayeredJob) -> bool:
+        return job.sent < job.at_hand
+
+    def _in_turn(self) -> Sequence[LayeredJob]:
+        """Return the jobs of which the first is served where jobs go in turn."""
+        return self._queue
+
     def _choose(self) -> list[LayeredJob]:
         """Return the jobs to serve from now on."""
         fair = self.settings.sharing == "fair"
@@ -299,9 +252,8 @@ class LayeredChannel(Link):
         if not fair and any(job.left < job.times.per_layer_ns * _PARTS for job in self._served):
             return self._served  # a layer that has begun is finished
         if not fair and not loads_first:
-            first = next((job for job in self._queue if job.sent != job.allowed), None)
-            return [first] if first is not None and first.can_send else []
-        ready = [job for job in self._queue if job.can_send]
+            return [job for job in self._in_turn()[:1] if self._can_send(job)]
+        ready = [job for job in self._queue if self._can_send(job)]
         if loads_first and any(job.is_load for job in ready):
             ready = [job for job in ready if job.is_load]
         return ready if fair else ready[:1]
@@ -323,7 +275,7 @@ class LayeredChannel(Link):
         for job in self._served:
             if job.times.start_ns < 0:
                 job.times.start_ns = now
-                self.queued_ns += now - job.asked_ns - job.submit_ns
+                self.queued_ns += now - job.asked_ns
         self._event = self.engine.schedule(at, TRANSFER, NO_MACHINE, self._on_event)
 
     def _on_event(self, _: object) -> None:
@@ -345,7 +297,7 @@ class LayeredChannel(Link):
             self._queue.remove(job)
             if self.settings.latency_occupies:
                 self._closed_until_ns = arrival
-        elif not job.can_send:
+        elif not self._can_send(job):
             job.left = job.times.per_layer_ns * _PARTS  # no credit while it waits for its next layer
         self._served = [other for other in self._served if other is not job]
         sent = job.sent
@@ -358,28 +310,31 @@ Channel = FifoChannel | LayeredChannel
 class Channels(dict[str, Channel]):
     """The channels of a cluster by name; those between two machines are made when first used.
 
-    One that is shared fairly or serves loads first has all of them served layer by layer, and so have read
-    buffers (``by_layer``): a hop between the two kinds could not be fed layer by layer.
+    One that is shared fairly or serves loads first has all of them served layer by layer (``by_layer``): a
+    hop between the two kinds could not be fed layer by layer.
     """
+
+    fifo_class, layered_class = FifoChannel, LayeredChannel
 
     def __init__(
         self,
         settings: Mapping[str, ChannelSettings],
         networks: tuple[NetworkSettings, NetworkSettings],
         engine: Engine,
-        by_layer: bool,
     ) -> None:
         super().__init__()
         self._engine = engine
         self._reads, self._handovers = networks
         every = [*settings.values(), *(network.default for network in networks)]
-        plain = all(one.sharing == "fifo" and one.priority == "in-order" for one in every)
-        self.by_layer = by_layer or not plain
+        self.by_layer = self._are_layered(every)
         for name, one in settings.items():
             self[name] = self._made(one)
 
+    def _are_layered(self, every: Sequence[ChannelSettings]) -> bool:
+        return any(one.sharing != "fifo" or one.priority != "in-order" for one in every)
+
     def _made(self, settings: ChannelSettings) -> Channel:
-        return LayeredChannel(settings, self._engine) if self.by_layer else FifoChannel(settings)
+        return self.layered_class(settings, self._engine) if self.by_layer else self.fifo_class(settings)
 
     def between(self, owner: int, reader: int) -> Channel:
         """Return the channel over which ``reader`` reads from ``owner``."""

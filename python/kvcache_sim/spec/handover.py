@@ -71,6 +71,7 @@ class Handover:
         self.source_lease = s.lease
         self.computed = computed
         self.prefilled = computed is None
+        #: When it asked for room on the decode machine, and when it got it.
         self.asked_ns = self.reserved_ns = 0
         self.lease = -1
         self.total_blocks = 0
@@ -156,11 +157,6 @@ class Reception:
         self.asking: deque[Handover] = deque()
         self.coming: set[int] = set()
         self.arrived: deque[Handover] = deque()
-
-    @property
-    def asked_ns(self) -> int:
-        """Time since which the first request that asks for room has been asking."""
-        return self.asking[0].asked_ns
 
     def ask(self, handover: Handover) -> None:
         """Queue a request for room."""

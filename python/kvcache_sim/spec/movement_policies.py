@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from kvcache_sim.cache.settings import MovementSettings
 from kvcache_sim.engine import TRANSFER
 from kvcache_sim.model.step_time import StepBatch, StepTime
-from kvcache_sim.spec.channels import Channel, layer_ns
+from kvcache_sim.spec.channels import Channel
 from kvcache_sim.spec.mover import NO_MOVE, Mover, Part, is_staged, stage_up
 from kvcache_sim.spec.remote import RemoteReads
 from kvcache_sim.tiers import COMPUTE, PLACES, REMOTE, STAGING, load_edge
@@ -104,11 +104,7 @@ class Estimates:
         return max(all_up[0], below[0] + own_up[0]), max(all_up[1], below[1] + own_up[0])
 
     def _hop(self, channel: Channel, blocks: int) -> tuple[int, int]:
-        mover = self.mover
-        pieces = blocks * mover.layers
-        per_layer = layer_ns(channel.settings, (blocks * mover.block_bytes, pieces, mover.layers))
-        start = channel.wait_ns(mover.engine.now_ns, pieces) + channel.settings.latency_ns
-        return start + per_layer, start + mover.layers * per_layer
+        return channel.expected_ns(self.mover.size_of(blocks), self.mover.engine.now_ns)
 
 
 class Plan:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings
 from kvcache_sim.engine import TRANSFER, Engine
-from kvcache_sim.spec.channels import NOT_YET, Channel, LayeredChannel, LayeredJob, Transmission
+from kvcache_sim.spec.channels import NOT_YET, Channel, LayeredChannel, LayeredJob, Size, Transmission
 from kvcache_sim.spec.records import TRANSFER as TRANSFER_RECORD
 from kvcache_sim.tiers import COMPUTE, PLACES, REMOTE, STAGING, TIERS
 
@@ -68,8 +68,6 @@ class Transfer:
         self.computed: tuple[int, int] | None = None
         #: Called with (transfer, whether it is complete) at its first layer (pipelining) and at its end.
         self.watchers: list[Callable[[Transfer, bool], None]] = []
-        #: Called at each layer's arrival, on a channel served layer by layer.
-        self.at_layer: list[Callable[[], None]] = []
         #: Called once it is complete and the store knows.
         self.at_completion: list[Callable[[], None]] = []
 
@@ -98,19 +96,18 @@ class Mover:
         machine: int,
         store: Store,
         engine: Engine,
-        channels: tuple[Mapping[str, Channel], Mapping[str, Sequence[Channel]]],
+        channels: Mapping[str, Channel],
         settings: tuple[CacheSettings, MovementSettings],
     ) -> None:
         self.machine = machine
         self.store = store
         self.engine = engine
-        #: By edge, such as ``gpu->cpu``, its channel, and all of an edge that has several.
-        self.channels, self._rails = channels
+        #: By edge, such as ``gpu->cpu``.
+        self.channels = channels
         cache, movement = settings
         self.block_bytes = cache.block_bytes
         self.layers = cache.num_layers
         self.pipelining = movement.layer_pipelining
-        self.read_buffer_layers = movement.read_buffer_layers
         #: Transfers of moves that have not ended.
         self.transfers: dict[int, Transfer] = {}
         #: Called once a move is done.
@@ -162,11 +159,14 @@ class Mover:
             self.launch(transfer)
 
     def channel(self, edge: str) -> Channel:
-        """Return the channel that a transfer over an edge takes now: of several the emptiest."""
-        rails, now = self._rails.get(edge, (self.channels[edge],)), self.engine.now_ns
-        return min(rails, key=lambda channel: channel.wait_ns(now))
+        """Return the channel that a transfer over an edge takes now."""
+        return self.channels[edge]
 
     # -- sending
+
+    def size_of(self, blocks: int) -> Size:
+        """Return the job that blocks are on a channel: a piece a block and layer."""
+        return blocks * self.block_bytes, blocks * self.layers, self.layers
 
     def launch(self, transfer: Transfer) -> None:
         """Send a transfer once what it waits for is there, or its first layer where that is enough."""
@@ -186,17 +186,13 @@ class Mover:
 
     def _send(self, transfer: Transfer, feed: Transfer | None) -> None:
         channel, now = transfer.channel, self.engine.now_ns
-        channel.demand.ask(transfer.size_bytes, now)
-        size = (transfer.size_bytes, transfer.blocks * self.layers, self.layers)
+        size = self.size_of(transfer.blocks)
         if isinstance(channel, LayeredChannel):
             at_hand = self.layers
             if feed is not None and feed.sent is not None:
                 at_hand = sum(arrival <= now for arrival in feed.sent.arrivals_ns)
-            is_load = transfer.from_tier > transfer.to_tier
-            buffered = is_load and transfer.to_tier == COMPUTE and transfer.move != HOP
-            allowed = self.read_buffer_layers if buffered else None
-            on_layer = partial(self._on_layer, transfer)
-            transfer.job = channel.submit(size, at_hand, is_load, on_layer, allowed)
+            is_load, on_layer = transfer.from_tier > transfer.to_tier, partial(self._on_layer, transfer)
+            transfer.job = channel.submit(size, at_hand, is_load, on_layer)
             transfer.sent = transfer.job.times
             return
         if feed is not None:
@@ -261,8 +257,6 @@ class Mover:
 
     def _on_layer(self, transfer: Transfer, layers: int) -> None:
         """React to a layer that has arrived on a channel served layer by layer."""
-        for notify in transfer.at_layer:
-            notify()
         if layers == self.layers:
             self._note(transfer)
             self._on_complete(transfer)

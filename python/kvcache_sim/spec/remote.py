@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from kvcache_sim.spec.channels import Channel, Channels, layer_ns
+from kvcache_sim.spec.channels import Channel, Channels
 from kvcache_sim.spec.mover import HOP, NO_MOVE, Mover, Part, Transfer, is_staged, stage_up
 from kvcache_sim.tiers import LOAD_EDGES, REMOTE, STAGING, load_edge
 
@@ -74,11 +74,7 @@ class RemoteReads:
         return total
 
     def _time_ns(self, channel: Channel, blocks: int) -> int:
-        mover = self.mover
-        pieces = blocks * mover.layers
-        per_layer = layer_ns(channel.settings, (blocks * mover.block_bytes, pieces, mover.layers))
-        wait = channel.wait_ns(mover.engine.now_ns, pieces)
-        return wait + channel.settings.latency_ns + mover.layers * per_layer
+        return channel.expected_ns(self.mover.size_of(blocks), self.mover.engine.now_ns)[1]
 
     def fetch(self, request: int, part: Part, now_ns: int) -> int | None:
         """Read one part of another machine's run; return the move that lands it, None when refused."""

@@ -6,14 +6,13 @@ whose admission is refused waits at the head and is tried again when something h
 running request cannot get a block the last one that joined is preempted: it recomputes later, from the
 front of the queue. Where no token is left to prefill (``skip-prefill``) the first step of a request is a
 decode step (seed 000, 3.3). A finished request releases its blocks, which stay reusable as far as the cache
-admits them. With asynchronous scheduling a step is composed as it was decided when the step before it
-began: what that one brought is known from its end on.
+admits them.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sized
+from collections.abc import Sized
 from itertools import islice
 from typing import Protocol
 
@@ -21,9 +20,11 @@ from kvcache_sim.cache.settings import CacheSettings, MovementSettings
 from kvcache_sim.serving.settings import ReplicaSettings
 from kvcache_sim.spec.admission import Admitter, Parts
 from kvcache_sim.spec.movement_policies import kept_blocks
-from kvcache_sim.spec.queueing import ORDERS, WINDOW, computed_by_any, protect
 from kvcache_sim.spec.request import SequenceState, Status
 from kvcache_sim.spec.ttft import Loading
+
+#: Where requests stay in the queue for their prefetch, so many are looked at: it bounds the cost.
+WINDOW = 256
 
 
 class Receives(Protocol):
@@ -35,8 +36,6 @@ class Receives(Protocol):
     def coming(self) -> Sized: ...  # noqa: D102  # those that have it and whose KV is on its way
     @property
     def arrived(self) -> Sized: ...  # noqa: D102  # those that wait for the next step
-    @property
-    def asked_ns(self) -> int: ...  # noqa: D102  # when the first of those that ask did so
 
     def take(self, now: int) -> bool:
         """Reserve room for the first one that asks; False when that is refused."""
@@ -46,7 +45,7 @@ class Receives(Protocol):
 
 
 class Scheduler:
-    """Composes the steps of one machine."""
+    """Composes the steps of one machine; a model of another rule of the queue overrides its methods."""
 
     def __init__(
         self, parts: Parts, replica: ReplicaSettings, cache: CacheSettings, movement: MovementSettings
@@ -56,10 +55,8 @@ class Scheduler:
         self.milestones = parts.milestones
         self.admitter = Admitter(parts, cache, movement)
         self.replica, self.cache, self.movement = replica, cache, movement
-        self._ahead = replica.async_scheduling != "none"
-        self._order = ORDERS.get(replica.queue_order)
-        self._passed: dict[int, int] = {}
-        self._holds_back = parts.prefetcher is not None and movement.prefetch == "queued"
+        self._prefetcher = parts.prefetcher if movement.prefetch == "queued" else None
+        self._window = 1 if self._prefetcher is None else WINDOW
         self.waiting: deque[SequenceState] = deque()
         self.running: dict[int, SequenceState] = {}
         self.loading: dict[int, Loading] = {}
@@ -67,11 +64,7 @@ class Scheduler:
         self.loaded: list[Loading] = []
         #: Of those that joined the composed step, the ones whose KV still arrives.
         self.late: list[Loading] = []
-        #: Requests that have ended and still hold slots and blocks (asynchronous scheduling).
-        self.leaving: dict[int, SequenceState] = {}
         self._joined = 0
-        #: Who came later is not known to the scheduler yet; None: everybody is.
-        self._known_until_ns: int | None = None
         #: The head of the queue was refused; it is tried again once something has been released.
         self.refused = False
         #: Set where requests are handed over to this machine; whether requests decode here.
@@ -83,44 +76,15 @@ class Scheduler:
     def enqueue(self, s: SequenceState) -> None:
         """Queue a request that has been looked up."""
         self.waiting.append(s)
-        self._protect(self.waiting)
 
-    def _protect(self, waiting: Iterable[SequenceState]) -> None:
-        window = self.cache.scheduler_aware_window
-        if window and self.cache.accounting == "detailed":
-            protect(self.store, waiting, window, self._limit)
-
-    def _limit(self, s: SequenceState) -> int:
-        return self.cache.matchable_blocks(s.prefill_target_tokens)
-
-    def _knows(self, since_ns: int) -> bool:
-        return self._known_until_ns is None or since_ns <= self._known_until_ns
+    def _candidates(self, now: int) -> list[SequenceState]:
+        """Return the requests that may be admitted next, in the order of the queue."""
+        first, prefetcher = islice(self.waiting, self._window), self._prefetcher
+        return [s for s in first if prefetcher is None or not prefetcher.holds_back(s.request, now)]
 
     def _head(self, now: int) -> SequenceState | None:
         """Return the next request to admit; None when all have to stay."""
-        prefetcher = self.parts.prefetcher if self._holds_back else None
-        looked_at = WINDOW if self._order is not None or prefetcher is not None else 1
-        candidates = (
-            s
-            for s in islice(self.waiting, looked_at)
-            if self._knows(s.since_ns) and (prefetcher is None or not prefetcher.holds_back(s.request, now))
-        )
-        first, order = next(candidates, None), self._order
-        if first is None or order is None or first.preemptions:
-            return first
-
-        def key(s: SequenceState) -> tuple[float, ...]:
-            cached = self.store.peek(s.request, self._limit(s))[0] * self.cache.block_size_tokens
-            return order(s, cached, self._passed.get(s.request, 0))
-
-        return min([first, *candidates], key=key)
-
-    def _take(self, s: SequenceState) -> None:
-        """Take an admitted request out of the queue; those before it have been passed."""
-        for other in islice(self.waiting, self.waiting.index(s)):
-            self._passed[other.request] = self._passed.get(other.request, 0) + 1
-        self.waiting.remove(s)
-        self._passed.pop(s.request, None)
+        return next(iter(self._candidates(now)), None)
 
     @property
     def queued(self) -> int:
@@ -142,18 +106,10 @@ class Scheduler:
     # -- composing a step
 
     def compose(self, now: int) -> list[int]:
-        """Compose the next step; return the moves that free its room."""
-        room = self._decide(now)
-        if self._ahead:
-            for s in list(self.leaving.values()):
-                self._give_back(s, now)
-            self._known_until_ns = None
-            if not self.batch.running:  # nothing was decided ahead
-                room = self._decide(now)
-        return room
+        """Compose the next step; return the moves that free its room.
 
-    def _decide(self, now: int) -> list[int]:
-        """Share out the budget, preempt, let loaded requests join, admit."""
+        Share out the budget, preempt, let loaded requests join, admit.
+        """
         preempted = False
         while (room := self.batch.begin(now)) is None:
             self._preempt_last(now)
@@ -174,14 +130,6 @@ class Scheduler:
 
     def _preempt_last(self, now: int) -> None:
         """Send the request that joined last back to the queue."""
-        leaving = next(reversed(self.leaving.values()), None)
-        last = next(reversed(self.running.values()), None)
-        if leaving is not None and (last is None or leaving.joined > last.joined):
-            # It has ended, but the scheduler does not know that yet.
-            if self.replica.async_scheduling == "stop-token":
-                self.batch.remove_last()
-            self._give_back(leaving, now)
-            return
         s = self.batch.remove_last()
         del self.running[s.request]
         self.store.release(s.lease, now)
@@ -195,15 +143,11 @@ class Scheduler:
         for s in finished:
             del self.running[s.request]
             if s.status is not Status.TRANSFERRING:
-                self.leaving[s.request] = s
-                if not self._ahead:
-                    self._give_back(s, now)
+                self._leave(s, now)
                 self.milestones.finished(s, now)
-        if self._ahead:
-            self._known_until_ns = self.batch.begin_ns
 
-    def _give_back(self, s: SequenceState, now: int) -> None:
-        del self.leaving[s.request]
+    def _leave(self, s: SequenceState, now: int) -> None:
+        """Release what a finished request held."""
         self.release(s, s.lease, now)
         self.refused = False
 
@@ -226,41 +170,32 @@ class Scheduler:
 
         Preempted requests come first, then those handed over, then new ones.
         """
-        coming = len(self.reception.coming) if self.reception else 0
-        taken = len(self.running) + len(self.loading) + len(self.leaving) + coming
-        slots = self.replica.max_num_seqs - taken
+        slots = self.replica.max_num_seqs - self._taken_slots
         while not self.refused and slots > 0 and self.batch.budget_left > 0:
             s = self._head(now)
             if self.reception is not None and self._asks_first(self.reception, s):
                 self.refused = not self.reception.take(now)
-            elif s is None or self._waits_for_another(s):
+            elif s is None:
                 return
             else:
                 self.refused = not self._admit_one(s, now)
             slots -= 1
 
-    def _asks_first(self, reception: Receives, head: SequenceState | None) -> bool:
-        if not reception.asking or (head is not None and head.preemptions):
-            return False
-        return self._knows(reception.asked_ns + 1)
+    @property
+    def _taken_slots(self) -> int:
+        coming = len(self.reception.coming) if self.reception else 0
+        return len(self.running) + len(self.loading) + coming
 
-    def _waits_for_another(self, s: SequenceState) -> bool:
-        """Return whether a request waits for a block that another one is computing."""
-        if self.replica.duplicate_prefill != "wait":
-            return False
-        limit, block = self._limit(s), self.cache.block_size_tokens
-        found = self.store.peek(s.request, limit)[0]
-        others = [*self.running.values(), *(one.sequence for one in (*self.loading.values(), *self.loaded))]
-        return found < limit and computed_by_any(s.trace, s, found, block, others)
+    def _asks_first(self, reception: Receives, head: SequenceState | None) -> bool:
+        return bool(reception.asking) and not (head is not None and head.preemptions)
 
     def _admit_one(self, s: SequenceState, now: int) -> bool:
         """Admit the next of the queue; False when that is refused."""
         parts, block = self.parts, self.cache.block_size_tokens
-        self._protect(other for other in self.waiting if other is not s)
         admission = self.admitter.admit(s, now)
         if admission is None:
             return False
-        self._take(s)
+        self.waiting.remove(s)
         s.lease = admission.lease
         if parts.writes is not None:
             parts.writes.used(s.lease, now)

@@ -14,7 +14,6 @@ may come up before its next turn.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -51,6 +50,10 @@ MakeStore = Callable[[Sequence[TierSettings], list[bool], LookUps | None], "Stor
 class Machine:
     """One engine instance on the cache of one machine, and its events."""
 
+    #: A model of a rule that no seed asks for puts subclasses in the place of these, here and elsewhere.
+    scheduler_class = Scheduler
+    next_step_class = NextStep
+
     def __init__(
         self, number: int, tiers: int, replica: ReplicaSettings, settings: ClusterSettings, parts: Parts
     ) -> None:
@@ -63,8 +66,8 @@ class Machine:
         self.milestones, self.prefetcher = parts.milestones, parts.prefetcher
         self.writes = parts.writes
         self._prefetches = settings.movement.prefetch
-        self.scheduler = Scheduler(parts, replica, settings.cache, settings.movement)
-        self._next = NextStep(self.mover, self.batch, self.scheduler.late, self._start_step)
+        self.scheduler = self.scheduler_class(parts, replica, settings.cache, settings.movement)
+        self._next = self.next_step_class(self.mover, self.batch, self.scheduler.late, self._start_step)
         self.sender: Sender | None = None
         self.mover.moved = self.moved
         self._boundary: Event | None = None
@@ -184,6 +187,8 @@ class Machine:
 class Simulator:
     """A cluster about to serve a trace: builds its machines, lets requests come, and closes them."""
 
+    machine_class, batch_class, mover_class, channels_class = Machine, Batch, Mover, Channels
+
     def __init__(
         self, settings: ClusterSettings, trace: Trace, make_store: MakeStore, records: Records
     ) -> None:
@@ -195,8 +200,7 @@ class Simulator:
         machines = len(settings.machines)
         self.engine = Engine(machines + (settings.pool is not None))
         networks = settings.network, settings.handover.network
-        by_layer = settings.movement.read_buffer_layers is not None
-        self.channels = Channels(settings.channels, networks, self.engine, by_layer)
+        self.channels = self.channels_class(settings.channels, networks, self.engine)
         self._make_store = make_store
         #: Movers by number; those whose lower tiers others read.
         self._movers: dict[int, Mover] = {}
@@ -229,16 +233,12 @@ class Simulator:
     def _build(self, number: int, own: MachineSettings) -> Machine:
         settings, records = self.settings, self.records
         cache, movement, replica = settings.cache, settings.movement, own.replica
-        if own.role == "prefill" and replica.async_scheduling == "stop-token":
-            # A request ends here with its prompt, whose length is known.
-            replica = replace(replica, async_scheduling="length")
         policies = [movement.write.get(tier.name, "back") for tier in own.tiers[:-1]]
         lookups = LookUps(number, cache, self._shared_block_tokens, records, self.trace, self.engine)
         self.lookups.append(lookups)
         store = self._make_store(own.tiers, [*map(writes_back, policies), False], lookups)
         channels = {edge: self.channels[name] for edge, name in own.edge_channels.items()}
-        rails = {edge: [self.channels[name] for name in names] for edge, names in own.edge_rails.items()}
-        mover = Mover(number, store, self.engine, (channels, rails), (cache, movement))
+        mover = self.mover_class(number, store, self.engine, channels, (cache, movement))
         self._movers[number] = mover
         writes = WritePolicies(store, policies, movement.write_selective_uses) if policies else None
         mover.written = writes.arrived if writes is not None else None
@@ -255,7 +255,7 @@ class Simulator:
         parts = Parts(
             store=store,
             mover=mover,
-            batch=Batch(store, replica, cache, own.step_time),
+            batch=self.batch_class(store, replica, cache, own.step_time),
             milestones=Milestones(number, store, records, partial(self._finished, lookups)),
             lookups=lookups,
             estimates=Estimates(mover, remote, own.step_time, budget, block),
@@ -265,7 +265,7 @@ class Simulator:
             prefetcher=Prefetcher(mover, movement, remote) if prefetches else None,
             expires=any(tier.policy.partition(":")[0] == "ttl" for tier in own.tiers),
         )
-        return Machine(number, len(own.tiers), replica, settings, parts)
+        return self.machine_class(number, len(own.tiers), replica, settings, parts)
 
     def _build_pool(self, pool: PoolSettings) -> Pool:
         """Return the memory that all machines share: a machine without a GPU, after all others."""
@@ -274,7 +274,7 @@ class Simulator:
         tiers = [TierSettings(TIERS[COMPUTE], 0), memory]
         store = self._make_store(tiers, [False, False], None)
         channels = {REMOTE_READ: self.channels.between(0, number)}
-        mover = Mover(number, store, self.engine, (channels, {}), (settings.cache, settings.movement))
+        mover = Mover(number, store, self.engine, channels, (settings.cache, settings.movement))
         self._read[number] = mover
         return Pool(mover, self._movers, self.channels)
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kvcache_sim.spec.channels import Channel, Transmission
+from kvcache_sim.spec.channels import Transmission
 from kvcache_sim.spec.mover import Mover, Transfer
 from kvcache_sim.spec.request import SequenceState
 from kvcache_sim.tiers import COMPUTE, PLACES, STAGING
@@ -134,14 +134,6 @@ class Loading:
             assert self._latest is not None, "something was late"
             transfer, layer, arrival = self._latest
             _charge_hops(s, (transfer, layer), (arrival - stall_ns, arrival))
-
-    def add_demand(self, loads: dict[Channel, int]) -> None:
-        """Add the bytes that this request's step uses as they arrive to ``loads``, by channel."""
-        for transfer in self.transfers:
-            hop: Transfer | None = transfer
-            while hop is not None:
-                loads[hop.channel] = loads.get(hop.channel, 0) + hop.size_bytes
-                hop = hop.below
 
 
 def _charged(place: int) -> int:

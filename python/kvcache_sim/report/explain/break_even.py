@@ -5,7 +5,7 @@ from __future__ import annotations
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.report.explain.case import Case, percent
 from kvcache_sim.serving.settings import ClusterSettings
-from kvcache_sim.spec.channels import FifoChannel, layer_ns
+from kvcache_sim.spec.channels import layer_ns
 from kvcache_sim.tiers import LOAD_EDGES, TIERS
 
 _LONGEST_BLOCKS = 1 << 12
@@ -28,7 +28,7 @@ def load_ns(settings: ClusterSettings, tier: str, tokens: int) -> int | None:
             return None
         channel = settings.channels[name]
         occupations.append(layer_ns(channel, (bytes_, pieces, 1)))
-        latencies += channel.latency_ns + FifoChannel(channel).wait_ns(0, pieces)
+        latencies += channel.latency_ns + pieces * channel.piece_submit_ns
     return max(occupations) + latencies
 
 

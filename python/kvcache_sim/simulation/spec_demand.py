@@ -1,0 +1,94 @@
+"""The rates that the channels of the specification were asked for, measured from outside.
+
+A layered or FIFO channel counts the bytes of each job that is queued, by second of simulated time. A step
+that computes while KV arrives counts what it loads over each channel, by the time that it computes.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from typing import Any
+
+from kvcache_sim.spec.batch import NextStep
+from kvcache_sim.spec.channels import (
+    Channels,
+    FifoChannel,
+    LayeredChannel,
+    LayeredJob,
+    Link,
+    Size,
+    Transmission,
+)
+from kvcache_sim.spec.mover import Transfer
+from kvcache_sim.spec.simulator import Machine, Simulator
+from kvcache_sim.units import NS_PER_S
+
+
+class Demand:
+    """The rate that a channel was asked for, in bytes a second.
+
+    ``hiding`` has a sample a step that computes while KV arrives: the rate that would hide all but the first
+    layer. ``offered`` has one a second of simulated time.
+    """
+
+    def __init__(self) -> None:
+        self.hiding = array("q")
+        self.offered = array("q")
+        self._second = -1
+
+    def ask(self, size_bytes: int, now_ns: int) -> None:
+        """Note a job that is queued now."""
+        if now_ns // NS_PER_S != self._second:
+            self._second = now_ns // NS_PER_S
+            self.offered.append(0)
+        self.offered[-1] += size_bytes
+
+    def hide(self, size_bytes: int, compute_ns: int) -> None:
+        """Note what one step loads over the channel while it computes."""
+        self.hiding.append(min(-(-size_bytes * NS_PER_S // max(compute_ns, 1)), 2**63 - 1))
+
+
+class _Measured(Link):
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self.demand = Demand()
+
+
+class _MeasuredFifo(_Measured, FifoChannel):
+    def transmit(self, size: Size, now_ns: int, feed: Transmission | None = None) -> Transmission:
+        self.demand.ask(size[0], now_ns)
+        return super().transmit(size, now_ns, feed)
+
+
+class _MeasuredLayered(_Measured, LayeredChannel):
+    def submit(self, size: Size, *job: Any) -> LayeredJob:
+        self.demand.ask(size[0], self.engine.now_ns)
+        return super().submit(size, *job)
+
+
+class _MeasuredChannels(Channels):
+    fifo_class, layered_class = _MeasuredFifo, _MeasuredLayered
+
+
+class _MeasuredStep(NextStep):
+    def _begin(self, begin_ns: int) -> None:
+        loads: Counter[Any] = Counter()
+        for transfer in (transfer for late in self.late for transfer in late.transfers):
+            hop: Transfer | None = transfer
+            while hop is not None:
+                loads[hop.channel] += hop.size_bytes
+                hop = hop.below
+        for channel, size in loads.items():
+            channel.demand.hide(size, self.batch.step_ns())
+        super()._begin(begin_ns)
+
+
+class _MeasuredMachine(Machine):
+    next_step_class = _MeasuredStep
+
+
+class MeasuredSimulator(Simulator):
+    """A simulator whose channels and steps measure demand."""
+
+    machine_class, channels_class = _MeasuredMachine, _MeasuredChannels

@@ -1,0 +1,100 @@
+"""The rules that the core has and no seed asks for, as models that extend the classes of ``spec/``.
+
+``Model`` says which settings ask for a rule, and which classes of the specification it extends.
+``simulation_class`` puts the models that a run needs together; a run that needs none has the specification
+itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from kvcache_sim.serving.settings import ClusterSettings
+from kvcache_sim.simulation.spec_simulation import SpecSimulation
+from kvcache_sim.spec.batch import Batch, NextStep
+from kvcache_sim.spec.channels import Channels, FifoChannel, LayeredChannel
+from kvcache_sim.spec.mover import Mover
+from kvcache_sim.spec.scheduler import Scheduler
+from kvcache_sim.spec.simulator import Simulator
+
+from support.spec_ahead import AheadBatch, AheadScheduler, AheadSimulator
+from support.spec_queueing import ORDERS, QueueRules
+from support.spec_read_buffers import BufferedChannel, BufferedChannels, BufferedMover, BufferedStep
+from support.spec_submission import (
+    RailMover,
+    RailSimulator,
+    SubmittedFifo,
+    SubmittedLayered,
+    has_rails_or_submission,
+)
+
+
+class Model(NamedTuple):
+    """A rule beyond the seeds: whether settings ask for it, and what it makes of classes of ``spec/``."""
+
+    applies: Callable[[ClusterSettings], bool]
+    extends: Mapping[type, type]
+
+
+def _of_any_replica(name: str, default: Any) -> Callable[[ClusterSettings], bool]:
+    return lambda settings: any(getattr(own.replica, name) != default for own in settings.machines)
+
+
+MODELS = (
+    Model(
+        lambda settings: (
+            bool(settings.cache.scheduler_aware_window)
+            or any(
+                own.replica.queue_order in ORDERS or own.replica.duplicate_prefill == "wait"
+                for own in settings.machines
+            )
+        ),
+        {Scheduler: QueueRules},
+    ),
+    Model(
+        _of_any_replica("async_scheduling", "none"),
+        {Scheduler: AheadScheduler, Batch: AheadBatch, Simulator: AheadSimulator},
+    ),
+    Model(
+        lambda settings: settings.movement.read_buffer_layers is not None,
+        {
+            Channels: BufferedChannels,
+            LayeredChannel: BufferedChannel,
+            Mover: BufferedMover,
+            NextStep: BufferedStep,
+        },
+    ),
+    Model(
+        has_rails_or_submission,
+        {
+            Simulator: RailSimulator,
+            Mover: RailMover,
+            FifoChannel: SubmittedFifo,
+            LayeredChannel: SubmittedLayered,
+        },
+    ),
+)
+
+#: Values of keys that the specification refuses and a model has.
+MODELED: dict[str, tuple[Any, ...]] = {
+    "channel_choice": ("emptiest",),
+    "replica.queue_order": tuple(ORDERS),
+}
+
+
+def simulation_class(settings: ClusterSettings) -> type[SpecSimulation]:
+    """Return the specification's simulation with the models that the settings ask for."""
+    models = [model.extends for model in MODELS if model.applies(settings)]
+    return _extended(SpecSimulation, models) if models else SpecSimulation
+
+
+def _extended(base: type, models: list[Mapping[type, type]]) -> Any:
+    """Return a class and those that it names (``..._class``) with the models of each in front."""
+    named = {
+        name: _extended(getattr(base, name), models)
+        for name in dir(base)
+        if name.endswith("_class") and not name.startswith("_")
+    }
+    own = [model[line] for line in base.__mro__ for model in models if line in model]
+    return type(base.__name__, (*own, base), named)
