@@ -7,9 +7,9 @@ import pytest
 from kvcache_sim import _core
 from kvcache_sim.errors import KvsimError
 from kvcache_sim.spec.keys import Keys
-from kvcache_sim.spec.store import Store
 from kvcache_sim.workload.key_arrays import NO_NEXT_TURN
 from support.agreement import agree_on
+from support.spec_store import WholeStore
 from tiered_scenario import load, run_with
 
 ROOM, REQUESTS = 12, 50
@@ -27,7 +27,7 @@ def streams(capacities, batch):
     )
     back = [True] * (len(capacities) - 1) + [False]
     native = _core.Store(_core.Keys(*arrays), capacities, back, eviction_batch_blocks=batch)
-    return native, Store(Keys(arrays), capacities, back, eviction_batch_blocks=batch)
+    return native, WholeStore(Keys(arrays), capacities, back, eviction_batch_blocks=batch)
 
 
 def pass_through(store, until_written=True):

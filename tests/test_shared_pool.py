@@ -21,11 +21,11 @@ from kvcache_sim.model.step_time import StepTimeTable
 from kvcache_sim.serving.membership.plan import MembershipPlan, PoolLoss
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings
 from kvcache_sim.simulation import RunOptions, simulate
-from kvcache_sim.spec.remote import Pool
 from small_traces import trace_of, tree_traces
-from support.agreement import agree
+from support.agreement import agree, by_spec
 from support.clusters import READ, WRITE, cluster
 from support.lookahead import assert_same_by_the_clock
+from support.spec_pool import Pool
 from support.traces import random_trace
 from tiered_scenario import run_with
 
@@ -69,7 +69,8 @@ def test_readers_take_turns_on_the_pools_channel(readers, engine):
     """Machine 0 computes two blocks; the others want them at once: each waits for those before it."""
     rows = [["a", "b", f"x{k}"] for k in range(readers + 1)]
     trace = trace_of(rows, input_tokens=[9] * len(rows), arrival_ns=[0, *[SECOND] * readers])
-    run = simulate(pooled(readers + 1, PoolSettings(None)), trace, options=RunOptions(engine=engine))
+    settings = pooled(readers + 1, PoolSettings(None))
+    run = simulate(settings, trace) if engine == "native" else by_spec(settings, trace, engine)
     ttft = run.requests["first_token_ns"] - run.requests["arrival_ns"]
     # the last layer: over the network, up to the GPU, and its quarter of the step
     alone = 300 + 4 * 20_000 + 100 + 2_000 + COMPUTE_NS // 4
@@ -242,8 +243,4 @@ def test_the_end_of_a_run_recounts_the_pool(monkeypatch):
 
     monkeypatch.setattr(Pool, "put", twice)
     with pytest.raises(InvariantError, match="put there"):
-        simulate(
-            pooled(2, PoolSettings(None)),
-            one_after_another([["a", "b", "x"]]),
-            options=RunOptions(engine="spec"),
-        )
+        by_spec(pooled(2, PoolSettings(None)), one_after_another([["a", "b", "x"]]), "spec")

@@ -125,6 +125,8 @@ REFUSED: dict[str, list[str]] = {
         "cache.retention_interval=1024",
     ],
     "cache.policy": ["cache.policy=arc"],
+    "cache.touch": ["cache.touch=admission"],
+    "cache.eviction_batch_blocks": ["cache.eviction_batch_blocks=4"],
     "cache.scheduler_aware_window": ["cache.scheduler_aware_window=4"],
     "cache.admission": ["cache.admission=PLUGIN:Keep"],
     "tiers.gpu.policy": ["tiers.gpu.policy=arc"],
@@ -171,11 +173,7 @@ REFUSED: dict[str, list[str]] = {
     "replica.speculation": ["replica.speculation={tokens: 2, mean_length: 1.5}"],
     "replica.copy_submit": ["tiers.cpu.capacity=2GiB", "replica.copy_submit=1us"],
     "replica.copy_gpu_share": ["tiers.cpu.capacity=2GiB", "replica.copy_gpu_share=0.1"],
-    "cluster.pool.policy": [
-        "cluster.machines=2",
-        "tiers.cpu.capacity=2GiB",
-        "cluster.pool={capacity: 2GiB, policy: arc}",
-    ],
+    "cluster.pool": ["cluster.machines=2", "tiers.cpu.capacity=2GiB", "cluster.pool={capacity: 2GiB}"],
     "router.policy": ["cluster.machines=2", "router.policy=power-of-two"],
     "router.temperature": ["cluster.machines=2", "router.policy=dynamo-kv", "router.temperature=1"],
     "router.cache_threshold": [
@@ -240,6 +238,7 @@ REFUSED: dict[str, list[str]] = {
         "channels.a={bandwidth: 3GB/s, edges: [cpu->gpu], piece_submit: 1us}",
     ],
     "fetch.policy": ["tiers.cpu.capacity=2GiB", "fetch.policy=PLUGIN:Half"],
+    "fetch.exclusive": ["tiers.cpu.capacity=2GiB", "fetch.exclusive=[cpu->gpu]"],
     "fetch.read_buffer_layers": ["tiers.cpu.capacity=2GiB", "fetch.read_buffer_layers=2"],
     "fetch.timeout_per_ki_token": [
         "tiers.cpu={capacity: 2GiB, semantics: hicache}",
@@ -249,7 +248,7 @@ REFUSED: dict[str, list[str]] = {
         "fetch.timeout=1s",
         "fetch.timeout_per_ki_token=1ms",
     ],
-    "write.policy": ["tiers.cpu.capacity=2GiB", "write.policy=PLUGIN:W"],
+    "write.policy": ["tiers.cpu.capacity=2GiB", "write.policy=selective"],
     "prefetch.policy": ["tiers.cpu.capacity=2GiB", "tiers.disk.capacity=2GiB", "prefetch.policy=PLUGIN:Up"],
     "prefetch.threshold": [
         "tiers.cpu={capacity: 2GiB, semantics: hicache}",

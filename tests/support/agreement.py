@@ -28,7 +28,7 @@ from kvcache_sim.serving.settings import (
     RouterSettings,
 )
 from kvcache_sim.simulation import RunOptions, simulate
-from kvcache_sim.simulation.spec_keys import coverage
+from kvcache_sim.simulation.spec_keys import Only, coverage
 from kvcache_sim.workload.trace import NOT_TOLD, Trace
 from tiered_scenario import BASE, load
 
@@ -189,7 +189,7 @@ def _beyond(settings: ClusterSettings) -> Iterator[str]:
                 yield f"{type(part).__name__}.{field.name}"
     for key, value in _choices(settings):
         row = coverage(key)
-        if row is not None and not row.covers(value) and value not in MODELED.get(key, ()):
+        if row is not None and not Only((*row.values, *MODELED.get(key, ())), row.why).covers(value):
             yield f"{key}={value}"
 
 

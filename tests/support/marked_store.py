@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from kvcache_sim.cache.tree_store import NO_COPY
 from kvcache_sim.spec.blocks import ABSENT, GPU, IN_FLIGHT, READY, Block, Move
-from kvcache_sim.spec.store import Store
+
+from support.spec_store import WholeStore
 
 
-class MarkedStore(Store):
+class MarkedStore(WholeStore):
     """A claim of space is a move of so many nameless blocks until blocks are placed in it."""
 
     def claim(self, tier: int, blocks: int, now_ns: int) -> tuple[int, list[int]] | None:

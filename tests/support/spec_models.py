@@ -12,15 +12,19 @@ from typing import Any, NamedTuple
 
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.simulation.spec_simulation import SpecSimulation
+from kvcache_sim.spec.admission import Admitter
 from kvcache_sim.spec.batch import Batch, NextStep
 from kvcache_sim.spec.channels import Channels, FifoChannel, LayeredChannel
+from kvcache_sim.spec.movement_policies import WritePolicies
 from kvcache_sim.spec.mover import Mover
 from kvcache_sim.spec.scheduler import Scheduler
 from kvcache_sim.spec.simulator import Simulator
 
 from support.spec_ahead import AheadBatch, AheadScheduler, AheadSimulator
+from support.spec_pool import PoolAdmitter, PoolMover, PoolSimulation, PoolSimulator
 from support.spec_queueing import ORDERS, QueueRules
 from support.spec_read_buffers import BufferedChannel, BufferedChannels, BufferedMover, BufferedStep
+from support.spec_store import WholeStoreSimulation
 from support.spec_submission import (
     RailMover,
     RailSimulator,
@@ -28,6 +32,7 @@ from support.spec_submission import (
     SubmittedLayered,
     has_rails_or_submission,
 )
+from support.spec_writes import OtherWrites, WritesAdmitter, WritesScheduler, WritesSimulator, has_writes
 
 
 class Model(NamedTuple):
@@ -74,11 +79,39 @@ MODELS = (
             LayeredChannel: SubmittedLayered,
         },
     ),
+    Model(
+        has_writes,
+        {
+            Simulator: WritesSimulator,
+            Scheduler: WritesScheduler,
+            Admitter: WritesAdmitter,
+            WritePolicies: OtherWrites,
+        },
+    ),
+    Model(
+        lambda settings: settings.pool is not None,
+        {
+            SpecSimulation: PoolSimulation,
+            Simulator: PoolSimulator,
+            Admitter: PoolAdmitter,
+            Mover: PoolMover,
+        },
+    ),
+    Model(
+        lambda settings: (
+            settings.pool is not None
+            or has_writes(settings)
+            or (settings.cache.touch, settings.cache.eviction_batch_blocks) != ("release", 1)
+        ),
+        {SpecSimulation: WholeStoreSimulation},
+    ),
 )
 
 #: Values of keys that the specification refuses and a model has.
 MODELED: dict[str, tuple[Any, ...]] = {
     "channel_choice": ("emptiest",),
+    "cluster.pool.policy": ("lru", "fifo", "lfu", "ttl"),
+    "write.policy": ("through-sync", "selective"),
     "replica.queue_order": tuple(ORDERS),
 }
 

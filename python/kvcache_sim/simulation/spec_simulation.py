@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
 from kvcache_sim.cache.moved import MovedBytes
@@ -19,13 +18,12 @@ from kvcache_sim.metrics.run_tables import RunTables
 from kvcache_sim.metrics.sampler import SAMPLES, Sampler
 from kvcache_sim.serving.replica.contract import MeasuredReplica
 from kvcache_sim.serving.settings import ClusterSettings
-from kvcache_sim.simulation.end_checks import check_channels, check_pool, check_rows, check_stores
+from kvcache_sim.simulation.end_checks import check_channels, check_rows, check_stores
 from kvcache_sim.simulation.marks import Marks
 from kvcache_sim.simulation.measured import (
     channel_use,
     counters,
     inter_token_latencies,
-    pool_counters,
     tier_uses,
 )
 from kvcache_sim.simulation.options import RunOptions
@@ -37,7 +35,7 @@ from kvcache_sim.spec.lookups import LookUps
 from kvcache_sim.spec.simplified_store import SimplifiedStore
 from kvcache_sim.spec.simulator import Machine, MakeStore, Simulator
 from kvcache_sim.spec.store import Store
-from kvcache_sim.tiers import COMPUTE, STAGING
+from kvcache_sim.tiers import COMPUTE
 from kvcache_sim.workload.key_arrays import key_arrays
 from kvcache_sim.workload.trace import NOT_TOLD, Trace
 
@@ -76,7 +74,7 @@ class SpecSimulation:
         self.sampler = Sampler(sim.engine, self.replicas, self._channels, span // SAMPLES, self._done)
         self._marks = Marks(sim.engine, self.sampler, options.marks_ns, self._counted)
 
-    def _make_store(self, tiers: Sequence[Any], write_back: list[bool], lookups: LookUps | None) -> Any:
+    def _make_store(self, tiers: Sequence[Any], write_back: list[bool], lookups: LookUps) -> Any:
         assert self._stores is not None
         own = [TierSettings(tier.name, tier.capacity_blocks, tier.policy) for tier in tiers]
         return self._stores.make(own, write_back).gpu
@@ -86,14 +84,16 @@ class SpecSimulation:
         cache = self.settings.cache
         keys = Keys(key_arrays(self.trace, cache.block_size_tokens))
 
-        def make(tiers: Sequence[Any], write_back: list[bool], lookups: LookUps | None) -> Any:
+        def make(tiers: Sequence[Any], write_back: list[bool], lookups: LookUps) -> Any:
             capacities = [tier.capacity_blocks for tier in tiers]
-            if cache.accounting == "simplified" and lookups is not None:
+            if cache.accounting == "simplified":
                 return SimplifiedStore(lookups, capacities[COMPUTE])
-            policies = [tier.policy for tier in tiers]
-            return Store(keys, capacities, write_back, policies, cache.touch, cache.eviction_batch_blocks)
+            return self._plain_store(keys, capacities, write_back, [tier.policy for tier in tiers])
 
         return make
+
+    def _plain_store(self, *parts: Any) -> Store:
+        return Store(*parts)
 
     @property
     def _channels(self) -> Any:
@@ -120,11 +120,12 @@ class SpecSimulation:
             got = f"{self.simulator.closed} of {len(self.trace)}"
             raise InvariantError("I1: requests were left behind", got=got)
         self.recorder.end()
-        check_stores(self.replicas)
-        if self._pool is not None:
-            check_pool(self._pool)
-        check_channels(self.replicas, self._pool, self._channels, self.simulator.engine.now_ns)
+        self._check_end()
         return self._finished()
+
+    def _check_end(self) -> None:
+        check_stores(self.replicas)
+        check_channels(self.replicas, None, self._channels, self.simulator.engine.now_ns)
 
     def _run(self, observer: Observer | None) -> None:
         engine, left = self.simulator.engine, _EVENTS_PER_GLANCE
@@ -156,11 +157,13 @@ class SpecSimulation:
             channels=busy_shares(self._channels, now),
         )
 
+    def _lanes(self) -> list[tuple[int, int]]:
+        """Return of each machine the hashes of its arrivals and of its store."""
+        sim = self.simulator
+        return [(d.value, m.store.digest) for d, m in zip(sim.arrivals, sim.machines, strict=True)]
+
     def _finished(self) -> Run:
         sim = self.simulator
-        lanes = [(d.value, m.store.digest) for d, m in zip(sim.arrivals, sim.machines, strict=True)]
-        if sim.pool is not None:
-            lanes.append((0, sim.pool.mover.store.digest))
         counted = self._counted()
         return Run(
             requests=self.recorder.request_columns(),
@@ -170,7 +173,7 @@ class SpecSimulation:
             counters={**counted.counters},
             itl_ns=counted.itl_ns,
             marks=self._marks.noted,
-            digest_events=digest_of_events(lanes),
+            digest_events=digest_of_events(self._lanes()),
             digest_results=self.recorder.results_digest(),
             engine=EngineUse(self.options.engine, self._steps, sim.engine.processed),
             end_ns=sim.engine.now_ns,
@@ -179,27 +182,15 @@ class SpecSimulation:
             tiers=counted.tiers,
         )
 
-    @property
-    def _pool(self) -> Any:
-        """The shared pool, as measurements read it."""
-        pool = self.simulator.pool
-        if pool is None:
-            return None
-        counts = ("put_blocks", "read_blocks", "refused_blocks", "hit_blocks")
-        own = {name: getattr(pool, name) for name in counts}
-        mover = pool.mover
-        own |= {"written_bytes": mover.written_bytes[STAGING], "block_bytes": mover.block_bytes}
-        return SimpleNamespace(tree=mover.store, lost_blocks=0, **own)
+    def _counters(self) -> dict[str, int]:
+        routed = [self.replicas[machine.number] for machine in self.simulator.routed]
+        return counters(self.replicas, routed, None, self._channels)
 
     def _counted(self) -> Mark:
-        routed = [self.replicas[machine.number] for machine in self.simulator.routed]
-        found = counters(self.replicas, routed, None, self._channels)
-        if self._pool is not None:
-            found |= pool_counters(self._pool, self.settings)
         now = self.simulator.engine.now_ns
         return Mark(
             inter_token_latencies(self.replicas),
-            found,
+            self._counters(),
             tuple(channel_use(name, channel, now) for name, channel in self._channels.items()),
             tuple(use for replica in self.replicas for use in tier_uses(self.settings, replica)),
         )

@@ -11,7 +11,6 @@ stage it ends the reuse before it, and the rest is recomputed.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -22,9 +21,9 @@ from kvcache_sim.spec.lookups import LookUps
 from kvcache_sim.spec.movement_policies import FETCH, Estimates, Plan, Prefetcher, WritePolicies
 from kvcache_sim.spec.mover import NO_MOVE, Mover, Part, is_staged, stage_up
 from kvcache_sim.spec.records import Milestones
-from kvcache_sim.spec.remote import Pool, RemoteReads
+from kvcache_sim.spec.remote import RemoteReads
 from kvcache_sim.spec.request import SequenceState
-from kvcache_sim.tiers import COMPUTE, PLACES, REMOTE, STAGING, TIERS
+from kvcache_sim.tiers import COMPUTE, PLACES, REMOTE, STAGING
 
 if TYPE_CHECKING:
     from kvcache_sim._core import Store
@@ -40,7 +39,6 @@ class Parts(Struct):
     lookups: LookUps
     estimates: Estimates
     remote: RemoteReads | None
-    pool: Pool | None
     writes: WritePolicies | None
     prefetcher: Prefetcher | None
     #: Whether a tier's policy gives blocks a time to live.
@@ -112,26 +110,20 @@ class Admitter:
 
     def _load_parts(self, s: SequenceState, admission: Admission, parts: list[Part], now: int) -> None:
         """Load the parts of a run one after the other, until there is no room to stage or land one."""
-        pool = self.parts.pool
         for part in parts:
             load = self._load(s.request, admission, part, now)
             if load is None:
                 return
-            blocks = part.end - part.start
             admission.loads.append(load)
-            admission.from_place[part.tier] += blocks
+            admission.from_place[part.tier] += part.end - part.start
             admission.reused_blocks = part.end
-            if pool is not None and part.away is not None and part.away[0] == pool.mover.machine:
-                pool.hit_blocks += blocks if s.preemptions == 0 else 0
 
     def _load(self, request: int, admission: Admission, part: Part, now: int) -> tuple[int, int] | None:
         """Load one part; return (move to the GPU, place it comes from), None without room to stage it.
 
-        Tier by tier, another machine's from where it lands. On an exclusive edge the lower copy is dropped
-        once it has been read.
+        Tier by tier, another machine's from where it lands.
         """
-        store, mover, exclusive = self.store, self.mover, self.movement.exclusive
-        span = part.start, part.end
+        store, mover = self.store, self.mover
         if part.tier == COMPUTE:  # another request loads it
             store.join(admission.lease, part.end)
             transfer = mover.transfers.get(part.by)
@@ -144,19 +136,16 @@ class Admitter:
                 return None
             after.append(landed)
         elif part.tier > STAGING:
-            copies = stage_up(store, request, span, (part.tier, part.by), now)
-            for lower, copy in copies:
-                if TIERS[lower - 1] in exclusive:
-                    mover.when_done[copy] = partial(store.drop_copy, request, *span, lower)
+            copies = self._stage_up(request, part, now)
             if not is_staged(copies):
                 return None
             after.append(copies[-1][1])
         elif part.by != NO_MOVE:
             after.append(part.by)
-        move = store.load(admission.lease, part.end, after)
-        if TIERS[COMPUTE] in exclusive:
-            mover.when_done[move] = partial(store.drop_copy, request, *span, STAGING)
-        return move, part.tier
+        return store.load(admission.lease, part.end, after), part.tier
+
+    def _stage_up(self, request: int, part: Part, now: int) -> list[tuple[int, int]]:
+        return stage_up(self.store, request, (part.start, part.end), (part.tier, part.by), now)
 
 
 def _cut(parts: list[Part], end: int) -> list[Part]:

@@ -4,9 +4,8 @@ A request acquires the leading blocks of its path that the GPU has and reserves 
 will compute: seed 001's active blocks. ``commit`` shares the full ones
 (``switch_active_fullblocks_into_cache``). Where the GPU has such a block already, computed by another
 request meanwhile, the request's own is freed and it uses the other. ``release`` ends all uses and makes the
-blocks that were held recent, in all tiers where they are ready, the deepest first; with ``touch: admission``
-an admission does that instead, once space was made for it. A shared block is counted once, whoever uses it,
-and is free again only when its users have gone.
+blocks that were held recent, in all tiers where they are ready, the deepest first. A shared block is counted
+once, whoever uses it, and is free again only when its users have gone.
 """
 
 from __future__ import annotations
@@ -108,17 +107,6 @@ class Leases(Space):
         if not held.admitted:
             held.admitted = True
             self.accessed_ns[held.access] = now_ns
-            for block in reversed(held.path):
-                self._on_use(block, held.access)
-
-    def _on_use(self, block: Block, admission: int) -> None:
-        """Make a block as recent as the admission that uses it, where admissions do that."""
-        if not self.touched_at_release:
-            for copy in block.copies:
-                if copy.state != ABSENT and copy.last_access < admission:
-                    copy.last_access = admission
-                    if copy.evictable:
-                        self._offer(block, copy.tier)
 
     def commit(self, lease: int, to: int, ready: tuple[int, int] | None = None) -> None:
         """Share the lease's computed blocks up to ``to``.
@@ -160,17 +148,16 @@ class Leases(Space):
         self._hold(GPU, blocks[-1])
         self._unhold(GPU, held.path[-1] if held.path else self.root)
         for block in blocks:
-            self._on_use(block, held.access)
             block.uses += 1
         held.path += blocks
 
     def release(self, lease: int, now_ns: int) -> None:
-        """End a lease, make its path recent where releases do that, and free its private blocks."""
+        """End a lease, make its path recent, and free its private blocks."""
         held = self._lease(lease)
         if held.loading:
             raise refused("blocks are still being loaded", "its loads to have ended")
         self._advance(now_ns)
-        self._touch(held.path, self.touched_at_release)
+        self._on_release(held.path)
         self._end(lease)
         free = held.reserved - held.pending
         self.tiers[GPU].active -= free
@@ -179,15 +166,17 @@ class Leases(Space):
 
     def touch(self, request: int, end: int) -> None:
         """Make the first ``end`` blocks the most recently used."""
-        self._touch(self._path(request, end), True)
+        self._touch(self._path(request, end))
 
-    def _touch(self, path: list[Block], makes_recent: bool) -> None:
+    def _on_release(self, path: list[Block]) -> None:
+        self._touch(path)
+
+    def _touch(self, path: list[Block]) -> None:
         access = self._count_access()
         for block in reversed(path):
             for copy in block.copies:
                 if copy.state == READY:
-                    if makes_recent:
-                        copy.last_access = access
+                    copy.last_access = access
                     self.orders[copy.tier].on_release(block, access, self.now_ns)
                     if copy.evictable:
                         self._offer(block, copy.tier)

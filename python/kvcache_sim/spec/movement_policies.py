@@ -4,12 +4,11 @@ Fetch: a found run that lies below the GPU is loaded (``always``, ``wait``), rec
 of the two should end earlier for the whole run (``cheaper``) or from the front block by block (``split``), or
 reused only as far as it is ready on GPU or CPU (``best-effort``, ``timeout``). Estimates come from the queues
 of the channels and from the step-time model; layers that are loaded hide under compute (semantics 4).
-Write, for each edge: ``back`` copies a block down when it is evicted, ``through`` as soon as it is there,
-``through-sync`` delays the next step by it, ``selective`` at the n-th use, and what was never written is
-discarded at eviction. Admission: all that a request computed is kept, or its prompt alone. Prefetch: what a
-request would read from below the CPU comes up while it queues (``queued``), or a while before a paused
-session's next turn (``session``), within a share of the CPU; under ``wait`` and ``timeout`` the request stays
-in the queue until it has come.
+Write, for each edge: ``back`` copies a block down when it is evicted, ``through`` as soon as it is there
+(seed 001: "write through from GPU to CPU"). Admission: all that a request computed is kept, or its prompt
+alone. Prefetch: what a request would read from below the CPU comes up while it queues (``queued``), or a
+while before a paused session's next turn (``session``), within a share of the CPU; under ``wait`` and
+``timeout`` the request stays in the queue until it has come.
 """
 
 from __future__ import annotations
@@ -183,34 +182,20 @@ FETCH: dict[str, Callable[[Plan], int]] = {
 class WritePolicies:
     """The write policy of each edge of a machine, by upper tier from the GPU down, at work on its store."""
 
-    def __init__(self, store: Store, policies: Sequence[str], selective_uses: int) -> None:
+    def __init__(self, store: Store, policies: Sequence[str]) -> None:
         self._store = store
-        self._policies = policies
-        self._uses = selective_uses
-        self._through = [policy in ("through", "through-sync") for policy in policies]
-        #: Whether what a step commits is copied down at once, and whether the next step waits for that.
+        self._through = [policy == "through" for policy in policies]
+        #: Whether what a step commits is copied down at once.
         self.at_commit = self._through[0]
-        self.delays_step = policies[0] == "through-sync"
 
     def committed(self, lease: int, blocks: tuple[int, int], now_ns: int) -> int | None:
         """Copy blocks [first, past the last) that a step computed; return the move, None without one."""
         return self._store.write_through(lease, *blocks, now_ns) if self.at_commit else None
 
-    def used(self, lease: int, now_ns: int) -> None:
-        """Copy what an admitted request has now used often enough."""
-        for tier, policy in enumerate(self._policies):
-            if policy == "selective":
-                self._store.write_selected(lease, tier, self._uses, now_ns)
-
     def arrived(self, tier: int, move: int, now_ns: int) -> None:
         """Copy on what a move is about to make ready on a tier."""
-        if tier < len(self._policies) and self._through[tier]:
+        if tier < len(self._through) and self._through[tier]:
             self._store.write_on(move, now_ns)
-
-
-def writes_back(policy: str) -> bool:
-    """Return whether a victim without a copy below is written there at its eviction; else it is discarded."""
-    return policy != "selective"
 
 
 # -- admission

@@ -118,8 +118,6 @@ class Mover:
         self.moved: Callable[[], None] = self.issue
         #: Notified of (tier, move, time) of a move that is about to make blocks ready on a lower tier.
         self.written: Callable[[int, int, int], None] | None = None
-        #: Notified of (request, past the last block) of each path that has come down from the GPU.
-        self.written_down: Callable[[int, int], None] | None = None
         #: Bytes so far by edge, and those read from and written to each tier.
         self.edge_bytes: dict[str, int] = {}
         self.read_bytes = [0] * len(TIERS)
@@ -281,13 +279,7 @@ class Mover:
             if self.written is not None and transfer.to_tier > COMPUTE and not comes_up:
                 self.written(transfer.to_tier, transfer.move, self.engine.now_ns)
             del self.transfers[transfer.move]
-            paths = []
-            if self.written_down is not None and transfer.from_tier == COMPUTE:
-                paths = self.store.moved_paths(transfer.move)
-            self.store.finish_move(transfer.move)
-            for request, end in paths:
-                assert self.written_down is not None
-                self.written_down(request, end)
+            self._finish(transfer)
             if transfer.move in self.when_done:
                 self.when_done.pop(transfer.move)()
         for notify in transfer.at_completion:
@@ -301,6 +293,9 @@ class Mover:
         for watcher in transfer.watchers:
             watcher(transfer, True)
         self.moved()
+
+    def _finish(self, transfer: Transfer) -> None:
+        self.store.finish_move(transfer.move)
 
 
 def stage_up(

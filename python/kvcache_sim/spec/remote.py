@@ -1,27 +1,22 @@
-"""Reads from other machines, and the pool that machines share (seed 001, "Remote"; semantics 4).
+"""Reads from other machines (seed 001, "Remote"; semantics 4).
 
 KV moves across machines only from a CPU or a disk, and lands on the reader's CPU first. Copies are read,
 never moved. With ``lookup: cluster`` the longest local run is extended by the one machine with the longest
 continuation; ties go to the earlier estimated arrival, then to the lower machine number. Landing room is
 reserved before the source is held; if it is refused nothing is read. The source is held until it has been
 read, and its readiness waited for. A remote disk is read in one move over both channels, layer by layer, or
-copied up to its owner's CPU first (``staged``). A shared pool is memory without a GPU: what a machine
-writes down from its GPU is put there by a read of the pool's own, and every machine reads it like another's
-CPU.
+copied up to its owner's CPU first (``staged``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
 from kvcache_sim.spec.channels import Channel, Channels
-from kvcache_sim.spec.mover import HOP, NO_MOVE, Mover, Part, Transfer, is_staged, stage_up
+from kvcache_sim.spec.mover import HOP, Mover, Part, Transfer, is_staged, stage_up
 from kvcache_sim.tiers import LOAD_EDGES, REMOTE, STAGING, load_edge
-
-#: As a limit, more blocks than any prompt has.
-ALL_BLOCKS = 1 << 30
 
 
 class _Source(NamedTuple):
@@ -43,8 +38,6 @@ class RemoteReads:
         self.movers = movers
         self.channels = channels
         self.staged = staged
-        #: By owner: notified of (request, blocks) of each read there.
-        self.when_read: dict[int, Callable[[int, tuple[int, int]], None]] = {}
 
     def longest(self, request: int, start: int, limit: int) -> list[Part]:
         """Return the longest run from block ``start`` on that one other machine has, in parts."""
@@ -92,8 +85,6 @@ class RemoteReads:
             if is_staged(copies):
                 tier, by = STAGING, copies[-1][1]
         lent = there.store.lend(request, part.end, tier)
-        if owner in self.when_read:
-            self.when_read[owner](request, blocks)
         self.mover.connects[move] = partial(self._connect, _Source(there, tier, lent, by))
         return move
 
@@ -126,41 +117,3 @@ class RemoteReads:
 def _away(part: Part) -> tuple[int, int]:
     assert part.away is not None, "a part of another machine"
     return part.away
-
-
-class Pool:
-    """Memory that all machines write and read, each way over channels of its own; eviction is the pool's."""
-
-    def __init__(self, mover: Mover, movers: Mapping[int, Mover], channels: Channels) -> None:
-        self.mover = mover
-        self._movers = movers
-        self._puts = RemoteReads(mover, movers, channels)
-        #: Blocks that machines put here, that they read, and whose landing was refused.
-        self.put_blocks = 0
-        self.read_blocks = 0
-        self.refused_blocks = 0
-        #: Blocks of first admissions that came from here.
-        self.hit_blocks = 0
-
-    def put(self, machine: int, request: int, end: int) -> None:
-        """Put the first ``end`` blocks of a request here, as far as they are missing and ready over there."""
-        start, _ = self.mover.store.peek(request, end)
-        reached = start
-        for tier, first, last, by in self._movers[machine].store.match_below(request, start, end):
-            if tier != STAGING or by != NO_MOVE or first != reached:
-                break
-            reached = last
-        if reached == start:
-            return
-        part = Part(REMOTE, start, reached, NO_MOVE, (machine, STAGING))
-        if self._puts.fetch(request, part, self.mover.engine.now_ns) is None:
-            self.refused_blocks += reached - start
-        else:
-            self.put_blocks += reached - start
-        self.mover.issue()
-
-    def was_read(self, request: int, blocks: tuple[int, int]) -> None:
-        """Make a path recent of which a machine reads blocks (first, past the last)."""
-        start, end = blocks
-        self.mover.store.touch(request, end)
-        self.read_blocks += end - start

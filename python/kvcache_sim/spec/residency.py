@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import count, takewhile
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from kvcache_sim.errors import StoreError
 from kvcache_sim.spec.blocks import (
@@ -76,8 +76,6 @@ class Residency:
         capacities_blocks: Blocks of each tier, fast to slow; None without bound.
         write_back: Whether each tier writes its victims to the one below.
         policies: Eviction order of each tier; None is LRU everywhere.
-        touch: Whether a release or an admission makes blocks recent under LRU.
-        eviction_batch_blocks: Blocks evicted at once, at least, where room is made.
     """
 
     def __init__(
@@ -86,8 +84,6 @@ class Residency:
         capacities_blocks: Sequence[int | None],
         write_back: Sequence[bool],
         policies: Sequence[str] | None = None,
-        touch: Literal["release", "admission"] = "release",
-        eviction_batch_blocks: int = 1,
     ) -> None:
         self.keys = keys
         sizes = [_UNBOUNDED if blocks is None else blocks for blocks in capacities_blocks]
@@ -95,8 +91,6 @@ class Residency:
         self.orders = [
             EvictionOrder(n, "lru" if policies is None else policies[n]) for n in range(len(sizes))
         ]
-        self.touched_at_release = touch == "release"
-        self.eviction_batch_blocks = eviction_batch_blocks
         self.root = Block(-1, -1, None, -1, [Copy(tier) for tier in range(len(sizes))])
         #: Blocks of the tree without a copy, which users keep.
         self.gone_blocks = 0

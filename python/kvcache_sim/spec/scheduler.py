@@ -47,13 +47,15 @@ class Receives(Protocol):
 class Scheduler:
     """Composes the steps of one machine; a model of another rule of the queue overrides its methods."""
 
+    admitter_class = Admitter
+
     def __init__(
         self, parts: Parts, replica: ReplicaSettings, cache: CacheSettings, movement: MovementSettings
     ) -> None:
         self.parts = parts
         self.store, self.mover, self.batch = parts.store, parts.mover, parts.batch
         self.milestones = parts.milestones
-        self.admitter = Admitter(parts, cache, movement)
+        self.admitter = self.admitter_class(parts, cache, movement)
         self.replica, self.cache, self.movement = replica, cache, movement
         self._prefetcher = parts.prefetcher if movement.prefetch == "queued" else None
         self._window = 1 if self._prefetcher is None else WINDOW
@@ -197,8 +199,6 @@ class Scheduler:
             return False
         self.waiting.remove(s)
         s.lease = admission.lease
-        if parts.writes is not None:
-            parts.writes.used(s.lease, now)
         self.milestones.admitted(s, admission.reused_blocks, now)
         s.computed_tokens = min(admission.reused_blocks * block, s.prefill_target_tokens)
         if s.preemptions == 0:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kvcache_sim.cache.settings import PoolSettings, TierSettings
+from kvcache_sim.cache.settings import TierSettings
 from kvcache_sim.engine import ARRIVAL, BOUNDARY, NO_MACHINE, Engine, Event
 from kvcache_sim.rng import derive_seed
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings, ReplicaSettings
@@ -28,14 +28,14 @@ from kvcache_sim.spec.batch import Batch, NextStep
 from kvcache_sim.spec.channels import Channels
 from kvcache_sim.spec.handover import DecodeChoice, Reception, Sender
 from kvcache_sim.spec.lookups import LookUps
-from kvcache_sim.spec.movement_policies import Estimates, Prefetcher, WritePolicies, writes_back
+from kvcache_sim.spec.movement_policies import Estimates, Prefetcher, WritePolicies
 from kvcache_sim.spec.mover import Mover
 from kvcache_sim.spec.records import ARRIVE, Milestones, Records, RollingDigest
-from kvcache_sim.spec.remote import Pool, RemoteReads
+from kvcache_sim.spec.remote import RemoteReads
 from kvcache_sim.spec.request import Load, SequenceState, Status
 from kvcache_sim.spec.routers import Router
 from kvcache_sim.spec.scheduler import Scheduler
-from kvcache_sim.tiers import COMPUTE, REMOTE_READ, STAGING, TIERS
+from kvcache_sim.tiers import COMPUTE
 from kvcache_sim.workload.sessions import continuations, predecessors
 from kvcache_sim.workload.trace import NO_REQUEST, OPEN_LOOP, Trace
 
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from kvcache_sim._core import Store
 
 #: Makes an empty store from a machine's tiers, whether each of them writes its victims to the next one, and
-#: the machine's look-ups (None: a pool's).
-MakeStore = Callable[[Sequence[TierSettings], list[bool], LookUps | None], "Store"]
+#: the machine's look-ups.
+MakeStore = Callable[[Sequence[TierSettings], list[bool], LookUps], "Store"]
 
 
 class Machine:
@@ -73,8 +73,6 @@ class Machine:
         self._boundary: Event | None = None
         self._stepping = False
         self._compute_ns = 0
-        #: Copies that the next step waits for (``through-sync``).
-        self._written: set[int] = set()
         self._capacity_blocks = self.store.room(COMPUTE).capacity_blocks
 
     @property
@@ -140,7 +138,7 @@ class Machine:
             self._end_step(now)
         room = self.scheduler.compose(now)
         if self.batch.running:
-            self._next.prepare([*room, *self._written], now)
+            self._next.prepare(room, now)
 
     def _start_step(self, begin_ns: int, stall_ns: int) -> None:
         self.batch.begin_ns = begin_ns
@@ -156,7 +154,7 @@ class Machine:
         ended = self.batch.end(now, compute)
         if self.writes is not None and self.writes.at_commit and ended.committed:
             for s, first, end in ended.committed:
-                self._write_through(s.lease, (first, end), now)
+                self.writes.committed(s.lease, (first, end), now)
             self.mover.issue((now - compute + compute // self.cache.num_layers, now))
         for s in ended.first_tokens:
             if self.sender is not None and self.sender.takes(s):
@@ -166,21 +164,13 @@ class Machine:
                 self.milestones.first_token(s, now)
         self.scheduler.step_ended(ended.finished, now)
 
-    def _write_through(self, lease: int, blocks: tuple[int, int], now: int) -> None:
-        """Copy blocks [first, past the last) of a lease down at once, where the write policy says so."""
-        assert self.writes is not None
-        move = self.writes.committed(lease, blocks, now)
-        if move is not None and self.writes.delays_step:
-            self._written.add(move)
-            self.mover.when_done[move] = partial(self._written.discard, move)
-
     def share(self, lease: int, blocks: int, now: int) -> None:
         """Share the first blocks of a lease that came from elsewhere, as if they had been computed here."""
         first = self.store.depth(lease)
         if blocks > first:
             self.store.commit(lease, blocks, (now, now))
             if self.writes is not None and self.writes.at_commit:
-                self._write_through(lease, (first, blocks), now)
+                self.writes.committed(lease, (first, blocks), now)
                 self.mover.issue()
 
 
@@ -188,6 +178,7 @@ class Simulator:
     """A cluster about to serve a trace: builds its machines, lets requests come, and closes them."""
 
     machine_class, batch_class, mover_class, channels_class = Machine, Batch, Mover, Channels
+    writes_class = WritePolicies
 
     def __init__(
         self, settings: ClusterSettings, trace: Trace, make_store: MakeStore, records: Records
@@ -197,17 +188,14 @@ class Simulator:
         if settings.cache.accounting == "simplified":
             settings = settings.in_tokens()
         self.settings, self.trace, self.records = settings, trace, records
-        machines = len(settings.machines)
-        self.engine = Engine(machines + (settings.pool is not None))
+        self.engine = Engine(len(settings.machines))
         networks = settings.network, settings.handover.network
         self.channels = self.channels_class(settings.channels, networks, self.engine)
         self._make_store = make_store
-        #: Movers by number; those whose lower tiers others read.
-        self._movers: dict[int, Mover] = {}
+        #: Movers by number, of machines whose lower tiers others read.
         self._read: dict[int, Mover] = {}
-        self.pool = None if settings.pool is None else self._build_pool(settings.pool)
         self.lookups: list[LookUps] = []
-        self.machines = [self._build(number, own) for number, own in enumerate(settings.machines)]
+        self.machines = self._build_machines()
         #: Hashes of the arrivals at each machine.
         self.arrivals = [RollingDigest() for _ in self.machines]
         self.routed = [
@@ -230,26 +218,22 @@ class Simulator:
 
     # -- building
 
+    def _build_machines(self) -> list[Machine]:
+        return [self._build(number, own) for number, own in enumerate(self.settings.machines)]
+
     def _build(self, number: int, own: MachineSettings) -> Machine:
         settings, records = self.settings, self.records
         cache, movement, replica = settings.cache, settings.movement, own.replica
         policies = [movement.write.get(tier.name, "back") for tier in own.tiers[:-1]]
         lookups = LookUps(number, cache, self._shared_block_tokens, records, self.trace, self.engine)
         self.lookups.append(lookups)
-        store = self._make_store(own.tiers, [*map(writes_back, policies), False], lookups)
+        # A victim without a copy below is written there.
+        store = self._make_store(own.tiers, [True] * len(policies) + [False], lookups)
         channels = {edge: self.channels[name] for edge, name in own.edge_channels.items()}
         mover = self.mover_class(number, store, self.engine, channels, (cache, movement))
-        self._movers[number] = mover
-        writes = WritePolicies(store, policies, movement.write_selective_uses) if policies else None
+        writes = self.writes_class(store, policies) if policies else None
         mover.written = writes.arrived if writes is not None else None
-        if movement.lookup == "cluster":
-            self._read[number] = mover
-        remote = None
-        if policies and (movement.lookup == "cluster" or self.pool is not None):
-            remote = RemoteReads(mover, self._read, self.channels, movement.remote_disk == "staged")
-            if self.pool is not None:
-                mover.written_down = partial(self.pool.put, number)
-                remote.when_read[self.pool.mover.machine] = self.pool.was_read
+        remote = self._remote_reads(mover) if policies else None
         prefetches = policies and movement.prefetch != "none"
         budget, block = replica.max_num_batched_tokens, cache.block_size_tokens
         parts = Parts(
@@ -260,23 +244,19 @@ class Simulator:
             lookups=lookups,
             estimates=Estimates(mover, remote, own.step_time, budget, block),
             remote=remote,
-            pool=self.pool,
             writes=writes,
             prefetcher=Prefetcher(mover, movement, remote) if prefetches else None,
             expires=any(tier.policy.partition(":")[0] == "ttl" for tier in own.tiers),
         )
         return self.machine_class(number, len(own.tiers), replica, settings, parts)
 
-    def _build_pool(self, pool: PoolSettings) -> Pool:
-        """Return the memory that all machines share: a machine without a GPU, after all others."""
-        number, settings = len(self.settings.machines), self.settings
-        memory = TierSettings(TIERS[STAGING], pool.capacity_blocks, pool.policy)
-        tiers = [TierSettings(TIERS[COMPUTE], 0), memory]
-        store = self._make_store(tiers, [False, False], None)
-        channels = {REMOTE_READ: self.channels.between(0, number)}
-        mover = Mover(number, store, self.engine, channels, (settings.cache, settings.movement))
-        self._read[number] = mover
-        return Pool(mover, self._movers, self.channels)
+    def _remote_reads(self, mover: Mover) -> RemoteReads | None:
+        """Return a machine's reads from others, where its look-ups cover the cluster."""
+        movement = self.settings.movement
+        if movement.lookup != "cluster":
+            return None
+        self._read[mover.machine] = mover
+        return RemoteReads(mover, self._read, self.channels, movement.remote_disk == "staged")
 
     def _connect_pools(self) -> None:
         """Let prefill machines hand over to the others, where there are any."""

@@ -2,7 +2,7 @@
 
 ``_acquire_space`` is seed 001's ``synced_acquire_space`` and ``_evict`` its ``_evict_blocks``. A reservation
 that free, coming and evictable blocks cannot cover is refused and changes nothing. Otherwise exactly the
-shortfall is evicted, or a batch where that is more. On the slowest tier a victim is discarded and its block
+shortfall is evicted. On the slowest tier a victim is discarded and its block
 is free at once. On a faster tier a victim without a copy below is written there first: one move for the
 batch, after space has been made below in the same way. A victim that has its copy below frees its block at
 once; one whose copy below is in flight frees it when that move ends. From the decision on, a victim is not
@@ -49,9 +49,8 @@ class Space(Residency):
         space.in_flight -= late
         return _take_first(space.coming, late)
 
-    def _evict(self, tier: int, shortfall: int, now_ns: int) -> int:
-        """Evict a shortfall, or a batch where that is more; return how many blocks of it are free now."""
-        wanted = max(shortfall, self.eviction_batch_blocks)
+    def _evict(self, tier: int, wanted: int, now_ns: int) -> int:
+        """Evict blocks, or what may go where that is less; return how many are free now."""
         if tier < len(self.tiers) - 1:
             return self._demote(tier, wanted, now_ns)
         evicted = 0

@@ -4,15 +4,14 @@ A move copies blocks between neighboring tiers, or from another machine to the C
 target first. Then the source and the new copies are in use until the move ends: found at once, in flight,
 and ready when the move is finished, with the times of its transmission. A load reads a request's next blocks
 from the CPU into its private GPU blocks; ``stage`` reads blocks one tier up, so that a load can follow.
-``write_through``, ``write_selected`` and ``write_on`` copy blocks one tier down. A read copies, the lower
-copy stays; ``drop_copy`` ends it on an exclusive edge. ``lend`` keeps blocks for another machine until it
-has read them, ``receive`` lands them there. The store answers the calls of the core's ``Store`` and shares
-no code with it.
+``write_through`` and ``write_on`` copy blocks one tier down. A read copies, the lower copy stays. ``lend``
+keeps blocks for another machine until it has read them, ``receive`` lands them there. The store answers the
+calls of the core's ``Store`` and shares no code with it.
 """
 
 from __future__ import annotations
 
-from kvcache_sim.spec.blocks import ABSENT, CPU, GPU, IN_FLIGHT, READY, REMOTE, Block, Lease, Move
+from kvcache_sim.spec.blocks import ABSENT, CPU, GPU, IN_FLIGHT, REMOTE, Block, Lease, Move
 from kvcache_sim.spec.invariants import violations
 from kvcache_sim.spec.leases import Leases
 from kvcache_sim.spec.residency import refused
@@ -89,17 +88,6 @@ class Store(Leases):
         path = self._lease(lease).path[:end]
         return self._copy_down(GPU, path[start:], path[-1:], now_ns) if start < end else None
 
-    def write_selected(self, lease: int, tier: int, uses: int, now_ns: int) -> int | None:
-        """Copy what the lease holds and ``uses`` requests have used one tier down."""
-        often = [
-            block
-            for block in self._lease(lease).path
-            if block.uses >= uses
-            and block.copies[tier].state == READY
-            and block.copies[tier + 1].state == ABSENT
-        ]
-        return self._copy_down(tier, often, often[-1:], now_ns)
-
     def write_on(self, move: int, now_ns: int) -> int | None:
         """Copy what a move is about to make ready one tier further down; call it before ``finish_move``."""
         done = self._under_way(move)
@@ -129,15 +117,6 @@ class Store(Leases):
         handle = self._start_writing(below, missing, tier, space)
         self.moves[handle].holds += [(tier, end) for end in ends]
         return handle
-
-    def drop_copy(self, request: int, start: int, end: int, tier: int) -> None:
-        """Drop lower copies that have no user and are not the last, after a load over an exclusive edge."""
-        for block in reversed(self._part(request, start, end)):
-            copy = block.copies[tier]
-            elsewhere = any(c.state != ABSENT for c in block.copies if c is not copy)
-            if copy.state == READY and not copy.ref_count and elsewhere:
-                self._set_state(block, tier, ABSENT)
-                self.tiers[tier].free += 1
 
     # -- other machines
 
@@ -178,13 +157,6 @@ class Store(Leases):
             parent = self._add_block(parent, key, request)
             blocks.append(parent)
         return blocks
-
-    def moved_paths(self, move: int) -> list[tuple[int, int]]:
-        """Return the paths that a move writes, each as (request, past its last block), the longest first."""
-        blocks = self._under_way(move).blocks
-        continued = {block.parent for block in blocks}
-        ends = sorted((b for b in blocks if b not in continued), key=lambda b: (-b.depth, b.key))
-        return [(block.request, block.depth + 1) for block in ends]
 
     # -- the end of a move
 

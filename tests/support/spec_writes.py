@@ -1,0 +1,108 @@
+"""The specification with write policies and exclusive edges that no seed asks for: models of the core's rules.
+
+``through-sync`` writes as ``through`` does, and the next step waits for the copies. ``selective`` copies a
+block down at its n-th use; what was never written is discarded at its eviction. On an exclusive edge the
+lower copy is dropped once it has been read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from kvcache_sim.serving.settings import ClusterSettings, MachineSettings
+from kvcache_sim.spec.admission import Admission, Admitter
+from kvcache_sim.spec.movement_policies import WritePolicies
+from kvcache_sim.spec.mover import Mover, Part
+from kvcache_sim.spec.request import SequenceState
+from kvcache_sim.spec.scheduler import Scheduler
+from kvcache_sim.spec.simulator import Machine, MakeStore, Simulator
+from kvcache_sim.tiers import COMPUTE, STAGING, TIERS
+
+
+def has_writes(settings: ClusterSettings) -> bool:
+    """Return whether settings ask for what this model has."""
+    movement = settings.movement
+    return bool({"through-sync", "selective"} & {*movement.write.values()} or movement.exclusive)
+
+
+class OtherWrites(WritePolicies):
+    """The write policies of a machine; its simulator sets ``mover`` and ``uses``."""
+
+    mover: Mover
+    uses: int
+
+    def __init__(self, store: Any, policies: Sequence[str]) -> None:
+        through = ["through" if policy == "through-sync" else policy for policy in policies]
+        super().__init__(store, through)
+        self._policies = policies
+        #: Copies that the next step waits for.
+        self.awaited: set[int] = set()
+
+    def committed(self, lease: int, blocks: tuple[int, int], now_ns: int) -> int | None:
+        move = super().committed(lease, blocks, now_ns)
+        if move is not None and self._policies[0] == "through-sync":
+            self.awaited.add(move)
+            self.mover.when_done[move] = partial(self.awaited.discard, move)
+        return move
+
+    def used(self, lease: int, now_ns: int) -> None:
+        """Copy what an admitted request has now used often enough."""
+        for tier, policy in enumerate(self._policies):
+            if policy == "selective":
+                self._store.write_selected(lease, tier, self.uses, now_ns)
+
+
+class WritesSimulator(Simulator):
+    """A cluster with these write policies."""
+
+    def __init__(self, settings: ClusterSettings, trace: Any, make_store: MakeStore, records: Any) -> None:
+        def make(tiers: Sequence[Any], write_back: list[bool], lookups: Any) -> Any:
+            policies = [settings.movement.write.get(tier.name, "back") for tier in tiers[:-1]]
+            back = [policy != "selective" for policy in policies]
+            return make_store(tiers, [*back, False], lookups)
+
+        super().__init__(settings, trace, make, records)
+
+    def _build(self, number: int, own: MachineSettings) -> Machine:
+        machine = super()._build(number, own)
+        if isinstance(machine.writes, OtherWrites):
+            machine.writes.mover = machine.mover
+            machine.writes.uses = self.settings.movement.write_selective_uses
+        return machine
+
+
+class WritesScheduler(Scheduler):
+    """A scheduler whose steps wait for copies."""
+
+    def compose(self, now: int) -> list[int]:
+        room, writes = super().compose(now), self.parts.writes
+        return [*room, *writes.awaited] if isinstance(writes, OtherWrites) else room
+
+
+class WritesAdmitter(Admitter):
+    """Admissions that count uses, and loads over exclusive edges."""
+
+    def admit(self, s: SequenceState, now: int) -> Admission | None:
+        admission, writes = super().admit(s, now), self.parts.writes
+        if admission is not None and isinstance(writes, OtherWrites):
+            writes.used(admission.lease, now)
+        return admission
+
+    def _load(self, request: int, admission: Admission, part: Part, now: int) -> tuple[int, int] | None:
+        load = super()._load(request, admission, part, now)
+        if load is not None and part.tier != COMPUTE:
+            self._drop_when_read(load[0], request, part, STAGING)
+        return load
+
+    def _stage_up(self, request: int, part: Part, now: int) -> list[tuple[int, int]]:
+        copies = super()._stage_up(request, part, now)
+        for lower, copy in copies:
+            self._drop_when_read(copy, request, part, lower)
+        return copies
+
+    def _drop_when_read(self, move: int, request: int, part: Part, lower: int) -> None:
+        if TIERS[lower - 1] in self.movement.exclusive:
+            drop = partial(self.store.drop_copy, request, part.start, part.end, lower)
+            self.mover.when_done[move] = drop
