@@ -20,7 +20,7 @@ from kvcache_sim.errors import InvariantError
 from kvcache_sim.model.step_time import StepTimeTable
 from kvcache_sim.serving.membership.plan import MembershipPlan, PoolLoss
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings
-from kvcache_sim.simulation import RunOptions, simulate
+from kvcache_sim.simulation import simulate
 from small_traces import trace_of, tree_traces
 from support.agreement import agree, by_spec
 from support.clusters import READ, WRITE, cluster
@@ -159,7 +159,8 @@ def test_a_pools_room_goes_by_a_model_of_single_blocks(data):
     expected = [model.serve(tuple(row)) for row in rows]
     clusters = pooled(len(rows), PoolSettings(capacity))
     for engine in ("native", "spec", "spec-plain"):
-        run = simulate(clusters, one_after_another(rows), options=RunOptions(engine=engine))
+        trace = one_after_another(rows)
+        run = simulate(clusters, trace) if engine == "native" else by_spec(clusters, trace, engine)
         assert (run.requests["cached_remote_tokens"] // 4).tolist() == expected
         assert run.counters["pool.evicted_blocks"] == model.evicted
         assert run.counters["pool.refused_blocks"] == model.refused

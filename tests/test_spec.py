@@ -249,7 +249,7 @@ REFUSED: dict[str, list[str]] = {
         "fetch.timeout_per_ki_token=1ms",
     ],
     "write.policy": ["tiers.cpu.capacity=2GiB", "write.policy=selective"],
-    "prefetch.policy": ["tiers.cpu.capacity=2GiB", "tiers.disk.capacity=2GiB", "prefetch.policy=PLUGIN:Up"],
+    "prefetch.policy": ["tiers.cpu.capacity=2GiB", "tiers.disk.capacity=2GiB", "prefetch.policy=queued"],
     "prefetch.threshold": [
         "tiers.cpu={capacity: 2GiB, semantics: hicache}",
         "tiers.disk.capacity=4GiB",

@@ -23,7 +23,7 @@ def used_store() -> Store:
         np.array([3, 2], np.uint32),
         np.array([NO_NEXT_TURN] * 2, np.uint32),
     )
-    store = Store(Keys(arrays), [3, 4], [True, False])
+    store = Store(Keys(arrays), [3, 4])
     first = store.acquire(0, 0)
     assert store.reserve(first, 3, 1) == []
     store.commit(first, 3, (1, 1))
@@ -71,6 +71,7 @@ FAULTS: dict[str, tuple[str, Callable[[Store], None]]] = {
     "a lease that is forgotten": ("I3: block", lambda s: s.leases.clear()),
     "a child too many": ("I4: block", lambda s: bump(copy_of(s), "children")),
     "a child without its parent": ("is on gpu, its parent is not", lose_parent),
+    "a copy too many": ("I4: block", lambda s: bump(shared(s), "present")),
     "a copy without times": ("I7: block", lambda s: setattr(copy_of(s), "ready", None)),
     "a copy of the future": ("I7: block", lambda s: setattr(copy_of(s), "ready", (9, 9))),
     "a move that is forgotten": ("in flight without a move", lambda s: s.moves.clear()),

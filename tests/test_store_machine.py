@@ -18,6 +18,7 @@ from kvcache_sim.cache.tree_store import NO_COPY
 from kvcache_sim.errors import UsageError
 from kvcache_sim.spec import blocks
 from kvcache_sim.spec.eviction import EvictionOrder
+from kvcache_sim.spec.store import Store
 from kvcache_sim.tiers import STAGING
 from kvcache_sim.workload.key_arrays import NO_NEXT_TURN
 from policy_variants import VARIANTS
@@ -166,23 +167,23 @@ class EvictsOneTooMany(MarkedStore):
 
 
 class ForgetsToOfferParents(MarkedStore):
-    def _count_child(self, block, tier, change):
-        block.parent.copies[tier].children += change
+    def _offer(self, block, tier):
+        if not block.children:
+            super()._offer(block, tier)
 
 
 class MergesWithoutUse(MarkedStore):
-    def _extend(self, held, key):
-        tail = held.path[-1] if held.path else self.root
-        if key in tail.children:
-            held.path.append(tail.children[key])
-            return tail.children[key]
-        return super()._extend(held, key)
+    def _lengthen(self, held, path):
+        if path[0].copies[blocks.GPU].state == blocks.READY:
+            held.path += path
+        else:
+            super()._lengthen(held, path)
 
 
 class KeepsOrphans(MarkedStore):
     def _discard_if_gone(self, block):
-        if block.is_gone and not block.children and not block.is_in_use:
-            self._remove_block(block)
+        if not block.present and not block.children and not block.is_in_use:
+            del block.parent.children[block.key]
 
 
 class ForgetsMoveTimes(MarkedStore):
@@ -192,8 +193,8 @@ class ForgetsMoveTimes(MarkedStore):
 
 
 class RenewsAtRelease(MarkedStore):
-    def _touch(self, path, makes_recent):
-        super()._touch(path, True)
+    def _on_release(self, path):
+        Store._on_release(self, path)
 
 
 class ShallowestFirst(MarkedStore):

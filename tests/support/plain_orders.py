@@ -99,6 +99,8 @@ class PolicyStore(MarkedStore):
     def __init__(self, keys, capacities, write_back, policies, *rules) -> None:
         super().__init__(keys, capacities, write_back, None, *rules)
         self.numbers: dict[tuple[int, ...], int] = {}
+        #: Leading blocks of each lease that were found rather than computed.
+        self.found_blocks: dict[int, int] = {}
         self.orders = [
             self._order(n, text, capacities) for n, text in enumerate(policies or ())
         ] or self.orders
@@ -118,10 +120,24 @@ class PolicyStore(MarkedStore):
         self.numbers.setdefault(tuple(b.key for b in block.path()), len(self.numbers))
         return block
 
+    def acquire(self, request: int, depth: int) -> int:
+        lease: int = super().acquire(request, depth)
+        self.found_blocks[lease] = depth
+        return lease
+
+    def load(self, lease: int, to: int, after: list[int]) -> int:
+        move: int = super().load(lease, to, after)
+        self.found_blocks[lease] = to
+        return move
+
+    def join(self, lease: int, to: int) -> None:
+        super().join(lease, to)
+        self.found_blocks[lease] = to
+
     def release(self, lease: int, now_ns: int) -> None:
         """End a lease; the orders learn what its request found and computed."""
-        held = self._lease(lease)
-        self._announce((held.found, max(int(self.keys.arrays[3][held.request]) - held.found, 0)))
+        found, request = self.found_blocks[lease], self._lease(lease).request
+        self._announce((found, max(int(self.keys.arrays[3][request]) - found, 0)))
         super().release(lease, now_ns)
         self._announce(None)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from kvcache_sim.serving.settings import ClusterSettings
-from kvcache_sim.simulation.spec_simulation import SpecSimulation
+from kvcache_sim.simulation.spec_simulation import Seen, SpecSimulation
 from kvcache_sim.spec.admission import Admitter
 from kvcache_sim.spec.batch import Batch, NextStep
 from kvcache_sim.spec.channels import Channels, FifoChannel, LayeredChannel
@@ -22,6 +22,14 @@ from kvcache_sim.spec.simulator import Simulator
 
 from support.spec_ahead import AheadBatch, AheadScheduler, AheadSimulator
 from support.spec_pool import PoolAdmitter, PoolMover, PoolSimulation, PoolSimulator
+from support.spec_prefetch import (
+    WAITING,
+    PrefetchAdmitter,
+    PrefetchScheduler,
+    PrefetchSeen,
+    PrefetchSimulator,
+    has_prefetch,
+)
 from support.spec_queueing import ORDERS, QueueRules
 from support.spec_read_buffers import BufferedChannel, BufferedChannels, BufferedMover, BufferedStep
 from support.spec_store import WholeStoreSimulation
@@ -56,6 +64,15 @@ MODELS = (
             )
         ),
         {Scheduler: QueueRules},
+    ),
+    Model(
+        has_prefetch,
+        {
+            Simulator: PrefetchSimulator,
+            Scheduler: PrefetchScheduler,
+            Admitter: PrefetchAdmitter,
+            Seen: PrefetchSeen,
+        },
     ),
     Model(
         _of_any_replica("async_scheduling", "none"),
@@ -101,6 +118,7 @@ MODELS = (
         lambda settings: (
             settings.pool is not None
             or has_writes(settings)
+            or bool(settings.cache.scheduler_aware_window)
             or (settings.cache.touch, settings.cache.eviction_batch_blocks) != ("release", 1)
         ),
         {SpecSimulation: WholeStoreSimulation},
@@ -111,6 +129,8 @@ MODELS = (
 MODELED: dict[str, tuple[Any, ...]] = {
     "channel_choice": ("emptiest",),
     "cluster.pool.policy": ("lru", "fifo", "lfu", "ttl"),
+    "fetch.policy": tuple(WAITING),
+    "prefetch.policy": ("queued", "session"),
     "write.policy": ("through-sync", "selective"),
     "replica.queue_order": tuple(ORDERS),
 }

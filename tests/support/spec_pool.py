@@ -113,7 +113,7 @@ class PoolSimulator(Simulator):
         memory = TierSettings(TIERS[STAGING], own.capacity_blocks, own.policy)
         tiers: Any = [TierSettings(TIERS[COMPUTE], 0), memory]
         no_lookups: Any = None
-        store = self._make_store(tiers, [False, False], no_lookups)
+        store = self._make_store(tiers, no_lookups)
         channels = {REMOTE_READ: self.channels.between(0, number)}
         mover = self.mover_class(number, store, self.engine, channels, (settings.cache, settings.movement))
         self._read[number] = mover

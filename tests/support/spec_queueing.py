@@ -16,8 +16,10 @@ from itertools import islice, takewhile
 from typing import Any
 
 from kvcache_sim.spec.request import SequenceState
-from kvcache_sim.spec.scheduler import WINDOW, Receives, Scheduler
+from kvcache_sim.spec.scheduler import Receives, Scheduler
 from kvcache_sim.workload.trace import Trace
+
+from support.spec_prefetch import WINDOW
 
 #: RAGCache: a request that was passed so often goes before all.
 _PASSED = 32

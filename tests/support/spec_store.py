@@ -1,19 +1,26 @@
 """The plain store of ``spec/`` with rules and calls of the core's store that no seed asks for.
 
 With ``touch: admission`` an admission makes blocks recent once space was made for it, and no release does. An
-eviction takes ``eviction_batch_blocks`` at least. ``write_selected`` copies what was used often,
-``drop_copy`` ends a lower copy after a load, ``moved_paths`` lists what a move writes.
+eviction takes ``eviction_batch_blocks`` at least. A tier that does not write back loses its victims.
+``write_selected`` copies what was used often, ``drop_copy`` ends a lower copy after a load, ``protect`` holds
+for a moment, ``touch`` makes recent. ``moved_paths`` and ``residency`` list.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import count
 from typing import Any
 
 from kvcache_sim.simulation.spec_simulation import SpecSimulation
-from kvcache_sim.spec.blocks import ABSENT, READY, Block, Lease
+from kvcache_sim.spec.blocks import ABSENT, READY, Block, Late, Lease
 from kvcache_sim.spec.keys import Keys
+from kvcache_sim.spec.residency import refused
 from kvcache_sim.spec.store import Store
+
+#: In place of a time that is not known yet.
+NOT_YET = 1 << 62
 
 
 class WholeStore(Store):
@@ -28,24 +35,61 @@ class WholeStore(Store):
         touch: str = "release",
         eviction_batch_blocks: int = 1,
     ) -> None:
-        super().__init__(keys, capacities, write_back, policies)
+        super().__init__(keys, capacities, policies)
+        self._writes_back = write_back
         self._touched_at_admission = touch == "admission"
         self.eviction_batch_blocks = eviction_batch_blocks
+        #: Leases for which room was made once: from then on their admission counts as an access.
+        self._admitted: set[int] = set()
+        #: How many requests have used each block.
+        self._uses: Counter[Block] = Counter()
+        #: Ends of paths in use by ``protect``: (tier, last block).
+        self._protected: dict[int, tuple[int, Block]] = {}
+        self._holds = count(1)
+        #: When each access was.
+        self._accessed_ns = [0]
+
+    # -- space
 
     def _evict(self, tier: int, wanted: int, now_ns: int) -> int:
         return super()._evict(tier, max(wanted, self.eviction_batch_blocks), now_ns)
 
-    # -- touch: admission
+    def _write_below(self, tier: int, victims: list[Block], now_ns: int) -> Late:
+        if self._writes_back[tier]:
+            return super()._write_below(tier, victims, now_ns)
+        for block in victims:
+            self._drop(tier, block)
+        return []
 
-    def _on_admission(self, held: Lease, now_ns: int) -> None:
-        first = not held.admitted
-        super()._on_admission(held, now_ns)
-        if first:
-            self._on_use(list(reversed(held.path)), held.access)
+    # -- uses and accesses
+
+    def acquire(self, request: int, depth: int) -> int:
+        lease = super().acquire(request, depth)
+        self._uses.update(self.leases[lease].path)
+        return lease
+
+    def abandon(self, lease: int) -> None:
+        path = list(self._lease(lease).path)
+        super().abandon(lease)
+        self._uses.subtract(path)
 
     def _lengthen(self, held: Lease, blocks: list[Block]) -> None:
         super()._lengthen(held, blocks)
+        self._uses.update(blocks)
         self._on_use(blocks, held.access)
+
+    def reserve_many(self, wanted: Sequence[tuple[int, int]], now_ns: int) -> list[int] | None:
+        moves = super().reserve_many(wanted, now_ns)
+        for lease, _ in wanted if moves is not None else ():
+            if lease not in self._admitted:
+                self._admitted.add(lease)
+                self._on_admission(self.leases[lease], now_ns)
+        return moves
+
+    def _on_admission(self, held: Lease, now_ns: int) -> None:
+        """Count an admission as an access."""
+        self._accessed_ns[held.access] = now_ns
+        self._on_use(held.path[::-1], held.access)
 
     def _on_use(self, blocks: list[Block], admission: int) -> None:
         """Make blocks as recent as the admission that uses them, where admissions do that."""
@@ -68,14 +112,42 @@ class WholeStore(Store):
                     if copy.evictable:
                         self._offer(block, copy.tier)
 
-    # -- writes, copies, moves
+    def touch(self, request: int, end: int) -> None:
+        """Make the first ``end`` blocks the most recently used."""
+        Store._on_release(self, self._path(request, end))
+
+    def _count_access(self) -> int:
+        self._accessed_ns.append(self.latest_ns)
+        return super()._count_access()
+
+    # -- holds for a moment
+
+    def protect(self, request: int, end: int, tier: int) -> int:
+        """Hold the first ``end`` blocks on a tier for a moment; return the hold."""
+        block = self._end_of(self._path(request, end), tier)
+        self._hold(tier, block)
+        handle = next(self._holds)
+        self._protected[handle] = tier, block
+        return handle
+
+    def unprotect(self, tier: int, hold: int) -> None:
+        """End a ``protect``."""
+        if hold not in self._protected or self._protected[hold][0] != tier:
+            raise refused("no such hold", "one that is held on this tier")
+        self._end_use(*self._protected.pop(hold))
+
+    def paths_in_use(self) -> Iterator[tuple[int, Block]]:
+        yield from super().paths_in_use()
+        yield from self._protected.values()
+
+    # -- writes, copies, lists
 
     def write_selected(self, lease: int, tier: int, uses: int, now_ns: int) -> int | None:
         """Copy what the lease holds and ``uses`` requests have used one tier down."""
         often = [
             block
             for block in self._lease(lease).path
-            if block.uses >= uses
+            if self._uses[block] >= uses
             and block.copies[tier].state == READY
             and block.copies[tier + 1].state == ABSENT
         ]
@@ -85,10 +157,8 @@ class WholeStore(Store):
         """Drop lower copies that have no user and are not the last, after a load over an exclusive edge."""
         for block in reversed(self._part(request, start, end)):
             copy = block.copies[tier]
-            elsewhere = any(c.state != ABSENT for c in block.copies if c is not copy)
-            if copy.state == READY and not copy.ref_count and elsewhere:
-                self._set_state(block, tier, ABSENT)
-                self.tiers[tier].free += 1
+            if copy.state == READY and not copy.ref_count and block.present > 1:
+                self._free_copy(block, tier)
 
     def moved_paths(self, move: int) -> list[tuple[int, int]]:
         """Return the paths that a move writes, each as (request, past its last block), the longest first."""
@@ -97,10 +167,32 @@ class WholeStore(Store):
         ends = sorted((b for b in blocks if b not in continued), key=lambda b: (-b.depth, b.key))
         return [(block.request, block.depth + 1) for block in ends]
 
+    def residency(self, request: int, limit: int) -> list[tuple[int, list[tuple[int, int, int, int, int]]]]:
+        """Return of each found block (past it, copies).
+
+        A copy is (tier, writing move, first layer ready, all ready, last access), times in nanoseconds,
+        ``NOT_YET`` for one that is not known.
+        """
+        listed = []
+        for block in self._found(request, limit):
+            copies = []
+            for copy in block.copies:
+                if copy.state != ABSENT:
+                    known = copy.ready if copy.state == READY else self.moves[copy.move].times
+                    times = known or (NOT_YET, NOT_YET)
+                    copies.append((copy.tier, copy.move, *times, self._accessed_ns[copy.last_access]))
+            listed.append((block.depth + 1, copies))
+        return listed
+
 
 class WholeStoreSimulation(SpecSimulation):
     """A simulation over this store, where it is over a plain one."""
 
-    def _plain_store(self, *parts: Any) -> Store:
-        cache = self.settings.cache
-        return WholeStore(*parts, cache.touch, cache.eviction_batch_blocks)
+    def _write_back(self, tiers: Sequence[Any]) -> list[bool]:
+        write = self.settings.movement.write
+        return [write.get(tier.name, "back") != "selective" for tier in tiers[:-1]] + [False]
+
+    def _plain_store(self, keys: Keys, capacities: list[int | None], tiers: Sequence[Any]) -> Store:
+        cache, policies = self.settings.cache, [tier.policy for tier in tiers]
+        rules = cache.touch, cache.eviction_batch_blocks
+        return WholeStore(keys, capacities, self._write_back(tiers), policies, *rules)

@@ -17,7 +17,7 @@ from kvcache_sim.spec.movement_policies import WritePolicies
 from kvcache_sim.spec.mover import Mover, Part
 from kvcache_sim.spec.request import SequenceState
 from kvcache_sim.spec.scheduler import Scheduler
-from kvcache_sim.spec.simulator import Machine, MakeStore, Simulator
+from kvcache_sim.spec.simulator import Machine, Simulator
 from kvcache_sim.tiers import COMPUTE, STAGING, TIERS
 
 
@@ -56,14 +56,6 @@ class OtherWrites(WritePolicies):
 
 class WritesSimulator(Simulator):
     """A cluster with these write policies."""
-
-    def __init__(self, settings: ClusterSettings, trace: Any, make_store: MakeStore, records: Any) -> None:
-        def make(tiers: Sequence[Any], write_back: list[bool], lookups: Any) -> Any:
-            policies = [settings.movement.write.get(tier.name, "back") for tier in tiers[:-1]]
-            back = [policy != "selective" for policy in policies]
-            return make_store(tiers, [*back, False], lookups)
-
-        super().__init__(settings, trace, make, records)
 
     def _build(self, number: int, own: MachineSettings) -> Machine:
         machine = super()._build(number, own)

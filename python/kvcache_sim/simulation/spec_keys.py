@@ -112,7 +112,7 @@ COVERAGE: dict[str, Only | None] = {
     "write": COVERED,
     "write.policy": Only(("back", "through"), _BEYOND),
     "prefetch": COVERED,
-    "prefetch.policy": Only(("none", "queued", "session"), _PLUG_INS),
+    "prefetch.policy": Only(("none",), _BEYOND),
     "prefetch.threshold": Only((None,), _ENGINES),
     "fleet": COVERED,
     "fleet.plan": Only(("slow",), _FLEET),

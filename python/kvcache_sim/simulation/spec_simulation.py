@@ -43,6 +43,60 @@ from kvcache_sim.workload.trace import NOT_TOLD, Trace
 _EVENTS_PER_GLANCE = 20_000
 
 
+class Seen:
+    """A machine of the specification as samplers and counters look at replicas."""
+
+    def __init__(self, machine: Machine, settings: ClusterSettings) -> None:
+        self._machine = machine
+        self.machine = machine.number
+        self.settings = settings.machines[machine.number].replica
+        self.tiers, self.store, self.load = machine.tiers, machine.store, machine.load
+
+    @property
+    def moved(self) -> MovedBytes:
+        """The bytes that the machine moved."""
+        mover = self._machine.mover
+        return MovedBytes(mover.edge_bytes, mover.read_bytes, mover.written_bytes)
+
+    @property
+    def prefetched_blocks(self) -> int | None:
+        """Blocks brought up ahead of their requests so far; None: nothing is brought up."""
+        return None
+
+    def duplicates(self, tier: int) -> int:
+        """Return the number of a lower tier's blocks that have a copy on a faster one too."""
+        duplicates: int = self.store.duplicates(tier)
+        return duplicates
+
+    @property
+    def steps(self) -> int:
+        """Iterations so far."""
+        return self._machine.batch.steps
+
+    def catch_up(self, now_ns: int) -> None:
+        """Do nothing: every step is an event."""
+
+    def counts(self) -> tuple[int, int, int, int]:
+        """Return how many requests wait, run and wait for KV, and the tokens generated so far."""
+        scheduler, batch = self._machine.scheduler, self._machine.batch
+        return scheduler.queued, len(scheduler.running), scheduler.on_their_way, batch.generated_tokens
+
+    def accepted(self) -> tuple[int, int, list[int]]:
+        """Return nothing: no tokens are drafted."""
+        return 0, 0, []
+
+    def itl(self) -> tuple[list[int], list[int], int, int, int, int]:
+        """Return the histogram of times between tokens: edges, counts, count, sum, min, max."""
+        gaps, buckets = self._machine.batch.token_gaps_ns, dict[int, int]()
+        for gap, times in gaps.items():
+            shift = max(gap.bit_length() - 11, 0)
+            buckets[gap >> shift << shift] = buckets.get(gap >> shift << shift, 0) + times
+        edges = sorted(buckets)
+        total = sum(gap * times for gap, times in gaps.items())
+        counts = [buckets[edge] for edge in edges]
+        return edges, counts, sum(counts), total, min(gaps, default=0), max(gaps, default=0)
+
+
 class SpecSimulation:
     """A cluster of the specification about to serve one trace.
 
@@ -50,6 +104,7 @@ class SpecSimulation:
     """
 
     simulator_class: type[Simulator] = MeasuredSimulator
+    seen_class = Seen
 
     def __init__(self, settings: ClusterSettings, trace: Trace, options: RunOptions) -> None:
         _refuse_options(options)
@@ -68,32 +123,38 @@ class SpecSimulation:
             make_store = self._make_store
         self.simulator = self.simulator_class(settings, trace, make_store, records_into(self.recorder))
         sim = self.simulator
-        self.replicas: list[MeasuredReplica] = [_Seen(machine, settings) for machine in sim.machines]
+        self.replicas: list[MeasuredReplica] = [
+            self.seen_class(machine, settings) for machine in sim.machines
+        ]
         span = int(trace.arrival_ns.max()) if len(trace) else 0
         self._span_ns = span
         self.sampler = Sampler(sim.engine, self.replicas, self._channels, span // SAMPLES, self._done)
         self._marks = Marks(sim.engine, self.sampler, options.marks_ns, self._counted)
 
-    def _make_store(self, tiers: Sequence[Any], write_back: list[bool], lookups: LookUps) -> Any:
+    def _make_store(self, tiers: Sequence[Any], lookups: LookUps) -> Any:
         assert self._stores is not None
         own = [TierSettings(tier.name, tier.capacity_blocks, tier.policy) for tier in tiers]
-        return self._stores.make(own, write_back).gpu
+        return self._stores.make(own, self._write_back(tiers)).gpu
+
+    def _write_back(self, tiers: Sequence[Any]) -> list[bool]:
+        """Return whether each tier writes its victims to the one below."""
+        return [True] * (len(tiers) - 1) + [False]
 
     def _plain_stores(self) -> MakeStore:
         """Return what makes the specification's own stores, all over the same keys."""
         cache = self.settings.cache
         keys = Keys(key_arrays(self.trace, cache.block_size_tokens))
 
-        def make(tiers: Sequence[Any], write_back: list[bool], lookups: LookUps) -> Any:
+        def make(tiers: Sequence[Any], lookups: LookUps) -> Any:
             capacities = [tier.capacity_blocks for tier in tiers]
             if cache.accounting == "simplified":
                 return SimplifiedStore(lookups, capacities[COMPUTE])
-            return self._plain_store(keys, capacities, write_back, [tier.policy for tier in tiers])
+            return self._plain_store(keys, capacities, tiers)
 
         return make
 
-    def _plain_store(self, *parts: Any) -> Store:
-        return Store(*parts)
+    def _plain_store(self, keys: Keys, capacities: list[int | None], tiers: Sequence[Any]) -> Store:
+        return Store(keys, capacities, [tier.policy for tier in tiers])
 
     @property
     def _channels(self) -> Any:
@@ -194,61 +255,6 @@ class SpecSimulation:
             tuple(channel_use(name, channel, now) for name, channel in self._channels.items()),
             tuple(use for replica in self.replicas for use in tier_uses(self.settings, replica)),
         )
-
-
-class _Seen:
-    """A machine of the specification as samplers and counters look at replicas."""
-
-    def __init__(self, machine: Machine, settings: ClusterSettings) -> None:
-        self._machine = machine
-        self.machine = machine.number
-        self.settings = settings.machines[machine.number].replica
-        self.tiers, self.store, self.load = machine.tiers, machine.store, machine.load
-
-    @property
-    def moved(self) -> MovedBytes:
-        """The bytes that the machine moved."""
-        mover = self._machine.mover
-        return MovedBytes(mover.edge_bytes, mover.read_bytes, mover.written_bytes)
-
-    @property
-    def prefetched_blocks(self) -> int | None:
-        """Blocks brought up ahead of their requests so far; None: nothing is brought up."""
-        prefetcher = self._machine.prefetcher
-        return None if prefetcher is None else prefetcher.blocks
-
-    def duplicates(self, tier: int) -> int:
-        """Return the number of a lower tier's blocks that have a copy on a faster one too."""
-        duplicates: int = self.store.duplicates(tier)
-        return duplicates
-
-    @property
-    def steps(self) -> int:
-        """Iterations so far."""
-        return self._machine.batch.steps
-
-    def catch_up(self, now_ns: int) -> None:
-        """Do nothing: every step is an event."""
-
-    def counts(self) -> tuple[int, int, int, int]:
-        """Return how many requests wait, run and wait for KV, and the tokens generated so far."""
-        scheduler, batch = self._machine.scheduler, self._machine.batch
-        return scheduler.queued, len(scheduler.running), scheduler.on_their_way, batch.generated_tokens
-
-    def accepted(self) -> tuple[int, int, list[int]]:
-        """Return nothing: no tokens are drafted."""
-        return 0, 0, []
-
-    def itl(self) -> tuple[list[int], list[int], int, int, int, int]:
-        """Return the histogram of times between tokens: edges, counts, count, sum, min, max."""
-        gaps, buckets = self._machine.batch.token_gaps_ns, dict[int, int]()
-        for gap, times in gaps.items():
-            shift = max(gap.bit_length() - 11, 0)
-            buckets[gap >> shift << shift] = buckets.get(gap >> shift << shift, 0) + times
-        edges = sorted(buckets)
-        total = sum(gap * times for gap, times in gaps.items())
-        counts = [buckets[edge] for edge in edges]
-        return edges, counts, sum(counts), total, min(gaps, default=0), max(gaps, default=0)
 
 
 def _refuse_options(options: RunOptions) -> None:

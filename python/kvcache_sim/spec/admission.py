@@ -18,7 +18,7 @@ from msgspec import Struct
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings
 from kvcache_sim.spec.batch import Batch
 from kvcache_sim.spec.lookups import LookUps
-from kvcache_sim.spec.movement_policies import FETCH, Estimates, Plan, Prefetcher, WritePolicies
+from kvcache_sim.spec.movement_policies import FETCH, Estimates, Plan, WritePolicies
 from kvcache_sim.spec.mover import NO_MOVE, Mover, Part, is_staged, stage_up
 from kvcache_sim.spec.records import Milestones
 from kvcache_sim.spec.remote import RemoteReads
@@ -40,7 +40,6 @@ class Parts(Struct):
     estimates: Estimates
     remote: RemoteReads | None
     writes: WritePolicies | None
-    prefetcher: Prefetcher | None
     #: Whether a tier's policy gives blocks a time to live.
     expires: bool
 
@@ -61,6 +60,8 @@ class Admission(Struct):
 class Admitter:
     """Admits requests to the cache of one machine."""
 
+    fetch_policies = FETCH
+
     def __init__(self, parts: Parts, cache: CacheSettings, movement: MovementSettings) -> None:
         self.parts = parts
         self.store, self.mover = parts.store, parts.mover
@@ -74,9 +75,9 @@ class Admitter:
         ready = found[0].end if found and found[0].tier == COMPUTE and found[0].by == NO_MOVE else 0
         if found and found[-1].end > ready:
             plan = Plan(self.parts.estimates, found, ready, tokens)
-            found = _cut(found, FETCH[self.movement.fetch](plan))
+            found = _cut(found, self.fetch_policies[self.movement.fetch](plan))
         below = [part for part in found if COMPUTE < part.tier < REMOTE]
-        held = [(part.tier, store.protect(request, part.end, part.tier)) for part in below]
+        held = [store.lend(request, part.end, part.tier) for part in below]
         # Blocks that another request is loading have their room already.
         joined = sum(part.end - part.start for part in found if part.tier == COMPUTE and part.by != NO_MOVE)
         lease = store.acquire(request, ready)
@@ -88,8 +89,8 @@ class Admitter:
             from_place = [ready] + [0] * (len(PLACES) - 1)
             admission = Admission(lease, ready, total, from_place, room, [])
             self._load_parts(s, admission, [part for part in found if part.end > ready], now)
-        for tier, hold in held:
-            store.unprotect(tier, hold)
+        for hold in held:
+            store.finish_move(hold)
         return admission
 
     def _match(self, s: SequenceState, now: int) -> list[Part]:

@@ -59,8 +59,8 @@ class Block:
     request: int
     copies: list[Copy]
     children: dict[int, Block] = field(default_factory=dict)
-    #: Requests that have used it.
-    uses: int = 0
+    #: Tiers that have a copy of it.
+    present: int = 0
 
     def path(self) -> Iterator[Block]:
         """Yield the block and all before it, deepest first; the root is not a block."""
@@ -68,11 +68,6 @@ class Block:
         while block.parent is not None:
             yield block
             block = block.parent
-
-    @property
-    def is_gone(self) -> bool:
-        """True where no tier has a copy."""
-        return all(copy.state == ABSENT for copy in self.copies)
 
     @property
     def is_in_use(self) -> bool:
@@ -92,8 +87,6 @@ class Tier:
     number: int
     capacity: int
     free: int
-    #: Whether its victims are written to the tier below.
-    write_back: bool
     #: Private to running requests.
     active: int = 0
     #: Shared copies that are ready.
@@ -122,14 +115,10 @@ class Lease:
     path: list[Block]
     #: Its admission's access.
     access: int
-    #: Leading blocks that were found rather than computed.
-    found: int
     #: Private blocks, of which ``pending`` wait for a write below and ``loading`` are being read from below.
     reserved: int = 0
     pending: int = 0
     loading: int = 0
-    #: Whether room was made for it once: from then on its admission counts as an access.
-    admitted: bool = False
     live: bool = True
 
 

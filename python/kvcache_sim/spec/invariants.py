@@ -45,7 +45,10 @@ def _room(store: Residency, tier: Tier, blocks: list[Block]) -> Iterator[str]:
 
 def _block(store: Residency, block: Block, users: Counter[tuple[int, Block]]) -> Iterator[str]:
     assert block.parent is not None
-    if block.is_gone and not block.is_in_use:
+    present = sum(copy.state != ABSENT for copy in block.copies)
+    if block.present != present:
+        yield f"I4: block {block.key} counts {block.present} copies, has {present}"
+    if not present and not block.is_in_use:
         yield f"I4: block {block.key} has no copy and no user"
     parent_on_gpu = block.parent is store.root or block.parent.copies[GPU].state != ABSENT
     if block.copies[GPU].state != ABSENT and not parent_on_gpu:

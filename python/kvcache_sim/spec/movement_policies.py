@@ -1,14 +1,11 @@
-"""The policies of movement: what is fetched, written, kept and prefetched (seed 001, "Caching Policy").
+"""The policies of movement: what is fetched, written and kept (seed 001, "Caching Policy").
 
-Fetch: a found run that lies below the GPU is loaded (``always``, ``wait``), recomputed (``never``), whichever
-of the two should end earlier for the whole run (``cheaper``) or from the front block by block (``split``), or
-reused only as far as it is ready on GPU or CPU (``best-effort``, ``timeout``). Estimates come from the queues
-of the channels and from the step-time model; layers that are loaded hide under compute (semantics 4).
-Write, for each edge: ``back`` copies a block down when it is evicted, ``through`` as soon as it is there
-(seed 001: "write through from GPU to CPU"). Admission: all that a request computed is kept, or its prompt
-alone. Prefetch: what a request would read from below the CPU comes up while it queues (``queued``), or a
-while before a paused session's next turn (``session``), within a share of the CPU; under ``wait`` and
-``timeout`` the request stays in the queue until it has come.
+Fetch: a found run that lies below the GPU is loaded (``always``), recomputed (``never``), or whichever of the
+two should end earlier, for the whole run (``cheaper``) or from the front block by block (``split``).
+Estimates come from the queues of the channels and from the step-time model; layers that are loaded hide
+under compute (semantics 4). Write, for each edge: ``back`` copies a block down when it is evicted,
+``through`` as soon as it is there (seed 001: "write through from GPU to CPU"). Admission: all that a request
+computed is kept, or its prompt alone.
 """
 
 from __future__ import annotations
@@ -16,11 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from kvcache_sim.cache.settings import MovementSettings
-from kvcache_sim.engine import TRANSFER
 from kvcache_sim.model.step_time import StepBatch, StepTime
 from kvcache_sim.spec.channels import Channel
-from kvcache_sim.spec.mover import NO_MOVE, Mover, Part, is_staged, stage_up
+from kvcache_sim.spec.mover import Mover, Part
 from kvcache_sim.spec.remote import RemoteReads
 from kvcache_sim.tiers import COMPUTE, PLACES, REMOTE, STAGING, load_edge
 
@@ -29,8 +24,6 @@ if TYPE_CHECKING:
 
 #: ``split`` tries so many evenly spread cuts: the estimate is smooth.
 _CUTS = 32
-#: Later than any time.
-_FOREVER = 1 << 62
 
 
 # -- fetch
@@ -154,25 +147,12 @@ def fetch_split(plan: Plan) -> int:
     return min(cuts, key=plan.done_ns)
 
 
-def fetch_best_effort(plan: Plan) -> int:
-    """Reuse the leading blocks that are ready on GPU or CPU (HiCache's best effort)."""
-    reused = plan.ready
-    for part in plan.parts:
-        if part.tier > STAGING or part.by != NO_MOVE:
-            break
-        reused = max(reused, part.end)
-    return reused
-
-
 #: Fetch policy → how many leading blocks of a plan are reused.
 FETCH: dict[str, Callable[[Plan], int]] = {
     "always": fetch_always,
-    "wait": fetch_always,
     "never": fetch_never,
     "cheaper": fetch_cheaper,
     "split": fetch_split,
-    "best-effort": fetch_best_effort,
-    "timeout": fetch_best_effort,
 }
 
 
@@ -204,82 +184,3 @@ class WritePolicies:
 def kept_blocks(admission: str, prompt_tokens: int, blocks: int, block_size_tokens: int) -> int:
     """Return how many leading blocks of a finished request's ``blocks`` the cache keeps."""
     return blocks if admission == "all" else min(prompt_tokens // block_size_tokens, blocks)
-
-
-# -- prefetch
-
-
-class Prefetcher:
-    """Brings up to the CPU what a request would read from further down, or from another machine."""
-
-    def __init__(self, mover: Mover, settings: MovementSettings, remote: RemoteReads | None) -> None:
-        self.mover = mover
-        self.settings = settings
-        self.remote = remote
-        self._room = int(mover.store.room(STAGING).capacity_blocks * settings.prefetch_share)
-        self._on_its_way = 0
-        #: Blocks brought up so far.
-        self.blocks = 0
-        #: By request the moves that it waits for, and until when.
-        self._pending: dict[int, tuple[set[int], int]] = {}
-
-    def start(self, request: int, limit: int, now_ns: int) -> None:
-        """Bring up what lies further down of the first ``limit`` blocks."""
-        store = self.mover.store
-        parts = [Part(*part) for part in store.match_prefix(request, limit)]
-        found = parts[-1].end if parts else 0
-        moves: set[int] = set()
-        for part in parts:
-            if part.tier > STAGING and part.by == NO_MOVE:
-                end = self._bounded(part)
-                source = part.tier, part.by
-                copies = (
-                    stage_up(store, request, (part.start, end), source, now_ns) if end > part.start else []
-                )
-                if not is_staged(copies):
-                    break
-                self._count(copies[-1][1], end - part.start, moves)
-        else:
-            run = self.remote.longest(request, found, limit) if self.remote and found < limit else []
-            for part in run:
-                end = self._bounded(part)
-                assert self.remote is not None
-                cut = part._replace(end=end)
-                move = self.remote.fetch(request, cut, now_ns) if end > part.start else None
-                if move is None:
-                    break
-                self._count(move, end - part.start, moves)
-        self.mover.issue()
-        if moves and self.settings.fetch in ("wait", "timeout"):
-            self._hold_back(request, moves, now_ns)
-
-    def _bounded(self, part: Part) -> int:
-        return min(part.end, part.start + self._room - self._on_its_way)
-
-    def _count(self, move: int, blocks: int, moves: set[int]) -> None:
-        self._on_its_way += blocks
-        self.blocks += blocks
-        moves.add(move)
-        self.mover.when_done[move] = lambda: self._came(move, blocks, moves)
-
-    def _came(self, move: int, blocks: int, moves: set[int]) -> None:
-        self._on_its_way -= blocks
-        moves.discard(move)
-
-    def _hold_back(self, request: int, moves: set[int], now_ns: int) -> None:
-        until = _FOREVER
-        if self.settings.fetch == "timeout":
-            until = now_ns + self.settings.fetch_timeout_ns
-            mover = self.mover
-            mover.engine.schedule(until, TRANSFER, mover.machine, lambda _: mover.moved())
-        self._pending[request] = moves, until
-
-    def holds_back(self, request: int, now_ns: int) -> bool:
-        """Return whether a waiting request still stays in the queue for its blocks."""
-        if request not in self._pending:
-            return False
-        moves, until = self._pending[request]
-        if now_ns < until and moves:
-            return True
-        del self._pending[request]
-        return False

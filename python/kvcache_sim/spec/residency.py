@@ -2,11 +2,11 @@
 
 The tree of blocks is the look-up structure of seed 001 (``KVBlockTrie``). A look-up walks a request's keys
 from the root and finds the leading run of blocks that have a copy on any tier; looking changes nothing.
-``_set_state`` and ``_set_ready`` mark a copy present or absent with its times: seed 001's
+``_set_state`` marks a copy present or absent with its times: seed 001's
 ``set_storage_layer_info_timestamps``. A block that is in use on a tier keeps its copy there. Otherwise a
 ready copy may leave, with one exception: the last copy of a block that is in use on any other tier stays on
-the slowest tier. A block leaves the tree with its last copy, and all blocks below it with it, for they
-cannot be found any more; of these a block in use stays until its last user has gone.
+the slowest tier. A block leaves the tree with its last copy, and all blocks below it with it, for they cannot
+be found any more; of these a block in use stays until its last user has gone.
 """
 
 from __future__ import annotations
@@ -34,8 +34,6 @@ from kvcache_sim.spec.keys import Keys
 from kvcache_sim.spec.records import RollingDigest
 
 _UNBOUNDED = 1 << 60
-#: In place of a time that is not known yet.
-NOT_YET = 1 << 62
 #: Blocks from a first one to one past the last: (fastest tier, first, past the last, move that writes them).
 Part = tuple[int, int, int, int]
 
@@ -74,66 +72,54 @@ class Residency:
     Args:
         keys: The names of the requests' blocks.
         capacities_blocks: Blocks of each tier, fast to slow; None without bound.
-        write_back: Whether each tier writes its victims to the one below.
         policies: Eviction order of each tier; None is LRU everywhere.
     """
 
     def __init__(
-        self,
-        keys: Keys,
-        capacities_blocks: Sequence[int | None],
-        write_back: Sequence[bool],
-        policies: Sequence[str] | None = None,
+        self, keys: Keys, capacities_blocks: Sequence[int | None], policies: Sequence[str] | None = None
     ) -> None:
         self.keys = keys
         sizes = [_UNBOUNDED if blocks is None else blocks for blocks in capacities_blocks]
-        self.tiers = [Tier(n, size, size, write_back[n]) for n, size in enumerate(sizes)]
-        self.orders = [
-            EvictionOrder(n, "lru" if policies is None else policies[n]) for n in range(len(sizes))
-        ]
+        self.tiers = [Tier(number, size, size) for number, size in enumerate(sizes)]
+        self.orders = [EvictionOrder(n, policy) for n, policy in enumerate(policies or ["lru"] * len(sizes))]
         self.root = Block(-1, -1, None, -1, [Copy(tier) for tier in range(len(sizes))])
-        #: Blocks of the tree without a copy, which users keep.
-        self.gone_blocks = 0
         self.leases: dict[int, Lease] = {}
         self.moves: dict[int, Move] = {}
-        #: Ends of paths in use by ``protect``: (tier, last block).
-        self.holds: dict[int, tuple[int, Block]] = {}
         #: The time of the last eviction or release, and the latest time of any.
         self.now_ns = 0
         self.latest_ns = 0
         #: Blocks computed twice and merged.
         self.merged_blocks = 0
-        #: Counts accesses; and when each was.
+        #: Counts accesses.
         self.clock = 0
-        self.accessed_ns = [0]
         #: Transmissions to send.
         self._orders: list[Order] = []
-        #: The numbers of leases, moves and holds.
+        #: The numbers of leases and moves.
         self._handles = count(1)
         self._digest = RollingDigest()
 
     # -- look-ups
 
     def _find(self, request: int, limit: int) -> list[Block]:
-        """Return the leading blocks of a request that are in the tree, gone ones included."""
+        """Return the leading blocks of a request that are in the tree, those without a copy included."""
         found: list[Block] = []
-        at: Block | None = self.root
+        children = self.root.children
         for key in self.keys.path(request, 0, limit):
-            at = at.children.get(key) if at is not None else None
-            if at is None:
+            block = children.get(key)
+            if block is None:
                 break
-            found.append(at)
+            found.append(block)
+            children = block.children
         return found
 
     def _found(self, request: int, limit: int) -> list[Block]:
-        found = self._find(request, limit)
-        return list(takewhile(lambda b: not b.is_gone, found)) if self.gone_blocks else found
+        return list(takewhile(lambda block: block.present, self._find(request, limit)))
 
-    def _path(self, request: int, end: int) -> list[Block]:
+    def _path(self, request: int, end: int, start: int = 0) -> list[Block]:
         path = self._find(request, end)
         if len(path) < end:
             raise refused("blocks are not found", "a path of which every block is in the trie")
-        return path
+        return path[start:]
 
     def _end_of(self, path: list[Block], tier: int) -> Block:
         """Return the last block of a path, the root of an empty one; it must have a copy on the tier."""
@@ -162,28 +148,10 @@ class Residency:
             below.append(copy)
         return _parts(start, below)
 
-    def residency(self, request: int, limit: int) -> list[tuple[int, list[tuple[int, int, int, int, int]]]]:
-        """Return of each found block (past it, copies).
-
-        A copy is (tier, writing move, first layer ready, all ready, last access), times in nanoseconds,
-        ``NOT_YET`` for one that is not known.
-        """
-        listed = []
-        for block in self._found(request, limit):
-            copies = []
-            for copy in block.copies:
-                if copy.state != ABSENT:
-                    known = copy.ready if copy.state == READY else self.moves[copy.move].times
-                    times = known or (NOT_YET, NOT_YET)
-                    copies.append((copy.tier, copy.move, *times, self.accessed_ns[copy.last_access]))
-            listed.append((block.depth + 1, copies))
-        return listed
-
     def paths_in_use(self) -> Iterator[tuple[int, Block]]:
-        """Yield (tier, last block) of each path that a lease, a hold or a move uses."""
+        """Yield (tier, last block) of each path that a lease or a move uses."""
         for lease in self.leases.values():
             yield GPU, lease.path[-1] if lease.path else self.root
-        yield from self.holds.values()
         for move in self.moves.values():
             yield from move.holds
 
@@ -196,67 +164,49 @@ class Residency:
 
     # -- users
 
-    def _hold(self, tier: int, end: Block) -> None:
-        """Count a user of a path on a tier. Cost: the blocks that were not in use there."""
+    def _hold(self, tier: int, end: Block, users: int = 1) -> None:
+        """Count a user of a path on a tier. Cost: the blocks of which the use begins or ends."""
         block = end
         while block.parent is not None:
             copy = block.copies[tier]
-            copy.ref_count += 1
-            if copy.ref_count > 1:
+            was_used, copy.ref_count = copy.ref_count, copy.ref_count + users
+            if was_used and copy.ref_count:
                 return
             self._review(block)
             block = block.parent
 
     def _unhold(self, tier: int, end: Block) -> None:
-        block = end
-        while block.parent is not None:
-            copy = block.copies[tier]
-            copy.ref_count -= 1
-            if copy.ref_count:
-                return
-            self._review(block)
-            block = block.parent
+        self._hold(tier, end, -1)
 
     # -- states
 
     def _add_block(self, parent: Block, key: int, request: int) -> Block:
         copies = [Copy(tier) for tier in range(len(self.tiers))]
         block = parent.children[key] = Block(key, parent.depth + 1, parent, request, copies)
-        self.gone_blocks += 1
         return block
 
-    def _remove_block(self, block: Block) -> None:
-        assert block.parent is not None
-        del block.parent.children[block.key]
-        self.gone_blocks -= 1
-
-    def _set_ready(self, block: Block, tier: int, times: Times) -> None:
-        block.copies[tier].ready = times
-        self._set_state(block, tier, READY)
-
-    def _set_state(self, block: Block, tier: int, state: int, move: int = NO_MOVE) -> None:
-        """Mark a copy absent, in flight by a move, or ready."""
-        copy, before = block.copies[tier], block.copies[tier].state
-        was_gone = before == ABSENT and block.is_gone
-        copy.state, copy.move = state, move
-        self.tiers[tier].cached += (state == READY) - (before == READY)
+    def _set_state(
+        self, block: Block, tier: int, state: int, move: int = NO_MOVE, times: Times | None = None
+    ) -> None:
+        """Mark a copy absent, in flight by a move, or ready at ``times``."""
+        copy, parent = block.copies[tier], block.parent
+        came = (state != ABSENT) - (copy.state != ABSENT)
+        self.tiers[tier].cached += (state == READY) - (copy.state == READY)
+        copy.state, copy.move, copy.ready = state, move, times
+        block.present += came
         if state == ABSENT:
-            copy.ready = None
             self.orders[tier].on_absent(block)
-            self.gone_blocks += block.is_gone
-        else:
-            self.gone_blocks -= was_gone
         self._review(block)
-        if (state == ABSENT) != (before == ABSENT):
-            self._count_child(block, tier, -1 if state == ABSENT else 1)
+        if came:
+            assert parent is not None
+            above = parent.copies[tier]
+            above.children += came
+            if above.evictable and not above.children:
+                self._offer(parent, tier)
 
-    def _count_child(self, block: Block, tier: int, change: int) -> None:
-        parent = block.parent
-        assert parent is not None
-        copy = parent.copies[tier]
-        copy.children += change
-        if copy.evictable and not copy.children:
-            self._offer(parent, tier)
+    def _free_copy(self, block: Block, tier: int) -> None:
+        self._set_state(block, tier, ABSENT)
+        self.tiers[tier].free += 1
 
     def _review(self, block: Block) -> None:
         """Bring up to date whether a block may leave each tier, but for its children."""
@@ -271,18 +221,14 @@ class Residency:
     def _may_leave(self, block: Block, copy: Copy) -> bool:
         if copy.state != READY or copy.ref_count:
             return False
-        if copy.tier < len(self.tiers) - 1 or not block.is_in_use:
-            return True
-        return any(faster.state != ABSENT for faster in block.copies[: copy.tier])
+        return copy.tier < len(self.tiers) - 1 or block.present > 1 or not block.is_in_use
 
     def _offer(self, block: Block, tier: int) -> None:
         self.orders[tier].offer(block, self.clock, self.now_ns)
 
     def _discard_if_gone(self, block: Block) -> None:
         """Remove a block without copies and all blocks below it, except those in use."""
-        if not block.is_gone:
-            return
-        below = [block]
+        below = [] if block.present else [block]
         for at in below:
             below.extend(at.children.values())
         for at in reversed(below):
@@ -290,14 +236,18 @@ class Residency:
                 continue
             for copy in at.copies:
                 if copy.state == READY:
-                    self._set_state(at, copy.tier, ABSENT)
-                    self.tiers[copy.tier].free += 1
+                    self._free_copy(at, copy.tier)
                     self.tiers[copy.tier].orphaned += 1
-            self._remove_block(at)
+            assert at.parent is not None
+            del at.parent.children[at.key]
+
+    def _end_use(self, tier: int, end: Block) -> None:
+        """Count a user less; discard what that leaves without a copy on the path, and all below it."""
+        self._unhold(tier, end)
+        self._discard_unreachable(end)
 
     def _discard_unreachable(self, end: Block) -> None:
-        """Discard what the end of a use has left without a copy on a path, and all below it."""
-        gone = [block for block in end.path() if block.is_gone] if self.gone_blocks else []
+        gone = [block for block in end.path() if not block.present]
         if gone:
             self._discard_if_gone(gone[-1])
 
@@ -309,7 +259,6 @@ class Residency:
 
     def _count_access(self) -> int:
         self.clock += 1
-        self.accessed_ns.append(self.latest_ns)
         return self.clock
 
     def note(self, kind: int, now_ns: int, subject: int, value: int) -> None:

@@ -23,9 +23,6 @@ from kvcache_sim.spec.movement_policies import kept_blocks
 from kvcache_sim.spec.request import SequenceState, Status
 from kvcache_sim.spec.ttft import Loading
 
-#: Where requests stay in the queue for their prefetch, so many are looked at: it bounds the cost.
-WINDOW = 256
-
 
 class Receives(Protocol):
     """A machine's side that takes over what others have prefilled (``handover.Reception``)."""
@@ -57,8 +54,8 @@ class Scheduler:
         self.milestones = parts.milestones
         self.admitter = self.admitter_class(parts, cache, movement)
         self.replica, self.cache, self.movement = replica, cache, movement
-        self._prefetcher = parts.prefetcher if movement.prefetch == "queued" else None
-        self._window = 1 if self._prefetcher is None else WINDOW
+        #: So many of the queue may be admitted next: its head.
+        self._window = 1
         self.waiting: deque[SequenceState] = deque()
         self.running: dict[int, SequenceState] = {}
         self.loading: dict[int, Loading] = {}
@@ -81,8 +78,7 @@ class Scheduler:
 
     def _candidates(self, now: int) -> list[SequenceState]:
         """Return the requests that may be admitted next, in the order of the queue."""
-        first, prefetcher = islice(self.waiting, self._window), self._prefetcher
-        return [s for s in first if prefetcher is None or not prefetcher.holds_back(s.request, now)]
+        return list(islice(self.waiting, self._window))
 
     def _head(self, now: int) -> SequenceState | None:
         """Return the next request to admit; None when all have to stay."""

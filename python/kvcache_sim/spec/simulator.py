@@ -7,8 +7,7 @@ run when the one before it has left. A router sends it to a machine; one that th
 or that is longer than the context window, is rejected (seed 000, 4.5). From the client it takes a while
 until the scheduler has it, and the look-up takes its time. At a step boundary a machine ends its step,
 commits what it computed, composes the next step and starts it when its room and its KV are there. A
-boundary comes when a step ends, or as soon as an idle machine could compose one. A paused session's blocks
-may come up before its next turn.
+boundary comes when a step ends, or as soon as an idle machine could compose one.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from kvcache_sim.spec.batch import Batch, NextStep
 from kvcache_sim.spec.channels import Channels
 from kvcache_sim.spec.handover import DecodeChoice, Reception, Sender
 from kvcache_sim.spec.lookups import LookUps
-from kvcache_sim.spec.movement_policies import Estimates, Prefetcher, WritePolicies
+from kvcache_sim.spec.movement_policies import Estimates, WritePolicies
 from kvcache_sim.spec.mover import Mover
 from kvcache_sim.spec.records import ARRIVE, Milestones, Records, RollingDigest
 from kvcache_sim.spec.remote import RemoteReads
@@ -36,15 +35,14 @@ from kvcache_sim.spec.request import Load, SequenceState, Status
 from kvcache_sim.spec.routers import Router
 from kvcache_sim.spec.scheduler import Scheduler
 from kvcache_sim.tiers import COMPUTE
-from kvcache_sim.workload.sessions import continuations, predecessors
+from kvcache_sim.workload.sessions import predecessors
 from kvcache_sim.workload.trace import NO_REQUEST, OPEN_LOOP, Trace
 
 if TYPE_CHECKING:
     from kvcache_sim._core import Store
 
-#: Makes an empty store from a machine's tiers, whether each of them writes its victims to the next one, and
-#: the machine's look-ups.
-MakeStore = Callable[[Sequence[TierSettings], list[bool], LookUps], "Store"]
+#: Makes an empty store from a machine's tiers and its look-ups.
+MakeStore = Callable[[Sequence[TierSettings], LookUps], "Store"]
 
 
 class Machine:
@@ -63,9 +61,7 @@ class Machine:
         #: How many tiers it has.
         self.tiers = tiers
         self.store, self.mover, self.batch = parts.store, parts.mover, parts.batch
-        self.milestones, self.prefetcher = parts.milestones, parts.prefetcher
-        self.writes = parts.writes
-        self._prefetches = settings.movement.prefetch
+        self.milestones, self.writes = parts.milestones, parts.writes
         self.scheduler = self.scheduler_class(parts, replica, settings.cache, settings.movement)
         self._next = self.next_step_class(self.mover, self.batch, self.scheduler.late, self._start_step)
         self.sender: Sender | None = None
@@ -105,16 +101,9 @@ class Machine:
 
     def _looked_up(self, s: SequenceState) -> None:
         self.milestones.looked_up(s, self.engine.now_ns)
-        self.prefetch(s.request, s.prompt_num_tokens, "queued")
         self.scheduler.enqueue(s)
         if not self.scheduler.refused:
             self.wake()
-
-    def prefetch(self, request: int, tokens: int, occasion: str) -> None:
-        """Bring a request's blocks up to the CPU, where they are prefetched on this occasion."""
-        limit = self.cache.matchable_blocks(tokens)
-        if self.prefetcher is not None and self._prefetches == occasion and limit:
-            self.prefetcher.start(request, limit, self.engine.now_ns)
 
     # -- step boundaries
 
@@ -210,7 +199,6 @@ class Simulator:
         self._window = min((window for window in windows if window is not None), default=None)
         self.closed = 0
         self._instant = any(own.replica.instant for own in settings.machines)
-        self._follow = continuations(trace) if settings.movement.prefetch == "session" else None
         #: By request: those that wait for it; and how many requests one still waits for.
         self._waiting: dict[int, list[int]] = {}
         self._missing: dict[int, int] = {}
@@ -227,14 +215,12 @@ class Simulator:
         policies = [movement.write.get(tier.name, "back") for tier in own.tiers[:-1]]
         lookups = LookUps(number, cache, self._shared_block_tokens, records, self.trace, self.engine)
         self.lookups.append(lookups)
-        # A victim without a copy below is written there.
-        store = self._make_store(own.tiers, [True] * len(policies) + [False], lookups)
+        store = self._make_store(own.tiers, lookups)
         channels = {edge: self.channels[name] for edge, name in own.edge_channels.items()}
         mover = self.mover_class(number, store, self.engine, channels, (cache, movement))
         writes = self.writes_class(store, policies) if policies else None
         mover.written = writes.arrived if writes is not None else None
         remote = self._remote_reads(mover) if policies else None
-        prefetches = policies and movement.prefetch != "none"
         budget, block = replica.max_num_batched_tokens, cache.block_size_tokens
         parts = Parts(
             store=store,
@@ -245,7 +231,6 @@ class Simulator:
             estimates=Estimates(mover, remote, own.step_time, budget, block),
             remote=remote,
             writes=writes,
-            prefetcher=Prefetcher(mover, movement, remote) if prefetches else None,
             expires=any(tier.policy.partition(":")[0] == "ttl" for tier in own.tiers),
         )
         return self.machine_class(number, len(own.tiers), replica, settings, parts)
@@ -359,19 +344,3 @@ class Simulator:
             if not self._missing[following]:
                 at = self.engine.now_ns + int(self.trace.think_ns[following])
                 self.engine.schedule(at, ARRIVAL, NO_MACHINE, self._arrive, following)
-                self._prefetch_session(s, following, at)
-        if self._follow is not None:
-            following = int(self._follow[s.request])
-            if following != NO_REQUEST and self.trace.think_ns[following] == OPEN_LOOP:
-                self._prefetch_session(s, following, int(self.trace.arrival_ns[following]))
-
-    def _prefetch_session(self, s: SequenceState, following: int, at_ns: int) -> None:
-        """Bring a paused session's blocks up a while before its next turn, where the session was served."""
-        machine, now = self.machines[s.machine], self.engine.now_ns
-        if machine.prefetcher is None or self._follow is None or at_ns <= now:
-            return
-        when = max(at_ns - self.settings.movement.prefetch_lead_ns, now)
-        tokens = int(self.trace.input_tokens[following])
-        self.engine.schedule(
-            when, ARRIVAL, machine.number, lambda _: machine.prefetch(following, tokens, "session")
-        )

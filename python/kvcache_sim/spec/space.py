@@ -13,7 +13,9 @@ has ended.
 
 from __future__ import annotations
 
-from kvcache_sim.spec.blocks import ABSENT, IN_FLIGHT, READY, Block, Late, Move, Order
+from collections.abc import Iterable
+
+from kvcache_sim.spec.blocks import ABSENT, IN_FLIGHT, READY, REMOTE, Block, Late, Move, Order
 from kvcache_sim.spec.residency import Residency
 
 
@@ -25,12 +27,17 @@ class Space(Residency):
         taken, self._orders = self._orders, []
         return taken
 
-    def _send(self, move: Move, source: int, after: Late | list[int]) -> int:
-        """Start a move of its blocks and return its handle."""
+    def _start(self, move: Move, source: int, after: Iterable[int]) -> int:
+        """Order a move, mark its blocks in flight, as recent as at their source, and return its handle."""
         handle = next(self._handles)
         self.moves[handle] = move
-        first = list(dict.fromkeys(a if isinstance(a, int) else a[0] for a in after))
-        self._orders.append((handle, source, move.to, len(move.blocks), first))
+        self._orders.append((handle, source, move.to, len(move.blocks), list(dict.fromkeys(after))))
+        if move.lease is None:
+            self.tiers[move.to].in_flight += len(move.blocks)
+        came = self._count_access() if source == REMOTE else 0
+        for block in move.blocks:
+            block.copies[move.to].last_access = came or block.copies[source].last_access
+            self._set_state(block, move.to, IN_FLIGHT, handle)
         return handle
 
     def _acquire_space(self, tier: int, blocks: int, now_ns: int) -> Late | None:
@@ -60,6 +67,7 @@ class Space(Residency):
         return evicted
 
     def _discard_last_copy(self, tier: int, block: Block, now_ns: int) -> None:
+        """Evict from the slowest tier (seed 001, ``evict_to_discard``)."""
         self._delete_copy(tier, block, now_ns)
         self.tiers[tier].free += 1
         self._discard_if_gone(block)
@@ -94,31 +102,21 @@ class Space(Residency):
 
     def _write_below(self, tier: int, victims: list[Block], now_ns: int) -> Late:
         """Write what the tier below can take; drop the rest, which is first in eviction order."""
-        below = self.tiers[tier + 1]
-        fits = below.available if self.tiers[tier].write_back else 0
-        dropped = max(len(victims) - fits, 0)
+        below = tier + 1
+        dropped = max(len(victims) - self.tiers[below].available, 0)
         for block in victims[:dropped]:
             self._drop(tier, block)
         written = victims[dropped:]
-        space = self._acquire_space(below.number, len(written), now_ns) if written else None
+        space = self._acquire_space(below, len(written), now_ns) if written else None
         if space is None:
             for block in written:
                 self._drop(tier, block)
             return []
-        below.in_flight += len(written)
-        move = self._start_writing(below.number, written, tier, space)
-        return [(move, len(written))]
-
-    def _start_writing(self, below: int, blocks: list[Block], source: int, space: Late) -> int:
-        """Mark blocks in flight to a tier, each held there by the caller until the move ends."""
-        move = Move(below, blocks, holds=[(below, block) for block in blocks])
-        handle = self._send(move, source, space)
-        for block in blocks:
-            block.copies[below].last_access = block.copies[source].last_access
-            self._set_state(block, below, IN_FLIGHT, handle)
-        return handle
+        move = Move(below, written, holds=[(below, block) for block in written])
+        return [(self._start(move, tier, (after for after, _ in space)), len(written))]
 
     def _drop(self, tier: int, block: Block) -> None:
+        """Lose a victim that the tier below cannot take."""
         self._unhold(tier + 1, block)
         self.tiers[tier].free += 1
         self.tiers[tier].overflowed += 1

@@ -1,48 +1,185 @@
-"""The block store of one machine: moves between its tiers and to others (seed 001, "movements"; semantics 4).
+"""The block store of one machine: what requests hold, and moves (seed 000, 3.5; seed 001; semantics 2, 4).
 
-A move copies blocks between neighboring tiers, or from another machine to the CPU. Space is made on the
-target first. Then the source and the new copies are in use until the move ends: found at once, in flight,
-and ready when the move is finished, with the times of its transmission. A load reads a request's next blocks
-from the CPU into its private GPU blocks; ``stage`` reads blocks one tier up, so that a load can follow.
-``write_through`` and ``write_on`` copy blocks one tier down. A read copies, the lower copy stays. ``lend``
-keeps blocks for another machine until it has read them, ``receive`` lands them there. The store answers the
-calls of the core's ``Store`` and shares no code with it.
+A request acquires the leading blocks of its path that the GPU has and reserves private blocks for what it
+will compute: seed 001's active blocks. ``commit`` shares the full ones
+(``switch_active_fullblocks_into_cache``). Where the GPU has such a block already, computed by another
+request meanwhile, the request's own is freed and it uses the other. ``release`` ends all uses and makes the
+blocks that were held recent, in all tiers where they are ready, the deepest first. A shared block is counted
+once, whoever uses it, and is free again only when its users have gone (seed 000, 3.5, "Detailed Model").
+
+A move copies blocks between neighboring tiers, or from another machine to the CPU (seed 001, "Movements").
+Space is made on the target first. Then the source and the new copies are in use until the move ends: found
+at once, in flight, and ready when the move is finished, with the times of its transmission. The lower copy
+of what is read stays. The store answers the calls of the core's ``Store`` and shares no code with it.
 """
 
 from __future__ import annotations
 
-from kvcache_sim.spec.blocks import ABSENT, CPU, GPU, IN_FLIGHT, REMOTE, Block, Lease, Move
+from collections.abc import Sequence
+
+from kvcache_sim.spec.blocks import ABSENT, CPU, GPU, IN_FLIGHT, READY, REMOTE, Block, Late, Lease, Move
 from kvcache_sim.spec.invariants import violations
-from kvcache_sim.spec.leases import Leases
 from kvcache_sim.spec.residency import refused
+from kvcache_sim.spec.space import Space
 
 
-class Store(Leases):
+class Store(Space):
     """The plain block store; ``Residency`` lists its arguments."""
 
-    def _under_way(self, move: int) -> Move:
-        if move not in self.moves:
-            raise refused("no such move", "one that is under way")
-        return self.moves[move]
+    # -- what requests hold
 
-    def _part(self, request: int, start: int, end: int) -> list[Block]:
+    def _lease(self, lease: int) -> Lease:
+        if lease not in self.leases:
+            raise refused("no such lease", "one that is held")
+        return self.leases[lease]
+
+    def acquire(self, request: int, depth: int) -> int:
+        """Hold the first ``depth`` blocks of a path on the GPU; return the lease."""
+        path = self._path(request, depth)
+        self._hold(GPU, self._end_of(path, GPU))
+        handle = next(self._handles)
+        self.leases[handle] = Lease(request, path, self._count_access())
+        return handle
+
+    def abandon(self, lease: int) -> None:
+        """Take an acquisition back without a trace."""
+        if self._lease(lease).reserved:
+            raise refused("blocks are reserved", "a lease without a reservation; release it")
+        self._end(lease)
+
+    def _end(self, lease: int) -> None:
+        held = self.leases.pop(lease)
+        held.live = False
+        self._unhold(GPU, held.path[-1] if held.path else self.root)
+
+    def depth(self, lease: int) -> int:
+        """Return how many blocks a lease holds through the cache."""
+        return len(self._lease(lease).path)
+
+    def reserve(self, lease: int, blocks: int, now_ns: int) -> list[int] | None:
+        """Reserve private GPU blocks; return the moves that must end before, None if refused."""
+        return self.reserve_many([(lease, blocks)], now_ns)
+
+    def reserve_many(self, wanted: Sequence[tuple[int, int]], now_ns: int) -> list[int] | None:
+        """Reserve private GPU blocks for several (lease, blocks), all or nothing."""
+        leases = [(self._lease(lease), blocks) for lease, blocks in wanted]
+        total = sum(blocks for _, blocks in wanted)
+        late = self._acquire_space(GPU, total, now_ns)
+        if late is None:
+            return None
+        gpu, late_blocks = self.tiers[GPU], sum(blocks for _, blocks in late)
+        gpu.active += total - late_blocks
+        gpu.in_flight += late_blocks
+        for held, blocks in leases:
+            held.reserved += blocks
+        self._distribute(late, leases)
+        return sorted({move for move, _ in late})
+
+    def _distribute(self, late: Late, leases: list[tuple[Lease, int]]) -> None:
+        """Give the blocks that are free later to the first leases."""
+        takers = [(held, blocks) for held, blocks in leases if blocks]
+        for move, blocks in late:
+            while blocks:
+                held, lacking = takers.pop(0)
+                part = min(blocks, lacking)
+                held.pending += part
+                self.moves[move].waiting.append((held, part))
+                blocks -= part
+                if lacking > part:
+                    takers.insert(0, (held, lacking - part))
+
+    def commit(self, lease: int, to: int, ready: tuple[int, int] | None = None) -> None:
+        """Share the lease's computed blocks up to ``to``.
+
+        Args:
+            lease: The lease.
+            to: One past the last block.
+            ready: When their first layer, and all layers, were computed, in ns; None: the latest time known.
+
+        Raises:
+            StoreError: For more blocks than are reserved and free.
+        """
+        held = self._lease(lease)
+        start = len(held.path)
+        if to - start > held.reserved - max(held.pending, held.loading):
+            raise refused("more blocks than are reserved and free", "a reservation first")
+        times = (self.latest_ns, self.latest_ns) if ready is None else ready
+        self.latest_ns = max(self.latest_ns, times[1])
+        gpu = self.tiers[GPU]
+        for key in self.keys.path(held.request, start, to):
+            tail = held.path[-1] if held.path else self.root
+            block = tail.children.get(key) or self._add_block(tail, key, held.request)
+            self._lengthen(held, [block])  # before it is ready: nothing may take it away
+            gpu.active -= 1
+            held.reserved -= 1
+            if block.copies[GPU].state == ABSENT:
+                block.copies[GPU].last_access = held.access
+                self._set_state(block, GPU, READY, times=times)
+            else:
+                gpu.free += 1
+                self.merged_blocks += 1
+
+    def _lengthen(self, held: Lease, blocks: list[Block]) -> None:
+        """Hold the next blocks of a lease's path."""
+        self._hold(GPU, blocks[-1])
+        self._unhold(GPU, held.path[-1] if held.path else self.root)
+        held.path += blocks
+
+    def release(self, lease: int, now_ns: int) -> None:
+        """End a lease, make its path recent, and free its private blocks."""
+        held = self._lease(lease)
+        if held.loading:
+            raise refused("blocks are still being loaded", "its loads to have ended")
+        self._advance(now_ns)
+        self._on_release(held.path)
+        self._end(lease)
+        free = held.reserved - held.pending
+        self.tiers[GPU].active -= free
+        self.tiers[GPU].free += free
+        held.reserved = held.pending
+
+    def _on_release(self, path: list[Block]) -> None:
+        """Make a path the most recently used."""
+        access = self._count_access()
+        for block in reversed(path):
+            for copy in block.copies:
+                if copy.state == READY:
+                    copy.last_access = access
+                    self.orders[copy.tier].on_release(block, access, self.now_ns)
+                    if copy.evictable:
+                        self._offer(block, copy.tier)
+
+    def discard(self, request: int, start: int, end: int) -> None:
+        """Discard a path from ``end`` up to ``start`` or to what is held, in flight or has children."""
+        for block in reversed(self._path(request, end)[start:] if start < end else []):
+            if block.is_in_use or block.children or any(c.state == IN_FLIGHT for c in block.copies):
+                return
+            for copy in block.copies:
+                if copy.state == READY:
+                    self._free_copy(block, copy.tier)
+            self._discard_if_gone(block)
+
+    # -- moves up
+
+    def _part(self, request: int, start: int, end: int, to: int | None = None) -> list[Block]:
+        """Return blocks of a path; those to read up to a tier are on the one below and not there yet."""
         if start >= end:
             raise refused("no blocks", "a first block before the end")
-        return self._path(request, end)[start:]
-
-    # -- up
+        blocks = self._path(request, end, start)
+        for block in blocks if to is not None else ():
+            if block.copies[to + 1].state == ABSENT or block.copies[to].state != ABSENT:
+                raise refused("a block cannot be copied", "a copy of every block below, and none above")
+        return blocks
 
     def load(self, lease: int, to: int, after: list[int]) -> int:
         """Read the lease's next blocks up to ``to`` from the CPU into reserved blocks; return the move."""
         held = self._lease(lease)
-        blocks = self._part(held.request, len(held.path), to)
+        blocks = self._part(held.request, len(held.path), to, GPU)
         if len(blocks) > held.reserved - held.loading:
             raise refused("more blocks than are reserved and free", "a reservation first")
-        _check_readable(blocks, GPU)
         held.loading += len(blocks)
         move = self._read_up(blocks, GPU, after, held)
         self._lengthen(held, blocks)
-        held.found = len(held.path)
         return move
 
     def join(self, lease: int, to: int) -> None:
@@ -51,37 +188,41 @@ class Store(Leases):
         blocks = self._part(held.request, len(held.path), to)
         self._end_of(blocks, GPU)
         self._lengthen(held, blocks)
-        held.found = len(held.path)
 
     def stage(
         self, request: int, part: tuple[int, int], to_tier: int, ready: int | None, now_ns: int
     ) -> int | None:
-        """Copy blocks one tier up; return the move, None without space.
+        """Copy blocks one tier up, so that a load can follow; return the move, None without space.
 
         ``ready`` is the move that makes them ready on the tier below, None where they are.
         """
-        blocks = self._part(request, *part)
-        _check_readable(blocks, to_tier)
-        self._hold(to_tier + 1, blocks[-1])
-        space = self._acquire_space(to_tier, len(blocks), now_ns)
-        self._unhold(to_tier + 1, blocks[-1])
+        blocks = self._part(request, *part, to_tier)
+        space = self._acquire_space_for((to_tier + 1, blocks[-1]), to_tier, len(blocks), now_ns)
         if space is None:
             return None
-        self.tiers[to_tier].in_flight += len(blocks)
-        after = [move for move, _ in space] + ([] if ready is None else [ready])
+        after = space if ready is None else [*space, ready]
         return self._read_up(blocks, to_tier, after, None)
 
-    def _read_up(self, blocks: list[Block], to: int, after: list[int], lease: Lease | None) -> int:
-        tail = blocks[-1]
-        self._hold(to + 1, tail)
-        self._hold(to, tail)
-        handle = self._send(Move(to, blocks, lease, [(to, tail), (to + 1, tail)]), to + 1, after)
-        for block in blocks:
-            block.copies[to].last_access = block.copies[to + 1].last_access
-            self._set_state(block, to, IN_FLIGHT, handle)
-        return handle
+    def _acquire_space_for(
+        self, used: tuple[int, Block], tier: int, blocks: int, now_ns: int
+    ) -> list[int] | None:
+        """Take blocks from a tier while a path is in use; return the moves to wait for, None when refused."""
+        self._hold(*used)
+        space = self._acquire_space(tier, blocks, now_ns)
+        self._unhold(*used)
+        return None if space is None else [move for move, _ in space]
 
-    # -- down
+    def _read_up(self, blocks: list[Block], to: int, after: list[int], lease: Lease | None) -> int:
+        holds = [(to, blocks[-1]), (to + 1, blocks[-1])]
+        return self._start(Move(to, blocks, lease, self._held(holds)), to + 1, after)
+
+    def _held(self, holds: list[tuple[int, Block]]) -> list[tuple[int, Block]]:
+        """Hold paths, each by (tier, last block), for a move."""
+        for hold in holds:
+            self._hold(*hold)
+        return holds
+
+    # -- moves down
 
     def write_through(self, lease: int, start: int, end: int, now_ns: int) -> int | None:
         """Copy the lease's blocks to the CPU where it has none; return the move, None without one."""
@@ -93,9 +234,8 @@ class Store(Leases):
         done = self._under_way(move)
         if done.to + 1 == len(self.tiers):
             return None
-        return self._copy_down(
-            done.to, done.blocks, [end for tier, end in done.holds if tier == done.to], now_ns
-        )
+        ends = [end for tier, end in done.holds if tier == done.to]
+        return self._copy_down(done.to, done.blocks, ends, now_ns)
 
     def _copy_down(self, tier: int, blocks: list[Block], ends: list[Block], now_ns: int) -> int | None:
         """Write those blocks one tier down that are not there; ``ends``: of the paths to hold meanwhile."""
@@ -103,29 +243,22 @@ class Store(Leases):
         missing = [block for block in blocks if block.copies[below].state == ABSENT]
         if not missing:
             return None
-        for end in ends:
-            self._hold(tier, end)
+        holds = self._held([(tier, end) for end in ends])
         space = self._acquire_space(below, len(missing), now_ns)
         if space is None:
-            for end in ends:
-                self._unhold(tier, end)
-                self._discard_unreachable(end)
+            for hold in holds:
+                self._end_use(*hold)
             return None
-        self.tiers[below].in_flight += len(missing)
-        for block in missing:
-            self._hold(below, block)
-        handle = self._start_writing(below, missing, tier, space)
-        self.moves[handle].holds += [(tier, end) for end in ends]
-        return handle
+        holds += self._held([(below, block) for block in missing])
+        return self._start(Move(below, missing, holds=holds), tier, (move for move, _ in space))
 
     # -- other machines
 
     def lend(self, request: int, end: int, tier: int) -> int:
-        """Hold the first ``end`` blocks on a tier for another machine until the returned move is finished."""
+        """Hold the first ``end`` blocks on a tier until the returned move is finished: nothing is sent."""
         tail = self._end_of(self._path(request, end), tier)
-        self._hold(tier, tail)
         handle = next(self._handles)
-        self.moves[handle] = Move(tier, [], holds=[(tier, tail)])
+        self.moves[handle] = Move(tier, [], holds=self._held([(tier, tail)]))
         return handle
 
     def receive(self, request: int, part: tuple[int, int], now_ns: int) -> int | None:
@@ -136,20 +269,11 @@ class Store(Leases):
         keys = list(self.keys.path(request, start, end))
         if keys[0] in parent.children:
             return None
-        self._hold(CPU, parent)
-        space = self._acquire_space(CPU, len(keys), now_ns)
-        self._unhold(CPU, parent)
+        space = self._acquire_space_for((CPU, parent), CPU, len(keys), now_ns)
         if space is None:
             return None
-        self.tiers[CPU].in_flight += len(keys)
         blocks = self._grow(parent, keys, request)
-        self._hold(CPU, blocks[-1])
-        handle = self._send(Move(CPU, blocks, holds=[(CPU, blocks[-1])]), REMOTE, space)
-        access = self._count_access()
-        for block in blocks:
-            block.copies[CPU].last_access = access
-            self._set_state(block, CPU, IN_FLIGHT, handle)
-        return handle
+        return self._start(Move(CPU, blocks, holds=self._held([(CPU, blocks[-1])])), REMOTE, space)
 
     def _grow(self, parent: Block, keys: list[int], request: int) -> list[Block]:
         blocks: list[Block] = []
@@ -159,6 +283,11 @@ class Store(Leases):
         return blocks
 
     # -- the end of a move
+
+    def _under_way(self, move: int) -> Move:
+        if move not in self.moves:
+            raise refused("no such move", "one that is under way")
+        return self.moves[move]
 
     def set_times(self, move: int, first_layer_ns: int, ready_ns: int) -> None:
         """Set when what a move writes will be ready; its copies keep the times."""
@@ -171,21 +300,16 @@ class Store(Leases):
         times = done.times or (self.latest_ns, self.latest_ns)
         self.latest_ns = max(self.latest_ns, times[1])
         for block in done.blocks:
-            self._set_ready(block, done.to, times)
-        for tier, end in done.holds:
-            self._unhold(tier, end)
-            self._discard_unreachable(end)
-        self._settle(done)
-        self._free_space_of(move, done)
-
-    def _settle(self, done: Move) -> None:
-        """Account for the target blocks of a move: from now on they are cached ones."""
+            self._set_state(block, done.to, READY, times=times)
+        for hold in done.holds:
+            self._end_use(*hold)
         if done.lease is None:
             self.tiers[done.to].in_flight -= len(done.blocks)
         else:
             self.tiers[done.to].active -= len(done.blocks)
             done.lease.reserved -= len(done.blocks)
             done.lease.loading -= len(done.blocks)
+        self._free_space_of(move, done)
 
     def _free_space_of(self, move: int, done: Move) -> None:
         gpu = self.tiers[GPU]
@@ -207,10 +331,3 @@ class Store(Leases):
         """Raise RuntimeError naming the first violated invariant. Cost: the whole store."""
         for broken in violations(self):
             raise RuntimeError(broken)
-
-
-def _check_readable(blocks: list[Block], to: int) -> None:
-    """Refuse blocks that cannot be read up to a tier."""
-    for block in blocks:
-        if block.copies[to + 1].state == ABSENT or block.copies[to].state != ABSENT:
-            raise refused("a block cannot be copied", "a copy of every block below, and none above")
