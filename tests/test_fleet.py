@@ -25,6 +25,7 @@ from kvcache_sim.tiers import TIERS
 from support.agreement import columns
 from support.conserved import check_conserved
 from support.lookahead import by_the_clock
+from support.spec_slow_channels import SlowedFifo
 from support.spec_submission import SubmittedFifo
 from tiered_scenario import BASE, load
 
@@ -340,7 +341,7 @@ def test_a_slow_channel_against_a_walk_of_single_nanoseconds(seed):
         Slowdown(a, b, draw.choice([0, 250_000, 500_000, 100_000]))
         for a, b in zip(edges[::2], edges[1::2], strict=True)
     )
-    channel = SubmittedFifo(ChannelSettings("c", 10**9, draw.choice([0, 5]), slowdowns=slowdowns))
+    channel = SlowedFifo(ChannelSettings("c", 10**9, draw.choice([0, 5]), slowdowns=slowdowns))
     free, now, busy = 0, 0, 0
     for _ in range(8):
         now += draw.randint(0, 40)
@@ -373,7 +374,7 @@ def test_the_cores_slow_channel_is_that_of_the_specification(seed):
     )
     pieces = 3, seed % 3, 4 * (seed % 4 == 0)
     wanted = ChannelSettings("c", 10**9, 7, *pieces, latency_occupies=seed % 2 == 0, slowdowns=slowdowns)
-    one, other = SubmittedFifo(wanted), _core.Channel(wanted)
+    one, other = type("Slowed", (SlowedFifo, SubmittedFifo), {})(wanted), _core.Channel(wanted)
     now, before = 0, None
     for _ in range(30):
         now += draw.randint(0, 60)

@@ -18,10 +18,10 @@ from kvcache_sim.serving.router.registry import ROUTERS
 from kvcache_sim.serving.settings import ReplicaSettings, RouterSettings
 from kvcache_sim.serving.speculation import SpeculationSettings
 from kvcache_sim.simulation import RunOptions, simulate
-from kvcache_sim.spec.routers import ROUTERS as SPEC_ROUTERS
 from support.agreement import assert_same, by_spec, columns
 from support.clusters import BLOCK, cluster
 from support.lookahead import assert_same_by_the_clock
+from support.spec_routers import ALL_ROUTERS as SPEC_ROUTERS
 from support.view_settings import EVER, prefix_views, session_views, traces
 
 caches = st.builds(

@@ -16,9 +16,9 @@ from kvcache_sim.serving.settings import (
     ReplicaSettings,
     RouterSettings,
 )
-from kvcache_sim.spec.routers import ROUTERS as SPEC_ROUTERS
 
 from support.clusters import table
+from support.spec_routers import ALL_ROUTERS as SPEC_ROUTERS
 
 RATES = {"gpu->cpu": 4, "cpu->gpu": 5, "cpu->disk": 1, "disk->cpu": 2}
 WRITES = st.sampled_from(["back", "through", "through-sync", "selective"])

@@ -18,6 +18,8 @@ from kvcache_sim.spec.scheduler import Scheduler
 from kvcache_sim.spec.simulator import Machine, Simulator
 from kvcache_sim.workload.trace import NOT_TOLD
 
+from support.spec_routers import CostMilestones, expected_tokens
+
 ABORTED: Any = SimpleNamespace(value=STATUSES.index("aborted"))
 _ENDED = (Status.FINISHED, Status.TRANSFERRING, ABORTED)
 
@@ -71,7 +73,8 @@ def _end(simulator: Simulator, machine: Machine, s: SequenceState) -> None:
     machine.load.requests -= 1
     if s.prefill_end_time_ns < 0:
         machine.load.queued_tokens -= s.prompt_num_tokens
-        machine.load.expected_prefill_tokens -= s.expected_prefill_tokens
+        if isinstance(machine.milestones, CostMilestones):
+            machine.milestones.expected_prefill_tokens -= expected_tokens(s)
     elif s.decode_machine == machine.number:
         machine.load.queued_tokens -= s.prompt_num_tokens
     simulator.records.close(s)

@@ -17,6 +17,8 @@ from kvcache_sim.spec.batch import Batch, NextStep
 from kvcache_sim.spec.channels import Channels, FifoChannel, LayeredChannel
 from kvcache_sim.spec.movement_policies import WritePolicies
 from kvcache_sim.spec.mover import Mover
+from kvcache_sim.spec.records import Milestones
+from kvcache_sim.spec.routers import Router
 from kvcache_sim.spec.scheduler import Scheduler
 from kvcache_sim.spec.simulator import Simulator
 
@@ -32,6 +34,8 @@ from support.spec_prefetch import (
 )
 from support.spec_queueing import ORDERS, QueueRules
 from support.spec_read_buffers import BufferedChannel, BufferedChannels, BufferedMover, BufferedStep
+from support.spec_routers import COSTS, CostMilestones, CostRouter, has_costs
+from support.spec_slow_channels import SlowedFifo
 from support.spec_store import WholeStoreSimulation
 from support.spec_submission import (
     RailMover,
@@ -97,6 +101,11 @@ MODELS = (
         },
     ),
     Model(
+        lambda settings: any(channel.slowdowns for channel in settings.channels.values()),
+        {FifoChannel: SlowedFifo},
+    ),
+    Model(has_costs, {Router: CostRouter, Milestones: CostMilestones}),
+    Model(
         has_writes,
         {
             Simulator: WritesSimulator,
@@ -131,6 +140,8 @@ MODELED: dict[str, tuple[Any, ...]] = {
     "cluster.pool.policy": ("lru", "fifo", "lfu", "ttl"),
     "fetch.policy": tuple(WAITING),
     "prefetch.policy": ("queued", "session"),
+    "router.policy": tuple(COSTS),
+    "handover.router": tuple(COSTS),
     "write.policy": ("through-sync", "selective"),
     "replica.queue_order": tuple(ORDERS),
 }

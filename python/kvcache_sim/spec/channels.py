@@ -5,20 +5,19 @@ A job occupies the channel for max(bytes / bandwidth + pieces · gap, pieces · 
 L-th of that, rounded up; latency comes on top and occupies nothing unless that is set. A FIFO channel
 answers at once with three times: completion, the first layer's completion, and the time of a layer; a later
 job waits for the earlier ones. A job that an earlier hop feeds sends layer k when it has arrived and layer
-k - 1 is sent (semantics 4). A slowed channel has a share of its rate in some spans of time. Under ``fair``
-(processor sharing) and ``loads-first`` a channel is served layer by layer, one event each, and a time is
-final only when it has come. Edges that name one channel contend (seed 001, "How to model serving system");
-machines without a named channel between them get one a pair.
+k - 1 is sent (semantics 4). Under ``fair`` (processor sharing) and ``loads-first`` a channel is served layer
+by layer, one event each, and a time is final only when it has come. Edges that name one channel contend (seed
+001, "How to model serving system"); machines without a named channel between them get one a pair.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from msgspec import Struct, field
 
-from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings, Slowdown
+from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.engine import NO_MACHINE, TRANSFER, Engine, Event, beyond_time
 from kvcache_sim.units import LAST_NS, NS_PER_S
 
@@ -26,10 +25,11 @@ from kvcache_sim.units import LAST_NS, NS_PER_S
 NOT_YET = 1 << 62
 #: Parts of a nanosecond: a fair share among up to 16 jobs stays exact.
 _PARTS = 720_720
-_WHOLE_PPM = 1_000_000
 
 #: (bytes, pieces, layers) of a job.
 Size = tuple[int, int, int]
+#: When the first layer and the last one of a job are sent, and the time of a layer.
+Times = tuple[int, int, int]
 
 
 class Transmission(Struct):
@@ -106,62 +106,23 @@ class FifoChannel(Link):
             return Transmission(asked, asked, now_ns if feed is None else feed.completion_ns, 0)
         per_layer = layer_ns(self.settings, size)
         start = asked + self.wait_ns(asked)
-        occupied = layers * per_layer
-        end = start + occupied
-        if feed is not None:
-            end = max(end, feed.completion_ns + per_layer)
-        first = start + per_layer
-        if any(slow.from_ns < end and start < slow.until_ns for slow in self.settings.slowdowns):
-            end, per_layer = self._slowed(start, per_layer, layers, feed)
-            first, occupied = end - (layers - 1) * per_layer, end - start
+        self.busy_ns += layers * per_layer
+        first, end, per_layer = self._occupy(start, per_layer, layers, feed)
         assert asked >= self.last_call_ns, "jobs are queued in time order"
         self.last_call_ns = asked
         self.queued_ns += start - asked
-        self.busy_ns += occupied
         self.sent_bytes += size_bytes
         self.jobs += 1
         latency = self.settings.latency_ns
         self.free_at_ns = end + latency if self.settings.latency_occupies else end
         return Transmission(start, first + latency, end + latency, per_layer)
 
-    def _slowed(
-        self, start_ns: int, per_layer: int, layers: int, feed: Transmission | None
-    ) -> tuple[int, int]:
-        """Return when a job ends that slowdowns touch, and the time of its fastest layer.
-
-        Its layers are reported as if the slow ones came first: none is reported before it is there.
-        """
-        end, fastest = start_ns, LAST_NS
-        for layer in range(layers):
-            begins = end
-            if feed is not None:
-                begins = max(begins, feed.completion_ns - (layers - 1 - layer) * feed.per_layer_ns)
-            done = slowed_end_ns(begins, per_layer, self.settings.slowdowns)
-            fastest, end = min(fastest, done - end), done
-        return end, fastest
-
-
-def slowed_end_ns(start_ns: int, work_ns: int, slowdowns: Iterable[Slowdown]) -> int:
-    """Return when work of so many ns at the whole rate ends that starts at a time.
-
-    What passes in a slowdown is rounded down, the end in one up.
-    """
-    now, left = start_ns, work_ns
-    for slow in slowdowns:
-        if left == 0 or slow.until_ns <= now:
-            continue
-        if now < slow.from_ns:
-            if left <= slow.from_ns - now:
-                break
-            left -= slow.from_ns - now
-            now = slow.from_ns
-        passes = (slow.until_ns - now) * slow.share_ppm // _WHOLE_PPM
-        if left <= passes:
-            return now + -(-left * _WHOLE_PPM // slow.share_ppm)
-        now, left = slow.until_ns, left - passes
-    if now + left > LAST_NS:
-        raise beyond_time()
-    return now + left
+    def _occupy(self, start_ns: int, layer_ns: int, layers: int, feed: Transmission | None) -> Times:
+        """Return when the first layer and the last one are sent, and the time of a layer."""
+        end = start_ns + layers * layer_ns
+        if feed is not None:
+            end = max(end, feed.completion_ns + layer_ns)
+        return start_ns + layer_ns, end, layer_ns
 
 
 class LayeredJob:

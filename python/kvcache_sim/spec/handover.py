@@ -75,8 +75,6 @@ class Handover:
         self.asked_ns = self.reserved_ns = 0
         self.lease = -1
         self.total_blocks = 0
-        #: Prompt tokens that the decode router expected to cross.
-        self.expected_tokens = 0
         #: Where it goes, and the channel that it crosses.
         self.target: Reception
         self.wire: Channel
@@ -161,7 +159,7 @@ class Reception:
     def ask(self, handover: Handover) -> None:
         """Queue a request for room."""
         machine = self.machine
-        machine.milestones.taken_over(handover.sequence, handover.expected_tokens)
+        machine.milestones.taken_over(handover.sequence)
         handover.asked_ns = machine.engine.now_ns
         self.asking.append(handover)
         if not machine.scheduler.refused:
@@ -247,7 +245,7 @@ class Reception:
         if machine.cache.enabled:
             machine.share(s.lease, s.prompt_num_tokens // machine.cache.block_size_tokens, now)
         delays_token = self.settings.first_token == "decode"
-        machine.milestones.handed_over(s, now, handover.expected_tokens, delays_token)
+        machine.milestones.handed_over(s, now, delays_token)
         self.coming.remove(s.request)
         self.arrived.append(handover)
 
@@ -280,9 +278,7 @@ class DecodeChoice:
     def assign(self, handover: Handover) -> None:
         """Choose, and let that machine queue the request for room."""
         s = handover.sequence
-        expected, s.expected_prefill_tokens = s.expected_prefill_tokens, 0
         chosen = self._router.choose(s)
-        handover.expected_tokens, s.expected_prefill_tokens = s.expected_prefill_tokens, expected
         while not self.machines[chosen].can_ever_hold(s.total_kv_tokens):
             chosen = (chosen + 1) % len(self.machines)
         source, target = handover.source.number, self.machines[chosen].number

@@ -130,7 +130,6 @@ class Milestones:
         s.since_ns = now
         self.load.requests += 1
         self.load.queued_tokens += s.prompt_num_tokens
-        self.load.expected_prefill_tokens += s.expected_prefill_tokens
 
     def received(self, s: SequenceState, now: int) -> None:
         """End the way from the client to the scheduler."""
@@ -161,24 +160,21 @@ class Milestones:
             s.first_decode_ns += now - s.since_ns
         s.since_ns = now
         self.load.queued_tokens -= s.prompt_num_tokens
-        self.load.expected_prefill_tokens -= s.expected_prefill_tokens
 
     def first_token(self, s: SequenceState, now: int) -> None:
         """Note the first token."""
         s.first_token_ns = now
         self.store.note(FIRST_TOKEN, now, s.request, 0)
 
-    def taken_over(self, s: SequenceState, expected_tokens: int) -> None:
+    def taken_over(self, s: SequenceState) -> None:
         """Count a request that another machine hands over; its KV weighs on this one until it is done."""
         s.decode_machine = self.machine
         self.load.requests += 1
         self.load.queued_tokens += s.prompt_num_tokens
-        self.load.expected_prefill_tokens += expected_tokens
 
-    def handed_over(self, s: SequenceState, now: int, expected_tokens: int, delays_token: bool) -> None:
+    def handed_over(self, s: SequenceState, now: int, delays_token: bool) -> None:
         """End a hand-over: the KV is here."""
         waited = now - s.since_ns
-        self.load.expected_prefill_tokens -= expected_tokens
         self.store.note(HANDOVER, now, s.request, s.handover_blocks)
         if delays_token:
             s.handover_ns = waited

@@ -63,8 +63,6 @@ class SequenceState:
         self.last_token_ns: int | None = None
         self.first_token_ns = -1
         self.finish_ns = -1
-        #: Prompt tokens that the router expected to be computed.
-        self.expected_prefill_tokens = 0
         #: When the current part of TTFT began, and the parts.
         self.since_ns = 0
         self.client_ns = self.queue_ns = self.lookup_ns = 0
@@ -126,6 +124,5 @@ class Load(Struct):
 
     #: Requests that are not finished.
     requests: int = 0
-    #: Prompt tokens that are not computed yet, and of these those that the router expected to be computed.
+    #: Prompt tokens that are not computed yet.
     queued_tokens: int = 0
-    expected_prefill_tokens: int = 0

@@ -167,7 +167,7 @@ class Simulator:
     """A cluster about to serve a trace: builds its machines, lets requests come, and closes them."""
 
     machine_class, batch_class, mover_class, channels_class = Machine, Batch, Mover, Channels
-    writes_class = WritePolicies
+    writes_class, milestones_class, router_class = WritePolicies, Milestones, Router
 
     def __init__(
         self, settings: ClusterSettings, trace: Trace, make_store: MakeStore, records: Records
@@ -191,7 +191,7 @@ class Simulator:
             m for m, own in zip(self.machines, settings.machines, strict=True) if own.role != "decode"
         ]
         routing = settings.router, settings.cache
-        self.router = Router(settings.router.policy, self.routed, routing, settings.seed)
+        self.router = self.router_class(settings.router.policy, self.routed, routing, settings.seed)
         self._decoding: list[Machine] = []
         self._connect_pools()
         windows = [own.replica.max_model_len for own in settings.machines]
@@ -226,7 +226,7 @@ class Simulator:
             store=store,
             mover=mover,
             batch=self.batch_class(store, replica, cache, own.step_time),
-            milestones=Milestones(number, store, records, partial(self._finished, lookups)),
+            milestones=self.milestones_class(number, store, records, partial(self._finished, lookups)),
             lookups=lookups,
             estimates=Estimates(mover, remote, own.step_time, budget, block),
             remote=remote,
@@ -256,7 +256,7 @@ class Simulator:
         # Its own stream of random numbers: not those that chose the prefill machine.
         seed = derive_seed(settings.seed, "decode router")
         routing = settings.router, settings.cache
-        router = Router(own.router, self._decoding, routing, seed, sees_tiers=False)
+        router = self.router_class(own.router, self._decoding, routing, seed)
         choice = DecodeChoice(self._decoding, receptions, router, self.channels)
         for machine, role in zip(self.machines, roles, strict=True):
             if role == "prefill":
