@@ -128,7 +128,8 @@ REFUSED: dict[str, list[str]] = {
     "cache.touch": ["cache.touch=admission"],
     "cache.eviction_batch_blocks": ["cache.eviction_batch_blocks=4"],
     "cache.scheduler_aware_window": ["cache.scheduler_aware_window=4"],
-    "cache.admission": ["cache.admission=PLUGIN:Keep"],
+    "cache.admission": ["cache.admission=prompt"],
+    "cache.discard_on_finish": ["cache.discard_on_finish=true"],
     "tiers.gpu.policy": ["tiers.gpu.policy=arc"],
     "tiers.cpu.policy": ["tiers.cpu.capacity=2GiB", "tiers.cpu.policy=arc"],
     "tiers.disk.policy": ["tiers.cpu.capacity=2GiB", "tiers.disk.capacity=2GiB", "tiers.disk.policy=arc"],
@@ -238,6 +239,13 @@ REFUSED: dict[str, list[str]] = {
         "channels.a={bandwidth: 3GB/s, edges: [cpu->gpu], piece_submit: 1us}",
     ],
     "fetch.policy": ["tiers.cpu.capacity=2GiB", "fetch.policy=PLUGIN:Half"],
+    "fetch.remote_disk": [
+        "cluster.machines=2",
+        "tiers.cpu.capacity=2GiB",
+        "tiers.disk.capacity=2GiB",
+        "fetch.lookup=cluster",
+        "fetch.remote_disk=staged",
+    ],
     "fetch.exclusive": ["tiers.cpu.capacity=2GiB", "fetch.exclusive=[cpu->gpu]"],
     "fetch.read_buffer_layers": ["tiers.cpu.capacity=2GiB", "fetch.read_buffer_layers=2"],
     "fetch.timeout_per_ki_token": [

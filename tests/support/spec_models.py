@@ -18,12 +18,14 @@ from kvcache_sim.spec.channels import Channels, FifoChannel, LayeredChannel
 from kvcache_sim.spec.movement_policies import WritePolicies
 from kvcache_sim.spec.mover import Mover
 from kvcache_sim.spec.records import Milestones
+from kvcache_sim.spec.remote import RemoteReads
 from kvcache_sim.spec.routers import Router
 from kvcache_sim.spec.scheduler import Scheduler
 from kvcache_sim.spec.simulator import Simulator
 
 from support.spec_ahead import AheadBatch, AheadScheduler, AheadSimulator
-from support.spec_pool import PoolAdmitter, PoolMover, PoolSimulation, PoolSimulator
+from support.spec_kept import KeepingScheduler, discards
+from support.spec_pool import PoolAdmitter, PoolMover, PoolReads, PoolSimulation, PoolSimulator
 from support.spec_prefetch import (
     WAITING,
     PrefetchAdmitter,
@@ -36,6 +38,7 @@ from support.spec_queueing import ORDERS, QueueRules
 from support.spec_read_buffers import BufferedChannel, BufferedChannels, BufferedMover, BufferedStep
 from support.spec_routers import COSTS, CostMilestones, CostRouter, has_costs
 from support.spec_slow_channels import SlowedFifo
+from support.spec_staged import StagedReads
 from support.spec_store import WholeStoreSimulation
 from support.spec_submission import (
     RailMover,
@@ -104,6 +107,8 @@ MODELS = (
         lambda settings: any(channel.slowdowns for channel in settings.channels.values()),
         {FifoChannel: SlowedFifo},
     ),
+    Model(discards, {Scheduler: KeepingScheduler}),
+    Model(lambda settings: settings.movement.remote_disk == "staged", {RemoteReads: StagedReads}),
     Model(has_costs, {Router: CostRouter, Milestones: CostMilestones}),
     Model(
         has_writes,
@@ -121,12 +126,14 @@ MODELS = (
             Simulator: PoolSimulator,
             Admitter: PoolAdmitter,
             Mover: PoolMover,
+            RemoteReads: PoolReads,
         },
     ),
     Model(
         lambda settings: (
             settings.pool is not None
             or has_writes(settings)
+            or discards(settings)
             or bool(settings.cache.scheduler_aware_window)
             or (settings.cache.touch, settings.cache.eviction_batch_blocks) != ("release", 1)
         ),
@@ -136,6 +143,7 @@ MODELS = (
 
 #: Values of keys that the specification refuses and a model has.
 MODELED: dict[str, tuple[Any, ...]] = {
+    "cache.admission": ("prompt",),
     "channel_choice": ("emptiest",),
     "cluster.pool.policy": ("lru", "fifo", "lfu", "ttl"),
     "fetch.policy": tuple(WAITING),

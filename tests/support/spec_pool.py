@@ -125,10 +125,10 @@ class PoolSimulator(Simulator):
         assert isinstance(mover, PoolMover)
         super()._remote_reads(mover)
         mover.pool, self._movers[mover.machine] = self.pool, mover
-        staged = self.settings.movement.remote_disk == "staged"
-        reads = PoolReads(mover, self._read, self.channels, staged)
+        reads: Any = self.reads_class(mover, self._read, self.channels)
         reads.pool = self.pool
-        return reads
+        made: RemoteReads = reads
+        return made
 
 
 class PoolSimulation(SpecSimulation):

@@ -14,7 +14,7 @@ from itertools import count
 from typing import Any
 
 from kvcache_sim.simulation.spec_simulation import SpecSimulation
-from kvcache_sim.spec.blocks import ABSENT, READY, Block, Late, Lease
+from kvcache_sim.spec.blocks import ABSENT, IN_FLIGHT, READY, Block, Late, Lease
 from kvcache_sim.spec.keys import Keys
 from kvcache_sim.spec.residency import refused
 from kvcache_sim.spec.store import Store
@@ -119,6 +119,16 @@ class WholeStore(Store):
     def _count_access(self) -> int:
         self._accessed_ns.append(self.latest_ns)
         return super()._count_access()
+
+    def discard(self, request: int, start: int, end: int) -> None:
+        """Discard a path from ``end`` up to ``start`` or to what is held, in flight or has children."""
+        for block in reversed(self._path(request, end)[start:] if start < end else []):
+            if block.is_in_use or block.children or any(c.state == IN_FLIGHT for c in block.copies):
+                return
+            for copy in block.copies:
+                if copy.state == READY:
+                    self._free_copy(block, copy.tier)
+            self._discard_if_gone(block)
 
     # -- holds for a moment
 

@@ -1,11 +1,10 @@
-"""The policies of movement: what is fetched, written and kept (seed 001, "Caching Policy").
+"""The policies of movement: what is fetched and written (seed 001, "Caching Policy").
 
 Fetch: a found run that lies below the GPU is loaded (``always``), recomputed (``never``), or whichever of the
 two should end earlier, for the whole run (``cheaper``) or from the front block by block (``split``).
 Estimates come from the queues of the channels and from the step-time model; layers that are loaded hide
 under compute (semantics 4). Write, for each edge: ``back`` copies a block down when it is evicted,
-``through`` as soon as it is there (seed 001: "write through from GPU to CPU"). Admission: all that a request
-computed is kept, or its prompt alone.
+``through`` as soon as it is there (seed 001: "write through from GPU to CPU").
 """
 
 from __future__ import annotations
@@ -176,11 +175,3 @@ class WritePolicies:
         """Copy on what a move is about to make ready on a tier."""
         if tier < len(self._through) and self._through[tier]:
             self._store.write_on(move, now_ns)
-
-
-# -- admission
-
-
-def kept_blocks(admission: str, prompt_tokens: int, blocks: int, block_size_tokens: int) -> int:
-    """Return how many leading blocks of a finished request's ``blocks`` the cache keeps."""
-    return blocks if admission == "all" else min(prompt_tokens // block_size_tokens, blocks)

@@ -4,8 +4,7 @@ KV moves across machines only from a CPU or a disk, and lands on the reader's CP
 never moved. With ``lookup: cluster`` the longest local run is extended by the one machine with the longest
 continuation; ties go to the earlier estimated arrival, then to the lower machine number. Landing room is
 reserved before the source is held; if it is refused nothing is read. The source is held until it has been
-read, and its readiness waited for. A remote disk is read in one move over both channels, layer by layer, or
-copied up to its owner's CPU first (``staged``).
+read, and its readiness waited for. A remote disk is read in one move over both channels, layer by layer.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from functools import partial
 from typing import NamedTuple
 
 from kvcache_sim.spec.channels import Channel, Channels
-from kvcache_sim.spec.mover import HOP, Mover, Part, Transfer, is_staged, stage_up
+from kvcache_sim.spec.mover import HOP, Mover, Part, Transfer
 from kvcache_sim.tiers import LOAD_EDGES, REMOTE, STAGING, load_edge
 
 
@@ -31,13 +30,10 @@ class _Source(NamedTuple):
 class RemoteReads:
     """The reads of one machine from the lower tiers of others; ``movers`` are those of the machines read."""
 
-    def __init__(
-        self, mover: Mover, movers: Mapping[int, Mover], channels: Channels, staged: bool = False
-    ) -> None:
+    def __init__(self, mover: Mover, movers: Mapping[int, Mover], channels: Channels) -> None:
         self.mover = mover
         self.movers = movers
         self.channels = channels
-        self.staged = staged
 
     def longest(self, request: int, start: int, limit: int) -> list[Part]:
         """Return the longest run from block ``start`` on that one other machine has, in parts."""
@@ -71,22 +67,18 @@ class RemoteReads:
 
     def fetch(self, request: int, part: Part, now_ns: int) -> int | None:
         """Read one part of another machine's run; return the move that lands it, None when refused."""
-        owner, tier = _away(part)
-        there, by = self.movers[owner], part.by
-        blocks = part.start, part.end
-        if self.staged and there.store.match_below(request, *blocks) != [(tier, *blocks, by)]:
-            return None  # staging an earlier part has pushed this one out there
-        move = self.mover.store.receive(request, blocks, now_ns)
+        move = self.mover.store.receive(request, (part.start, part.end), now_ns)
         if move is None:
             return None
-        if tier > STAGING and self.staged:
-            copies = stage_up(there.store, request, blocks, (tier, by), now_ns)
-            there.issue()
-            if is_staged(copies):
-                tier, by = STAGING, copies[-1][1]
+        there, tier, by = self._source(request, part, now_ns)
         lent = there.store.lend(request, part.end, tier)
         self.mover.connects[move] = partial(self._connect, _Source(there, tier, lent, by))
         return move
+
+    def _source(self, request: int, part: Part, now_ns: int) -> tuple[Mover, int, int]:
+        """Return where a part is read: its owner, the tier there, and the move that still writes it."""
+        owner, tier = _away(part)
+        return self.movers[owner], tier, part.by
 
     def _connect(self, source: _Source, transfer: Transfer) -> Transfer:
         """Give a read its channel, and the hops of its owner's that feed it; return the first hop."""

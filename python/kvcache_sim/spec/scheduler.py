@@ -5,8 +5,7 @@ then the queue, first come, first served, while token budget and slots (``max_nu
 whose admission is refused waits at the head and is tried again when something has been released. Where a
 running request cannot get a block the last one that joined is preempted: it recomputes later, from the
 front of the queue. Where no token is left to prefill (``skip-prefill``) the first step of a request is a
-decode step (seed 000, 3.3). A finished request releases its blocks, which stay reusable as far as the cache
-admits them.
+decode step (seed 000, 3.3). A finished request releases its blocks, which stay reusable.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from typing import Protocol
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings
 from kvcache_sim.serving.settings import ReplicaSettings
 from kvcache_sim.spec.admission import Admitter, Parts
-from kvcache_sim.spec.movement_policies import kept_blocks
 from kvcache_sim.spec.request import SequenceState, Status
 from kvcache_sim.spec.ttft import Loading
 
@@ -150,16 +148,8 @@ class Scheduler:
         self.refused = False
 
     def release(self, s: SequenceState, lease: int, now: int) -> None:
-        """Release a finished request's blocks, and discard those that the cache does not admit."""
-        cache, depth = self.cache, self.store.depth(lease)
+        """Release a finished request's blocks; the shared ones stay reusable."""
         self.store.release(lease, now)
-        if cache.accounting == "simplified":
-            return
-        if cache.discard_on_finish:
-            self.store.discard(s.request, 0, depth)
-        elif cache.admission != "all":
-            kept = kept_blocks(cache.admission, s.prompt_num_tokens, depth, cache.block_size_tokens)
-            self.store.discard(s.request, kept, depth)
 
     # -- admission
 

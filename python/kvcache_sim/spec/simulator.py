@@ -168,6 +168,7 @@ class Simulator:
 
     machine_class, batch_class, mover_class, channels_class = Machine, Batch, Mover, Channels
     writes_class, milestones_class, router_class = WritePolicies, Milestones, Router
+    reads_class = RemoteReads
 
     def __init__(
         self, settings: ClusterSettings, trace: Trace, make_store: MakeStore, records: Records
@@ -237,11 +238,10 @@ class Simulator:
 
     def _remote_reads(self, mover: Mover) -> RemoteReads | None:
         """Return a machine's reads from others, where its look-ups cover the cluster."""
-        movement = self.settings.movement
-        if movement.lookup != "cluster":
+        if self.settings.movement.lookup != "cluster":
             return None
         self._read[mover.machine] = mover
-        return RemoteReads(mover, self._read, self.channels, movement.remote_disk == "staged")
+        return self.reads_class(mover, self._read, self.channels)
 
     def _connect_pools(self) -> None:
         """Let prefill machines hand over to the others, where there are any."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvcache_sim.spec.blocks import ABSENT, CPU, GPU, IN_FLIGHT, READY, REMOTE, Block, Late, Lease, Move
+from kvcache_sim.spec.blocks import ABSENT, CPU, GPU, READY, REMOTE, Block, Late, Lease, Move
 from kvcache_sim.spec.invariants import violations
 from kvcache_sim.spec.residency import refused
 from kvcache_sim.spec.space import Space
@@ -148,16 +148,6 @@ class Store(Space):
                     self.orders[copy.tier].on_release(block, access, self.now_ns)
                     if copy.evictable:
                         self._offer(block, copy.tier)
-
-    def discard(self, request: int, start: int, end: int) -> None:
-        """Discard a path from ``end`` up to ``start`` or to what is held, in flight or has children."""
-        for block in reversed(self._path(request, end)[start:] if start < end else []):
-            if block.is_in_use or block.children or any(c.state == IN_FLIGHT for c in block.copies):
-                return
-            for copy in block.copies:
-                if copy.state == READY:
-                    self._free_copy(block, copy.tier)
-            self._discard_if_gone(block)
 
     # -- moves up
 
