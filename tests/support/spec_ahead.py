@@ -45,8 +45,8 @@ class AheadScheduler(Scheduler):
     def _candidates(self, now: int) -> list[SequenceState]:
         return [s for s in super()._candidates(now) if self._knows(s.since_ns)]
 
-    def _asks_first(self, reception: Any, head: SequenceState | None) -> bool:
-        return super()._asks_first(reception, head) and self._knows(reception.asking[0].asked_ns + 1)
+    def _asks_first(self, head: SequenceState | None) -> bool:
+        return super()._asks_first(head) and self._knows(self.asking[0].asked_ns + 1)
 
     def compose(self, now: int) -> list[int]:
         room = super().compose(now)

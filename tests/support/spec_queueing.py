@@ -16,7 +16,7 @@ from itertools import islice, takewhile
 from typing import Any
 
 from kvcache_sim.spec.request import SequenceState
-from kvcache_sim.spec.scheduler import Receives, Scheduler
+from kvcache_sim.spec.scheduler import Scheduler
 from kvcache_sim.workload.trace import Trace
 
 from support.spec_prefetch import WINDOW
@@ -80,8 +80,8 @@ class QueueRules(Scheduler):
 
         return min(candidates, key=key)
 
-    def _asks_first(self, reception: Receives, head: SequenceState | None) -> bool:
-        return super()._asks_first(reception, head or self._staying)
+    def _asks_first(self, head: SequenceState | None) -> bool:
+        return super()._asks_first(head or self._staying)
 
     def _waits_for_another(self, s: SequenceState) -> bool:
         if self.replica.duplicate_prefill != "wait":

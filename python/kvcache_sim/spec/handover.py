@@ -151,10 +151,10 @@ class Reception:
     def __init__(self, machine: Peer, settings: HandoverSettings) -> None:
         self.machine = machine
         self.settings = settings
-        #: Requests that ask for room, that have it and whose KV is on its way, and whose KV is here.
-        self.asking: deque[Handover] = deque()
-        self.coming: set[int] = set()
-        self.arrived: deque[Handover] = deque()
+        scheduler = machine.scheduler
+        self.asking: deque[Handover] = scheduler.asking
+        self.coming, self.arrived = scheduler.coming, scheduler.arrived
+        scheduler.take_over, scheduler.join_arrived = self.take, self.join
 
     def ask(self, handover: Handover) -> None:
         """Queue a request for room."""

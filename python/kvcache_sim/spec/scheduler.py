@@ -11,32 +11,15 @@ decode step (seed 000, 3.3). A finished request releases its blocks, which stay 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sized
+from collections.abc import Callable
 from itertools import islice
-from typing import Protocol
+from typing import Any
 
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings
 from kvcache_sim.serving.settings import ReplicaSettings
 from kvcache_sim.spec.admission import Admitter, Parts
 from kvcache_sim.spec.request import SequenceState, Status
 from kvcache_sim.spec.ttft import Loading
-
-
-class Receives(Protocol):
-    """A machine's side that takes over what others have prefilled (``handover.Reception``)."""
-
-    @property
-    def asking(self) -> Sized: ...  # noqa: D102  # requests that ask for room
-    @property
-    def coming(self) -> Sized: ...  # noqa: D102  # those that have it and whose KV is on its way
-    @property
-    def arrived(self) -> Sized: ...  # noqa: D102  # those that wait for the next step
-
-    def take(self, now: int) -> bool:
-        """Reserve room for the first one that asks; False when that is refused."""
-
-    def join(self) -> None:
-        """Let what has arrived into the step while it has tokens for it."""
 
 
 class Scheduler:
@@ -64,9 +47,15 @@ class Scheduler:
         self._joined = 0
         #: The head of the queue was refused; it is tried again once something has been released.
         self.refused = False
-        #: Set where requests are handed over to this machine; whether requests decode here.
-        self.reception: Receives | None = None
+        #: Whether requests decode here.
         self.decodes = True
+        #: Hand-overs to this machine: those that ask for room, whose KV is on its way, and whose KV is here.
+        self.asking: deque[Any] = deque()
+        self.coming: set[int] = set()
+        self.arrived: deque[Any] = deque()
+        #: Reserves room for the first that asks, False when refused; lets what has arrived into the step.
+        self.take_over: Callable[[int], bool] = lambda now: False
+        self.join_arrived: Callable[[], None] = lambda: None
 
     # -- the queue
 
@@ -85,19 +74,17 @@ class Scheduler:
     @property
     def queued(self) -> int:
         """Requests that wait for room, handed-over ones included."""
-        return len(self.waiting) + (len(self.reception.asking) if self.reception else 0)
+        return len(self.waiting) + len(self.asking)
 
     @property
     def on_their_way(self) -> int:
         """Requests that have room and wait for KV or for the next step."""
-        here = self.reception
-        handed_over = len(here.coming) + len(here.arrived) if here else 0
-        return len(self.loading) + len(self.loaded) + handed_over
+        return len(self.loading) + len(self.loaded) + len(self.coming) + len(self.arrived)
 
     def try_again(self) -> bool:
         """Allow a refused head another try; return whether any request waits."""
         self.refused = False
-        return bool(self.loaded or self.queued or (self.reception and self.reception.arrived))
+        return bool(self.loaded or self.queued or self.arrived)
 
     # -- composing a step
 
@@ -111,8 +98,7 @@ class Scheduler:
             self._preempt_last(now)
             preempted = True
         self.mover.issue()
-        if self.reception is not None:
-            self.reception.join()
+        self.join_arrived()
         self._join_all_loaded(now)
         if not preempted and not self.refused and self.queued:
             self._admit(now)
@@ -161,8 +147,8 @@ class Scheduler:
         slots = self.replica.max_num_seqs - self._taken_slots
         while not self.refused and slots > 0 and self.batch.budget_left > 0:
             s = self._head(now)
-            if self.reception is not None and self._asks_first(self.reception, s):
-                self.refused = not self.reception.take(now)
+            if self._asks_first(s):
+                self.refused = not self.take_over(now)
             elif s is None:
                 return
             else:
@@ -171,11 +157,10 @@ class Scheduler:
 
     @property
     def _taken_slots(self) -> int:
-        coming = len(self.reception.coming) if self.reception else 0
-        return len(self.running) + len(self.loading) + coming
+        return len(self.running) + len(self.loading) + len(self.coming)
 
-    def _asks_first(self, reception: Receives, head: SequenceState | None) -> bool:
-        return bool(reception.asking) and not (head is not None and head.preemptions)
+    def _asks_first(self, head: SequenceState | None) -> bool:
+        return bool(self.asking) and not (head is not None and head.preemptions)
 
     def _admit_one(self, s: SequenceState, now: int) -> bool:
         """Admit the next of the queue; False when that is refused."""

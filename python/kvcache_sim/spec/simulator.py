@@ -251,8 +251,7 @@ class Simulator:
         own, receptions = settings.handover, []
         self._decoding = [m for m, role in zip(self.machines, roles, strict=True) if role != "prefill"]
         for machine in self._decoding:
-            machine.scheduler.reception = reception = Reception(machine, own)
-            receptions.append(reception)
+            receptions.append(Reception(machine, own))
         # Its own stream of random numbers: not those that chose the prefill machine.
         seed = derive_seed(settings.seed, "decode router")
         routing = settings.router, settings.cache
