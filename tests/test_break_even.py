@@ -15,10 +15,10 @@ from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.model.step_time import StepTimeTable
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings, ReplicaSettings
 from kvcache_sim.simulation import simulate
-from kvcache_sim.spec.movement_policies import FETCH, Plan
 from kvcache_sim.spec.mover import NO_MOVE, Part
 from kvcache_sim.tiers import STAGING
 from small_traces import trace_of
+from support.spec_fetch import Plan, fetch_cheaper
 
 BLOCK, LAYERS = 16, 4
 
@@ -47,7 +47,7 @@ def fetched(costs: FetchCosts, blocks: int) -> bool:
 
     mover = SimpleNamespace(pipelining=costs.pipelining, layers=LAYERS)
     estimates = SimpleNamespace(arrival_ns=arrival, compute_ns=compute, mover=mover)
-    return FETCH["cheaper"](Plan(estimates, [Part(STAGING, 0, blocks, NO_MOVE)], 0, blocks * BLOCK)) == blocks
+    return fetch_cheaper(Plan(estimates, [Part(STAGING, 0, blocks, NO_MOVE)], 0, blocks * BLOCK)) == blocks
 
 
 @given(COSTS)

@@ -9,6 +9,7 @@ step, which takes at least so long.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 from kvcache_sim.serving.settings import MachineSettings
@@ -34,6 +35,9 @@ class AheadScheduler(Scheduler):
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
         self._ahead = self.replica.async_scheduling != "none"
+        #: Requests by the order in which they joined the batch.
+        self._joined: dict[int, int] = {}
+        self._joins = count()
         #: Requests that have ended and still hold slots and blocks.
         self.leaving: dict[int, SequenceState] = {}
         #: Who came later is not known to the scheduler yet; None: everybody is.
@@ -58,6 +62,10 @@ class AheadScheduler(Scheduler):
                 room = super().compose(now)
         return room
 
+    def into_batch(self, s: SequenceState, prefill_target: int, blocks: int) -> None:
+        super().into_batch(s, prefill_target, blocks)
+        self._joined[s.request] = next(self._joins)
+
     def _give_back(self, s: SequenceState, now: int) -> None:
         del self.leaving[s.request]
         super()._leave(s, now)
@@ -65,7 +73,9 @@ class AheadScheduler(Scheduler):
     def _preempt_last(self, now: int) -> None:
         leaving = next(reversed(self.leaving.values()), None)
         last = next(reversed(self.running.values()), None)
-        if leaving is not None and (last is None or leaving.joined > last.joined):
+        if leaving is not None and (
+            last is None or self._joined[leaving.request] > self._joined[last.request]
+        ):
             # It has ended, but the scheduler does not know that yet.
             if self.replica.async_scheduling == "stop-token":
                 self.batch.remove_last()

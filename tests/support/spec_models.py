@@ -24,6 +24,7 @@ from kvcache_sim.spec.scheduler import Scheduler
 from kvcache_sim.spec.simulator import Simulator
 
 from support.spec_ahead import AheadBatch, AheadScheduler, AheadSimulator
+from support.spec_fetch import ESTIMATING, EstimatingAdmitter
 from support.spec_kept import KeepingScheduler, discards
 from support.spec_pool import PoolAdmitter, PoolMover, PoolReads, PoolSimulation, PoolSimulator
 from support.spec_prefetch import (
@@ -109,6 +110,7 @@ MODELS = (
     ),
     Model(discards, {Scheduler: KeepingScheduler}),
     Model(lambda settings: settings.movement.remote_disk == "staged", {RemoteReads: StagedReads}),
+    Model(lambda settings: settings.movement.fetch in ESTIMATING, {Admitter: EstimatingAdmitter}),
     Model(has_costs, {Router: CostRouter, Milestones: CostMilestones}),
     Model(
         has_writes,
@@ -146,7 +148,7 @@ MODELED: dict[str, tuple[Any, ...]] = {
     "cache.admission": ("prompt",),
     "channel_choice": ("emptiest",),
     "cluster.pool.policy": ("lru", "fifo", "lfu", "ttl"),
-    "fetch.policy": tuple(WAITING),
+    "fetch.policy": (*WAITING, *ESTIMATING),
     "prefetch.policy": ("queued", "session"),
     "router.policy": tuple(COSTS),
     "handover.router": tuple(COSTS),

@@ -15,7 +15,7 @@ from kvcache_sim.engine import ARRIVAL, TRANSFER
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings
 from kvcache_sim.simulation.spec_simulation import Seen
 from kvcache_sim.spec.admission import Admitter
-from kvcache_sim.spec.movement_policies import FETCH, Plan, fetch_always
+from kvcache_sim.spec.movement_policies import Plan, fetch_always
 from kvcache_sim.spec.mover import NO_MOVE, Mover, Part, is_staged, stage_up
 from kvcache_sim.spec.remote import RemoteReads
 from kvcache_sim.spec.request import SequenceState
@@ -53,7 +53,9 @@ WAITING = {"wait": fetch_always, "best-effort": fetch_best_effort, "timeout": fe
 class PrefetchAdmitter(Admitter):
     """Admissions with these fetch policies."""
 
-    fetch_policies = FETCH | WAITING
+    def _reused(self, plan: Plan) -> int:
+        policy = WAITING.get(self.movement.fetch)
+        return super()._reused(plan) if policy is None else policy(plan)
 
 
 class Prefetcher:

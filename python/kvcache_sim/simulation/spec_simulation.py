@@ -50,7 +50,8 @@ class Seen:
         self._machine = machine
         self.machine = machine.number
         self.settings = settings.machines[machine.number].replica
-        self.tiers, self.store, self.load = machine.tiers, machine.store, machine.load
+        self.tiers, self.store = machine.tiers, machine.store
+        self.load: Any = machine.load
 
     @property
     def moved(self) -> MovedBytes:

@@ -18,7 +18,7 @@ from msgspec import Struct
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings
 from kvcache_sim.spec.batch import Batch
 from kvcache_sim.spec.lookups import LookUps
-from kvcache_sim.spec.movement_policies import FETCH, Estimates, Plan, WritePolicies
+from kvcache_sim.spec.movement_policies import FETCH, Plan, WritePolicies
 from kvcache_sim.spec.mover import NO_MOVE, Mover, Part, is_staged, stage_up
 from kvcache_sim.spec.records import Milestones
 from kvcache_sim.spec.remote import RemoteReads
@@ -37,7 +37,6 @@ class Parts(Struct):
     batch: Batch
     milestones: Milestones
     lookups: LookUps
-    estimates: Estimates
     remote: RemoteReads | None
     writes: WritePolicies | None
     #: Whether a tier's policy gives blocks a time to live.
@@ -60,8 +59,6 @@ class Admission(Struct):
 class Admitter:
     """Admits requests to the cache of one machine."""
 
-    fetch_policies = FETCH
-
     def __init__(self, parts: Parts, cache: CacheSettings, movement: MovementSettings) -> None:
         self.parts = parts
         self.store, self.mover = parts.store, parts.mover
@@ -74,8 +71,7 @@ class Admitter:
         found = self._match(s, now)
         ready = found[0].end if found and found[0].tier == COMPUTE and found[0].by == NO_MOVE else 0
         if found and found[-1].end > ready:
-            plan = Plan(self.parts.estimates, found, ready, tokens)
-            found = _cut(found, self.fetch_policies[self.movement.fetch](plan))
+            found = _cut(found, self._reused(Plan(found, ready, tokens)))
         below = [part for part in found if COMPUTE < part.tier < REMOTE]
         held = [store.lend(request, part.end, part.tier) for part in below]
         # Blocks that another request is loading have their room already.
@@ -92,6 +88,10 @@ class Admitter:
         for hold in held:
             store.finish_move(hold)
         return admission
+
+    def _reused(self, plan: Plan) -> int:
+        """Return how many leading blocks of a found run are reused."""
+        return FETCH[self.movement.fetch](plan)
 
     def _match(self, s: SequenceState, now: int) -> list[Part]:
         """Return the run of leading blocks that may be reused, in parts: here, then on one other machine."""

@@ -62,7 +62,7 @@ class Batch:
     ) -> None:
         self.store = store
         self.step_time = step_time
-        self._budget = replica.max_num_batched_tokens
+        self.budget = replica.max_num_batched_tokens
         self._block = cache.block_size_tokens
         self._layers = cache.num_layers
         self._commits, self._cache_output = cache.enabled, cache.cache_output
@@ -78,7 +78,7 @@ class Batch:
 
     def begin(self, now_ns: int) -> list[int] | None:
         """Share out the budget and reserve blocks; return the moves that free them, None when refused."""
-        left = self._budget
+        left = self.budget
         short: list[tuple[Running, int]] = []
         for r in self.running:
             r.chunk = min(r.left_to_prefill if r.left_to_prefill > 0 else 1, left)

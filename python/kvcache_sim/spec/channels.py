@@ -275,7 +275,8 @@ class Channels(dict[str, Channel]):
     hop between the two kinds could not be fed layer by layer.
     """
 
-    fifo_class, layered_class = FifoChannel, LayeredChannel
+    fifo_class: type[FifoChannel] = FifoChannel
+    layered_class: type[LayeredChannel] = LayeredChannel
 
     def __init__(
         self,

@@ -12,12 +12,13 @@ change wakes the scheduler: KV or room has come.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings
 from kvcache_sim.engine import TRANSFER, Engine
+from kvcache_sim.spec.blocks import NO_MOVE, Order
 from kvcache_sim.spec.channels import NOT_YET, Channel, LayeredChannel, LayeredJob, Size, Transmission
 from kvcache_sim.spec.records import TRANSFER as TRANSFER_RECORD
 from kvcache_sim.tiers import COMPUTE, PLACES, REMOTE, STAGING, TIERS
@@ -25,12 +26,8 @@ from kvcache_sim.tiers import COMPUTE, PLACES, REMOTE, STAGING, TIERS
 if TYPE_CHECKING:
     from kvcache_sim._core import Store
 
-#: The move of a block that is ready, and of a hop that only feeds another transfer.
-NO_MOVE = 0xFFFF_FFFF
+#: The move of a hop that only feeds another transfer.
 HOP = -1
-
-#: An order of a store: (move, from tier, to tier, blocks, moves that must end first).
-Order = tuple[int, int, int, int, Sequence[int]]
 
 
 class Part(NamedTuple):

@@ -57,8 +57,6 @@ class SequenceState:
         #: Tokens generated before a preemption.
         self.generated_tokens = 0
         self.preemptions = 0
-        #: Its place in the order in which requests joined the batch.
-        self.joined = -1
         self.recomputed_tokens = 0
         self.last_token_ns: int | None = None
         self.first_token_ns = -1

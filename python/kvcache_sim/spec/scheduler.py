@@ -44,7 +44,6 @@ class Scheduler:
         self.loaded: list[Loading] = []
         #: Of those that joined the composed step, the ones whose KV still arrives.
         self.late: list[Loading] = []
-        self._joined = 0
         #: The head of the queue was refused; it is tried again once something has been released.
         self.refused = False
         #: Whether requests decode here.
@@ -215,4 +214,3 @@ class Scheduler:
         total = s.total_kv_tokens if self.decodes else s.prompt_num_tokens
         self.batch.add(s, prefill_target, total, blocks)
         self.running[s.request] = s
-        s.joined = self._joined = self._joined + 1

@@ -27,7 +27,7 @@ from kvcache_sim.spec.batch import Batch, NextStep
 from kvcache_sim.spec.channels import Channels
 from kvcache_sim.spec.handover import DecodeChoice, Reception, Sender
 from kvcache_sim.spec.lookups import LookUps
-from kvcache_sim.spec.movement_policies import Estimates, WritePolicies
+from kvcache_sim.spec.movement_policies import WritePolicies
 from kvcache_sim.spec.mover import Mover
 from kvcache_sim.spec.records import ARRIVE, Milestones, Records, RollingDigest
 from kvcache_sim.spec.remote import RemoteReads
@@ -222,14 +222,12 @@ class Simulator:
         writes = self.writes_class(store, policies) if policies else None
         mover.written = writes.arrived if writes is not None else None
         remote = self._remote_reads(mover) if policies else None
-        budget, block = replica.max_num_batched_tokens, cache.block_size_tokens
         parts = Parts(
             store=store,
             mover=mover,
             batch=self.batch_class(store, replica, cache, own.step_time),
             milestones=self.milestones_class(number, store, records, partial(self._finished, lookups)),
             lookups=lookups,
-            estimates=Estimates(mover, remote, own.step_time, budget, block),
             remote=remote,
             writes=writes,
             expires=any(tier.policy.partition(":")[0] == "ttl" for tier in own.tiers),

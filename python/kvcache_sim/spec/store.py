@@ -156,9 +156,10 @@ class Store(Space):
         if start >= end:
             raise refused("no blocks", "a first block before the end")
         blocks = self._path(request, end, start)
-        for block in blocks if to is not None else ():
-            if block.copies[to + 1].state == ABSENT or block.copies[to].state != ABSENT:
-                raise refused("a block cannot be copied", "a copy of every block below, and none above")
+        if to is not None:
+            for block in blocks:
+                if block.copies[to + 1].state == ABSENT or block.copies[to].state != ABSENT:
+                    raise refused("a block cannot be copied", "a copy of every block below, and none above")
         return blocks
 
     def load(self, lease: int, to: int, after: list[int]) -> int:
