@@ -15,7 +15,8 @@ from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.model.step_time import StepTimeTable
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings, ReplicaSettings
 from kvcache_sim.simulation import simulate
-from kvcache_sim.spec.mover import NO_MOVE, Part
+from kvcache_sim.spec.blocks import NO_MOVE
+from kvcache_sim.spec.mover import Part
 from kvcache_sim.tiers import STAGING
 from small_traces import trace_of
 from support.spec_fetch import Plan, fetch_cheaper

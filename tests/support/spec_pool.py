@@ -15,8 +15,9 @@ from kvcache_sim.simulation.end_checks import check_channels, check_pool, check_
 from kvcache_sim.simulation.measured import pool_counters
 from kvcache_sim.simulation.spec_simulation import SpecSimulation
 from kvcache_sim.spec.admission import Admission, Admitter
+from kvcache_sim.spec.blocks import NO_MOVE
 from kvcache_sim.spec.channels import Channels
-from kvcache_sim.spec.mover import NO_MOVE, Mover, Part, Transfer
+from kvcache_sim.spec.mover import Mover, Part, Transfer
 from kvcache_sim.spec.remote import RemoteReads
 from kvcache_sim.spec.request import SequenceState
 from kvcache_sim.spec.simulator import Machine, Simulator

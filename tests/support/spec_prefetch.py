@@ -15,8 +15,9 @@ from kvcache_sim.engine import ARRIVAL, TRANSFER
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings
 from kvcache_sim.simulation.spec_simulation import Seen
 from kvcache_sim.spec.admission import Admitter
+from kvcache_sim.spec.blocks import NO_MOVE
 from kvcache_sim.spec.movement_policies import Plan, fetch_always
-from kvcache_sim.spec.mover import NO_MOVE, Mover, Part, is_staged, stage_up
+from kvcache_sim.spec.mover import Mover, Part, is_staged, stage_up
 from kvcache_sim.spec.remote import RemoteReads
 from kvcache_sim.spec.request import SequenceState
 from kvcache_sim.spec.scheduler import Scheduler

@@ -17,9 +17,10 @@ from msgspec import Struct
 
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings
 from kvcache_sim.spec.batch import Batch
+from kvcache_sim.spec.blocks import NO_MOVE
 from kvcache_sim.spec.lookups import LookUps
 from kvcache_sim.spec.movement_policies import FETCH, Plan, WritePolicies
-from kvcache_sim.spec.mover import NO_MOVE, Mover, Part, is_staged, stage_up
+from kvcache_sim.spec.mover import Mover, Part, is_staged, stage_up
 from kvcache_sim.spec.records import Milestones
 from kvcache_sim.spec.remote import RemoteReads
 from kvcache_sim.spec.request import SequenceState
