@@ -323,15 +323,16 @@ def test_what_is_not_covered_ends_in_one_line(key: str, tmp_path: Path, capsys: 
 
 
 def test_a_trace_with_cancellations_or_hints_is_refused():
-    for scenario, trace, _ in checked(0):
-        gone = replace(trace, abort_after_ns=trace.arrival_ns * 0 + 5)
-        with pytest.raises(UsageError, match="not covered"):
-            simulate(scenario.settings, gone, options=RunOptions(engine="spec"))
-        hinted = replace(trace, retention=np.zeros(len(trace), np.int8))
-        with pytest.raises(UsageError, match="a hint of what becomes of a request's blocks"):
-            simulate(scenario.settings, hinted, options=RunOptions(engine="spec"))
-        patient = replace(trace, abort_after_ns=trace.arrival_ns * 0 + NOT_TOLD)
-        simulate(scenario.settings, patient, options=RunOptions(engine="spec"))
+    scenario = load_scenario(None, WORKLOAD)
+    trace = read_requests(scenario)
+    gone = replace(trace, abort_after_ns=trace.arrival_ns * 0 + 5)
+    with pytest.raises(UsageError, match="not covered"):
+        simulate(scenario.settings, gone, options=RunOptions(engine="spec"))
+    hinted = replace(trace, retention=np.zeros(len(trace), np.int8))
+    with pytest.raises(UsageError, match="a hint of what becomes of a request's blocks"):
+        simulate(scenario.settings, hinted, options=RunOptions(engine="spec"))
+    patient = replace(trace, abort_after_ns=trace.arrival_ns * 0 + NOT_TOLD)
+    simulate(scenario.settings, patient, options=RunOptions(engine="spec"))
 
 
 def test_the_summary_names_the_engine(tmp_path: Path):
