@@ -12,11 +12,11 @@ from kvcache_sim.cache.store import ALL_BLOCKS, NO_MOVE
 from kvcache_sim.engine import SAMPLE
 from kvcache_sim.errors import UsageError
 from kvcache_sim.simulation import RunOptions, Simulation
-from kvcache_sim.simulation.spec_simulation import SpecSimulation
 from kvcache_sim.tiers import TIERS
 from kvcache_sim.workload.sessions import continuations
 from kvcache_sim.workload.tokens import PromptConfig, row_tokens, token_batches
 from support.clusters import BLOCK, cluster, reading_each_other
+from support.spec_store import WholeStoreSimulation
 from support.traces import random_trace
 
 TRACE = random_trace(8)
@@ -61,7 +61,7 @@ def test_what_is_listed_are_the_copies_of_the_plain_store_and_listing_changes_no
     """The specification runs over its own store; at each moment it has the listed copies and no others."""
     listed, digest = listings()
     settings = reading_each_other((90, 60, 400), machines=2)
-    plain = SpecSimulation(settings, TRACE, RunOptions(engine="spec-plain"))
+    plain = WholeStoreSimulation(settings, TRACE, RunOptions(engine="spec-plain"))
     engine, checked = plain.simulator.engine, Counter()
 
     def compare(request):
