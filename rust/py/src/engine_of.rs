@@ -73,25 +73,27 @@ impl Engine {
     }
 }
 
-/// Lets the engine's own scheduler do something, where there is one, else kvsim's.
+/// Lets the engine's own scheduler do something at a time, where there is one, else kvsim's.
 macro_rules! scheduled {
-    ($engine:expr, $replica:expr, $store:expr, $call:ident($($value:expr),*)) => {
+    ($engine:expr, $replica:expr, $store:expr, $now_ns:expr, $call:ident($($value:expr),*)) => {{
+        use $crate::own_cache::OwnCache;
+        let (replica, now_ns) = (&mut *$replica, $now_ns);
         match $engine {
             Some(Engine::Vllm(engine)) => {
-                let pool = $crate::own_cache::OwnCache::as_pool($store).expect("its own cache");
-                engine.$call($replica, pool, $($value),*)
+                let store = OwnCache::as_pool($store).expect("its own cache");
+                engine.$call(&mut Desk { replica, store, now_ns }, $($value),*)
             }
             Some(Engine::VllmGroups(engine)) => {
-                let groups = $crate::own_cache::OwnCache::as_groups($store).expect("its own cache");
-                engine.$call($replica, groups, $($value),*)
+                let store = OwnCache::as_groups($store).expect("its own cache");
+                engine.$call(&mut Desk { replica, store, now_ns }, $($value),*)
             }
             Some(Engine::Sglang(engine)) => {
-                let tree = $crate::own_cache::OwnCache::as_radix($store).expect("its own cache");
-                engine.$call($replica, tree, $($value),*)
+                let store = OwnCache::as_radix($store).expect("its own cache");
+                engine.$call(&mut Desk { replica, store, now_ns }, $($value),*)
             }
-            None => $replica.$call($store, $($value),*),
+            None => replica.$call(&mut Now::alone($store, now_ns), $($value),*),
         }
-    };
+    }};
 }
 
 pub(crate) use {scheduled, with_engine};

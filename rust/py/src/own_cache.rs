@@ -5,12 +5,12 @@ use kvsim_core::engines::hicache_store::HiCacheStore;
 use kvsim_core::engines::pool_store::PoolStore;
 use kvsim_core::engines::radix_store::RadixStore;
 use kvsim_core::engines::tiered_pool::TieredPool;
-use kvsim_core::machine::ServingStore;
+use kvsim_core::store::contract::BlockStore;
 use kvsim_core::store::Store;
 use kvsim_core::token_store::TokenStore;
 
 /// A store that may be an engine's own cache.
-pub trait OwnCache: ServingStore {
+pub trait OwnCache: BlockStore {
     /// The same store where it is vLLM's block pool.
     fn as_pool(&mut self) -> Option<&mut PoolStore> {
         None

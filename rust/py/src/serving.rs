@@ -1,11 +1,11 @@
 //! `Replica`: a request's way through one machine, a call an event.
 
 use kvsim_core::batch::{Batch, BatchConfig};
-use kvsim_core::machine::engine::EngineScheduler;
+use kvsim_core::machine::engine::{Desk, EngineScheduler};
 use kvsim_core::machine::messages::Key;
 use kvsim_core::machine::plugins::Occasion;
 use kvsim_core::machine::rows::Rows;
-use kvsim_core::machine::{Arrival, Phase, Replica};
+use kvsim_core::machine::{Arrival, Now, Phase, Replica};
 use kvsim_core::store::Seat;
 use kvsim_core::store::{Answer, STAGING};
 use kvsim_core::transfers::Mover;
@@ -41,7 +41,13 @@ pub struct PyReplica {
 impl PyReplica {
     /// Runs the iterations that began before a time, on the replica's own store, which the caller has borrowed.
     pub fn catch_up<S: OwnCache>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
-        scheduled!(&mut self.engine, &mut self.replica, store, catch_up(now_ns))
+        scheduled!(
+            &mut self.engine,
+            &mut self.replica,
+            store,
+            now_ns,
+            catch_up(now_ns)
+        )
     }
 
     /// The queue and the batch.
@@ -201,13 +207,13 @@ impl PyReplica {
     fn enqueue(&mut self, py: Python<'_>, place: u32, now_ns: u64) -> PyResult<PyNext> {
         if self.replica.is_given_up(place) {
             with_store!(self, py, replica, store => {
-                replica.leave(store, place, now_ns);
+                replica.leave(&mut Now::alone(store, now_ns), place);
                 Ok(())
             })?;
             return Ok(self.next());
         }
         let engine = &mut self.engine;
-        with_store!(self, py, r, s => scheduled!(engine, r, s, enqueue(place, now_ns)))?;
+        with_store!(self, py, r, s => scheduled!(engine, r, s, now_ns, enqueue(place)))?;
         Ok(self.next())
     }
 
@@ -222,7 +228,7 @@ impl PyReplica {
     ) -> PyResult<PyNext> {
         let wanted = (request, tokens);
         let occasion = Occasion::Session;
-        with_store!(self, py, r, s => r.prefetch(s, wanted, occasion, now_ns))?;
+        with_store!(self, py, r, s => r.prefetch(&mut Now::alone(s, now_ns), wanted, occasion))?;
         Ok(self.next())
     }
 
@@ -235,7 +241,7 @@ impl PyReplica {
 
     fn run<'py>(&mut self, py: Python<'py>, until_ns: u64) -> PyResult<PyRun<'py>> {
         let engine = &mut self.engine;
-        with_store!(self, py, r, s => scheduled!(engine, r, s, run(until_ns)))?;
+        with_store!(self, py, r, s => scheduled!(engine, r, s, until_ns, run(until_ns)))?;
         self.told(py)
     }
 
@@ -260,7 +266,7 @@ impl PyReplica {
     #[pyo3(name = "catch_up")]
     fn py_catch_up(&mut self, py: Python<'_>, now_ns: u64) -> PyResult<()> {
         let engine = &mut self.engine;
-        with_store!(self, py, r, s => scheduled!(engine, r, s, catch_up(now_ns)))
+        with_store!(self, py, r, s => scheduled!(engine, r, s, now_ns, catch_up(now_ns)))
     }
 
     fn take_rows<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {

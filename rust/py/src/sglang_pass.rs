@@ -1,5 +1,6 @@
 //! `sglang_pass`: one pass of SGLang's scheduler over its queue, from a given state.
 
+use kvsim_core::machine::engine::Desk;
 use kvsim_core::machine::sglang::{BeforePass, Given};
 use kvsim_core::machine::Arrival;
 use pyo3::exceptions::PyValueError;
@@ -52,7 +53,12 @@ fn sglang_pass(
         ratio,
     };
     let store = &mut tree.try_borrow_mut(py)?.0;
-    let pass = answered(engine.single_pass(&mut own.replica, store, &before))?;
+    let mut desk = Desk {
+        replica: &mut own.replica,
+        store,
+        now_ns: 0,
+    };
+    let pass = answered(engine.single_pass(&mut desk, &before))?;
     let (admitted, left) = (pass.admitted, pass.waiting);
     Ok((pass.running, admitted, left, pass.chunked, pass.is_full))
 }

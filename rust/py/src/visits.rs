@@ -1,10 +1,11 @@
 //! A replica among others: it does what it is asked to with the way to them, and is visited by them.
 
-use kvsim_core::machine::engine::EngineScheduler;
+use kvsim_core::machine::engine::{Desk, EngineScheduler};
 use kvsim_core::machine::messages::{Done, Task};
-use kvsim_core::machine::neighbours::{Errand, Neighbours, Networked};
-use kvsim_core::machine::Replica;
+use kvsim_core::machine::neighbours::Errand;
+use kvsim_core::machine::{Now, Replica};
 use kvsim_core::store::Store;
+use kvsim_core::transfers::Peers;
 use pyo3::prelude::*;
 
 use crate::engine_of::{scheduled, Engine};
@@ -20,16 +21,16 @@ impl PyReplica {
         let answer = match (&self.engine, &task) {
             (Some(_), &Task::Ahead(until_ns)) => {
                 let engine = &mut self.engine;
-                with_store!(self, py, r, s => scheduled!(engine, r, s, run(until_ns)))?;
+                with_store!(self, py, r, s => scheduled!(engine, r, s, now_ns, run(until_ns)))?;
                 false
             }
             (Some(_), &Task::Enqueue(place)) => {
                 let engine = &mut self.engine;
-                with_store!(self, py, r, s => scheduled!(engine, r, s, enqueue(place, now_ns)))?;
+                with_store!(self, py, r, s => scheduled!(engine, r, s, now_ns, enqueue(place)))?;
                 false
             }
             (Some(_), &Task::GiveUp(request)) => self.gone(py, request, now_ns)?,
-            _ => return with_store!(self, py, r, s => r.perform(s, task, now_ns)),
+            _ => return with_store!(self, py, r, s => r.perform(&mut Now::alone(s, now_ns), task)),
         };
         Ok(Done {
             closed: self.replica.take_closed(),
@@ -45,7 +46,7 @@ impl PyReplica {
             return Ok(false);
         };
         let engine = &mut self.engine;
-        with_store!(self, py, r, s => scheduled!(engine, r, s, give_up(place, now_ns)))?;
+        with_store!(self, py, r, s => scheduled!(engine, r, s, now_ns, give_up(place)))?;
         Ok(true)
     }
 
@@ -55,17 +56,18 @@ impl PyReplica {
         py: Python<'_>,
         task: Task,
         now_ns: u64,
-        neighbours: &mut dyn Neighbours,
+        neighbours: &mut dyn Peers,
     ) -> PyResult<Done> {
         let StoreHandle::Tree(tree) = &self.store else {
             return self.perform(py, task, now_ns);
         };
         let tree = &mut *tree.try_borrow_mut(py)?;
-        let mut store = Networked {
+        let mut now = Now {
             store: &mut tree.0,
-            neighbours,
+            peers: Some(neighbours),
+            ns: now_ns,
         };
-        let answer = self.replica.perform(&mut store, task, now_ns);
+        let answer = self.replica.perform(&mut now, task);
         raised(&tree.1, answer).and_then(answered)
     }
 

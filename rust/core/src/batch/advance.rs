@@ -8,7 +8,7 @@ use crate::store::{Answer, Room, Times};
 
 impl Batch {
     /// Runs every iteration of the stretch that begins before `now_ns`; returns the end of the current one.
-    pub fn advance<S: BatchStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<u64> {
+    pub fn advance<S: BatchStore + ?Sized>(&mut self, store: &mut S, now_ns: u64) -> Answer<u64> {
         while self.iterations_left > 1 && self.end_ns < now_ns {
             self.next_iteration(store)?;
         }
@@ -16,14 +16,14 @@ impl Batch {
     }
 
     /// Cuts the stretch short at the end of the iteration that is running at `now_ns`; returns that end.
-    pub fn interrupt<S: BatchStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<u64> {
+    pub fn interrupt<S: BatchStore + ?Sized>(&mut self, store: &mut S, now_ns: u64) -> Answer<u64> {
         self.advance(store, now_ns)?;
         self.iterations_left = self.iterations_left.min(1);
         Ok(self.end_ns)
     }
 
     /// Runs the rest of the stretch and ends its last iteration.
-    pub fn end<S: BatchStore>(&mut self, store: &mut S) -> Answer<Ended> {
+    pub fn end<S: BatchStore + ?Sized>(&mut self, store: &mut S) -> Answer<Ended> {
         while self.iterations_left > 1 {
             self.next_iteration(store)?;
         }
@@ -42,7 +42,7 @@ impl Batch {
             .retain(|s| s.prefilling() || s.computed < s.total || (late && s.ends_at(end_ns)));
     }
 
-    fn next_iteration<S: BatchStore>(&mut self, store: &mut S) -> Answer<()> {
+    fn next_iteration<S: BatchStore + ?Sized>(&mut self, store: &mut S) -> Answer<()> {
         self.finish_iteration(store, None)?;
         self.iterations_left -= 1;
         self.begin_ns = self.end_ns;
@@ -62,7 +62,7 @@ impl Batch {
     }
 
     /// As [`Batch::begin`] does for all: shares what the last added sequence will fill.
-    pub fn commit_last<S: BatchStore>(&mut self, store: &mut S) -> Answer<()> {
+    pub fn commit_last<S: BatchStore + ?Sized>(&mut self, store: &mut S) -> Answer<()> {
         let last = self.others.last_mut();
         if let (true, Some(sequence)) = (self.config.commit_at_begin, last) {
             let filled = sequence.sure_tokens();
@@ -73,7 +73,7 @@ impl Batch {
     }
 
     /// Shares the blocks that the composed step will fill, where keys exist from scheduling on.
-    pub(super) fn commit_scheduled<S: BatchStore>(
+    pub(super) fn commit_scheduled<S: BatchStore + ?Sized>(
         &mut self,
         store: &mut S,
         now_ns: u64,
@@ -88,7 +88,7 @@ impl Batch {
         Ok(())
     }
 
-    fn finish_iteration<S: BatchStore>(
+    fn finish_iteration<S: BatchStore + ?Sized>(
         &mut self,
         store: &mut S,
         mut ended: Option<&mut Ended>,
@@ -157,7 +157,7 @@ impl Batch {
     }
 
     /// Shares what one in lockstep has filled.
-    fn fill_block<S: BatchStore>(
+    fn fill_block<S: BatchStore + ?Sized>(
         &mut self,
         store: &mut S,
         member: Member,
@@ -199,7 +199,7 @@ impl Batch {
     }
 
     /// Gives one of the others its tokens of the iteration that ends.
-    fn grow<S: BatchStore>(
+    fn grow<S: BatchStore + ?Sized>(
         &mut self,
         store: &mut S,
         at: usize,
@@ -239,7 +239,7 @@ impl Batch {
 }
 
 /// Shares the blocks that are full now; returns their range.
-pub(super) fn commit_full_blocks<S: BatchStore>(
+pub(super) fn commit_full_blocks<S: BatchStore + ?Sized>(
     config: &BatchConfig,
     sequence: &mut Sequence,
     computed: u64,

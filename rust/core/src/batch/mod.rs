@@ -210,7 +210,7 @@ impl Batch {
 
     /// Gives every running sequence its tokens of the next step, oldest first, and reserves the blocks that
     /// decoding needs, all or nothing. On a refusal nothing is reserved: take the last one out and ask again.
-    pub fn begin<S: BatchStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<Room> {
+    pub fn begin<S: BatchStore + ?Sized>(&mut self, store: &mut S, now_ns: u64) -> Answer<Room> {
         self.share_out(store)?;
         let room = self.reserve_blocks(store, now_ns)?;
         if room != Room::Refused {
@@ -223,7 +223,7 @@ impl Batch {
     ///
     /// A sequence joins while tokens are left, so there is one for each; and one that computes a part of its prompt
     /// takes all that are left, so it is the last. The lockstep's tokens are therefore never in question.
-    fn share_out<S: BatchStore>(&mut self, store: &S) -> Answer<()> {
+    fn share_out<S: BatchStore + ?Sized>(&mut self, store: &S) -> Answer<()> {
         let drafts = self.drafts();
         let all = self.config.max_num_batched_tokens;
         let mut left = all.saturating_sub(self.lockstep.len() as u64);
@@ -274,7 +274,7 @@ impl Batch {
     }
 
     /// Lets the last added sequence's chunk end where its store can keep a state, where that counts room in tokens.
-    pub fn align_last<S: BatchStore>(&mut self, store: &S) -> Answer<()> {
+    pub fn align_last<S: BatchStore + ?Sized>(&mut self, store: &S) -> Answer<()> {
         let by_step = self.config.room_by_step;
         let last = self.others.last_mut().filter(|s| by_step && s.prefilling());
         if let Some(last) = last {

@@ -13,7 +13,12 @@ const MOST_ITERATIONS: u64 = 1_024;
 impl Batch {
     /// Starts the composed step at `now_ns`, its first iteration `stall_ns` longer, and returns when the batch
     /// next changes by itself.
-    pub fn start<S: BatchStore>(&mut self, store: &S, now_ns: u64, stall_ns: u64) -> Answer<u64> {
+    pub fn start<S: BatchStore + ?Sized>(
+        &mut self,
+        store: &S,
+        now_ns: u64,
+        stall_ns: u64,
+    ) -> Answer<u64> {
         self.begin_ns = now_ns;
         self.stall_ns = stall_ns;
         self.end_ns = now_ns
@@ -51,7 +56,7 @@ impl Batch {
         end
     }
 
-    fn unchanged_iterations<S: BatchStore>(&self, store: &S) -> Answer<u64> {
+    fn unchanged_iterations<S: BatchStore + ?Sized>(&self, store: &S) -> Answer<u64> {
         if self.is_empty() {
             return Ok(1); // nothing would ever end the stretch
         }

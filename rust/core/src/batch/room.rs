@@ -8,7 +8,7 @@ type Wanted = (LeaseId, u64);
 
 impl Batch {
     /// Blocks that decoding sequences lack for the composed step, reserved all or nothing.
-    pub(super) fn reserve_blocks<S: BatchStore>(
+    pub(super) fn reserve_blocks<S: BatchStore + ?Sized>(
         &mut self,
         store: &mut S,
         now_ns: u64,
@@ -46,7 +46,7 @@ impl Batch {
 
     /// Room for the tokens of the composed step, request by request: of what has room not all is computed where drafts
     /// were rejected.
-    fn grow_each<S: BatchStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<Room> {
+    fn grow_each<S: BatchStore + ?Sized>(&mut self, store: &mut S, now_ns: u64) -> Answer<Room> {
         for s in self.others.iter_mut().filter(|s| s.chunk > 0) {
             let end = s.computed + s.chunk;
             if end > s.blocks {
@@ -60,7 +60,11 @@ impl Batch {
     }
 
     /// Room for the tokens of the composed step, all or nothing, where room is counted in tokens.
-    fn reserve_tokens<S: BatchStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<Room> {
+    fn reserve_tokens<S: BatchStore + ?Sized>(
+        &mut self,
+        store: &mut S,
+        now_ns: u64,
+    ) -> Answer<Room> {
         if self.config.speculation.is_some() {
             return self.grow_each(store, now_ns);
         }

@@ -3,22 +3,17 @@
 use super::fetch::FetchPolicy;
 use super::groups::Asked;
 use super::loading::{Admission, LoadingId};
-use super::{Place, Replica, ServingStore};
+use super::{Now, Place, Replica};
 use crate::batch::Sequence;
 use crate::store::{Answer, LeaseId, Room, GPU};
 
 impl Replica {
     /// Admits a waiting request, which joins the step; nothing changes where it is not.
-    pub(super) fn ask<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-        place: Place,
-        now_ns: u64,
-    ) -> Answer<Asked> {
-        if store.groups().is_some() {
-            return self.admit_to_groups(store, place, now_ns);
+    pub(super) fn ask(&mut self, now: &mut Now<'_>, place: Place) -> Answer<Asked> {
+        if now.store.groups().is_some() {
+            return self.admit_to_groups(now, place);
         }
-        let admitted = self.admit_one(store, place, now_ns)?;
+        let admitted = self.admit_one(now, place)?;
         Ok(if admitted {
             Asked::Admitted
         } else {
@@ -27,22 +22,17 @@ impl Replica {
     }
 
     /// Admits a waiting request, which joins the step; false, without a trace, when room is refused.
-    fn admit_one<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-        place: Place,
-        now_ns: u64,
-    ) -> Answer<bool> {
-        self.protect_waiting(store, Some(place))?;
+    fn admit_one(&mut self, now: &mut Now<'_>, place: Place) -> Answer<bool> {
+        self.protect_waiting(now, Some(place))?;
         let s = &self.requests[place as usize];
         let (request, target) = (s.arrival.request, s.prefill_target_tokens());
         let total_blocks = target.div_ceil(self.config.block_size_tokens);
         if self.config.expires {
-            store.expire(now_ns);
+            now.store.expire(now.ns);
         }
         let (found, ready) = if self.config.cache_enabled {
             let limit = self.config.matchable_blocks(target);
-            let found = store.find(request, limit, now_ns)?;
+            let found = now.store.find(request, limit, now.ns)?;
             // A drafter that reads hidden states (EAGLE) has the last block computed again.
             let lost = self.config.lost_blocks;
             (
@@ -56,23 +46,23 @@ impl Replica {
             None
         } else {
             let limit = self.config.matchable_blocks(target);
-            self.longest_elsewhere(store, request, (found, limit), now_ns)?
+            self.longest_elsewhere(now, request, (found, limit))?
         };
         let everywhere = away.as_ref().map_or(found, |run| run.end());
-        let reusable = self.reusable_blocks(store, place, everywhere, now_ns);
+        let reusable = self.reusable_blocks(now, place, everywhere);
         let (found, ready) = (found.min(reusable), ready.min(reusable));
         let away = away.and_then(|run| run.before(reusable));
         let (lease, admission) = if found > ready || away.is_some() {
-            match self.acquire_with_loads(store, place, (found, away), now_ns)? {
+            match self.acquire_with_loads(now, place, (found, away))? {
                 Some(acquired) => acquired,
                 None => return Ok(false),
             }
         } else {
-            let lease = store.acquire(request, ready)?;
+            let lease = now.store.acquire(request, ready)?;
             let lacking = total_blocks - u64::from(ready);
-            let room = match store.reserve(&[(lease, lacking)], now_ns)? {
+            let room = match now.store.reserve(&[(lease, lacking)], now.ns)? {
                 Room::Refused => {
-                    store.abandon(lease)?;
+                    now.store.abandon(lease)?;
                     return Ok(false);
                 }
                 Room::Ready => Vec::new(),
@@ -89,39 +79,38 @@ impl Replica {
         };
         self.arrivals.queue.take(place, &mut self.requests);
         self.requests[place as usize].lease = lease;
-        self.write_used(store, lease, now_ns)?;
-        self.let_in(store, place, admission, now_ns)?;
+        self.write_used(now, lease)?;
+        self.let_in(now, place, admission)?;
         Ok(true)
     }
 
     /// Notes an admission, then lets the request join the step or wait for its room and its KV.
-    pub(super) fn let_in<S: ServingStore>(
+    pub(super) fn let_in(
         &mut self,
-        store: &mut S,
+        now: &mut Now<'_>,
         place: Place,
         admission: Admission,
-        now_ns: u64,
     ) -> Answer<()> {
         let reused_blocks = admission.reused_blocks;
-        self.admitted(store, place, reused_blocks, now_ns);
+        self.admitted(now, place, reused_blocks);
         let cached = self.cached_tokens(place, reused_blocks);
         if self.requests[place as usize].preemptions == 0 {
-            self.first_admitted(store, place, &admission.from_blocks, cached, now_ns);
+            self.first_admitted(now, place, &admission.from_blocks, cached);
             self.reports.pool_hit_blocks += admission.pool_blocks;
         } else {
             self.requests[place as usize].recomputed_tokens -= cached as i64;
         }
-        self.issue(store, None, now_ns)?;
+        self.issue(now, None)?;
         if admission.room.is_empty() && admission.loads.is_empty() {
-            return self.join(store, place, (cached, admission.total_blocks), now_ns);
+            return self.join(now, place, (cached, admission.total_blocks));
         }
         self.requests[place as usize].prefilling = false;
-        let id = self.load(place, admission, now_ns);
+        let id = self.load(place, admission, now.ns);
         if self.loads[id].waits() {
             self.loads.waiting += 1;
             return Ok(());
         }
-        self.join_late(store, id, now_ns)
+        self.join_late(now, id)
     }
 
     fn cached_tokens(&self, place: Place, blocks: u32) -> u64 {
@@ -130,12 +119,7 @@ impl Replica {
     }
 
     /// Lets a request join the step whose room is there and whose KV is there or comes.
-    pub(super) fn join_late<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-        id: LoadingId,
-        now_ns: u64,
-    ) -> Answer<()> {
+    pub(super) fn join_late(&mut self, now: &mut Now<'_>, id: LoadingId) -> Answer<()> {
         let loading = &self.loads[id];
         let (place, admission) = (loading.place, &loading.admission);
         let cached = self.cached_tokens(place, admission.reused_blocks);
@@ -145,29 +129,23 @@ impl Replica {
         } else {
             self.loads.late.push(id);
         }
-        self.join(store, place, held, now_ns)
+        self.join(now, place, held)
     }
 
     /// Copies down what a request has used often enough, where an edge's policy says so.
-    fn write_used<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-        lease: LeaseId,
-        now_ns: u64,
-    ) -> Answer<()> {
-        match (self.mover.as_deref_mut(), store.tiered()) {
-            (Some(mover), Some(tree)) => mover.write_used(tree, lease, now_ns),
+    fn write_used(&mut self, now: &mut Now<'_>, lease: LeaseId) -> Answer<()> {
+        match (self.mover.as_deref_mut(), now.store.tiered()) {
+            (Some(mover), Some(tree)) => mover.write_used(tree, lease, now.ns),
             _ => Ok(()),
         }
     }
 
     /// Adds an admitted request to the step; `held`: its cached tokens, and its blocks.
-    fn join<S: ServingStore>(
+    fn join(
         &mut self,
-        store: &mut S,
+        now: &mut Now<'_>,
         place: Place,
         (mut cached, blocks): (u64, u64),
-        now_ns: u64,
     ) -> Answer<()> {
         let mut target = self.requests[place as usize].prefill_target_tokens();
         if cached == target {
@@ -178,7 +156,7 @@ impl Replica {
         } else {
             self.requests[place as usize].prefilling = true;
             if self.requests[place as usize].preemptions == 0 {
-                self.prefill_starts(place, target - cached, now_ns);
+                self.prefill_starts(place, target - cached, now.ns);
             }
         }
         let sequence = Sequence {
@@ -188,13 +166,13 @@ impl Replica {
             last_token_ns: self.requests[place as usize].last_token_ns,
             ..Sequence::default()
         };
-        self.add_to_batch(store, place, sequence)
+        self.add_to_batch(now, place, sequence)
     }
 
     /// Adds a request to the step; `sequence` says how much of it is computed, and what it holds.
-    pub(super) fn add_to_batch<S: ServingStore>(
+    pub(super) fn add_to_batch(
         &mut self,
-        store: &mut S,
+        now: &mut Now<'_>,
         place: Place,
         sequence: Sequence,
     ) -> Answer<()> {
@@ -214,17 +192,17 @@ impl Replica {
             prompt_tokens,
             ..sequence
         });
-        self.batch.align_last(store)?;
-        self.batch.commit_last(store)?;
+        self.batch.align_last(now.store)?;
+        self.batch.commit_last(now.store)?;
         self.note_given_up(place);
         Ok(())
     }
 
     /// Makes the blocks of the queue's first requests the most recently used, where the cache looks ahead; the
     /// next one's are the very last to go. `without` is about to be admitted.
-    pub(super) fn protect_waiting<S: ServingStore>(
+    pub(super) fn protect_waiting(
         &mut self,
-        store: &mut S,
+        now: &mut Now<'_>,
         without: Option<Place>,
     ) -> Answer<()> {
         if self.config.look_ahead == 0 {
@@ -239,9 +217,9 @@ impl Replica {
         for &place in first.iter().rev() {
             let s = &self.requests[place as usize];
             let limit = self.config.matchable_blocks(s.prefill_target_tokens());
-            let end = store.peek(s.arrival.request, limit)?.0;
+            let end = now.store.peek(s.arrival.request, limit)?.0;
             if end > 0 {
-                store.touch(s.arrival.request, end)?;
+                now.store.touch(s.arrival.request, end)?;
             }
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! Two requests about to compute the same block: the later one may wait for the earlier one's (the rules of
 //! `spec/scheduler.py`).
 
-use super::{Place, Replica, ServingStore};
+use super::{Now, Place, Replica};
 use crate::store::Answer;
 
 impl Replica {
@@ -9,12 +9,7 @@ impl Replica {
     ///
     /// Of those that run or load no computed block is missing from the cache: whoever has this one in its prompt
     /// is still to compute it. Cost: two keys each.
-    pub(super) fn waits_for_another<S: ServingStore>(
-        &self,
-        store: &mut S,
-        head: Place,
-        now_ns: u64,
-    ) -> Answer<bool> {
+    pub(super) fn waits_for_another(&self, now: &mut Now<'_>, head: Place) -> Answer<bool> {
         if !self.config.waits_for_duplicates {
             return Ok(false);
         }
@@ -22,12 +17,12 @@ impl Replica {
         let limit = self
             .config
             .matchable_blocks(self.requests[head as usize].prefill_target_tokens());
-        let found = store.find(of(head), limit, now_ns)?.0;
+        let found = now.store.find(of(head), limit, now.ns)?.0;
         if found >= limit {
             return Ok(false);
         }
         let running = self.running.places.iter().copied();
         let mut others = running.chain(self.loads.places());
-        Ok(others.any(|other| store.have_same_block(of(head), of(other), found)))
+        Ok(others.any(|other| now.store.have_same_block(of(head), of(other), found)))
     }
 }

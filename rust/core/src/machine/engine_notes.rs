@@ -1,7 +1,11 @@
 //! What a replica notes of a request that an engine's own scheduler moves on, alike for all of them.
 
+use super::engine::Desk;
 use super::schedule_log::ScheduleLog;
-use super::{Place, Replica, ServingStore, MOST_TIERS};
+use super::{Now, Place, Replica, MOST_TIERS};
+use crate::batch::StepRecord;
+use crate::step_time::StepShape;
+use crate::store::contract::BlockStore;
 
 /// What was cached of a request when it was admitted.
 #[derive(Clone, Copy, Debug)]
@@ -12,33 +16,31 @@ pub(super) struct Cached {
     pub is_first: bool,
 }
 
-impl Replica {
+impl<S: BlockStore> Desk<'_, S> {
+    fn at_work(&mut self) -> (&mut Replica, Now<'_>) {
+        (self.replica, Now::alone(self.store, self.now_ns))
+    }
+
     /// Ends a request's look-up: from now on it waits.
     #[inline]
-    pub(super) fn queued_by_engine(&mut self, place: Place, now_ns: u64) {
-        let request = &mut self.requests[place as usize];
-        request.lookup_ns += now_ns - request.since_ns;
-        request.since_ns = now_ns;
+    pub(super) fn queued(&mut self, place: Place) {
+        let request = &mut self.replica.requests[place as usize];
+        request.lookup_ns += self.now_ns - request.since_ns;
+        request.since_ns = self.now_ns;
     }
 
     /// Admits a request: what it found now is its own at the first admission, spared work at a later one.
-    pub(super) fn admitted_by_engine<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-        place: Place,
-        cached: Cached,
-        now_ns: u64,
-        log: &mut Option<ScheduleLog>,
-    ) {
-        self.admitted(store, place, cached.blocks, now_ns);
-        let request = &mut self.requests[place as usize];
+    pub(super) fn admitted(&mut self, place: Place, cached: Cached, log: &mut Option<ScheduleLog>) {
+        let (replica, mut now) = self.at_work();
+        replica.admitted(&mut now, place, cached.blocks);
+        let request = &mut replica.requests[place as usize];
         request.prefilling = true;
         let arrival = request.arrival;
         if cached.is_first {
             let mut from_blocks = [0; MOST_TIERS];
             from_blocks[0] = u64::from(cached.blocks);
-            self.first_admitted(store, place, &from_blocks, cached.tokens, now_ns);
-            self.prefill_starts(place, arrival.prompt_tokens - cached.tokens, now_ns);
+            replica.first_admitted(&mut now, place, &from_blocks, cached.tokens);
+            replica.prefill_starts(place, arrival.prompt_tokens - cached.tokens, now.ns);
         } else {
             request.recomputed_tokens -= cached.tokens as i64;
         }
@@ -49,39 +51,56 @@ impl Replica {
 
     /// Shows a token, the first one or one behind another.
     #[inline]
-    pub(super) fn token_of_engine<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-        place: Place,
-        before_ns: Option<u64>,
-        now_ns: u64,
-    ) {
-        self.batch.generated_tokens += 1;
+    pub(super) fn token(&mut self, place: Place, before_ns: Option<u64>) {
+        let (replica, mut now) = self.at_work();
+        replica.batch.generated_tokens += 1;
         match before_ns {
             Some(before_ns) => {
-                self.batch.itl.add(now_ns - before_ns, 1);
-                let request = self.requests[place as usize].arrival.request;
-                self.log_token(request, now_ns);
+                replica.batch.itl.add(now.ns - before_ns, 1);
+                let request = replica.requests[place as usize].arrival.request;
+                replica.log_token(request, now.ns);
             }
-            None => self.first_token(store, place, now_ns),
+            None => replica.first_token(&mut now, place),
         }
     }
 
     /// Ends a request whose last token is out.
-    pub(super) fn finished_by_engine<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-        place: Place,
-        now_ns: u64,
-        log: &mut Option<ScheduleLog>,
-    ) {
-        self.finished(store, place, now_ns);
+    pub(super) fn finished(&mut self, place: Place, log: &mut Option<ScheduleLog>) {
+        let (replica, mut now) = self.at_work();
+        replica.finished(&mut now, place);
         if let Some(log) = log {
-            let r = &self.requests[place as usize];
-            let first_ns = r.first_token_ns.unwrap_or(now_ns);
+            let r = &replica.requests[place as usize];
+            let first_ns = r.first_token_ns.unwrap_or(now.ns);
             let request = r.arrival.request;
             log.requests
-                .push((request, first_ns, now_ns, r.cached_tokens, r.preemptions));
+                .push((request, first_ns, now.ns, r.cached_tokens, r.preemptions));
         }
+    }
+
+    /// Sends a running request with KV of `computed` tokens back to the queue.
+    pub(super) fn preempted(&mut self, place: Place, computed: u64, log: &mut Option<ScheduleLog>) {
+        let (replica, mut now) = self.at_work();
+        replica.preempted(&mut now, place, computed);
+        if let Some(log) = log {
+            log.counts.preemptions += 1;
+        }
+    }
+
+    /// Ends a request that its client has given up.
+    pub(super) fn aborted(&mut self, place: Place) {
+        let (replica, mut now) = self.at_work();
+        replica.aborted(&mut now, place);
+    }
+}
+
+impl Replica {
+    /// Counts a step of an engine's own scheduler that has ended.
+    pub(super) fn step_of_engine(&mut self, shape: &StepShape, (begin_ns, end_ns): (u64, u64)) {
+        self.batch.record_step(StepRecord {
+            begin_ns,
+            duration_ns: end_ns - begin_ns,
+            prefill_tokens: shape.new_tokens,
+            decode_sequences: shape.decode_sequences,
+        });
     }
 }

@@ -1,7 +1,7 @@
 //! Requests that their clients give up, wherever they are: what waits leaves at once, what runs at the end of its
 //! step, what loads when its KV has come, what is handed over at the end of its first step there.
 
-use super::{Place, Replica, ServingStore};
+use super::{Now, Place, Replica};
 use crate::digest::Record;
 use crate::machine::rows::EventKind;
 use crate::store::Answer;
@@ -44,51 +44,36 @@ impl Replica {
     }
 
     /// Lets a request go that its client has given up.
-    pub fn give_up<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-        place: Place,
-        now_ns: u64,
-    ) -> Answer<()> {
-        self.catch_up(store, now_ns)?;
+    pub fn give_up(&mut self, now: &mut Now<'_>, place: Place) -> Answer<()> {
+        self.catch_up(now, now.ns)?;
         if self.arrivals.queue.remove(place) {
-            self.leave(store, place, now_ns);
-            return self.go_on(store, (now_ns, now_ns));
+            self.leave(now, place);
+            return self.go_on(now, now.ns);
         }
-        self.leaves_at_boundary(store, place, now_ns)
+        self.leaves_at_boundary(now, place)
     }
 
     /// Lets a request go whose prompt another machine has computed, or computes; whether it is known here.
     ///
     /// What does not run yet leaves at the end of its first step.
-    pub(super) fn give_up_handed_over<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-        request: u32,
-        now_ns: u64,
-    ) -> Answer<bool> {
+    pub(super) fn give_up_handed_over(&mut self, now: &mut Now<'_>, request: u32) -> Answer<bool> {
         if let Some(place) = self.client_leaves(request) {
             if self.running.contains(place) {
-                self.catch_up(store, now_ns)?;
-                self.leaves_at_boundary(store, place, now_ns)?;
+                self.catch_up(now, now.ns)?;
+                self.leaves_at_boundary(now, place)?;
             }
             return Ok(true);
         }
         Ok(self.handover.reception.client_leaves(request))
     }
 
-    fn leaves_at_boundary<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-        place: Place,
-        now_ns: u64,
-    ) -> Answer<()> {
+    fn leaves_at_boundary(&mut self, now: &mut Now<'_>, place: Place) -> Answer<()> {
         self.note_given_up(place);
         if self.running.stepping {
-            self.running.boundary_ns = Some(self.batch.interrupt(store, now_ns)?);
+            self.running.boundary_ns = Some(self.batch.interrupt(now.store, now.ns)?);
             return Ok(());
         }
-        self.wake(store, (now_ns, now_ns))
+        self.wake(now, now.ns)
     }
 
     /// Notes a request that leaves at the end of its step, where it was given up.
@@ -108,7 +93,7 @@ impl Replica {
     }
 
     /// Takes requests that were given up out of the batch and the queue, and frees their blocks.
-    pub(super) fn let_go<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
+    pub(super) fn let_go(&mut self, now: &mut Now<'_>) -> Answer<()> {
         for (place, request) in std::mem::take(&mut self.arrivals.given_up.0) {
             let s = &self.requests[place as usize];
             if s.arrival.request != request || s.is_closed || s.sent_on {
@@ -117,11 +102,11 @@ impl Replica {
             if self.running.contains(place) {
                 self.batch.take_out(place);
                 self.running.remove(place);
-                self.abandon(store, place, now_ns)?;
+                self.abandon(now, place)?;
             } else if self.arrivals.queue.remove(place) {
                 // it was preempted meanwhile
                 self.arrivals.refused = false;
-                self.leave(store, place, now_ns);
+                self.leave(now, place);
             } else {
                 self.arrivals.given_up.note(place, request);
             }
@@ -130,52 +115,48 @@ impl Replica {
     }
 
     /// Frees what was loaded for requests that were given up meanwhile, once all of it has come.
-    pub(super) fn abandon_loaded<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-        now_ns: u64,
-    ) -> Answer<()> {
+    pub(super) fn abandon_loaded(&mut self, now: &mut Now<'_>) -> Answer<()> {
         let mut at = 0;
         while let Some(&id) = self.loads.loaded.get(at) {
             let place = self.loads[id].place;
             let is_aborted = self.is_given_up(place);
             if !is_aborted || self.still_comes(id) {
                 if is_aborted {
-                    self.load_all(id, now_ns);
+                    self.load_all(id, now.ns);
                 }
                 at += 1;
                 continue;
             }
             self.loads.loaded.remove(at);
             self.loading_over(id);
-            self.abandon(store, place, now_ns)?;
+            self.abandon(now, place)?;
         }
         Ok(())
     }
 
     /// Frees what a request holds that was given up, and ends it.
-    fn abandon<S: ServingStore>(&mut self, store: &mut S, place: Place, now_ns: u64) -> Answer<()> {
-        self.release(store, place, now_ns)?;
-        self.leave(store, place, now_ns);
+    fn abandon(&mut self, now: &mut Now<'_>, place: Place) -> Answer<()> {
+        self.release(now, place)?;
+        self.leave(now, place);
         Ok(())
     }
 
     /// Ends a request that was given up and holds nothing, and frees its place.
-    pub fn leave<S: ServingStore>(&mut self, store: &mut S, place: Place, now_ns: u64) {
-        self.aborted(store, place, now_ns);
+    pub fn leave(&mut self, now: &mut Now<'_>, place: Place) {
+        self.aborted(now, place);
         self.arrivals.given_up.forget(place);
         self.requests.forget(place);
     }
 
     /// Ends a request that its client has given up; its turn leaves nothing for the next one.
-    pub(super) fn aborted<S: ServingStore>(&mut self, store: &mut S, place: Place, now_ns: u64) {
+    pub(super) fn aborted(&mut self, now: &mut Now<'_>, place: Place) {
         let s = &mut self.requests[place as usize];
         s.is_closed = true;
         let (arrival, handed_over) = (s.arrival, s.prefill_machine.is_some());
         let prompt_is_open = s.first_token_ns.is_none();
-        let records = store.records_mut();
-        records.note(Record::Finish as u8, now_ns, u64::from(arrival.request), 0);
-        self.log(EventKind::Finish, place, now_ns);
+        let records = now.store.records_mut();
+        records.note(Record::Finish as u8, now.ns, u64::from(arrival.request), 0);
+        self.log(EventKind::Finish, place, now.ns);
         self.prefill_load.remove();
         if handed_over {
             self.prefill_load.take_out(arrival.prompt_tokens, 0);
@@ -186,6 +167,6 @@ impl Replica {
         }
         let s = &self.requests[place as usize];
         self.reports.rows.finish(s, self.config.machine, None);
-        self.note_closed(arrival.request, now_ns);
+        self.note_closed(arrival.request, now.ns);
     }
 }

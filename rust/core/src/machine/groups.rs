@@ -1,7 +1,7 @@
 //! Admission to a pool of several cache groups: what is cached of a request, and room for its first step.
 
 use super::loading::Admission;
-use super::{Place, Replica, ServingStore};
+use super::{Now, Place, Replica};
 use crate::store::newcomer::{Entry, Newcomer};
 use crate::store::{Answer, GPU, STAGING};
 
@@ -18,15 +18,10 @@ pub(super) enum Asked {
 
 impl Replica {
     /// Admits a waiting request to the pool of groups; nothing changes where it is not.
-    pub(super) fn admit_to_groups<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-        place: Place,
-        now_ns: u64,
-    ) -> Answer<Asked> {
+    pub(super) fn admit_to_groups(&mut self, now: &mut Now<'_>, place: Place) -> Answer<Asked> {
         let s = &self.requests[place as usize];
         let known_tokens = s.prefill_target_tokens();
-        let groups = store.groups().expect("a store of groups");
+        let groups = now.store.groups().expect("a now.store of groups");
         let asked = Newcomer {
             request: s.arrival.request,
             prompt_tokens: known_tokens,
@@ -38,7 +33,7 @@ impl Replica {
             whole: true,
             steps_in_flight: 1,
         };
-        let (lease, hit_blocks, room_tokens) = match groups.admit(&asked, now_ns)? {
+        let (lease, hit_blocks, room_tokens) = match groups.admit(&asked, now.ns)? {
             Entry::Admitted {
                 lease,
                 hit_blocks,
@@ -63,7 +58,7 @@ impl Replica {
         }
         self.arrivals.queue.take(place, &mut self.requests);
         self.requests[place as usize].lease = lease;
-        self.let_in(store, place, admission, now_ns)?;
+        self.let_in(now, place, admission)?;
         Ok(Asked::Admitted)
     }
 }

@@ -4,25 +4,24 @@
 use super::fetch::{FetchPlan, FetchPolicy, Plan, PlanFacts};
 use super::loading::Admission;
 use super::remote::{is_staged, stage_up, RemoteRun};
-use super::{Place, Replica, ServingStore};
-use crate::store::contract::LoadingStore;
+use super::{Now, Place, Replica};
+use crate::store::contract::{BlockStore, LoadingStore};
 use crate::store::{Answer, HoldId, LeaseId, MoveId, Part, Room, GPU, NO_MOVE, STAGING};
 
 impl Replica {
     /// Reserves room for a request of which `found` leading blocks are in the cache and further ones maybe on another
     /// machine, and loads what is not ready; `None`, without a trace, when room is refused.
-    pub(super) fn acquire_with_loads<S: ServingStore>(
+    pub(super) fn acquire_with_loads(
         &mut self,
-        store: &mut S,
+        now: &mut Now<'_>,
         place: Place,
         (found, away): (u32, Option<RemoteRun>),
-        now_ns: u64,
     ) -> Answer<Option<(LeaseId, Admission)>> {
         let s = &self.requests[place as usize];
         let (request, tokens) = (s.arrival.request, s.prefill_target_tokens());
         let total_blocks = tokens.div_ceil(self.config.block_size_tokens);
         let mut parts = if found > 0 {
-            loading(store).match_prefix(request, found)
+            loading(now.store).match_prefix(request, found)
         } else {
             Vec::new()
         };
@@ -37,25 +36,25 @@ impl Replica {
             Some(first) if first.tier == GPU && first.by == NO_MOVE => first.end,
             _ => 0,
         };
-        let depth = self.planned_depth(store, (&parts, away), (ready, tokens), now_ns)?;
+        let depth = self.planned_depth(now, (&parts, away), (ready, tokens))?;
         parts.retain(|part| part.start < depth);
         for part in &mut parts {
             part.end = part.end.min(depth);
         }
         let mut held: Vec<(usize, HoldId)> = Vec::new();
         for part in parts.iter().take(here).filter(|part| part.tier > GPU) {
-            let hold = loading(store).protect(request, part.end, part.tier)?;
+            let hold = loading(now.store).protect(request, part.end, part.tier)?;
             held.push((part.tier, hold));
         }
         // Blocks that someone else is loading have their room already.
         let joined = parts.iter().filter(|p| p.tier == GPU && p.by != NO_MOVE);
         let joined: u64 = joined.map(|part| u64::from(part.end - part.start)).sum();
-        let lease = store.acquire(request, ready)?;
+        let lease = now.store.acquire(request, ready)?;
         let lacking = total_blocks - u64::from(ready) - joined;
-        let room = match store.reserve(&[(lease, lacking)], now_ns)? {
+        let room = match now.store.reserve(&[(lease, lacking)], now.ns)? {
             Room::Refused => {
-                store.abandon(lease)?;
-                release_all(loading(store), held)?;
+                now.store.abandon(lease)?;
+                release_all(loading(now.store), held)?;
                 return Ok(None);
             }
             Room::Ready => Vec::new(),
@@ -68,26 +67,19 @@ impl Replica {
             ..Admission::default()
         };
         admission.from_blocks[GPU] = u64::from(ready);
-        self.load_parts(
-            store,
-            (request, lease),
-            (&parts, here, away),
-            &mut admission,
-            now_ns,
-        )?;
-        release_all(loading(store), held)?;
+        self.load_parts(now, (request, lease), (&parts, here, away), &mut admission)?;
+        release_all(loading(now.store), held)?;
         Ok(Some((lease, admission)))
     }
 
     /// Loads the parts of a run that are not ready one after the other, those behind the first `here` from another
     /// machine, until there is no room to stage or to land one.
-    fn load_parts<S: ServingStore>(
+    fn load_parts(
         &mut self,
-        store: &mut S,
+        now: &mut Now<'_>,
         of: (u32, LeaseId),
         (parts, here, away): (&[Part], usize, Option<&RemoteRun>),
         admission: &mut Admission,
-        now_ns: u64,
     ) -> Answer<()> {
         let ready = admission.reused_blocks;
         for (n, part) in parts
@@ -99,9 +91,9 @@ impl Replica {
             let load = if let Some(run) = source {
                 let tier = run.parts[n - here].tier;
                 let there = (run.owner, Part { tier, ..*part });
-                self.load_from(store, of, there, &admission.room, now_ns)?
+                self.load_from(now, of, there, &admission.room)?
             } else {
-                self.load_part(store, of, part, &admission.room, now_ns)?
+                self.load_part(now, of, part, &admission.room)?
             };
             let Some(load) = load else { break };
             admission.loads.push(load);
@@ -117,12 +109,11 @@ impl Replica {
     }
 
     /// How many leading blocks the fetch policy reuses; `away`: what is read from another machine.
-    fn planned_depth<S: ServingStore>(
+    fn planned_depth(
         &mut self,
-        store: &mut S,
+        now: &mut Now<'_>,
         (parts, away): (&[Part], Option<&RemoteRun>),
         (ready, tokens): (u32, u64),
-        now_ns: u64,
     ) -> Answer<u32> {
         let (number, policy) = (self.number(), self.config.fetch);
         let Some(mover) = self.mover.as_deref() else {
@@ -132,7 +123,7 @@ impl Replica {
             policy,
             FetchPolicy::Cheaper | FetchPolicy::Split | FetchPolicy::Plugin
         );
-        let wire = match (away.filter(|_| estimates), store.peers()) {
+        let wire = match (away.filter(|_| estimates), now.peers.as_deref_mut()) {
             (Some(run), Some(peers)) => Some(peers.wire(run.owner, number)?),
             _ => None,
         };
@@ -142,7 +133,7 @@ impl Replica {
             ready,
             tokens,
             block_size_tokens: self.config.block_size_tokens,
-            now_ns,
+            now_ns: now.ns,
             budget_tokens: self.batch.budget_tokens(),
             block_bytes: config.block_bytes,
             layers: config.layers,
@@ -173,20 +164,19 @@ impl Replica {
 
     /// Joins or loads one part for a request's lease: (move to the GPU, tier it comes from). `None` when there is
     /// no room to stage it.
-    pub(super) fn load_part<S: ServingStore>(
+    pub(super) fn load_part(
         &mut self,
-        store: &mut S,
+        now: &mut Now<'_>,
         (request, lease): (u32, LeaseId),
         part: &Part,
         room: &[MoveId],
-        now_ns: u64,
     ) -> Answer<Option<(MoveId, usize)>> {
         let Some(mover) = self.mover.as_deref_mut() else {
             return Ok(None);
         };
         let blocks = (part.start, part.end);
         if part.tier == GPU {
-            loading(store).join(lease, part.end)?;
+            loading(now.store).join(lease, part.end)?;
             let by = mover.under_way(part.by);
             let source = by.map_or(STAGING, |by| mover.transfer(by).from);
             return Ok(Some((part.by, source)));
@@ -194,8 +184,8 @@ impl Replica {
         let mut after = room.to_vec();
         let mut by = part.by;
         // an engine's own tiers stage what is loaded
-        if let (true, Some(tree)) = (part.tier > STAGING, store.tiered()) {
-            let copies = stage_up(tree, request, blocks, (part.tier, by), now_ns)?;
+        if let (true, Some(tree)) = (part.tier > STAGING, now.store.tiered()) {
+            let copies = stage_up(tree, request, blocks, (part.tier, by), now.ns)?;
             for &(lower, copy) in &copies {
                 mover.drop_when_done(copy, request, blocks, (lower - 1, lower));
                 by = copy;
@@ -207,33 +197,32 @@ impl Replica {
         if by != NO_MOVE {
             after.push(by);
         }
-        let load = loading(store).load(lease, part.end, &after)?;
+        let load = loading(now.store).load(lease, part.end, &after)?;
         mover.drop_when_done(load, request, blocks, (GPU, STAGING));
         Ok(Some((load, part.tier)))
     }
 
     /// Reads one part from another machine, and loads it from where it lands, as [`Replica::load_part`].
-    fn load_from<S: ServingStore>(
+    fn load_from(
         &mut self,
-        store: &mut S,
+        now: &mut Now<'_>,
         (request, lease): (u32, LeaseId),
         (owner, part): (u32, Part),
         room: &[MoveId],
-        now_ns: u64,
     ) -> Answer<Option<(MoveId, usize)>> {
-        let landed = self.fetch_from(store, request, (owner, part), now_ns)?;
+        let landed = self.fetch_from(now, request, (owner, part))?;
         let (Some(landed), Some(mover)) = (landed, self.mover.as_deref_mut()) else {
             return Ok(None);
         };
         let after = [room, &[landed]].concat();
-        let load = loading(store).load(lease, part.end, &after)?;
+        let load = loading(now.store).load(lease, part.end, &after)?;
         mover.drop_when_done(load, request, (part.start, part.end), (GPU, STAGING));
         Ok(Some((load, self.config.remote())))
     }
 }
 
 /// The store that a request with loads is admitted to.
-fn loading<S: ServingStore>(store: &mut S) -> &mut dyn LoadingStore {
+fn loading(store: &mut dyn BlockStore) -> &mut dyn LoadingStore {
     store.loading().expect("what a GPU alone has is ready")
 }
 

@@ -4,7 +4,7 @@ use super::messages::Letter;
 use super::outcome::decide;
 use super::request::MOST_TIERS;
 use super::rows::{EventKind, EventRow};
-use super::{Arrival, Place, Replica, Request, ServingStore};
+use super::{Arrival, Now, Place, Replica, Request};
 use crate::digest::Record;
 
 /// The detail of an event that has none: one past the outcomes.
@@ -24,19 +24,13 @@ impl Replica {
     }
 
     /// Ends a request's wait in the queue.
-    pub(super) fn admitted<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-        place: Place,
-        reused_blocks: u32,
-        now_ns: u64,
-    ) {
-        self.left_queue(place, now_ns);
+    pub(super) fn admitted(&mut self, now: &mut Now<'_>, place: Place, reused_blocks: u32) {
+        self.left_queue(place, now.ns);
         let s = &self.requests[place as usize];
         let (request, reused) = (u64::from(s.arrival.request), u64::from(reused_blocks));
-        let records = store.records_mut();
-        records.note(Record::Admit as u8, now_ns, request, reused);
-        self.log(EventKind::Admit, place, now_ns);
+        let records = now.store.records_mut();
+        records.note(Record::Admit as u8, now.ns, request, reused);
+        self.log(EventKind::Admit, place, now.ns);
     }
 
     /// Charges the time since the last milestone to the queue, unless the request's TTFT is over.
@@ -49,13 +43,12 @@ impl Replica {
     }
 
     /// Notes what a request reuses, by the tier it comes from, and what its look-up is called.
-    pub(super) fn first_admitted<S: ServingStore>(
+    pub(super) fn first_admitted(
         &mut self,
-        store: &mut S,
+        now: &mut Now<'_>,
         place: Place,
         from_blocks: &[u64; MOST_TIERS],
         cached_tokens: u64,
-        now_ns: u64,
     ) {
         let block = self.config.block_size_tokens;
         let s = &mut self.requests[place as usize];
@@ -63,14 +56,14 @@ impl Replica {
         let Request { arrival, .. } = *s;
         s.cached_tokens = cached_tokens;
         s.left_tokens = arrival.prompt_tokens - cached_tokens;
-        let session_tokens = self.session_tokens(store, place, now_ns);
+        let session_tokens = self.session_tokens(now, place);
         let (found, events) = decide(arrival.prompt_tokens, session_tokens, cached_tokens);
         self.requests[place as usize].outcome = found as u8;
-        self.count_prefixes(store, place);
+        self.count_prefixes(now, place);
         for (outcome, tokens, left_tokens) in events {
             let row = EventRow {
                 kind: EventKind::PrefixCacheEvent,
-                time_ns: now_ns,
+                time_ns: now.ns,
                 request: arrival.request,
                 detail: outcome as i64,
                 tokens,
@@ -94,14 +87,9 @@ impl Replica {
     }
 
     /// Ends a request's prefill, or the first decode step of one without, and shows its first token.
-    pub(super) fn first_token<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-        place: Place,
-        now_ns: u64,
-    ) {
-        self.prompt_over(place, now_ns);
-        self.show_first_token(store, place, now_ns);
+    pub(super) fn first_token(&mut self, now: &mut Now<'_>, place: Place) {
+        self.prompt_over(place, now.ns);
+        self.show_first_token(now, place);
     }
 
     /// Ends a request's prefill, or the first decode step of one without.
@@ -124,58 +112,47 @@ impl Replica {
     }
 
     /// Shows a request's first token.
-    pub(super) fn show_first_token<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-        place: Place,
-        now_ns: u64,
-    ) {
+    pub(super) fn show_first_token(&mut self, now: &mut Now<'_>, place: Place) {
         let s = &mut self.requests[place as usize];
-        s.first_token_ns = Some(now_ns);
+        s.first_token_ns = Some(now.ns);
         let request = s.arrival.request;
-        let records = store.records_mut();
-        records.note(Record::FirstToken as u8, now_ns, u64::from(request), 0);
-        self.log_token(request, now_ns);
-        self.log(EventKind::FirstToken, place, now_ns);
+        let records = now.store.records_mut();
+        records.note(Record::FirstToken as u8, now.ns, u64::from(request), 0);
+        self.log_token(request, now.ns);
+        self.log(EventKind::FirstToken, place, now.ns);
     }
 
     /// Sends a running request with KV of `computed` tokens back to the queue.
-    pub(super) fn preempted<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-        place: Place,
-        computed: u64,
-        now_ns: u64,
-    ) {
+    pub(super) fn preempted(&mut self, now: &mut Now<'_>, place: Place, computed: u64) {
         let s = &mut self.requests[place as usize];
         if s.first_token_ns.is_some() {
             // The last generated token never had KV, so tokens out = KV − prompt + 1 once decoding.
             let out = (computed + 1).saturating_sub(s.arrival.prompt_tokens);
             s.generated_tokens = s.generated_tokens.max(out);
         } else {
-            s.prefill_ns += now_ns - s.since_ns;
-            s.since_ns = now_ns;
+            s.prefill_ns += now.ns - s.since_ns;
+            s.since_ns = now.ns;
         }
         s.recomputed_tokens += computed as i64;
         s.preemptions += 1;
         let request = u64::from(s.arrival.request);
-        let records = store.records_mut();
-        records.note(Record::Preempt as u8, now_ns, request, computed);
-        self.log(EventKind::Preempt, place, now_ns);
+        let records = now.store.records_mut();
+        records.note(Record::Preempt as u8, now.ns, request, computed);
+        self.log(EventKind::Preempt, place, now.ns);
     }
 
     /// Ends a request whose last token is out.
-    pub(super) fn finished<S: ServingStore>(&mut self, store: &mut S, place: Place, now_ns: u64) {
+    pub(super) fn finished(&mut self, now: &mut Now<'_>, place: Place) {
         let arrival = self.requests[place as usize].arrival;
         let (request, output) = (u64::from(arrival.request), arrival.output_tokens);
-        let records = store.records_mut();
-        records.note(Record::Finish as u8, now_ns, request, output);
-        self.log(EventKind::Finish, place, now_ns);
+        let records = now.store.records_mut();
+        records.note(Record::Finish as u8, now.ns, request, output);
+        self.log(EventKind::Finish, place, now.ns);
         self.prefill_load.remove();
         if arrival.session >= 0 && self.config.cache_enabled {
             let kept = if self.config.cache_output { output } else { 0 };
             let tokens = arrival.prompt_tokens + kept;
-            self.turn_completed(store, place, tokens, now_ns);
+            self.turn_completed(now, place, tokens);
         }
         let s = &mut self.requests[place as usize];
         s.is_closed = true;
@@ -191,8 +168,8 @@ impl Replica {
         }
         self.reports
             .rows
-            .finish(s, self.config.machine, Some(now_ns));
-        self.note_closed(arrival.request, now_ns);
+            .finish(s, self.config.machine, Some(now.ns));
+        self.note_closed(arrival.request, now.ns);
     }
 
     /// Records what was sent since the last call, where that is wanted.

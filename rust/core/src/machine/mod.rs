@@ -97,7 +97,7 @@ mod tests;
 mod transfers;
 pub mod vllm;
 
-pub use crate::transfers::ServingStore;
+pub use crate::transfers::Now;
 pub use outputs::{Output, OutputLog};
 pub use prefill_load::PrefillLoad;
 pub use replica::{Phase, Replica};

@@ -1,7 +1,7 @@
 //! A composed step until it starts: it waits for evicted room, and stalls for KV that is still arriving (the rules
 //! of `spec/scheduler.py`).
 
-use super::{Replica, ServingStore};
+use super::{Now, Replica};
 use crate::store::{Answer, MoveId};
 use crate::transfers::{CopyCost, TransferId, Watcher, NOT_YET};
 
@@ -25,13 +25,8 @@ impl ComposedStep {
 
 impl Replica {
     /// Starts the composed step once these moves have ended, and those that it waits for anyway.
-    pub(super) fn prepare_step<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-        mut moves: Vec<MoveId>,
-        now_ns: u64,
-    ) -> Answer<()> {
-        self.composed.since_ns = now_ns;
+    pub(super) fn prepare_step(&mut self, now: &mut Now<'_>, mut moves: Vec<MoveId>) -> Answer<()> {
+        self.composed.since_ns = now.ns;
         if let Some(mover) = self.mover.as_deref_mut() {
             moves.extend_from_slice(&mover.written);
             self.composed.room.clear();
@@ -45,18 +40,13 @@ impl Replica {
             }
         }
         if self.composed.room.is_empty() {
-            return self.settle(store, now_ns);
+            return self.settle(now);
         }
         Ok(())
     }
 
     /// A move has ended: the step starts where it was the last that it waited for.
-    pub(super) fn step_hears<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-        transfer: TransferId,
-        now_ns: u64,
-    ) -> Answer<()> {
+    pub(super) fn step_hears(&mut self, now: &mut Now<'_>, transfer: TransferId) -> Answer<()> {
         let Some(mover) = self.mover.as_deref() else {
             return Ok(());
         };
@@ -68,7 +58,7 @@ impl Replica {
         if !self.composed.room.is_empty() {
             return Ok(());
         }
-        let waited = now_ns - self.composed.since_ns;
+        let waited = now.ns - self.composed.since_ns;
         for &place in &self.running.places {
             let s = &mut self.requests[place as usize];
             if s.first_token_ns.is_none() {
@@ -76,12 +66,12 @@ impl Replica {
                 s.since_ns += waited;
             }
         }
-        self.settle(store, now_ns)
+        self.settle(now)
     }
 
     /// Starts the step once the times of all that still arrives for it are final; none of these is past its end.
-    fn settle<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
-        self.composed.since_ns = now_ns;
+    fn settle(&mut self, now: &mut Now<'_>) -> Answer<()> {
+        self.composed.since_ns = now.ns;
         if let (false, Some(mover)) = (self.loads.late.is_empty(), self.mover.as_deref_mut()) {
             let late = self.loads.late.iter();
             for &id in late.flat_map(|&id| &self.loads[id].transfers) {
@@ -94,34 +84,25 @@ impl Replica {
             }
         }
         if self.composed.unsettled.is_empty() {
-            return self.start_step(store, (now_ns, now_ns));
+            return self.start_step(now, now.ns);
         }
         if self.reads_are_buffered() {
-            self.buffer_reads(now_ns);
+            self.buffer_reads(now.ns);
         }
         Ok(())
     }
 
     /// The times of a transfer are final: the step has begun where they were the last that it waited for.
-    pub(super) fn times_settled<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-        transfer: TransferId,
-        now_ns: u64,
-    ) -> Answer<()> {
+    pub(super) fn times_settled(&mut self, now: &mut Now<'_>, transfer: TransferId) -> Answer<()> {
         self.composed.unsettled.retain(|&other| other != transfer);
         if self.composed.unsettled.is_empty() {
-            return self.start_step(store, (self.composed.since_ns, now_ns));
+            return self.start_step(now, self.composed.since_ns);
         }
         Ok(())
     }
 
     /// Starts the step, maybe at a time that has passed.
-    fn start_step<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-        (begin_ns, now_ns): (u64, u64),
-    ) -> Answer<()> {
+    fn start_step(&mut self, now: &mut Now<'_>, begin_ns: u64) -> Answer<()> {
         // The GPU begins once the CPU has submitted the copies: KV may arrive meanwhile.
         let copies_ns = self.copies().map_or(0, |copies| copies.take(begin_ns));
         let stall_ns = if self.loads.late.is_empty() {
@@ -129,17 +110,19 @@ impl Replica {
         } else {
             self.stall(begin_ns + copies_ns)
         };
-        let mut end_ns = self.batch.start(store, begin_ns, copies_ns + stall_ns)?;
+        let mut end_ns = self
+            .batch
+            .start(now.store, begin_ns, copies_ns + stall_ns)?;
         self.running.stepping = true;
         let alone = self.streams() || self.copies().is_some();
-        if alone || self.wants_boundary() || self.leaves_next() || self.offers_next(store) {
-            end_ns = self.batch.interrupt(store, now_ns)?;
+        if alone || self.wants_boundary() || self.leaves_next() || self.offers_next(now) {
+            end_ns = self.batch.interrupt(now.store, now.ns)?;
         }
         if let Some(copies) = self.copies() {
             copies.step_started(end_ns);
         }
         if self.streams() {
-            self.announce(end_ns, now_ns);
+            self.announce(end_ns, now.ns);
         }
         self.running.boundary_ns = Some(end_ns);
         Ok(())

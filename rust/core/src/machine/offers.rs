@@ -1,30 +1,31 @@
 //! What steps have computed is offered to an engine's own tier at their ends.
 
-use super::{Replica, ServingStore};
+use super::{Now, Replica};
 use crate::store::{Answer, LeaseId};
 
 impl Replica {
     /// Offers what the step that ends has computed of prompts, in the order in which the requests joined.
-    pub(super) fn offer_computed<S: ServingStore>(&self, store: &mut S, now_ns: u64) -> Answer<()> {
+    pub(super) fn offer_computed(&self, now: &mut Now<'_>) -> Answer<()> {
         let leases = self.leases();
-        let Some(offering) = store.offers() else {
+        let Some(offering) = now.store.offers() else {
             return Ok(());
         };
         let to_offer: Vec<LeaseId> = leases.filter(|&id| offering.is_to_offer(id)).collect();
         if to_offer.is_empty() {
             return Ok(());
         }
-        offering.step_computed(&to_offer, now_ns)
+        offering.step_computed(&to_offer, now.ns)
     }
 
     /// Whether the end of the step that starts is one at which something may be offered, or is sent that was decided
     /// after the last one had sent.
-    pub(super) fn offers_next<S: ServingStore>(&self, store: &mut S) -> bool {
+    pub(super) fn offers_next(&self, now: &mut Now<'_>) -> bool {
         let mut leases = self.leases();
-        let Some(offering) = store.offers() else {
+        let Some(offering) = now.store.offers() else {
             return false;
         };
-        leases.any(|id| offering.is_to_offer(id)) || store.moving().is_some_and(|s| s.has_orders())
+        leases.any(|id| offering.is_to_offer(id))
+            || now.store.moving().is_some_and(|s| s.has_orders())
     }
 
     fn leases(&self) -> impl Iterator<Item = LeaseId> + '_ {

@@ -2,7 +2,7 @@
 
 use super::messages::{Operated, Operation};
 use super::rows::Rows;
-use super::{Replica, ReplicaConfig, ServingStore};
+use super::{Now, Replica, ReplicaConfig};
 use crate::batch::{Batch, BatchConfig};
 use crate::step_time::StepTimeTable;
 use crate::store::Answer;
@@ -20,12 +20,7 @@ impl Replica {
     }
 
     /// Does one operation at a time; what the store decides is sent with [`super::messages::Task::GoOn`].
-    pub(super) fn operate<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-        operation: &Operation,
-        now_ns: u64,
-    ) -> Answer<Operated> {
+    pub(super) fn operate(&mut self, now: &mut Now<'_>, operation: &Operation) -> Answer<Operated> {
         match operation {
             Operation::Load {
                 request,
@@ -33,7 +28,7 @@ impl Replica {
                 part,
                 room,
             } => {
-                let loaded = self.load_part(store, (*request, *lease), part, room, now_ns)?;
+                let loaded = self.load_part(now, (*request, *lease), part, room)?;
                 Ok(Operated::Moved(loaded.map(|(id, _)| id)))
             }
             Operation::Longest {
@@ -41,7 +36,7 @@ impl Replica {
                 start,
                 limit,
             } => {
-                let run = self.longest_elsewhere(store, *request, (*start, *limit), now_ns)?;
+                let run = self.longest_elsewhere(now, *request, (*start, *limit))?;
                 Ok(Operated::Found(run.map(|run| (run.owner, run.parts))))
             }
             Operation::Fetch {
@@ -49,7 +44,7 @@ impl Replica {
                 owner,
                 part,
             } => {
-                let landed = self.fetch_from(store, *request, (*owner, *part), now_ns)?;
+                let landed = self.fetch_from(now, *request, (*owner, *part))?;
                 Ok(Operated::Moved(landed))
             }
             Operation::Arrive {

@@ -2,7 +2,7 @@
 
 use super::messages::{Done, Key, Task};
 use super::plugins::Occasion;
-use super::{Phase, Replica, ServingStore};
+use super::{Now, Phase, Replica};
 use crate::store::Answer;
 
 impl Phase {
@@ -17,56 +17,51 @@ impl Phase {
 
 impl Replica {
     /// Does what it is asked to at a time.
-    pub fn perform<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-        task: Task,
-        now_ns: u64,
-    ) -> Answer<Done> {
+    pub fn perform(&mut self, now: &mut Now<'_>, task: Task) -> Answer<Done> {
         let mut done = Done::default();
         match task {
-            Task::Next => self.run_once(store)?,
-            Task::Ahead(until_ns) => self.run(store, until_ns)?,
+            Task::Next => self.happen(now)?,
+            Task::Ahead(until_ns) => self.run(now, until_ns)?,
             Task::Release(place, heard) => {
-                let seen_ns = now_ns + u64::from(heard);
-                self.release_sent(store, place, (now_ns, seen_ns))?;
+                let seen_ns = now.ns + u64::from(heard);
+                self.release_sent(now, place, seen_ns)?;
             }
-            Task::Ask(incoming) => done.incoming = self.ask_for_room(store, *incoming, now_ns)?,
+            Task::Ask(incoming) => done.incoming = self.ask_for_room(now, *incoming)?,
             Task::PromptCame(id, request) => done.answer = self.prompt_came(id, request),
-            Task::NothingToSend(id) => self.nothing_to_send(store, id, now_ns)?,
+            Task::NothingToSend(id) => self.nothing_to_send(now, id)?,
             Task::Computed(hop, step, computed) => {
-                done.answer = self.step_computed(store, hop, (step, computed), now_ns)?;
+                done.answer = self.step_computed(now, hop, (step, computed))?;
             }
-            Task::Depart(departure) => self.depart_down(store, &departure, now_ns)?,
-            Task::LayerCame(id, layers) => self.layer_came(store, (id, layers), now_ns)?,
-            Task::Enqueue(place) if self.is_given_up(place) => self.leave(store, place, now_ns),
-            Task::Enqueue(place) => self.enqueue(store, place, now_ns)?,
+            Task::Depart(departure) => self.depart_down(now, &departure)?,
+            Task::LayerCame(id, layers) => self.layer_came(now, (id, layers))?,
+            Task::Enqueue(place) if self.is_given_up(place) => self.leave(now, place),
+            Task::Enqueue(place) => self.enqueue(now, place)?,
             Task::Prefetch(request, tokens) => {
-                self.prefetch(store, (request, tokens), Occasion::Session, now_ns)?;
+                self.prefetch(now, (request, tokens), Occasion::Session)?;
             }
             Task::Operate(operation) => {
-                done.operated = self.operate(store, &operation, now_ns)?;
+                done.operated = self.operate(now, &operation)?;
             }
-            Task::EndStep => self.end_running_step(store, now_ns)?,
-            Task::Compose => done.step_ns = self.compose_alone(store, now_ns)?,
+            Task::EndStep => self.end_running_step(now)?,
+            Task::Compose => done.step_ns = self.compose_alone(now)?,
             Task::StartStep(together_ns) => {
-                self.start_with_others(store, now_ns, together_ns)?;
+                self.start_with_others(now, together_ns)?;
             }
             Task::GiveUp(request) => {
                 if let Some(place) = self.client_leaves(request) {
-                    self.give_up(store, place, now_ns)?;
+                    self.give_up(now, place)?;
                     done.answer = true;
                 }
             }
             Task::GiveUpHandedOver(request) => {
-                done.answer = self.give_up_handed_over(store, request, now_ns)?;
+                done.answer = self.give_up_handed_over(now, request)?;
             }
             Task::GoOn => {
-                self.catch_up(store, now_ns)?;
-                self.go_on(store, (now_ns, now_ns))?;
+                self.catch_up(now, now.ns)?;
+                self.go_on(now, now.ns)?;
             }
             Task::TurnCompleted(session, tokens) => {
-                self.views.sessions.complete_turn(session, tokens, now_ns);
+                self.views.sessions.complete_turn(session, tokens, now.ns);
             }
         }
         std::mem::swap(&mut done.letters, &mut self.handover.letters);
@@ -93,13 +88,5 @@ impl Replica {
         self.mover
             .as_deref_mut()
             .map_or(0, |mover| mover.take_number())
-    }
-
-    fn run_once<S: ServingStore>(&mut self, store: &mut S) -> Answer<()> {
-        match self.next() {
-            Some((now_ns, Phase::Transfer)) => self.at_arrival(store, now_ns),
-            Some((now_ns, Phase::Boundary)) => self.at_boundary(store, now_ns),
-            None => Ok(()),
-        }
     }
 }

@@ -90,6 +90,7 @@ mod tests {
 
     use super::super::tests::tiers;
     use super::*;
+    use crate::machine::Now;
     use crate::store::{NO_MOVE, STAGING};
     use crate::transfers::{Channel, ChannelConfig};
 
@@ -144,7 +145,8 @@ mod tests {
         fn run(&mut self) {
             while let Some((now_ns, _)) = self.node.next() {
                 self.now_ns = now_ns;
-                self.node.run(&mut self.store, now_ns).unwrap();
+                let mut now = Now::alone(&mut self.store, now_ns);
+                self.node.run(&mut now, now_ns).unwrap();
             }
         }
 

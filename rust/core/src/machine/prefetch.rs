@@ -3,7 +3,7 @@
 
 use super::plugins::{Candidate, Occasion};
 use super::remote::{is_staged, stage_up};
-use super::{Replica, ServingStore};
+use super::{Now, Replica};
 use crate::store::{Answer, MoveId, Part, NO_MOVE, STAGING};
 use crate::transfers::HoldBack;
 
@@ -42,14 +42,13 @@ impl PrefetchPolicy {
 impl Replica {
     /// Brings up what a prompt of so many tokens would read from further down, or from another machine, as far as
     /// there is room for what is on its way.
-    pub fn prefetch<S: ServingStore>(
+    pub fn prefetch(
         &mut self,
-        store: &mut S,
+        now: &mut Now<'_>,
         (request, tokens): (u32, u64),
         occasion: Occasion,
-        now_ns: u64,
     ) -> Answer<()> {
-        self.catch_up(store, now_ns)?;
+        self.catch_up(now, now.ns)?;
         let mut limit = self.config.matchable_blocks(tokens);
         if let Some(plugin) = &mut self.plugins.prefetch {
             limit = plugin.blocks(&Candidate {
@@ -57,43 +56,42 @@ impl Replica {
                 request,
                 prompt_tokens: tokens,
                 blocks: limit,
-                now_ns,
+                now_ns: now.ns,
             })?;
         }
-        if limit > 0 && !self.start_from_storage(store, (request, limit), now_ns)? {
-            let moves = self.bring_ahead(store, (request, limit), now_ns)?;
-            self.issue(store, None, now_ns)?;
-            self.stays_for(request, moves, now_ns);
+        if limit > 0 && !self.start_from_storage(now, (request, limit))? {
+            let moves = self.bring_ahead(now, (request, limit))?;
+            self.issue(now, None)?;
+            self.stays_for(request, moves, now.ns);
         }
         Ok(())
     }
 
     /// Orders what brings up the first `limit` blocks of a request; returns the moves that end it.
-    fn bring_ahead<S: ServingStore>(
+    fn bring_ahead(
         &mut self,
-        store: &mut S,
+        now: &mut Now<'_>,
         (request, limit): (u32, u32),
-        now_ns: u64,
     ) -> Answer<Vec<MoveId>> {
         let mut moves = Vec::new();
-        let Some(tree) = store.tiered() else {
+        let Some(tree) = now.store.tiered() else {
             return Ok(moves);
         };
         let parts = tree.match_prefix(request, limit);
         let found = parts.last().map_or(0, |part| part.end);
         let lower = |part: &&Part| part.tier > STAGING && part.by == NO_MOVE;
         for part in parts.iter().filter(lower) {
-            let Some(id) = self.bring_up(store, request, part, now_ns)? else {
+            let Some(id) = self.bring_up(now, request, part)? else {
                 return Ok(moves);
             };
             moves.push(id);
         }
-        let run = self.longest_elsewhere(store, request, (found, limit), now_ns)?;
+        let run = self.longest_elsewhere(now, request, (found, limit))?;
         let Some(run) = run else {
             return Ok(moves);
         };
         for part in &run.parts {
-            let Some(id) = self.bring_here(store, request, (run.owner, part), now_ns)? else {
+            let Some(id) = self.bring_here(now, request, (run.owner, part))? else {
                 break;
             };
             moves.push(id);
@@ -115,18 +113,12 @@ impl Replica {
     }
 
     /// Brings a part up from a lower tier; returns the last move, `None` where there is no room for all of them.
-    fn bring_up<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-        request: u32,
-        part: &Part,
-        now_ns: u64,
-    ) -> Answer<Option<MoveId>> {
-        let (Some(part), Some(tree)) = (self.room_for(part), store.tiered()) else {
+    fn bring_up(&mut self, now: &mut Now<'_>, request: u32, part: &Part) -> Answer<Option<MoveId>> {
+        let (Some(part), Some(tree)) = (self.room_for(part), now.store.tiered()) else {
             return Ok(None);
         };
         let (blocks, source) = ((part.start, part.end), (part.tier, part.by));
-        let copies = stage_up(tree, request, blocks, source, now_ns)?;
+        let copies = stage_up(tree, request, blocks, source, now.ns)?;
         let Some(&(_, id)) = copies.last().filter(|_| is_staged(&copies)) else {
             return Ok(None);
         };
@@ -135,17 +127,16 @@ impl Replica {
     }
 
     /// Brings a part from another machine; returns the move that lands it, `None` where that is refused.
-    fn bring_here<S: ServingStore>(
+    fn bring_here(
         &mut self,
-        store: &mut S,
+        now: &mut Now<'_>,
         request: u32,
         (owner, part): (u32, &Part),
-        now_ns: u64,
     ) -> Answer<Option<MoveId>> {
         let Some(part) = self.room_for(part) else {
             return Ok(None);
         };
-        let landed = self.fetch_from(store, request, (owner, part), now_ns)?;
+        let landed = self.fetch_from(now, request, (owner, part))?;
         if let Some(id) = landed {
             self.on_its_way(id, request, &part);
         }

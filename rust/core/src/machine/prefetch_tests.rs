@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use super::plugins::Occasion;
 use super::prefetch::PrefetchPolicy;
 use super::tests::{comes, replica, tiers};
-use super::Replica;
+use super::{Now, Replica};
 use crate::store::{Store, STAGING};
 use crate::transfers::{
     AheadConfig, Channel, ChannelConfig, Edge, HoldBack, Lane, Mover, MoverConfig, WritePolicy,
@@ -28,22 +28,17 @@ fn machine(policy: PrefetchPolicy, room_blocks: u64, hold_back: HoldBack) -> (Re
         up: channel(),
     };
     let config = MoverConfig {
-        machine: 0,
         remote: 3,
         block_bytes: 10,
         layers: 1,
-        layer_pipelining: false,
-        read_buffer_layers: None,
         writes: vec![WritePolicy::Back; 2],
         exclusive: vec![false; 2],
-        copies: None,
         ahead: Some(AheadConfig {
             room_blocks,
             hold_back,
             storage_per_ki_token_ns: None,
         }),
-        pool: None,
-        pages: None,
+        ..MoverConfig::default()
     };
     let mover = Mover::new(config, vec![edge(), edge()]);
     let mut replica = replica(|config| config.prefetch = Some(policy)).with_mover(mover);
@@ -59,8 +54,16 @@ fn machine(policy: PrefetchPolicy, room_blocks: u64, hold_back: HoldBack) -> (Re
 
 fn run(replica: &mut Replica, store: &mut Store) {
     while replica.next().is_some() {
-        replica.run(store, 0).unwrap();
+        replica.run(&mut Now::alone(store, 0), 0).unwrap();
     }
+}
+
+/// Brings up what request 1 would read.
+fn ask(replica: &mut Replica, store: &mut Store, now_ns: u64) {
+    let mut now = Now::alone(store, now_ns);
+    replica
+        .prefetch(&mut now, (1, 9), Occasion::Session)
+        .unwrap();
 }
 
 /// The tiers that the leading blocks of a request lie on, or come to.
@@ -82,9 +85,7 @@ fn what_lies_on_the_disk_comes_up_when_a_turn_is_near() {
     let (mut replica, mut store) = machine(PrefetchPolicy::Session, 2, HoldBack::Never);
     assert_eq!(tiers_of(&store, 1), [DISK, DISK]);
     assert_eq!(tiers_of(&store, 3), [STAGING, STAGING]);
-    replica
-        .prefetch(&mut store, (1, 9), Occasion::Session, 1000)
-        .unwrap();
+    ask(&mut replica, &mut store, 1000);
     run(&mut replica, &mut store);
     assert_eq!(tiers_of(&store, 1), [STAGING, STAGING]);
     assert_eq!(tiers_of(&store, 3), [DISK, DISK], "it made room");
@@ -95,17 +96,11 @@ fn what_lies_on_the_disk_comes_up_when_a_turn_is_near() {
 #[test]
 fn what_is_on_its_way_has_a_bound() {
     let (mut replica, mut store) = machine(PrefetchPolicy::Session, 1, HoldBack::Never);
-    replica
-        .prefetch(&mut store, (1, 9), Occasion::Session, 1000)
-        .unwrap();
-    replica
-        .prefetch(&mut store, (1, 9), Occasion::Session, 1001)
-        .unwrap();
+    ask(&mut replica, &mut store, 1000);
+    ask(&mut replica, &mut store, 1001);
     assert_eq!(brought(&replica), 1, "the first one is still on its way");
     run(&mut replica, &mut store);
-    replica
-        .prefetch(&mut store, (1, 9), Occasion::Session, 2000)
-        .unwrap();
+    ask(&mut replica, &mut store, 2000);
     assert_eq!(brought(&replica), 2);
 }
 

@@ -1,7 +1,7 @@
 //! Reads from other machines: who has the longest continuation, and how its KV comes here (the rules of
 //! `spec/remote.py`). Always copies, to where KV is staged here; the source is held there until it has been read.
 
-use super::{Replica, ServingStore};
+use super::{Now, Replica};
 use crate::store::{Answer, MoveId, Part, Store, NO_MOVE, STAGING};
 use crate::transfers::{Brought, Came, Lent, Source};
 
@@ -37,15 +37,14 @@ impl Replica {
 
     /// The longest run of blocks from `start` on that one other machine has below its GPU, where this one reads
     /// others. Ties: the earlier estimated arrival, then the lower machine number.
-    pub(super) fn longest_elsewhere<S: ServingStore>(
+    pub(super) fn longest_elsewhere(
         &self,
-        store: &mut S,
+        now: &mut Now<'_>,
         request: u32,
         (start, limit): (u32, u32),
-        now_ns: u64,
     ) -> Answer<Option<RemoteRun>> {
         let reads = self.config.reads.filter(|_| start < limit);
-        let (Some(peers), Some(reads)) = (store.peers(), reads) else {
+        let (Some(peers), Some(reads)) = (now.peers.as_deref_mut(), reads) else {
             return Ok(None);
         };
         let mut longest: Vec<RemoteRun> = Vec::new();
@@ -68,7 +67,7 @@ impl Replica {
         }
         let mut best: Option<(u64, RemoteRun)> = None;
         for run in longest {
-            let estimate_ns = self.read_estimate_ns(store, &run, now_ns)?;
+            let estimate_ns = self.read_estimate_ns(now, &run)?;
             if best
                 .as_ref()
                 .is_none_or(|(least_ns, _)| estimate_ns < *least_ns)
@@ -80,18 +79,13 @@ impl Replica {
     }
 
     /// About how long it takes until a run has landed, by the channels' queues now.
-    fn read_estimate_ns<S: ServingStore>(
-        &self,
-        store: &mut S,
-        run: &RemoteRun,
-        now_ns: u64,
-    ) -> Answer<u64> {
-        let (Some(mover), Some(peers)) = (self.mover(), store.peers()) else {
+    fn read_estimate_ns(&self, now: &mut Now<'_>, run: &RemoteRun) -> Answer<u64> {
+        let (Some(mover), Some(peers)) = (self.mover(), now.peers.as_deref_mut()) else {
             return Ok(0);
         };
         let wire = peers.wire(run.owner, self.number())?;
         let first = run.parts.first().map_or(0, |part| part.start);
-        let mut total_ns = mover.estimate_ns(&wire, u64::from(run.end() - first), now_ns);
+        let mut total_ns = mover.estimate_ns(&wire, u64::from(run.end() - first), now.ns);
         peers.look(run.owner, &mut |theirs, _| {
             let Some(theirs) = theirs else { return };
             for level in STAGING + 1..theirs.tiers() {
@@ -99,7 +93,7 @@ impl Replica {
                 let below: u64 = below.map(|part| u64::from(part.end - part.start)).sum();
                 if below > 0 {
                     let up = theirs.edge(level).up.assigned();
-                    total_ns = total_ns.max(mover.estimate_ns(up, below, now_ns));
+                    total_ns = total_ns.max(mover.estimate_ns(up, below, now.ns));
                 }
             }
         });
@@ -108,17 +102,16 @@ impl Replica {
 
     /// Reads one part of a run of another machine, by its tier there; returns the move that lands it here, `None`
     /// when that is refused.
-    pub(super) fn fetch_from<S: ServingStore>(
+    pub(super) fn fetch_from(
         &mut self,
-        store: &mut S,
+        now: &mut Now<'_>,
         request: u32,
         (owner, part): (u32, Part),
-        now_ns: u64,
     ) -> Answer<Option<MoveId>> {
         let Some(staged) = self.config.reads.map(|reads| reads.staged) else {
             return Ok(None);
         };
-        if let Some(peers) = store.peers().filter(|_| staged) {
+        if let Some(peers) = now.peers.as_deref_mut().filter(|_| staged) {
             let mut is_there = false;
             peers.look(owner, &mut |_, theirs| {
                 is_there = theirs.match_below(request, part.start, part.end) == [part];
@@ -127,14 +120,14 @@ impl Replica {
                 return Ok(None); // staging an earlier part has pushed this one out there
             }
         }
-        let Some(here) = store.tiered() else {
+        let Some(here) = now.store.tiered() else {
             return Ok(None);
         };
-        let Some(landed) = here.receive(request, (part.start, part.end), now_ns)? else {
+        let Some(landed) = here.receive(request, (part.start, part.end), now.ns)? else {
             return Ok(None);
         };
-        let source = match store.peers() {
-            Some(peers) => peers.lend(owner, request, (part, staged), now_ns)?,
+        let source = match now.peers.as_deref_mut() {
+            Some(peers) => peers.lend(owner, request, (part, staged), now.ns)?,
             None => None,
         };
         if let (Some(source), Some(mover)) = (source, self.mover.as_deref_mut()) {
@@ -154,12 +147,12 @@ impl Replica {
         (part, staged): (Part, bool),
         now_ns: u64,
     ) -> Answer<Source> {
-        self.catch_up(store, now_ns)?;
+        self.catch_up(&mut Now::alone(store, now_ns), now_ns)?;
         let (mut tier, mut by) = (part.tier, part.by);
         if staged && tier > STAGING {
             let blocks = (part.start, part.end);
             let copies = stage_up(store, request, blocks, (tier, by), now_ns)?;
-            self.issue(store, None, now_ns)?;
+            self.issue(&mut Now::alone(store, now_ns), None)?;
             if let Some(&(_, copy)) = copies.last().filter(|_| is_staged(&copies)) {
                 (tier, by) = (STAGING, copy);
             }
@@ -175,25 +168,20 @@ impl Replica {
     }
 
     /// Brings what has been lent to where the network reads it.
-    pub(super) fn bring(&mut self, store: &mut Store, lent: &Lent, now_ns: u64) -> Answer<Brought> {
+    pub(super) fn bring(&mut self, now: &mut Now<'_>, lent: &Lent) -> Answer<Brought> {
         let Some(mover) = self.mover.as_deref_mut() else {
             return Ok(Brought::default());
         };
-        let brought = mover.bring(store, lent, now_ns)?;
+        let brought = mover.bring(now, lent)?;
         self.log_transfers();
         Ok(brought)
     }
 
     /// What one of this machine's transfers waits for on another one has come.
-    pub(super) fn came_elsewhere(
-        &mut self,
-        store: &mut Store,
-        came: &Came,
-        now_ns: u64,
-    ) -> Answer<()> {
-        self.catch_up(store, now_ns)?;
+    pub(super) fn came_elsewhere(&mut self, now: &mut Now<'_>, came: &Came) -> Answer<()> {
+        self.catch_up(now, now.ns)?;
         if let Some(mover) = self.mover.as_deref_mut() {
-            mover.came(store, came, now_ns)?;
+            mover.came(now, came)?;
             self.log_transfers();
         }
         Ok(())
@@ -206,9 +194,9 @@ impl Replica {
         lent: MoveId,
         now_ns: u64,
     ) -> Answer<()> {
-        self.catch_up(store, now_ns)?;
+        self.catch_up(&mut Now::alone(store, now_ns), now_ns)?;
         store.finish_move(lent)?;
-        self.go_on(store, (now_ns, now_ns))
+        self.go_on(&mut Now::alone(store, now_ns), now_ns)
     }
 }
 

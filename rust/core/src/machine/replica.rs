@@ -11,7 +11,7 @@ use super::reports::Reports;
 use super::requests::Requests;
 use super::rows::Rows;
 use super::running_set::RunningSet;
-use super::{Arrival, Place, ReplicaConfig, Request, ServingStore};
+use super::{Arrival, Now, Place, ReplicaConfig, Request};
 use crate::batch::Batch;
 use crate::store::{Answer, Seat};
 use crate::transfers::Mover;
@@ -133,26 +133,21 @@ impl Replica {
     }
 
     /// Queues a request that has been looked up.
-    pub fn enqueue<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-        place: Place,
-        now_ns: u64,
-    ) -> Answer<()> {
+    pub fn enqueue(&mut self, now: &mut Now<'_>, place: Place) -> Answer<()> {
         let s = &mut self.requests[place as usize];
-        s.lookup_ns += now_ns - s.since_ns;
-        s.since_ns = now_ns;
+        s.lookup_ns += now.ns - s.since_ns;
+        s.since_ns = now.ns;
         let wanted = (s.arrival.request, s.arrival.prompt_tokens);
         if self.config.prefetch.is_some_and(PrefetchPolicy::is_queued) {
-            self.prefetch(store, wanted, Occasion::Queued, now_ns)?;
+            self.prefetch(now, wanted, Occasion::Queued)?;
         }
         self.arrivals.queue.push_back(place);
         if self.config.look_ahead > 0 {
-            self.catch_up(store, now_ns)?;
-            self.protect_waiting(store, None)?;
+            self.catch_up(now, now.ns)?;
+            self.protect_waiting(now, None)?;
         }
         if !self.arrivals.refused {
-            self.wake(store, (now_ns, now_ns))?;
+            self.wake(now, now.ns)?;
         }
         Ok(())
     }
@@ -163,9 +158,9 @@ impl Replica {
     }
 
     /// Runs the iterations that began before a time, so that the store is as it is then.
-    pub fn catch_up<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
+    pub fn catch_up(&mut self, now: &mut Now<'_>, now_ns: u64) -> Answer<()> {
         if self.running.stepping {
-            self.batch.advance(store, now_ns)?;
+            self.batch.advance(now.store, now_ns)?;
         }
         Ok(())
     }
@@ -174,17 +169,13 @@ impl Replica {
     ///
     /// `seen_ns`: iterations that begin before it are past: now, or a nanosecond later for what is heard after the
     /// boundaries of this instant.
-    pub(super) fn wake<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-        (now_ns, seen_ns): (u64, u64),
-    ) -> Answer<()> {
+    pub(super) fn wake(&mut self, now: &mut Now<'_>, seen_ns: u64) -> Answer<()> {
         if !self.running.stepping {
             if self.composed.is_ready() {
-                self.running.boundary_ns.get_or_insert(now_ns);
+                self.running.boundary_ns.get_or_insert(now.ns);
             }
         } else if self.could_admit() {
-            let end_ns = self.batch.interrupt(store, seen_ns)?;
+            let end_ns = self.batch.interrupt(now.store, seen_ns)?;
             self.running.boundary_ns = Some(end_ns);
         }
         Ok(())
@@ -198,70 +189,75 @@ impl Replica {
     }
 
     /// Does all that is next at one moment and in one phase, and then what comes before `until_ns`.
-    pub fn run<S: ServingStore>(&mut self, store: &mut S, until_ns: u64) -> Answer<()> {
+    pub fn run(&mut self, now: &mut Now<'_>, until_ns: u64) -> Answer<()> {
         let first = self.next();
         while let Some(next) = self.next() {
             if Some(next) != first && next.0 >= until_ns {
                 break;
             }
-            match next {
-                (now_ns, Phase::Transfer) => self.at_arrival(store, now_ns)?,
-                (now_ns, Phase::Boundary) => self.at_boundary(store, now_ns)?,
-            }
+            self.happen(now)?;
             self.plugins.event_passed()?;
         }
         Ok(())
     }
 
+    /// Does what is next, at its time.
+    pub(super) fn happen(&mut self, now: &mut Now<'_>) -> Answer<()> {
+        let Some((next_ns, phase)) = self.next() else {
+            return Ok(());
+        };
+        now.ns = next_ns;
+        match phase {
+            Phase::Transfer => self.at_arrival(now),
+            Phase::Boundary => self.at_boundary(now),
+        }
+    }
+
     /// Ends the step, composes the next one and starts it, or lets it wait for its room.
-    pub fn at_boundary<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
-        self.end_running_step(store, now_ns)?;
-        let room = self.compose(store, now_ns)?;
+    pub fn at_boundary(&mut self, now: &mut Now<'_>) -> Answer<()> {
+        self.end_running_step(now)?;
+        let room = self.compose(now)?;
         if !self.batch.is_empty() {
-            self.prepare_step(store, room, now_ns)?;
+            self.prepare_step(now, room)?;
         }
         Ok(())
     }
 
     /// Ends the step that runs, if one does; who was given up meanwhile leaves.
-    pub(super) fn end_running_step<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-        now_ns: u64,
-    ) -> Answer<()> {
+    pub(super) fn end_running_step(&mut self, now: &mut Now<'_>) -> Answer<()> {
         self.running.boundary_ns = None;
         if std::mem::take(&mut self.running.stepping) {
-            self.end_step(store, now_ns)?;
+            self.end_step(now)?;
         }
-        self.let_go(store, now_ns)
+        self.let_go(now)
     }
 
-    fn end_step<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
-        let offers = store.offers().is_some();
+    fn end_step(&mut self, now: &mut Now<'_>) -> Answer<()> {
+        let offers = now.store.offers().is_some();
         let mut compute_ns = 0;
         if offers || self.writes_at_commit() {
-            self.batch.advance(store, now_ns)?;
+            self.batch.advance(now.store, now.ns)?;
             compute_ns = self.batch.step_ns();
         }
-        let ended = self.batch.end(store)?;
-        self.log_later_tokens(now_ns);
-        self.offer_computed(store, now_ns)?;
+        let ended = self.batch.end(now.store)?;
+        self.log_later_tokens(now.ns);
+        self.offer_computed(now)?;
         if offers || !ended.committed.is_empty() {
             for &(place, start, end) in &ended.committed {
-                self.write_committed(store, place, (start, end), now_ns)?;
+                self.write_committed(now, place, (start, end))?;
             }
-            let began_ns = now_ns - compute_ns;
+            let began_ns = now.ns - compute_ns;
             let first_ns = began_ns + compute_ns / self.batch.num_layers().max(1);
-            self.issue(store, Some((first_ns, now_ns)), now_ns)?;
+            self.issue(now, Some((first_ns, now.ns)))?;
         }
         for place in ended.first_token {
             if self.hands_over(place) {
-                self.prompt_computed(store, place, now_ns);
+                self.prompt_computed(now, place);
             } else {
-                self.first_token(store, place, now_ns);
+                self.first_token(now, place);
             }
         }
-        self.step_ended(store, &ended.finished, now_ns)
+        self.step_ended(now, &ended.finished)
     }
 
     /// Starts keeping whose prompt has been computed, for [`Replica::take_prefilled`].

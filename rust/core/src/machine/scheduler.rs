@@ -3,7 +3,7 @@
 use super::groups::Asked;
 use super::plugins::Finished;
 use super::settings::AsyncScheduling;
-use super::{Place, Replica, Request, ServingStore};
+use super::{Now, Place, Replica, Request};
 use crate::store::{Answer, LeaseId, MoveId, Room};
 
 impl Replica {
@@ -39,31 +39,22 @@ impl Replica {
     ///
     /// Looking ahead, it is composed as it was decided when the step that has ended began: what that one
     /// brought is known from here on, and at once where nothing was decided.
-    pub(super) fn compose<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-        now_ns: u64,
-    ) -> Answer<Vec<MoveId>> {
-        let mut room = self.decide(store, now_ns)?;
+    pub(super) fn compose(&mut self, now: &mut Now<'_>) -> Answer<Vec<MoveId>> {
+        let mut room = self.decide(now)?;
         if self.looks_ahead() {
             for place in std::mem::take(&mut self.running.leaving) {
-                self.give_back(store, place, now_ns)?;
+                self.give_back(now, place)?;
             }
             self.arrivals.queue.know_until(None);
             if self.batch.is_empty() {
-                room = self.decide(store, now_ns)?;
+                room = self.decide(now)?;
             }
         }
         Ok(room)
     }
 
     /// Takes requests that have generated their last token out of the step.
-    pub(super) fn step_ended<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-        finished: &[Place],
-        now_ns: u64,
-    ) -> Answer<()> {
+    pub(super) fn step_ended(&mut self, now: &mut Now<'_>, finished: &[Place]) -> Answer<()> {
         for &place in finished {
             self.running.remove(place);
             if self.requests[place as usize].sent_on {
@@ -71,10 +62,10 @@ impl Replica {
             }
             if self.looks_ahead() {
                 self.running.leaving.push(place);
-                self.finished(store, place, now_ns);
+                self.finished(now, place);
             } else {
-                self.release(store, place, now_ns)?;
-                self.finished(store, place, now_ns);
+                self.release(now, place)?;
+                self.finished(now, place);
                 self.requests.forget(place);
             }
         }
@@ -89,19 +80,19 @@ impl Replica {
     }
 
     /// Shares out the budget, preempts, lets loaded requests join, admits.
-    fn decide<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<Vec<MoveId>> {
+    fn decide(&mut self, now: &mut Now<'_>) -> Answer<Vec<MoveId>> {
         let mut preempted = false;
         let room = loop {
-            match self.batch.begin(store, now_ns)? {
+            match self.batch.begin(now.store, now.ns)? {
                 Room::Ready => break Vec::new(),
                 Room::Pending(moves) => break moves,
-                Room::Refused => self.preempt_last(store, now_ns)?,
+                Room::Refused => self.preempt_last(now)?,
             }
             preempted = true;
         };
-        self.issue(store, None, now_ns)?;
-        self.join_arrived(store)?;
-        self.abandon_loaded(store, now_ns)?;
+        self.issue(now, None)?;
+        self.join_arrived(now)?;
+        self.abandon_loaded(now)?;
         while self.batch.budget_left() > 0 {
             let mut loaded = self.loads.loaded.iter();
             let Some(at) = loaded.position(|&id| !self.is_given_up(self.loads[id].place)) else {
@@ -110,20 +101,20 @@ impl Replica {
             let Some(id) = self.loads.loaded.remove(at) else {
                 break;
             };
-            self.left_queue(self.loads[id].place, now_ns);
-            self.join_late(store, id, now_ns)?;
+            self.left_queue(self.loads[id].place, now.ns);
+            self.join_late(now, id)?;
         }
         if !preempted {
-            self.admit(store, now_ns)?;
+            self.admit(now)?;
         }
         Ok(room)
     }
 
     /// Admits from the queue until it is empty, its head is refused, or places or tokens are given out.
-    fn admit<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
+    fn admit(&mut self, now: &mut Now<'_>) -> Answer<()> {
         let mut places = self.places();
         while !self.arrivals.refused && places > 0 && self.batch.budget_left() > 0 {
-            let held = self.held_back(store, now_ns)?;
+            let held = self.held_back(now)?;
             let (config, block) = (&self.config, self.config.block_size_tokens);
             let stays = held.map(|held| {
                 // The queue asks of each candidate in the order in which they were held back.
@@ -132,17 +123,17 @@ impl Replica {
             });
             let head = self.arrivals.queue.head(&self.requests, stays, |s| {
                 let limit = config.matchable_blocks(s.prefill_target_tokens());
-                let found = store.find(s.arrival.request, limit, now_ns)?.0;
+                let found = now.store.find(s.arrival.request, limit, now.ns)?.0;
                 Ok(u64::from(found) * block)
             })?;
             if self.asks_first(head) {
-                self.arrivals.refused = !self.take(store, now_ns)?;
+                self.arrivals.refused = !self.take(now)?;
             } else {
                 let Some(place) = head else { break };
-                if self.waits_for_another(store, place, now_ns)? {
+                if self.waits_for_another(now, place)? {
                     break;
                 }
-                let asked = self.ask(store, place, now_ns)?;
+                let asked = self.ask(now, place)?;
                 self.arrivals.refused = asked == Asked::NoRoom;
                 if asked == Asked::NoTokens {
                     break;
@@ -154,7 +145,7 @@ impl Replica {
     }
 
     /// Sends the last request that joined back to the queue.
-    fn preempt_last<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
+    fn preempt_last(&mut self, now: &mut Now<'_>) -> Answer<()> {
         if let Some(&leaving) = self.running.leaving.last() {
             // it has ended, but the scheduler does not know that yet
             let joined = |place: Place| self.requests[place as usize].joined;
@@ -164,7 +155,7 @@ impl Replica {
                     self.batch.pop_last();
                 }
                 self.running.leaving.pop();
-                return self.give_back(store, leaving, now_ns);
+                return self.give_back(now, leaving);
             }
         }
         let popped = self.batch.pop_last();
@@ -172,39 +163,29 @@ impl Replica {
         let place = popped.id;
         self.running.remove(place);
         self.requests[place as usize].last_token_ns = popped.last_token_ns;
-        store.release(popped.lease, now_ns)?;
+        now.store.release(popped.lease, now.ns)?;
         self.arrivals.refused = false;
         self.arrivals.queue.push_front(place);
-        self.preempted(store, place, popped.computed, now_ns);
+        self.preempted(now, place, popped.computed);
         Ok(())
     }
 
     /// Releases what a request that has ended still holds, and forgets the request.
-    fn give_back<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-        place: Place,
-        now_ns: u64,
-    ) -> Answer<()> {
-        self.release(store, place, now_ns)?;
+    fn give_back(&mut self, now: &mut Now<'_>, place: Place) -> Answer<()> {
+        self.release(now, place)?;
         self.requests.forget(place);
         Ok(())
     }
 
     /// Gives up a request's blocks; those that the cache does not admit are discarded.
-    pub(super) fn release<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-        place: Place,
-        now_ns: u64,
-    ) -> Answer<()> {
+    pub(super) fn release(&mut self, now: &mut Now<'_>, place: Place) -> Answer<()> {
         let s = &self.requests[place as usize];
         let (request, lease): (u32, LeaseId) = (s.arrival.request, s.lease);
-        let depth = store.depth(lease)?;
-        store.release(lease, now_ns)?;
+        let depth = now.store.depth(lease)?;
+        now.store.release(lease, now.ns)?;
         self.arrivals.refused = false;
         if self.config.discard_on_finish {
-            store.discard(request, 0, depth)?;
+            now.store.discard(request, 0, depth)?;
         } else if let Some(admission) = &mut self.plugins.admission {
             let kept = admission.kept_blocks(&Finished {
                 request,
@@ -216,10 +197,10 @@ impl Replica {
                 block_size_tokens: self.config.block_size_tokens,
                 blocks: depth,
             })?;
-            store.discard(request, kept, depth)?;
+            now.store.discard(request, kept, depth)?;
         } else if self.config.admits_prompts_only {
             let whole = s.arrival.prompt_tokens / self.config.block_size_tokens;
-            store.discard(request, depth.min(whole as u32), depth)?;
+            now.store.discard(request, depth.min(whole as u32), depth)?;
         }
         Ok(())
     }

@@ -1,28 +1,27 @@
 //! What an engine's storage brings up while a request waits, and which requests of the queue are held back.
 
 use super::queue::QueueOrder;
-use super::{prefetch::PrefetchPolicy, Replica, ServingStore};
+use super::{prefetch::PrefetchPolicy, Now, Replica};
 use crate::store::Answer;
 use crate::transfers::Mover;
 
 impl Replica {
     /// Starts to bring up what a storage has of a request's first `limit` blocks; false where there is no storage.
-    pub(super) fn start_from_storage<S: ServingStore>(
+    pub(super) fn start_from_storage(
         &mut self,
-        store: &mut S,
+        now: &mut Now<'_>,
         (request, limit): (u32, u32),
-        now_ns: u64,
     ) -> Answer<bool> {
-        let Some(storage) = store.prefetching() else {
+        let Some(storage) = now.store.prefetching() else {
             return Ok(false);
         };
-        let asked = storage.start_prefetch(request, limit, now_ns)?;
+        let asked = storage.start_prefetch(request, limit, now.ns)?;
         let tokens = u64::from(asked) * self.config.block_size_tokens;
         let mover = self.mover.as_deref_mut();
         if let (true, Some(ahead)) = (asked > 0, mover.and_then(|mover| mover.ahead.as_mut())) {
             ahead.asked_storage(request, tokens);
         }
-        self.issue(store, None, now_ns)?;
+        self.issue(now, None)?;
         Ok(true)
     }
 
@@ -30,11 +29,7 @@ impl Replica {
     /// none can be.
     ///
     /// A request that need not wait any longer for its storage goes on with what has come.
-    pub(super) fn held_back<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-        now_ns: u64,
-    ) -> Answer<Option<Vec<u32>>> {
+    pub(super) fn held_back(&mut self, now: &mut Now<'_>) -> Answer<Option<Vec<u32>>> {
         let mover = self.mover.as_deref_mut();
         let Some(mover) = mover.filter(|mover| mover.ahead.is_some()) else {
             return Ok(None);
@@ -50,7 +45,7 @@ impl Replica {
                 continue;
             }
             let (request, was_preempted) = (s.arrival.request, s.preemptions > 0);
-            if stays(mover, store, request, now_ns)? {
+            if stays(mover, now, request)? {
                 held.push(request);
                 continue;
             }
@@ -64,26 +59,21 @@ impl Replica {
 }
 
 /// Whether a request stays in the queue that could be admitted now.
-fn stays<S: ServingStore>(
-    mover: &mut Mover,
-    store: &mut S,
-    request: u32,
-    now_ns: u64,
-) -> Answer<bool> {
+fn stays(mover: &mut Mover, now: &mut Now<'_>, request: u32) -> Answer<bool> {
     let Some(ahead) = &mut mover.ahead else {
         return Ok(false);
     };
     if !ahead.is_from_storage() {
-        return Ok(ahead.holds_back(request, now_ns));
+        return Ok(ahead.holds_back(request, now.ns));
     }
-    let Some(storage) = store.prefetching() else {
+    let Some(storage) = now.store.prefetching() else {
         return Ok(false);
     };
     if !storage.is_prefetching(request) {
         ahead.storage_came(request);
         return Ok(false);
     }
-    let (waits, until_ns) = ahead.waits_for_storage(request, now_ns);
+    let (waits, until_ns) = ahead.waits_for_storage(request, now.ns);
     if !waits {
         ahead.storage_came(request);
         storage.stop_prefetch(request)?;

@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 
-use super::fetch::FetchPolicy;
-use super::handover::Role;
 use super::queue::QueueOrder;
 use super::rows::Rows;
-use super::{Arrival, AsyncScheduling, Replica, ReplicaConfig};
+use super::{Arrival, AsyncScheduling, Now, Replica, ReplicaConfig};
 use crate::batch::{Batch, BatchConfig};
 use crate::keys::BlockKeys;
 use crate::step_time::StepTimeTable;
@@ -32,29 +30,11 @@ pub(super) fn tiers(capacities_blocks: &[u64]) -> Store {
 
 pub(super) fn replica(change: impl FnOnce(&mut ReplicaConfig)) -> Replica {
     let mut config = ReplicaConfig {
-        machine: 0,
         places: 4,
         block_size_tokens: 4,
         max_num_seqs: 2,
-        waits_for_duplicates: false,
-        queue_order: QueueOrder::Fcfs,
-        async_scheduling: AsyncScheduling::None,
         cache_enabled: true,
-        skips_full_prefill: false,
-        cache_output: false,
-        discard_on_finish: false,
-        admits_prompts_only: false,
-        fetch: FetchPolicy::Always,
-        expires: false,
-        look_ahead: 0,
-        lost_blocks: 0,
-        max_sessions: None,
-        session_ttl_ns: None,
-        prefix_view: None,
-        prefetch: None,
-        reads: None,
-        role: Role::Both,
-        record_window_ns: None,
+        ..ReplicaConfig::default()
     };
     change(&mut config);
     let batch = BatchConfig {
@@ -63,14 +43,7 @@ pub(super) fn replica(change: impl FnOnce(&mut ReplicaConfig)) -> Replica {
         num_layers: 1,
         cache_enabled: config.cache_enabled,
         cache_output: config.cache_output,
-        commit_at_begin: false,
-        asks_every_step: false,
-        room_by_step: false,
-        speculation: None,
-        commit_ends_stretch: false,
-        step_overhead_ns: 0,
-        least_step_ns: 0,
-        late_ends: false,
+        ..BatchConfig::default()
     };
     let table = StepTimeTable {
         base_ns: (0..32).map(|tokens| 10 + tokens).collect(),
@@ -104,7 +77,8 @@ pub(super) fn comes(
         ..Arrival::default()
     };
     let place = replica.arrive(arrival, now_ns);
-    replica.enqueue(store, place, now_ns).unwrap();
+    let mut now = Now::alone(store, now_ns);
+    replica.enqueue(&mut now, place).unwrap();
 }
 
 /// Runs until nothing is left to do; returns the times of the boundaries.
@@ -112,9 +86,14 @@ fn run(replica: &mut Replica, store: &mut Store) -> Vec<u64> {
     let mut boundaries = Vec::new();
     while let Some(now_ns) = replica.boundary_ns() {
         boundaries.push(now_ns);
-        replica.at_boundary(store, now_ns).unwrap();
+        boundary(replica, store, now_ns);
     }
     boundaries
+}
+
+fn boundary(replica: &mut Replica, store: &mut Store, now_ns: u64) {
+    let mut now = Now::alone(store, now_ns);
+    replica.at_boundary(&mut now).unwrap();
 }
 
 #[test]
@@ -147,7 +126,7 @@ fn a_second_request_interrupts_the_stretch_and_reuses_the_prompt() {
     let (mut replica, mut store) = (replica(|_| {}), store(10));
     comes(&mut replica, &mut store, 0, 5, 100);
     for now_ns in [100, 119] {
-        replica.at_boundary(&mut store, now_ns).unwrap();
+        boundary(&mut replica, &mut store, now_ns);
     }
     assert_eq!(replica.boundary_ns(), Some(159));
     comes(&mut replica, &mut store, 1, 1, 125);
@@ -202,7 +181,7 @@ fn the_longest_prefix_goes_first_where_the_order_says_so() {
         store(10),
     );
     comes(&mut replica, &mut store, 0, 1, 0);
-    replica.at_boundary(&mut store, 0).unwrap();
+    boundary(&mut replica, &mut store, 0);
     comes(&mut replica, &mut store, 3, 1, 5);
     comes(&mut replica, &mut store, 1, 1, 6);
     run(&mut replica, &mut store);
@@ -214,7 +193,7 @@ fn a_step_ahead_knows_who_came_before_the_step_that_runs() {
     let ahead = |config: &mut ReplicaConfig| config.async_scheduling = AsyncScheduling::Length;
     let (mut replica, mut store) = (replica(ahead), store(10));
     comes(&mut replica, &mut store, 0, 3, 0);
-    replica.at_boundary(&mut store, 0).unwrap();
+    boundary(&mut replica, &mut store, 0);
     comes(&mut replica, &mut store, 3, 1, 5); // while the step from 0 to 19 runs: known from 19 on
     let boundaries = run(&mut replica, &mut store);
     assert_eq!(

@@ -1,20 +1,15 @@
 //! Between boundaries: what was decided is sent, and what arrives changes the store and lets others go on.
 
-use super::{Place, Replica, ServingStore};
+use super::{Now, Place, Replica};
 use crate::store::Answer;
 use crate::transfers::{Arrival, Mover, TransferId, Watcher, WritePolicy};
 
 impl Replica {
     /// Sends the store's new orders; `computed`: when a step had the first and the last layer of what is written
     /// through.
-    pub(super) fn issue<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-        computed: Option<(u64, u64)>,
-        now_ns: u64,
-    ) -> Answer<()> {
+    pub(super) fn issue(&mut self, now: &mut Now<'_>, computed: Option<(u64, u64)>) -> Answer<()> {
         if let Some(mover) = self.mover.as_deref_mut() {
-            mover.issue(store, computed, now_ns)?;
+            mover.issue(now, computed)?;
             self.log_transfers();
         }
         Ok(())
@@ -30,29 +25,28 @@ impl Replica {
     }
 
     /// A transfer's first layer, or all of it, has arrived.
-    pub(super) fn at_arrival<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
+    pub(super) fn at_arrival(&mut self, now: &mut Now<'_>) -> Answer<()> {
         let computed = self.next_computed();
         if computed.is_some() && computed == self.next_arrival() {
-            self.layer_computed(now_ns);
+            self.layer_computed(now.ns);
             return Ok(());
         }
         let next = self.mover.as_deref_mut().and_then(Mover::next_arrival);
         if next.is_some_and(|next| next.is_alarm()) {
-            return self.go_on(store, (now_ns, now_ns));
+            return self.go_on(now, now.ns);
         }
-        self.catch_up(store, now_ns)?;
+        self.catch_up(now, now.ns)?;
         match next {
-            Some(arrival) => self.transfer_arrived(store, arrival, now_ns),
+            Some(arrival) => self.transfer_arrived(now, arrival),
             None => Ok(()),
         }
     }
 
     /// So many layers of a transfer have arrived over a channel served layer by layer.
-    pub(super) fn layer_came<S: ServingStore>(
+    pub(super) fn layer_came(
         &mut self,
-        store: &mut S,
+        now: &mut Now<'_>,
         (transfer, layers): (TransferId, u64),
-        now_ns: u64,
     ) -> Answer<()> {
         if !self.loads.buffers.is_empty() {
             self.buffers_hear(transfer);
@@ -61,33 +55,32 @@ impl Replica {
             return Ok(());
         };
         let complete = layers == mover.config().layers;
-        if !(complete || mover.layer_came(store, (transfer, layers), now_ns)?) {
+        if !(complete || mover.layer_came(now, (transfer, layers))?) {
             return Ok(());
         }
-        self.catch_up(store, now_ns)?;
+        self.catch_up(now, now.ns)?;
         if let (true, Some(mover)) = (complete, self.mover.as_deref_mut()) {
-            mover.all_came(store, transfer, now_ns)?;
+            mover.all_came(now, transfer)?;
         }
-        self.transfer_arrived(store, Arrival { transfer, complete }, now_ns)
+        self.transfer_arrived(now, Arrival { transfer, complete })
     }
 
-    fn transfer_arrived<S: ServingStore>(
+    fn transfer_arrived(
         &mut self,
-        store: &mut S,
+        now: &mut Now<'_>,
         Arrival { transfer, complete }: Arrival,
-        now_ns: u64,
     ) -> Answer<()> {
         let mover = self.mover();
         let completes = mover.and_then(|mover| mover.transfer(transfer).completes());
         if let (true, Some(handover)) = (complete, completes) {
-            self.kv_received(store, handover, now_ns)?;
+            self.kv_received(now, handover)?;
         }
         if complete {
-            self.hop_left(store, transfer, now_ns)?;
+            self.hop_left(now, transfer)?;
         }
         match self.mover.as_deref_mut() {
-            Some(mover) if complete => mover.complete(store, transfer, now_ns)?,
-            Some(mover) => mover.first_layer(store, transfer, now_ns)?,
+            Some(mover) if complete => mover.complete(now, transfer)?,
+            Some(mover) => mover.first_layer(now, transfer)?,
             None => {}
         }
         self.log_transfers();
@@ -95,11 +88,11 @@ impl Replica {
         while let Some(watcher) = self.mover().and_then(|mover| mover.watcher(transfer, n)) {
             match watcher {
                 Watcher::Loading(id, number) => {
-                    self.loading_hears((id, number), transfer, complete, now_ns);
+                    self.loading_hears((id, number), transfer, complete, now.ns);
                 }
-                Watcher::Times if complete => self.times_settled(store, transfer, now_ns)?,
-                Watcher::Step if complete => self.step_hears(store, transfer, now_ns)?,
-                Watcher::Reception(id) if complete => self.room_came(id, now_ns),
+                Watcher::Times if complete => self.times_settled(now, transfer)?,
+                Watcher::Step if complete => self.step_hears(now, transfer)?,
+                Watcher::Reception(id) if complete => self.room_came(id, now.ns),
                 Watcher::Step | Watcher::Times | Watcher::Reception(_) => {}
             }
             n += 1;
@@ -107,19 +100,15 @@ impl Replica {
         if let (true, Some(mover)) = (complete, self.mover.as_deref_mut()) {
             mover.forget(transfer);
         }
-        self.go_on(store, (now_ns, now_ns))
+        self.go_on(now, now.ns)
     }
 
     /// Sends what can go now, and composes a step as soon as one is possible. `seen_ns` as in [`Replica::wake`].
-    pub(super) fn go_on<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-        (now_ns, seen_ns): (u64, u64),
-    ) -> Answer<()> {
-        self.issue(store, None, now_ns)?;
+    pub(super) fn go_on(&mut self, now: &mut Now<'_>, seen_ns: u64) -> Answer<()> {
+        self.issue(now, None)?;
         self.arrivals.refused = false;
         if self.anyone_waits() {
-            self.wake(store, (now_ns, seen_ns))?;
+            self.wake(now, seen_ns)?;
         }
         Ok(())
     }
@@ -133,16 +122,15 @@ impl Replica {
     }
 
     /// Copies down what a request's step has computed and shared.
-    pub(super) fn write_committed<S: ServingStore>(
+    pub(super) fn write_committed(
         &mut self,
-        store: &mut S,
+        now: &mut Now<'_>,
         place: Place,
         blocks: (u32, u32),
-        now_ns: u64,
     ) -> Answer<()> {
         let lease = self.requests[place as usize].lease;
-        match (self.mover.as_deref_mut(), store.tiered()) {
-            (Some(mover), Some(tree)) => mover.write_committed(tree, lease, blocks, now_ns),
+        match (self.mover.as_deref_mut(), now.store.tiered()) {
+            (Some(mover), Some(tree)) => mover.write_committed(tree, lease, blocks, now.ns),
             _ => Ok(()),
         }
     }

@@ -5,7 +5,7 @@ use super::channel::Transmission;
 use super::hop::{Feed, Hop};
 use super::layered::JobId;
 use super::mover::{locked, Mover, SharedChannel};
-use super::peers::ServingStore;
+use super::peers::Now;
 use super::submitting::arrived;
 use super::transfer::TransferId;
 use crate::store::{Answer, MoveId, Order, NO_MOVE, STAGING};
@@ -128,14 +128,14 @@ impl Mover {
     }
 
     /// Sends what lands here from another machine as soon as it comes there and its room is free.
-    pub(super) fn accept_read<S: ServingStore>(
+    pub(super) fn accept_read(
         &mut self,
-        store: &mut S,
+        now: &mut Now<'_>,
         id: TransferId,
         order: &Order,
-        now_ns: u64,
     ) -> Answer<()> {
-        let (Some(source), Some(peers)) = (self.reads.remove(&order.id), store.peers()) else {
+        let (Some(source), Some(peers)) = (self.reads.remove(&order.id), now.peers.as_deref_mut())
+        else {
             return Ok(());
         };
         let mut room: Vec<TransferId> = Vec::new();
@@ -156,7 +156,7 @@ impl Mover {
             reader: FarTransfer { machine, id },
             awaits: room.len() as u32,
         };
-        let brought = peers.bring(&lent, now_ns)?;
+        let brought = peers.bring(&lent, now.ns)?;
         let feed = if brought.waits {
             Feed::Awaited
         } else {
@@ -178,16 +178,11 @@ impl Mover {
                 None => self.wait_for(id, before),
             }
         }
-        self.launch(store, id, now_ns)
+        self.launch(now, id)
     }
 
     /// Brings what has been lent up to the tier that the network reads, layer by layer where transfers are.
-    pub fn bring<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-        lent: &Lent,
-        now_ns: u64,
-    ) -> Answer<Brought> {
+    pub fn bring(&mut self, now: &mut Now<'_>, lent: &Lent) -> Answer<Brought> {
         let source = lent.source;
         let before = self.under_way(source.by);
         let mut lowest: Option<TransferId> = None;
@@ -235,7 +230,7 @@ impl Mover {
         if let Some(hop) = self.transfers[low as usize].hop.as_deref_mut() {
             hop.awaits = lent.awaits;
         }
-        self.launch(store, low, now_ns)?;
+        self.launch(now, low)?;
         Ok(Brought {
             waits: true,
             lowest,
@@ -256,26 +251,25 @@ impl Mover {
     }
 
     /// Tells another machine that what its transfer waits for has come, or its first layer where that is enough.
-    pub(super) fn pass_on<S: ServingStore>(
+    pub(super) fn pass_on(
         &mut self,
-        store: &mut S,
+        now: &mut Now<'_>,
         id: TransferId,
         relay: Relay,
-        now_ns: u64,
     ) -> Answer<()> {
         let before = self.transfer(relay.before);
         let is_whole = self.transfer(id).waits.is_empty();
         let feeds = before.hop.is_some() && self.streams(before);
         let feed = match self.sent(relay.before) {
             _ if is_whole => Feed::AtHand,
-            Some(sent) if feeds && sent.first_layer_ns <= now_ns => Feed::Comes(sent),
+            Some(sent) if feeds && sent.first_layer_ns <= now.ns => Feed::Comes(sent),
             _ => return Ok(()),
         };
         let job = before.job.filter(|_| !is_whole).map(|id| {
             let channel = self.shared_channel_of(before).clone();
             let mut link = locked(&channel);
             link.hear_all(id);
-            let layers = arrived(&link, id, now_ns);
+            let layers = arrived(&link, id, now.ns);
             drop(link);
             FarJob {
                 channel,
@@ -300,8 +294,8 @@ impl Mover {
             fed.dependents.retain(|&other| other != id);
             self.forget(id);
         }
-        match store.peers() {
-            Some(peers) => peers.came(relay.target.machine, &came, now_ns),
+        match now.peers.as_deref_mut() {
+            Some(peers) => peers.came(relay.target.machine, &came, now.ns),
             None => Ok(()),
         }
     }
@@ -331,7 +325,7 @@ impl Mover {
     }
 
     /// What a transfer waits for on another machine has come, or its first layer.
-    pub fn came<S: ServingStore>(&mut self, store: &mut S, came: &Came, now_ns: u64) -> Answer<()> {
+    pub fn came(&mut self, now: &mut Now<'_>, came: &Came) -> Answer<()> {
         let transfer = &mut self.transfers[came.id as usize];
         if let Some(read) = transfer.read.as_deref_mut() {
             read.feed = came.feed;
@@ -347,27 +341,22 @@ impl Mover {
                 .job
                 .as_ref()
                 .map_or(self.config.layers, |job| job.layers);
-            self.feed_on(came.id, layers, now_ns);
+            self.feed_on(came.id, layers, now.ns);
             return Ok(());
         }
         if let (Some(hop), false) = (transfer.hop.as_deref_mut(), came.follows) {
             hop.awaits -= 1;
         }
-        self.launch(store, came.id, now_ns)
+        self.launch(now, came.id)
     }
 
     /// What a transfer has read on another machine is there, and may leave there.
-    pub(super) fn source_read<S: ServingStore>(
-        &self,
-        store: &mut S,
-        id: TransferId,
-        now_ns: u64,
-    ) -> Answer<()> {
+    pub(super) fn source_read(&self, now: &mut Now<'_>, id: TransferId) -> Answer<()> {
         let read = self.transfer(id).read.as_deref();
-        let (Some(Read { source, .. }), Some(peers)) = (read, store.peers()) else {
+        let (Some(Read { source, .. }), Some(peers)) = (read, now.peers.as_deref_mut()) else {
             return Ok(());
         };
-        peers.lent_is_read(source.owner, source.lent, now_ns)
+        peers.lent_is_read(source.owner, source.lent, now.ns)
     }
 
     /// By when so many blocks should have come over a channel that they are queued on now.

@@ -3,7 +3,7 @@
 use super::across::{FarJob, FarTransfer};
 use super::channel::Transmission;
 use super::mover::{Mover, SharedChannel};
-use super::peers::ServingStore;
+use super::peers::Now;
 use super::transfer::{TransferId, Watcher};
 use crate::store::{Answer, MoveId, NO_MOVE};
 
@@ -79,13 +79,12 @@ impl Mover {
     }
 
     /// Sends a hop as soon as these moves have freed its room and it is there itself.
-    pub fn send_hop<S: ServingStore>(
+    pub fn send_hop(
         &mut self,
-        store: &mut S,
+        now: &mut Now<'_>,
         hop: Hop,
         way: ((usize, usize), u64),
         room: &[MoveId],
-        now_ns: u64,
     ) -> Answer<TransferId> {
         let handover = hop.handover;
         let id = self.place_hop(hop, way);
@@ -96,7 +95,7 @@ impl Mover {
             self.wait_for(id, before);
             self.watch(before, Watcher::Reception(handover));
         }
-        self.launch(store, id, now_ns)?;
+        self.launch(now, id)?;
         Ok(id)
     }
 
@@ -128,16 +127,11 @@ impl Mover {
     }
 
     /// Sends a hop that waits for so much on another machine once all of that has come.
-    pub fn launch_hop<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-        (id, awaits): (TransferId, u32),
-        now_ns: u64,
-    ) -> Answer<()> {
+    pub fn launch_hop(&mut self, now: &mut Now<'_>, (id, awaits): (TransferId, u32)) -> Answer<()> {
         if let Some(hop) = self.transfers[id as usize].hop.as_deref_mut() {
             hop.awaits = awaits;
         }
-        self.launch(store, id, now_ns)
+        self.launch(now, id)
     }
 
     /// Of how many layers a hop hears one by one that a step has computed them: of none where its times are final as
@@ -151,12 +145,11 @@ impl Mover {
     }
 
     /// Lets a hop go on with what a step has computed by now; returns whether it waits for more.
-    pub fn step_computed<S: ServingStore>(
+    pub fn step_computed(
         &mut self,
-        store: &mut S,
+        now: &mut Now<'_>,
         id: TransferId,
         (step, computed): (Transmission, Computed),
-        now_ns: u64,
     ) -> Answer<bool> {
         let layers = match computed {
             Computed::First => 1,
@@ -166,7 +159,7 @@ impl Mover {
         let transfer = &mut self.transfers[id as usize];
         if transfer.job.is_some() {
             if computed != Computed::First {
-                self.feed_on(id, layers, now_ns);
+                self.feed_on(id, layers, now.ns);
             }
             return Ok(true);
         }
@@ -178,7 +171,7 @@ impl Mover {
             Computed::Layers(_) => return Ok(true),
             Computed::All => hop.feed = Feed::AtHand,
         }
-        self.launch(store, id, now_ns)?;
+        self.launch(now, id)?;
         Ok(self.transfers[id as usize].sent.is_none())
     }
 }

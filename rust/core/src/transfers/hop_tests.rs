@@ -1,5 +1,6 @@
 //! Closed forms of hops that send what a step computes over a channel served layer by layer, at a byte a nanosecond.
 
+use super::Now;
 use std::sync::Arc;
 
 use super::channel::{Channel, ChannelConfig, Transmission};
@@ -85,7 +86,8 @@ impl Bench {
         };
         let (mover, store) = (&mut self.mover, &mut self.store);
         let way = ((REMOTE, GPU), 1);
-        let id = mover.send_hop(store, hop, way, &[], departs_ns).unwrap();
+        let mut now = Now::alone(store, departs_ns);
+        let id = mover.send_hop(&mut now, hop, way, &[]).unwrap();
         assert_eq!(mover.told_layers(id), LAYERS);
         for layers in 1..=LAYERS {
             let computed = match layers {
@@ -96,7 +98,8 @@ impl Bench {
             let now_ns = step.computed_ns(layers, LAYERS).max(departs_ns);
             self.run(now_ns);
             let (mover, store) = (&mut self.mover, &mut self.store);
-            let waits = mover.step_computed(store, id, (step, computed), now_ns);
+            let mut now = Now::alone(store, now_ns);
+            let waits = mover.step_computed(&mut now, id, (step, computed));
             assert!(waits.unwrap(), "it hears of the others too");
         }
         self.run(u64::MAX);

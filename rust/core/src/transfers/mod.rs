@@ -16,10 +16,10 @@
 //! | `transfer` | one order on its way |
 //! | `mover` | a machine's transfers: who asks about them, what has arrived |
 //! | `hop` | what crosses between machines that hand over |
+//! | `peers` | what a machine has at hand while it is at work, the other machines with it |
 //! | `ahead` | what comes up ahead of its request |
 //! | `arrive` | transfers whose times were decided elsewhere |
 //! | `across` | what waits for a transfer of another machine: reads from there, hand-overs over memory |
-//! | `peers` | the other machines while one is at work |
 //! | `puts` | what is put into a shared pool |
 //! | `sending` | orders on their way to a channel, fed hop by hop |
 //! | `storage_wait` | how long a request waits for an engine's storage |
@@ -68,7 +68,8 @@ pub use lane::Lane;
 pub use layered::NOT_YET;
 pub use mover::{Arrival, Edge, Mover, MoverConfig, SharedChannel};
 pub use pages::LayerPages;
-pub use peers::{Look, Peers, ServingStore};
+
+pub use peers::{Now, Peers};
 pub use slowed::Slowdown;
 pub use timeline::{SharedTimeline, Timeline};
 pub use transfer::{Transfer, TransferId, Watcher};

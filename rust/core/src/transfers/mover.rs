@@ -11,7 +11,7 @@ use super::channel::{Channel, Job, Transmission};
 use super::copy_cost::{CopyCost, CopyRates};
 use super::lane::Lane;
 use super::pages::LayerPages;
-use super::peers::ServingStore;
+use super::peers::Now;
 use super::plugins::WritePlugin;
 use super::transfer::{Transfer, TransferId, Watcher};
 use super::when_done::WhenDone;
@@ -322,15 +322,10 @@ impl Mover {
     }
 
     /// A transfer's first layer is there: what it feeds can go.
-    pub fn first_layer<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-        id: TransferId,
-        now_ns: u64,
-    ) -> Answer<()> {
+    pub fn first_layer(&mut self, now: &mut Now<'_>, id: TransferId) -> Answer<()> {
         for dependent in self.transfers[id as usize].dependents.clone() {
             if self.transfers[dependent as usize].job.is_none() {
-                self.launch(store, dependent, now_ns)?;
+                self.launch(now, dependent)?;
             }
         }
         Ok(())
@@ -338,33 +333,28 @@ impl Mover {
 
     /// All of a transfer is there: the store is told, and what waited for it goes. Then those who watch it are to
     /// be told, and it is to be forgotten.
-    pub fn complete<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-        id: TransferId,
-        now_ns: u64,
-    ) -> Answer<()> {
+    pub fn complete(&mut self, now: &mut Now<'_>, id: TransferId) -> Answer<()> {
         let transfer = &mut self.transfers[id as usize];
         let dependents = std::mem::take(&mut transfer.dependents);
         if transfer.hop.is_none() {
-            let written = match store.tiered() {
+            let written = match now.store.tiered() {
                 Some(tree) => self.paths_written(tree, id)?,
                 None => Vec::new(),
             };
-            self.move_ended(store, id, now_ns)?;
+            self.move_ended(now, id)?;
             for path in written {
-                self.put(store, path, now_ns)?;
+                self.put(now, path)?;
             }
         }
-        self.source_read(store, id, now_ns)?;
+        self.source_read(now, id)?;
         for dependent in dependents {
             if self.transfers[dependent as usize].job.is_some() {
-                self.feed_on(dependent, self.config.layers, now_ns);
+                self.feed_on(dependent, self.config.layers, now.ns);
                 continue;
             }
             let waits = &mut self.transfers[dependent as usize].waits;
             waits.retain(|&other| other != id);
-            self.launch(store, dependent, now_ns)?;
+            self.launch(now, dependent)?;
         }
         Ok(())
     }

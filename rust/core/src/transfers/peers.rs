@@ -1,26 +1,35 @@
-//! The other machines of a cluster, as one of them reaches them in the middle of its own work.
+//! What a machine has at hand while it is at work, the other machines of its cluster with it.
 
 use super::across::{Brought, Came, FarTransfer, Lent, Source};
 use super::mover::{Mover, SharedChannel};
-use crate::engines::group_store::GroupStore;
-use crate::engines::hicache_store::HiCacheStore;
-use crate::engines::pool_store::PoolStore;
-use crate::engines::radix_store::RadixStore;
-use crate::engines::tiered_pool::TieredPool;
 use crate::store::contract::BlockStore;
 use crate::store::{Answer, MoveId, Part, Store};
-use crate::token_store::TokenStore;
 
-/// What another machine is shown as: its mover, where it has one, and its blocks.
-pub type Look<'a> = &'a mut dyn FnMut(Option<&Mover>, &Store);
+/// A machine's blocks, the way to the other machines, and the time.
+pub struct Now<'a> {
+    /// The blocks that it serves from.
+    pub store: &'a mut dyn BlockStore,
+    /// The machines beside it, where it reads from them.
+    pub peers: Option<&'a mut dyn Peers>,
+    /// The time; what runs ahead moves it on.
+    pub ns: u64,
+}
+
+impl<'a> Now<'a> {
+    /// A machine that reads from no other.
+    pub fn alone(store: &'a mut dyn BlockStore, ns: u64) -> Self {
+        let peers = None;
+        Self { store, peers, ns }
+    }
+}
 
 /// The machines beside the one at work: reads from their lower tiers, puts into a shared pool, hand-overs over memory.
 pub trait Peers {
     /// How many machines there are, the one at work included.
     fn machines(&self) -> u32;
 
-    /// Shows a machine other than the one at work; nothing is changed.
-    fn look(&mut self, machine: u32, at: Look<'_>);
+    /// Shows a machine other than the one at work: its mover, where it has one, and its blocks; nothing is changed.
+    fn look(&mut self, machine: u32, at: &mut dyn FnMut(Option<&Mover>, &Store));
 
     /// The channel over which a machine reads from another one.
     fn wire(&mut self, owner: u32, reader: u32) -> Answer<SharedChannel>;
@@ -54,19 +63,3 @@ pub trait Peers {
     fn frees_room(&mut self, machine: u32, room: &[MoveId], hop: (u32, FarTransfer))
         -> Answer<u32>;
 }
-
-/// A machine's blocks, and the way to the other machines.
-pub trait ServingStore: BlockStore {
-    /// The machines beside this one, where it reads from them.
-    fn peers(&mut self) -> Option<&mut dyn Peers> {
-        None
-    }
-}
-
-impl ServingStore for Store {}
-impl ServingStore for PoolStore {}
-impl ServingStore for RadixStore {}
-impl ServingStore for GroupStore {}
-impl ServingStore for TieredPool {}
-impl ServingStore for HiCacheStore {}
-impl ServingStore for TokenStore {}

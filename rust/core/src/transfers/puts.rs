@@ -3,7 +3,7 @@
 use super::across::{Read, Source};
 use super::hop::Feed;
 use super::mover::{Mover, SharedChannel};
-use super::peers::ServingStore;
+use super::peers::Now;
 use super::transfer::TransferId;
 use crate::store::{Answer, Store, GPU, NO_MOVE, STAGING};
 
@@ -19,18 +19,13 @@ impl Mover {
     }
 
     /// Puts the first `end` blocks of a request into the pool, as far as they are missing there and ready here.
-    pub(super) fn put<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-        (request, end): (u32, u32),
-        now_ns: u64,
-    ) -> Answer<()> {
-        let (Some(pool), Some(peers)) = (self.config.pool, store.peers()) else {
+    pub(super) fn put(&mut self, now: &mut Now<'_>, (request, end): (u32, u32)) -> Answer<()> {
+        let (Some(pool), Some(peers)) = (self.config.pool, now.peers.as_deref_mut()) else {
             return Ok(());
         };
         let mut start = 0;
         peers.look(pool, &mut |_, theirs| start = theirs.peek(request, end).0);
-        let Some(tree) = store.tiered() else {
+        let Some(tree) = now.store.tiered() else {
             return Ok(());
         };
         let mut reached = start;
@@ -40,10 +35,10 @@ impl Mover {
             }
             reached = part.end;
         }
-        if reached == start || !lands(store, pool, (request, (start, reached)), now_ns)? {
+        if reached == start || !lands(now, pool, (request, (start, reached)))? {
             return Ok(());
         }
-        let Some(tree) = store.tiered() else {
+        let Some(tree) = now.store.tiered() else {
             return Ok(());
         };
         let lent = tree.lend(request, reached, STAGING)?;
@@ -54,11 +49,11 @@ impl Mover {
             lent,
             by: NO_MOVE,
         };
-        let Some(peers) = store.peers() else {
+        let Some(peers) = now.peers.as_deref_mut() else {
             return Ok(());
         };
         let wire = peers.wire(self.config.machine, pool)?;
-        peers.take_in(pool, (source, &wire), now_ns)
+        peers.take_in(pool, (source, &wire), now.ns)
     }
 
     /// Sends what has room here, ready on another machine, as soon as that room is free.
@@ -85,21 +80,16 @@ impl Mover {
                     self.wait_for(id, before);
                 }
             }
-            self.launch(store, id, now_ns)?;
+            self.launch(&mut Now::alone(store, now_ns), id)?;
         }
         Ok(())
     }
 }
 
 /// Whether a pool has room for blocks of a request, which it then keeps.
-fn lands<S: ServingStore>(
-    store: &mut S,
-    pool: u32,
-    (request, blocks): (u32, (u32, u32)),
-    now_ns: u64,
-) -> Answer<bool> {
-    match store.peers() {
-        Some(peers) => peers.lands(pool, (request, blocks), now_ns),
+fn lands(now: &mut Now<'_>, pool: u32, (request, blocks): (u32, (u32, u32))) -> Answer<bool> {
+    match now.peers.as_deref_mut() {
+        Some(peers) => peers.lands(pool, (request, blocks), now.ns),
         None => Ok(false),
     }
 }

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use super::channel::Transmission;
 use super::hop::Feed;
 use super::mover::{Mover, SentRecord};
-use super::peers::ServingStore;
+use super::peers::Now;
 use super::plugins::Sending;
 use super::transfer::{Transfer, TransferId};
 use crate::digest::Record;
@@ -14,28 +14,22 @@ use crate::store::{Answer, Order, Times, GPU, REMOTE};
 impl Mover {
     /// Sends the store's new orders, or queues them behind what they depend on. `computed`: when a step had the
     /// first and the last layer of what is now written through.
-    pub fn issue<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-        computed: Option<(u64, u64)>,
-        now_ns: u64,
-    ) -> Answer<()> {
-        let moving = store.moving().filter(|moving| moving.has_orders());
+    pub fn issue(&mut self, now: &mut Now<'_>, computed: Option<(u64, u64)>) -> Answer<()> {
+        let moving = now.store.moving().filter(|moving| moving.has_orders());
         let Some(moving) = moving else {
             return Ok(());
         };
         for order in moving.take_orders() {
-            self.accept(store, &order, computed, now_ns)?;
+            self.accept(now, &order, computed)?;
         }
         Ok(())
     }
 
-    fn accept<S: ServingStore>(
+    fn accept(
         &mut self,
-        store: &mut S,
+        now: &mut Now<'_>,
         order: &Order,
         computed: Option<(u64, u64)>,
-        now_ns: u64,
     ) -> Answer<()> {
         let id = self.place();
         let transfer = &mut self.transfers[id as usize];
@@ -50,9 +44,9 @@ impl Mover {
         }
         self.under_way.insert(order.id, id);
         if order.from == REMOTE {
-            return self.accept_read(store, id, order, now_ns);
+            return self.accept_read(now, id, order);
         }
-        if let (Some(pages), Some(moving)) = (&self.config.pages, store.moving()) {
+        if let (Some(pages), Some(moving)) = (&self.config.pages, now.store.moving()) {
             let carried = moving
                 .blocks_of_move(order.id)
                 .map(|blocks| pages.of(blocks));
@@ -61,7 +55,7 @@ impl Mover {
         let sending = Sending {
             blocks: order.blocks,
             size_bytes: self.job_of(self.transfer(id)).size_bytes,
-            now_ns,
+            now_ns: now.ns,
         };
         let rail = self.lane((from, order.to)).choose(&sending)?;
         self.transfers[id as usize].rail = rail;
@@ -75,7 +69,7 @@ impl Mover {
                 self.follow(id, before);
             }
         }
-        self.launch(store, id, now_ns)
+        self.launch(now, id)
     }
 
     /// A place for a transfer.
@@ -106,35 +100,30 @@ impl Mover {
     }
 
     /// Sends a transfer once what it waits for is there, or its first layer where that is enough.
-    pub(super) fn launch<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-        id: TransferId,
-        now_ns: u64,
-    ) -> Answer<()> {
+    pub(super) fn launch(&mut self, now: &mut Now<'_>, id: TransferId) -> Answer<()> {
         let transfer = &self.transfers[id as usize];
         if let Some(relay) = transfer.relay {
-            return self.pass_on(store, id, relay, now_ns);
+            return self.pass_on(now, id, relay);
         }
         if transfer.waits.is_empty() {
             return match transfer.feed() {
-                Feed::AtHand => self.send(store, id, None, now_ns),
-                Feed::Comes(sent) => self.send(store, id, Some(sent), now_ns),
+                Feed::AtHand => self.send(now, id, None),
+                Feed::Comes(sent) => self.send(now, id, Some(sent)),
                 Feed::Awaited => Ok(()),
             };
         }
-        let Some(feed) = self.feed(transfer, now_ns) else {
+        let Some(feed) = self.feed(transfer, now.ns) else {
             return Ok(());
         };
         self.transfers[id as usize].waits.clear();
         if self.goes_by_layer(id) {
-            self.submit(id, Some(feed), now_ns);
+            self.submit(id, Some(feed), now.ns);
             return Ok(());
         }
         let fed = &mut self.transfers[feed as usize];
         fed.dependents.retain(|&other| other != id);
         let sent = fed.sent;
-        self.send(store, id, sent, now_ns)
+        self.send(now, id, sent)
     }
 
     /// The hop that feeds a transfer layer by layer, when it is all that the transfer waits for.
@@ -155,18 +144,17 @@ impl Mover {
         hop.map_or(self.config.layer_pipelining, |hop| hop.streams)
     }
 
-    fn send<S: ServingStore>(
+    fn send(
         &mut self,
-        store: &mut S,
+        now: &mut Now<'_>,
         id: TransferId,
         feed: Option<Transmission>,
-        now_ns: u64,
     ) -> Answer<()> {
         if self.goes_by_layer(id) {
-            self.submit(id, None, now_ns);
+            self.submit(id, None, now.ns);
             return Ok(());
         }
-        self.charge(id, now_ns);
+        self.charge(id, now.ns);
         let transfer = &self.transfers[id as usize];
         let computed = transfer.computed;
         let job = self.job_of(transfer);
@@ -176,7 +164,7 @@ impl Mover {
         let mut is_whole = false;
         let mut sent = {
             let mut channel = self.channel_of(transfer);
-            channel.demand.ask(job.size_bytes, now_ns);
+            channel.demand.ask(job.size_bytes, now.ns);
             match (computed, feed) {
                 (Some((first_ns, _)), _) => {
                     // No other job came meanwhile that is not in the channel's queue: the layers went as computed.
@@ -184,22 +172,22 @@ impl Mover {
                     let step = Transmission {
                         start_ns: first_ns,
                         first_layer_ns: first_ns,
-                        completion_ns: now_ns,
-                        per_layer_ns: (now_ns - first_ns) / (layers - 1).max(1),
+                        completion_ns: now.ns,
+                        per_layer_ns: (now.ns - first_ns) / (layers - 1).max(1),
                     };
                     channel.forward(&job, &step)
                 }
-                (None, Some(before)) if before.completion_ns > now_ns => {
+                (None, Some(before)) if before.completion_ns > now.ns => {
                     // Fed now, though the hop's first layer may have come earlier.
                     let fed = Transmission {
-                        first_layer_ns: now_ns,
+                        first_layer_ns: now.ns,
                         ..before
                     };
                     channel.forward(&job, &fed)
                 }
                 _ => {
                     is_whole = true;
-                    channel.transmit(&job, now_ns)
+                    channel.transmit(&job, now.ns)
                 }
             }
         };
@@ -208,7 +196,7 @@ impl Mover {
             sent.first_layer_ns = carried.arrive(&sent, latency_ns);
         }
         transfer.sent = Some(sent);
-        self.note(store, id, sent, now_ns)?;
+        self.note(now, id, sent)?;
         if by_layer && sent.first_layer_ns < sent.completion_ns {
             self.schedule(sent.first_layer_ns, id, false);
         }
@@ -222,12 +210,11 @@ impl Mover {
     }
 
     /// Counts what a transfer brings, whose times are final, and tells the store.
-    pub(super) fn note<S: ServingStore>(
+    pub(super) fn note(
         &mut self,
-        store: &mut S,
+        now: &mut Now<'_>,
         id: TransferId,
         sent: Transmission,
-        now_ns: u64,
     ) -> Answer<()> {
         let transfer = &self.transfers[id as usize];
         let (edge, blocks) = ((transfer.from, transfer.to), transfer.blocks);
@@ -241,7 +228,7 @@ impl Mover {
         if let Some(moved) = self.moved_bytes.get_mut(from) {
             moved.0 += job.size_bytes;
         }
-        if let (false, Some(moving)) = (is_hop, store.moving()) {
+        if let (false, Some(moving)) = (is_hop, now.store.moving()) {
             self.moved_bytes[to].1 += job.size_bytes;
             let times = Times {
                 first_layer_ns: sent.first_layer_ns,
@@ -251,8 +238,8 @@ impl Mover {
         }
         let subject = ((from as u64) << 8 | to as u64) << 40 | blocks;
         let kind = Record::Transfer as u8;
-        let records = store.records_mut();
-        records.note(kind, now_ns, subject, sent.completion_ns);
+        let records = now.store.records_mut();
+        records.note(kind, now.ns, subject, sent.completion_ns);
         if let Some(log) = &mut self.log {
             log.push(SentRecord { edge, blocks, sent });
         }

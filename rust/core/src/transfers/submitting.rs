@@ -6,7 +6,7 @@ use super::hop::Feed;
 use super::layered::JobId;
 use super::layered::LayerJobOf;
 use super::mover::{locked, Mover};
-use super::peers::ServingStore;
+use super::peers::Now;
 use super::transfer::TransferId;
 use crate::store::{Answer, Times, GPU};
 
@@ -143,16 +143,15 @@ impl Mover {
 
     /// So many layers of a transfer are there, not all: what it feeds sends them on. Returns whether the first one is
     /// to be told of.
-    pub fn layer_came<S: ServingStore>(
+    pub fn layer_came(
         &mut self,
-        store: &mut S,
+        now: &mut Now<'_>,
         (id, layers): (TransferId, u64),
-        now_ns: u64,
     ) -> Answer<bool> {
         for dependent in self.transfers[id as usize].dependents.clone() {
             match self.transfer(dependent).relay {
-                Some(relay) if layers > 1 => self.pass_on(store, dependent, relay, now_ns)?,
-                _ => self.feed_on(dependent, layers, now_ns),
+                Some(relay) if layers > 1 => self.pass_on(now, dependent, relay)?,
+                _ => self.feed_on(dependent, layers, now.ns),
             }
         }
         if layers > 1 {
@@ -160,7 +159,7 @@ impl Mover {
         }
         let transfer = self.transfer(id);
         let (move_id, is_hop) = (transfer.id, transfer.hop.is_some());
-        if let (false, Some(moving), Some(sent)) = (is_hop, store.moving(), self.sent(id)) {
+        if let (false, Some(moving), Some(sent)) = (is_hop, now.store.moving(), self.sent(id)) {
             let times = Times {
                 first_layer_ns: sent.first_layer_ns,
                 ready_ns: super::NOT_YET,
@@ -171,14 +170,9 @@ impl Mover {
     }
 
     /// All of a transfer is there, and its times are final.
-    pub fn all_came<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-        id: TransferId,
-        now_ns: u64,
-    ) -> Answer<()> {
+    pub fn all_came(&mut self, now: &mut Now<'_>, id: TransferId) -> Answer<()> {
         match self.sent(id) {
-            Some(sent) => self.note(store, id, sent, now_ns),
+            Some(sent) => self.note(now, id, sent),
             None => Ok(()),
         }
     }

@@ -1,7 +1,7 @@
 //! What is done once a move has ended.
 
 use super::mover::Mover;
-use super::peers::ServingStore;
+use super::peers::Now;
 use super::transfer::TransferId;
 use crate::store::{Answer, MoveId, GPU};
 
@@ -55,21 +55,16 @@ impl Mover {
     }
 
     /// Tells the store that a move is done.
-    pub(super) fn move_ended<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-        id: TransferId,
-        now_ns: u64,
-    ) -> Answer<()> {
+    pub(super) fn move_ended(&mut self, now: &mut Now<'_>, id: TransferId) -> Answer<()> {
         let transfer = &self.transfers[id as usize];
         let (move_id, to) = (transfer.id, transfer.to);
         let written = to > GPU && (!transfer.comes_up() || transfer.from == self.config.remote);
-        if let (true, Some(tree)) = (written, store.tiered()) {
-            self.write_arrived(tree, (move_id, to), now_ns)?;
+        if let (true, Some(tree)) = (written, now.store.tiered()) {
+            self.write_arrived(tree, (move_id, to), now.ns)?;
         }
         self.under_way.remove(&move_id);
         self.move_left();
-        if let Some(moving) = store.moving() {
+        if let Some(moving) = now.store.moving() {
             moving.finish_move(move_id)?;
         }
         if !self.when_done.is_empty() {
@@ -79,7 +74,7 @@ impl Mover {
                     blocks,
                     tier,
                 }) => {
-                    if let Some(tree) = store.tiered() {
+                    if let Some(tree) = now.store.tiered() {
                         tree.drop_copy(request, blocks.0, blocks.1, tier)?;
                     }
                 }

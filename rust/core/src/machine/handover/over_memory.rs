@@ -2,7 +2,7 @@
 //! decoded (the rules of `spec/handover.py`).
 
 use crate::machine::messages::{Computing, Departure, IncomingId, Letter};
-use crate::machine::{Replica, ServingStore};
+use crate::machine::{Now, Replica};
 use crate::store::{Answer, MoveId, GPU, STAGING};
 use crate::transfers::{Computed, FarTransfer, Feed, Hop, SharedChannel, TransferId, Transmission};
 
@@ -60,25 +60,24 @@ impl Replica {
     }
 
     /// Sends a prompt down, whole or as it is computed, once its room at the target is free.
-    pub(in crate::machine) fn depart_down<S: ServingStore>(
+    pub(in crate::machine) fn depart_down(
         &mut self,
-        store: &mut S,
+        now: &mut Now<'_>,
         departure: &Departure,
-        now_ns: u64,
     ) -> Answer<()> {
-        self.catch_up(store, now_ns + 1)?;
+        self.catch_up(now, now.ns + 1)?;
         let machine = self.config.machine as u32;
         let (Some(how), Some(mover)) = (self.config.role.sends(), self.mover.as_deref_mut()) else {
             return Ok(());
         };
         let step = departure.computed;
-        let step = step.filter(|step| now_ns < step.completion_ns);
+        let step = step.filter(|step| now.ns < step.completion_ns);
         let (handover, onwards) = departure.target;
         let hop = Hop {
             handover,
             channel: departure.channel.clone(),
             streams: how.layer_by_layer,
-            feed: Feed::of_step(step, now_ns),
+            feed: Feed::of_step(step, now.ns),
             far: None,
             awaits: 0,
             leaves: Some(departure.place),
@@ -102,45 +101,43 @@ impl Replica {
             });
         }
         let mut awaits = 0;
-        if let Some(peers) = store.peers() {
+        if let Some(peers) = now.peers.as_deref_mut() {
             awaits = peers.frees_room(onwards.machine, &departure.room, (handover, hop))?;
         }
-        mover.launch_hop(store, (id, awaits), now_ns)?;
+        mover.launch_hop(now, (id, awaits))?;
         self.log_transfers();
         Ok(())
     }
 
     /// A hop has come that goes on elsewhere: its blocks on the GPU are given up.
-    pub(in crate::machine) fn hop_left<S: ServingStore>(
+    pub(in crate::machine) fn hop_left(
         &mut self,
-        store: &mut S,
+        now: &mut Now<'_>,
         transfer: TransferId,
-        now_ns: u64,
     ) -> Answer<()> {
         let leaves = self
             .mover()
             .and_then(|mover| mover.transfer(transfer).leaves());
         match leaves {
-            Some(place) => self.release_sent(store, place, (now_ns, now_ns)),
+            Some(place) => self.release_sent(now, place, now.ns),
             None => Ok(()),
         }
     }
 
     /// Lets a hop of this machine go on with what a step has computed; returns whether it waits for more.
-    pub(in crate::machine) fn step_computed<S: ServingStore>(
+    pub(in crate::machine) fn step_computed(
         &mut self,
-        store: &mut S,
+        now: &mut Now<'_>,
         hop: TransferId,
         (step, computed): (Transmission, Computed),
-        now_ns: u64,
     ) -> Answer<bool> {
         if !matches!(computed, Computed::Layers(_)) {
-            self.catch_up(store, now_ns)?;
+            self.catch_up(now, now.ns)?;
         }
         let Some(mover) = self.mover.as_deref_mut() else {
             return Ok(false);
         };
-        let waits = mover.step_computed(store, hop, (step, computed), now_ns)?;
+        let waits = mover.step_computed(now, hop, (step, computed))?;
         self.log_transfers();
         Ok(waits)
     }

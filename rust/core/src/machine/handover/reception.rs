@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use crate::batch::Sequence;
 use crate::digest::Record;
 use crate::machine::messages::{Computing, Incoming, IncomingId, Letter};
-use crate::machine::{Place, Replica, Request, ServingStore};
+use crate::machine::{Now, Place, Replica, Request};
 use crate::store::{Answer, MoveId, Room, Times, GPU};
 use crate::transfers::plugins::Sending;
 use crate::transfers::{FarTransfer, Feed, Hop, Transfer, TransferId};
@@ -46,15 +46,14 @@ impl Reception {
 
 impl Replica {
     /// Queues a request for room.
-    pub(in crate::machine) fn ask_for_room<S: ServingStore>(
+    pub(in crate::machine) fn ask_for_room(
         &mut self,
-        store: &mut S,
+        now: &mut Now<'_>,
         mut incoming: Incoming,
-        now_ns: u64,
     ) -> Answer<IncomingId> {
         self.prefill_load
             .add(incoming.arrival.prompt_tokens, incoming.expected_tokens);
-        incoming.asked_ns = now_ns;
+        incoming.asked_ns = now.ns;
         let reception = &mut self.handover.reception;
         let id = reception.free.pop().unwrap_or_else(|| {
             reception.incoming.push(None);
@@ -63,7 +62,7 @@ impl Replica {
         reception.incoming[id as usize] = Some(incoming);
         reception.asking.push_back(id);
         if !self.arrivals.refused {
-            self.wake(store, (now_ns, now_ns + 1))?;
+            self.wake(now, now.ns + 1)?;
         }
         Ok(id)
     }
@@ -82,11 +81,7 @@ impl Replica {
     }
 
     /// Reserves room for the first of those who ask and lets its KV come; false when that is refused.
-    pub(in crate::machine) fn take<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-        now_ns: u64,
-    ) -> Answer<bool> {
+    pub(in crate::machine) fn take(&mut self, now: &mut Now<'_>) -> Answer<bool> {
         let Some(&id) = self.handover.reception.asking.front() else {
             return Ok(false);
         };
@@ -97,15 +92,15 @@ impl Replica {
             arrival.prompt_tokens / block,
         );
         let here = if self.config.cache_enabled {
-            store.peek(arrival.request, full as u32)?.1
+            now.store.peek(arrival.request, full as u32)?.1
         } else {
             0
         };
         let lacking = total - u64::from(here);
-        let lease = store.acquire(arrival.request, here)?;
-        let room = match store.reserve(&[(lease, lacking)], now_ns)? {
+        let lease = now.store.acquire(arrival.request, here)?;
+        let room = match now.store.reserve(&[(lease, lacking)], now.ns)? {
             Room::Refused => {
-                store.abandon(lease)?;
+                now.store.abandon(lease)?;
                 return Ok(false);
             }
             Room::Ready => Vec::new(),
@@ -113,32 +108,26 @@ impl Replica {
         };
         self.handover.reception.asking.pop_front();
         self.handover.reception.arriving += 1;
-        self.issue(store, None, now_ns)?;
+        self.issue(now, None)?;
         let incoming = self.handover.reception.of_mut(id);
         incoming.lease = Some(lease);
-        incoming.reserved_ns = now_ns;
+        incoming.reserved_ns = now.ns;
         (incoming.total_blocks, incoming.sent_blocks) = (total, lacking);
         if lacking > 0 {
-            self.depart(store, id, &room, now_ns)?;
+            self.depart(now, id, &room)?;
         } else if self.handover.reception.of(id).request.is_some() {
             let (machine, place) = self.handover.reception.of(id).source;
             self.handover
                 .letters
                 .push(Letter::Release { machine, place });
-            self.kv_received(store, id, now_ns)?;
-            self.join_arrived(store)?;
+            self.kv_received(now, id)?;
+            self.join_arrived(now)?;
         }
         Ok(true)
     }
 
     /// Sends what is lacking here as soon as the moves `room` have freed its place.
-    fn depart<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-        id: IncomingId,
-        room: &[MoveId],
-        now_ns: u64,
-    ) -> Answer<()> {
+    fn depart(&mut self, now: &mut Now<'_>, id: IncomingId, room: &[MoveId]) -> Answer<()> {
         let (Some(how), Some(mover)) = (self.config.role.receives(), self.mover.as_deref_mut())
         else {
             return Ok(());
@@ -149,19 +138,19 @@ impl Replica {
             let sending = Sending {
                 blocks,
                 size_bytes: mover.job(blocks).size_bytes,
-                now_ns,
+                now_ns: now.ns,
             };
             let down = down.chosen(&sending)?.clone();
             let memory = (down, up.chosen(&sending)?.clone());
             self.depart_over_memory(id, memory, room);
             return Ok(());
         }
-        let step = incoming.computed.filter(|step| now_ns < step.completion_ns);
+        let step = incoming.computed.filter(|step| now.ns < step.completion_ns);
         let hop = Hop {
             handover: id,
             channel: incoming.way.wire.clone(),
             streams: how.layer_by_layer,
-            feed: Feed::of_step(step, now_ns),
+            feed: Feed::of_step(step, now.ns),
             far: None,
             awaits: 0,
             leaves: None,
@@ -170,7 +159,7 @@ impl Replica {
         };
         let (source, _) = incoming.source;
         let way = ((how.remote, GPU), incoming.sent_blocks);
-        let wire = mover.send_hop(store, hop, way, room, now_ns)?;
+        let wire = mover.send_hop(now, hop, way, room)?;
         if let Some(step) = step {
             let computing = Computing {
                 step,
@@ -209,11 +198,10 @@ impl Replica {
     }
 
     /// A request's KV is here: it is shared as if computed here.
-    pub(in crate::machine) fn kv_received<S: ServingStore>(
+    pub(in crate::machine) fn kv_received(
         &mut self,
-        store: &mut S,
+        now: &mut Now<'_>,
         id: IncomingId,
-        now_ns: u64,
     ) -> Answer<()> {
         let Some(how) = self.config.role.receives() else {
             return Ok(());
@@ -233,19 +221,19 @@ impl Replica {
         let place = self.requests.keep(s);
         if self.config.cache_enabled {
             let blocks = (prompt_tokens / self.config.block_size_tokens) as u32;
-            self.share(store, place, blocks, now_ns)?;
+            self.share(now, place, blocks)?;
         }
         self.prefill_load.take_out(0, incoming.expected_tokens);
         let s = &mut self.requests[place as usize];
         let (request, sent) = (u64::from(s.arrival.request), incoming.sent_blocks);
-        let waited = now_ns - since_ns;
-        let records = store.records_mut();
-        records.note(Record::Handover as u8, now_ns, request, sent);
+        let waited = now.ns - since_ns;
+        let records = now.store.records_mut();
+        records.note(Record::Handover as u8, now.ns, request, sent);
         if how.first_token_at_prefill {
             s.handover_gap_ns = waited;
         } else {
             s.handover_ns = waited;
-            self.show_first_token(store, place, now_ns);
+            self.show_first_token(now, place);
         }
         self.handover.reception.arriving -= 1;
         let held = (place, incoming.total_blocks);
@@ -254,30 +242,21 @@ impl Replica {
     }
 
     /// Shares the first blocks of a request that were received from elsewhere, as if computed here.
-    fn share<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-        place: Place,
-        blocks: u32,
-        now_ns: u64,
-    ) -> Answer<()> {
+    fn share(&mut self, now: &mut Now<'_>, place: Place, blocks: u32) -> Answer<()> {
         let lease = self.requests[place as usize].lease;
-        let start = store.depth(lease)?;
+        let start = now.store.depth(lease)?;
         if blocks > start {
-            store.commit(lease, blocks, Times::at(now_ns))?;
+            now.store.commit(lease, blocks, Times::at(now.ns))?;
             if self.writes_at_commit() {
-                self.write_committed(store, place, (start, blocks), now_ns)?;
-                self.issue(store, None, now_ns)?;
+                self.write_committed(now, place, (start, blocks))?;
+                self.issue(now, None)?;
             }
         }
         Ok(())
     }
 
     /// Lets what has arrived into the step while it has tokens for it.
-    pub(in crate::machine) fn join_arrived<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-    ) -> Answer<()> {
+    pub(in crate::machine) fn join_arrived(&mut self, now: &mut Now<'_>) -> Answer<()> {
         while self.batch.budget_left() > 0 {
             let Some((place, blocks)) = self.handover.reception.arrived.pop_front() else {
                 break;
@@ -291,21 +270,20 @@ impl Replica {
                 last_token_ns: s.first_token_ns,
                 ..Sequence::default()
             };
-            self.add_to_batch(store, place, sequence)?;
+            self.add_to_batch(now, place, sequence)?;
         }
         Ok(())
     }
 
     /// A request is here of which nothing had to be sent.
-    pub(in crate::machine) fn nothing_to_send<S: ServingStore>(
+    pub(in crate::machine) fn nothing_to_send(
         &mut self,
-        store: &mut S,
+        now: &mut Now<'_>,
         id: IncomingId,
-        now_ns: u64,
     ) -> Answer<()> {
-        self.catch_up(store, now_ns + 1)?;
-        self.kv_received(store, id, now_ns)?;
-        self.go_on(store, (now_ns, now_ns + 1))
+        self.catch_up(now, now.ns + 1)?;
+        self.kv_received(now, id)?;
+        self.go_on(now, now.ns + 1)
     }
 
     /// The machine and the place there of a request whose KV has been read with what arrives next.

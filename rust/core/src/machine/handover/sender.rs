@@ -2,7 +2,7 @@
 //! `spec/handover.py`).
 
 use crate::machine::messages::Letter;
-use crate::machine::{Place, Replica, ServingStore};
+use crate::machine::{Now, Place, Replica};
 use crate::store::Answer;
 use crate::transfers::Transmission;
 
@@ -44,18 +44,13 @@ impl Replica {
     }
 
     /// Sends a request away: the step that computed its prompt has ended.
-    pub(in crate::machine) fn prompt_computed<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-        place: Place,
-        now_ns: u64,
-    ) {
+    pub(in crate::machine) fn prompt_computed(&mut self, now: &mut Now<'_>, place: Place) {
         let Some(how) = self.config.role.sends() else {
             return;
         };
-        self.prompt_over(place, now_ns);
+        self.prompt_over(place, now.ns);
         if how.first_token_at_prefill {
-            self.show_first_token(store, place, now_ns);
+            self.show_first_token(now, place);
         }
         self.prefill_load.remove();
         let s = &mut self.requests[place as usize];
@@ -79,15 +74,15 @@ impl Replica {
 
     /// Gives up what was held for a request that has been handed over. `seen_ns`: iterations that begin before it
     /// are past.
-    pub(in crate::machine) fn release_sent<S: ServingStore>(
+    pub(in crate::machine) fn release_sent(
         &mut self,
-        store: &mut S,
+        now: &mut Now<'_>,
         place: Place,
-        (now_ns, seen_ns): (u64, u64),
+        seen_ns: u64,
     ) -> Answer<()> {
-        self.catch_up(store, seen_ns)?;
-        self.release(store, place, now_ns)?;
+        self.catch_up(now, seen_ns)?;
+        self.release(now, place)?;
         self.requests.forget(place);
-        self.go_on(store, (now_ns, seen_ns))
+        self.go_on(now, seen_ns)
     }
 }

@@ -1,11 +1,10 @@
 //! Steps one after another, or one decided while another is computed (SGLang's overlap schedule).
 
-use super::super::engine::EngineScheduler;
-use super::super::{Place, Replica};
+use super::super::engine::{Desk, EngineScheduler};
+use super::super::Place;
 use super::sequence::Sequence;
 use super::step::Step;
 use super::SglangScheduler;
-use crate::batch::StepRecord;
 use crate::engines::radix_store::RadixStore;
 use crate::store::Answer;
 
@@ -15,59 +14,38 @@ const MOST_PASSES: usize = 3;
 impl EngineScheduler for SglangScheduler {
     type Store = RadixStore;
 
-    fn enqueue(
-        &mut self,
-        desk: &mut Replica,
-        _store: &mut RadixStore,
-        place: Place,
-        now_ns: u64,
-    ) -> Answer<()> {
-        desk.queued_by_engine(place, now_ns);
-        let sequence = Sequence::new(&desk.requests[place as usize]);
+    fn enqueue(&mut self, desk: &mut Desk<'_, RadixStore>, place: Place) -> Answer<()> {
+        desk.queued(place);
+        let sequence = Sequence::new(&desk.replica.requests[place as usize]);
         self.sequences.put(place, sequence);
         self.waiting.push(place);
         if self.flight.is_none() {
-            self.boundary_ns.get_or_insert(now_ns);
+            self.boundary_ns.get_or_insert(desk.now_ns);
         }
         Ok(())
     }
 
-    fn give_up(
-        &mut self,
-        desk: &mut Replica,
-        store: &mut RadixStore,
-        place: Place,
-        now_ns: u64,
-    ) -> Answer<()> {
-        self.client_left(desk, store, place, now_ns);
+    fn give_up(&mut self, desk: &mut Desk<'_, RadixStore>, place: Place) -> Answer<()> {
+        self.client_left(desk, place);
         Ok(())
     }
 
-    fn at_boundary(
-        &mut self,
-        desk: &mut Replica,
-        store: &mut RadixStore,
-        now_ns: u64,
-    ) -> Answer<()> {
+    fn at_boundary(&mut self, desk: &mut Desk<'_, RadixStore>) -> Answer<()> {
         if let Some(step) = self.flight.take() {
-            desk.batch.record_step(StepRecord {
-                begin_ns: step.begin_ns,
-                duration_ns: step.end_ns - step.begin_ns,
-                prefill_tokens: step.shape.new_tokens,
-                decode_sequences: step.shape.decode_sequences,
-            });
-            self.step_ended(desk, store, &step, now_ns)?;
+            desk.replica
+                .step_of_engine(&step.shape, (step.begin_ns, step.end_ns));
+            self.step_ended(desk, &step)?;
         }
-        self.let_go(desk, store, now_ns)?;
+        self.let_go(desk)?;
         self.flight = self.ahead.take();
         for _ in 0..MOST_PASSES {
             if self.flight.is_none() {
-                self.flight = self.next_step(desk, store, now_ns, now_ns)?;
+                self.flight = self.next_step(desk, desk.now_ns)?;
             }
         }
         self.boundary_ns = self.flight.as_ref().map(|step| step.end_ns);
         if let (true, Some(end_ns)) = (self.config.looks_ahead(), self.boundary_ns) {
-            self.ahead = self.next_step(desk, store, now_ns, end_ns)?;
+            self.ahead = self.next_step(desk, end_ns)?;
         }
         if self.flight.is_none() && self.waiting.is_empty() {
             self.ratio.rests();
@@ -75,7 +53,7 @@ impl EngineScheduler for SglangScheduler {
         Ok(())
     }
 
-    fn catch_up(&mut self, _: &mut Replica, _: &mut RadixStore, _now_ns: u64) -> Answer<()> {
+    fn catch_up(&mut self, _: &mut Desk<'_, RadixStore>, _: u64) -> Answer<()> {
         Ok(())
     }
 
@@ -96,21 +74,19 @@ impl SglangScheduler {
     /// Decides on the next step, which begins at a time from now on; None where there is nothing to compute.
     fn next_step(
         &mut self,
-        desk: &mut Replica,
-        store: &mut RadixStore,
-        now_ns: u64,
+        desk: &mut Desk<'_, RadixStore>,
         begin_ns: u64,
     ) -> Answer<Option<Step>> {
-        self.launched_join(store)?;
-        let step = match self.prefill_step(desk, store, now_ns)? {
+        self.launched_join(desk.store)?;
+        let step = match self.prefill_step(desk)? {
             Some(step) => Some(step),
-            None => self.decode_step(desk, store, now_ns)?,
+            None => self.decode_step(desk)?,
         };
         let Some(mut step) = step else {
             return Ok(None);
         };
         step.begin_ns = begin_ns;
-        step.end_ns = begin_ns + desk.batch.duration_ns(&step.shape);
+        step.end_ns = begin_ns + desk.replica.batch.duration_ns(&step.shape);
         if step.computes_prompts {
             let members = step.members.iter().map(|member| member.0);
             self.launched = Some((members.collect(), step.chunked));

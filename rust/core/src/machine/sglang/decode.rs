@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 
+use super::super::engine::Desk;
 use super::super::{AsyncScheduling, Place, Replica};
 use super::new_token_ratio::RETRACT_DECODE_STEPS;
 use super::step::Step;
@@ -11,25 +12,20 @@ use crate::store::Answer;
 
 impl SglangScheduler {
     /// Composes a decode step; None where nobody decodes now.
-    pub(super) fn decode_step(
-        &mut self,
-        desk: &mut Replica,
-        store: &mut RadixStore,
-        now_ns: u64,
-    ) -> Answer<Option<Step>> {
+    pub(super) fn decode_step(&mut self, desk: &mut Desk<'_, RadixStore>) -> Answer<Option<Step>> {
         let before = self.running.len();
         let finishing = self.leave_finishing();
         if self.running.is_empty() {
             self.is_full = false;
             return Ok(None);
         }
-        if self.can_decode(store, &self.running, now_ns) {
+        if self.can_decode(desk.store, &self.running, desk.now_ns) {
             self.ratio.decays();
         } else if finishing {
             // what the step in flight ends will give room
             return Ok(None);
         } else {
-            self.retract(desk, store, now_ns);
+            self.retract(desk);
         }
         self.is_full &= self.running.len() == before;
         if self.running.is_empty() {
@@ -37,7 +33,7 @@ impl SglangScheduler {
         }
         let mut step = Step::default();
         let running = std::mem::take(&mut self.running);
-        self.take_decodes(desk, store, &running, (&mut step, now_ns))?;
+        self.take_decodes(desk.replica, desk.store, &running, (&mut step, desk.now_ns))?;
         self.running = running;
         Ok(Some(step))
     }
@@ -89,7 +85,7 @@ impl SglangScheduler {
 
     /// Takes the KV of running requests away until the others can decode: of the shortest answers first, and of
     /// those the longest prompts.
-    fn retract(&mut self, desk: &mut Replica, store: &mut RadixStore, now_ns: u64) {
+    fn retract(&mut self, desk: &mut Desk<'_, RadixStore>) {
         let mut kept = std::mem::take(&mut self.running);
         let unchanged = kept.clone();
         kept.sort_by_key(|&place| {
@@ -97,16 +93,16 @@ impl SglangScheduler {
             (Reverse(s.out), s.prompt)
         });
         let mut is_first = true;
-        while !kept.is_empty() && (is_first || !self.can_decode(store, &kept, now_ns)) {
+        while !kept.is_empty() && (is_first || !self.can_decode(desk.store, &kept, desk.now_ns)) {
             if kept.len() == 1 && std::mem::take(&mut is_first) {
                 // it alone has no room, since a prompt holds the rest: it waits, where the engine gives it up
-                if self.can_decode(store, &kept, now_ns) {
+                if self.can_decode(desk.store, &kept, desk.now_ns) {
                     break;
                 }
             }
             is_first = false;
             if let Some(place) = kept.pop() {
-                self.take_back(desk, store, (place, kept.len() as u64), now_ns);
+                self.take_back(desk, (place, kept.len() as u64));
             }
         }
         self.running = if kept.len() == unchanged.len() {
@@ -121,24 +117,16 @@ impl SglangScheduler {
     }
 
     /// Sends a running request to the end of the queue, its KV gone; so many others go on.
-    fn take_back(
-        &mut self,
-        desk: &mut Replica,
-        store: &mut RadixStore,
-        (place, others): (Place, u64),
-        now_ns: u64,
-    ) {
+    fn take_back(&mut self, desk: &mut Desk<'_, RadixStore>, (place, others): (Place, u64)) {
         let s = &mut self.sequences[place];
         let computed = s.prompt + s.out.saturating_sub(1);
-        store.retract(s.request);
+        desk.store.retract(s.request);
         (s.is_held, s.is_retracted) = (false, true);
         (s.prefix, s.end, s.committed, s.middle_chunks) = (0, 0, 0, 0);
         self.held -= 1;
-        store.evict_until_free(others * RETRACT_DECODE_STEPS, now_ns);
+        desk.store
+            .evict_until_free(others * RETRACT_DECODE_STEPS, desk.now_ns);
         self.waiting.push(place);
-        desk.preempted(store, place, computed, now_ns);
-        if let Some(log) = &mut self.log {
-            log.counts.preemptions += 1;
-        }
+        desk.preempted(place, computed, &mut self.log);
     }
 }

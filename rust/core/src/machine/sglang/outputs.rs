@@ -1,6 +1,7 @@
 //! The tokens that a step's end brings, in the order of its requests.
 
-use super::super::{Place, Replica};
+use super::super::engine::Desk;
+use super::super::Place;
 use super::step::Step;
 use super::SglangScheduler;
 use crate::engines::radix_store::RadixStore;
@@ -10,10 +11,8 @@ impl SglangScheduler {
     /// Ends a step: whose prompt is computed gets a token, and what it has computed goes into the tree.
     pub(super) fn step_ended(
         &mut self,
-        desk: &mut Replica,
-        store: &mut RadixStore,
+        desk: &mut Desk<'_, RadixStore>,
         step: &Step,
-        now_ns: u64,
     ) -> Answer<()> {
         for &(place, decodes) in &step.members {
             let s = &mut self.sequences[place];
@@ -23,35 +22,29 @@ impl SglangScheduler {
             } else if s.middle_chunks > 0 {
                 s.middle_chunks -= 1;
             } else {
-                self.token(desk, store, place, now_ns)?;
+                self.token(desk, place)?;
                 let s = &mut self.sequences[place];
                 if step.computes_prompts && !decodes && !s.is_finished {
-                    store.check_in(s.request, s.end.min(s.filled))?;
+                    desk.store.check_in(s.request, s.end.min(s.filled))?;
                     s.prefix = s.end;
                 }
             }
             let s = &self.sequences[place];
             if s.is_finished && s.steps_in_flight == 0 {
-                desk.requests.forget(place);
+                desk.replica.requests.forget(place);
             }
         }
         if let Some(log) = &mut self.log {
-            log.counts.end_ns = now_ns;
+            log.counts.end_ns = desk.now_ns;
         }
         Ok(())
     }
 
-    fn token(
-        &mut self,
-        desk: &mut Replica,
-        store: &mut RadixStore,
-        place: Place,
-        now_ns: u64,
-    ) -> Answer<()> {
+    fn token(&mut self, desk: &mut Desk<'_, RadixStore>, place: Place) -> Answer<()> {
         let s = &mut self.sequences[place];
         s.out += 1;
-        let before_ns = s.last_token_ns.replace(now_ns);
-        desk.token_of_engine(store, place, before_ns, now_ns);
+        let before_ns = s.last_token_ns.replace(desk.now_ns);
+        desk.token(place, before_ns);
         let s = &mut self.sequences[place];
         if s.out < s.max_new {
             return Ok(());
@@ -59,8 +52,8 @@ impl SglangScheduler {
         s.is_finished = true;
         s.is_held = false;
         self.held -= 1;
-        store.finish(s.request, s.committed.min(s.known()))?;
-        desk.finished_by_engine(store, place, now_ns, &mut self.log);
+        desk.store.finish(s.request, s.committed.min(s.known()))?;
+        desk.finished(place, &mut self.log);
         Ok(())
     }
 }

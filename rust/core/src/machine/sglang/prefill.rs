@@ -1,5 +1,6 @@
 //! A step that computes prompts: the chunk that goes on, then who of the queue fits (`PrefillAdder`).
 
+use super::super::engine::Desk;
 use super::super::engine_notes::Cached;
 use super::super::{Place, Replica};
 use super::step::Step;
@@ -56,12 +57,7 @@ impl Adder {
 impl SglangScheduler {
     /// Composes a step of prompts, the running requests' tokens too where chunks are mixed; None where no prompt
     /// is to be computed, or none fits.
-    pub(super) fn prefill_step(
-        &mut self,
-        desk: &mut Replica,
-        store: &mut RadixStore,
-        now_ns: u64,
-    ) -> Answer<Option<Step>> {
+    pub(super) fn prefill_step(&mut self, desk: &mut Desk<'_, RadixStore>) -> Answer<Option<Step>> {
         self.is_full &= !self.running.is_empty();
         if (self.is_full || self.waiting.is_empty()) && self.chunked.is_none() {
             return Ok(None);
@@ -70,14 +66,14 @@ impl SglangScheduler {
             self.is_full = true;
             return Ok(None);
         }
-        self.order_waiting(store);
+        self.order_waiting(desk.store);
         let mut adder = self.adder();
         if let Some(place) = self.chunked {
-            if !self.go_on(store, &mut adder, place) {
+            if !self.go_on(desk.store, &mut adder, place) {
                 return Ok(None);
             }
         }
-        self.add_waiting(desk, store, &mut adder, now_ns);
+        self.add_waiting(desk, &mut adder);
         if adder.places.is_empty() {
             return Ok(None);
         }
@@ -87,9 +83,9 @@ impl SglangScheduler {
         if let Some(place) = self.chunked {
             self.sequences[place].middle_chunks += 1;
         }
-        let mut step = self.take_chunks(desk, store, &adder.places, now_ns)?;
+        let mut step = self.take_chunks(desk.replica, desk.store, &adder.places, desk.now_ns)?;
         if self.config.enable_mixed_chunk && !self.running.is_empty() {
-            self.mix(desk, store, &mut step, now_ns)?;
+            self.mix(desk, &mut step)?;
         }
         Ok(Some(step))
     }
@@ -148,16 +144,10 @@ impl SglangScheduler {
         true
     }
 
-    fn add_waiting(
-        &mut self,
-        desk: &mut Replica,
-        store: &mut RadixStore,
-        adder: &mut Adder,
-        now_ns: u64,
-    ) {
+    fn add_waiting(&mut self, desk: &mut Desk<'_, RadixStore>, adder: &mut Adder) {
         let held = adder.places.len() as u64;
         for at in 0..self.waiting.len() {
-            if adder.verdict(store) == Verdict::Stop {
+            if adder.verdict(desk.store) == Verdict::Stop {
                 break;
             }
             if adder.places.len() as u64 >= self.allocatable(held) {
@@ -169,8 +159,8 @@ impl SglangScheduler {
             let place = self.waiting[at];
             let s = &mut self.sequences[place];
             s.filled = s.known();
-            s.found = store.find(s.request, s.filled - 1);
-            let verdict = self.add_one(desk, store, adder, place, now_ns);
+            s.found = desk.store.find(s.request, s.filled - 1);
+            let verdict = self.add_one(desk, adder, place);
             if verdict == Verdict::NoRoom {
                 self.is_full = !adder.places.is_empty() || !self.running.is_empty();
             }
@@ -183,18 +173,16 @@ impl SglangScheduler {
     /// Adds the next of the queue with as much of its prompt as the chunk has room for.
     fn add_one(
         &mut self,
-        desk: &mut Replica,
-        store: &mut RadixStore,
+        desk: &mut Desk<'_, RadixStore>,
         adder: &mut Adder,
         place: Place,
-        now_ns: u64,
     ) -> Verdict {
         let page = self.config.page_size;
         let s = &mut self.sequences[place];
         let prefix = s.found.tokens;
         let lacking = s.filled - prefix;
         let whole = (lacking + s.to_come() + page) as f64;
-        if whole >= store.spare_tokens_beside(s.found) as f64 - adder.total_offset {
+        if whole >= desk.store.spare_tokens_beside(s.found) as f64 - adder.total_offset {
             return Verdict::NoRoom;
         }
         let (mut tokens, mut answer) = (lacking, s.whole_answer());
@@ -215,11 +203,11 @@ impl SglangScheduler {
             tokens: prefix,
             is_first: !std::mem::replace(&mut s.was_admitted, true),
         };
-        store.hold(s.request, s.found);
+        desk.store.hold(s.request, s.found);
         adder.places.push(place);
         adder.reserve(tokens, answer, page);
-        desk.admitted_by_engine(store, place, cached, now_ns, &mut self.log);
-        adder.verdict(store)
+        desk.admitted(place, cached, &mut self.log);
+        adder.verdict(desk.store)
     }
 
     /// Takes room for the chunks of a step.
@@ -253,19 +241,13 @@ impl SglangScheduler {
     }
 
     /// Lets the running requests decode in a step of prompts, where there is room for all of them.
-    fn mix(
-        &mut self,
-        desk: &mut Replica,
-        store: &mut RadixStore,
-        step: &mut Step,
-        now_ns: u64,
-    ) -> Answer<()> {
+    fn mix(&mut self, desk: &mut Desk<'_, RadixStore>, step: &mut Step) -> Answer<()> {
         self.leave_finishing();
-        if self.running.is_empty() || !self.can_decode(store, &self.running, now_ns) {
+        if self.running.is_empty() || !self.can_decode(desk.store, &self.running, desk.now_ns) {
             return Ok(());
         }
         let running = std::mem::take(&mut self.running);
-        self.take_decodes(desk, store, &running, (step, now_ns))?;
+        self.take_decodes(desk.replica, desk.store, &running, (step, desk.now_ns))?;
         for &place in &running {
             let s = &mut self.sequences[place];
             (s.end, s.filled) = (s.committed, s.known());

@@ -1,6 +1,7 @@
 //! One pass over the queue from a given state: what `tests/engine_oracles/sglang_passes.py` compares with SGLang's
 //! own classes.
 
+use super::super::engine::Desk;
 use super::super::{Arrival, Place, Replica};
 use super::sequence::Sequence;
 use super::SglangScheduler;
@@ -42,29 +43,28 @@ impl SglangScheduler {
     /// Enters the state and composes one step of prompts from it.
     pub fn single_pass(
         &mut self,
-        desk: &mut Replica,
-        store: &mut RadixStore,
+        desk: &mut Desk<'_, RadixStore>,
         before: &BeforePass,
     ) -> Answer<Pass> {
         for given in &before.ended {
-            self.compute_alone(desk, store, given)?;
-            store.retract(given.0.request);
+            self.compute_alone(desk, given)?;
+            desk.store.retract(given.0.request);
         }
         for given in &before.running {
-            if store.spare_tokens() < self.whole_tokens(&given.0) {
+            if desk.store.spare_tokens() < self.whole_tokens(&given.0) {
                 break;
             }
-            let place = self.compute_alone(desk, store, given)?;
+            let place = self.compute_alone(desk, given)?;
             self.running.push(place);
         }
         self.held = self.running.len() as u64;
         for given in &before.waiting {
-            let place = self.take_over(desk, given);
+            let place = self.take_over(desk.replica, given);
             self.waiting.push(place);
         }
         self.ratio.current = before.ratio;
         let running = self.running.len();
-        let step = self.prefill_step(desk, store, 0)?.unwrap_or_default();
+        let step = self.prefill_step(desk)?.unwrap_or_default();
         let of = |place: Place| self.sequences[place].request;
         let admitted = step.members.iter().filter(|(_, decodes)| !decodes);
         let admitted = admitted.map(|&(place, _)| {
@@ -90,19 +90,15 @@ impl SglangScheduler {
     }
 
     /// Computes a prompt in a step of its own.
-    fn compute_alone(
-        &mut self,
-        desk: &mut Replica,
-        store: &mut RadixStore,
-        given: &Given,
-    ) -> Answer<Place> {
-        let place = self.take_over(desk, given);
+    fn compute_alone(&mut self, desk: &mut Desk<'_, RadixStore>, given: &Given) -> Answer<Place> {
+        let place = self.take_over(desk.replica, given);
         let s = &mut self.sequences[place];
-        let found = store.find(s.request, s.prompt - 1);
-        store.hold(s.request, found);
-        store.evict_until_free(s.prompt - found.tokens + self.config.slack(1), 0);
-        store.grow(s.request, s.prompt)?;
-        store.check_in(s.request, s.prompt)?;
+        let found = desk.store.find(s.request, s.prompt - 1);
+        desk.store.hold(s.request, found);
+        desk.store
+            .evict_until_free(s.prompt - found.tokens + self.config.slack(1), 0);
+        desk.store.grow(s.request, s.prompt)?;
+        desk.store.check_in(s.request, s.prompt)?;
         (s.is_held, s.committed) = (true, s.prompt);
         Ok(place)
     }

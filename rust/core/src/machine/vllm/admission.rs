@@ -1,7 +1,8 @@
 //! Who is admitted: the first of the queue while budget, places and blocks last; nobody passes it.
 
+use super::super::engine::Desk;
 use super::super::engine_notes::Cached;
-use super::super::{Place, Replica};
+use super::super::Place;
 use super::blocks::Blocks;
 use super::running::Composition;
 use super::VllmScheduler;
@@ -12,17 +13,15 @@ impl<B: Blocks> VllmScheduler<B> {
     /// Admits from the queue; nobody in a step in which somebody was preempted.
     pub(super) fn schedule_waiting(
         &mut self,
-        desk: &mut Replica,
-        store: &mut B,
+        desk: &mut Desk<'_, B>,
         step: &mut Composition,
-        now_ns: u64,
     ) -> Answer<()> {
         self.refused = false;
         while !step.preempted && !self.refused && self.has_places() && step.budget > 0 {
             let Some(place) = self.waiting.first() else {
                 break;
             };
-            match self.admit(desk, store, step, place, now_ns)? {
+            match self.admit(desk, step, place)? {
                 Entry::Admitted { .. } => (),
                 // the next step may admit it, though nothing else changes
                 Entry::NotYet => break,
@@ -40,11 +39,9 @@ impl<B: Blocks> VllmScheduler<B> {
     /// Admits a waiting request with what is cached of it, or leaves no trace.
     fn admit(
         &mut self,
-        desk: &mut Replica,
-        store: &mut B,
+        desk: &mut Desk<'_, B>,
         step: &mut Composition,
         place: Place,
-        now_ns: u64,
     ) -> Answer<Entry> {
         let config = &self.config;
         let s = &mut self.sequences[place];
@@ -66,7 +63,7 @@ impl<B: Blocks> VllmScheduler<B> {
             whole: config.reserve_full_isl,
             steps_in_flight: config.steps_in_flight(),
         };
-        let entry = store.admit(&asked, config, now_ns)?;
+        let entry = desk.store.admit(&asked, config, desk.now_ns)?;
         let Entry::Admitted {
             lease,
             hit_blocks,
@@ -81,7 +78,7 @@ impl<B: Blocks> VllmScheduler<B> {
         (s.lease, s.blocks) = (lease, config.blocks(room_tokens));
         (s.keyed, s.computed) = (u64::from(hit_blocks), cached);
         (s.chunk, s.is_running) = (tokens, true);
-        s.key_step(config, store, room_tokens.min(s.known))?;
+        s.key_step(config, desk.store, room_tokens.min(s.known))?;
         step.budget -= tokens;
         step.places.push(place);
         self.running.push(place);
@@ -90,7 +87,7 @@ impl<B: Blocks> VllmScheduler<B> {
             tokens: cached,
             is_first: !std::mem::replace(&mut s.was_admitted, true),
         };
-        desk.admitted_by_engine(store, place, cached, now_ns, &mut self.log);
+        desk.admitted(place, cached, &mut self.log);
         Ok(entry)
     }
 }

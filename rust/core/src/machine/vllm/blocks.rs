@@ -4,8 +4,8 @@ use super::sequence::Sequence;
 use super::VllmConfig;
 use crate::engines::group_store::GroupStore;
 use crate::engines::pool_store::PoolStore;
-use crate::machine::ServingStore;
-use crate::store::contract::BatchStore;
+
+use crate::store::contract::{BatchStore, BlockStore};
 use crate::store::newcomer::{Entry, Newcomer};
 use crate::store::Answer;
 
@@ -21,7 +21,7 @@ pub enum Turn {
 }
 
 /// A pool of blocks under vLLM's rules. Boundaries are counted from the begin of a stretch, from 1 on.
-pub trait Blocks: ServingStore {
+pub trait Blocks: BlockStore {
     /// Hears that another step is composed.
     fn begin_step(&mut self) {}
 

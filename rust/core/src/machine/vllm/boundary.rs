@@ -1,76 +1,64 @@
 //! Steps one after another, or one decided while another is computed.
 
-use super::super::engine::EngineScheduler;
-use super::super::{Place, Replica};
+use super::super::engine::{Desk, EngineScheduler};
+use super::super::Place;
 use super::blocks::Blocks;
 use super::sequence::Sequence;
 use super::step::Step;
 use super::VllmScheduler;
-use crate::batch::StepRecord;
 use crate::store::Answer;
 
 impl<B: Blocks> EngineScheduler for VllmScheduler<B> {
     type Store = B;
 
-    fn enqueue(
-        &mut self,
-        desk: &mut Replica,
-        store: &mut B,
-        place: Place,
-        now_ns: u64,
-    ) -> Answer<()> {
+    fn enqueue(&mut self, desk: &mut Desk<'_, B>, place: Place) -> Answer<()> {
         if self.log.is_some() {
             // the lengths of the queue at steps before now are those of then
-            self.catch_up(desk, store, now_ns)?;
+            self.catch_up(desk, desk.now_ns)?;
         }
-        desk.queued_by_engine(place, now_ns);
-        let sequence = Sequence::new(&desk.requests[place as usize]);
+        desk.queued(place);
+        let sequence = Sequence::new(&desk.replica.requests[place as usize]);
         self.sequences.put(place, sequence);
         self.waiting.push(place, &self.sequences[place]);
         if self.flight.is_none() {
-            self.boundary_ns.get_or_insert(now_ns);
+            self.boundary_ns.get_or_insert(desk.now_ns);
         } else if self.waiting.first() == Some(place) || !self.refused {
-            self.end_stretch(desk, store, now_ns)?;
+            self.end_stretch(desk)?;
         }
         Ok(())
     }
 
-    fn give_up(
-        &mut self,
-        desk: &mut Replica,
-        store: &mut B,
-        place: Place,
-        now_ns: u64,
-    ) -> Answer<()> {
-        self.client_left(desk, store, place, now_ns)
+    fn give_up(&mut self, desk: &mut Desk<'_, B>, place: Place) -> Answer<()> {
+        self.client_left(desk, place)
     }
 
-    fn at_boundary(&mut self, desk: &mut Replica, store: &mut B, now_ns: u64) -> Answer<()> {
+    fn at_boundary(&mut self, desk: &mut Desk<'_, B>) -> Answer<()> {
         self.boundary_ns = None;
         if let Some(pipeline) = self.pipeline.take() {
-            self.pipeline = Some(self.pipelined_boundary(desk, store, now_ns, pipeline)?);
+            self.pipeline = Some(self.pipelined_boundary(desk, pipeline)?);
             return Ok(());
         }
-        self.run_stretch(desk, store)?;
+        self.run_stretch(desk)?;
         let launched = std::mem::take(&mut self.launching);
         if let Some(step) = self.flight.take_if(|_| !launched) {
-            record(desk, &step);
-            self.step_ended(desk, store, &step, now_ns)?;
+            desk.replica
+                .step_of_engine(&step.shape, (step.begin_ns, step.end_ns));
+            self.step_ended(desk, &step)?;
         }
-        self.let_go(desk, store, now_ns)?;
+        self.let_go(desk)?;
         if !launched {
             self.flight = self.ahead.take();
-            if self.flight.is_none() && self.starts(desk, store, now_ns)? {
+            if self.flight.is_none() && self.starts(desk)? {
                 return Ok(());
             }
         }
         if self.config.looks_ahead() {
             if let Some(mut flight) = self.flight.take() {
-                if let Some(mut ahead) = self.next_step(desk, store, now_ns)? {
+                if let Some(mut ahead) = self.next_step(desk)? {
                     if ahead.is_empty() {
                         ahead.begin_ns = flight.end_ns;
                     } else {
-                        flight.followed_by(&mut ahead, now_ns, desk);
+                        flight.followed_by(&mut ahead, desk.now_ns, desk.replica);
                     }
                     self.log_step(&ahead);
                     self.ahead = Some(ahead).filter(|step| !step.is_empty());
@@ -78,11 +66,11 @@ impl<B: Blocks> EngineScheduler for VllmScheduler<B> {
                 self.flight = Some(flight);
             }
         }
-        self.plan_stretch(desk, store)
+        self.plan_stretch(desk.replica, desk.store)
     }
 
-    fn catch_up(&mut self, desk: &mut Replica, store: &mut B, now_ns: u64) -> Answer<()> {
-        self.advance(desk, store, now_ns)
+    fn catch_up(&mut self, desk: &mut Desk<'_, B>, before_ns: u64) -> Answer<()> {
+        self.advance(desk, before_ns)
     }
 
     fn boundary_ns(&self) -> Option<u64> {
@@ -101,17 +89,17 @@ impl<B: Blocks> EngineScheduler for VllmScheduler<B> {
 impl<B: Blocks> VllmScheduler<B> {
     /// Starts a step on an idle GPU, where there is one; says whether the host first launches it, and decides on
     /// the one behind it then.
-    fn starts(&mut self, desk: &mut Replica, store: &mut B, now_ns: u64) -> Answer<bool> {
-        let Some(mut step) = self.next_step(desk, store, now_ns)? else {
+    fn starts(&mut self, desk: &mut Desk<'_, B>) -> Answer<bool> {
+        let Some(mut step) = self.next_step(desk)? else {
             return Ok(false);
         };
-        let launched_ns = step.begins(now_ns, desk);
+        let launched_ns = step.begins(desk.now_ns, desk.replica);
         self.log_step(&step);
         if step.is_empty() {
             return Ok(false);
         }
         self.flight = Some(step);
-        self.launching = self.config.looks_ahead() && launched_ns > now_ns;
+        self.launching = self.config.looks_ahead() && launched_ns > desk.now_ns;
         if self.launching {
             self.boundary_ns = Some(launched_ns);
         }
@@ -119,20 +107,15 @@ impl<B: Blocks> VllmScheduler<B> {
     }
 
     /// Decides on the next step, which may be empty; `None` where there are no requests.
-    pub(super) fn next_step(
-        &mut self,
-        desk: &mut Replica,
-        store: &mut B,
-        now_ns: u64,
-    ) -> Answer<Option<Step>> {
+    pub(super) fn next_step(&mut self, desk: &mut Desk<'_, B>) -> Answer<Option<Step>> {
         if self.running.is_empty() && self.waiting.is_empty() {
             return Ok(None);
         }
-        store.begin_step();
+        desk.store.begin_step();
         let mut composition = self.composition();
-        self.schedule_running(desk, store, &mut composition, now_ns)?;
-        self.schedule_waiting(desk, store, &mut composition, now_ns)?;
-        let step = self.composed(&composition.places, desk.batch.table());
+        self.schedule_running(desk, &mut composition)?;
+        self.schedule_waiting(desk, &mut composition)?;
+        let step = self.composed(&composition.places, desk.replica.batch.table());
         Ok(Some(step))
     }
 
@@ -142,14 +125,4 @@ impl<B: Blocks> VllmScheduler<B> {
             log.scheduled(step.begin_ns, &step.shape, lengths);
         }
     }
-}
-
-/// Counts a step that has ended.
-pub(super) fn record(desk: &mut Replica, step: &Step) {
-    desk.batch.record_step(StepRecord {
-        begin_ns: step.begin_ns,
-        duration_ns: step.end_ns - step.begin_ns,
-        prefill_tokens: step.shape.new_tokens,
-        decode_sequences: step.shape.decode_sequences,
-    });
 }

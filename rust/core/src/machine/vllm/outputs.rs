@@ -1,5 +1,6 @@
 //! The tokens that a step's end brings, in the order in which its requests were scheduled.
 
+use super::super::engine::Desk;
 use super::super::{Place, Replica};
 use super::blocks::Blocks;
 use super::step::{Scheduled, Step};
@@ -8,29 +9,17 @@ use crate::store::Answer;
 
 impl<B: Blocks> VllmScheduler<B> {
     /// Ends a step: who has all its known tokens computed gets one more; the last one ends its request.
-    pub(super) fn step_ended(
-        &mut self,
-        desk: &mut Replica,
-        store: &mut B,
-        step: &Step,
-        now_ns: u64,
-    ) -> Answer<()> {
+    pub(super) fn step_ended(&mut self, desk: &mut Desk<'_, B>, step: &Step) -> Answer<()> {
         for &part in &step.scheduled {
-            self.part_ended(desk, store, part, now_ns)?;
+            self.part_ended(desk, part)?;
         }
         if let Some(log) = &mut self.log {
-            log.counts.end_ns = now_ns;
+            log.counts.end_ns = desk.now_ns;
         }
         Ok(())
     }
 
-    fn part_ended(
-        &mut self,
-        desk: &mut Replica,
-        store: &mut B,
-        part: Scheduled,
-        now_ns: u64,
-    ) -> Answer<()> {
+    fn part_ended(&mut self, desk: &mut Desk<'_, B>, part: Scheduled) -> Answer<()> {
         let s = &mut self.sequences[part.place];
         s.in_flight -= part.tokens;
         let stale = s.stale > 0;
@@ -39,7 +28,7 @@ impl<B: Blocks> VllmScheduler<B> {
         }
         if s.is_done {
             if s.in_flight == 0 {
-                desk.requests.forget(part.place);
+                desk.replica.requests.forget(part.place);
             }
             return Ok(());
         }
@@ -51,29 +40,27 @@ impl<B: Blocks> VllmScheduler<B> {
         if self.config.looks_ahead() && !stale {
             s.placeholders -= 1;
             if s.is_running {
-                s.key_step(&self.config, store, (s.computed - s.in_flight).min(s.known))?;
+                s.key_step(
+                    &self.config,
+                    desk.store,
+                    (s.computed - s.in_flight).min(s.known),
+                )?;
             }
         }
         let done = s.known == s.total;
-        let before_ns = s.last_token_ns.replace(now_ns);
-        desk.token_of_engine(store, part.place, before_ns, now_ns);
+        let before_ns = s.last_token_ns.replace(desk.now_ns);
+        desk.token(part.place, before_ns);
         if done {
-            self.finish(desk, store, part.place, now_ns)?;
+            self.finish(desk, part.place)?;
         }
         Ok(())
     }
 
     /// Ends a request whose last token is out.
-    fn finish(
-        &mut self,
-        desk: &mut Replica,
-        store: &mut B,
-        place: Place,
-        now_ns: u64,
-    ) -> Answer<()> {
-        self.withdraw(store, place, now_ns)?;
-        desk.finished_by_engine(store, place, now_ns, &mut self.log);
-        self.done(desk, place);
+    fn finish(&mut self, desk: &mut Desk<'_, B>, place: Place) -> Answer<()> {
+        self.withdraw(desk.store, place, desk.now_ns)?;
+        desk.finished(place, &mut self.log);
+        self.done(desk.replica, place);
         Ok(())
     }
 

@@ -6,9 +6,8 @@
 
 use std::collections::VecDeque;
 
-use super::super::Replica;
+use super::super::engine::Desk;
 use super::blocks::Blocks;
-use super::boundary::record;
 use super::step::Step;
 use super::VllmScheduler;
 use crate::store::Answer;
@@ -57,27 +56,26 @@ impl<B: Blocks> VllmScheduler<B> {
     /// Ends the oldest batch, and fills the pipeline with others.
     pub(super) fn pipelined_boundary(
         &mut self,
-        desk: &mut Replica,
-        store: &mut B,
-        now_ns: u64,
+        desk: &mut Desk<'_, B>,
         mut pipeline: Pipeline,
     ) -> Answer<Pipeline> {
         if let Some(step) = pipeline.in_flight.pop_front() {
-            record(desk, &step);
-            self.step_ended(desk, store, &step, now_ns)?;
+            desk.replica
+                .step_of_engine(&step.shape, (step.begin_ns, step.end_ns));
+            self.step_ended(desk, &step)?;
         }
-        self.let_go(desk, store, now_ns)?;
+        self.let_go(desk)?;
         while !pipeline.is_full() {
-            let Some(mut step) = self.next_step(desk, store, now_ns)? else {
+            let Some(mut step) = self.next_step(desk)? else {
                 break;
             };
-            step.begin_ns = now_ns;
+            step.begin_ns = desk.now_ns;
             self.log_step(&step);
             if step.is_empty() {
                 break;
             }
-            let duration_ns = desk.batch.duration_ns(&step.shape);
-            pipeline.send(step, now_ns, duration_ns);
+            let duration_ns = desk.replica.batch.duration_ns(&step.shape);
+            pipeline.send(step, desk.now_ns, duration_ns);
         }
         self.boundary_ns = pipeline.in_flight.front().map(|step| step.end_ns);
         Ok(pipeline)

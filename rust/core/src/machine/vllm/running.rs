@@ -1,6 +1,7 @@
 //! The running requests' share of a step, in order of admission; preemption where blocks run out.
 
-use super::super::{Place, Replica};
+use super::super::engine::Desk;
+use super::super::Place;
 use super::blocks::Blocks;
 use super::{VllmScheduler, MOST_FRUITLESS};
 use crate::store::{Answer, StoreError};
@@ -38,10 +39,8 @@ impl<B: Blocks> VllmScheduler<B> {
     /// Gives the running requests their tokens and blocks while the budget lasts.
     pub(super) fn schedule_running(
         &mut self,
-        desk: &mut Replica,
-        store: &mut B,
+        desk: &mut Desk<'_, B>,
         step: &mut Composition,
-        now_ns: u64,
     ) -> Answer<()> {
         let mut at = 0;
         while at < self.running.len() && step.budget > 0 {
@@ -49,19 +48,19 @@ impl<B: Blocks> VllmScheduler<B> {
             let s = &self.sequences[place];
             let tokens = s.lacking(&self.config).min(step.cap).min(step.budget);
             // a state must end where it can be kept, for which a step may have too few tokens left
-            let tokens = store.chunk(s.lease, s.computed, s.known, tokens)?;
+            let tokens = desk.store.chunk(s.lease, s.computed, s.known, tokens)?;
             if tokens == 0 {
                 at += 1;
                 continue;
             }
             let end = s.computed + tokens;
-            while !self.grow(store, place, end, now_ns)? {
+            while !self.grow(desk.store, place, end, desk.now_ns)? {
                 let victim = self.victim();
                 self.expect_progress(victim)?;
                 if victim < at {
                     at -= 1;
                 }
-                if self.preempt(desk, store, step, victim, now_ns)? == place {
+                if self.preempt(desk, step, victim)? == place {
                     break;
                 }
             }
@@ -72,7 +71,7 @@ impl<B: Blocks> VllmScheduler<B> {
                 break;
             }
             let s = &mut self.sequences[place];
-            s.key_step(&self.config, store, end.min(s.known))?;
+            s.key_step(&self.config, desk.store, end.min(s.known))?;
             s.chunk = tokens;
             step.budget -= tokens;
             step.places.push(place);
@@ -125,11 +124,9 @@ impl<B: Blocks> VllmScheduler<B> {
     /// Tokens of this step that it had go back to the budget; those of steps in flight are stale.
     fn preempt(
         &mut self,
-        desk: &mut Replica,
-        store: &mut B,
+        desk: &mut Desk<'_, B>,
         step: &mut Composition,
         at: usize,
-        now_ns: u64,
     ) -> Answer<Place> {
         let place = self.running.remove(at);
         let s = &mut self.sequences[place];
@@ -138,16 +135,13 @@ impl<B: Blocks> VllmScheduler<B> {
             step.budget += std::mem::take(&mut s.chunk);
             step.places.retain(|&scheduled| scheduled != place);
         }
-        store.release(s.lease, now_ns)?;
+        desk.store.release(s.lease, desk.now_ns)?;
         let computed = std::mem::take(&mut s.computed);
         (s.blocks, s.keyed, s.placeholders) = (0, 0, 0);
         s.stale = s.in_flight;
         s.is_running = false;
         self.waiting.push_preempted(place, s);
-        desk.preempted(store, place, computed, now_ns);
-        if let Some(log) = &mut self.log {
-            log.counts.preemptions += 1;
-        }
+        desk.preempted(place, computed, &mut self.log);
         Ok(place)
     }
 }

@@ -5,9 +5,9 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use super::super::engine::Desk;
 use super::super::{AsyncScheduling, Replica};
 use super::blocks::{Blocks, Turn};
-use super::boundary::record;
 use super::pace::Pace;
 use super::{Sequence, VllmScheduler};
 use crate::step_time::StepShape;
@@ -134,7 +134,7 @@ impl<B: Blocks> VllmScheduler<B> {
     }
 
     /// Passes the boundaries of the stretch before a time.
-    pub(super) fn advance(&mut self, desk: &mut Replica, store: &mut B, now_ns: u64) -> Answer<()> {
+    pub(super) fn advance(&mut self, desk: &mut Desk<'_, B>, before_ns: u64) -> Answer<()> {
         let Some(mut stretch) = self.stretch.take() else {
             return Ok(());
         };
@@ -142,21 +142,21 @@ impl<B: Blocks> VllmScheduler<B> {
             && self
                 .flight
                 .as_ref()
-                .is_some_and(|step| step.end_ns < now_ns)
+                .is_some_and(|step| step.end_ns < before_ns)
         {
-            self.pass_boundary(desk, store, &mut stretch)?;
+            self.pass_boundary(desk, &mut stretch)?;
         }
         self.stretch = Some(stretch);
         Ok(())
     }
 
     /// Passes what is left of the stretch and brings the requests up to date.
-    pub(super) fn run_stretch(&mut self, desk: &mut Replica, store: &mut B) -> Answer<()> {
+    pub(super) fn run_stretch(&mut self, desk: &mut Desk<'_, B>) -> Answer<()> {
         let Some(mut stretch) = self.stretch.take() else {
             return Ok(());
         };
         while stretch.left > 0 {
-            self.pass_boundary(desk, store, &mut stretch)?;
+            self.pass_boundary(desk, &mut stretch)?;
         }
         let token_ns = self.flight.as_ref().map(|step| step.begin_ns);
         for at in 0..self.running.len() {
@@ -172,30 +172,20 @@ impl<B: Blocks> VllmScheduler<B> {
     }
 
     /// Lets the stretch end with the step that is computed now, where somebody might be admitted then.
-    pub(super) fn end_stretch(
-        &mut self,
-        desk: &mut Replica,
-        store: &mut B,
-        now_ns: u64,
-    ) -> Answer<()> {
+    pub(super) fn end_stretch(&mut self, desk: &mut Desk<'_, B>) -> Answer<()> {
         let budget = self.config.max_num_batched_tokens > self.running.len() as u64;
         if !self.has_places() || !budget {
             return Ok(());
         }
-        self.cut_stretch(desk, store, now_ns)
+        self.cut_stretch(desk)
     }
 
     /// Lets the stretch end with the step that is computed now.
-    pub(super) fn cut_stretch(
-        &mut self,
-        desk: &mut Replica,
-        store: &mut B,
-        now_ns: u64,
-    ) -> Answer<()> {
+    pub(super) fn cut_stretch(&mut self, desk: &mut Desk<'_, B>) -> Answer<()> {
         if self.stretch.is_none() {
             return Ok(());
         }
-        self.advance(desk, store, now_ns)?;
+        self.advance(desk, desk.now_ns)?;
         if let Some(stretch) = &mut self.stretch {
             stretch.left = 0;
         }
@@ -204,37 +194,36 @@ impl<B: Blocks> VllmScheduler<B> {
     }
 
     /// Ends the step in flight, each of whose requests gets a token, and decides on the same step once more.
-    fn pass_boundary(
-        &mut self,
-        desk: &mut Replica,
-        store: &mut B,
-        stretch: &mut Stretch,
-    ) -> Answer<()> {
+    fn pass_boundary(&mut self, desk: &mut Desk<'_, B>, stretch: &mut Stretch) -> Answer<()> {
         let Some(mut flight) = self.flight.take() else {
             return Ok(());
         };
         let (requests, now_ns) = (self.running.len() as u64, flight.end_ns);
-        record(desk, &flight);
-        desk.batch.generated_tokens += requests;
+        desk.replica
+            .step_of_engine(&flight.shape, (flight.begin_ns, flight.end_ns));
+        desk.replica.batch.generated_tokens += requests;
         if stretch.done > 0 {
-            desk.batch.itl.add(now_ns - flight.begin_ns, requests);
+            desk.replica
+                .batch
+                .itl
+                .add(now_ns - flight.begin_ns, requests);
         } else {
             for &place in &self.running {
                 let before_ns = self.sequences[place].last_token_ns.unwrap_or(now_ns);
-                desk.batch.itl.add(now_ns - before_ns, 1);
+                desk.replica.batch.itl.add(now_ns - before_ns, 1);
             }
         }
         stretch.done += 1;
         stretch.left -= 1;
-        self.take_turns(store, stretch, now_ns)?;
+        self.take_turns(desk.store, stretch, now_ns)?;
         grow(&mut flight.shape);
         flight.begin_ns = now_ns;
         if let Some(ahead) = &mut self.ahead {
             flight.computed_ns = ahead.computed_ns;
             grow(&mut ahead.shape);
-            flight.followed_by(ahead, now_ns, desk);
+            flight.followed_by(ahead, now_ns, desk.replica);
         } else {
-            flight.end_ns = now_ns + desk.batch.duration_ns(&flight.shape);
+            flight.end_ns = now_ns + desk.replica.batch.duration_ns(&flight.shape);
         }
         let lengths = (requests, self.waiting.len() as u64);
         if let Some(log) = &mut self.log {
