@@ -29,15 +29,14 @@ pub struct OperationRules {
 }
 
 impl OperationRules {
-    /// What moves copies between the tiers; `None` for a GPU alone.
-    pub fn mover(&mut self, py: Python<'_>, store: &StoreHandle) -> PyResult<Option<Mover>> {
+    /// What moves copies between the tiers.
+    pub fn mover(&mut self, py: Python<'_>, store: &StoreHandle) -> PyResult<Mover> {
         let place = (self.machine, self.places.max(1) - 1);
         let Some(config) = mover_config(&self.tiers, place, self.layers, false)? else {
-            return Ok(None);
+            return Ok(Mover::default());
         };
         let writes = std::mem::take(&mut self.writes);
-        let mover = with_writers(py, (config, writes), &mut self.tiers.channels, store)?;
-        Ok(Some(mover))
+        with_writers(py, (config, writes), &mut self.tiers.channels, store)
     }
 
     /// How it reads other machines.
@@ -88,12 +87,12 @@ impl PyOperatedMachines {
         py: Python<'_>,
         machine: u32,
         with: impl FnOnce(&mut Mover) -> T,
-    ) -> PyResult<Option<T>> {
+    ) -> PyResult<T> {
         let Some(replica) = self.machines.get(machine as usize) else {
             return Err(refused("no such machine", "one of these"));
         };
         let mut replica = replica.try_borrow_mut(py)?;
-        Ok(replica.inner().mover_mut().map(with))
+        Ok(with(&mut replica.replica.mover))
     }
 }
 
@@ -273,8 +272,7 @@ impl PyOperatedMachines {
 
     /// Moves of a machine that have not ended.
     fn moves(&self, py: Python<'_>, machine: u32) -> PyResult<Vec<u64>> {
-        let moves = self.with_mover(py, machine, |mover| mover.unfinished_moves())?;
-        Ok(moves.unwrap_or_default())
+        self.with_mover(py, machine, |mover| mover.unfinished_moves())
     }
 
     /// The transfer of a move that has not ended, kept from now on: its number, the tiers from and to, its blocks.
@@ -284,13 +282,12 @@ impl PyOperatedMachines {
         machine: u32,
         id: u64,
     ) -> PyResult<Option<(TransferId, usize, usize, u64)>> {
-        let kept = self.with_mover(py, machine, |mover| {
+        self.with_mover(py, machine, |mover| {
             let number = mover.under_way(id)?;
             mover.keep(number);
             let transfer = mover.transfer(number);
             Some((number, transfer.from, transfer.to, transfer.blocks))
-        })?;
-        Ok(kept.flatten())
+        })
     }
 
     /// The times of a kept transfer as a `Transmission`, `None` before it is on its channel.
@@ -301,13 +298,13 @@ impl PyOperatedMachines {
         number: TransferId,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let sent = self.with_mover(py, machine, |mover| mover.sent(number))?;
-        sent.flatten().map(|sent| told(py, sent)).transpose()
+        sent.map(|sent| told(py, sent)).transpose()
     }
 
     /// By edge of a machine over which anything was sent: the tiers it leads from and to, and the bytes.
     fn edge_bytes(&self, py: Python<'_>, machine: u32) -> PyResult<Vec<(usize, usize, u64)>> {
         let sent = self.with_mover(py, machine, |mover| mover.edge_bytes.clone())?;
-        let sent = sent.unwrap_or_default().into_iter();
+        let sent = sent.into_iter();
         Ok(sent.map(|((from, to), bytes)| (from, to, bytes)).collect())
     }
 }

@@ -8,7 +8,6 @@ use kvsim_core::machine::rows::Rows;
 use kvsim_core::machine::{Arrival, Now, Phase, Replica};
 use kvsim_core::store::Seat;
 use kvsim_core::store::{Answer, STAGING};
-use kvsim_core::transfers::Mover;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -124,11 +123,9 @@ impl PyReplica {
         let columns = rules.request_columns.iter().map(String::as_str);
         let rows = Rows::new(columns, &rules.places);
         let mover = rules.mover(py, batch.num_layers, &store)?;
-        let mut replica = Replica::new(config, Batch::new(batch, table.0.clone()), rows)
-            .with_plugins(rules.plugins.plugins());
-        if let Some(mover) = mover {
-            replica = replica.with_mover(mover);
-        }
+        let replica = Replica::new(config, Batch::new(batch, table.0.clone()), rows)
+            .with_plugins(rules.plugins.plugins())
+            .with_mover(mover);
         Ok(Self {
             store,
             replica,
@@ -149,8 +146,8 @@ impl PyReplica {
     /// Of a pool: blocks put there, read there and refused, and bytes written there.
     fn pool_counts(&self) -> (u64, u64, u64, u64) {
         let counts = self.replica.pool().unwrap_or_default();
-        let mover = self.replica.mover();
-        let written = mover.map_or(0, |mover| mover.moved_bytes[STAGING].1);
+        let written = self.replica.mover.moved_bytes.get(STAGING);
+        let written = written.map_or(0, |moved| moved.1);
         (
             counts.put_blocks,
             counts.read_blocks,
@@ -235,8 +232,11 @@ impl PyReplica {
     /// Blocks that were brought up ahead of their request so far.
     #[getter]
     fn prefetched_blocks(&self) -> u64 {
-        let ahead = self.replica.mover().and_then(|mover| mover.ahead.as_ref());
-        ahead.map_or(0, |ahead| ahead.blocks)
+        self.replica
+            .mover
+            .ahead
+            .as_ref()
+            .map_or(0, |ahead| ahead.blocks)
     }
 
     fn run<'py>(&mut self, py: Python<'py>, until_ns: u64) -> PyResult<PyRun<'py>> {
@@ -289,7 +289,7 @@ impl PyReplica {
     /// Whether a copy is on its way between tiers.
     #[getter]
     fn is_moving(&self) -> bool {
-        self.replica.mover().is_some_and(Mover::is_moving)
+        self.replica.mover.is_moving()
     }
 
     fn log_schedule(&mut self) {
@@ -356,29 +356,28 @@ impl PyReplica {
 
     /// By edge over which anything was sent: the tiers it leads from and to, and the bytes.
     fn edge_bytes(&self) -> Vec<(usize, usize, u64)> {
-        let mover = self.replica.mover();
-        let sent = mover.map_or(&[][..], |mover| &mover.edge_bytes);
-        sent.iter()
+        self.replica
+            .mover
+            .edge_bytes
+            .iter()
             .map(|&((from, to), bytes)| (from, to, bytes))
             .collect()
     }
 
     /// By tier, bytes that transfers have read from it, and written to it.
     fn moved_bytes(&self) -> Vec<(u64, u64)> {
-        let mover = self.replica.mover();
-        mover.map_or_else(Vec::new, |mover| mover.moved_bytes.clone())
+        self.replica.mover.moved_bytes.clone()
     }
 
     /// Whether no move was under way at some moment since the last call, or since a request last left.
     fn take_drained(&mut self) -> bool {
-        let mover = self.replica.mover_mut();
-        mover.is_none_or(|mover| mover.take_drained())
+        self.replica.mover.take_drained()
     }
 
     /// How many moves are under way.
     #[getter]
     fn open_moves(&self) -> usize {
-        self.replica.mover().map_or(0, |mover| mover.open_moves())
+        self.replica.mover.open_moves()
     }
 
     /// Drafts: decode steps of a sequence, tokens drafted, tokens accepted by position.

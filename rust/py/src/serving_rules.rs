@@ -138,22 +138,16 @@ impl ServingRules {
 
     /// What moves copies between the tiers, and brings what is handed over; `None` for a GPU alone that works by
     /// itself.
-    pub fn mover(
-        &mut self,
-        py: Python<'_>,
-        layers: u64,
-        store: &StoreHandle,
-    ) -> PyResult<Option<Mover>> {
+    pub fn mover(&mut self, py: Python<'_>, layers: u64, store: &StoreHandle) -> PyResult<Mover> {
         let place = (self.machine as u32, self.remote());
         let Some(mut config) = mover_config(&self.tiers, place, layers, self.handover.is_some())?
         else {
-            return Ok(None);
+            return Ok(Mover::default());
         };
         config.copies = self.copies();
         config.pool = self.reads.as_ref().and_then(|reads| reads.pool);
         let writes = self.plugins.take_writes();
-        let mover = with_writers(py, (config, writes), &mut self.tiers.channels, store)?;
-        Ok(Some(mover))
+        with_writers(py, (config, writes), &mut self.tiers.channels, store)
     }
 
     fn copies(&self) -> Option<CopyRates> {

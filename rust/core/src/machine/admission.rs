@@ -134,9 +134,9 @@ impl Replica {
 
     /// Copies down what a request has used often enough, where an edge's policy says so.
     fn write_used(&mut self, now: &mut Now<'_>, lease: LeaseId) -> Answer<()> {
-        match (self.mover.as_deref_mut(), now.store.tiered()) {
-            (Some(mover), Some(tree)) => mover.write_used(tree, lease, now.ns),
-            _ => Ok(()),
+        match now.store.tiered() {
+            Some(tree) => self.mover.write_used(tree, lease, now.ns),
+            None => Ok(()),
         }
     }
 

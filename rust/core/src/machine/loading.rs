@@ -132,9 +132,7 @@ impl IndexMut<LoadingId> for Loads {
 impl Replica {
     /// Lets an admitted request wait for its moves; returns where it is kept.
     pub(super) fn load(&mut self, place: Place, admission: Admission, now_ns: u64) -> LoadingId {
-        let Some(mover) = self.mover.as_deref_mut() else {
-            unreachable!("a GPU alone loads nothing");
-        };
+        let mover = &mut self.mover;
         let mut loading = self.loads.start(place);
         let under_way = |id: &&MoveId| mover.under_way(**id).is_some();
         loading.room = admission.room.iter().filter(under_way).copied().collect();
@@ -174,9 +172,7 @@ impl Replica {
         complete: bool,
         now_ns: u64,
     ) {
-        let Some(mover) = self.mover.as_deref() else {
-            return;
-        };
+        let mover = &self.mover;
         let loading = &mut self.loads[id];
         if loading.number != number || !loading.waits() {
             return;
@@ -206,9 +202,7 @@ impl Replica {
 
     /// Splits the wait since admission among room and tiers, fast to slow; the parts sum to it.
     fn charge_loading(&mut self, id: LoadingId, now_ns: u64) {
-        let Some(mover) = self.mover.as_deref() else {
-            return;
-        };
+        let mover = &self.mover;
         let loading = &self.loads[id];
         let s = &mut self.requests[loading.place as usize];
         if s.first_token_ns.is_some() {
@@ -236,9 +230,7 @@ impl Replica {
     /// From the arrival of layer k on, layers k … L are still to be computed; where they come evenly, the first and
     /// the last one decide.
     pub(super) fn late_until(&mut self, id: LoadingId, start_ns: u64, compute_ns: u64) -> u64 {
-        let Some(mover) = self.mover.as_deref() else {
-            return start_ns + compute_ns;
-        };
+        let mover = &self.mover;
         let (loading, layers) = (&mut self.loads[id], mover.config().layers);
         let mut end = start_ns + compute_ns;
         for &transfer in &loading.transfers {
@@ -264,18 +256,14 @@ impl Replica {
 
     /// Whether KV of a loaded request is still on its way: layers behind the first ones.
     pub(super) fn still_comes(&self, id: LoadingId) -> bool {
-        let Some(mover) = self.mover.as_deref() else {
-            return false;
-        };
+        let mover = &self.mover;
         let mut transfers = self.loads[id].transfers.iter();
         transfers.any(|&transfer| mover.under_way(mover.transfer(transfer).id) == Some(transfer))
     }
 
     /// Charges a step's excess to the slowest tier that a request reads from.
     pub(super) fn charge_stall(&mut self, id: LoadingId, stall_ns: u64) {
-        let (Some(mover), loading) = (self.mover.as_deref(), &self.loads[id]) else {
-            return;
-        };
+        let (mover, loading) = (&self.mover, &self.loads[id]);
         let s = &mut self.requests[loading.place as usize];
         if s.first_token_ns.is_some() {
             return;
@@ -293,10 +281,9 @@ impl Replica {
     /// Forgets what a request has loaded.
     pub(super) fn loading_over(&mut self, id: LoadingId) {
         let loading = self.loads.forget(id);
-        if let Some(mover) = self.mover.as_deref_mut() {
-            for transfer in loading.transfers {
-                mover.forget(transfer);
-            }
+        let mover = &mut self.mover;
+        for transfer in loading.transfers {
+            mover.forget(transfer);
         }
     }
 }

@@ -116,9 +116,7 @@ impl Replica {
         (ready, tokens): (u32, u64),
     ) -> Answer<u32> {
         let (number, policy) = (self.number(), self.config.fetch);
-        let Some(mover) = self.mover.as_deref() else {
-            return Ok(ready);
-        };
+        let mover = &self.mover;
         let estimates = matches!(
             policy,
             FetchPolicy::Cheaper | FetchPolicy::Split | FetchPolicy::Plugin
@@ -171,9 +169,7 @@ impl Replica {
         part: &Part,
         room: &[MoveId],
     ) -> Answer<Option<(MoveId, usize)>> {
-        let Some(mover) = self.mover.as_deref_mut() else {
-            return Ok(None);
-        };
+        let mover = &mut self.mover;
         let blocks = (part.start, part.end);
         if part.tier == GPU {
             loading(now.store).join(lease, part.end)?;
@@ -211,12 +207,13 @@ impl Replica {
         room: &[MoveId],
     ) -> Answer<Option<(MoveId, usize)>> {
         let landed = self.fetch_from(now, request, (owner, part))?;
-        let (Some(landed), Some(mover)) = (landed, self.mover.as_deref_mut()) else {
+        let Some(landed) = landed else {
             return Ok(None);
         };
         let after = [room, &[landed]].concat();
         let load = loading(now.store).load(lease, part.end, &after)?;
-        mover.drop_when_done(load, request, (part.start, part.end), (GPU, STAGING));
+        self.mover
+            .drop_when_done(load, request, (part.start, part.end), (GPU, STAGING));
         Ok(Some((load, self.config.remote())))
     }
 }

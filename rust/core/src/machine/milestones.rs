@@ -175,10 +175,10 @@ impl Replica {
     /// Records what was sent since the last call, where that is wanted.
     pub(super) fn log_transfers(&mut self) {
         let window = self.config.record_window_ns;
-        let (Some((from_ns, to_ns)), Some(mover)) = (window, self.mover.as_deref_mut()) else {
+        let Some((from_ns, to_ns)) = window else {
             return;
         };
-        for record in mover.log.iter_mut().flat_map(|log| log.drain(..)) {
+        for record in self.mover.log.iter_mut().flat_map(|log| log.drain(..)) {
             let (start_ns, end_ns) = (record.sent.start_ns, record.sent.completion_ns);
             if from_ns <= start_ns && start_ns < to_ns {
                 let (from, to) = (record.edge.0 as i64, record.edge.1 as i64);

@@ -27,9 +27,9 @@ impl<N: Neighbours> Peers for N {
         Neighbours::machines(self)
     }
 
-    fn look(&mut self, machine: u32, at: &mut dyn FnMut(Option<&Mover>, &Store)) {
+    fn look(&mut self, machine: u32, at: &mut dyn FnMut(&Mover, &Store)) {
         Neighbours::look(self, machine, &mut |replica, store| {
-            at(replica.mover(), store);
+            at(&replica.mover, store);
         });
     }
 
@@ -93,8 +93,7 @@ impl<N: Neighbours> Peers for N {
         (handover, hop): (u32, FarTransfer),
     ) -> Answer<u32> {
         let freed = visited(self, machine, |replica, _| {
-            let mover = replica.mover.as_deref_mut();
-            Ok(mover.map_or(0, |mover| mover.frees_room(room, handover, hop)))
+            Ok(replica.mover.frees_room(room, handover, hop))
         });
         freed.map(Option::unwrap_or_default)
     }

@@ -27,16 +27,14 @@ impl Replica {
     /// Starts the composed step once these moves have ended, and those that it waits for anyway.
     pub(super) fn prepare_step(&mut self, now: &mut Now<'_>, mut moves: Vec<MoveId>) -> Answer<()> {
         self.composed.since_ns = now.ns;
-        if let Some(mover) = self.mover.as_deref_mut() {
-            moves.extend_from_slice(&mover.written);
-            self.composed.room.clear();
-            for id in moves {
-                if let (Some(transfer), false) =
-                    (mover.under_way(id), self.composed.room.contains(&id))
-                {
-                    self.composed.room.push(id);
-                    mover.watch(transfer, Watcher::Step);
-                }
+        let mover = &mut self.mover;
+        moves.extend_from_slice(&mover.written);
+        self.composed.room.clear();
+        for id in moves {
+            if let (Some(transfer), false) = (mover.under_way(id), self.composed.room.contains(&id))
+            {
+                self.composed.room.push(id);
+                mover.watch(transfer, Watcher::Step);
             }
         }
         if self.composed.room.is_empty() {
@@ -47,9 +45,7 @@ impl Replica {
 
     /// A move has ended: the step starts where it was the last that it waited for.
     pub(super) fn step_hears(&mut self, now: &mut Now<'_>, transfer: TransferId) -> Answer<()> {
-        let Some(mover) = self.mover.as_deref() else {
-            return Ok(());
-        };
+        let mover = &self.mover;
         let id = mover.transfer(transfer).id;
         let Some(at) = self.composed.room.iter().position(|&other| other == id) else {
             return Ok(());
@@ -72,7 +68,8 @@ impl Replica {
     /// Starts the step once the times of all that still arrives for it are final; none of these is past its end.
     fn settle(&mut self, now: &mut Now<'_>) -> Answer<()> {
         self.composed.since_ns = now.ns;
-        if let (false, Some(mover)) = (self.loads.late.is_empty(), self.mover.as_deref_mut()) {
+        if !self.loads.late.is_empty() {
+            let mover = &mut self.mover;
             let late = self.loads.late.iter();
             for &id in late.flat_map(|&id| &self.loads[id].transfers) {
                 let sent = mover.sent(id);
@@ -130,7 +127,7 @@ impl Replica {
 
     /// What copies cost the steps, where they do.
     fn copies(&mut self) -> Option<&mut CopyCost> {
-        self.mover.as_deref_mut()?.copies.as_mut()
+        self.mover.copies.as_mut()
     }
 
     /// How much longer the step takes for KV that is still arriving, charged to who waits.
@@ -142,10 +139,9 @@ impl Replica {
             excess.push(self.late_until(id, now_ns, compute_ns) - (now_ns + compute_ns));
         }
         let stall_ns = excess.iter().copied().max().unwrap_or(0);
-        if let Some(mover) = self.mover.as_deref() {
-            let transfers = late.iter().flat_map(|&id| &self.loads[id].transfers);
-            mover.note_hiding(transfers.copied(), compute_ns);
-        }
+        let mover = &self.mover;
+        let transfers = late.iter().flat_map(|&id| &self.loads[id].transfers);
+        mover.note_hiding(transfers.copied(), compute_ns);
         for (&id, &own_ns) in late.iter().zip(&excess) {
             self.charge_stall(id, own_ns);
         }

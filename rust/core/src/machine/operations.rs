@@ -10,13 +10,9 @@ use crate::transfers::Mover;
 
 impl Replica {
     /// A machine that is operated manually: no request comes to it, and nothing is computed there.
-    pub fn operated_manually(config: ReplicaConfig, mover: Option<Mover>) -> Self {
+    pub fn operated_manually(config: ReplicaConfig, mover: Mover) -> Self {
         let batch = Batch::new(BatchConfig::default(), StepTimeTable::default());
-        let replica = Self::new(config, batch, Rows::new([], &[]));
-        match mover {
-            Some(mover) => replica.with_mover(mover),
-            None => replica,
-        }
+        Self::new(config, batch, Rows::new([], &[])).with_mover(mover)
     }
 
     /// Does one operation at a time; what the store decides is sent with [`super::messages::Task::GoOn`].
@@ -53,9 +49,8 @@ impl Replica {
                 blocks,
                 sent,
             } => {
-                if let Some(mover) = self.mover.as_deref_mut() {
-                    mover.arrive(*id, *edge, *blocks, *sent);
-                }
+                let mover = &mut self.mover;
+                mover.arrive(*id, *edge, *blocks, *sent);
                 Ok(Operated::Moved(Some(*id)))
             }
         }

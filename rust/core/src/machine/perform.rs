@@ -85,8 +85,6 @@ impl Replica {
 
     /// Takes the next number among this machine's transfers.
     pub fn take_number(&mut self) -> u64 {
-        self.mover
-            .as_deref_mut()
-            .map_or(0, |mover| mover.take_number())
+        self.mover.take_number()
     }
 }

@@ -63,10 +63,7 @@ impl Replica {
         from: (Source, &SharedChannel),
         now_ns: u64,
     ) -> Answer<()> {
-        match self.mover.as_deref_mut() {
-            Some(mover) => mover.take_in(store, from, now_ns),
-            None => Ok(()),
-        }
+        self.mover.take_in(store, from, now_ns)
     }
 
     /// Hears that a machine reads blocks of a request: where this is a pool their path is recent.
@@ -165,8 +162,8 @@ mod tests {
         pool.run();
         assert_eq!(pool.now_ns, 40, "one after the other");
         assert_eq!(pool.store.match_below(1, 0, 2)[0].by, NO_MOVE);
-        let written = pool.node.mover().map(|mover| mover.moved_bytes[STAGING].1);
-        assert_eq!(written, Some(40));
+        let written = pool.node.mover.moved_bytes[STAGING].1;
+        assert_eq!(written, 40);
         pool.store.check().unwrap();
     }
 

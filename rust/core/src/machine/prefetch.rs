@@ -101,15 +101,14 @@ impl Replica {
 
     /// As much of a part as may be on its way; `None` where that is nothing.
     fn room_for(&self, part: &Part) -> Option<Part> {
-        let room = self.mover()?.ahead.as_ref()?.room_blocks();
+        let room = self.mover.ahead.as_ref()?.room_blocks();
         let end = u64::from(part.end).min(u64::from(part.start) + room) as u32;
         (end > part.start).then_some(Part { end, ..*part })
     }
 
     fn on_its_way(&mut self, id: MoveId, request: u32, part: &Part) {
-        if let Some(mover) = self.mover.as_deref_mut() {
-            mover.brings_ahead(id, request, u64::from(part.end - part.start));
-        }
+        let mover = &mut self.mover;
+        mover.brings_ahead(id, request, u64::from(part.end - part.start));
     }
 
     /// Brings a part up from a lower tier; returns the last move, `None` where there is no room for all of them.
@@ -145,10 +144,8 @@ impl Replica {
 
     /// Lets a request stay in the queue for these moves, where the fetch policy waits for any.
     fn stays_for(&mut self, request: u32, moves: Vec<MoveId>, now_ns: u64) {
-        let Some(mover) = self.mover.as_deref_mut().filter(|_| !moves.is_empty()) else {
-            return;
-        };
-        let Some(ahead) = &mut mover.ahead else {
+        let mover = &mut self.mover;
+        let Some(ahead) = mover.ahead.as_mut().filter(|_| !moves.is_empty()) else {
             return;
         };
         match ahead.config.hold_back {

@@ -76,8 +76,7 @@ fn tiers_of(store: &Store, request: u32) -> Vec<usize> {
 }
 
 fn brought(replica: &Replica) -> u64 {
-    let ahead = replica.mover().and_then(|mover| mover.ahead.as_ref());
-    ahead.map_or(0, |ahead| ahead.blocks)
+    replica.mover.ahead.as_ref().map_or(0, |ahead| ahead.blocks)
 }
 
 #[test]

@@ -20,15 +20,12 @@ pub(super) struct ReadBuffers {
 impl Replica {
     /// Whether loads come only as far as read buffers are free; channels are then served layer by layer.
     pub(super) fn reads_are_buffered(&self) -> bool {
-        let mover = self.mover();
-        mover.is_some_and(|mover| mover.config().read_buffer_layers.is_some())
+        self.mover.config().read_buffer_layers.is_some()
     }
 
     /// Lets the loads of the composed step come as far as read buffers are free, from its begin on.
     pub(super) fn buffer_reads(&mut self, begin_ns: u64) {
-        let Some(mover) = self.mover.as_deref_mut() else {
-            return;
-        };
+        let mover = &mut self.mover;
         let mut loads: Vec<TransferId> = Vec::new();
         let late = self.loads.late.iter();
         for &load in late.flat_map(|&id| &self.loads[id].transfers) {
@@ -53,10 +50,9 @@ impl Replica {
         if !self.reads_are_buffered() {
             return;
         }
-        if let Some(mover) = self.mover.as_deref() {
-            for &transfer in &self.loads[id].transfers {
-                mover.allow(transfer, mover.config().layers, now_ns);
-            }
+        let mover = &self.mover;
+        for &transfer in &self.loads[id].transfers {
+            mover.allow(transfer, mover.config().layers, now_ns);
         }
     }
 
@@ -72,10 +68,7 @@ impl Replica {
 
     /// Computes a step's next layer once all its loads have brought it.
     fn compute_layer(&mut self, at: usize) {
-        let (buffers, Some(mover)) = (&mut self.loads.buffers[at], self.mover.as_deref_mut())
-        else {
-            return;
-        };
+        let (buffers, mover) = (&mut self.loads.buffers[at], &mut self.mover);
         let (layer, layers) = (buffers.computed, mover.config().layers);
         let mut came_ns = 0;
         for &load in &buffers.loads {
@@ -112,9 +105,8 @@ impl Replica {
             .buffers
             .iter()
             .position(|one| one.at_work == next);
-        let (Some(at), Some(mover)) = (at, self.mover.as_deref_mut()) else {
-            return;
-        };
+        let Some(at) = at else { return };
+        let mover = &mut self.mover;
         let buffers = &mut self.loads.buffers[at];
         buffers.at_work = None;
         buffers.computed += 1;

@@ -80,14 +80,14 @@ impl Replica {
 
     /// About how long it takes until a run has landed, by the channels' queues now.
     fn read_estimate_ns(&self, now: &mut Now<'_>, run: &RemoteRun) -> Answer<u64> {
-        let (Some(mover), Some(peers)) = (self.mover(), now.peers.as_deref_mut()) else {
+        let Some(peers) = now.peers.as_deref_mut() else {
             return Ok(0);
         };
+        let mover = &self.mover;
         let wire = peers.wire(run.owner, self.number())?;
         let first = run.parts.first().map_or(0, |part| part.start);
         let mut total_ns = mover.estimate_ns(&wire, u64::from(run.end() - first), now.ns);
         peers.look(run.owner, &mut |theirs, _| {
-            let Some(theirs) = theirs else { return };
             for level in STAGING + 1..theirs.tiers() {
                 let below = run.parts.iter().filter(|part| part.tier >= level);
                 let below: u64 = below.map(|part| u64::from(part.end - part.start)).sum();
@@ -130,8 +130,8 @@ impl Replica {
             Some(peers) => peers.lend(owner, request, (part, staged), now.ns)?,
             None => None,
         };
-        if let (Some(source), Some(mover)) = (source, self.mover.as_deref_mut()) {
-            mover.reads(landed, source);
+        if let Some(source) = source {
+            self.mover.reads(landed, source);
         }
         Ok(Some(landed))
     }
@@ -169,9 +169,7 @@ impl Replica {
 
     /// Brings what has been lent to where the network reads it.
     pub(super) fn bring(&mut self, now: &mut Now<'_>, lent: &Lent) -> Answer<Brought> {
-        let Some(mover) = self.mover.as_deref_mut() else {
-            return Ok(Brought::default());
-        };
+        let mover = &mut self.mover;
         let brought = mover.bring(now, lent)?;
         self.log_transfers();
         Ok(brought)
@@ -180,10 +178,9 @@ impl Replica {
     /// What one of this machine's transfers waits for on another one has come.
     pub(super) fn came_elsewhere(&mut self, now: &mut Now<'_>, came: &Came) -> Answer<()> {
         self.catch_up(now, now.ns)?;
-        if let Some(mover) = self.mover.as_deref_mut() {
-            mover.came(now, came)?;
-            self.log_transfers();
-        }
+        let mover = &mut self.mover;
+        mover.came(now, came)?;
+        self.log_transfers();
         Ok(())
     }
 

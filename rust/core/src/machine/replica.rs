@@ -37,8 +37,8 @@ pub struct Replica {
     pub(super) arrivals: ArrivalQueue,
     pub(super) requests: Requests,
     pub(super) running: RunningSet,
-    /// Moves copies between the tiers, where there are several.
-    pub(super) mover: Option<Box<Mover>>,
+    /// Moves copies between the tiers; where there is one it has nothing to do.
+    pub mover: Mover,
     /// Admitted requests that wait for room or KV.
     pub(super) loads: Loads,
     /// What the composed step waits for.
@@ -65,7 +65,7 @@ impl Replica {
             batch,
             requests: Requests::default(),
             running: RunningSet::default(),
-            mover: None,
+            mover: Mover::default(),
             loads: Loads::default(),
             composed: ComposedStep::default(),
             views,
@@ -86,7 +86,7 @@ impl Replica {
     /// Lets it serve from lower tiers too.
     pub fn with_mover(mut self, mut mover: Mover) -> Self {
         mover.log = self.config.record_window_ns.map(|_| Vec::new());
-        self.mover = Some(Box::new(mover));
+        self.mover = mover;
         self
     }
 
@@ -108,16 +108,6 @@ impl Replica {
     /// Enters how many requests it has, from now on too, where routers read it.
     pub fn sit(&mut self, seat: Seat) {
         self.prefill_load.sit(seat);
-    }
-
-    /// What moves copies between the tiers, where there are several.
-    pub fn mover(&self) -> Option<&Mover> {
-        self.mover.as_deref()
-    }
-
-    /// The same, to be changed.
-    pub fn mover_mut(&mut self) -> Option<&mut Mover> {
-        self.mover.as_deref_mut()
     }
 
     /// Takes a request over; it is not in the queue yet.

@@ -17,8 +17,7 @@ impl Replica {
         };
         let asked = storage.start_prefetch(request, limit, now.ns)?;
         let tokens = u64::from(asked) * self.config.block_size_tokens;
-        let mover = self.mover.as_deref_mut();
-        if let (true, Some(ahead)) = (asked > 0, mover.and_then(|mover| mover.ahead.as_mut())) {
+        if let (true, Some(ahead)) = (asked > 0, &mut self.mover.ahead) {
             ahead.asked_storage(request, tokens);
         }
         self.issue(now, None)?;
@@ -30,11 +29,8 @@ impl Replica {
     ///
     /// A request that need not wait any longer for its storage goes on with what has come.
     pub(super) fn held_back(&mut self, now: &mut Now<'_>) -> Answer<Option<Vec<u32>>> {
-        let mover = self.mover.as_deref_mut();
-        let Some(mover) = mover.filter(|mover| mover.ahead.is_some()) else {
-            return Ok(None);
-        };
-        if !self.config.prefetch.is_some_and(PrefetchPolicy::is_queued) {
+        let mover = &mut self.mover;
+        if mover.ahead.is_none() || !self.config.prefetch.is_some_and(PrefetchPolicy::is_queued) {
             return Ok(None);
         }
         let mut held = Vec::new();

@@ -2,22 +2,21 @@
 
 use super::{Now, Place, Replica};
 use crate::store::Answer;
-use crate::transfers::{Arrival, Mover, TransferId, Watcher, WritePolicy};
+use crate::transfers::{Arrival, TransferId, Watcher};
 
 impl Replica {
     /// Sends the store's new orders; `computed`: when a step had the first and the last layer of what is written
     /// through.
     pub(super) fn issue(&mut self, now: &mut Now<'_>, computed: Option<(u64, u64)>) -> Answer<()> {
-        if let Some(mover) = self.mover.as_deref_mut() {
-            mover.issue(now, computed)?;
-            self.log_transfers();
-        }
+        let mover = &mut self.mover;
+        mover.issue(now, computed)?;
+        self.log_transfers();
         Ok(())
     }
 
     /// When something next arrives, or comes to pass among what arrives, and its number on this machine.
     pub(super) fn next_arrival(&self) -> Option<(u64, u64)> {
-        let arrival = self.mover.as_deref().and_then(Mover::next_numbered);
+        let arrival = self.mover.next_numbered();
         match (arrival, self.next_computed()) {
             (Some(arrival), Some(computed)) => Some(arrival.min(computed)),
             (arrival, computed) => arrival.or(computed),
@@ -31,7 +30,7 @@ impl Replica {
             self.layer_computed(now.ns);
             return Ok(());
         }
-        let next = self.mover.as_deref_mut().and_then(Mover::next_arrival);
+        let next = self.mover.next_arrival();
         if next.is_some_and(|next| next.is_alarm()) {
             return self.go_on(now, now.ns);
         }
@@ -51,16 +50,14 @@ impl Replica {
         if !self.loads.buffers.is_empty() {
             self.buffers_hear(transfer);
         }
-        let Some(mover) = self.mover.as_deref_mut() else {
-            return Ok(());
-        };
+        let mover = &mut self.mover;
         let complete = layers == mover.config().layers;
         if !(complete || mover.layer_came(now, (transfer, layers))?) {
             return Ok(());
         }
         self.catch_up(now, now.ns)?;
-        if let (true, Some(mover)) = (complete, self.mover.as_deref_mut()) {
-            mover.all_came(now, transfer)?;
+        if complete {
+            self.mover.all_came(now, transfer)?;
         }
         self.transfer_arrived(now, Arrival { transfer, complete })
     }
@@ -70,22 +67,21 @@ impl Replica {
         now: &mut Now<'_>,
         Arrival { transfer, complete }: Arrival,
     ) -> Answer<()> {
-        let mover = self.mover();
-        let completes = mover.and_then(|mover| mover.transfer(transfer).completes());
+        let completes = self.mover.transfer(transfer).completes();
         if let (true, Some(handover)) = (complete, completes) {
             self.kv_received(now, handover)?;
         }
         if complete {
             self.hop_left(now, transfer)?;
         }
-        match self.mover.as_deref_mut() {
-            Some(mover) if complete => mover.complete(now, transfer)?,
-            Some(mover) => mover.first_layer(now, transfer)?,
-            None => {}
+        if complete {
+            self.mover.complete(now, transfer)?;
+        } else {
+            self.mover.first_layer(now, transfer)?;
         }
         self.log_transfers();
         let mut n = 0;
-        while let Some(watcher) = self.mover().and_then(|mover| mover.watcher(transfer, n)) {
+        while let Some(watcher) = self.mover.watcher(transfer, n) {
             match watcher {
                 Watcher::Loading(id, number) => {
                     self.loading_hears((id, number), transfer, complete, now.ns);
@@ -97,8 +93,8 @@ impl Replica {
             }
             n += 1;
         }
-        if let (true, Some(mover)) = (complete, self.mover.as_deref_mut()) {
-            mover.forget(transfer);
+        if complete {
+            self.mover.forget(transfer);
         }
         self.go_on(now, now.ns)
     }
@@ -117,8 +113,7 @@ impl Replica {
 
     /// Whether the write policy of the GPU's edge acts on what is computed.
     pub(super) fn writes_at_commit(&self) -> bool {
-        let policy = self.mover().map(Mover::gpu_policy);
-        policy.is_some_and(WritePolicy::is_at_commit)
+        self.mover.gpu_policy().is_at_commit()
     }
 
     /// Copies down what a request's step has computed and shared.
@@ -129,9 +124,9 @@ impl Replica {
         blocks: (u32, u32),
     ) -> Answer<()> {
         let lease = self.requests[place as usize].lease;
-        match (self.mover.as_deref_mut(), now.store.tiered()) {
-            (Some(mover), Some(tree)) => mover.write_committed(tree, lease, blocks, now.ns),
-            _ => Ok(()),
+        match now.store.tiered() {
+            Some(tree) => self.mover.write_committed(tree, lease, blocks, now.ns),
+            None => Ok(()),
         }
     }
 }

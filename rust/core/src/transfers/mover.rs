@@ -92,7 +92,7 @@ pub(crate) struct SentRecord {
 }
 
 /// Sends what a machine's store decides over its channels, and tells the store what has arrived.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Mover {
     pub(super) config: MoverConfig,
     pub(super) edges: Vec<Edge>,
@@ -132,19 +132,8 @@ impl Mover {
             ahead: config.ahead.map(Ahead::new),
             config,
             edges,
-            transfers: Vec::new(),
-            free: Vec::new(),
-            under_way: HashMap::default(),
-            arrivals: BinaryHeap::new(),
-            scheduled: 0,
-            when_done: HashMap::default(),
-            reads: HashMap::default(),
-            written: Vec::new(),
             moved_bytes: vec![(0, 0); tiers],
-            edge_bytes: Vec::new(),
-            writers: Vec::new(),
-            log: None,
-            drained: false,
+            ..Self::default()
         }
     }
 

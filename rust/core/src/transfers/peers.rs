@@ -28,8 +28,8 @@ pub trait Peers {
     /// How many machines there are, the one at work included.
     fn machines(&self) -> u32;
 
-    /// Shows a machine other than the one at work: its mover, where it has one, and its blocks; nothing is changed.
-    fn look(&mut self, machine: u32, at: &mut dyn FnMut(Option<&Mover>, &Store));
+    /// Shows a machine other than the one at work: its mover and its blocks; nothing is changed.
+    fn look(&mut self, machine: u32, at: &mut dyn FnMut(&Mover, &Store));
 
     /// The channel over which a machine reads from another one.
     fn wire(&mut self, owner: u32, reader: u32) -> Answer<SharedChannel>;

@@ -15,8 +15,7 @@ impl Replica {
         (down, up): (SharedChannel, SharedChannel),
         room: &[MoveId],
     ) {
-        let (Some(how), Some(mover)) = (self.config.role.receives(), self.mover.as_deref_mut())
-        else {
+        let Some(how) = self.config.role.receives() else {
             return;
         };
         let incoming = self.handover.reception.of(id);
@@ -38,8 +37,8 @@ impl Replica {
             ..hop.clone()
         };
         let blocks = incoming.sent_blocks;
-        let wire = mover.place_hop(hop, ((how.remote, GPU), blocks));
-        mover.hop_after(wire, last, ((STAGING, GPU), blocks));
+        let wire = self.mover.place_hop(hop, ((how.remote, GPU), blocks));
+        self.mover.hop_after(wire, last, ((STAGING, GPU), blocks));
         let (machine, place) = incoming.source;
         let onwards = FarTransfer {
             machine: self.config.machine as u32,
@@ -67,7 +66,7 @@ impl Replica {
     ) -> Answer<()> {
         self.catch_up(now, now.ns + 1)?;
         let machine = self.config.machine as u32;
-        let (Some(how), Some(mover)) = (self.config.role.sends(), self.mover.as_deref_mut()) else {
+        let Some(how) = self.config.role.sends() else {
             return Ok(());
         };
         let step = departure.computed;
@@ -84,12 +83,14 @@ impl Replica {
             is_first: false,
             is_last: false,
         };
-        let id = mover.place_hop(hop, ((GPU, STAGING), departure.blocks));
-        mover.goes_on(id, onwards);
+        let id = self
+            .mover
+            .place_hop(hop, ((GPU, STAGING), departure.blocks));
+        self.mover.goes_on(id, onwards);
         let hop = FarTransfer { machine, id };
         if let Some(step) = step {
-            let number = Some(mover.take_number());
-            let layers = mover.told_layers(id);
+            let number = Some(self.mover.take_number());
+            let layers = self.mover.told_layers(id);
             self.handover.letters.push(Letter::Awaits {
                 machine,
                 hop,
@@ -104,7 +105,7 @@ impl Replica {
         if let Some(peers) = now.peers.as_deref_mut() {
             awaits = peers.frees_room(onwards.machine, &departure.room, (handover, hop))?;
         }
-        mover.launch_hop(now, (id, awaits))?;
+        self.mover.launch_hop(now, (id, awaits))?;
         self.log_transfers();
         Ok(())
     }
@@ -115,10 +116,7 @@ impl Replica {
         now: &mut Now<'_>,
         transfer: TransferId,
     ) -> Answer<()> {
-        let leaves = self
-            .mover()
-            .and_then(|mover| mover.transfer(transfer).leaves());
-        match leaves {
+        match self.mover.transfer(transfer).leaves() {
             Some(place) => self.release_sent(now, place, now.ns),
             None => Ok(()),
         }
@@ -134,10 +132,7 @@ impl Replica {
         if !matches!(computed, Computed::Layers(_)) {
             self.catch_up(now, now.ns)?;
         }
-        let Some(mover) = self.mover.as_deref_mut() else {
-            return Ok(false);
-        };
-        let waits = mover.step_computed(now, hop, (step, computed))?;
+        let waits = self.mover.step_computed(now, hop, (step, computed))?;
         self.log_transfers();
         Ok(waits)
     }

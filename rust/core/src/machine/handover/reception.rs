@@ -128,8 +128,7 @@ impl Replica {
 
     /// Sends what is lacking here as soon as the moves `room` have freed its place.
     fn depart(&mut self, now: &mut Now<'_>, id: IncomingId, room: &[MoveId]) -> Answer<()> {
-        let (Some(how), Some(mover)) = (self.config.role.receives(), self.mover.as_deref_mut())
-        else {
+        let Some(how) = self.config.role.receives() else {
             return Ok(());
         };
         let incoming = self.handover.reception.of(id);
@@ -137,7 +136,7 @@ impl Replica {
             let blocks = incoming.sent_blocks;
             let sending = Sending {
                 blocks,
-                size_bytes: mover.job(blocks).size_bytes,
+                size_bytes: self.mover.job(blocks).size_bytes,
                 now_ns: now.ns,
             };
             let down = down.chosen(&sending)?.clone();
@@ -159,12 +158,12 @@ impl Replica {
         };
         let (source, _) = incoming.source;
         let way = ((how.remote, GPU), incoming.sent_blocks);
-        let wire = mover.send_hop(now, hop, way, room)?;
+        let wire = self.mover.send_hop(now, hop, way, room)?;
         if let Some(step) = step {
             let computing = Computing {
                 step,
                 number: None,
-                layers: mover.told_layers(wire),
+                layers: self.mover.told_layers(wire),
             };
             let hop = FarTransfer {
                 machine: self.config.machine as u32,
@@ -288,15 +287,14 @@ impl Replica {
 
     /// The machine and the place there of a request whose KV has been read with what arrives next.
     pub fn source_read_next(&self) -> Option<(u32, Place)> {
-        let (transfer, complete) = self.mover()?.peek_arrival()?;
+        let (transfer, complete) = self.mover.peek_arrival()?;
         self.source_read(transfer).filter(|_| complete)
     }
 
     /// The same with so many layers of a transfer.
     pub fn source_read_with(&self, (id, layers): (TransferId, u64)) -> Option<(u32, Place)> {
-        let mover = self.mover()?;
-        let source = self.source_read(mover.transfer(id));
-        source.filter(|_| layers == mover.config().layers)
+        let source = self.source_read(self.mover.transfer(id));
+        source.filter(|_| layers == self.mover.config().layers)
     }
 
     fn source_read(&self, transfer: &Transfer) -> Option<(u32, Place)> {
