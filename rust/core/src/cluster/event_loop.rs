@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::messages::{Event, Question};
+use super::messages::Event;
 use super::ranks::Ranks;
+use super::Question;
 use crate::machine::messages::{Done, IncomingId, Key, Task};
 use crate::machine::{Place, Request};
 use crate::transfers::{SharedTimeline, Timeline, TransferId};

@@ -1,7 +1,8 @@
 //! Hand-overs between machines: what their messages lead to, and when; the machine's own side is `machine/handover/`.
 
 use super::event_loop::{Cluster, Machines, HANDOVER, TRANSFER};
-use super::messages::{Chosen, Event, Question};
+use super::messages::{Chosen, Event};
+use super::Question;
 use crate::machine::messages::{Computing, Incoming, Letter, Task};
 use crate::transfers::{Computed, FarTransfer};
 
@@ -38,11 +39,8 @@ impl Cluster {
     ) -> Result<(), M::Error> {
         match event {
             Event::Choose(_) => {}
-            Event::Release(machine, place) => {
-                self.perform(machines, machine, Task::Release(place, true))?;
-            }
-            Event::Depart(machine, departure) => {
-                self.perform(machines, machine, Task::Depart(departure))?;
+            Event::Tell(machine, task) => {
+                self.perform(machines, machine, task)?;
             }
             Event::NothingToSend { target, source } => {
                 self.perform(machines, source.0, Task::Release(source.1, true))?;
@@ -97,21 +95,7 @@ impl Cluster {
         letter: Letter,
     ) -> Result<(), M::Error> {
         match letter {
-            Letter::Announced {
-                place,
-                arrival,
-                arrival_ns,
-                computed,
-            } => {
-                let source = (from, place);
-                let question = Question {
-                    source,
-                    arrival,
-                    arrival_ns,
-                    computed,
-                };
-                self.when_heard(from, Event::Choose(question));
-            }
+            Letter::Announced(question) => self.when_heard(from, Event::Choose(question)),
             Letter::Prefilled { place, request } => {
                 let source = (from, place);
                 let Some(target) = self.going.remove(&source) else {
@@ -141,19 +125,9 @@ impl Cluster {
                 self.events
                     .insert((at_ns, TRANSFER, machine, number), event);
             }
-            Letter::Depart { machine, departure } => {
-                self.when_heard(machine, Event::Depart(machine, departure));
-            }
-            Letter::Release { machine, place } => {
-                self.when_heard(machine, Event::Release(machine, place));
-            }
-            Letter::Answered {
-                machine,
-                session,
-                prompt_tokens,
-            } => {
-                let turn = Task::TurnCompleted(session, prompt_tokens);
-                self.perform(machines, machine as u32, turn)?;
+            Letter::Tell(machine, task) => self.when_heard(machine, Event::Tell(machine, task)),
+            Letter::TellNow(machine, task) => {
+                self.perform(machines, machine, task)?;
             }
         }
         Ok(())

@@ -1,21 +1,8 @@
 //! Events between machines, and the choice of the machine that decodes a request: plain data.
 
-use crate::machine::messages::{Computing, Departure, IncomingId, Way};
-use crate::machine::{Arrival, Place};
-use crate::transfers::{Computed, FarTransfer, Transmission};
-
-/// The question which machine decodes a request.
-#[derive(Clone, Copy, Debug)]
-pub struct Question {
-    /// The machine that computes its prompt, and its place there.
-    pub source: (u32, Place),
-    /// As it came.
-    pub arrival: Arrival,
-    /// Its arrival at the cluster.
-    pub arrival_ns: u64,
-    /// Times at which its layers are computed, where they leave one by one.
-    pub computed: Option<Transmission>,
-}
+use crate::machine::messages::{Computing, IncomingId, Question, Task, Way};
+use crate::machine::Place;
+use crate::transfers::{Computed, FarTransfer};
 
 /// The machine chosen to decode a request.
 #[derive(Clone, Debug)]
@@ -33,10 +20,8 @@ pub struct Chosen {
 pub(super) enum Event {
     /// A decode machine is to be chosen.
     Choose(Question),
-    /// The blocks that a machine holds for a request are not needed any more.
-    Release(u32, Place),
-    /// A hand-over leaves the machine that has computed it, over its memory.
-    Depart(u32, Box<Departure>),
+    /// A machine is asked for something.
+    Tell(u32, Task),
     /// A machine is notified that nothing is to be sent to it.
     NothingToSend {
         target: (u32, IncomingId),

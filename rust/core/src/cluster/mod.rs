@@ -22,5 +22,6 @@ mod messages;
 mod ranks;
 pub mod routing;
 
+pub use crate::machine::messages::Question;
 pub use event_loop::{Cluster, Machines};
-pub use messages::{Chosen, Question};
+pub use messages::Chosen;

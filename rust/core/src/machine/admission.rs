@@ -5,7 +5,7 @@ use super::groups::Asked;
 use super::loading::{Admission, LoadingId};
 use super::{Now, Place, Replica};
 use crate::batch::Sequence;
-use crate::store::{Answer, LeaseId, Room, GPU};
+use crate::store::{Answer, LeaseId};
 
 impl Replica {
     /// Admits a waiting request, which joins the step; nothing changes where it is not.
@@ -58,24 +58,11 @@ impl Replica {
                 None => return Ok(false),
             }
         } else {
-            let lease = now.store.acquire(request, ready)?;
             let lacking = total_blocks - u64::from(ready);
-            let room = match now.store.reserve(&[(lease, lacking)], now.ns)? {
-                Room::Refused => {
-                    now.store.abandon(lease)?;
-                    return Ok(false);
-                }
-                Room::Ready => Vec::new(),
-                Room::Pending(moves) => moves,
+            let Some((lease, room)) = now.take_room((request, ready), lacking)? else {
+                return Ok(false);
             };
-            let mut admission = Admission {
-                reused_blocks: ready,
-                total_blocks,
-                room,
-                ..Admission::default()
-            };
-            admission.from_blocks[GPU] = u64::from(ready);
-            (lease, admission)
+            (lease, Admission::of(ready, total_blocks, room))
         };
         self.arrivals.queue.take(place, &mut self.requests);
         self.requests[place as usize].lease = lease;

@@ -42,12 +42,7 @@ impl Replica {
             Entry::NoRoom => return Ok(Asked::NoRoom),
             Entry::NoTokens | Entry::NotYet => return Ok(Asked::NoTokens),
         };
-        let mut admission = Admission {
-            reused_blocks: hit_blocks,
-            total_blocks: room_tokens,
-            ..Admission::default()
-        };
-        admission.from_blocks[GPU] = u64::from(hit_blocks);
+        let mut admission = Admission::of(hit_blocks, room_tokens, Vec::new());
         if let Some(brought) = groups.brought(lease) {
             let below = u64::from(hit_blocks - brought.in_pool_blocks);
             admission.from_blocks[GPU] -= below;

@@ -7,7 +7,7 @@ use std::ops::{Index, IndexMut};
 use super::read_buffers::ReadBuffers;
 use super::request::MOST_TIERS;
 use super::{Place, Replica};
-use crate::store::MoveId;
+use crate::store::{MoveId, GPU};
 use crate::transfers::{TransferId, Watcher};
 
 /// What an admitted request holds beside its lease, and what it must wait for.
@@ -23,6 +23,21 @@ pub(super) struct Admission {
     pub room: Vec<MoveId>,
     /// Moves that bring its KV, each with the tier it comes from.
     pub loads: Vec<(MoveId, usize)>,
+}
+
+impl Admission {
+    /// One that reuses so many blocks of the GPU of all those that it holds, once these moves have freed its room.
+    pub fn of(reused_blocks: u32, total_blocks: u64, room: Vec<MoveId>) -> Self {
+        let mut from_blocks = [0; MOST_TIERS];
+        from_blocks[GPU] = u64::from(reused_blocks);
+        Self {
+            reused_blocks,
+            total_blocks,
+            from_blocks,
+            room,
+            ..Self::default()
+        }
+    }
 }
 
 /// Where a loading request is kept.

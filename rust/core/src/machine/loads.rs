@@ -6,7 +6,7 @@ use super::loading::Admission;
 use super::remote::{is_staged, stage_up, RemoteRun};
 use super::{Now, Place, Replica};
 use crate::store::contract::{BlockStore, LoadingStore};
-use crate::store::{Answer, HoldId, LeaseId, MoveId, Part, Room, GPU, NO_MOVE, STAGING};
+use crate::store::{Answer, HoldId, LeaseId, MoveId, Part, GPU, NO_MOVE, STAGING};
 
 impl Replica {
     /// Reserves room for a request of which `found` leading blocks are in the cache and further ones maybe on another
@@ -49,24 +49,12 @@ impl Replica {
         // Blocks that someone else is loading have their room already.
         let joined = parts.iter().filter(|p| p.tier == GPU && p.by != NO_MOVE);
         let joined: u64 = joined.map(|part| u64::from(part.end - part.start)).sum();
-        let lease = now.store.acquire(request, ready)?;
         let lacking = total_blocks - u64::from(ready) - joined;
-        let room = match now.store.reserve(&[(lease, lacking)], now.ns)? {
-            Room::Refused => {
-                now.store.abandon(lease)?;
-                release_all(loading(now.store), held)?;
-                return Ok(None);
-            }
-            Room::Ready => Vec::new(),
-            Room::Pending(moves) => moves,
+        let Some((lease, room)) = now.take_room((request, ready), lacking)? else {
+            release_all(loading(now.store), held)?;
+            return Ok(None);
         };
-        let mut admission = Admission {
-            reused_blocks: ready,
-            total_blocks,
-            room,
-            ..Admission::default()
-        };
-        admission.from_blocks[GPU] = u64::from(ready);
+        let mut admission = Admission::of(ready, total_blocks, room);
         self.load_parts(now, (request, lease), (&parts, here, away), &mut admission)?;
         release_all(loading(now.store), held)?;
         Ok(Some((lease, admission)))
@@ -115,7 +103,7 @@ impl Replica {
         (parts, away): (&[Part], Option<&RemoteRun>),
         (ready, tokens): (u32, u64),
     ) -> Answer<u32> {
-        let (number, policy) = (self.number(), self.config.fetch);
+        let (number, policy) = (self.machine(), self.config.fetch);
         let mover = &self.mover;
         let estimates = matches!(
             policy,

@@ -7,20 +7,24 @@ use crate::transfers::{Computed, FarTransfer, Lane, SharedChannel, TransferId, T
 /// When something happens among all that does: time, priority, machine, number on that machine.
 pub type Key = (u64, u8, u32, u64);
 
+/// The question which machine decodes a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Question {
+    /// The machine that computes its prompt, and its place there.
+    pub source: (u32, Place),
+    /// As it came.
+    pub arrival: Arrival,
+    /// Its arrival at the cluster.
+    pub arrival_ns: u64,
+    /// Times at which its layers are computed, where they leave one by one.
+    pub computed: Option<Transmission>,
+}
+
 /// What a replica tells others.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub enum Letter {
     /// The prompt of a request that goes on elsewhere is computed, or will be with the step that starts now.
-    Announced {
-        /// Its place here.
-        place: Place,
-        /// As it came.
-        arrival: Arrival,
-        /// When it came to the cluster.
-        arrival_ns: u64,
-        /// When its layers are computed, where they leave one by one.
-        computed: Option<Transmission>,
-    },
+    Announced(Question),
     /// The prompt of such a request is computed.
     Prefilled {
         /// Its place here.
@@ -37,29 +41,10 @@ pub enum Letter {
         /// The step.
         computing: Computing,
     },
-    /// A hand-over leaves the GPU of the machine that has computed it, over its memory.
-    Depart {
-        /// That machine.
-        machine: u32,
-        /// What leaves.
-        departure: Box<Departure>,
-    },
-    /// What another machine holds for a request is not needed any more.
-    Release {
-        /// That machine.
-        machine: u32,
-        /// The request's place there.
-        place: Place,
-    },
-    /// A request of a session is answered whose prompt another machine computed.
-    Answered {
-        /// That machine.
-        machine: i64,
-        /// The session.
-        session: i64,
-        /// Tokens of the prompt.
-        prompt_tokens: u64,
-    },
+    /// A machine is asked for something once all boundaries of this instant are over.
+    Tell(u32, Task),
+    /// A machine is asked for something at once.
+    TellNow(u32, Task),
 }
 
 /// What a replica is asked to do.

@@ -1,6 +1,6 @@
 //! What the moments of a request change: its times, the machine's load, the records.
 
-use super::messages::Letter;
+use super::messages::{Letter, Task};
 use super::outcome::decide;
 use super::request::MOST_TIERS;
 use super::rows::{EventKind, EventRow};
@@ -159,11 +159,9 @@ impl Replica {
         if let Some(machine) = s.prefill_machine {
             self.prefill_load.take_out(arrival.prompt_tokens, 0);
             if arrival.session >= 0 && self.config.cache_enabled {
-                self.handover.letters.push(Letter::Answered {
-                    machine,
-                    session: arrival.session,
-                    prompt_tokens: arrival.prompt_tokens,
-                });
+                let turn = Task::TurnCompleted(arrival.session, arrival.prompt_tokens);
+                let letter = Letter::TellNow(machine as u32, turn);
+                self.handover.letters.push(letter);
             }
         }
         self.reports

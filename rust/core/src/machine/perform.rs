@@ -79,7 +79,7 @@ impl Replica {
             Phase::Transfer => self.next_arrival()?.1,
             Phase::Boundary => 0,
         };
-        let machine = self.config.machine as u32;
+        let machine = self.machine();
         Some((time_ns, phase.priority(), machine, number))
     }
 

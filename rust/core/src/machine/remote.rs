@@ -30,11 +30,6 @@ impl RemoteRun {
 }
 
 impl Replica {
-    /// The number of its machine.
-    pub(super) fn number(&self) -> u32 {
-        self.config.machine as u32
-    }
-
     /// The longest run of blocks from `start` on that one other machine has below its GPU, where this one reads
     /// others. Ties: the earlier estimated arrival, then the lower machine number.
     pub(super) fn longest_elsewhere(
@@ -49,7 +44,7 @@ impl Replica {
         };
         let mut longest: Vec<RemoteRun> = Vec::new();
         let others = 0..peers.machines();
-        for owner in others.filter(|&owner| owner != self.number() && reads.reads(owner)) {
+        for owner in others.filter(|&owner| owner != self.machine() && reads.reads(owner)) {
             peers.look(owner, &mut |_, theirs| {
                 let parts = theirs.match_below(request, start, limit);
                 let run = RemoteRun { owner, parts };
@@ -84,7 +79,7 @@ impl Replica {
             return Ok(0);
         };
         let mover = &self.mover;
-        let wire = peers.wire(run.owner, self.number())?;
+        let wire = peers.wire(run.owner, self.machine())?;
         let first = run.parts.first().map_or(0, |part| part.start);
         let mut total_ns = mover.estimate_ns(&wire, u64::from(run.end() - first), now.ns);
         peers.look(run.owner, &mut |theirs, _| {
@@ -160,7 +155,7 @@ impl Replica {
         let lent = store.lend(request, part.end, tier)?;
         self.was_read(store, request, (part.start, part.end))?;
         Ok(Source {
-            owner: self.number(),
+            owner: self.machine(),
             tier,
             lent,
             by,

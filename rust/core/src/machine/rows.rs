@@ -6,101 +6,75 @@ use super::request::{Request, MOST_TIERS};
 const FINISHED: i64 = 0;
 const ABORTED: i64 = 2;
 
-/// What a column of the request's table holds; the names are those of `metrics/columns.py`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Column {
-    Request,
-    Machine,
-    DecodeMachine,
-    Session,
-    Turn,
-    Conversational,
-    Status,
-    Outcome,
-    ArrivalNs,
-    ClientNs,
-    QueueNs,
-    LookupNs,
-    FetchNs,
-    FetchRoomNs,
-    /// For KV from a tier.
-    FetchFromNs(usize),
-    /// Until KV had come up from a tier.
-    StallFromNs(usize),
-    PrefillNs,
-    BatchStallNs,
-    FirstDecodeNs,
-    FirstTokenNs,
-    FinishNs,
-    InputTokens,
-    OutputTokens,
-    CachedTokens,
-    CachedFromTokens(usize),
-    LeftTokens,
-    RecomputedTokens,
-    Preemptions,
-    HandoverNs,
-    HandoverGapNs,
-    HandoverRoomNs,
-    HandoverBlocks,
-    /// Something that does not happen in the core.
-    Zero,
+/// A request that has left its machine: at a time, or, at none, since its client has given it up.
+struct Left<'a> {
+    request: &'a Request,
+    machine: i64,
+    finish_ns: Option<u64>,
 }
 
-impl Column {
-    /// The column of that name, where KV comes from places of these names: tiers, fast to slow, then other machines.
-    fn from_name(name: &str, places: &[String]) -> Self {
-        for (level, tier) in places.iter().enumerate().take(MOST_TIERS) {
-            // What other machines have lands where KV from further down does.
-            let is_remote = level + 1 == places.len();
-            let upper = if is_remote {
-                1
-            } else {
-                level.saturating_sub(1)
-            };
-            if level > 0 && name == format!("fetch_{tier}_ns") {
-                return Self::FetchFromNs(level);
-            }
-            if level > 0 && name == format!("stall_{tier}_{}_ns", places[upper]) {
-                return Self::StallFromNs(level);
-            }
-            if name == format!("cached_{tier}_tokens") {
-                return Self::CachedFromTokens(level);
-            }
+/// What a column of the request's table says of one; the number is that of the tier that it is about.
+type Value = fn(&Left<'_>, usize) -> i64;
+
+/// The column of that name (the names are those of `metrics/columns.py`), where KV comes from places of these names:
+/// tiers, fast to slow, then other machines.
+fn column(name: &str, places: &[String]) -> (Value, usize) {
+    for (level, tier) in places.iter().enumerate().take(MOST_TIERS) {
+        // What other machines have lands where KV from further down does.
+        let is_remote = level + 1 == places.len();
+        let upper = if is_remote {
+            1
+        } else {
+            level.saturating_sub(1)
+        };
+        if level > 0 && name == format!("fetch_{tier}_ns") {
+            return (|of, tier| of.request.fetch_from_ns[tier] as i64, level);
         }
-        match name {
-            "request" => Self::Request,
-            "machine" => Self::Machine,
-            "decode_machine" => Self::DecodeMachine,
-            "session" => Self::Session,
-            "turn" => Self::Turn,
-            "is_conversational_turn" => Self::Conversational,
-            "status" => Self::Status,
-            "outcome" => Self::Outcome,
-            "arrival_ns" => Self::ArrivalNs,
-            "client_ns" => Self::ClientNs,
-            "queue_ns" => Self::QueueNs,
-            "lookup_ns" => Self::LookupNs,
-            "fetch_ns" => Self::FetchNs,
-            "fetch_room_ns" => Self::FetchRoomNs,
-            "prefill_ns" => Self::PrefillNs,
-            "batch_stall_ns" => Self::BatchStallNs,
-            "first_decode_ns" => Self::FirstDecodeNs,
-            "first_token_ns" => Self::FirstTokenNs,
-            "finish_ns" => Self::FinishNs,
-            "input_tokens" => Self::InputTokens,
-            "output_tokens" => Self::OutputTokens,
-            "cached_prefix_length_used" => Self::CachedTokens,
-            "num_tokens_actually_prefilled" => Self::LeftTokens,
-            "recomputed_tokens" => Self::RecomputedTokens,
-            "preemptions" => Self::Preemptions,
-            "handover_ns" => Self::HandoverNs,
-            "handover_gap_ns" => Self::HandoverGapNs,
-            "handover_room_ns" => Self::HandoverRoomNs,
-            "handover_blocks" => Self::HandoverBlocks,
-            _ => Self::Zero,
+        if level > 0 && name == format!("stall_{tier}_{}_ns", places[upper]) {
+            return (|of, tier| of.request.stall_from_ns[tier] as i64, level);
+        }
+        if name == format!("cached_{tier}_tokens") {
+            return (|of, tier| of.request.cached_from_tokens[tier] as i64, level);
         }
     }
+    let value: Value = match name {
+        "request" => |of, _| of.request.arrival.request.into(),
+        "machine" => |of, _| of.request.prefill_machine.unwrap_or(of.machine),
+        "decode_machine" => |of, _| of.request.prefill_machine.map_or(-1, |_| of.machine),
+        "session" => |of, _| of.request.arrival.session,
+        "turn" => |of, _| of.request.arrival.turn,
+        "is_conversational_turn" => |of, _| of.request.arrival.is_conversational_turn.into(),
+        "status" => |of, _| of.finish_ns.map_or(ABORTED, |_| FINISHED),
+        "outcome" => |of, _| of.request.outcome.into(),
+        "arrival_ns" => |of, _| of.request.arrival_ns as i64,
+        "client_ns" => |of, _| of.request.client_ns as i64,
+        "queue_ns" => |of, _| of.request.queue_ns as i64,
+        "lookup_ns" => |of, _| of.request.lookup_ns as i64,
+        "fetch_ns" => |of, _| of.request.fetch_ns() as i64,
+        "fetch_room_ns" => |of, _| of.request.fetch_room_ns as i64,
+        "prefill_ns" => |of, _| of.request.prefill_ns as i64,
+        "batch_stall_ns" => |of, _| of.request.batch_stall_ns as i64,
+        "first_decode_ns" => |of, _| of.request.first_decode_ns as i64,
+        "first_token_ns" => |of, _| time_or_none(of.request.first_token_ns),
+        "finish_ns" => |of, _| time_or_none(of.finish_ns),
+        "input_tokens" => |of, _| of.request.arrival.prompt_tokens as i64,
+        "output_tokens" => |of, _| of.request.arrival.output_tokens as i64,
+        "cached_prefix_length_used" => |of, _| of.request.cached_tokens as i64,
+        "num_tokens_actually_prefilled" => |of, _| of.request.left_tokens as i64,
+        "recomputed_tokens" => |of, _| of.request.recomputed_tokens,
+        "preemptions" => |of, _| of.request.preemptions.into(),
+        "handover_ns" => |of, _| of.request.handover_ns as i64,
+        "handover_gap_ns" => |of, _| of.request.handover_gap_ns as i64,
+        "handover_room_ns" => |of, _| of.request.handover_room_ns as i64,
+        "handover_blocks" => |of, _| of.request.handover_blocks as i64,
+        // Something that does not happen in the core.
+        _ => |_, _| 0,
+    };
+    (value, 0)
+}
+
+fn time_or_none(ns: Option<u64>) -> i64 {
+    ns.map_or(-1, |ns| ns as i64)
 }
 
 /// What an event row is about; the discriminants are places in `EVENT_KINDS` of `metrics/columns.py`.
@@ -142,7 +116,7 @@ pub struct EventRow {
 /// Rows that have not been handed over yet.
 #[derive(Debug)]
 pub struct Rows {
-    columns: Vec<Column>,
+    columns: Vec<(Value, usize)>,
     requests: Vec<i64>,
     events: Vec<i64>,
 }
@@ -153,9 +127,7 @@ impl Rows {
     pub fn new<'a>(columns: impl IntoIterator<Item = &'a str>, places: &[String]) -> Self {
         let columns = columns.into_iter();
         Self {
-            columns: columns
-                .map(|name| Column::from_name(name, places))
-                .collect(),
+            columns: columns.map(|name| column(name, places)).collect(),
             requests: Vec::new(),
             events: Vec::new(),
         }
@@ -163,43 +135,13 @@ impl Rows {
 
     /// Adds the row of a request that has finished at a time, or, at none, that its client has given up.
     pub(super) fn finish(&mut self, request: &Request, machine: i64, finish_ns: Option<u64>) {
-        let arrival = &request.arrival;
-        let value = |column: &Column| match column {
-            Column::Request => i64::from(arrival.request),
-            Column::Machine => request.prefill_machine.unwrap_or(machine),
-            Column::DecodeMachine => request.prefill_machine.map_or(-1, |_| machine),
-            Column::Session => arrival.session,
-            Column::Turn => arrival.turn,
-            Column::Conversational => i64::from(arrival.is_conversational_turn),
-            Column::Status => finish_ns.map_or(ABORTED, |_| FINISHED),
-            Column::Outcome => i64::from(request.outcome),
-            Column::ArrivalNs => request.arrival_ns as i64,
-            Column::ClientNs => request.client_ns as i64,
-            Column::QueueNs => request.queue_ns as i64,
-            Column::LookupNs => request.lookup_ns as i64,
-            Column::FetchNs => request.fetch_ns() as i64,
-            Column::FetchRoomNs => request.fetch_room_ns as i64,
-            Column::FetchFromNs(tier) => request.fetch_from_ns[*tier] as i64,
-            Column::StallFromNs(tier) => request.stall_from_ns[*tier] as i64,
-            Column::PrefillNs => request.prefill_ns as i64,
-            Column::BatchStallNs => request.batch_stall_ns as i64,
-            Column::FirstDecodeNs => request.first_decode_ns as i64,
-            Column::FirstTokenNs => request.first_token_ns.map_or(-1, |ns| ns as i64),
-            Column::FinishNs => finish_ns.map_or(-1, |ns| ns as i64),
-            Column::InputTokens => arrival.prompt_tokens as i64,
-            Column::OutputTokens => arrival.output_tokens as i64,
-            Column::CachedTokens => request.cached_tokens as i64,
-            Column::CachedFromTokens(tier) => request.cached_from_tokens[*tier] as i64,
-            Column::LeftTokens => request.left_tokens as i64,
-            Column::RecomputedTokens => request.recomputed_tokens,
-            Column::Preemptions => i64::from(request.preemptions),
-            Column::HandoverNs => request.handover_ns as i64,
-            Column::HandoverGapNs => request.handover_gap_ns as i64,
-            Column::HandoverRoomNs => request.handover_room_ns as i64,
-            Column::HandoverBlocks => request.handover_blocks as i64,
-            Column::Zero => 0,
+        let left = Left {
+            request,
+            machine,
+            finish_ns,
         };
-        self.requests.extend(self.columns.iter().map(value));
+        let values = self.columns.iter().map(|&(value, tier)| value(&left, tier));
+        self.requests.extend(values);
     }
 
     /// Adds an event: (time, duration, machine, kind, request, detail, tokens, blocks, left).

@@ -41,7 +41,7 @@ impl Replica {
     /// brought is known from here on, and at once where nothing was decided.
     pub(super) fn compose(&mut self, now: &mut Now<'_>) -> Answer<Vec<MoveId>> {
         let mut room = self.decide(now)?;
-        if self.looks_ahead() {
+        if self.config.async_scheduling.looks_ahead() {
             for place in std::mem::take(&mut self.running.leaving) {
                 self.give_back(now, place)?;
             }
@@ -60,7 +60,7 @@ impl Replica {
             if self.requests[place as usize].sent_on {
                 continue;
             }
-            if self.looks_ahead() {
+            if self.config.async_scheduling.looks_ahead() {
                 self.running.leaving.push(place);
                 self.finished(now, place);
             } else {
@@ -69,14 +69,10 @@ impl Replica {
                 self.requests.forget(place);
             }
         }
-        if self.looks_ahead() {
+        if self.config.async_scheduling.looks_ahead() {
             self.arrivals.queue.know_until(Some(self.batch.begin_ns()));
         }
         Ok(())
-    }
-
-    fn looks_ahead(&self) -> bool {
-        self.config.async_scheduling != AsyncScheduling::None
     }
 
     /// Shares out the budget, preempts, lets loaded requests join, admits.

@@ -18,6 +18,13 @@ pub enum AsyncScheduling {
     StopToken,
 }
 
+impl AsyncScheduling {
+    /// Whether a step is decided on while the one before it runs.
+    pub(super) fn looks_ahead(self) -> bool {
+        self != Self::None
+    }
+}
+
 /// How a machine reads the lower tiers of the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadsConfig {

@@ -4,6 +4,15 @@ use super::node::State;
 use super::{Store, Times, GPU};
 use crate::ids::{NodeId, NONE, ROOT};
 
+/// Returns a violation, in these words, where a condition is met.
+macro_rules! violated {
+    ($condition:expr, $($words:tt)*) => {
+        if $condition {
+            return Err(format!($($words)*));
+        }
+    };
+}
+
 /// A broken promise, in words.
 pub type Violation = String;
 
@@ -15,12 +24,11 @@ impl Store {
         self.check_holds(&live)?;
         self.check_seats()?;
         let gone = live.iter().filter(|&&id| self.is_gone(id)).count();
-        if gone != self.gone {
-            return Err(format!(
-                "I4: {gone} runs have no copy, counted {}",
-                self.gone
-            ));
-        }
+        violated!(
+            gone != self.gone,
+            "I4: {gone} runs have no copy, counted {}",
+            self.gone
+        );
         for &id in &live {
             self.check_node(id)?;
         }
@@ -44,34 +52,31 @@ impl Store {
     fn check_room(&self, live: &[NodeId]) -> Result<(), Violation> {
         for (t, tier) in self.tiers.iter().enumerate() {
             let used = tier.free + tier.active + tier.cached + tier.in_flight;
-            if used != tier.capacity {
-                return Err(format!(
-                    "I2: tier {t} accounts for {used} of {} blocks",
-                    tier.capacity
-                ));
-            }
+            violated!(
+                used != tier.capacity,
+                "I2: tier {t} accounts for {used} of {} blocks",
+                tier.capacity
+            );
             let ready = |id: &&NodeId| self.copy(**id, t).state == State::Ready;
             let sum = |ids: &mut dyn Iterator<Item = &NodeId>| -> u64 {
                 ids.map(|&id| u64::from(self.nodes[id as usize].blocks()))
                     .sum()
             };
             let cached = sum(&mut live.iter().filter(ready));
-            if cached != tier.cached {
-                return Err(format!(
-                    "I2: tier {t} caches {cached} blocks, counted {}",
-                    tier.cached
-                ));
-            }
+            violated!(
+                cached != tier.cached,
+                "I2: tier {t} caches {cached} blocks, counted {}",
+                tier.cached
+            );
             let evictable: u64 = live
                 .iter()
                 .map(|&id| u64::from(self.copy(id, t).evictable))
                 .sum();
-            if evictable != tier.evictable {
-                return Err(format!(
-                    "I2: tier {t} can evict {evictable} blocks, counted {}",
-                    tier.evictable
-                ));
-            }
+            violated!(
+                evictable != tier.evictable,
+                "I2: tier {t} can evict {evictable} blocks, counted {}",
+                tier.evictable
+            );
         }
         self.check_reservations()?;
         self.check_in_flight()
@@ -85,28 +90,27 @@ impl Store {
             .filter(|l| l.live)
             .map(|l| l.reserved - l.pending)
             .sum();
-        if active != self.tiers[GPU].active {
-            return Err(format!(
-                "I2: leases reserve {active} blocks, counted {}",
-                self.tiers[GPU].active
-            ));
-        }
+        violated!(
+            active != self.tiers[GPU].active,
+            "I2: leases reserve {active} blocks, counted {}",
+            self.tiers[GPU].active
+        );
         let pending: u64 = leases().map(|l| l.pending).sum();
         let awaited: u64 = moves().flat_map(|m| &m.waiting).map(|w| w.blocks).sum();
-        if pending != awaited {
-            return Err(format!(
-                "I2: {pending} gpu blocks pending, {awaited} awaited"
-            ));
-        }
+        violated!(
+            pending != awaited,
+            "I2: {pending} gpu blocks pending, {awaited} awaited"
+        );
         for (id, lease) in self.leases.iter() {
             let own = moves().filter(|m| m.lease == Some(id)).map(|m| m.blocks);
             let loading: u64 = own.sum();
-            if loading != lease.loading || loading.max(lease.pending) > lease.reserved {
-                return Err(format!(
-                    "I2: a lease loads {loading} blocks and waits for {}, counted {} of {}",
-                    lease.pending, lease.loading, lease.reserved
-                ));
-            }
+            violated!(
+                loading != lease.loading || loading.max(lease.pending) > lease.reserved,
+                "I2: a lease loads {loading} blocks and waits for {}, counted {} of {}",
+                lease.pending,
+                lease.loading,
+                lease.reserved
+            );
         }
         Ok(())
     }
@@ -124,12 +128,11 @@ impl Store {
             let coming = coming.filter(|room| self.moves.get(room.0).is_some());
             let leaving = leaving.chain(coming.map(|room| room.1));
             let in_flight: u64 = landing.chain(leaving).sum();
-            if in_flight != tier.in_flight {
-                return Err(format!(
-                    "I2: tier {t} has {in_flight} blocks in flight, counted {}",
-                    tier.in_flight
-                ));
-            }
+            violated!(
+                in_flight != tier.in_flight,
+                "I2: tier {t} has {in_flight} blocks in flight, counted {}",
+                tier.in_flight
+            );
         }
         Ok(())
     }
@@ -160,77 +163,74 @@ impl Store {
             let node = &self.nodes[id as usize];
             for (t, &expected) in holds[id as usize].iter().enumerate() {
                 let counted = self.copy(id, t).holds;
-                if counted != expected {
-                    return Err(format!(
-                        "I3: run {id} has {} holds on tier {t}, {expected} holders",
-                        counted
-                    ));
-                }
+                violated!(
+                    counted != expected,
+                    "I3: run {id} has {} holds on tier {t}, {expected} holders",
+                    counted
+                );
             }
-            if node.pins != holds[id as usize].iter().sum::<u32>() {
-                return Err(format!("I3: run {id} has {} pins", node.pins));
-            }
+            violated!(
+                node.pins != holds[id as usize].iter().sum::<u32>(),
+                "I3: run {id} has {} pins",
+                node.pins
+            );
         }
         Ok(())
     }
 
     fn check_node(&self, id: NodeId) -> Result<(), Violation> {
         let node = &self.nodes[id as usize];
-        if node.start >= node.end {
-            return Err(format!("run {id} is empty"));
-        }
+        violated!(node.start >= node.end, "run {id} is empty");
         let parent = &self.nodes[node.parent as usize];
-        if parent.end != node.start && node.parent != ROOT || node.parent == ROOT && node.start != 0
-        {
-            return Err(format!("run {id} does not follow its parent"));
-        }
-        if self
-            .children
-            .get(&(node.parent, self.keys.key(node.owner, node.start)))
-            != Some(&id)
-        {
-            return Err(format!("run {id} is not found by its key"));
-        }
-        if self.is_gone(id) && node.pins == 0 {
-            return Err(format!("I4: run {id} has no copy and no holder"));
-        }
-        if node.parent != ROOT
-            && self.copy(id, GPU).state != State::Absent
-            && self.copy(node.parent, GPU).state == State::Absent
-        {
-            return Err(format!("I4: run {id} is on the gpu, its parent is not"));
-        }
+        violated!(
+            parent.end != node.start && node.parent != ROOT
+                || node.parent == ROOT && node.start != 0,
+            "run {id} does not follow its parent"
+        );
+        violated!(
+            self.children
+                .get(&(node.parent, self.keys.key(node.owner, node.start)))
+                != Some(&id),
+            "run {id} is not found by its key"
+        );
+        violated!(
+            self.is_gone(id) && node.pins == 0,
+            "I4: run {id} has no copy and no holder"
+        );
+        violated!(
+            node.parent != ROOT
+                && self.copy(id, GPU).state != State::Absent
+                && self.copy(node.parent, GPU).state == State::Absent,
+            "I4: run {id} is on the gpu, its parent is not"
+        );
         for (t, copy) in self.copies_of(id).iter().enumerate() {
             self.check_times(id, t)?;
             let in_flight = copy.state == State::InFlight;
-            if in_flight && self.moves.get(copy.by).is_none_or(|m| m.to != t) {
-                return Err(format!(
-                    "I7: run {id} is in flight to tier {t} without a move"
-                ));
-            }
+            violated!(
+                in_flight && self.moves.get(copy.by).is_none_or(|m| m.to != t),
+                "I7: run {id} is in flight to tier {t} without a move"
+            );
             let mut children = 0;
             let mut child = node.first_child;
             while child != NONE {
                 children += u32::from(self.copy(child, t).state != State::Absent);
                 child = self.nodes[child as usize].next;
             }
-            if children != copy.children {
-                return Err(format!(
-                    "run {id} counts {} children on tier {t}, has {children}",
-                    copy.children
-                ));
-            }
+            violated!(
+                children != copy.children,
+                "run {id} counts {} children on tier {t}, has {children}",
+                copy.children
+            );
             let bound = t + 1 == self.tiers.len() && node.pins > 0 && self.only_on(id, t);
             let idle = copy.state == State::Ready && copy.holds == 0 && !bound;
             let (access, end) = copy.listed;
             let place = (access, u32::MAX - end, id);
             let listed = end > 0 && self.tiers[t].candidates.contains(&place);
             let right = !listed || copy.listed == (copy.access, node.end);
-            if !right || listed != (idle && children == 0) {
-                return Err(format!(
-                    "I3: run {id} is wrongly listed for eviction on tier {t}"
-                ));
-            }
+            violated!(
+                !right || listed != (idle && children == 0),
+                "I3: run {id} is wrongly listed for eviction on tier {t}"
+            );
         }
         Ok(())
     }
@@ -241,9 +241,10 @@ impl Store {
         let stretches = &self.stretches_of(id)[tier];
         let ends: Vec<u32> = stretches.iter().map(|s| s.end).collect();
         let inside = |end: &u32| node.start < *end && *end < node.end;
-        if !ends.iter().all(inside) || !ends.windows(2).all(|pair| pair[0] < pair[1]) {
-            return Err(format!("run {id} has stretches that end at {ends:?}"));
-        }
+        violated!(
+            !ends.iter().all(inside) || !ends.windows(2).all(|pair| pair[0] < pair[1]),
+            "run {id} has stretches that end at {ends:?}"
+        );
         let times = match copy.state {
             State::Absent => return Ok(()),
             State::InFlight => vec![self.moves[copy.by].times],
@@ -259,16 +260,17 @@ impl Store {
             } else {
                 time != Times::UNKNOWN && time.ready_ns < self.now_ns
             };
-            if wrong || time.first_layer_ns > time.ready_ns {
-                return Err(format!(
-                    "I7: run {id} on tier {tier} is {:?} with {time:?} at {}",
-                    copy.state, self.now_ns
-                ));
-            }
+            violated!(
+                wrong || time.first_layer_ns > time.ready_ns,
+                "I7: run {id} on tier {tier} is {:?} with {time:?} at {}",
+                copy.state,
+                self.now_ns
+            );
         }
-        if copy.access > self.access {
-            return Err(format!("run {id} on tier {tier} is used in the future"));
-        }
+        violated!(
+            copy.access > self.access,
+            "run {id} on tier {tier} is used in the future"
+        );
         Ok(())
     }
 }

@@ -4,9 +4,9 @@
 //! without a copy below is written there first, after room is made there in the same way. What the tier below
 //! cannot take at all is let go, oldest first.
 
-use super::moves::{Move, Order};
+use super::moves::Move;
 use super::node::State;
-use super::reserve::PendingRoom;
+use super::reserve::{moves_of, PendingRoom};
 use super::Store;
 use crate::ids::{NodeId, NO_MOVE};
 
@@ -123,14 +123,7 @@ impl Store {
             self.on_its_way((tail, start), (tier, below), mv);
         }
         self.moves[mv].parts = kept;
-        let after = room.iter().map(|r| r.0).collect();
-        self.orders.push(Order {
-            id: mv,
-            from: tier,
-            to: below,
-            blocks: written,
-            after,
-        });
+        self.order(mv, tier, moves_of(&room));
         pending.push((mv, written));
     }
 

@@ -3,6 +3,7 @@
 //! The basic operations of seed 001, for whoever composes moves of their own: `claim` makes room, `place` marks
 //! blocks present and not yet ready, `finish_move` makes them ready, `remove` marks them absent.
 
+use super::reserve::moves_of;
 use std::cmp::Reverse;
 use std::collections::HashSet;
 
@@ -25,8 +26,7 @@ impl Store {
         self.walk(request, limit, |run, _, end| {
             let by = run.copies.iter().map(|copy| match copy.state {
                 State::Absent => NO_COPY,
-                State::Ready => NO_MOVE,
-                State::InFlight => copy.by,
+                State::Ready | State::InFlight => copy.by,
             });
             let by: Vec<MoveId> = by.collect();
             match runs.last_mut() {
@@ -91,7 +91,7 @@ impl Store {
             return Ok(None);
         };
         self.tiers[tier].in_flight += blocks;
-        let mut waits: Vec<MoveId> = pending.iter().map(|p| p.0).collect();
+        let mut waits = moves_of(&pending);
         waits.sort_unstable();
         waits.dedup();
         let claim = self.moves.insert(Move {
@@ -203,11 +203,7 @@ impl Store {
             if !free || (self.only_on(run, tier) && node.pins > 0) {
                 break;
             }
-            let blocks = node.blocks();
-            removed += blocks;
-            self.set_state(run, tier, State::Absent, NO_MOVE);
-            self.tiers[tier].cached -= u64::from(blocks);
-            self.tiers[tier].free += u64::from(blocks);
+            removed += self.vacate(run, tier) as u32;
             self.discard_if_gone(run);
         }
         Ok(removed)

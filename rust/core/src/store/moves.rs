@@ -3,9 +3,10 @@
 
 use super::lease::Lease;
 use super::node::State;
+use super::reserve::moves_of;
 use super::times::{Times, NOT_YET};
 use super::{Answer, Store, StoreError, GPU};
-use crate::ids::{HoldId, LeaseId, MoveId, NodeId, NO_MOVE};
+use crate::ids::{HoldId, LeaseId, MoveId, NodeId};
 
 /// A transmission to be put on the channel of its edge, once the moves in `after` have ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -189,7 +190,7 @@ impl Store {
         self.unhold(to_tier + 1, tail);
         let Some(room) = room else { return Ok(None) };
         self.tiers[to_tier].in_flight += u64::from(end - start);
-        let after: Vec<MoveId> = room.iter().map(|&(m, _)| m).chain(ready).collect();
+        let after: Vec<MoveId> = moves_of(&room).into_iter().chain(ready).collect();
         Ok(Some(self.land(
             tail,
             start,
@@ -227,14 +228,20 @@ impl Store {
         if let Some(id) = lease {
             self.extend_hold(id, tail, end);
         }
+        self.order(mv, from, after.to_vec());
+        mv
+    }
+
+    /// Orders the transmission of a move from a tier, or from another machine.
+    pub(super) fn order(&mut self, id: MoveId, from: usize, after: Vec<MoveId>) {
+        let Move { to, blocks, .. } = self.moves[id];
         self.orders.push(Order {
-            id: mv,
+            id,
             from,
             to,
             blocks,
-            after: after.to_vec(),
+            after,
         });
-        mv
     }
 
     /// A move writes a path part to a tier: each copy is as recent as the one that it is made from.
@@ -348,12 +355,9 @@ impl Store {
         self.known_tier(tier)?;
         let tail = self.part(request, (start, end))?;
         for run in self.runs_from(tail, start) {
-            let (node, copy) = (&self.nodes[run as usize], self.copy(run, tier));
+            let copy = self.copy(run, tier);
             if copy.state == State::Ready && copy.holds == 0 && !self.only_on(run, tier) {
-                let blocks = u64::from(node.blocks());
-                self.set_state(run, tier, State::Absent, NO_MOVE);
-                self.tiers[tier].cached -= blocks;
-                self.tiers[tier].free += blocks;
+                self.vacate(run, tier);
             }
         }
         Ok(())

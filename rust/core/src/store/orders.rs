@@ -217,9 +217,7 @@ impl Store {
             while let Some(id) = self.next_lapsed(tier) {
                 let (start, end) = (self.nodes[id as usize].start, self.nodes[id as usize].end);
                 self.note_evicted(tier, id, start, end, now_ns);
-                self.tiers[tier].cached -= 1;
-                self.tiers[tier].free += 1;
-                self.set_state(id, tier, State::Absent, crate::ids::NO_MOVE);
+                self.vacate(id, tier);
                 self.discard_if_gone(id);
             }
         }

@@ -2,7 +2,7 @@
 
 use super::node::State;
 use super::Store;
-use crate::ids::{NodeId, NONE, NO_MOVE, ROOT};
+use crate::ids::{NodeId, NONE, ROOT};
 
 impl Store {
     /// Removes a run that has lost its last copy, and what hangs below it. What a reader or a write pins stays
@@ -27,10 +27,7 @@ impl Store {
             }
             for tier in 0..self.tiers.len() {
                 if self.copy(node, tier).state == State::Ready {
-                    let blocks = u64::from(self.nodes[node as usize].blocks());
-                    self.set_state(node, tier, State::Absent, NO_MOVE);
-                    self.tiers[tier].cached -= blocks;
-                    self.tiers[tier].free += blocks;
+                    let blocks = self.vacate(node, tier);
                     self.tiers[tier].orphaned += blocks;
                 }
             }

@@ -1,10 +1,11 @@
 //! What another machine reads here, and what this one reads there: copies, landing on the CPU tier.
 
-use super::moves::{Move, Order};
+use super::moves::Move;
 use super::node::State;
-use super::trie::Part;
+use super::reserve::moves_of;
+use super::trie::{extend, Part};
 use super::{Answer, Store, StoreError, REMOTE, STAGING};
-use crate::ids::{MoveId, NO_MOVE};
+use crate::ids::MoveId;
 
 impl Store {
     /// Where blocks `[start, limit)` of a request lie below the GPU, as far as they follow each other: each on
@@ -20,23 +21,9 @@ impl Store {
             let Some(tier) = tier.filter(|_| end > start && first <= reached) else {
                 return;
             };
-            let copy = &run.copies[tier];
-            let by = if copy.state == State::Ready {
-                NO_MOVE
-            } else {
-                copy.by
-            };
-            let first = first.max(start);
             reached = end;
-            match parts.last_mut() {
-                Some(last) if last.tier == tier && last.by == by => last.end = end,
-                _ => parts.push(Part {
-                    tier,
-                    start: first,
-                    end,
-                    by,
-                }),
-            }
+            let by = run.copies[tier].by;
+            extend(&mut parts, (tier, by), (first.max(start), end));
         });
         parts
     }
@@ -94,13 +81,7 @@ impl Store {
         }
         self.moves[id].parts = vec![(run, start)];
         self.hold(STAGING, run);
-        self.orders.push(Order {
-            id,
-            from: REMOTE,
-            to: STAGING,
-            blocks,
-            after: room.iter().map(|&(mv, _)| mv).collect(),
-        });
+        self.order(id, REMOTE, moves_of(&room));
         Ok(Some(id))
     }
 }

@@ -22,6 +22,11 @@ pub enum Room {
 /// Blocks of a reservation whose room is free only when a move has ended.
 pub(super) type PendingRoom = Vec<(MoveId, u64)>;
 
+/// The moves of such room.
+pub(super) fn moves_of(room: &[(MoveId, u64)]) -> Vec<MoveId> {
+    room.iter().map(|part| part.0).collect()
+}
+
 /// The blocks of such room.
 pub(super) fn blocks_of(room: &[(MoveId, u64)]) -> u64 {
     room.iter().map(|part| part.1).sum()
@@ -51,7 +56,7 @@ impl Store {
             return Ok(Room::Ready);
         }
         self.assign_pending(wanted, &pending);
-        let mut moves: Vec<MoveId> = pending.iter().map(|p| p.0).collect();
+        let mut moves = moves_of(&pending);
         moves.sort_unstable();
         moves.dedup();
         Ok(Room::Pending(moves))

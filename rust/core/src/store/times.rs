@@ -101,8 +101,7 @@ impl Store {
             let (by, times) = match (copy.state, after(&run.stretches[tier], block)) {
                 (State::Absent, _) => continue,
                 (State::InFlight, _) => (copy.by, self.moves[copy.by].times),
-                (State::Ready, Some(stretch)) => (NO_MOVE, stretch.times),
-                (State::Ready, None) => (NO_MOVE, copy.times),
+                (State::Ready, stretch) => (NO_MOVE, stretch.map_or(copy.times, |s| s.times)),
             };
             found.push(Residency {
                 tier,

@@ -19,26 +19,26 @@ pub struct Part {
     pub by: MoveId,
 }
 
+/// Adds blocks on a tier that a move still writes, [`NO_MOVE`] where none does: to the last part where that is alike.
+pub(super) fn extend(parts: &mut Vec<Part>, (tier, by): (usize, MoveId), (start, end): (u32, u32)) {
+    match parts.last_mut() {
+        Some(last) if last.tier == tier && last.by == by => last.end = end,
+        _ => parts.push(Part {
+            tier,
+            start,
+            end,
+            by,
+        }),
+    }
+}
+
 impl Store {
     /// Where the leading blocks of a request lie, at most `limit`: each on its fastest tier. Changes nothing.
     pub fn match_prefix(&self, request: u32, limit: u32) -> Vec<Part> {
         let mut parts: Vec<Part> = Vec::new();
         self.walk(request, limit, |run, start, end| {
             if let Some(tier) = run.fastest() {
-                let by = if run.copies[tier].state == State::Ready {
-                    NO_MOVE
-                } else {
-                    run.copies[tier].by
-                };
-                match parts.last_mut() {
-                    Some(last) if last.tier == tier && last.by == by => last.end = end,
-                    _ => parts.push(Part {
-                        tier,
-                        start,
-                        end,
-                        by,
-                    }),
-                }
+                extend(&mut parts, (tier, run.copies[tier].by), (start, end));
             }
         });
         parts
@@ -298,11 +298,8 @@ impl Store {
         let parent = self.nodes[id as usize].parent;
         if (before == State::Absent) != (state == State::Absent) {
             let children = &mut self.copy_mut(parent, tier).children;
-            *children = if state == State::Absent {
-                *children - 1
-            } else {
-                *children + 1
-            };
+            let by = if state == State::Absent { -1 } else { 1 };
+            *children = children.wrapping_add_signed(by);
             if state == State::Absent {
                 *self.stretches_mut(id, tier) = Vec::new();
                 self.left(id, tier);
@@ -321,6 +318,15 @@ impl Store {
         if state != State::InFlight {
             self.loosen(id);
         }
+    }
+
+    /// Takes the ready copy of a run off a tier: its room is free. Returns its blocks.
+    pub(super) fn vacate(&mut self, id: NodeId, tier: usize) -> u64 {
+        let blocks = u64::from(self.nodes[id as usize].blocks());
+        self.set_state(id, tier, State::Absent, NO_MOVE);
+        self.tiers[tier].cached -= blocks;
+        self.tiers[tier].free += blocks;
+        blocks
     }
 
     /// Logs, where that is wanted, that blocks of a run came to a tier, first to last, or left it, last to first.

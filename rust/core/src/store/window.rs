@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::node::State;
 use super::{NodeId, Store};
-use crate::ids::NO_MOVE;
 use crate::keys::BlockKeys;
 
 impl Store {
@@ -27,12 +26,9 @@ impl Store {
         let mut deepest_first: Vec<NodeId> = self.live_nodes();
         deepest_first.sort_by_key(|&id| (u32::MAX - self.nodes[id as usize].end, id));
         for id in deepest_first {
-            let blocks = u64::from(self.nodes[id as usize].blocks());
             for tier in 0..self.tiers.len() {
                 if self.copy(id, tier).state != State::Absent {
-                    self.set_state(id, tier, State::Absent, NO_MOVE);
-                    self.tiers[tier].cached -= blocks;
-                    self.tiers[tier].free += blocks;
+                    self.vacate(id, tier);
                 }
             }
             self.unlink(id);

@@ -1,9 +1,10 @@
 //! Copies down that keep the upper copy: at commit, at the n-th use, and onwards to the next tier.
 
 use super::lease::Lease;
-use super::moves::{Move, Order};
+use super::moves::Move;
 use super::node::State;
 use super::orders::Release;
+use super::reserve::moves_of;
 use super::{Answer, Store, StoreError, GPU};
 use crate::ids::{LeaseId, MoveId, NodeId, NONE, ROOT};
 
@@ -133,14 +134,7 @@ impl Store {
             self.hold(below, last);
         }
         self.moves[id].parts = parts;
-        let after = room.iter().map(|&(mv, _)| mv).collect();
-        self.orders.push(Order {
-            id,
-            from: tier,
-            to: below,
-            blocks,
-            after,
-        });
+        self.order(id, tier, moves_of(&room));
         Some(id)
     }
 
@@ -182,12 +176,9 @@ impl Store {
             if node.pins > 0 || node.first_child != NONE || in_flight {
                 return Ok(());
             }
-            let blocks = u64::from(node.blocks());
             for tier in 0..self.tiers.len() {
                 if self.copy(run, tier).state == State::Ready {
-                    self.set_state(run, tier, State::Absent, crate::ids::NO_MOVE);
-                    self.tiers[tier].cached -= blocks;
-                    self.tiers[tier].free += blocks;
+                    self.vacate(run, tier);
                 }
             }
             self.discard_if_gone(run);

@@ -190,17 +190,9 @@ impl Mover {
             let id = self.place();
             let transfer = &mut self.transfers[id as usize];
             transfer.begin(NO_MOVE, (level, level - 1), lent.blocks);
-            transfer.hop = Some(Box::new(Hop {
-                handover: 0,
-                channel: self.edges[level - 1].up.assigned().clone(),
-                streams: self.config.layer_pipelining,
-                feed: Feed::AtHand,
-                far: None,
-                awaits: 0,
-                leaves: None,
-                is_first: false,
-                is_last: false,
-            }));
+            let channel = self.edges[level - 1].up.assigned().clone();
+            let hop = Hop::over((0, channel), self.config.layer_pipelining);
+            transfer.hop = Some(Box::new(hop));
             match lowest {
                 None => self.relay(id, lent.reader, true),
                 Some(above) => {
@@ -238,7 +230,7 @@ impl Mover {
     }
 
     /// Lets a transfer on another machine hear when one here has come.
-    pub(super) fn relay(&mut self, before: TransferId, target: FarTransfer, follows: bool) {
+    pub fn relay(&mut self, before: TransferId, target: FarTransfer, follows: bool) {
         let id = self.place();
         let transfer = &mut self.transfers[id as usize];
         transfer.begin(NO_MOVE, (0, 0), 0);

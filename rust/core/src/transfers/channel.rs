@@ -61,9 +61,7 @@ impl Transmission {
             per_layer_ns: 0,
         }
     }
-}
 
-impl Transmission {
     /// When a step that computes evenly between these times has so many of its layers.
     pub fn computed_ns(&self, layers: u64, of: u64) -> u64 {
         self.start_ns + (self.completion_ns - self.start_ns) * layers / of
@@ -172,16 +170,7 @@ impl Channel {
 
     /// Queues a job whose data are all at hand; nothing to send takes no time and no turn.
     pub fn transmit(&mut self, job: &Job, now_ns: u64) -> Transmission {
-        if job.size_bytes == 0 {
-            return Transmission::at(now_ns);
-        }
-        let per_layer_ns = self.config.layer_ns(job);
-        let start_ns = self.submitted_at(now_ns, job).max(self.free_at_ns);
-        let end_ns = start_ns.saturating_add(job.layers.saturating_mul(per_layer_ns));
-        if self.is_slow(start_ns, end_ns) {
-            return self.send_slowly((now_ns, start_ns), per_layer_ns, job, None);
-        }
-        self.sent((now_ns, start_ns, end_ns), per_layer_ns, job)
+        self.forward(job, &Transmission::at(now_ns))
     }
 
     /// Queues a job fed layer by layer by an earlier hop; called when that hop's first layer arrives.
@@ -203,7 +192,7 @@ impl Channel {
         let end_ns = alone.max(feed.completion_ns.saturating_add(per_layer_ns));
         if self.is_slow(start_ns, end_ns) {
             let times_ns = (feed.first_layer_ns, start_ns);
-            return self.send_slowly(times_ns, per_layer_ns, job, Some(feed));
+            return self.send_slowly(times_ns, per_layer_ns, job, feed);
         }
         self.sent((feed.first_layer_ns, start_ns, end_ns), per_layer_ns, job)
     }

@@ -64,6 +64,23 @@ pub struct Hop {
     pub is_last: bool,
 }
 
+impl Hop {
+    /// One of a hand-over over a channel that sends what is at hand, one of several; `streams` as in its field.
+    pub fn over((handover, channel): (u32, SharedChannel), streams: bool) -> Self {
+        Self {
+            handover,
+            channel,
+            streams,
+            feed: Feed::AtHand,
+            far: None,
+            awaits: 0,
+            leaves: None,
+            is_first: false,
+            is_last: false,
+        }
+    }
+}
+
 impl Mover {
     /// Notes a hop of so many blocks from a tier to another; it is not launched.
     pub fn place_hop(
@@ -97,17 +114,6 @@ impl Mover {
         }
         self.launch(now, id)?;
         Ok(id)
-    }
-
-    /// Lets a hop send on what an earlier one brings.
-    pub fn hop_after(&mut self, before: TransferId, hop: Hop, way: ((usize, usize), u64)) {
-        let id = self.place_hop(hop, way);
-        self.wait_for(id, before);
-    }
-
-    /// Lets a hop on another machine send on what one here brings, layer by layer where it comes so.
-    pub fn goes_on(&mut self, id: TransferId, onwards: FarTransfer) {
-        self.relay(id, onwards, true);
     }
 
     /// Lets a hop on another machine wait for these moves, which free its room here; returns for how many.

@@ -74,15 +74,10 @@ impl Bench {
     /// Hands a block over that a step computes and that departs at a time, and returns when each layer arrives.
     fn hand_over(&mut self, step: Transmission, departs_ns: u64) -> Vec<u64> {
         let hop = Hop {
-            handover: 0,
-            channel: self.wire.clone(),
-            streams: true,
             feed: Feed::of_step(Some(step), departs_ns),
-            far: None,
-            awaits: 0,
-            leaves: None,
             is_first: true,
             is_last: true,
+            ..Hop::over((0, self.wire.clone()), true)
         };
         let (mover, store) = (&mut self.mover, &mut self.store);
         let way = ((REMOTE, GPU), 1);

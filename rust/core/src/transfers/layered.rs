@@ -140,7 +140,7 @@ impl Channel {
         link.service.queue.push(id);
         if submit_ns > 0 {
             let service = &*link.service;
-            locked(&service.timeline).submit_at(submitted_ns, service.place, id);
+            locked(&service.timeline).enter(submitted_ns, service.place, Happening::Submitted(id));
         }
         link.serve();
         id
@@ -148,10 +148,9 @@ impl Channel {
 
     /// Lets a job send its first `layers` layers.
     pub(super) fn feed(&mut self, id: JobId, layers: u64, now_ns: u64) {
-        let mut link = self.link(now_ns);
-        link.catch_up();
-        link.service.jobs[id as usize].at_hand = layers;
-        link.serve();
+        self.change(now_ns, |service| {
+            service.jobs[id as usize].at_hand = layers;
+        });
     }
 
     /// Lets a job that has just been queued send so many layers at most until more buffers are free.
@@ -162,10 +161,17 @@ impl Channel {
 
     /// Lets a job send its first `layers` layers as far as they are at hand: buffers became free.
     pub(super) fn allow(&mut self, id: JobId, layers: u64, now_ns: u64) {
+        self.change(now_ns, |service| {
+            let job = &mut service.jobs[id as usize];
+            job.allowed = layers.min(job.layers);
+        });
+    }
+
+    /// Changes what may be sent, once what was sent until then is accounted for.
+    fn change(&mut self, now_ns: u64, change: impl FnOnce(&mut LayerService)) {
         let mut link = self.link(now_ns);
         link.catch_up();
-        let job = &mut link.service.jobs[id as usize];
-        job.allowed = layers.min(job.layers);
+        change(link.service);
         link.serve();
     }
 
@@ -189,10 +195,9 @@ impl Channel {
                 None
             }
             Happening::Submitted(id) => {
-                let mut link = self.link(now_ns);
-                link.catch_up();
-                link.service.jobs[id as usize].is_submitted = true;
-                link.serve();
+                self.change(now_ns, |service| {
+                    service.jobs[id as usize].is_submitted = true;
+                });
                 None
             }
             Happening::Arrived(id, layers) => {
@@ -295,23 +300,17 @@ impl Link<'_> {
             return; // a layer that has begun is finished
         }
         served.clear();
-        if !self.config.is_fair && !self.config.loads_first {
+        if self.config.is_fair || self.config.loads_first {
+            served.extend(queue.iter().filter(|id| of(id).can_send()));
+        } else {
             let first = queue.iter().find(|id| !of(id).waits_for_buffer());
             served.extend(first.filter(|id| of(id).can_send()));
-            return;
         }
-        let mut ready = queue.iter().filter(|id| of(id).can_send());
-        if self.config.loads_first && ready.clone().any(|id| of(id).is_load) {
-            let mut ready = ready.filter(|id| of(id).is_load);
-            if self.config.is_fair {
-                served.extend(ready);
-            } else {
-                served.extend(ready.next());
-            }
-        } else if self.config.is_fair {
-            served.extend(ready);
-        } else {
-            served.extend(ready.next());
+        if self.config.loads_first && served.iter().any(|id| of(id).is_load) {
+            served.retain(|id| of(id).is_load);
+        }
+        if !self.config.is_fair {
+            served.truncate(1);
         }
     }
 
@@ -362,6 +361,7 @@ impl Link<'_> {
         }
         let layers = job.sent;
         service.served.retain(|&other| other != id);
-        locked(&service.timeline).arrive_at(arrival_ns, service.place, id, layers);
+        let arrives = Happening::Arrived(id, layers);
+        locked(&service.timeline).enter(arrival_ns, service.place, arrives);
     }
 }

@@ -3,7 +3,7 @@
 use super::across::{Brought, Came, FarTransfer, Lent, Source};
 use super::mover::{Mover, SharedChannel};
 use crate::store::contract::BlockStore;
-use crate::store::{Answer, MoveId, Part, Store};
+use crate::store::{Answer, LeaseId, MoveId, Part, Room, Store};
 
 /// A machine's blocks, the way to the other machines, and the time.
 pub struct Now<'a> {
@@ -20,6 +20,24 @@ impl<'a> Now<'a> {
     pub fn alone(store: &'a mut dyn BlockStore, ns: u64) -> Self {
         let peers = None;
         Self { store, peers, ns }
+    }
+
+    /// Holds the first blocks of a request's path, and reserves so many others for it; `None`, without a trace, when
+    /// room is refused, else the lease and the moves that free its room.
+    pub fn take_room(
+        &mut self,
+        (request, held_blocks): (u32, u32),
+        blocks: u64,
+    ) -> Answer<Option<(LeaseId, Vec<MoveId>)>> {
+        let lease = self.store.acquire(request, held_blocks)?;
+        Ok(match self.store.reserve(&[(lease, blocks)], self.ns)? {
+            Room::Refused => {
+                self.store.abandon(lease)?;
+                None
+            }
+            Room::Ready => Some((lease, Vec::new())),
+            Room::Pending(moves) => Some((lease, moves)),
+        })
     }
 }
 

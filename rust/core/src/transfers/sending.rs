@@ -84,7 +84,7 @@ impl Mover {
     }
 
     /// Lets a transfer leave once another one is there.
-    pub(super) fn wait_for(&mut self, id: TransferId, before: TransferId) {
+    pub fn wait_for(&mut self, id: TransferId, before: TransferId) {
         if !self.transfers[id as usize].waits.contains(&before) {
             self.transfers[id as usize].waits.push(before);
             self.transfers[before as usize].dependents.push(id);

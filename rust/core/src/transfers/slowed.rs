@@ -58,14 +58,12 @@ impl Channel {
         (asked_ns, start_ns): (u64, u64),
         per_layer_ns: u64,
         job: &Job,
-        feed: Option<&Transmission>,
+        feed: &Transmission,
     ) -> Transmission {
         let (mut end_ns, mut fastest_ns) = (start_ns, u64::MAX);
         for later in (0..job.layers).rev() {
-            let fed_ns = feed.map_or(0, |feed| {
-                let behind_ns = later.saturating_mul(feed.per_layer_ns);
-                feed.completion_ns.saturating_sub(behind_ns)
-            });
+            let behind_ns = later.saturating_mul(feed.per_layer_ns);
+            let fed_ns = feed.completion_ns.saturating_sub(behind_ns);
             let done_ns = ends_ns(end_ns.max(fed_ns), per_layer_ns, &self.slowdowns);
             fastest_ns = fastest_ns.min(done_ns - end_ns);
             end_ns = done_ns;

@@ -58,17 +58,8 @@ impl Timeline {
         self.serving[channel as usize] = Some(number);
     }
 
-    /// Enters when the CPU has submitted a job.
-    pub(super) fn submit_at(&mut self, time_ns: u64, channel: u32, job: JobId) {
-        self.enter(time_ns, channel, Happening::Submitted(job));
-    }
-
-    /// Enters when so many layers of a job arrive.
-    pub(super) fn arrive_at(&mut self, time_ns: u64, channel: u32, job: JobId, layers: u64) {
-        self.enter(time_ns, channel, Happening::Arrived(job, layers));
-    }
-
-    fn enter(&mut self, time_ns: u64, channel: u32, what: Happening) -> u64 {
+    /// Enters what happens on a channel at a time; returns its number.
+    pub(super) fn enter(&mut self, time_ns: u64, channel: u32, what: Happening) -> u64 {
         let number = self.entered;
         self.entered += 1;
         self.events.push(Reverse((time_ns, number, channel, what)));

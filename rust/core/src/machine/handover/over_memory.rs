@@ -1,7 +1,7 @@
 //! Hand-overs over the memory of both machines: down where the prompt was computed, over the wire, and up where it is
 //! decoded (the rules of `spec/handover.py`).
 
-use crate::machine::messages::{Computing, Departure, IncomingId, Letter};
+use crate::machine::messages::{Computing, Departure, IncomingId, Letter, Task};
 use crate::machine::{Now, Replica};
 use crate::store::{Answer, MoveId, GPU, STAGING};
 use crate::transfers::{Computed, FarTransfer, Feed, Hop, SharedChannel, TransferId, Transmission};
@@ -20,28 +20,20 @@ impl Replica {
         };
         let incoming = self.handover.reception.of(id);
         let hop = Hop {
-            handover: id,
-            channel: incoming.way.wire.clone(),
-            streams: how.layer_by_layer,
             feed: Feed::Awaited,
-            far: None,
-            awaits: 0,
-            leaves: None,
-            is_first: false,
-            is_last: false,
+            ..Hop::over((id, incoming.way.wire.clone()), how.layer_by_layer)
         };
         let last = Hop {
-            channel: up,
-            feed: Feed::AtHand,
             is_last: true,
-            ..hop.clone()
+            ..Hop::over((id, up), how.layer_by_layer)
         };
         let blocks = incoming.sent_blocks;
         let wire = self.mover.place_hop(hop, ((how.remote, GPU), blocks));
-        self.mover.hop_after(wire, last, ((STAGING, GPU), blocks));
+        let up = self.mover.place_hop(last, ((STAGING, GPU), blocks));
+        self.mover.wait_for(up, wire);
         let (machine, place) = incoming.source;
         let onwards = FarTransfer {
-            machine: self.config.machine as u32,
+            machine: self.machine(),
             id: wire,
         };
         let departure = Departure {
@@ -52,10 +44,8 @@ impl Replica {
             channel: down,
             computed: incoming.computed,
         };
-        self.handover.letters.push(Letter::Depart {
-            machine,
-            departure: Box::new(departure),
-        });
+        let depart = Task::Depart(Box::new(departure));
+        self.handover.letters.push(Letter::Tell(machine, depart));
     }
 
     /// Sends a prompt down, whole or as it is computed, once its room at the target is free.
@@ -65,7 +55,7 @@ impl Replica {
         departure: &Departure,
     ) -> Answer<()> {
         self.catch_up(now, now.ns + 1)?;
-        let machine = self.config.machine as u32;
+        let machine = self.machine();
         let Some(how) = self.config.role.sends() else {
             return Ok(());
         };
@@ -73,20 +63,14 @@ impl Replica {
         let step = step.filter(|step| now.ns < step.completion_ns);
         let (handover, onwards) = departure.target;
         let hop = Hop {
-            handover,
-            channel: departure.channel.clone(),
-            streams: how.layer_by_layer,
             feed: Feed::of_step(step, now.ns),
-            far: None,
-            awaits: 0,
             leaves: Some(departure.place),
-            is_first: false,
-            is_last: false,
+            ..Hop::over((handover, departure.channel.clone()), how.layer_by_layer)
         };
         let id = self
             .mover
             .place_hop(hop, ((GPU, STAGING), departure.blocks));
-        self.mover.goes_on(id, onwards);
+        self.mover.relay(id, onwards, true);
         let hop = FarTransfer { machine, id };
         if let Some(step) = step {
             let number = Some(self.mover.take_number());

@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 
 use crate::batch::Sequence;
 use crate::digest::Record;
-use crate::machine::messages::{Computing, Incoming, IncomingId, Letter};
+use crate::machine::messages::{Computing, Incoming, IncomingId, Letter, Task};
 use crate::machine::{Now, Place, Replica, Request};
-use crate::store::{Answer, MoveId, Room, Times, GPU};
+use crate::store::{Answer, MoveId, Times, GPU};
 use crate::transfers::plugins::Sending;
 use crate::transfers::{FarTransfer, Feed, Hop, Transfer, TransferId};
 
@@ -97,14 +97,8 @@ impl Replica {
             0
         };
         let lacking = total - u64::from(here);
-        let lease = now.store.acquire(arrival.request, here)?;
-        let room = match now.store.reserve(&[(lease, lacking)], now.ns)? {
-            Room::Refused => {
-                now.store.abandon(lease)?;
-                return Ok(false);
-            }
-            Room::Ready => Vec::new(),
-            Room::Pending(moves) => moves,
+        let Some((lease, room)) = now.take_room((arrival.request, here), lacking)? else {
+            return Ok(false);
         };
         self.handover.reception.asking.pop_front();
         self.handover.reception.arriving += 1;
@@ -117,9 +111,8 @@ impl Replica {
             self.depart(now, id, &room)?;
         } else if self.handover.reception.of(id).request.is_some() {
             let (machine, place) = self.handover.reception.of(id).source;
-            self.handover
-                .letters
-                .push(Letter::Release { machine, place });
+            let release = Task::Release(place, true);
+            self.handover.letters.push(Letter::Tell(machine, release));
             self.kv_received(now, id)?;
             self.join_arrived(now)?;
         }
@@ -146,15 +139,10 @@ impl Replica {
         }
         let step = incoming.computed.filter(|step| now.ns < step.completion_ns);
         let hop = Hop {
-            handover: id,
-            channel: incoming.way.wire.clone(),
-            streams: how.layer_by_layer,
             feed: Feed::of_step(step, now.ns),
-            far: None,
-            awaits: 0,
-            leaves: None,
             is_first: true,
             is_last: true,
+            ..Hop::over((id, incoming.way.wire.clone()), how.layer_by_layer)
         };
         let (source, _) = incoming.source;
         let way = ((how.remote, GPU), incoming.sent_blocks);
@@ -166,7 +154,7 @@ impl Replica {
                 layers: self.mover.told_layers(wire),
             };
             let hop = FarTransfer {
-                machine: self.config.machine as u32,
+                machine: self.machine(),
                 id: wire,
             };
             self.handover.letters.push(Letter::Awaits {

@@ -1,7 +1,7 @@
 //! The sending side: what a prefill machine has computed, and when each layer of it is there (the rules of
 //! `spec/handover.py`).
 
-use crate::machine::messages::Letter;
+use crate::machine::messages::{Letter, Question};
 use crate::machine::{Now, Place, Replica};
 use crate::store::Answer;
 use crate::transfers::Transmission;
@@ -32,13 +32,7 @@ impl Replica {
         };
         for place in self.batch.first_tokens_due() {
             if self.hands_over(place) {
-                let s = &self.requests[place as usize];
-                self.handover.letters.push(Letter::Announced {
-                    place,
-                    arrival: s.arrival,
-                    arrival_ns: s.arrival_ns,
-                    computed: Some(computed),
-                });
+                self.announce_prompt(place, Some(computed));
             }
         }
     }
@@ -56,20 +50,23 @@ impl Replica {
         let s = &mut self.requests[place as usize];
         s.sent_on = true;
         s.prefill_machine = Some(self.config.machine);
-        let (arrival, arrival_ns) = (s.arrival, s.arrival_ns);
         let request = Box::new(s.clone());
         if !how.layer_by_layer {
-            let computed = None;
-            self.handover.letters.push(Letter::Announced {
-                place,
-                arrival,
-                arrival_ns,
-                computed,
-            });
+            self.announce_prompt(place, None);
         }
         self.handover
             .letters
             .push(Letter::Prefilled { place, request });
+    }
+
+    fn announce_prompt(&mut self, place: Place, computed: Option<Transmission>) {
+        let s = &self.requests[place as usize];
+        self.handover.letters.push(Letter::Announced(Question {
+            source: (self.machine(), place),
+            arrival: s.arrival,
+            arrival_ns: s.arrival_ns,
+            computed,
+        }));
     }
 
     /// Gives up what was held for a request that has been handed over. `seen_ns`: iterations that begin before it

@@ -44,7 +44,8 @@ impl EngineScheduler for SglangScheduler {
             }
         }
         self.boundary_ns = self.flight.as_ref().map(|step| step.end_ns);
-        if let (true, Some(end_ns)) = (self.config.looks_ahead(), self.boundary_ns) {
+        if let (true, Some(end_ns)) = (self.config.async_scheduling.looks_ahead(), self.boundary_ns)
+        {
             self.ahead = self.next_step(desk, end_ns)?;
         }
         if self.flight.is_none() && self.waiting.is_empty() {

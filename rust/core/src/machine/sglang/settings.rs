@@ -50,11 +50,6 @@ pub struct SglangConfig {
 }
 
 impl SglangConfig {
-    /// Whether a step is decided while the one before it runs.
-    pub(super) fn looks_ahead(&self) -> bool {
-        self.async_scheduling != AsyncScheduling::None
-    }
-
     /// Tokens that a batch of requests asks to be free beyond what it takes: the allocator counts a page each.
     pub(super) fn slack(&self, requests: u64) -> u64 {
         if self.page_size > 1 {

@@ -52,7 +52,7 @@ impl<B: Blocks> EngineScheduler for VllmScheduler<B> {
                 return Ok(());
             }
         }
-        if self.config.looks_ahead() {
+        if self.config.async_scheduling.looks_ahead() {
             if let Some(mut flight) = self.flight.take() {
                 if let Some(mut ahead) = self.next_step(desk)? {
                     if ahead.is_empty() {
@@ -99,7 +99,7 @@ impl<B: Blocks> VllmScheduler<B> {
             return Ok(false);
         }
         self.flight = Some(step);
-        self.launching = self.config.looks_ahead() && launched_ns > desk.now_ns;
+        self.launching = self.config.async_scheduling.looks_ahead() && launched_ns > desk.now_ns;
         if self.launching {
             self.boundary_ns = Some(launched_ns);
         }

@@ -37,7 +37,7 @@ impl<B: Blocks> VllmScheduler<B> {
         }
         self.fruitless = 0;
         s.known += 1;
-        if self.config.looks_ahead() && !stale {
+        if self.config.async_scheduling.looks_ahead() && !stale {
             s.placeholders -= 1;
             if s.is_running {
                 s.key_step(

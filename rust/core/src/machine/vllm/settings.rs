@@ -30,14 +30,9 @@ pub struct VllmConfig {
 }
 
 impl VllmConfig {
-    /// Whether a step is decided while the one before it runs.
-    pub(super) fn looks_ahead(&self) -> bool {
-        self.async_scheduling != AsyncScheduling::None
-    }
-
     /// Steps that may be under way at one time.
     pub(super) fn steps_in_flight(&self) -> u64 {
-        self.stages.max(1) as u64 + u64::from(self.looks_ahead())
+        self.stages.max(1) as u64 + u64::from(self.async_scheduling.looks_ahead())
     }
 
     /// Most tokens that a chunk of a prompt may have.

@@ -52,7 +52,7 @@ impl<B: Blocks> VllmScheduler<B> {
     /// Ends the composition of a step: what was given out counts as computed from now on.
     pub(super) fn composed(&mut self, places: &[Place], table: &StepTimeTable) -> Step {
         let mut step = Step::default();
-        let looks_ahead = self.config.looks_ahead();
+        let looks_ahead = self.config.async_scheduling.looks_ahead();
         for &place in places {
             let s = &mut self.sequences[place];
             let tokens = std::mem::take(&mut s.chunk);

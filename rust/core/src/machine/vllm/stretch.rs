@@ -68,7 +68,7 @@ impl<B: Blocks> VllmScheduler<B> {
         let running = self.running.len();
         let ahead = match &self.ahead {
             Some(step) => step.only_decodes(running),
-            None => !self.config.looks_ahead(),
+            None => !self.config.async_scheduling.looks_ahead(),
         };
         let flight = self.flight.as_ref();
         if !(ahead && flight.is_some_and(|step| step.only_decodes(running))) {
@@ -78,7 +78,7 @@ impl<B: Blocks> VllmScheduler<B> {
         if !self.waiting.is_empty() && self.has_places() && budget && !self.refused {
             return Ok(0);
         }
-        let steps = 1 + u64::from(self.config.looks_ahead());
+        let steps = 1 + u64::from(self.config.async_scheduling.looks_ahead());
         let mut left = u64::MAX;
         for &place in &self.running {
             let s = &self.sequences[place];
