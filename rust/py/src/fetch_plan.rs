@@ -47,38 +47,38 @@ impl PyFetchPlan {
     /// Leading blocks that are ready to be computed on.
     #[getter]
     fn ready(&self) -> u32 {
-        self.plan.facts().ready
+        self.plan.facts.ready
     }
 
     /// The block after the last one found.
     #[getter]
     fn end(&self) -> u32 {
-        self.plan.plan().end()
+        self.plan.end()
     }
 
     #[getter]
     fn layers(&self) -> u64 {
-        self.plan.facts().layers
+        self.plan.facts.layers
     }
 
     #[getter]
     fn pipelining(&self) -> bool {
-        self.plan.facts().layer_pipelining
+        self.plan.facts.layer_pipelining
     }
 
     /// When the first and the last layer of the first blocks should be here, in ns from now.
     fn arrival_ns(&self, blocks: Whole) -> (u64, u64) {
-        self.plan.plan().arrival_ns(blocks.u32())
+        self.plan.arrival_ns(blocks.u32())
     }
 
     /// Computing everything after the first blocks, in ns.
     fn compute_ns(&self, blocks: Whole) -> u64 {
-        self.plan.plan().compute_ns(blocks.u32())
+        self.plan.compute_ns(blocks.u32())
     }
 
     /// When the prefill should end if the first blocks are reused, in ns from now.
     fn done_ns(&self, blocks: Whole) -> u64 {
-        self.plan.plan().done_ns(blocks.u32())
+        self.plan.done_ns(blocks.u32())
     }
 }
 

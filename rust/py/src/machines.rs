@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use kvsim_core::cluster::Machines;
 use kvsim_core::machine::messages::{Done, Key, Task};
 use kvsim_core::machine::neighbours::{Errand, Neighbours};
-use kvsim_core::machine::{Place, Replica};
+use kvsim_core::machine::Replica;
 use kvsim_core::store::{Answer, Store, StoreError};
-use kvsim_core::transfers::{SharedChannel, TransferId};
+use kvsim_core::transfers::SharedChannel;
 use pyo3::prelude::*;
 
 use crate::channel::PyChannel;
@@ -130,23 +130,10 @@ impl Machines for Replicas<'_, '_> {
         visited.into_iter().map(next).collect()
     }
 
-    fn take_number(&mut self, machine: u32) -> PyResult<u64> {
+    fn with_replica(&mut self, machine: u32, with: &mut dyn FnMut(&mut Replica)) -> PyResult<()> {
         let mut replica = self.replicas[machine as usize].try_borrow_mut(self.py)?;
-        Ok(replica.inner().take_number())
-    }
-
-    fn source_read_next(&mut self, machine: u32) -> PyResult<Option<(u32, Place)>> {
-        let mut replica = self.replicas[machine as usize].try_borrow_mut(self.py)?;
-        Ok(replica.inner().source_read_next())
-    }
-
-    fn source_read_with(
-        &mut self,
-        machine: u32,
-        came: (TransferId, u64),
-    ) -> PyResult<Option<(u32, Place)>> {
-        let mut replica = self.replicas[machine as usize].try_borrow_mut(self.py)?;
-        Ok(replica.inner().source_read_with(came))
+        with(replica.inner());
+        Ok(())
     }
 }
 

@@ -106,11 +106,7 @@ pub fn longest(
     (machine, (request, start, limit)): Wanted,
     now_ns: u64,
 ) -> PyResult<Option<(u32, Vec<Part>)>> {
-    let operation = Operation::Longest {
-        request,
-        start,
-        limit,
-    };
+    let operation = Operation::Longest(request, (start, limit));
     match cluster.operate(machines, (machine, operation), now_ns)? {
         Operated::Found(run) => Ok(run),
         _ => Ok(None),
@@ -213,12 +209,7 @@ impl PyOperatedMachines {
         room: Vec<u64>,
         now_ns: u64,
     ) -> PyResult<Option<u64>> {
-        let operation = Operation::Load {
-            request: of.0,
-            lease: of.1,
-            part: part_of(part),
-            room,
-        };
+        let operation = Operation::Load(of, part_of(part), room);
         self.moved(py, machine, operation, now_ns)
     }
 
@@ -244,11 +235,7 @@ impl PyOperatedMachines {
         source: (u32, PyPart),
         now_ns: u64,
     ) -> PyResult<Option<u64>> {
-        let operation = Operation::Fetch {
-            request,
-            owner: source.0,
-            part: part_of(source.1),
-        };
+        let operation = Operation::Fetch(request, (source.0, part_of(source.1)));
         self.moved(py, machine, operation, now_ns)
     }
 
@@ -261,12 +248,7 @@ impl PyOperatedMachines {
         sent: Feed,
         now_ns: u64,
     ) -> PyResult<Option<u64>> {
-        let operation = Operation::Arrive {
-            id: of.0,
-            edge: of.1,
-            blocks: of.2,
-            sent: sent.transmission(),
-        };
+        let operation = Operation::Arrive(of.0, of.1, of.2, sent.transmission());
         self.moved(py, machine, operation, now_ns)
     }
 

@@ -98,12 +98,12 @@ impl PyReplica {
 
     /// Requests sent here that are not finished.
     pub fn open_requests(&self) -> u64 {
-        self.replica.open_requests()
+        self.replica.prefill_load.open_requests()
     }
 
     /// Enters how many that are where routers read it.
     pub fn sit(&mut self, seat: Seat) {
-        self.replica.sit(seat);
+        self.replica.prefill_load.sit(seat);
     }
 }
 
@@ -336,7 +336,7 @@ impl PyReplica {
 
     #[getter]
     fn requests(&self) -> u64 {
-        self.replica.open_requests()
+        self.replica.prefill_load.open_requests()
     }
 
     #[getter(queued_tokens)]

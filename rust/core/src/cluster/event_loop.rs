@@ -6,8 +6,8 @@ use super::messages::Event;
 use super::ranks::Ranks;
 use super::Question;
 use crate::machine::messages::{Done, IncomingId, Key, Task};
-use crate::machine::{Place, Request};
-use crate::transfers::{SharedTimeline, Timeline, TransferId};
+use crate::machine::{Place, Replica, Request};
+use crate::transfers::{SharedTimeline, Timeline};
 
 /// What has arrived comes first at an instant; what machines tell each other at their boundaries comes after these.
 pub(super) const TRANSFER: u8 = 0;
@@ -24,18 +24,12 @@ pub trait Machines {
     /// Machines that were visited while another one was at work, and what is next there, since the last call.
     fn take_visited(&mut self) -> Vec<(u32, Option<Key>)>;
 
-    /// Takes the next number among a machine's transfers.
-    fn take_number(&mut self, machine: u32) -> Result<u64, Self::Error>;
-
-    /// The machine and the place there of a request whose KV has been read with what next arrives at a machine.
-    fn source_read_next(&mut self, machine: u32) -> Result<Option<(u32, Place)>, Self::Error>;
-
-    /// The same with so many layers of a transfer there.
-    fn source_read_with(
+    /// Shows the replica of a machine.
+    fn with_replica(
         &mut self,
         machine: u32,
-        came: (TransferId, u64),
-    ) -> Result<Option<(u32, Place)>, Self::Error>;
+        with: &mut dyn FnMut(&mut Replica),
+    ) -> Result<(), Self::Error>;
 }
 
 /// All machines of a cluster that hand requests over to each other, or read each other's lower tiers.
@@ -178,11 +172,21 @@ impl Cluster {
         Ok(None)
     }
 
+    /// Takes the next number among a machine's transfers.
+    pub(super) fn take_number<M: Machines>(machines: &mut M, of: u32) -> Result<u64, M::Error> {
+        let mut number = 0;
+        machines.with_replica(of, &mut |replica| number = replica.mover.take_number())?;
+        Ok(number)
+    }
+
     /// Lets a channel do what is next of all, and the machine hear of it that sends over it.
     fn channel_event<M: Machines>(&mut self, machines: &mut M) -> Result<(), M::Error> {
         let heard = self.timeline.as_ref().and_then(Timeline::happen);
         if let Some((of, layers)) = heard {
-            let read = machines.source_read_with(of.machine, (of.id, layers))?;
+            let mut read = None;
+            machines.with_replica(of.machine, &mut |replica| {
+                read = replica.source_read_with((of.id, layers));
+            })?;
             if let Some((source, place)) = read {
                 self.perform(machines, source, Task::Release(place, false))?;
             }
@@ -207,7 +211,9 @@ impl Cluster {
             return Ok(());
         }
         if priority == TRANSFER {
-            if let Some((source, place)) = machines.source_read_next(machine)? {
+            let mut read = None;
+            machines.with_replica(machine, &mut |replica| read = replica.source_read_next())?;
+            if let Some((source, place)) = read {
                 self.perform(machines, source, Task::Release(place, false))?;
             }
         }

@@ -76,7 +76,7 @@ impl Cluster {
         let between =
             (2..of).map(|layers| (step.computed_ns(layers, of), Computed::Layers(layers)));
         for (at_ns, computed) in between.chain([(step.completion_ns, Computed::All)]) {
-            let number = machines.take_number(machine)?;
+            let number = Self::take_number(machines, machine)?;
             let event = Event::Computed {
                 hop,
                 computing,
@@ -114,7 +114,7 @@ impl Cluster {
             } => {
                 let number = match computing.number {
                     Some(number) => number,
-                    None => machines.take_number(machine)?,
+                    None => Self::take_number(machines, machine)?,
                 };
                 let at_ns = computing.step.first_layer_ns.max(self.now_ns);
                 let event = Event::Computed {

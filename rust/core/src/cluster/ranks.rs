@@ -88,7 +88,7 @@ impl Cluster {
 mod tests {
     use super::*;
     use crate::machine::messages::Done;
-    use crate::machine::Place;
+    use crate::machine::Replica;
 
     const BOUNDARY: u8 = 2;
 
@@ -117,20 +117,8 @@ mod tests {
             Vec::new()
         }
 
-        fn take_number(&mut self, _: u32) -> Result<u64, ()> {
+        fn with_replica(&mut self, _: u32, _: &mut dyn FnMut(&mut Replica)) -> Result<(), ()> {
             Err(())
-        }
-
-        fn source_read_next(&mut self, _: u32) -> Result<Option<(u32, Place)>, ()> {
-            Ok(None)
-        }
-
-        fn source_read_with(
-            &mut self,
-            _: u32,
-            _: (crate::transfers::TransferId, u64),
-        ) -> Result<Option<(u32, Place)>, ()> {
-            Ok(None)
         }
     }
 

@@ -44,7 +44,7 @@ impl FetchPolicy {
     }
 
     /// How many leading blocks to reuse.
-    pub(super) fn reuse(self, plan: &Plan<'_>) -> u32 {
+    pub(super) fn reuse(self, plan: &FetchPlan) -> u32 {
         let (end, ready) = (plan.end(), plan.facts.ready);
         match self {
             Self::Always | Self::Plugin => end,
@@ -99,38 +99,23 @@ pub struct PlanFacts {
 }
 
 /// A run that could be reused. Times are ns from now, by the channels' queues.
-#[derive(Clone, Copy)]
-pub struct Plan<'a> {
+#[derive(Clone, Debug)]
+pub struct FetchPlan {
     /// What is known of it.
     pub facts: PlanFacts,
     /// Its parts, from the first block on.
-    pub parts: &'a [Part],
-    /// Over this channel comes what is read from another machine.
-    pub wire: Option<&'a SharedChannel>,
-    /// The edges of the machine, from the GPU down.
-    pub edges: &'a [Edge],
-    /// What steps take.
-    pub table: &'a StepTimeTable,
-}
-
-/// The same for a plug-in to keep as long as it decides.
-#[derive(Clone, Debug)]
-pub struct FetchPlan {
-    pub(super) facts: PlanFacts,
     pub(super) parts: Vec<Part>,
     /// Of the parts on another machine, that machine and the tier there, in order.
     pub(super) away: Vec<(u32, usize)>,
+    /// Over this channel comes what is read from another machine.
     pub(super) wire: Option<SharedChannel>,
+    /// The edges of the machine, from the GPU down.
     pub(super) edges: Vec<Edge>,
+    /// What steps take.
     pub(super) table: Arc<StepTimeTable>,
 }
 
 impl FetchPlan {
-    /// What is known of the run beside its parts.
-    pub fn facts(&self) -> &PlanFacts {
-        &self.facts
-    }
-
     /// The parts, each with (machine, tier there) where another machine has it.
     pub fn parts(&self) -> impl Iterator<Item = (&Part, Option<(u32, usize)>)> {
         let here = self.parts.len() - self.away.len();
@@ -141,19 +126,6 @@ impl FetchPlan {
             .map(move |(n, part)| (part, away(n)))
     }
 
-    /// The estimates of loading it and computing the rest.
-    pub fn plan(&self) -> Plan<'_> {
-        Plan {
-            facts: self.facts,
-            parts: &self.parts,
-            wire: self.wire.as_ref(),
-            edges: &self.edges,
-            table: &self.table,
-        }
-    }
-}
-
-impl Plan<'_> {
     /// The block after the last one found.
     pub fn end(&self) -> u32 {
         self.parts.last().map_or(self.facts.ready, |part| part.end)
@@ -178,7 +150,7 @@ impl Plan<'_> {
         while past < tokens {
             let chunk = (tokens - past).min(self.facts.budget_tokens);
             let mut shape = StepShape::default();
-            shape.add_chunk(chunk, past, self.table);
+            shape.add_chunk(chunk, past, &self.table);
             total += self.table.step_ns(&shape);
             past += chunk;
         }
@@ -202,7 +174,7 @@ impl Plan<'_> {
             let below = self.staged(&moved, STAGING + 1);
             up = self.after(below, up, self.hop(STAGING, staged));
         }
-        if let (1.., Some(wire)) = (moved[self.facts.remote], self.wire) {
+        if let (1.., Some(wire)) = (moved[self.facts.remote], &self.wire) {
             let read = moved[self.facts.remote];
             let wire = wire.lock().unwrap_or_else(PoisonError::into_inner);
             let below = self.over(&wire, read);

@@ -1,7 +1,7 @@
 //! Admission with loads: what lies on lower tiers is planned, protected, and loaded part by part (the rules of
 //! `spec/admission.py` and `spec/mover.py`).
 
-use super::fetch::{FetchPlan, FetchPolicy, Plan, PlanFacts};
+use super::fetch::{FetchPlan, FetchPolicy, PlanFacts};
 use super::loading::Admission;
 use super::remote::{is_staged, stage_up, RemoteRun};
 use super::{Now, Place, Replica};
@@ -125,27 +125,22 @@ impl Replica {
             layers: config.layers,
             layer_pipelining: config.layer_pipelining,
         };
-        if let Some(plugin) = &mut self.plugins.fetch {
-            let away = away.iter().flat_map(|run| {
-                let tiers = run.parts.iter().map(|part| part.tier);
-                tiers.map(|tier| (run.owner, tier))
-            });
-            return plugin.reuse(FetchPlan {
-                facts,
-                parts: parts.to_vec(),
-                away: away.collect(),
-                wire,
-                edges: mover.edges().to_vec(),
-                table: self.batch.table().clone(),
-            });
-        }
-        Ok(policy.reuse(&Plan {
+        let away = away.iter().flat_map(|run| {
+            let tiers = run.parts.iter().map(|part| part.tier);
+            tiers.map(|tier| (run.owner, tier))
+        });
+        let plan = FetchPlan {
             facts,
-            parts,
-            wire: wire.as_ref(),
-            edges: mover.edges(),
-            table: self.batch.table(),
-        }))
+            parts: parts.to_vec(),
+            away: away.collect(),
+            wire,
+            edges: mover.edges().to_vec(),
+            table: self.batch.table().clone(),
+        };
+        match &mut self.plugins.fetch {
+            Some(plugin) => plugin.reuse(plan),
+            None => Ok(policy.reuse(&plan)),
+        }
     }
 
     /// Joins or loads one part for a request's lease: (move to the GPU, tier it comes from). `None` when there is

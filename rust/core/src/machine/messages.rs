@@ -112,46 +112,16 @@ pub struct Done {
 /// A manual cache operation.
 #[derive(Clone, Debug)]
 pub enum Operation {
-    /// Load or join one part of what this machine has for a lease, behind the moves that free its room.
-    Load {
-        /// Whose blocks.
-        request: u32,
-        /// What holds the room.
-        lease: LeaseId,
-        /// What is loaded.
-        part: Part,
-        /// Moves that free the room.
-        room: Vec<MoveId>,
-    },
-    /// Find the longest run of blocks from `start` on that one other machine has below its GPU.
-    Longest {
-        /// Whose blocks.
-        request: u32,
-        /// The first block.
-        start: u32,
-        /// The block after the last one.
-        limit: u32,
-    },
-    /// Read one part of what another machine has.
-    Fetch {
-        /// Whose blocks.
-        request: u32,
-        /// The other machine.
-        owner: u32,
-        /// What is read, by its tier there.
-        part: Part,
-    },
-    /// Let a move arrive at the times of a transmission that was queued before.
-    Arrive {
-        /// The move.
-        id: MoveId,
-        /// The tiers that it leads from and to.
-        edge: (usize, usize),
-        /// How much it brings.
-        blocks: u64,
-        /// Its times.
-        sent: Transmission,
-    },
+    /// Load or join one part of what this machine has for a request's lease, behind the moves that free its room.
+    Load((u32, LeaseId), Part, Vec<MoveId>),
+    /// Find the longest run of a request's blocks, from one on and before another, that one other machine has below
+    /// its GPU.
+    Longest(u32, (u32, u32)),
+    /// Read one part of a request's blocks on another machine, by its tier there.
+    Fetch(u32, (u32, Part)),
+    /// Let a move over an edge, from a tier to a tier, bring so many blocks at the times of a transmission that was
+    /// queued before.
+    Arrive(MoveId, (usize, usize), u64, Transmission),
 }
 
 /// What a manual cache operation brought.

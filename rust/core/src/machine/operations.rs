@@ -17,42 +17,22 @@ impl Replica {
 
     /// Does one operation at a time; what the store decides is sent with [`super::messages::Task::GoOn`].
     pub(super) fn operate(&mut self, now: &mut Now<'_>, operation: &Operation) -> Answer<Operated> {
-        match operation {
-            Operation::Load {
-                request,
-                lease,
-                part,
-                room,
-            } => {
-                let loaded = self.load_part(now, (*request, *lease), part, room)?;
-                Ok(Operated::Moved(loaded.map(|(id, _)| id)))
+        Ok(match operation {
+            Operation::Load(of, part, room) => {
+                let loaded = self.load_part(now, *of, part, room)?;
+                Operated::Moved(loaded.map(|(id, _)| id))
             }
-            Operation::Longest {
-                request,
-                start,
-                limit,
-            } => {
-                let run = self.longest_elsewhere(now, *request, (*start, *limit))?;
-                Ok(Operated::Found(run.map(|run| (run.owner, run.parts))))
+            Operation::Longest(request, blocks) => {
+                let run = self.longest_elsewhere(now, *request, *blocks)?;
+                Operated::Found(run.map(|run| (run.owner, run.parts)))
             }
-            Operation::Fetch {
-                request,
-                owner,
-                part,
-            } => {
-                let landed = self.fetch_from(now, *request, (*owner, *part))?;
-                Ok(Operated::Moved(landed))
+            Operation::Fetch(request, source) => {
+                Operated::Moved(self.fetch_from(now, *request, *source)?)
             }
-            Operation::Arrive {
-                id,
-                edge,
-                blocks,
-                sent,
-            } => {
-                let mover = &mut self.mover;
-                mover.arrive(*id, *edge, *blocks, *sent);
-                Ok(Operated::Moved(Some(*id)))
+            Operation::Arrive(id, edge, blocks, sent) => {
+                self.mover.arrive(*id, *edge, *blocks, *sent);
+                Operated::Moved(Some(*id))
             }
-        }
+        })
     }
 }

@@ -82,9 +82,4 @@ impl Replica {
         let machine = self.machine();
         Some((time_ns, phase.priority(), machine, number))
     }
-
-    /// Takes the next number among this machine's transfers.
-    pub fn take_number(&mut self) -> u64 {
-        self.mover.take_number()
-    }
 }

@@ -29,7 +29,7 @@ impl PrefillLoad {
     }
 
     /// Enters the number of open requests, from now on too, where routers read it.
-    pub(super) fn sit(&mut self, seat: Seat) {
+    pub fn sit(&mut self, seat: Seat) {
         seat.has_requests(self.open_requests);
         self.seats.push(seat);
     }

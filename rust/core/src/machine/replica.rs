@@ -13,7 +13,7 @@ use super::rows::Rows;
 use super::running_set::RunningSet;
 use super::{Arrival, Now, Place, ReplicaConfig, Request};
 use crate::batch::Batch;
-use crate::store::{Answer, Seat};
+use crate::store::Answer;
 use crate::transfers::Mover;
 use crate::views::Views;
 
@@ -98,16 +98,6 @@ impl Replica {
     /// Leading blocks of a prompt of so many tokens that may be found.
     pub fn matchable_blocks(&self, prompt_tokens: u64) -> u32 {
         self.config.matchable_blocks(prompt_tokens)
-    }
-
-    /// Requests routed here that are not finished.
-    pub fn open_requests(&self) -> u64 {
-        self.prefill_load.open_requests()
-    }
-
-    /// Enters how many requests it has, from now on too, where routers read it.
-    pub fn sit(&mut self, seat: Seat) {
-        self.prefill_load.sit(seat);
     }
 
     /// Takes a request over; it is not in the queue yet.

@@ -109,7 +109,7 @@ fn a_lone_request_takes_a_boundary_for_its_prompt_and_one_for_its_answer() {
     assert_eq!(replica.take_closed(), [0]);
     assert_eq!(
         (
-            replica.open_requests(),
+            replica.prefill_load.open_requests(),
             replica.prefill_load.queued_tokens()
         ),
         (0, 0)

@@ -12,30 +12,26 @@
 //! | `timeline` | what happens next on all such links |
 //! | `pages` | what blocks of cache groups are, layer by layer |
 //! | `demand` | the rate that a channel was asked for |
-//! | `drained` | moments at which nothing is under way |
 //! | `transfer` | one order on its way |
 //! | `mover` | a machine's transfers: who asks about them, what has arrived |
 //! | `hop` | what crosses between machines that hand over |
 //! | `peers` | what a machine has at hand while it is at work, the other machines with it |
 //! | `ahead` | what comes up ahead of its request |
-//! | `arrive` | transfers whose times were decided elsewhere |
 //! | `across` | what waits for a transfer of another machine: reads from there, hand-overs over memory |
 //! | `puts` | what is put into a shared pool |
-//! | `sending` | orders on their way to a channel, fed hop by hop |
+//! | `sending` | orders on their way to a channel, fed hop by hop; transfers whose times were decided elsewhere |
 //! | `storage_wait` | how long a request waits for an engine's storage |
 //! | `submitting` | the same over links served layer by layer |
 //! | `copy_cost` | what copies cost the steps |
-//! | `when_done` | what is done once a move has ended |
+//! | `when_done` | what is done once a move has ended, and moments at which none is under way |
 //! | `write` | what is copied down when something becomes ready |
 //! | `hops` | which hop a wait was for |
 
 mod across;
 mod ahead;
-mod arrive;
 mod channel;
 mod copy_cost;
 mod demand;
-mod drained;
 mod hop;
 #[cfg(test)]
 mod hop_tests;

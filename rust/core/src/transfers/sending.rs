@@ -9,7 +9,7 @@ use super::peers::Now;
 use super::plugins::Sending;
 use super::transfer::{Transfer, TransferId};
 use crate::digest::Record;
-use crate::store::{Answer, Order, Times, GPU, REMOTE};
+use crate::store::{Answer, MoveId, Order, Times, GPU, REMOTE};
 
 impl Mover {
     /// Sends the store's new orders, or queues them behind what they depend on. `computed`: when a step had the
@@ -250,5 +250,32 @@ impl Mover {
         let arrival = (time_ns, self.scheduled, id, complete);
         self.arrivals.push(Reverse(arrival));
         self.scheduled += 1;
+    }
+
+    /// Lets a move arrive at the times of a transmission, which are final.
+    pub fn arrive(
+        &mut self,
+        id: MoveId,
+        (from, to): (usize, usize),
+        blocks: u64,
+        sent: Transmission,
+    ) {
+        let place = self.place();
+        let transfer = &mut self.transfers[place as usize];
+        transfer.begin(id, (from, to), blocks);
+        transfer.sent = Some(sent);
+        self.under_way.insert(id, place);
+        let by_layer = self.comes_by_layer(self.transfer(place));
+        if by_layer && sent.first_layer_ns < sent.completion_ns {
+            self.schedule(sent.first_layer_ns, place, false);
+        }
+        self.schedule(sent.completion_ns, place, true);
+    }
+
+    /// Moves that have not ended, in ascending order.
+    pub fn unfinished_moves(&self) -> Vec<MoveId> {
+        let mut moves: Vec<MoveId> = self.under_way.keys().copied().collect();
+        moves.sort_unstable();
+        moves
     }
 }

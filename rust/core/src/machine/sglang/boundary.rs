@@ -1,10 +1,10 @@
 //! Steps one after another, or one decided while another is computed (SGLang's overlap schedule).
 
-use super::super::engine::{Desk, EngineScheduler};
+use super::super::engine::EngineScheduler;
 use super::super::Place;
 use super::sequence::Sequence;
 use super::step::Step;
-use super::SglangScheduler;
+use super::{Desk, SglangScheduler};
 use crate::engines::radix_store::RadixStore;
 use crate::store::Answer;
 
@@ -14,7 +14,7 @@ const MOST_PASSES: usize = 3;
 impl EngineScheduler for SglangScheduler {
     type Store = RadixStore;
 
-    fn enqueue(&mut self, desk: &mut Desk<'_, RadixStore>, place: Place) -> Answer<()> {
+    fn enqueue(&mut self, desk: &mut Desk<'_>, place: Place) -> Answer<()> {
         desk.queued(place);
         let sequence = Sequence::new(&desk.replica.requests[place as usize]);
         self.sequences.put(place, sequence);
@@ -25,12 +25,12 @@ impl EngineScheduler for SglangScheduler {
         Ok(())
     }
 
-    fn give_up(&mut self, desk: &mut Desk<'_, RadixStore>, place: Place) -> Answer<()> {
+    fn give_up(&mut self, desk: &mut Desk<'_>, place: Place) -> Answer<()> {
         self.client_left(desk, place);
         Ok(())
     }
 
-    fn at_boundary(&mut self, desk: &mut Desk<'_, RadixStore>) -> Answer<()> {
+    fn at_boundary(&mut self, desk: &mut Desk<'_>) -> Answer<()> {
         if let Some(step) = self.flight.take() {
             desk.replica
                 .step_of_engine(&step.shape, (step.begin_ns, step.end_ns));
@@ -54,7 +54,7 @@ impl EngineScheduler for SglangScheduler {
         Ok(())
     }
 
-    fn catch_up(&mut self, _: &mut Desk<'_, RadixStore>, _: u64) -> Answer<()> {
+    fn catch_up(&mut self, _: &mut Desk<'_>, _: u64) -> Answer<()> {
         Ok(())
     }
 
@@ -73,11 +73,7 @@ impl EngineScheduler for SglangScheduler {
 
 impl SglangScheduler {
     /// Decides on the next step, which begins at a time from now on; None where there is nothing to compute.
-    fn next_step(
-        &mut self,
-        desk: &mut Desk<'_, RadixStore>,
-        begin_ns: u64,
-    ) -> Answer<Option<Step>> {
+    fn next_step(&mut self, desk: &mut Desk<'_>, begin_ns: u64) -> Answer<Option<Step>> {
         self.launched_join(desk.store)?;
         let step = match self.prefill_step(desk)? {
             Some(step) => Some(step),

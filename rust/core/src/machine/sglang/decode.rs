@@ -2,17 +2,16 @@
 
 use std::cmp::Reverse;
 
-use super::super::engine::Desk;
 use super::super::{AsyncScheduling, Place, Replica};
 use super::new_token_ratio::RETRACT_DECODE_STEPS;
 use super::step::Step;
-use super::SglangScheduler;
+use super::{Desk, SglangScheduler};
 use crate::engines::radix_store::RadixStore;
 use crate::store::Answer;
 
 impl SglangScheduler {
     /// Composes a decode step; None where nobody decodes now.
-    pub(super) fn decode_step(&mut self, desk: &mut Desk<'_, RadixStore>) -> Answer<Option<Step>> {
+    pub(super) fn decode_step(&mut self, desk: &mut Desk<'_>) -> Answer<Option<Step>> {
         let before = self.running.len();
         let finishing = self.leave_finishing();
         if self.running.is_empty() {
@@ -85,7 +84,7 @@ impl SglangScheduler {
 
     /// Takes the KV of running requests away until the others can decode: of the shortest answers first, and of
     /// those the longest prompts.
-    fn retract(&mut self, desk: &mut Desk<'_, RadixStore>) {
+    fn retract(&mut self, desk: &mut Desk<'_>) {
         let mut kept = std::mem::take(&mut self.running);
         let unchanged = kept.clone();
         kept.sort_by_key(|&place| {
@@ -117,7 +116,7 @@ impl SglangScheduler {
     }
 
     /// Sends a running request to the end of the queue, its KV gone; so many others go on.
-    fn take_back(&mut self, desk: &mut Desk<'_, RadixStore>, (place, others): (Place, u64)) {
+    fn take_back(&mut self, desk: &mut Desk<'_>, (place, others): (Place, u64)) {
         let s = &mut self.sequences[place];
         let computed = s.prompt + s.out.saturating_sub(1);
         desk.store.retract(s.request);

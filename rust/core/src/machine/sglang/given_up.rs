@@ -1,14 +1,12 @@
 //! Requests that their clients give up: what waits leaves at once, what has KV at the next boundary.
 
-use super::super::engine::Desk;
 use super::super::Place;
-use super::SglangScheduler;
-use crate::engines::radix_store::RadixStore;
+use super::{Desk, SglangScheduler};
 use crate::store::Answer;
 
 impl SglangScheduler {
     /// Lets a request go; what has KV goes at the next boundary.
-    pub(super) fn client_left(&mut self, desk: &mut Desk<'_, RadixStore>, place: Place) {
+    pub(super) fn client_left(&mut self, desk: &mut Desk<'_>, place: Place) {
         if self.waiting.contains(&place) {
             self.waiting.retain(|&waiting| waiting != place);
             self.leave(desk, place);
@@ -19,7 +17,7 @@ impl SglangScheduler {
 
     /// Frees the KV of requests that were given up: of those that run, of the last step's, and of the prompt that goes
     /// on, whose chunks are not kept. Those retracted meanwhile leave the queue.
-    pub(super) fn let_go(&mut self, desk: &mut Desk<'_, RadixStore>) -> Answer<()> {
+    pub(super) fn let_go(&mut self, desk: &mut Desk<'_>) -> Answer<()> {
         if !std::mem::take(&mut self.someone_left) {
             return Ok(());
         }
@@ -53,7 +51,7 @@ impl SglangScheduler {
         Ok(())
     }
 
-    fn leave(&mut self, desk: &mut Desk<'_, RadixStore>, place: Place) {
+    fn leave(&mut self, desk: &mut Desk<'_>, place: Place) {
         let s = &mut self.sequences[place];
         s.is_finished = true;
         desk.aborted(place);

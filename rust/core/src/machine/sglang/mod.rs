@@ -30,12 +30,16 @@ mod step;
 use super::by_place::ByPlace;
 use super::schedule_log::ScheduleLog;
 use super::Place;
+use crate::engines::radix_store::RadixStore;
 use new_token_ratio::NewTokenRatio;
 use sequence::Sequence;
 use step::Step;
 
 pub use settings::{SchedulePolicy, SglangConfig};
 pub use single_pass::{BeforePass, Given, Pass};
+
+/// A replica at work, and SGLang's tree.
+type Desk<'a> = super::engine::Desk<'a, RadixStore>;
 
 /// SGLang's scheduler of one replica.
 #[derive(Debug)]

@@ -1,19 +1,13 @@
 //! The tokens that a step's end brings, in the order of its requests.
 
-use super::super::engine::Desk;
 use super::super::Place;
 use super::step::Step;
-use super::SglangScheduler;
-use crate::engines::radix_store::RadixStore;
+use super::{Desk, SglangScheduler};
 use crate::store::Answer;
 
 impl SglangScheduler {
     /// Ends a step: whose prompt is computed gets a token, and what it has computed goes into the tree.
-    pub(super) fn step_ended(
-        &mut self,
-        desk: &mut Desk<'_, RadixStore>,
-        step: &Step,
-    ) -> Answer<()> {
+    pub(super) fn step_ended(&mut self, desk: &mut Desk<'_>, step: &Step) -> Answer<()> {
         for &(place, decodes) in &step.members {
             let s = &mut self.sequences[place];
             s.steps_in_flight -= 1;
@@ -40,7 +34,7 @@ impl SglangScheduler {
         Ok(())
     }
 
-    fn token(&mut self, desk: &mut Desk<'_, RadixStore>, place: Place) -> Answer<()> {
+    fn token(&mut self, desk: &mut Desk<'_>, place: Place) -> Answer<()> {
         let s = &mut self.sequences[place];
         s.out += 1;
         let before_ns = s.last_token_ns.replace(desk.now_ns);

@@ -1,10 +1,9 @@
 //! A step that computes prompts: the chunk that goes on, then who of the queue fits (`PrefillAdder`).
 
-use super::super::engine::Desk;
 use super::super::engine_notes::Cached;
 use super::super::{Place, Replica};
 use super::step::Step;
-use super::SglangScheduler;
+use super::{Desk, SglangScheduler};
 use crate::engines::radix_store::RadixStore;
 use crate::store::Answer;
 
@@ -57,7 +56,7 @@ impl Adder {
 impl SglangScheduler {
     /// Composes a step of prompts, the running requests' tokens too where chunks are mixed; None where no prompt
     /// is to be computed, or none fits.
-    pub(super) fn prefill_step(&mut self, desk: &mut Desk<'_, RadixStore>) -> Answer<Option<Step>> {
+    pub(super) fn prefill_step(&mut self, desk: &mut Desk<'_>) -> Answer<Option<Step>> {
         self.is_full &= !self.running.is_empty();
         if (self.is_full || self.waiting.is_empty()) && self.chunked.is_none() {
             return Ok(None);
@@ -144,7 +143,7 @@ impl SglangScheduler {
         true
     }
 
-    fn add_waiting(&mut self, desk: &mut Desk<'_, RadixStore>, adder: &mut Adder) {
+    fn add_waiting(&mut self, desk: &mut Desk<'_>, adder: &mut Adder) {
         let held = adder.places.len() as u64;
         for at in 0..self.waiting.len() {
             if adder.verdict(desk.store) == Verdict::Stop {
@@ -171,12 +170,7 @@ impl SglangScheduler {
     }
 
     /// Adds the next of the queue with as much of its prompt as the chunk has room for.
-    fn add_one(
-        &mut self,
-        desk: &mut Desk<'_, RadixStore>,
-        adder: &mut Adder,
-        place: Place,
-    ) -> Verdict {
+    fn add_one(&mut self, desk: &mut Desk<'_>, adder: &mut Adder, place: Place) -> Verdict {
         let page = self.config.page_size;
         let s = &mut self.sequences[place];
         let prefix = s.found.tokens;
@@ -241,7 +235,7 @@ impl SglangScheduler {
     }
 
     /// Lets the running requests decode in a step of prompts, where there is room for all of them.
-    fn mix(&mut self, desk: &mut Desk<'_, RadixStore>, step: &mut Step) -> Answer<()> {
+    fn mix(&mut self, desk: &mut Desk<'_>, step: &mut Step) -> Answer<()> {
         self.leave_finishing();
         if self.running.is_empty() || !self.can_decode(desk.store, &self.running, desk.now_ns) {
             return Ok(());

@@ -1,11 +1,9 @@
 //! One pass over the queue from a given state: what `tests/engine_oracles/sglang_passes.py` compares with SGLang's
 //! own classes.
 
-use super::super::engine::Desk;
 use super::super::{Arrival, Place, Replica};
 use super::sequence::Sequence;
-use super::SglangScheduler;
-use crate::engines::radix_store::RadixStore;
+use super::{Desk, SglangScheduler};
 use crate::store::Answer;
 
 /// A request, and the tokens of its answer that are out.
@@ -41,11 +39,7 @@ pub struct Pass {
 
 impl SglangScheduler {
     /// Enters the state and composes one step of prompts from it.
-    pub fn single_pass(
-        &mut self,
-        desk: &mut Desk<'_, RadixStore>,
-        before: &BeforePass,
-    ) -> Answer<Pass> {
+    pub fn single_pass(&mut self, desk: &mut Desk<'_>, before: &BeforePass) -> Answer<Pass> {
         for given in &before.ended {
             self.compute_alone(desk, given)?;
             desk.store.retract(given.0.request);
@@ -90,7 +84,7 @@ impl SglangScheduler {
     }
 
     /// Computes a prompt in a step of its own.
-    fn compute_alone(&mut self, desk: &mut Desk<'_, RadixStore>, given: &Given) -> Answer<Place> {
+    fn compute_alone(&mut self, desk: &mut Desk<'_>, given: &Given) -> Answer<Place> {
         let place = self.take_over(desk.replica, given);
         let s = &mut self.sequences[place];
         let found = desk.store.find(s.request, s.prompt - 1);

@@ -19,7 +19,7 @@ impl<B: Blocks> EngineScheduler for VllmScheduler<B> {
         desk.queued(place);
         let sequence = Sequence::new(&desk.replica.requests[place as usize]);
         self.sequences.put(place, sequence);
-        self.waiting.push(place, &self.sequences[place]);
+        self.waiting.push(place, &mut self.sequences[place]);
         if self.flight.is_none() {
             self.boundary_ns.get_or_insert(desk.now_ns);
         } else if self.waiting.first() == Some(place) || !self.refused {

@@ -10,6 +10,8 @@ pub struct Sequence {
     pub request: u32,
     pub priority: i64,
     pub arrival_ns: u64,
+    /// Where it stands in the queue, unless that is ordered by priority.
+    pub stand: u64,
     pub prompt: u64,
     /// Tokens when it is done: prompt and answer.
     pub total: u64,

@@ -1,84 +1,73 @@
 //! Who waits: in order of arrival with preempted ones in front, or by (priority, arrival, number).
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 
-use super::super::Place;
-use super::Sequence;
+use super::sequence::Sequence;
+use super::Place;
 
-/// The queue of requests that are not running.
+/// The queue of requests that are not running: by priority, then by arrival; or in the order of their arrival, those
+/// that were preempted before all others, the last one first.
 #[derive(Debug)]
-pub(super) enum Waiting {
-    ByArrival(VecDeque<Place>),
-    ByPriority(BTreeSet<(i64, u64, u32, Place)>),
-}
-
-fn key(place: Place, s: &Sequence) -> (i64, u64, u32, Place) {
-    (s.priority, s.arrival_ns, s.request, place)
+pub(super) struct Waiting {
+    by_priority: bool,
+    queue: BTreeSet<(i64, u64, u32, Place)>,
+    /// Stands before all that are taken, and behind them.
+    first: u64,
+    next: u64,
 }
 
 impl Waiting {
     pub fn new(by_priority: bool) -> Self {
-        if by_priority {
-            Self::ByPriority(BTreeSet::new())
+        Self {
+            by_priority,
+            queue: BTreeSet::new(),
+            first: 1 << 63,
+            next: 1 << 63,
+        }
+    }
+
+    /// Where a request stands.
+    fn key(&self, place: Place, s: &Sequence) -> (i64, u64, u32, Place) {
+        if self.by_priority {
+            (s.priority, s.arrival_ns, s.request, place)
         } else {
-            Self::ByArrival(VecDeque::new())
+            (0, s.stand, 0, place)
         }
     }
 
     pub fn len(&self) -> usize {
-        match self {
-            Self::ByArrival(queue) => queue.len(),
-            Self::ByPriority(queue) => queue.len(),
-        }
+        self.queue.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.queue.is_empty()
     }
 
     pub fn first(&self) -> Option<Place> {
-        match self {
-            Self::ByArrival(queue) => queue.front().copied(),
-            Self::ByPriority(queue) => queue.first().map(|key| key.3),
-        }
+        self.queue.first().map(|key| key.3)
     }
 
     /// Queues a request that has arrived.
-    pub fn push(&mut self, place: Place, s: &Sequence) {
-        match self {
-            Self::ByArrival(queue) => queue.push_back(place),
-            Self::ByPriority(queue) => {
-                queue.insert(key(place, s));
-            }
-        }
+    pub fn push(&mut self, place: Place, s: &mut Sequence) {
+        s.stand = self.next;
+        self.next += 1;
+        self.queue.insert(self.key(place, s));
     }
 
     /// Queues a request that was preempted.
-    pub fn push_preempted(&mut self, place: Place, s: &Sequence) {
-        match self {
-            Self::ByArrival(queue) => queue.push_front(place),
-            Self::ByPriority(queue) => {
-                queue.insert(key(place, s));
-            }
-        }
+    pub fn push_preempted(&mut self, place: Place, s: &mut Sequence) {
+        self.first -= 1;
+        s.stand = self.first;
+        self.queue.insert(self.key(place, s));
     }
 
     /// Who waits, the first one first.
-    pub fn iter(&self) -> Box<dyn Iterator<Item = Place> + '_> {
-        match self {
-            Self::ByArrival(queue) => Box::new(queue.iter().copied()),
-            Self::ByPriority(queue) => Box::new(queue.iter().map(|key| key.3)),
-        }
+    pub fn iter(&self) -> impl Iterator<Item = Place> + '_ {
+        self.queue.iter().map(|key| key.3)
     }
 
     /// Takes a request out, wherever it stands; whether it waits.
     pub fn remove(&mut self, place: Place, s: &Sequence) -> bool {
-        match self {
-            Self::ByArrival(queue) => {
-                let at = queue.iter().position(|&waiting| waiting == place);
-                at.and_then(|at| queue.remove(at)).is_some()
-            }
-            Self::ByPriority(queue) => queue.remove(&key(place, s)),
-        }
+        self.queue.remove(&self.key(place, s))
     }
 }
