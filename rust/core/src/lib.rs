@@ -23,6 +23,7 @@ pub mod key_map;
 pub mod keys;
 pub mod machine;
 pub mod parquet;
+pub mod places;
 pub mod policies;
 /// What a store keeps of what happened: its digest and its evictions.
 pub mod records;

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::Sequence;
+use crate::places::Places;
 use crate::step_time::StepShape;
 use crate::store::LeaseId;
 
@@ -20,9 +21,7 @@ pub(super) struct Member {
 #[derive(Debug)]
 pub(super) struct Lockstep {
     block_size_tokens: u64,
-    sequences: Vec<Sequence>,
-    /// Places in `sequences` that nobody has.
-    free: Vec<u32>,
+    sequences: Places<Sequence>,
     /// Iterations ended; what follows is counted in these.
     done: u64,
     /// When the last token of all came.
@@ -43,8 +42,7 @@ impl Lockstep {
     pub(super) fn new(block_size_tokens: u64) -> Self {
         Self {
             block_size_tokens: block_size_tokens.max(1),
-            sequences: Vec::new(),
-            free: Vec::new(),
+            sequences: Places::default(),
             done: 0,
             last_token_ns: 0,
             shape: StepShape::default(),
@@ -69,7 +67,7 @@ impl Lockstep {
         sequence.joined_lockstep = self.done;
         self.shape.add_decode(sequence.computed);
         let order = sequence.order;
-        let place = self.free.pop().unwrap_or(self.sequences.len() as u32);
+        let place = self.sequences.take();
         let member = Member { order, place };
         self.ends.insert((self.end(&sequence), member));
         self.fills.insert((self.fill(&sequence), member));
@@ -80,17 +78,12 @@ impl Lockstep {
         }
         let next_fill = self.done + self.block_size_tokens - over;
         self.next_fill = self.next_fill.min(next_fill);
-        if place as usize == self.sequences.len() {
-            self.sequences.push(sequence);
-        } else {
-            self.sequences[place as usize] = sequence;
-        }
+        self.sequences[place] = sequence;
     }
 
     /// Takes a sequence out, brought up to date.
     pub(super) fn leave(&mut self, member: Member) -> Sequence {
-        let mut sequence = std::mem::take(&mut self.sequences[member.place as usize]);
-        self.free.push(member.place);
+        let mut sequence = self.sequences.remove(member.place);
         self.ends.remove(&(self.end(&sequence), member));
         self.fills.remove(&(self.fill(&sequence), member));
         self.filled.retain(|m| m != &member);
@@ -142,7 +135,7 @@ impl Lockstep {
     pub(super) fn lacking(&self) -> Vec<(Member, LeaseId)> {
         let mut lacking = Vec::new();
         for &member in &self.filled {
-            let sequence = &self.sequences[member.place as usize];
+            let sequence = &self.sequences[member.place];
             if self.computed(sequence) == sequence.blocks * self.block_size_tokens {
                 lacking.push((member, sequence.lease));
             }
@@ -159,18 +152,17 @@ impl Lockstep {
     /// A sequence, and its tokens with KV.
     pub(super) fn get_mut(&mut self, member: Member) -> (&mut Sequence, u64) {
         let computed = self.computed_tokens(member);
-        (&mut self.sequences[member.place as usize], computed)
+        (&mut self.sequences[member.place], computed)
     }
 
     /// A sequence's tokens with KV.
     pub(super) fn computed_tokens(&self, member: Member) -> u64 {
-        self.computed(&self.sequences[member.place as usize])
+        self.computed(&self.sequences[member.place])
     }
 
     /// A sequence by the caller's name for it.
     pub(super) fn find(&self, id: u32) -> Option<Member> {
-        self.members()
-            .find(|m| self.sequences[m.place as usize].id == id)
+        self.members().find(|m| self.sequences[m.place].id == id)
     }
 
     /// The last one in batch order.

@@ -24,7 +24,7 @@ impl Replica {
     /// Admits a waiting request, which joins the step; false, without a trace, when room is refused.
     fn admit_one(&mut self, now: &mut Now<'_>, place: Place) -> Answer<bool> {
         self.protect_waiting(now, Some(place))?;
-        let s = &self.requests[place as usize];
+        let s = &self.requests[place];
         let (request, target) = (s.arrival.request, s.prefill_target_tokens());
         let total_blocks = target.div_ceil(self.config.block_size_tokens);
         if self.config.expires {
@@ -65,7 +65,7 @@ impl Replica {
             (lease, Admission::of(ready, total_blocks, room))
         };
         self.arrivals.queue.take(place, &mut self.requests);
-        self.requests[place as usize].lease = lease;
+        self.requests[place].lease = lease;
         self.write_used(now, lease)?;
         self.let_in(now, place, admission)?;
         Ok(true)
@@ -81,17 +81,17 @@ impl Replica {
         let reused_blocks = admission.reused_blocks;
         self.admitted(now, place, reused_blocks);
         let cached = self.cached_tokens(place, reused_blocks);
-        if self.requests[place as usize].preemptions == 0 {
+        if self.requests[place].preemptions == 0 {
             self.first_admitted(now, place, &admission.from_blocks, cached);
             self.reports.pool_hit_blocks += admission.pool_blocks;
         } else {
-            self.requests[place as usize].recomputed_tokens -= cached as i64;
+            self.requests[place].recomputed_tokens -= cached as i64;
         }
         self.issue(now, None)?;
         if admission.room.is_empty() && admission.loads.is_empty() {
             return self.join(now, place, (cached, admission.total_blocks));
         }
-        self.requests[place as usize].prefilling = false;
+        self.requests[place].prefilling = false;
         let id = self.load(place, admission, now.ns);
         if self.loads[id].waits() {
             self.loads.waiting += 1;
@@ -101,7 +101,7 @@ impl Replica {
     }
 
     fn cached_tokens(&self, place: Place, blocks: u32) -> u64 {
-        let target = self.requests[place as usize].prefill_target_tokens();
+        let target = self.requests[place].prefill_target_tokens();
         (u64::from(blocks) * self.config.block_size_tokens).min(target)
     }
 
@@ -134,15 +134,15 @@ impl Replica {
         place: Place,
         (mut cached, blocks): (u64, u64),
     ) -> Answer<()> {
-        let mut target = self.requests[place as usize].prefill_target_tokens();
+        let mut target = self.requests[place].prefill_target_tokens();
         if cached == target {
             // a full hit under skip-prefill: its first step is a decode step
             target -= 1;
             cached = target;
-            self.requests[place as usize].prefilling = false;
+            self.requests[place].prefilling = false;
         } else {
-            self.requests[place as usize].prefilling = true;
-            if self.requests[place as usize].preemptions == 0 {
+            self.requests[place].prefilling = true;
+            if self.requests[place].preemptions == 0 {
                 self.prefill_starts(place, target - cached, now.ns);
             }
         }
@@ -150,7 +150,7 @@ impl Replica {
             computed: cached,
             prefill_target: target,
             blocks,
-            last_token_ns: self.requests[place as usize].last_token_ns,
+            last_token_ns: self.requests[place].last_token_ns,
             ..Sequence::default()
         };
         self.add_to_batch(now, place, sequence)
@@ -164,7 +164,7 @@ impl Replica {
         sequence: Sequence,
     ) -> Answer<()> {
         let decodes = self.config.role.sends().is_none();
-        let s = &mut self.requests[place as usize];
+        let s = &mut self.requests[place];
         s.joined = self.running.join(place);
         let prompt_tokens = s.arrival.prompt_tokens;
         self.batch.add(Sequence {
@@ -202,7 +202,7 @@ impl Replica {
             .filter(|&place| Some(place) != without);
         let first: Vec<Place> = others.take(self.config.look_ahead).collect();
         for &place in first.iter().rev() {
-            let s = &self.requests[place as usize];
+            let s = &self.requests[place];
             let limit = self.config.matchable_blocks(s.prefill_target_tokens());
             let end = now.store.peek(s.arrival.request, limit)?.0;
             if end > 0 {

@@ -13,10 +13,10 @@ impl Replica {
         if !self.config.waits_for_duplicates {
             return Ok(false);
         }
-        let of = |place: Place| self.requests[place as usize].arrival.request;
+        let of = |place: Place| self.requests[place].arrival.request;
         let limit = self
             .config
-            .matchable_blocks(self.requests[head as usize].prefill_target_tokens());
+            .matchable_blocks(self.requests[head].prefill_target_tokens());
         let found = now.store.find(of(head), limit, now.ns)?.0;
         if found >= limit {
             return Ok(false);

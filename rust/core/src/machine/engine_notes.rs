@@ -24,7 +24,7 @@ impl<S: BlockStore> Desk<'_, S> {
     /// Ends a request's look-up: from now on it waits.
     #[inline]
     pub(super) fn queued(&mut self, place: Place) {
-        let request = &mut self.replica.requests[place as usize];
+        let request = &mut self.replica.requests[place];
         request.lookup_ns += self.now_ns - request.since_ns;
         request.since_ns = self.now_ns;
     }
@@ -33,7 +33,7 @@ impl<S: BlockStore> Desk<'_, S> {
     pub(super) fn admitted(&mut self, place: Place, cached: Cached, log: &mut Option<ScheduleLog>) {
         let (replica, mut now) = self.at_work();
         replica.admitted(&mut now, place, cached.blocks);
-        let request = &mut replica.requests[place as usize];
+        let request = &mut replica.requests[place];
         request.prefilling = true;
         let arrival = request.arrival;
         if cached.is_first {
@@ -57,7 +57,7 @@ impl<S: BlockStore> Desk<'_, S> {
         match before_ns {
             Some(before_ns) => {
                 replica.batch.itl.add(now.ns - before_ns, 1);
-                let request = replica.requests[place as usize].arrival.request;
+                let request = replica.requests[place].arrival.request;
                 replica.log_token(request, now.ns);
             }
             None => replica.first_token(&mut now, place),
@@ -69,7 +69,7 @@ impl<S: BlockStore> Desk<'_, S> {
         let (replica, mut now) = self.at_work();
         replica.finished(&mut now, place);
         if let Some(log) = log {
-            let r = &replica.requests[place as usize];
+            let r = &replica.requests[place];
             let first_ns = r.first_token_ns.unwrap_or(now.ns);
             let request = r.arrival.request;
             log.requests

@@ -39,7 +39,7 @@ impl Replica {
 
     /// Whether the client of an open request has given it up.
     pub fn is_given_up(&self, place: Place) -> bool {
-        let s = &self.requests[place as usize];
+        let s = &self.requests[place];
         s.given_up && !s.is_closed
     }
 
@@ -78,7 +78,7 @@ impl Replica {
 
     /// Notes a request that leaves at the end of its step, where it was given up.
     pub(super) fn note_given_up(&mut self, place: Place) {
-        let s = &self.requests[place as usize];
+        let s = &self.requests[place];
         if s.given_up {
             self.arrivals.given_up.note(place, s.arrival.request);
         }
@@ -87,7 +87,7 @@ impl Replica {
     /// Whether a request is to leave at the end of the next step.
     pub(super) fn leaves_next(&self) -> bool {
         let leaves = |&(place, request): &(Place, u32)| {
-            self.requests[place as usize].arrival.request == request && self.running.contains(place)
+            self.requests[place].arrival.request == request && self.running.contains(place)
         };
         self.arrivals.given_up.0.iter().any(leaves)
     }
@@ -95,7 +95,7 @@ impl Replica {
     /// Takes requests that were given up out of the batch and the queue, and frees their blocks.
     pub(super) fn let_go(&mut self, now: &mut Now<'_>) -> Answer<()> {
         for (place, request) in std::mem::take(&mut self.arrivals.given_up.0) {
-            let s = &self.requests[place as usize];
+            let s = &self.requests[place];
             if s.arrival.request != request || s.is_closed || s.sent_on {
                 continue;
             }
@@ -145,12 +145,12 @@ impl Replica {
     pub fn leave(&mut self, now: &mut Now<'_>, place: Place) {
         self.aborted(now, place);
         self.arrivals.given_up.forget(place);
-        self.requests.forget(place);
+        self.requests.free(place);
     }
 
     /// Ends a request that its client has given up; its turn leaves nothing for the next one.
     pub(super) fn aborted(&mut self, now: &mut Now<'_>, place: Place) {
-        let s = &mut self.requests[place as usize];
+        let s = &mut self.requests[place];
         s.is_closed = true;
         let (arrival, handed_over) = (s.arrival, s.prefill_machine.is_some());
         let prompt_is_open = s.first_token_ns.is_none();
@@ -165,7 +165,7 @@ impl Replica {
             self.prefill_load
                 .take_out(arrival.prompt_tokens, expected_tokens);
         }
-        let s = &self.requests[place as usize];
+        let s = &self.requests[place];
         self.reports.rows.finish(s, self.config.machine, None);
         self.note_closed(arrival.request, now.ns);
     }

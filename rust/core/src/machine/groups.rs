@@ -19,7 +19,7 @@ pub(super) enum Asked {
 impl Replica {
     /// Admits a waiting request to the pool of groups; nothing changes where it is not.
     pub(super) fn admit_to_groups(&mut self, now: &mut Now<'_>, place: Place) -> Answer<Asked> {
-        let s = &self.requests[place as usize];
+        let s = &self.requests[place];
         let known_tokens = s.prefill_target_tokens();
         let groups = now.store.groups().expect("a now.store of groups");
         let asked = Newcomer {
@@ -52,7 +52,7 @@ impl Replica {
             admission.loads = loads.map(|id| (id, STAGING)).collect();
         }
         self.arrivals.queue.take(place, &mut self.requests);
-        self.requests[place as usize].lease = lease;
+        self.requests[place].lease = lease;
         self.let_in(now, place, admission)?;
         Ok(Asked::Admitted)
     }

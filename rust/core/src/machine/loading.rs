@@ -7,6 +7,7 @@ use std::ops::{Index, IndexMut};
 use super::read_buffers::ReadBuffers;
 use super::request::MOST_TIERS;
 use super::{Place, Replica};
+use crate::places::Places;
 use crate::store::{MoveId, GPU};
 use crate::transfers::{TransferId, Watcher};
 
@@ -93,16 +94,14 @@ pub(super) struct Loads {
     pub late: Vec<LoadingId>,
     /// Steps whose layers free read buffers as they are computed.
     pub buffers: Vec<ReadBuffers>,
-    slots: Vec<Loading>,
-    free: Vec<LoadingId>,
+    slots: Places<Loading>,
     started: u64,
 }
 
 impl Loads {
     /// The places of all requests that are loading, or that load late.
     pub fn places(&self) -> impl Iterator<Item = Place> + '_ {
-        let ids = (0..self.slots.len() as LoadingId).filter(|id| !self.free.contains(id));
-        ids.map(|id| self[id].place)
+        self.slots.taken().map(|id| self[id].place)
     }
 
     /// A loading request with the next number.
@@ -114,33 +113,19 @@ impl Loads {
             ..Loading::default()
         }
     }
-
-    /// A slot that is free, and from now on is not.
-    fn free_slot(&mut self) -> LoadingId {
-        self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Loading::default());
-            self.slots.len() as LoadingId - 1
-        })
-    }
-
-    /// Frees a slot; what was in it.
-    fn forget(&mut self, id: LoadingId) -> Loading {
-        self.free.push(id);
-        std::mem::take(&mut self[id])
-    }
 }
 
 impl Index<LoadingId> for Loads {
     type Output = Loading;
 
     fn index(&self, id: LoadingId) -> &Loading {
-        &self.slots[id as usize]
+        &self.slots[id]
     }
 }
 
 impl IndexMut<LoadingId> for Loads {
     fn index_mut(&mut self, id: LoadingId) -> &mut Loading {
-        &mut self.slots[id as usize]
+        &mut self.slots[id]
     }
 }
 
@@ -165,7 +150,7 @@ impl Replica {
             }
         }
         loading.admission = admission;
-        let id = self.loads.free_slot();
+        let id = self.loads.slots.take();
         let watcher = Watcher::Loading(id, loading.number);
         let both = loading.room.iter().chain(&loading.waits);
         for (n, &awaited) in both.clone().enumerate() {
@@ -219,7 +204,7 @@ impl Replica {
     fn charge_loading(&mut self, id: LoadingId, now_ns: u64) {
         let mover = &self.mover;
         let loading = &self.loads[id];
-        let s = &mut self.requests[loading.place as usize];
+        let s = &mut self.requests[loading.place];
         if s.first_token_ns.is_some() {
             return; // back after a preemption: its TTFT is over
         }
@@ -279,7 +264,7 @@ impl Replica {
     /// Charges a step's excess to the slowest tier that a request reads from.
     pub(super) fn charge_stall(&mut self, id: LoadingId, stall_ns: u64) {
         let (mover, loading) = (&self.mover, &self.loads[id]);
-        let s = &mut self.requests[loading.place as usize];
+        let s = &mut self.requests[loading.place];
         if s.first_token_ns.is_some() {
             return;
         }
@@ -295,7 +280,7 @@ impl Replica {
 
     /// Forgets what a request has loaded.
     pub(super) fn loading_over(&mut self, id: LoadingId) {
-        let loading = self.loads.forget(id);
+        let loading = self.loads.slots.remove(id);
         let mover = &mut self.mover;
         for transfer in loading.transfers {
             mover.forget(transfer);

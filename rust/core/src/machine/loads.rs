@@ -17,7 +17,7 @@ impl Replica {
         place: Place,
         (found, away): (u32, Option<RemoteRun>),
     ) -> Answer<Option<(LeaseId, Admission)>> {
-        let s = &self.requests[place as usize];
+        let s = &self.requests[place];
         let (request, tokens) = (s.arrival.request, s.prefill_target_tokens());
         let total_blocks = tokens.div_ceil(self.config.block_size_tokens);
         let mut parts = if found > 0 {

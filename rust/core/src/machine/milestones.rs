@@ -26,7 +26,7 @@ impl Replica {
     /// Ends a request's wait in the queue.
     pub(super) fn admitted(&mut self, now: &mut Now<'_>, place: Place, reused_blocks: u32) {
         self.left_queue(place, now.ns);
-        let s = &self.requests[place as usize];
+        let s = &self.requests[place];
         let (request, reused) = (u64::from(s.arrival.request), u64::from(reused_blocks));
         let records = now.store.records_mut();
         records.note(Record::Admit as u8, now.ns, request, reused);
@@ -35,7 +35,7 @@ impl Replica {
 
     /// Charges the time since the last milestone to the queue, unless the request's TTFT is over.
     pub(super) fn left_queue(&mut self, place: Place, now_ns: u64) {
-        let s = &mut self.requests[place as usize];
+        let s = &mut self.requests[place];
         if s.first_token_ns.is_none() {
             s.queue_ns += now_ns - s.since_ns;
             s.since_ns = now_ns;
@@ -51,14 +51,14 @@ impl Replica {
         cached_tokens: u64,
     ) {
         let block = self.config.block_size_tokens;
-        let s = &mut self.requests[place as usize];
+        let s = &mut self.requests[place];
         s.cached_from_tokens = from_blocks.map(|blocks| blocks * block);
         let Request { arrival, .. } = *s;
         s.cached_tokens = cached_tokens;
         s.left_tokens = arrival.prompt_tokens - cached_tokens;
         let session_tokens = self.session_tokens(now, place);
         let (found, events) = decide(arrival.prompt_tokens, session_tokens, cached_tokens);
-        self.requests[place as usize].outcome = found as u8;
+        self.requests[place].outcome = found as u8;
         self.count_prefixes(now, place);
         for (outcome, tokens, left_tokens) in events {
             let row = EventRow {
@@ -78,7 +78,7 @@ impl Replica {
         let row = EventRow {
             kind: EventKind::PrefillStart,
             time_ns: now_ns,
-            request: self.requests[place as usize].arrival.request,
+            request: self.requests[place].arrival.request,
             detail: NO_DETAIL,
             tokens,
             left_tokens: 0,
@@ -94,7 +94,7 @@ impl Replica {
 
     /// Ends a request's prefill, or the first decode step of one without.
     pub(super) fn prompt_over(&mut self, place: Place, now_ns: u64) {
-        let s = &mut self.requests[place as usize];
+        let s = &mut self.requests[place];
         let spent = now_ns - s.since_ns;
         if s.prefilling {
             s.prefill_ns += spent;
@@ -113,7 +113,7 @@ impl Replica {
 
     /// Shows a request's first token.
     pub(super) fn show_first_token(&mut self, now: &mut Now<'_>, place: Place) {
-        let s = &mut self.requests[place as usize];
+        let s = &mut self.requests[place];
         s.first_token_ns = Some(now.ns);
         let request = s.arrival.request;
         let records = now.store.records_mut();
@@ -124,7 +124,7 @@ impl Replica {
 
     /// Sends a running request with KV of `computed` tokens back to the queue.
     pub(super) fn preempted(&mut self, now: &mut Now<'_>, place: Place, computed: u64) {
-        let s = &mut self.requests[place as usize];
+        let s = &mut self.requests[place];
         if s.first_token_ns.is_some() {
             // The last generated token never had KV, so tokens out = KV − prompt + 1 once decoding.
             let out = (computed + 1).saturating_sub(s.arrival.prompt_tokens);
@@ -143,7 +143,7 @@ impl Replica {
 
     /// Ends a request whose last token is out.
     pub(super) fn finished(&mut self, now: &mut Now<'_>, place: Place) {
-        let arrival = self.requests[place as usize].arrival;
+        let arrival = self.requests[place].arrival;
         let (request, output) = (u64::from(arrival.request), arrival.output_tokens);
         let records = now.store.records_mut();
         records.note(Record::Finish as u8, now.ns, request, output);
@@ -154,7 +154,7 @@ impl Replica {
             let tokens = arrival.prompt_tokens + kept;
             self.turn_completed(now, place, tokens);
         }
-        let s = &mut self.requests[place as usize];
+        let s = &mut self.requests[place];
         s.is_closed = true;
         if let Some(machine) = s.prefill_machine {
             self.prefill_load.take_out(arrival.prompt_tokens, 0);
@@ -196,7 +196,7 @@ impl Replica {
             let row = EventRow {
                 kind,
                 time_ns: now_ns,
-                request: self.requests[place as usize].arrival.request,
+                request: self.requests[place].arrival.request,
                 detail: NO_DETAIL,
                 tokens: 0,
                 left_tokens: 0,

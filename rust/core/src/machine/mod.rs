@@ -22,7 +22,6 @@
 //! | `given_up` | requests that their clients give up |
 //! | `milestones` | what the moments of a request change |
 //! | `request` | one request while it is served |
-//! | `requests` | all of them, by place |
 //! | `running_set` | who runs, and when the step ends |
 //! | `offers` | what steps have computed is offered to an engine's own tier |
 //! | `outcome` | what a look-up is called |
@@ -83,7 +82,6 @@ mod remote;
 mod replica;
 mod reports;
 mod request;
-mod requests;
 pub mod rows;
 mod running_set;
 pub mod schedule_log;

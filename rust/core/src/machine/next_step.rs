@@ -56,7 +56,7 @@ impl Replica {
         }
         let waited = now.ns - self.composed.since_ns;
         for &place in &self.running.places {
-            let s = &mut self.requests[place as usize];
+            let s = &mut self.requests[place];
             if s.first_token_ns.is_none() {
                 s.fetch_room_ns += waited;
                 s.since_ns += waited;
@@ -148,7 +148,7 @@ impl Replica {
         for &place in &self.running.places {
             let own = late.iter().position(|&id| self.loads[id].place == place);
             let own_ns = own.map_or(0, |at| excess[at]);
-            let s = &mut self.requests[place as usize];
+            let s = &mut self.requests[place];
             if s.first_token_ns.is_none() {
                 s.batch_stall_ns += stall_ns - own_ns;
             }

@@ -30,6 +30,6 @@ impl Replica {
 
     fn leases(&self) -> impl Iterator<Item = LeaseId> + '_ {
         let running = self.running.places.iter();
-        running.map(|&place| self.requests[place as usize].lease)
+        running.map(|&place| self.requests[place].lease)
     }
 }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use super::plugins::{QueuePlugin, Waiting};
 use super::{Place, Request};
+use crate::places::Places;
 use crate::store::Answer;
 
 /// An order looks at so many of the waiting requests, oldest first: it bounds the cost.
@@ -134,11 +135,11 @@ impl Queue {
     /// not to be admitted yet, where there are such.
     pub fn head(
         &mut self,
-        requests: &[Request],
+        requests: &Places<Request>,
         mut stays: Option<impl FnMut(&Request) -> bool>,
         mut cached: impl FnMut(&Request) -> Answer<u64>,
     ) -> Answer<Option<Place>> {
-        let request = |place: Place| &requests[place as usize];
+        let request = |place: Place| &requests[place];
         if self.order == QueueOrder::Fcfs && stays.is_none() {
             let first = self.waiting.front().copied();
             return Ok(first.filter(|&place| self.knows(request(place))));
@@ -184,13 +185,13 @@ impl Queue {
     }
 
     /// Takes an admitted request out; those before it have been passed.
-    pub fn take(&mut self, place: Place, requests: &mut [Request]) {
+    pub fn take(&mut self, place: Place, requests: &mut Places<Request>) {
         let at = self.waiting.iter().position(|&waiting| waiting == place);
         let Some(at) = at else { return };
         for &passed in self.waiting.iter().take(at) {
-            requests[passed as usize].passed += 1;
+            requests[passed].passed += 1;
         }
         self.waiting.remove(at);
-        requests[place as usize].passed = 0;
+        requests[place].passed = 0;
     }
 }

@@ -8,11 +8,11 @@ use super::plugins::{Occasion, Plugins};
 use super::prefetch::PrefetchPolicy;
 use super::prefill_load::PrefillLoad;
 use super::reports::Reports;
-use super::requests::Requests;
 use super::rows::Rows;
 use super::running_set::RunningSet;
 use super::{Arrival, Now, Place, ReplicaConfig, Request};
 use crate::batch::Batch;
+use crate::places::Places;
 use crate::store::Answer;
 use crate::transfers::Mover;
 use crate::views::Views;
@@ -35,7 +35,8 @@ pub struct Replica {
     /// The running batch.
     pub batch: Batch,
     pub(super) arrivals: ArrivalQueue,
-    pub(super) requests: Requests,
+    /// The requests of the machine while they are served.
+    pub(super) requests: Places<Request>,
     pub(super) running: RunningSet,
     /// Moves copies between the tiers; where there is one it has nothing to do.
     pub mover: Mover,
@@ -63,7 +64,7 @@ impl Replica {
             arrivals: ArrivalQueue::new(config.queue_order),
             config,
             batch,
-            requests: Requests::default(),
+            requests: Places::default(),
             running: RunningSet::default(),
             mover: Mover::default(),
             loads: Loads::default(),
@@ -107,14 +108,14 @@ impl Replica {
 
     /// Ends a request's way from the client to the scheduler.
     pub fn received(&mut self, place: Place, now_ns: u64) {
-        let s = &mut self.requests[place as usize];
+        let s = &mut self.requests[place];
         s.client_ns += now_ns - s.since_ns;
         s.since_ns = now_ns;
     }
 
     /// Queues a request that has been looked up.
     pub fn enqueue(&mut self, now: &mut Now<'_>, place: Place) -> Answer<()> {
-        let s = &mut self.requests[place as usize];
+        let s = &mut self.requests[place];
         s.lookup_ns += now.ns - s.since_ns;
         s.since_ns = now.ns;
         let wanted = (s.arrival.request, s.arrival.prompt_tokens);

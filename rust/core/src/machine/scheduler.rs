@@ -57,7 +57,7 @@ impl Replica {
     pub(super) fn step_ended(&mut self, now: &mut Now<'_>, finished: &[Place]) -> Answer<()> {
         for &place in finished {
             self.running.remove(place);
-            if self.requests[place as usize].sent_on {
+            if self.requests[place].sent_on {
                 continue;
             }
             if self.config.async_scheduling.looks_ahead() {
@@ -66,7 +66,7 @@ impl Replica {
             } else {
                 self.release(now, place)?;
                 self.finished(now, place);
-                self.requests.forget(place);
+                self.requests.free(place);
             }
         }
         if self.config.async_scheduling.looks_ahead() {
@@ -144,7 +144,7 @@ impl Replica {
     fn preempt_last(&mut self, now: &mut Now<'_>) -> Answer<()> {
         if let Some(&leaving) = self.running.leaving.last() {
             // it has ended, but the scheduler does not know that yet
-            let joined = |place: Place| self.requests[place as usize].joined;
+            let joined = |place: Place| self.requests[place].joined;
             let last = self.running.places.last();
             if last.is_none_or(|&last| joined(leaving) > joined(last)) {
                 if self.config.async_scheduling == AsyncScheduling::StopToken {
@@ -158,7 +158,7 @@ impl Replica {
         let popped = popped.expect("an empty batch asks for no room");
         let place = popped.id;
         self.running.remove(place);
-        self.requests[place as usize].last_token_ns = popped.last_token_ns;
+        self.requests[place].last_token_ns = popped.last_token_ns;
         now.store.release(popped.lease, now.ns)?;
         self.arrivals.refused = false;
         self.arrivals.queue.push_front(place);
@@ -169,13 +169,13 @@ impl Replica {
     /// Releases what a request that has ended still holds, and forgets the request.
     fn give_back(&mut self, now: &mut Now<'_>, place: Place) -> Answer<()> {
         self.release(now, place)?;
-        self.requests.forget(place);
+        self.requests.free(place);
         Ok(())
     }
 
     /// Gives up a request's blocks; those that the cache does not admit are discarded.
     pub(super) fn release(&mut self, now: &mut Now<'_>, place: Place) -> Answer<()> {
-        let s = &self.requests[place as usize];
+        let s = &self.requests[place];
         let (request, lease): (u32, LeaseId) = (s.arrival.request, s.lease);
         let depth = now.store.depth(lease)?;
         now.store.release(lease, now.ns)?;

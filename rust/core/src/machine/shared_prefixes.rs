@@ -8,7 +8,7 @@ use super::{Now, Place, Replica};
 impl Replica {
     /// Tokens that the last completed turn of a request's session left, `None` where no turn of it is known.
     pub(super) fn session_tokens(&mut self, now: &mut Now<'_>, place: Place) -> Option<u64> {
-        let session = self.requests[place as usize].arrival.session;
+        let session = self.requests[place].arrival.session;
         match now.store.sessions() {
             _ if session < 0 => None,
             Some(kept) => kept.session_tokens(session, now.ns),
@@ -18,7 +18,7 @@ impl Replica {
 
     /// Enters a request's completed turn, which left so many tokens, into the session view.
     pub(super) fn turn_completed(&mut self, now: &mut Now<'_>, place: Place, tokens: u64) {
-        let arrival = &self.requests[place as usize].arrival;
+        let arrival = &self.requests[place].arrival;
         let (request, session) = (arrival.request, arrival.session);
         match now.store.sessions() {
             Some(kept) => kept.complete_turn(request, session, tokens, now.ns),
@@ -33,7 +33,7 @@ impl Replica {
         if self.views.prefixes.is_none() {
             return found;
         }
-        let arrival = self.requests[place as usize].arrival;
+        let arrival = self.requests[place].arrival;
         let session_tokens = self.session_tokens(now, place);
         if session_tokens.is_some_and(|total| arrival.prompt_tokens > total) {
             return found;
@@ -46,7 +46,7 @@ impl Replica {
 
     /// Counts the prefixes of a request's prompt, after its own first look-up.
     pub(super) fn count_prefixes(&mut self, now: &mut Now<'_>, place: Place) {
-        let arrival = &self.requests[place as usize].arrival;
+        let arrival = &self.requests[place].arrival;
         if let Some(kept) = now.store.sessions() {
             kept.observe(arrival.request, arrival.prompt_tokens);
         } else if let (Some(prefixes), Some(keys)) =

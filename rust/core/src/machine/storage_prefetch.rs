@@ -36,7 +36,7 @@ impl Replica {
         let mut held = Vec::new();
         let mut is_first = true;
         for place in (0..).map_while(|n| self.arrivals.queue.candidate(n)) {
-            let s = &self.requests[place as usize];
+            let s = &self.requests[place];
             if !self.arrivals.queue.knows(s) {
                 continue;
             }

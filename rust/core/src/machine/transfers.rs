@@ -123,7 +123,7 @@ impl Replica {
         place: Place,
         blocks: (u32, u32),
     ) -> Answer<()> {
-        let lease = self.requests[place as usize].lease;
+        let lease = self.requests[place].lease;
         match now.store.tiered() {
             Some(tree) => self.mover.write_committed(tree, lease, blocks, now.ns),
             None => Ok(()),

@@ -162,7 +162,7 @@ impl Mover {
         } else {
             Feed::AtHand
         };
-        self.transfers[id as usize].read = Some(Box::new(Read {
+        self.transfers[id].read = Some(Box::new(Read {
             source,
             wire,
             feed,
@@ -187,8 +187,8 @@ impl Mover {
         let before = self.under_way(source.by);
         let mut lowest: Option<TransferId> = None;
         for level in STAGING + 1..=source.tier {
-            let id = self.place();
-            let transfer = &mut self.transfers[id as usize];
+            let id = self.transfers.take();
+            let transfer = &mut self.transfers[id];
             transfer.begin(NO_MOVE, (level, level - 1), lent.blocks);
             let channel = self.edges[level - 1].up.assigned().clone();
             let hop = Hop::over((0, channel), self.config.layer_pipelining);
@@ -205,7 +205,7 @@ impl Mover {
         let Some(low) = lowest else {
             self.moved_bytes[STAGING].0 += lent.blocks * self.config.block_bytes;
             if let Some(before) = before {
-                let brings = &self.transfers[before as usize];
+                let brings = &self.transfers[before];
                 let follows = brings.comes_up() && brings.to == STAGING;
                 self.relay(before, lent.reader, follows);
             }
@@ -214,12 +214,12 @@ impl Mover {
         };
         if let Some(before) = before {
             self.wait_for(low, before);
-            let brings = &self.transfers[before as usize];
+            let brings = &self.transfers[before];
             if brings.comes_up() && brings.to == source.tier {
                 self.follow(low, before);
             }
         }
-        if let Some(hop) = self.transfers[low as usize].hop.as_deref_mut() {
+        if let Some(hop) = self.transfers[low].hop.as_deref_mut() {
             hop.awaits = lent.awaits;
         }
         self.launch(now, low)?;
@@ -231,8 +231,8 @@ impl Mover {
 
     /// Lets a transfer on another machine hear when one here has come.
     pub fn relay(&mut self, before: TransferId, target: FarTransfer, follows: bool) {
-        let id = self.place();
-        let transfer = &mut self.transfers[id as usize];
+        let id = self.transfers.take();
+        let transfer = &mut self.transfers[id];
         transfer.begin(NO_MOVE, (0, 0), 0);
         transfer.relay = Some(Relay {
             target,
@@ -282,7 +282,7 @@ impl Mover {
             },
         };
         if !comes_on {
-            let fed = &mut self.transfers[relay.before as usize];
+            let fed = &mut self.transfers[relay.before];
             fed.dependents.retain(|&other| other != id);
             self.forget(id);
         }
@@ -318,7 +318,7 @@ impl Mover {
 
     /// What a transfer waits for on another machine has come, or its first layer.
     pub fn came(&mut self, now: &mut Now<'_>, came: &Came) -> Answer<()> {
-        let transfer = &mut self.transfers[came.id as usize];
+        let transfer = &mut self.transfers[came.id];
         if let Some(read) = transfer.read.as_deref_mut() {
             read.feed = came.feed;
             read.job.clone_from(&came.job);

@@ -88,8 +88,8 @@ impl Mover {
         hop: Hop,
         ((from, to), blocks): ((usize, usize), u64),
     ) -> TransferId {
-        let id = self.place();
-        let transfer = &mut self.transfers[id as usize];
+        let id = self.transfers.take();
+        let transfer = &mut self.transfers[id];
         transfer.begin(NO_MOVE, (from, to), blocks);
         transfer.hop = Some(Box::new(hop));
         id
@@ -134,7 +134,7 @@ impl Mover {
 
     /// Sends a hop that waits for so much on another machine once all of that has come.
     pub fn launch_hop(&mut self, now: &mut Now<'_>, (id, awaits): (TransferId, u32)) -> Answer<()> {
-        if let Some(hop) = self.transfers[id as usize].hop.as_deref_mut() {
+        if let Some(hop) = self.transfers[id].hop.as_deref_mut() {
             hop.awaits = awaits;
         }
         self.launch(now, id)
@@ -162,7 +162,7 @@ impl Mover {
             Computed::Layers(layers) => layers,
             Computed::All => self.config.layers,
         };
-        let transfer = &mut self.transfers[id as usize];
+        let transfer = &mut self.transfers[id];
         if transfer.job.is_some() {
             if computed != Computed::First {
                 self.feed_on(id, layers, now.ns);
@@ -178,6 +178,6 @@ impl Mover {
             Computed::All => hop.feed = Feed::AtHand,
         }
         self.launch(now, id)?;
-        Ok(self.transfers[id as usize].sent.is_none())
+        Ok(self.transfers[id].sent.is_none())
     }
 }

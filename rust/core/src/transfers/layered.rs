@@ -4,6 +4,7 @@
 use super::across::FarTransfer;
 use super::channel::{Channel, ChannelConfig, Job, Transmission};
 use super::timeline::{locked, Happening, SharedTimeline};
+use crate::places::Places;
 
 /// A time that is not known yet: later than any other.
 pub const NOT_YET: u64 = 1 << 62;
@@ -73,8 +74,7 @@ pub struct LayerService {
     timeline: SharedTimeline,
     /// Its place among the channels of the timeline.
     place: u32,
-    jobs: Vec<LayerJob>,
-    free: Vec<JobId>,
+    jobs: Places<LayerJob>,
     queue: Vec<JobId>,
     served: Vec<JobId>,
     at_ns: u64,
@@ -90,8 +90,7 @@ impl Channel {
             let service = LayerService {
                 timeline: timeline.clone(),
                 place,
-                jobs: Vec::new(),
-                free: Vec::new(),
+                jobs: Places::default(),
                 queue: Vec::new(),
                 served: Vec::new(),
                 at_ns: 0,
@@ -116,11 +115,8 @@ impl Channel {
         let submit_ns = self.config.submit_ns(asked.job.pieces);
         let submitted_ns = self.submitted_at(now_ns, &asked.job);
         let mut link = self.link(now_ns);
-        let id = link.service.free.pop().unwrap_or_else(|| {
-            link.service.jobs.push(LayerJob::default());
-            link.service.jobs.len() as JobId - 1
-        });
-        let job = &mut link.service.jobs[id as usize];
+        let id = link.service.jobs.take();
+        let job = &mut link.service.jobs[id];
         job.arrivals_ns.clear();
         *job = LayerJob {
             of: Some(asked.of),
@@ -149,20 +145,20 @@ impl Channel {
     /// Lets a job send its first `layers` layers.
     pub(super) fn feed(&mut self, id: JobId, layers: u64, now_ns: u64) {
         self.change(now_ns, |service| {
-            service.jobs[id as usize].at_hand = layers;
+            service.jobs[id].at_hand = layers;
         });
     }
 
     /// Lets a job that has just been queued send so many layers at most until more buffers are free.
     pub(super) fn limit(&mut self, id: JobId, layers: u64) {
-        let job = &mut self.service_mut().jobs[id as usize];
+        let job = &mut self.service_mut().jobs[id];
         job.allowed = layers.min(job.layers);
     }
 
     /// Lets a job send its first `layers` layers as far as they are at hand: buffers became free.
     pub(super) fn allow(&mut self, id: JobId, layers: u64, now_ns: u64) {
         self.change(now_ns, |service| {
-            let job = &mut service.jobs[id as usize];
+            let job = &mut service.jobs[id];
             job.allowed = layers.min(job.layers);
         });
     }
@@ -177,7 +173,7 @@ impl Channel {
 
     /// Lets each layer of a job be heard of.
     pub(super) fn hear_all(&mut self, id: JobId) {
-        self.service_mut().jobs[id as usize].feeds = true;
+        self.service_mut().jobs[id].feeds = true;
     }
 
     /// Does what happens at a time; returns the transfer that hears of so many layers that have arrived.
@@ -187,7 +183,7 @@ impl Channel {
                 let mut link = self.link(now_ns);
                 link.catch_up();
                 for id in link.service.served.clone() {
-                    if link.service.jobs[id as usize].left <= 0 {
+                    if link.service.jobs[id].left <= 0 {
                         link.layer_sent(id);
                     }
                 }
@@ -196,12 +192,12 @@ impl Channel {
             }
             Happening::Submitted(id) => {
                 self.change(now_ns, |service| {
-                    service.jobs[id as usize].is_submitted = true;
+                    service.jobs[id].is_submitted = true;
                 });
                 None
             }
             Happening::Arrived(id, layers) => {
-                let job = &self.service_mut().jobs[id as usize];
+                let job = &self.service_mut().jobs[id];
                 let is_heard = layers == 1 || layers == job.layers || job.feeds;
                 job.of.filter(|_| is_heard).map(|of| (of, layers))
             }
@@ -229,7 +225,7 @@ impl Channel {
 
     /// Forgets a job that has arrived.
     pub(super) fn forget(&mut self, id: JobId) {
-        self.service_mut().free.push(id);
+        self.service_mut().jobs.free(id);
     }
 
     /// How long a job queued now waits for its first byte, were it served in turn.
@@ -237,7 +233,7 @@ impl Channel {
         if self.config.is_fair {
             return 0;
         }
-        let jobs = service.queue.iter().map(|&id| &service.jobs[id as usize]);
+        let jobs = service.queue.iter().map(|&id| &service.jobs[id]);
         jobs.fold(0, |sum, job| {
             let left = (job.layers - job.sent).saturating_mul(job.per_layer_ns);
             u64::saturating_add(sum, left)
@@ -282,7 +278,7 @@ impl Link<'_> {
         *self.busy_ns += elapsed_ns;
         let share = i128::from(elapsed_ns) * PARTS / service.served.len() as i128;
         for &id in &service.served {
-            service.jobs[id as usize].left -= share;
+            service.jobs[id].left -= share;
         }
     }
 
@@ -294,7 +290,7 @@ impl Link<'_> {
             served,
             ..
         } = &mut *self.service;
-        let of = |id: &JobId| &jobs[*id as usize];
+        let of = |id: &JobId| &jobs[*id];
         let has_begun = |id: &JobId| of(id).left < of(id).layer_parts();
         if !self.config.is_fair && served.iter().any(has_begun) {
             return; // a layer that has begun is finished
@@ -324,15 +320,12 @@ impl Link<'_> {
         } else {
             self.choose();
             let service = &mut *self.service;
-            let left = service
-                .served
-                .iter()
-                .map(|&id| service.jobs[id as usize].left);
+            let left = service.served.iter().map(|&id| service.jobs[id].left);
             let Some(least) = left.min() else { return };
             let all = least * service.served.len() as i128;
             let spans_ns = (all.max(0) + PARTS - 1) / PARTS;
             for &id in &service.served {
-                let job = &mut service.jobs[id as usize];
+                let job = &mut service.jobs[id];
                 if job.start_ns.is_none() {
                     job.start_ns = Some(now_ns);
                     *self.queued_ns += (now_ns - job.asked_ns).saturating_sub(job.submit_ns);
@@ -347,7 +340,7 @@ impl Link<'_> {
     fn layer_sent(&mut self, id: JobId) {
         let (now_ns, service) = (self.now_ns, &mut *self.service);
         let arrival_ns = now_ns.saturating_add(self.config.latency_ns);
-        let job = &mut service.jobs[id as usize];
+        let job = &mut service.jobs[id];
         job.sent += 1;
         job.left += job.layer_parts();
         job.arrivals_ns.push(arrival_ns);

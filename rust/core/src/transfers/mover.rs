@@ -16,6 +16,7 @@ use super::plugins::WritePlugin;
 use super::transfer::{Transfer, TransferId, Watcher};
 use super::when_done::WhenDone;
 use super::write::WritePolicy;
+use crate::places::Places;
 use crate::store::{Answer, MoveId, PairHasher};
 
 /// A channel, which other machines and Python may use too.
@@ -96,8 +97,7 @@ pub(crate) struct SentRecord {
 pub struct Mover {
     pub(super) config: MoverConfig,
     pub(super) edges: Vec<Edge>,
-    pub(super) transfers: Vec<Transfer>,
-    pub(super) free: Vec<TransferId>,
+    pub(super) transfers: Places<Transfer>,
     pub(super) under_way: HashMap<MoveId, TransferId, BuildHasherDefault<PairHasher>>,
     /// (time, number, transfer, whether complete).
     pub(super) arrivals: BinaryHeap<Reverse<(u64, u64, TransferId, bool)>>,
@@ -144,7 +144,7 @@ impl Mover {
 
     /// A transfer that is on its way, or that someone still asks about.
     pub fn transfer(&self, id: TransferId) -> &Transfer {
-        &self.transfers[id as usize]
+        &self.transfers[id]
     }
 
     /// The transfer of a move that has not ended.
@@ -222,35 +222,35 @@ impl Mover {
 
     /// Keeps a transfer known beyond its end.
     pub fn keep(&mut self, id: TransferId) {
-        self.transfers[id as usize].users += 1;
+        self.transfers[id].users += 1;
     }
 
     /// Ends a [`Mover::keep`]; the last one lets its place go.
     pub fn forget(&mut self, id: TransferId) {
         let mut next = Some(id);
         while let Some(id) = next {
-            let transfer = &mut self.transfers[id as usize];
+            let transfer = &mut self.transfers[id];
             transfer.users -= 1;
             if transfer.users > 0 {
                 return;
             }
             next = transfer.below.take();
             if let Some(job) = transfer.job.take() {
-                let transfer = &self.transfers[id as usize];
+                let transfer = &self.transfers[id];
                 self.channel_of(transfer).forget(job);
             }
-            self.free.push(id);
+            self.transfers.free(id);
         }
     }
 
     /// Lets someone hear of a transfer's first layer and its end.
     pub fn watch(&mut self, id: TransferId, watcher: Watcher) {
-        self.transfers[id as usize].watchers.push(watcher);
+        self.transfers[id].watchers.push(watcher);
     }
 
     /// The nth of those who hear of a transfer.
     pub fn watcher(&self, id: TransferId, n: usize) -> Option<Watcher> {
-        self.transfers[id as usize].watchers.get(n).copied()
+        self.transfers[id].watchers.get(n).copied()
     }
 
     /// Lets a time stand among what arrives here.
@@ -312,8 +312,8 @@ impl Mover {
 
     /// A transfer's first layer is there: what it feeds can go.
     pub fn first_layer(&mut self, now: &mut Now<'_>, id: TransferId) -> Answer<()> {
-        for dependent in self.transfers[id as usize].dependents.clone() {
-            if self.transfers[dependent as usize].job.is_none() {
+        for dependent in self.transfers[id].dependents.clone() {
+            if self.transfers[dependent].job.is_none() {
                 self.launch(now, dependent)?;
             }
         }
@@ -323,7 +323,7 @@ impl Mover {
     /// All of a transfer is there: the store is told, and what waited for it goes. Then those who watch it are to
     /// be told, and it is to be forgotten.
     pub fn complete(&mut self, now: &mut Now<'_>, id: TransferId) -> Answer<()> {
-        let transfer = &mut self.transfers[id as usize];
+        let transfer = &mut self.transfers[id];
         let dependents = std::mem::take(&mut transfer.dependents);
         if transfer.hop.is_none() {
             let written = match now.store.tiered() {
@@ -337,11 +337,11 @@ impl Mover {
         }
         self.source_read(now, id)?;
         for dependent in dependents {
-            if self.transfers[dependent as usize].job.is_some() {
+            if self.transfers[dependent].job.is_some() {
                 self.feed_on(dependent, self.config.layers, now.ns);
                 continue;
             }
-            let waits = &mut self.transfers[dependent as usize].waits;
+            let waits = &mut self.transfers[dependent].waits;
             waits.retain(|&other| other != id);
             self.launch(now, dependent)?;
         }

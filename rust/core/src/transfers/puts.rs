@@ -64,8 +64,8 @@ impl Mover {
         now_ns: u64,
     ) -> Answer<()> {
         for order in store.take_orders() {
-            let id = self.place();
-            let transfer = &mut self.transfers[id as usize];
+            let id = self.transfers.take();
+            let transfer = &mut self.transfers[id];
             transfer.begin(order.id, (self.config.remote, order.to), order.blocks);
             transfer.read = Some(Box::new(Read {
                 source,

@@ -31,8 +31,8 @@ impl Mover {
         order: &Order,
         computed: Option<(u64, u64)>,
     ) -> Answer<()> {
-        let id = self.place();
-        let transfer = &mut self.transfers[id as usize];
+        let id = self.transfers.take();
+        let transfer = &mut self.transfers[id];
         let from = if order.from == REMOTE {
             self.config.remote
         } else {
@@ -50,7 +50,7 @@ impl Mover {
             let carried = moving
                 .blocks_of_move(order.id)
                 .map(|blocks| pages.of(blocks));
-            self.transfers[id as usize].carried = carried.map(Box::new);
+            self.transfers[id].carried = carried.map(Box::new);
         }
         let sending = Sending {
             blocks: order.blocks,
@@ -58,13 +58,13 @@ impl Mover {
             now_ns: now.ns,
         };
         let rail = self.lane((from, order.to)).choose(&sending)?;
-        self.transfers[id as usize].rail = rail;
+        self.transfers[id].rail = rail;
         for earlier in &order.after {
             let Some(before) = self.under_way(*earlier) else {
                 continue;
             };
             self.wait_for(id, before);
-            let source = &self.transfers[before as usize];
+            let source = &self.transfers[before];
             if source.comes_up() && source.to == order.from {
                 self.follow(id, before);
             }
@@ -72,36 +72,25 @@ impl Mover {
         self.launch(now, id)
     }
 
-    /// A place for a transfer.
-    pub(super) fn place(&mut self) -> TransferId {
-        match self.free.pop() {
-            Some(id) => id,
-            None => {
-                self.transfers.push(Transfer::default());
-                self.transfers.len() as TransferId - 1
-            }
-        }
-    }
-
     /// Lets a transfer leave once another one is there.
     pub fn wait_for(&mut self, id: TransferId, before: TransferId) {
-        if !self.transfers[id as usize].waits.contains(&before) {
-            self.transfers[id as usize].waits.push(before);
-            self.transfers[before as usize].dependents.push(id);
+        if !self.transfers[id].waits.contains(&before) {
+            self.transfers[id].waits.push(before);
+            self.transfers[before].dependents.push(id);
         }
     }
 
     /// Lets a transfer send on what another one brings.
     pub(super) fn follow(&mut self, id: TransferId, below: TransferId) {
         self.keep(below);
-        if let Some(other) = self.transfers[id as usize].below.replace(below) {
+        if let Some(other) = self.transfers[id].below.replace(below) {
             self.forget(other);
         }
     }
 
     /// Sends a transfer once what it waits for is there, or its first layer where that is enough.
     pub(super) fn launch(&mut self, now: &mut Now<'_>, id: TransferId) -> Answer<()> {
-        let transfer = &self.transfers[id as usize];
+        let transfer = &self.transfers[id];
         if let Some(relay) = transfer.relay {
             return self.pass_on(now, id, relay);
         }
@@ -115,12 +104,12 @@ impl Mover {
         let Some(feed) = self.feed(transfer, now.ns) else {
             return Ok(());
         };
-        self.transfers[id as usize].waits.clear();
+        self.transfers[id].waits.clear();
         if self.goes_by_layer(id) {
             self.submit(id, Some(feed), now.ns);
             return Ok(());
         }
-        let fed = &mut self.transfers[feed as usize];
+        let fed = &mut self.transfers[feed];
         fed.dependents.retain(|&other| other != id);
         let sent = fed.sent;
         self.send(now, id, sent)
@@ -155,7 +144,7 @@ impl Mover {
             return Ok(());
         }
         self.charge(id, now.ns);
-        let transfer = &self.transfers[id as usize];
+        let transfer = &self.transfers[id];
         let computed = transfer.computed;
         let job = self.job_of(transfer);
         let layers = self.config.layers;
@@ -191,7 +180,7 @@ impl Mover {
                 }
             }
         };
-        let transfer = &mut self.transfers[id as usize];
+        let transfer = &mut self.transfers[id];
         if let (true, GPU, Some(carried)) = (is_whole, transfer.to, &mut transfer.carried) {
             sent.first_layer_ns = carried.arrive(&sent, latency_ns);
         }
@@ -216,7 +205,7 @@ impl Mover {
         id: TransferId,
         sent: Transmission,
     ) -> Answer<()> {
-        let transfer = &self.transfers[id as usize];
+        let transfer = &self.transfers[id];
         let (edge, blocks) = ((transfer.from, transfer.to), transfer.blocks);
         let (move_id, is_hop) = (transfer.id, transfer.hop.is_some());
         let (from, to) = edge;
@@ -260,8 +249,8 @@ impl Mover {
         blocks: u64,
         sent: Transmission,
     ) {
-        let place = self.place();
-        let transfer = &mut self.transfers[place as usize];
+        let place = self.transfers.take();
+        let transfer = &mut self.transfers[place];
         transfer.begin(id, (from, to), blocks);
         transfer.sent = Some(sent);
         self.under_way.insert(id, place);

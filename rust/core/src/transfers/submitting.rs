@@ -82,7 +82,7 @@ impl Mover {
             channel.limit(job, layers);
         }
         drop(channel);
-        self.transfers[id as usize].job = Some(job);
+        self.transfers[id].job = Some(job);
     }
 
     /// How many layers of a transfer can go now; `feed` brings what it sends on.
@@ -148,7 +148,7 @@ impl Mover {
         now: &mut Now<'_>,
         (id, layers): (TransferId, u64),
     ) -> Answer<bool> {
-        for dependent in self.transfers[id as usize].dependents.clone() {
+        for dependent in self.transfers[id].dependents.clone() {
             match self.transfer(dependent).relay {
                 Some(relay) if layers > 1 => self.pass_on(now, dependent, relay)?,
                 _ => self.feed_on(dependent, layers, now.ns),

@@ -56,7 +56,7 @@ impl Mover {
 
     /// Tells the store that a move is done.
     pub(super) fn move_ended(&mut self, now: &mut Now<'_>, id: TransferId) -> Answer<()> {
-        let transfer = &self.transfers[id as usize];
+        let transfer = &self.transfers[id];
         let (move_id, to) = (transfer.id, transfer.to);
         let written = to > GPU && (!transfer.comes_up() || transfer.from == self.config.remote);
         if let (true, Some(tree)) = (written, now.store.tiered()) {

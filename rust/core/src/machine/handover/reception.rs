@@ -7,6 +7,7 @@ use crate::batch::Sequence;
 use crate::digest::Record;
 use crate::machine::messages::{Computing, Incoming, IncomingId, Letter, Task};
 use crate::machine::{Now, Place, Replica, Request};
+use crate::places::Places;
 use crate::store::{Answer, MoveId, Times, GPU};
 use crate::transfers::plugins::Sending;
 use crate::transfers::{FarTransfer, Feed, Hop, Transfer, TransferId};
@@ -14,8 +15,7 @@ use crate::transfers::{FarTransfer, Feed, Hop, Transfer, TransferId};
 /// Handed-over requests on their decode machine: queued for room, on their way, arrived.
 #[derive(Debug, Default)]
 pub struct Reception {
-    pub(in crate::machine) incoming: Vec<Option<Incoming>>,
-    pub(in crate::machine) free: Vec<IncomingId>,
+    incoming: Places<Option<Incoming>>,
     pub(in crate::machine) asking: VecDeque<IncomingId>,
     pub(in crate::machine) arriving: usize,
     /// Who has arrived, and how many blocks it holds.
@@ -34,12 +34,12 @@ impl Reception {
     }
 
     pub(in crate::machine) fn of(&self, id: IncomingId) -> &Incoming {
-        let incoming = self.incoming[id as usize].as_ref();
+        let incoming = self.incoming[id].as_ref();
         incoming.expect("a hand-over is kept until it is complete")
     }
 
     pub(in crate::machine) fn of_mut(&mut self, id: IncomingId) -> &mut Incoming {
-        let incoming = self.incoming[id as usize].as_mut();
+        let incoming = self.incoming[id].as_mut();
         incoming.expect("a hand-over is kept until it is complete")
     }
 }
@@ -55,11 +55,7 @@ impl Replica {
             .add(incoming.arrival.prompt_tokens, incoming.expected_tokens);
         incoming.asked_ns = now.ns;
         let reception = &mut self.handover.reception;
-        let id = reception.free.pop().unwrap_or_else(|| {
-            reception.incoming.push(None);
-            reception.incoming.len() as IncomingId - 1
-        });
-        reception.incoming[id as usize] = Some(incoming);
+        let id = reception.incoming.keep(Some(incoming));
         reception.asking.push_back(id);
         if !self.arrivals.refused {
             self.wake(now, now.ns + 1)?;
@@ -72,7 +68,7 @@ impl Replica {
         let Some(&first) = self.handover.reception.asking.front() else {
             return false;
         };
-        let preempted = head.is_some_and(|head| self.requests[head as usize].preemptions > 0);
+        let preempted = head.is_some_and(|head| self.requests[head].preemptions > 0);
         !preempted
             && self
                 .arrivals
@@ -193,9 +189,8 @@ impl Replica {
         let Some(how) = self.config.role.receives() else {
             return Ok(());
         };
-        let incoming = self.handover.reception.incoming[id as usize].take();
+        let incoming = self.handover.reception.incoming.remove(id);
         let incoming = incoming.expect("a hand-over is complete once");
-        self.handover.reception.free.push(id);
         let (request, lease) = (incoming.request, incoming.lease);
         let mut s = *request.expect("its prompt is computed before its KV is here");
         let lease = lease.expect("room was reserved for it");
@@ -211,7 +206,7 @@ impl Replica {
             self.share(now, place, blocks)?;
         }
         self.prefill_load.take_out(0, incoming.expected_tokens);
-        let s = &mut self.requests[place as usize];
+        let s = &mut self.requests[place];
         let (request, sent) = (u64::from(s.arrival.request), incoming.sent_blocks);
         let waited = now.ns - since_ns;
         let records = now.store.records_mut();
@@ -230,7 +225,7 @@ impl Replica {
 
     /// Shares the first blocks of a request that were received from elsewhere, as if computed here.
     fn share(&mut self, now: &mut Now<'_>, place: Place, blocks: u32) -> Answer<()> {
-        let lease = self.requests[place as usize].lease;
+        let lease = self.requests[place].lease;
         let start = now.store.depth(lease)?;
         if blocks > start {
             now.store.commit(lease, blocks, Times::at(now.ns))?;
@@ -248,7 +243,7 @@ impl Replica {
             let Some((place, blocks)) = self.handover.reception.arrived.pop_front() else {
                 break;
             };
-            let s = &self.requests[place as usize];
+            let s = &self.requests[place];
             let prompt_tokens = s.arrival.prompt_tokens;
             let sequence = Sequence {
                 computed: prompt_tokens,

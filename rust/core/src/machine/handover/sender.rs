@@ -9,7 +9,7 @@ use crate::transfers::Transmission;
 impl Replica {
     /// Whether a request goes on elsewhere after its prompt.
     pub(in crate::machine) fn hands_over(&self, place: Place) -> bool {
-        let output_tokens = self.requests[place as usize].arrival.output_tokens;
+        let output_tokens = self.requests[place].arrival.output_tokens;
         self.config.role.sends().is_some() && output_tokens > 1
     }
 
@@ -47,7 +47,7 @@ impl Replica {
             self.show_first_token(now, place);
         }
         self.prefill_load.remove();
-        let s = &mut self.requests[place as usize];
+        let s = &mut self.requests[place];
         s.sent_on = true;
         s.prefill_machine = Some(self.config.machine);
         let request = Box::new(s.clone());
@@ -60,7 +60,7 @@ impl Replica {
     }
 
     fn announce_prompt(&mut self, place: Place, computed: Option<Transmission>) {
-        let s = &self.requests[place as usize];
+        let s = &self.requests[place];
         self.handover.letters.push(Letter::Announced(Question {
             source: (self.machine(), place),
             arrival: s.arrival,
@@ -79,7 +79,7 @@ impl Replica {
     ) -> Answer<()> {
         self.catch_up(now, seen_ns)?;
         self.release(now, place)?;
-        self.requests.forget(place);
+        self.requests.free(place);
         self.go_on(now, seen_ns)
     }
 }

@@ -16,7 +16,7 @@ impl EngineScheduler for SglangScheduler {
 
     fn enqueue(&mut self, desk: &mut Desk<'_>, place: Place) -> Answer<()> {
         desk.queued(place);
-        let sequence = Sequence::new(&desk.replica.requests[place as usize]);
+        let sequence = Sequence::new(&desk.replica.requests[place]);
         self.sequences.put(place, sequence);
         self.waiting.push(place);
         if self.flight.is_none() {

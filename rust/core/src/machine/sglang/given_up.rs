@@ -56,7 +56,7 @@ impl SglangScheduler {
         s.is_finished = true;
         desk.aborted(place);
         if s.steps_in_flight == 0 {
-            desk.replica.requests.forget(place);
+            desk.replica.requests.free(place);
         }
     }
 }

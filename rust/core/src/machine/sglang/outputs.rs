@@ -25,7 +25,7 @@ impl SglangScheduler {
             }
             let s = &self.sequences[place];
             if s.is_finished && s.steps_in_flight == 0 {
-                desk.replica.requests.forget(place);
+                desk.replica.requests.free(place);
             }
         }
         if let Some(log) = &mut self.log {

@@ -77,7 +77,7 @@ impl SglangScheduler {
     /// Takes a request over.
     fn take_over(&mut self, desk: &mut Replica, &(arrival, out): &Given) -> Place {
         let place = desk.arrive(arrival, 0);
-        let mut sequence = Sequence::new(&desk.requests[place as usize]);
+        let mut sequence = Sequence::new(&desk.requests[place]);
         sequence.out = out;
         self.sequences.put(place, sequence);
         place

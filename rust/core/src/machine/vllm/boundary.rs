@@ -17,7 +17,7 @@ impl<B: Blocks> EngineScheduler for VllmScheduler<B> {
             self.catch_up(desk, desk.now_ns)?;
         }
         desk.queued(place);
-        let sequence = Sequence::new(&desk.replica.requests[place as usize]);
+        let sequence = Sequence::new(&desk.replica.requests[place]);
         self.sequences.put(place, sequence);
         self.waiting.push(place, &mut self.sequences[place]);
         if self.flight.is_none() {

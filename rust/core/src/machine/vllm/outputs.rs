@@ -28,7 +28,7 @@ impl<B: Blocks> VllmScheduler<B> {
         }
         if s.is_done {
             if s.in_flight == 0 {
-                desk.replica.requests.forget(part.place);
+                desk.replica.requests.free(part.place);
             }
             return Ok(());
         }
@@ -81,7 +81,7 @@ impl<B: Blocks> VllmScheduler<B> {
         let s = &mut self.sequences[place];
         s.is_done = true;
         if s.in_flight == 0 {
-            desk.requests.forget(place);
+            desk.requests.free(place);
         }
     }
 }
