@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+from msgspec.structs import asdict
 
 from kvcache_sim.metrics.figure import Figure
 from kvcache_sim.serving.schedule_log import ScheduleLog
