@@ -271,7 +271,7 @@ impl PyCluster {
             rows.extend(
                 replica
                     .try_borrow_mut(py)?
-                    .inner()
+                    .replica
                     .reports
                     .rows
                     .take_requests(),

@@ -133,7 +133,7 @@ impl FrontDoor {
             return Ok(None);
         }
         let mut replica = replicas.of(machine).try_borrow_mut(py)?;
-        let place = replica.inner().arrive(arrival, at_ns);
+        let place = replica.replica.arrive(arrival, at_ns);
         self.intake.sent(&coming, machine);
         Ok(Some((machine, place)))
     }

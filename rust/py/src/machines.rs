@@ -83,7 +83,7 @@ impl<'a, 'py> Replicas<'a, 'py> {
     }
 
     fn take_events(&mut self, replica: &mut PyReplica) {
-        let rows = &mut replica.inner().reports.rows;
+        let rows = &mut replica.replica.reports.rows;
         if rows.has_events() {
             rows.take_events(|events| self.events.extend_from_slice(events));
         }
@@ -124,15 +124,15 @@ impl Machines for Replicas<'_, '_> {
         visited.sort_unstable();
         visited.dedup();
         let next = |machine: u32| {
-            let mut replica = self.replicas[machine as usize].borrow_mut(self.py);
-            (machine, replica.inner().next_key())
+            let replica = self.replicas[machine as usize].borrow(self.py);
+            (machine, replica.replica.next_key())
         };
         visited.into_iter().map(next).collect()
     }
 
     fn with_replica(&mut self, machine: u32, with: &mut dyn FnMut(&mut Replica)) -> PyResult<()> {
         let mut replica = self.replicas[machine as usize].try_borrow_mut(self.py)?;
-        with(replica.inner());
+        with(&mut replica.replica);
         Ok(())
     }
 }

@@ -49,11 +49,6 @@ impl PyReplica {
         )
     }
 
-    /// The queue and the batch.
-    pub fn inner(&mut self) -> &mut Replica {
-        &mut self.replica
-    }
-
     /// Appends the counts and each tier's free, active, cached and in-flight blocks, as of a time.
     pub fn sample(
         &mut self,
