@@ -20,7 +20,6 @@
 - ``schedule_log``      the schedule of an engine, step by step
 - ``sequence``          a request as a cluster sees it: at its arrival, and when it is closed
 - ``settings``          settings of the serving layer: the replica, a machine, the router, the cluster
-- ``shared_pool``       a pool that machines share, in the core
 - ``speculation``       speculative decoding
 - ``step_tables``       tables of step times as the core reads them
 - ``store_limits``      settings that ask of a machine's store what its kind cannot do are refused

@@ -6,12 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from kvcache_sim import _core
+from kvcache_sim.cache.pool import PoolNode
+from kvcache_sim.cache.settings import MovementSettings
 from kvcache_sim.cache.tier_rules import Lane
 from kvcache_sim.engine import BOUNDARY, Event
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.replica.native import NativeReplica
+from kvcache_sim.serving.replica.native_rules import PoolRules
 from kvcache_sim.serving.sequence import Arrival
-from kvcache_sim.serving.shared_pool import SharedPool
 
 if TYPE_CHECKING:
     from kvcache_sim.serving.router.in_core import CoreRule
@@ -40,6 +42,20 @@ class Door(Protocol):
     def rejected(self, request: int, machine: int) -> None:
         """Hear of a request that does not fit the machine that it was sent to."""
         ...
+
+
+class SharedPool:
+    """The core's part of a pool: a machine that no request comes to."""
+
+    def __init__(self, node: PoolNode, movement: MovementSettings) -> None:
+        assert isinstance(node.tree, _core.Store)
+        self._node = node
+        self.core = _core.Replica.of_pool(node.tree, PoolRules.of(node, movement))
+
+    def count(self, hit_blocks: int) -> None:
+        """Count what the pool took and gave so far; ``hit_blocks``: those of first admissions."""
+        put, read, refused, written_bytes = self.core.pool_counts()
+        self._node.count((put, read, refused, hit_blocks), written_bytes)
 
 
 class NativeCluster:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from time import perf_counter_ns
 from typing import Any
 
-from kvcache_sim.errors import KvsimError
-from kvcache_sim.policies.plugins.contract import PolicyViolation, violation
 from kvcache_sim.policies.plugins.host import NO_PARENT, PolicyTier
-from kvcache_sim.policies.plugins.uses import note_use
+from kvcache_sim.policies.plugins.uses import WatchedCalls
 from kvcache_sim.policies.plugins.views import BlockRecord
 from kvcache_sim.policies.plugins.watchdog import Watchdog
 
@@ -25,7 +22,7 @@ class HostedOrder(PolicyTier):
 
     def __init__(self, policy: Any, name: str, capacity_blocks: int, dog: Watchdog, leaves: bool) -> None:
         super().__init__(policy, name, capacity_blocks, dog)
-        self._calls = note_use("eviction policy", name)
+        self._calls = WatchedCalls("eviction policy", name, dog)
         self.leaves = leaves or self.mode == "leaves"
         self.mode = "leaves" if self.leaves else "redirect"
 
@@ -68,19 +65,4 @@ class HostedOrder(PolicyTier):
         return sorted(chosen, key=lambda k: (-self.records[k].depth, k))
 
     def _call(self, hook: Any, *arguments: Any) -> Any:
-        dog, use = self._dog, self._calls
-        before = dog.policy, dog.at_work
-        dog.policy, dog.at_work = self.name, True
-        dog.calls += 1
-        began_ns = perf_counter_ns()
-        try:
-            return hook(*arguments)
-        except (PolicyViolation, KvsimError):
-            raise
-        except (Exception, SystemExit) as error:
-            what = f"raised {type(error).__name__}: {error}"
-            raise violation(self.name, what, self.now_ns) from None
-        finally:
-            use.ns += perf_counter_ns() - began_ns
-            use.calls += 1
-            dog.policy, dog.at_work = before
+        return self._calls(hook, self.now_ns, *arguments)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from time import perf_counter_ns
 from typing import Any
 
 from kvcache_sim.errors import KvsimError
-from kvcache_sim.policies.plugins.contract import PolicyViolation, violation
+from kvcache_sim.policies.plugins.contract import violation
 from kvcache_sim.policies.plugins.priority import PriorityFunction, PriorityPolicy
-from kvcache_sim.policies.plugins.uses import note_use
+from kvcache_sim.policies.plugins.uses import WatchedCalls
 from kvcache_sim.policies.plugins.watchdog import Watchdog
 
 
@@ -21,8 +20,7 @@ class HostedPriority:
     def __init__(self, function: PriorityFunction, name: str, dog: Watchdog) -> None:
         self._function = function
         self.name = name
-        self._dog = dog
-        self._use = note_use("eviction policy", name)
+        self._calls = WatchedCalls("eviction policy", name, dog)
 
     def rank(self, b: Any, now: int, now_ns: int) -> Any:
         """Return the value of a block.
@@ -35,27 +33,12 @@ class HostedPriority:
         Raises:
             PolicyViolation: The function raised, or did not return in time.
         """
-        dog, use = self._dog, self._use
-        before = dog.policy, dog.at_work
-        dog.policy, dog.at_work = self.name, True
-        dog.calls += 1
-        began_ns = perf_counter_ns()
-        try:
-            return self._function(b, now)
-        except (PolicyViolation, KvsimError):
-            raise
-        except (Exception, SystemExit) as error:
-            raise self._violation(error, now_ns) from None
-        finally:
-            use.ns += perf_counter_ns() - began_ns
-            use.calls += 1
-            dog.policy, dog.at_work = before
+        return self._calls(self._function, now_ns, b, now)
 
     def worded(self, error: BaseException, now_ns: int) -> BaseException:
         """Return the error of values that cannot be compared."""
-        return error if isinstance(error, KvsimError) else self._violation(error, now_ns)
-
-    def _violation(self, error: BaseException, now_ns: int) -> PolicyViolation:
+        if isinstance(error, KvsimError):
+            return error
         return violation(self.name, f"raised {type(error).__name__}: {error}", now_ns)
 
 

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import Any
 
 from msgspec import Struct
+
+from kvcache_sim.errors import KvsimError
+from kvcache_sim.policies.plugins.contract import PolicyViolation, violation
+from kvcache_sim.policies.plugins.watchdog import Watchdog
 
 
 class PluginUse(Struct, eq=False):
@@ -23,6 +30,31 @@ class _Noted(threading.local):
 
 
 _noted = _Noted()
+
+
+class WatchedCalls:
+    """Calls of one plug-in: watched, counted and timed; what it raises is a violation of its contract."""
+
+    def __init__(self, kind: str, name: str, dog: Watchdog) -> None:
+        self._name, self._dog, self._use = name, dog, note_use(kind, name)
+
+    def __call__(self, hook: Callable[..., Any], now_ns: int, *arguments: Any) -> Any:
+        """Return what a hook answers. Raises PolicyViolation where it raises or does not return in time."""
+        dog, use = self._dog, self._use
+        before = dog.policy, dog.at_work
+        dog.policy, dog.at_work = self._name, True
+        dog.calls += 1
+        began_ns = perf_counter_ns()
+        try:
+            return hook(*arguments)
+        except (PolicyViolation, KvsimError):
+            raise
+        except (Exception, SystemExit) as error:
+            raise violation(self._name, f"raised {type(error).__name__}: {error}", now_ns) from None
+        finally:
+            use.ns += perf_counter_ns() - began_ns
+            use.calls += 1
+            dog.policy, dog.at_work = before
 
 
 def begin_uses() -> list[PluginUse]:

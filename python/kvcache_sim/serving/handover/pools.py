@@ -60,8 +60,7 @@ class Pools:
         reads = any(replica.reads_others for replica in replicas)
         ranks = cluster.machines[0].replica.ranks
         if reads or any(self._sends) or channels.timeline is not None or ranks > 1:
-            from kvcache_sim.serving.native_cluster import NativeCluster
-            from kvcache_sim.serving.shared_pool import SharedPool
+            from kvcache_sim.serving.native_cluster import NativeCluster, SharedPool
 
             between = channels.between if reads or self.settings.path == "via-cpu" else None
             node = replicas[0].pool if reads else None

@@ -20,10 +20,10 @@ from kvcache_sim.serving.membership.scaling_policy.settings import ScalingSettin
 SCALING_POLICIES: Rows[Callable[[ScalingSettings], ScalingPolicy]] = Rows(
     "kvcache_sim.serving.membership.scaling_policy",
     {
-        "queue": "proportional:Queue",
-        "requests": "proportional:Requests",
-        "kv-use": "proportional:KvUse",
-        "schedule": "schedule:Schedule",
+        "queue": "policies:Queue",
+        "requests": "policies:Requests",
+        "kv-use": "policies:KvUse",
+        "schedule": "policies:Schedule",
     },
 )
 

@@ -1,5 +1,6 @@
-"""As many machines as bring a measure to its target: the rule of Kubernetes' HorizontalPodAutoscaler.
+"""As many machines as bring a measure to its target, or as a schedule says.
 
+A measure is brought to its target by the rule of Kubernetes' HorizontalPodAutoscaler:
 wanted = ceil(machines × mean / target), and as many as there are while the mean is within ``tolerance`` of
 the target (kubernetes.io/docs, "Horizontal Pod Autoscaling", algorithm details). A machine that is ordered
 and not yet there counts with 0.
@@ -64,3 +65,15 @@ class KvUse(_Proportional):
     def total_ppm(self, state: FleetState) -> int:
         """Return the shares' sum."""
         return round(state.kv_use * state.serving * _MILLION)
+
+
+class Schedule:
+    """From each time of the schedule on its number of machines; before the first as many as at the start."""
+
+    def __init__(self, settings: ScalingSettings) -> None:
+        self._first, self._times = settings.first, settings.schedule
+
+    def wanted(self, state: FleetState) -> int:
+        """Return what the schedule says for now."""
+        said = [machines for at_ns, machines in self._times if at_ns <= state.now_ns]
+        return said[-1] if said else self._first
