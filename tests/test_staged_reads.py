@@ -18,8 +18,9 @@ from kvcache_sim.cache.settings import CacheSettings, MovementSettings, TierSett
 from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.model.step_time import StepTimeTable
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings
-from kvcache_sim.simulation import RunOptions, simulate
+from kvcache_sim.simulation import simulate
 from small_traces import trace_of
+from support.agreement import by_spec
 
 SECOND = 10**9
 EDGES = {
@@ -59,7 +60,7 @@ def wait_for_kv(engine="native", sharing="fifo", **movement):
         network=NetworkSettings(default=ChannelSettings("net", 10**8, 300, sharing=sharing)),
     )
     trace = trace_of(ROWS, input_tokens=[9] * 4, arrival_ns=[k * SECOND for k in range(4)])
-    run = simulate(settings, trace, options=RunOptions(engine=engine))
+    run = simulate(settings, trace) if engine == "native" else by_spec(settings, trace, engine)
     last = {name: int(column[3]) for name, column in run.requests.items()}
     assert last["cached_remote_tokens"] == 8
     return {hop: last[f"stall_{hop}_ns"] for hop in ("disk_cpu", "remote_cpu", "cpu_gpu")}, last

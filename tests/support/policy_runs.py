@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from unittest.mock import patch
-
 from kvcache_sim.metrics.run import Run
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.simulation import RunOptions, simulate
@@ -11,14 +9,17 @@ from kvcache_sim.workload.trace import Trace
 
 from support.agreement import assert_same
 from support.plain_plugins import PluginStore
+from support.spec_models import simulation_class
+from support.spec_store import WholeStoreSimulation
 
 
 def run_with_models(settings: ClusterSettings, trace: Trace) -> Run:
     """Return the specification's run over its own store, in the orders of the models and of plug-ins."""
     block = {"block_size_tokens": settings.cache.block_size_tokens}
-    store = type("Store", (PluginStore,), block)
-    with patch("kvcache_sim.simulation.spec_simulation.Store", store):
-        return simulate(settings, trace, options=RunOptions(engine="spec-plain"))
+    own = {"plain_store": type("Store", (PluginStore,), block)}
+    simulation = type("Simulation", (WholeStoreSimulation, simulation_class(settings)), own)
+    run: Run = simulation(settings, trace, RunOptions(engine="spec-plain")).run()
+    return run
 
 
 def agree_with_models(settings: ClusterSettings, trace: Trace) -> Run:

@@ -198,6 +198,8 @@ class WholeStore(Store):
 class WholeStoreSimulation(SpecSimulation):
     """A simulation over this store, where it is over a plain one."""
 
+    plain_store: type[WholeStore] = WholeStore
+
     def _write_back(self, tiers: Sequence[Any]) -> list[bool]:
         write = self.settings.movement.write
         return [write.get(tier.name, "back") != "selective" for tier in tiers[:-1]] + [False]
@@ -205,4 +207,4 @@ class WholeStoreSimulation(SpecSimulation):
     def _plain_store(self, keys: Keys, capacities: list[int | None], tiers: Sequence[Any]) -> Store:
         cache, policies = self.settings.cache, [tier.policy for tier in tiers]
         rules = cache.touch, cache.eviction_batch_blocks
-        return WholeStore(keys, capacities, self._write_back(tiers), policies, *rules)
+        return self.plain_store(keys, capacities, self._write_back(tiers), policies, *rules)
