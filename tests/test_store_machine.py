@@ -174,7 +174,7 @@ class ForgetsToOfferParents(MarkedStore):
 
 class MergesWithoutUse(MarkedStore):
     def _lengthen(self, held, path):
-        if path[0].copies[blocks.GPU].state == blocks.READY:
+        if path[0].present and path[0].copies[blocks.GPU].state != blocks.IN_FLIGHT:
             held.path += path
         else:
             super()._lengthen(held, path)
