@@ -41,14 +41,9 @@ def test_lru_at_block_16(benchmark, trace):
     """From Python, the arrays handed over and the runs found anew in every round."""
     found = benchmark.pedantic(lambda: prompts(trace, 16).native.recency(CAPACITY, "tail"), rounds=10)
     blocks = prompts(trace, 16).references
-    runs, path, size = prompts(trace, 16).native.run_shape()
     benchmark.extra_info |= {
         "M blocks/s": round(blocks / round_s(benchmark, "mean") / 1e6),
         "hit blocks": int(found.hits.sum()),
-        "runs": runs,
-        "path entries": path,
-        "bytes a run": round(size / runs, 1),
-        "bytes a distinct block": round(size / 5_849_280, 3),
     }
 
 

@@ -22,7 +22,6 @@ from shared_files import shared
 from small_traces import trace_of, tree_traces
 from support.exact_rows import OUTPUTS, PROVENANCE, rows_of
 from support.replays import check_causes
-from support.vllm_pool import VllmPool
 from support.vllm_pool import replay as replay_vllm
 
 SGLANG = ("lru", "lfu", "fifo", "mru", "filo", "slru", "hpt")
@@ -146,83 +145,7 @@ def test_the_counter_of_offers_forgets_the_oldest(monkeypatch):
         assert REPLAYERS["vllm-offload"](request, "lru")["stored_chunks"] == stored
 
 
-# the pool, step by step
-
-
-@given(tree_traces(), st.integers(1, 40), st.data())
-@examples(150)
-def test_pool_steps_are_the_models(trace, capacity, data):
-    """Look-ups, allocations, decoding, caching and releases in any order, as a timed simulation makes them."""
-    keys = BlockKeys(trace, 2, [None] * len(trace))
-    named = np.array([keys.named_blocks(r) for r in range(len(trace))], np.uint32)
-    none = np.full(len(trace), 2**32 - 1, np.uint32)
-    core = _core.VllmPool(_core.Keys(trace.id_offsets, trace.block_ids, 2, named, none), capacity)
-    model = VllmPool(capacity)
-    for _ in range(data.draw(st.integers(1, 40))):
-        request = data.draw(st.integers(0, len(trace) - 1))
-        prompt = int(trace.input_tokens[request]) // 2
-        hits = core.peek(request, prompt)
-        assert hits == model.peek(keys.keys(request, prompt))
-        if request not in model.held:
-            hits = data.draw(st.integers(0, hits))
-            blocks = data.draw(st.integers(max(hits, 1), prompt + 3))
-            assert core.allocate(request, hits, blocks) == model.allocate(
-                request, keys.keys(request, hits), blocks
-            )
-            continue
-        held = len(model.held[request])
-        assert core.held_blocks(request) == held
-        step = data.draw(st.sampled_from(["extend", "cache", "release"]))
-        if step == "extend":
-            assert core.extend(request, held + 2) == model.extend(request, held + 2)
-        elif step == "cache":
-            full = data.draw(st.integers(0, held))
-            core.cache(request, full)
-            model.cache(request, keys.keys(request, full))
-        else:
-            core.release(request)
-            model.release(request)
-        assert core.free_blocks == len(model.free)
-        assert core.evicted_blocks == len(model.evicted)
-        assert [keys.decode(code) for code in core.free_queue().tolist() if code != 2**64 - 1] == [
-            key for key in model.free_queue() if key is not None
-        ]
-
-
-def test_a_preempted_request_finds_its_own_output_again():
-    trace = trace_of([["a", "b"]], output_tokens=[9])
-    keys = _core.Keys(
-        trace.id_offsets, trace.block_ids, 1, np.array([2], np.uint32), np.array([2**32 - 1], np.uint32)
-    )
-    pool = _core.VllmPool(keys, 8)
-    assert pool.allocate(0, 0, 2)
-    assert pool.extend(0, 4)
-    pool.cache(0, 4)
-    pool.release(0)
-    assert pool.peek(0, 9) == 4
-    with pytest.raises(ValueError, match="not resident"):
-        pool.allocate(0, 5, 6)
-
-
-def test_sglang_steps():
-    """Two requests share a page, part, and are evicted leaf by leaf."""
-    trace = trace_of([["a", "b"], ["a", "c"]], output_tokens=[1, 1])
-    none = np.full(2, 2**32 - 1, np.uint32)
-    keys = _core.Keys(trace.id_offsets, trace.block_ids, 1, np.array([2, 2], np.uint32), none)
-    pool = _core.SglangPool(keys, "lru", 4, 16, trace.input_tokens.astype(np.uint64))
-    for request in (0, 1):
-        assert pool.admit(request, 7) == 4 * request
-        assert pool.fits(request, 8)
-        assert pool.allocate(request, 8)
-        pool.cache(request, 8)
-        pool.release(request)
-    assert (pool.free_tokens, pool.evictable_tokens) == (4, 12)
-    assert (pool.peek(0, 8), pool.peek(1, 8)) == (8, 8)
-    assert pool.admit(1, 7) == 4
-    assert not pool.fits(1, 17)
-    pool.withdraw(1)
-    with pytest.raises(ValueError, match="not admitted"):
-        pool.allocate(1, 8)
+# what cannot be
 
 
 def test_what_cannot_be_is_refused_and_never_panics():
@@ -230,32 +153,10 @@ def test_what_cannot_be_is_refused_and_never_panics():
     none = np.full(1, 2**32 - 1, np.uint32)
     keys = _core.Keys(trace.id_offsets, trace.block_ids, 1, np.array([2], np.uint32), none)
     n = trace.input_tokens.astype(np.uint64)
-    pool, tree = _core.VllmPool(keys, 8), _core.SglangPool(keys, "lru", 4, 16, n)
     replays = _core.EngineRequests(keys, n, n, 4, 0, False)
-    tree.admit(0, 0)
-    tree.allocate(0, 4)
     calls = [
         lambda: keys.key(1, 0),
         lambda: _core.Keys(trace.id_offsets, trace.block_ids | 2**32 - 1, 1, np.array([2], np.uint32), none),
-        lambda: pool.held_blocks(1),
-        lambda: pool.peek(1, 1),
-        lambda: pool.allocate(1, 0, 1),
-        lambda: pool.extend(1, 1),
-        lambda: pool.cache(1, 0),
-        lambda: pool.release(1),
-        lambda: _core.VllmPool(keys, 0),
-        lambda: _core.VllmPool(keys, 2**32 - 1),
-        lambda: _core.SglangPool(keys, "lru", 4, 0, n),
-        lambda: _core.SglangPool(keys, "lru", 0, 4, n),
-        lambda: tree.peek(1, 1),
-        lambda: tree.peek(0, 2**40),
-        lambda: tree.admit(1, 1),
-        lambda: tree.withdraw(1),
-        lambda: tree.fits(0, 2**63),
-        lambda: tree.allocate(0, 2**63),
-        lambda: tree.extend(0, 2**63),
-        lambda: tree.cache(0, 8),
-        lambda: tree.release(1),
         lambda: replays.vllm(0),
         lambda: replays.vllm(2**32 - 1),
         lambda: replays.sglang("lru", 5),

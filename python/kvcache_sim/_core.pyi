@@ -39,7 +39,6 @@ __all__ = [
     "Replica",
     "ReuseColumns",
     "Sampled",
-    "SglangPool",
     "StepTable",
     "Store",
     "TableWriter",
@@ -49,7 +48,6 @@ __all__ = [
     "TraceProblem",
     "TraceRows",
     "TraceSource",
-    "VllmPool",
     "__release__",
     "__version__",
     "first_randrange",
@@ -242,8 +240,6 @@ class ReplayPrompts:
         private_blocks: NDArray[np.uint32],
         arrival_ns: NDArray[np.int64],
     ) -> ReplayPrompts: ...
-    def run_shape(self) -> tuple[int, int, int]:
-        """Return the runs of the trace, the entries of all paths, and the bytes both take."""
     def recency(
         self, capacity: int, touch_from: str, known: NDArray[np.uint32] | None = None
     ) -> ReplayAnswer:
@@ -475,7 +471,6 @@ class Store(MachineStore, LowerTiers, LoadedStore):
 
         A copy is (tier, move writing it, first layer ready, whole ready, last access), times in ns.
         """
-    def moved_keys(self, move: int) -> list[int]: ...
     def moved_paths(self, move: int) -> list[tuple[int, int]]: ...
     def take_keys(self, keys: Keys) -> None:
         """Take keys that name what this store still names, and requests to come."""
@@ -1326,70 +1321,3 @@ def replay_lmcache(
 
 def key_lines(keys: NDArray[np.uint64], blocks_per_id: int, names: list[str]) -> str:
     """Return the lines of vLLM's free queue, as its digest reads them; no names: ids are their own."""
-
-@final
-class VllmPool:
-    """vLLM's block pool of one GPU, a step of a request at a time; counts are blocks.
-
-    look up: ``peek``; admit: ``allocate``; decode: ``extend``; make full blocks findable: ``cache``; end or
-    preempt: ``release``. ``ValueError`` for a step out of turn.
-    """
-
-    def __new__(cls, keys: Keys, capacity_blocks: int) -> VllmPool: ...
-    @property
-    def free_blocks(self) -> int:
-        """Blocks in the free queue, cached ones included."""
-    @property
-    def evicted_blocks(self) -> int:
-        """Blocks taken while they had a key."""
-    def held_blocks(self, request: int) -> int:
-        """Return the blocks that a request holds."""
-    def peek(self, request: int, limit: int) -> int:
-        """Return the leading blocks, at most ``limit``, that are here; nothing changes."""
-    def allocate(self, request: int, hits: int, blocks: int) -> bool:
-        """Hold ``hits`` found blocks and new ones up to ``blocks``; False, and no change, without room."""
-    def extend(self, request: int, blocks: int) -> bool:
-        """Take new blocks until the request holds ``blocks``; False, and no change, without room."""
-    def cache(self, request: int, blocks: int) -> None:
-        """Give the first ``blocks`` blocks, all full, their keys."""
-    def release(self, request: int) -> None:
-        """Let go of all the request's blocks, last to first."""
-    def free_queue(self) -> NDArray[np.uint64]:
-        """Return the keys of the free blocks, next to be taken first; 2^64 - 1 for none."""
-
-@final
-class SglangPool:
-    """SGLang's radix tree and token room of one GPU, a step of a request at a time; counts are tokens.
-
-    look up: ``peek``; admit: ``admit``, ``fits`` (else ``withdraw``), ``allocate``; decode: ``extend``; make
-    findable: ``cache``; end or preempt: ``release``. ``ValueError`` for a step out of turn.
-    """
-
-    def __new__(
-        cls, keys: Keys, policy: str, page: int, capacity_tokens: int, input_tokens: NDArray[np.uint64]
-    ) -> SglangPool: ...
-    @property
-    def free_tokens(self) -> int:
-        """Tokens neither in the tree nor taken by a running request."""
-    @property
-    def evictable_tokens(self) -> int:
-        """Tokens of the tree that no running request locks."""
-    @property
-    def evicted_tokens(self) -> int:
-        """Tokens evicted so far."""
-    def peek(self, request: int, limit: int) -> int:
-        """Return the leading tokens, of the first ``limit``, that are here; nothing changes."""
-    def admit(self, request: int, limit: int) -> int:
-        """Look up, touch and lock what is found of the first ``limit`` tokens; return the hit tokens."""
-    def withdraw(self, request: int) -> None:
-        """Unlock what ``admit`` locked."""
-    def fits(self, request: int, total: int) -> bool:
-        """Return whether ``total`` tokens would fit if all that may go went."""
-    def allocate(self, request: int, tokens: int) -> bool:
-        """Take room for the first ``tokens`` tokens, evicting leaves; False without room."""
-    def extend(self, request: int, tokens: int) -> bool:
-        """Take room token by token up to ``tokens``; False, stopping there, without room."""
-    def cache(self, request: int, tokens: int) -> None:
-        """Put the first ``tokens`` tokens into the tree and lock them."""
-    def release(self, request: int) -> None:
-        """Put all filled tokens into the tree, give the rest back and unlock."""

@@ -72,10 +72,6 @@ class MarkedStore(WholeStore):
             removed += 1
         return removed
 
-    def moved_keys(self, move: int) -> list[int]:
-        """Return the keys of the blocks that a move writes, ascending."""
-        return sorted(block.key for block in self.moves[move].blocks)
-
     def copies(self, request: int, limit: int) -> list[tuple[int, list[int]]]:
         """Return of each found block (past it, per tier: the writing move, ``NO_MOVE`` or ``NO_COPY``)."""
         listed = []

@@ -223,7 +223,6 @@ class StoreOperations(RuleBasedStateMachine):
         if x:
             SEEN["marked by hand"] += 1
             self.moves[a[0]] = (b[0], set(a[1]))
-            assert self.native.moved_keys(a[0]) == self.plain.moved_keys(b[0])
         elif not a[1]:
             self.both("give_back", (a[0],), (b[0],))
         else:  # what was evicted for it is still being written

@@ -86,10 +86,6 @@ class MarkingStore(TieredStore, Protocol):
         """
         ...
 
-    def moved_keys(self, move: int) -> list[int]:
-        """Return the keys of the blocks that a move writes, ascending."""
-        ...
-
     def moved_paths(self, move: int) -> list[tuple[int, int]]:
         """Return the paths that a move writes, as (request, past the last block), each to its deepest block.
 

@@ -37,6 +37,16 @@ class ChannelSettings(Value):
     #: In order of time, without overlap.
     slowdowns: tuple[Slowdown, ...] = ()
 
+    @property
+    def is_fair(self) -> bool:
+        """Whether all jobs share the rate."""
+        return self.sharing == "fair"
+
+    @property
+    def loads_first(self) -> bool:
+        """Whether what goes towards the GPU goes first."""
+        return self.priority == "loads-first"
+
 
 class NetworkSettings(Value):
     """Channels between machines: which one carries what a reader takes from an owner.

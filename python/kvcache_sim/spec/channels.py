@@ -163,7 +163,7 @@ class LayeredChannel(Link):
 
     def wait_ns(self, now_ns: int) -> int:
         """Return how long a job would wait were jobs served in turn; under ``fair`` none waits."""
-        if self.settings.sharing == "fair":
+        if self.settings.is_fair:
             return 0
         return sum((j.layers - j.sent) * j.times.per_layer_ns for j in self._queue)
 
@@ -208,8 +208,8 @@ class LayeredChannel(Link):
 
     def _choose(self) -> list[LayeredJob]:
         """Return the jobs to serve from now on."""
-        fair = self.settings.sharing == "fair"
-        loads_first = self.settings.priority == "loads-first"
+        fair = self.settings.is_fair
+        loads_first = self.settings.loads_first
         if not fair and any(job.left < job.times.per_layer_ns * _PARTS for job in self._served):
             return self._served  # a layer that has begun is finished
         if not fair and not loads_first:

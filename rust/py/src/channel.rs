@@ -12,7 +12,8 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 
 use crate::plugins::ChannelCall;
-use crate::refusal::{refused, Whole};
+use crate::refusal::refused;
+use crate::told::{told_by_attributes, Told};
 
 /// A `kvcache_sim.channels.channel.Transmission`.
 pub fn told(py: Python<'_>, sent: Transmission) -> PyResult<Bound<'_, PyAny>> {
@@ -26,47 +27,14 @@ pub fn told(py: Python<'_>, sent: Transmission) -> PyResult<Bound<'_, PyAny>> {
     ))
 }
 
-/// A `Transmission` from Python, attribute by attribute.
-#[derive(FromPyObject)]
-pub struct Feed {
-    start_ns: Whole,
-    first_layer_ns: Whole,
-    completion_ns: Whole,
-    per_layer_ns: Whole,
-}
-
-impl Feed {
-    /// The same in the core.
-    pub fn transmission(&self) -> Transmission {
-        Transmission {
-            start_ns: self.start_ns.u64(),
-            first_layer_ns: self.first_layer_ns.u64(),
-            completion_ns: self.completion_ns.u64(),
-            per_layer_ns: self.per_layer_ns.u64(),
-        }
+// `channels.channel.Transmission`, and `Slowdown` and `ChannelSettings` of `channels.settings`
+told_by_attributes! {
+    Transmission { start_ns, first_layer_ns, completion_ns, per_layer_ns }
+    Slowdown { from_ns, until_ns, share_ppm }
+    ChannelConfig {
+        bandwidth_bytes_per_s, latency_ns, piece_overhead_ns, piece_gap_ns, piece_submit_ns, latency_occupies, is_fair,
+        loads_first
     }
-}
-
-/// `kvcache_sim.cache.settings.ChannelSettings`, attribute by attribute.
-#[derive(FromPyObject)]
-struct Settings {
-    bandwidth_bytes_per_s: Whole,
-    latency_ns: Whole,
-    piece_overhead_ns: Whole,
-    piece_gap_ns: Whole,
-    piece_submit_ns: Whole,
-    latency_occupies: bool,
-    sharing: String,
-    priority: String,
-    slowdowns: Vec<SlowTime>,
-}
-
-/// `kvcache_sim.channels.settings.Slowdown`, attribute by attribute.
-#[derive(FromPyObject)]
-struct SlowTime {
-    from_ns: Whole,
-    until_ns: Whole,
-    share_ppm: Whole,
 }
 
 /// Locks what one thread alone uses at a time.
@@ -81,14 +49,14 @@ pub struct PyChannel {
     settings: Py<PyAny>,
 }
 
-fn job(size_bytes: Whole, pieces: Whole, layers: Whole) -> PyResult<Job> {
-    if layers.u64() == 0 {
+fn job(size_bytes: Told<u64>, pieces: Told<u64>, layers: Told<u64>) -> PyResult<Job> {
+    if layers.0 == 0 {
         return Err(refused("a job without layers", "1 layer or more"));
     }
     Ok(Job {
-        size_bytes: size_bytes.u64(),
-        pieces: pieces.u64(),
-        layers: layers.u64(),
+        size_bytes: size_bytes.0,
+        pieces: pieces.0,
+        layers: layers.0,
     })
 }
 
@@ -121,17 +89,7 @@ impl PyChannel {
     #[new]
     #[pyo3(signature = (settings, timeline=None))]
     fn new(settings: &Bound<'_, PyAny>, timeline: Option<&PyTimeline>) -> PyResult<Self> {
-        let told: Settings = settings.extract()?;
-        let config = ChannelConfig {
-            bandwidth_bytes_per_s: told.bandwidth_bytes_per_s.u64(),
-            latency_ns: told.latency_ns.u64(),
-            piece_overhead_ns: told.piece_overhead_ns.u64(),
-            piece_gap_ns: told.piece_gap_ns.u64(),
-            piece_submit_ns: told.piece_submit_ns.u64(),
-            latency_occupies: told.latency_occupies,
-            is_fair: told.sharing == "fair",
-            loads_first: told.priority == "loads-first",
-        };
+        let Told(config): Told<ChannelConfig> = settings.extract()?;
         if config.bandwidth_bytes_per_s == 0 {
             let expected = "1 byte a second or more";
             return Err(refused("a channel that carries nothing", expected));
@@ -140,15 +98,8 @@ impl PyChannel {
             Some(timeline) => Channel::layered(config, &timeline.0),
             None => {
                 let mut channel = Channel::new(config);
-                channel.slowdowns = told
-                    .slowdowns
-                    .iter()
-                    .map(|slow| Slowdown {
-                        from_ns: slow.from_ns.u64(),
-                        until_ns: slow.until_ns.u64(),
-                        share_ppm: slow.share_ppm.u64(),
-                    })
-                    .collect();
+                let slowdowns: Told<_> = settings.getattr("slowdowns")?.extract()?;
+                channel.slowdowns = slowdowns.0;
                 SharedChannel::new(channel.into())
             }
         };
@@ -199,36 +150,36 @@ impl PyChannel {
         PyDemand(self.channel.clone())
     }
 
-    #[pyo3(signature = (now_ns, pieces=Whole::default()))]
-    fn wait_ns(&self, now_ns: Whole, pieces: Whole) -> u64 {
-        locked(&self.channel).wait_ns(now_ns.u64(), pieces.u64())
+    #[pyo3(signature = (now_ns, pieces=Told(0)))]
+    fn wait_ns(&self, now_ns: Told<u64>, pieces: Told<u64>) -> u64 {
+        locked(&self.channel).wait_ns(now_ns.0, pieces.0)
     }
 
     fn transmit<'py>(
         &self,
         py: Python<'py>,
-        size_bytes: Whole,
-        pieces: Whole,
-        layers: Whole,
-        now_ns: Whole,
+        size_bytes: Told<u64>,
+        pieces: Told<u64>,
+        layers: Told<u64>,
+        now_ns: Told<u64>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let job = job(size_bytes, pieces, layers)?;
         self.is_final()?;
-        let sent = locked(&self.channel).transmit(&job, now_ns.u64());
+        let sent = locked(&self.channel).transmit(&job, now_ns.0);
         told(py, sent)
     }
 
     fn forward<'py>(
         &self,
         py: Python<'py>,
-        size_bytes: Whole,
-        pieces: Whole,
-        layers: Whole,
-        feed: Feed,
+        size_bytes: Told<u64>,
+        pieces: Told<u64>,
+        layers: Told<u64>,
+        feed: Told<Transmission>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let job = job(size_bytes, pieces, layers)?;
         self.is_final()?;
-        let sent = locked(&self.channel).forward(&job, &feed.transmission());
+        let sent = locked(&self.channel).forward(&job, &feed.0);
         told(py, sent)
     }
 }
@@ -239,14 +190,14 @@ pub struct PyDemand(SharedChannel);
 
 #[pymethods]
 impl PyDemand {
-    fn ask(&self, size_bytes: Whole, now_ns: Whole) {
+    fn ask(&self, size_bytes: Told<u64>, now_ns: Told<u64>) {
         let mut channel = locked(&self.0);
-        channel.demand.ask(size_bytes.u64(), now_ns.u64());
+        channel.demand.ask(size_bytes.0, now_ns.0);
     }
 
-    fn hide(&self, size_bytes: Whole, compute_ns: Whole) {
+    fn hide(&self, size_bytes: Told<u64>, compute_ns: Told<u64>) {
         let mut channel = locked(&self.0);
-        channel.demand.hide(size_bytes.u64(), compute_ns.u64());
+        channel.demand.hide(size_bytes.0, compute_ns.0);
     }
 
     #[getter]

@@ -3,7 +3,7 @@
 use kvsim_core::digest::Digest;
 use pyo3::prelude::*;
 
-use crate::refusal::Whole;
+use crate::told::Told;
 
 /// A 64-bit rolling hash.
 #[pyclass(name = "Digest")]
@@ -17,9 +17,9 @@ impl PyDigest {
         Self::default()
     }
 
-    fn record(&mut self, kind: Whole, time_ns: Whole, subject: Whole, value: Whole) {
-        let (time_ns, subject) = (time_ns.u64(), subject.u64());
-        self.0.record(kind.u8(), time_ns, subject, value.u64());
+    fn record(&mut self, kind: Told<u8>, time_ns: Told<u64>, subject: Told<u64>, value: Told<u64>) {
+        let (time_ns, subject) = (time_ns.0, subject.0);
+        self.0.record(kind.0, time_ns, subject, value.0);
     }
 
     #[getter]

@@ -1,5 +1,7 @@
 //! An engine's own scheduler, where a replica has one.
 
+use std::any::Any;
+
 use kvsim_core::batch::BatchConfig;
 use kvsim_core::engines::group_store::GroupStore;
 use kvsim_core::engines::pool_store::PoolStore;
@@ -11,7 +13,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::engine_rules::{sglang, vllm};
-use crate::fleet::StoreHandle;
+use crate::machine_store::AnyStore;
 use crate::serving_rules::ServingRules;
 
 /// A scheduler of an engine's own.
@@ -38,13 +40,13 @@ impl Engine {
     pub fn new(
         (config, batch): (&ReplicaConfig, &BatchConfig),
         rules: &ServingRules,
-        store: &StoreHandle,
+        store: &AnyStore,
     ) -> PyResult<Option<Self>> {
         let engine = match (&rules.vllm, &rules.sglang) {
             (Some(own), _) => {
                 let told = vllm(config, batch, own);
                 match store {
-                    StoreHandle::Groups(_) => Self::VllmGroups(VllmScheduler::new(told)),
+                    AnyStore::Groups(_) => Self::VllmGroups(VllmScheduler::new(told)),
                     _ => Self::Vllm(VllmScheduler::new(told)),
                 }
             }
@@ -52,9 +54,9 @@ impl Engine {
             _ => return Ok(None),
         };
         match (&engine, store) {
-            (Self::Vllm(_), StoreHandle::Pool(_))
-            | (Self::VllmGroups(_), StoreHandle::Groups(_))
-            | (Self::Sglang(_), StoreHandle::Radix(_)) => Ok(Some(engine)),
+            (Self::Vllm(_), AnyStore::Pool(_))
+            | (Self::VllmGroups(_), AnyStore::Groups(_))
+            | (Self::Sglang(_), AnyStore::Radix(_)) => Ok(Some(engine)),
             _ => {
                 let expected = "an engine's scheduler needs its own cache";
                 Err(PyValueError::new_err(expected))
@@ -73,22 +75,26 @@ impl Engine {
     }
 }
 
+/// A store as the engine's own cache that it is.
+pub fn own_cache<C: Any>(store: &mut dyn Any) -> &mut C {
+    store.downcast_mut().expect("its own cache")
+}
+
 /// Lets the engine's own scheduler do something at a time, where there is one, else kvsim's.
 macro_rules! scheduled {
     ($engine:expr, $replica:expr, $store:expr, $now_ns:expr, $call:ident($($value:expr),*)) => {{
-        use $crate::own_cache::OwnCache;
         let (replica, now_ns) = (&mut *$replica, $now_ns);
         match $engine {
             Some(Engine::Vllm(engine)) => {
-                let store = OwnCache::as_pool($store).expect("its own cache");
+                let store = $crate::engine_of::own_cache($store);
                 engine.$call(&mut Desk { replica, store, now_ns }, $($value),*)
             }
             Some(Engine::VllmGroups(engine)) => {
-                let store = OwnCache::as_groups($store).expect("its own cache");
+                let store = $crate::engine_of::own_cache($store);
                 engine.$call(&mut Desk { replica, store, now_ns }, $($value),*)
             }
             Some(Engine::Sglang(engine)) => {
-                let store = OwnCache::as_radix($store).expect("its own cache");
+                let store = $crate::engine_of::own_cache($store);
                 engine.$call(&mut Desk { replica, store, now_ns }, $($value),*)
             }
             None => replica.$call(&mut Now::alone($store, now_ns), $($value),*),

@@ -1,4 +1,4 @@
-//! Whole replays through real engines' cache managers.
+//! Told replays through real engines' cache managers.
 
 use std::sync::Arc;
 

@@ -5,38 +5,18 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use kvsim_core::cluster::routing::{candidates, least, longest_prefix, prefill_cost, Rule, Turns};
 use kvsim_core::keys::BlockKeys;
 use kvsim_core::machine::Arrival;
-use kvsim_core::store::contract::MachineStore;
-use kvsim_core::store::{Board, GPU};
+use kvsim_core::store::contract::{BlockStore, MachineStore};
+use kvsim_core::store::Board;
 use pyo3::prelude::*;
 
-use crate::group_store::PyGroupStore;
-use crate::hicache_store::PyHiCacheStore;
-use crate::order::raised;
-use crate::own_cache::OwnCache;
-use crate::pool_store::PyPoolStore;
-use crate::radix_store::PyRadixStore;
-use crate::refusal::{answered, refused, Whole};
+use crate::machine_store::{each_store, AnyStore, PyMachineStore};
+use crate::refusal::{answered, refused};
 use crate::serving::PyReplica;
-use crate::store::PyStore;
-use crate::tiered_pool_store::PyTieredPoolStore;
-use crate::token_store::PyTokenStore;
-
-/// The store of a machine: a tree of runs, vLLM's pool (of one group or several, or with tiers of an engine below),
-/// one of SGLang's trees, or a count of tokens.
-#[derive(FromPyObject)]
-pub enum StoreHandle {
-    Tree(Py<PyStore>),
-    Pool(Py<PyPoolStore>),
-    Radix(Py<PyRadixStore>),
-    Groups(Py<PyGroupStore>),
-    TieredPool(Py<PyTieredPoolStore>),
-    HiCache(Py<PyHiCacheStore>),
-    Tokens(Py<PyTokenStore>),
-}
+use crate::told::Told;
 
 /// A store, and the replica that runs ahead of the clock on it.
 struct Machine {
-    store: StoreHandle,
+    store: Py<PyMachineStore>,
     replica: Py<PyReplica>,
 }
 
@@ -46,55 +26,21 @@ type Wanted = (u32, u32);
 impl Machine {
     /// Leading blocks found; the replica is brought to `now_ns` first.
     fn found(&self, py: Python<'_>, wanted: Wanted, now_ns: u64) -> PyResult<u32> {
-        match &self.store {
-            StoreHandle::Tree(tree) => {
-                let tree = &mut *tree.try_borrow_mut(py)?;
-                let found = self.found_in(&mut tree.0, py, wanted, now_ns);
-                raised(&tree.1, found)?
-            }
-            StoreHandle::Pool(s) => self.found_in(&mut s.try_borrow_mut(py)?.0, py, wanted, now_ns),
-            StoreHandle::Radix(s) => {
-                self.found_in(&mut s.try_borrow_mut(py)?.0, py, wanted, now_ns)
-            }
-            StoreHandle::Groups(s) => {
-                self.found_in(&mut s.try_borrow_mut(py)?.0, py, wanted, now_ns)
-            }
-            StoreHandle::TieredPool(s) => {
-                self.found_in(&mut s.try_borrow_mut(py)?.0, py, wanted, now_ns)
-            }
-            StoreHandle::Tokens(s) => {
-                self.found_in(&mut s.try_borrow_mut(py)?.0, py, wanted, now_ns)
-            }
-            StoreHandle::HiCache(s) => {
-                self.found_in(&mut s.try_borrow_mut(py)?.0, py, wanted, now_ns)
-            }
-        }
-    }
-
-    fn found_in<S: OwnCache>(
-        &self,
-        store: &mut S,
-        py: Python<'_>,
-        (request, limit): Wanted,
-        now_ns: u64,
-    ) -> PyResult<u32> {
-        answered(store.known_request(request))?;
-        answered(self.replica.try_borrow_mut(py)?.catch_up(store, now_ns))?;
-        answered(store.find(request, limit, now_ns)).map(|found| found.0)
+        let own = &mut *self.store.try_borrow_mut(py)?;
+        let mut replica = self.replica.try_borrow_mut(py)?;
+        let (request, limit) = wanted;
+        let found = each_store!(&mut own.store, store => {
+            let known = MachineStore::known_request(store, request);
+            known
+                .and_then(|()| replica.catch_up(store, now_ns))
+                .and_then(|()| BlockStore::find(store, request, limit, now_ns))
+        });
+        own.answered(found).map(|found| found.0)
     }
 
     /// Blocks active on the GPU.
     fn active(&self, py: Python<'_>) -> PyResult<u64> {
-        let room = match &self.store {
-            StoreHandle::Tree(s) => s.try_borrow(py)?.0.room(GPU),
-            StoreHandle::Pool(s) => MachineStore::room(&s.try_borrow(py)?.0, GPU),
-            StoreHandle::Radix(s) => MachineStore::room(&s.try_borrow(py)?.0, GPU),
-            StoreHandle::Groups(s) => MachineStore::room(&s.try_borrow(py)?.0, GPU),
-            StoreHandle::TieredPool(s) => MachineStore::room(&s.try_borrow(py)?.0, GPU),
-            StoreHandle::Tokens(s) => MachineStore::room(&s.try_borrow(py)?.0, GPU),
-            StoreHandle::HiCache(s) => MachineStore::room(&s.try_borrow(py)?.0, GPU),
-        };
-        answered(room).map(|room| room.active)
+        answered(self.store.try_borrow(py)?.active())
     }
 }
 
@@ -111,33 +57,37 @@ pub struct PyFleet {
 impl PyFleet {
     /// The board, where every machine has a tree of runs.
     fn board(&self, py: Python<'_>) -> PyResult<Option<(&Arc<Board>, Arc<BlockKeys>)>> {
-        let Some(StoreHandle::Tree(first)) = self.machines.first().map(|one| &one.store) else {
+        let Some(first) = self.machines.first() else {
             return Ok(None);
         };
         if self.board.get().is_none() {
-            let mut trees = Vec::with_capacity(self.machines.len());
             for machine in &self.machines {
-                match &machine.store {
-                    StoreHandle::Tree(tree) => trees.push((tree, &machine.replica)),
-                    _ => return Ok(None),
+                if !matches!(machine.store.try_borrow(py)?.store, AnyStore::Tree(_)) {
+                    return Ok(None);
                 }
             }
-            let board = Board::new(trees.len());
-            for (number, (tree, replica)) in (0..).zip(trees) {
-                tree.try_borrow_mut(py)?.0.sit(board.seat(number));
-                replica.try_borrow_mut(py)?.sit(board.seat(number));
+            let board = Board::new(self.machines.len());
+            for (number, machine) in (0..).zip(&self.machines) {
+                let mut own = machine.store.try_borrow_mut(py)?;
+                own.tree()
+                    .into_iter()
+                    .for_each(|tree| tree.sit(board.seat(number)));
+                machine.replica.try_borrow_mut(py)?.sit(board.seat(number));
             }
             let _ = self.board.set(board);
         }
-        let keys = first.try_borrow(py)?.0.keys().clone();
+        let keys = match &first.store.try_borrow(py)?.store {
+            AnyStore::Tree(tree) => tree.keys().clone(),
+            _ => return Ok(None),
+        };
         Ok(self.board.get().map(|board| (board, keys)))
     }
 
     /// Whether machines count tokens: a look at one drops its sessions whose time to live is over, so that all are
     /// looked at, whoever is a candidate.
-    pub fn keeps_sessions(&self) -> bool {
+    pub fn keeps_sessions(&self, py: Python<'_>) -> bool {
         let first = self.machines.first();
-        first.is_some_and(|machine| matches!(machine.store, StoreHandle::Tokens(_)))
+        first.is_some_and(|machine| matches!(machine.store.borrow(py).store, AnyStore::Tokens(_)))
     }
 
     /// Of equal machines the one chosen least often so far, of those the first.
@@ -196,12 +146,12 @@ impl PyFleet {
         py: Python<'_>,
         wanted: Wanted,
         now_ns: u64,
-        loads: Option<Vec<Whole>>,
+        loads: Option<Vec<u64>>,
         threshold: f64,
     ) -> PyResult<u32> {
         let board = self.board(py)?;
         let loads: Vec<u64> = match (loads, &board) {
-            (Some(loads), _) => loads.into_iter().map(Whole::u64).collect(),
+            (Some(loads), _) => loads,
             (None, Some((board, _))) => {
                 let machines = 0..self.machines.len();
                 machines.map(|machine| board.requests(machine)).collect()
@@ -225,7 +175,7 @@ impl PyFleet {
                 let found = board.found(&keys, wanted, candidates(&loads, threshold), look);
                 longest_prefix(&loads, threshold, |machine| found[machine])
             }
-            None if self.keeps_sessions() => {
+            None if self.keeps_sessions(py) => {
                 let found: Vec<u32> = (0..self.machines.len()).map(look).collect();
                 longest_prefix(&loads, threshold, |machine| found[machine])
             }
@@ -247,7 +197,7 @@ impl PyFleet {
 #[pymethods]
 impl PyFleet {
     #[new]
-    fn new(stores: Vec<StoreHandle>, replicas: Vec<Py<PyReplica>>) -> PyResult<Self> {
+    fn new(stores: Vec<Py<PyMachineStore>>, replicas: Vec<Py<PyReplica>>) -> PyResult<Self> {
         if stores.len() != replicas.len() {
             return Err(refused("not a replica a store", "one for each"));
         }
@@ -265,13 +215,13 @@ impl PyFleet {
     fn look(
         &self,
         py: Python<'_>,
-        request: Whole,
-        limit: Whole,
-        now_ns: Whole,
+        request: Told<u32>,
+        limit: Told<u32>,
+        now_ns: Told<u64>,
     ) -> PyResult<(Vec<u32>, Vec<u64>)> {
-        let wanted = (request.u32(), limit.u32());
+        let wanted = (request.0, limit.0);
         let look = |machine: &Machine| {
-            let found = machine.found(py, wanted, now_ns.u64())?;
+            let found = machine.found(py, wanted, now_ns.0)?;
             Ok((found, machine.active(py)?))
         };
         self.machines.iter().map(look).collect()
@@ -282,13 +232,18 @@ impl PyFleet {
     fn longest(
         &self,
         py: Python<'_>,
-        wanted: (Whole, Whole),
-        now_ns: Whole,
-        loads: Option<Vec<Whole>>,
+        wanted: Told<(u32, u32)>,
+        now_ns: Told<u64>,
+        loads: Option<Told<Vec<u64>>>,
         threshold: f64,
     ) -> PyResult<u32> {
-        let wanted = (wanted.0.u32(), wanted.1.u32());
-        self.longest_of(py, wanted, now_ns.u64(), loads, threshold)
+        self.longest_of(
+            py,
+            wanted.0,
+            now_ns.0,
+            loads.map(|loads| loads.0),
+            threshold,
+        )
     }
 }
 

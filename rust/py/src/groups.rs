@@ -8,7 +8,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::keys::PyKeys;
-use crate::refusal::{refused, Whole};
+use crate::refusal::refused;
+use crate::told::Told;
 
 /// More blocks, or tokens of a request, than any pool takes.
 const MOST: u64 = 1 << 31;
@@ -58,9 +59,9 @@ impl KvGroups {
         py: Python<'py>,
         input_tokens: PyReadonlyArray1<'_, u64>,
         total_tokens: PyReadonlyArray1<'_, u64>,
-        window: (Whole, bool),
+        window: (Told<u32>, bool),
         limits: (u64, Option<u64>, u64),
-        capacity_blocks: Whole,
+        capacity_blocks: Told<u32>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let (input_tokens, total_tokens) = (input_tokens.as_slice()?, total_tokens.as_slice()?);
         let requests = self.groups[0].keys.requests() as usize;
@@ -73,11 +74,11 @@ impl KvGroups {
                 "lengths must be 1 to 2³¹ − 1, one a request, totals no shorter",
             ));
         }
-        let (limits, capacity) = (limits_of(limits)?, capacity_of(capacity_blocks)?);
+        let (limits, capacity) = (limits_of(limits)?, capacity_of(capacity_blocks.0)?);
         let requests = replay::GroupRequests {
             input_tokens,
             total_tokens,
-            window: window.0.u32(),
+            window: window.0 .0,
             alone: window.1,
         };
         let done = py
@@ -181,8 +182,7 @@ pub fn limits_of((step, retention_interval, longest): (u64, Option<u64>, u64)) -
 }
 
 /// A capacity from Python.
-pub fn capacity_of(blocks: Whole) -> PyResult<u32> {
-    let capacity = blocks.u32();
+pub fn capacity_of(capacity: u32) -> PyResult<u32> {
     if capacity == 0 || u64::from(capacity) >= MOST {
         return Err(refused("no such capacity", "1 to 2^31 - 1 blocks"));
     }

@@ -46,7 +46,7 @@ impl Choice {
     fn place(&self, py: Python<'_>, arrival: &Arrival, now_ns: u64) -> PyResult<usize> {
         let fleet = self.fleet.get();
         match self.machines.as_slice() {
-            [_] if !fleet.keeps_sessions() => Ok(0),
+            [_] if !fleet.keeps_sessions(py) => Ok(0),
             _ => Ok(fleet.choose(py, self.rule, arrival, now_ns)? as usize),
         }
     }

@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use kvsim_core::keys::BlockKeys;
 use numpy::{PyArray1, PyReadonlyArray1};
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::fleet::StoreHandle;
-use crate::refusal::{answered, refused, Whole};
-use crate::store::PyStore;
+use crate::machine_store::{AnyStore, PyMachineStore};
+use crate::refusal::{answered, refused};
+use crate::told::Told;
 
 /// Block keys of all requests, shared by the caches of all machines.
 #[pyclass(name = "Keys", module = "kvcache_sim._core")]
@@ -21,7 +20,7 @@ impl PyKeys {
     fn new(
         id_offsets: PyReadonlyArray1<'_, i64>,
         block_ids: PyReadonlyArray1<'_, u32>,
-        blocks_per_id: Whole,
+        blocks_per_id: Told<u32>,
         full_blocks: PyReadonlyArray1<'_, u32>,
         continuation: PyReadonlyArray1<'_, u32>,
     ) -> PyResult<Self> {
@@ -33,16 +32,18 @@ impl PyKeys {
             return Err(refused("no block keys", expected));
         }
         let next = continuation.as_slice()?.to_vec();
-        BlockKeys::new(offsets, ids, blocks_per_id.u32(), full, next)
+        BlockKeys::new(offsets, ids, blocks_per_id.0, full, next)
             .map(|keys| Self(Arc::new(keys)))
             .map_err(|error| refused("no block keys", &error.to_string()))
     }
 
     /// Keys of these requests, of what the stores still name, and of none to come.
-    fn kept(&self, stores: Vec<PyRef<'_, PyStore>>, requests: Vec<u32>) -> Self {
+    fn kept(&self, stores: Vec<PyRef<'_, PyMachineStore>>, requests: Vec<u32>) -> Self {
         let mut named = requests;
         for store in &stores {
-            named.extend(store.0.named_requests());
+            if let AnyStore::Tree(tree) = &store.store {
+                named.extend(tree.named_requests());
+            }
         }
         Self(Arc::new(self.0.kept(named)))
     }
@@ -69,26 +70,25 @@ impl PyKeys {
     /// Adds requests behind the last one; `stores` are all that share these keys. Ids are below `ids`.
     fn grow(
         &mut self,
-        py: Python<'_>,
-        stores: Vec<StoreHandle>,
+        mut stores: Vec<PyRefMut<'_, PyMachineStore>>,
         columns: (
             PyReadonlyArray1<'_, i64>,
             PyReadonlyArray1<'_, u32>,
             PyReadonlyArray1<'_, u32>,
         ),
-        ids: Whole,
+        ids: Told<u32>,
     ) -> PyResult<()> {
         let (offsets, block_ids, full) = &columns;
         let offsets: Vec<u64> = offsets.as_slice()?.iter().map(|&o| o as u64).collect();
         let (block_ids, full) = (block_ids.as_slice()?, full.as_slice()?);
         let mut keys = std::mem::take(&mut self.0);
-        for store in &stores {
-            drop(lend_keys(store, py)?);
+        for store in &mut stores {
+            drop(lend_keys(&mut store.store)?);
         }
         let own = Arc::get_mut(&mut keys);
         let grown = own.map(|keys| keys.append(&offsets, block_ids, full));
-        for store in &stores {
-            keep_keys(store, py, keys.clone(), ids.u32())?;
+        for store in &mut stores {
+            keep_keys(&mut store.store, keys.clone(), ids.0)?;
         }
         self.0 = keys;
         match grown {
@@ -100,9 +100,9 @@ impl PyKeys {
         }
     }
 
-    fn key(&self, request: Whole, block: Whole) -> PyResult<u64> {
-        answered(self.0.known_request(request.u32()))?;
-        Ok(self.0.key(request.u32(), block.u32()))
+    fn key(&self, request: Told<u32>, block: Told<u32>) -> PyResult<u64> {
+        answered(self.0.known_request(request.0))?;
+        Ok(self.0.key(request.0, block.0))
     }
 }
 
@@ -113,30 +113,21 @@ fn no_live_tree() -> PyErr {
     )
 }
 
-fn lend_keys(store: &StoreHandle, py: Python<'_>) -> PyResult<Arc<BlockKeys>> {
+fn lend_keys(store: &mut AnyStore) -> PyResult<Arc<BlockKeys>> {
     match store {
-        StoreHandle::Tree(s) => Ok(s.try_borrow_mut(py)?.0.lend_keys()),
-        StoreHandle::Pool(s) => Ok(s.try_borrow_mut(py)?.0.lend_keys()),
+        AnyStore::Tree(tree) => Ok(tree.lend_keys()),
+        AnyStore::Pool(pool) => Ok(pool.lend_keys()),
         _ => Err(no_live_tree()),
     }
 }
 
-fn keep_keys(store: &StoreHandle, py: Python<'_>, keys: Arc<BlockKeys>, ids: u32) -> PyResult<()> {
+fn keep_keys(store: &mut AnyStore, keys: Arc<BlockKeys>, ids: u32) -> PyResult<()> {
     match store {
-        StoreHandle::Tree(s) => s.try_borrow_mut(py)?.0.keep_keys(keys),
-        StoreHandle::Pool(s) => s.try_borrow_mut(py)?.0.keep_keys(keys, ids),
+        AnyStore::Tree(tree) => tree.keep_keys(keys),
+        AnyStore::Pool(pool) => pool.keep_keys(keys, ids),
         _ => return Err(no_live_tree()),
     }
     Ok(())
-}
-
-/// Refuses a request that the keys do not have.
-pub fn known_request(request: u32, requests: u32) -> PyResult<()> {
-    if request < requests {
-        return Ok(());
-    }
-    let message = format!("no such request: {request}; there are {requests}");
-    Err(PyValueError::new_err(message))
 }
 
 /// Adds the room to the module.

@@ -4,17 +4,18 @@ use kvsim_core::cluster::Cluster;
 use kvsim_core::machine::messages::{Operated, Operation, Task};
 use kvsim_core::machine::{ReadsConfig, Replica, ReplicaConfig};
 use kvsim_core::store::Part;
-use kvsim_core::transfers::{Mover, TransferId};
+use kvsim_core::transfers::{Mover, TransferId, Transmission};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
-use crate::channel::{told, Feed, PyTimeline};
-use crate::fleet::StoreHandle;
+use crate::channel::{told, PyTimeline};
+use crate::machine_store::PyMachineStore;
 use crate::machines::{Replicas, Wires};
 use crate::refusal::refused;
 use crate::serving::PyReplica;
-use crate::serving_rules::{mover_config, with_writers, ReadsRules, TierRules};
+use crate::serving_rules::{mover_config, with_writers, TierRules};
 use crate::store_values::{parts_to_py, PyPart};
+use crate::told::Told;
 use crate::write_plugin::WriteCall;
 
 /// `cache.operations.native.OperationRules`, attribute by attribute.
@@ -23,25 +24,20 @@ pub struct OperationRules {
     pub machine: u32,
     pub places: usize,
     layers: u64,
-    reads: Option<ReadsRules>,
+    reads: Told<Option<ReadsConfig>>,
     tiers: TierRules,
     writes: Vec<Option<WriteCall>>,
 }
 
 impl OperationRules {
     /// What moves copies between the tiers.
-    pub fn mover(&mut self, py: Python<'_>, store: &StoreHandle) -> PyResult<Mover> {
+    pub fn mover(&mut self, py: Python<'_>, store: &Py<PyMachineStore>) -> PyResult<Mover> {
         let place = (self.machine, self.places.max(1) - 1);
         let Some(config) = mover_config(&self.tiers, place, self.layers, false)? else {
             return Ok(Mover::default());
         };
         let writes = std::mem::take(&mut self.writes);
         with_writers(py, (config, writes), &mut self.tiers.channels, store)
-    }
-
-    /// How it reads other machines.
-    pub fn reads(&self) -> Option<ReadsConfig> {
-        self.reads.as_ref().map(ReadsRules::config)
     }
 }
 
@@ -134,7 +130,7 @@ impl PyOperatedMachines {
     #[pyo3(signature = (machines, between=None, timeline=None))]
     fn new(
         py: Python<'_>,
-        machines: Vec<(StoreHandle, OperationRules)>,
+        machines: Vec<(Py<PyMachineStore>, OperationRules)>,
         between: Option<Py<PyAny>>,
         timeline: Option<&PyTimeline>,
     ) -> PyResult<Self> {
@@ -143,7 +139,7 @@ impl PyOperatedMachines {
             let config = ReplicaConfig {
                 machine: rules.machine.into(),
                 places: rules.places as i64,
-                reads: rules.reads(),
+                reads: rules.reads.0,
                 ..ReplicaConfig::default()
             };
             let mover = rules.mover(py, &store)?;
@@ -245,10 +241,10 @@ impl PyOperatedMachines {
         py: Python<'_>,
         machine: u32,
         of: (u64, (usize, usize), u64),
-        sent: Feed,
+        sent: Told<Transmission>,
         now_ns: u64,
     ) -> PyResult<Option<u64>> {
-        let operation = Operation::Arrive(of.0, of.1, of.2, sent.transmission());
+        let operation = Operation::Arrive(of.0, of.1, of.2, sent.0);
         self.moved(py, machine, operation, now_ns)
     }
 

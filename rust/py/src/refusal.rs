@@ -1,4 +1,4 @@
-//! What the core refuses, as the exceptions of `kvcache_sim.errors`; and whole numbers from Python.
+//! What the core refuses, as the exceptions of `kvcache_sim.errors`.
 
 use std::cell::RefCell;
 
@@ -45,56 +45,12 @@ pub fn refused(what: &str, expected: &str) -> PyErr {
     Python::attach(|py| store_error(py, what, "store", expected))
 }
 
+/// A number beyond 64 bits, or below 0.
+pub fn out_of_range(py: Python<'_>) -> PyErr {
+    store_error(py, "a number is out of range", "store", "0 to 2^64 - 1")
+}
+
 /// An answer, or the exception.
 pub fn answered<T>(answer: Answer<T>) -> PyResult<T> {
     answer.map_err(|error| refusal(&error))
-}
-
-/// A whole number from Python, at least 0: a request, block, tier, count, handle or time.
-///
-/// What is too large for its place in the core becomes the largest number there, which names nothing.
-#[derive(Clone, Copy, Default)]
-pub struct Whole(u64);
-
-impl Whole {
-    /// As a request or block number.
-    pub fn u32(self) -> u32 {
-        u32::try_from(self.0).unwrap_or(u32::MAX)
-    }
-
-    /// As a kind of record.
-    pub fn u8(self) -> u8 {
-        u8::try_from(self.0).unwrap_or(u8::MAX)
-    }
-
-    /// As a handle, a count of blocks or a time.
-    pub fn u64(self) -> u64 {
-        self.0
-    }
-
-    /// As a tier.
-    pub fn index(self) -> usize {
-        usize::try_from(self.0).unwrap_or(usize::MAX)
-    }
-}
-
-impl<'py> FromPyObject<'_, 'py> for Whole {
-    type Error = PyErr;
-
-    fn extract(number: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        match number.extract::<u64>() {
-            Ok(whole) => Ok(Self(whole)),
-            Err(error)
-                if error.is_instance_of::<pyo3::exceptions::PyOverflowError>(number.py()) =>
-            {
-                Err(store_error(
-                    number.py(),
-                    "a number is out of range",
-                    "store",
-                    "0 to 2^64 - 1",
-                ))
-            }
-            Err(error) => Err(error),
-        }
-    }
 }

@@ -103,12 +103,6 @@ impl ReplayPrompts {
         Ok(this)
     }
 
-    /// Runs of the trace, entries of all paths, and bytes they take.
-    fn run_shape(&self, py: Python<'_>) -> PyResult<(usize, usize, usize)> {
-        let runs = self.runs(py)?;
-        Ok((runs.len.len(), runs.path.len(), runs.bytes()))
-    }
-
     /// Replay least recently used, released tail first or touched root first.
     #[pyo3(signature = (capacity, touch_from, known = None))]
     fn recency(

@@ -6,8 +6,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::refusal::Whole;
 use crate::serving::PyReplica;
+use crate::told::Told;
 
 /// Native replicas, each with the number of its tiers.
 #[pyclass(name = "Sampled", frozen)]
@@ -28,11 +28,11 @@ impl PySampled {
     }
 
     /// By machine its counts and each tier's blocks; iterations that began before `now_ns` are run first.
-    fn sample<'py>(&self, py: Python<'py>, now_ns: Whole) -> PyResult<Bound<'py, PyBytes>> {
+    fn sample<'py>(&self, py: Python<'py>, now_ns: Told<u64>) -> PyResult<Bound<'py, PyBytes>> {
         let mut row = Vec::new();
         for (replica, tiers) in &self.machines {
             let mut replica = replica.borrow_mut(py);
-            replica.sample(py, now_ns.u64(), *tiers, &mut row)?;
+            replica.sample(py, now_ns.0, *tiers, &mut row)?;
         }
         let bytes: Vec<u8> = row.iter().flat_map(|value| value.to_le_bytes()).collect();
         Ok(PyBytes::new(py, &bytes))

@@ -6,6 +6,7 @@ use kvsim_core::machine::messages::Key;
 use kvsim_core::machine::plugins::Occasion;
 use kvsim_core::machine::rows::Rows;
 use kvsim_core::machine::{Arrival, Now, Phase, Replica};
+use kvsim_core::store::contract::BlockStore;
 use kvsim_core::store::Seat;
 use kvsim_core::store::{Answer, STAGING};
 use pyo3::prelude::*;
@@ -13,14 +14,13 @@ use pyo3::types::PyBytes;
 
 use crate::bytes::bytes;
 use crate::engine_of::{scheduled, with_engine, Engine};
-use crate::fleet::StoreHandle;
+use crate::machine_store::{with_store, PyMachineStore};
 use crate::outputs::PyOutputLog;
-use crate::own_cache::OwnCache;
 use crate::samples::rooms;
 use crate::schedule::{told, PySchedule};
-use crate::serving_rules::{config, BatchSettings, PoolRules, ServingRules};
+use crate::serving_rules::{config, PoolRules, ServingRules};
 use crate::step_table::PyStepTable;
-use crate::with_store::with_store;
+use crate::told::Told;
 
 /// When something is next to do, and its phase: 0 for what arrives, 1 for a step boundary.
 type PyNext = Option<(u64, u8)>;
@@ -31,7 +31,7 @@ type PyRun<'py> = (PyNext, Option<Vec<u32>>, Option<Bound<'py, PyBytes>>);
 /// Queue, admission, steps, transfers, milestones and rows of one machine.
 #[pyclass(name = "Replica")]
 pub struct PyReplica {
-    pub store: StoreHandle,
+    pub store: Py<PyMachineStore>,
     pub replica: Replica,
     /// The engine's own scheduler, where it is not kvsim's that decides.
     pub engine: Option<Engine>,
@@ -39,14 +39,9 @@ pub struct PyReplica {
 
 impl PyReplica {
     /// Runs the iterations that began before a time, on the replica's own store, which the caller has borrowed.
-    pub fn catch_up<S: OwnCache>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
-        scheduled!(
-            &mut self.engine,
-            &mut self.replica,
-            store,
-            now_ns,
-            catch_up(now_ns)
-        )
+    pub fn catch_up<S: BlockStore + 'static>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
+        let replica = &mut self.replica;
+        scheduled!(&mut self.engine, replica, store, now_ns, catch_up(now_ns))
     }
 
     /// Appends the counts and each tier's free, active, cached and in-flight blocks, as of a time.
@@ -107,14 +102,15 @@ impl PyReplica {
     #[new]
     fn new(
         py: Python<'_>,
-        store: StoreHandle,
+        store: Py<PyMachineStore>,
         table: &PyStepTable,
-        batch: BatchSettings,
-        mut rules: ServingRules,
+        batch: Told<BatchConfig>,
+        rules: &Bound<'_, PyAny>,
     ) -> PyResult<Self> {
-        let batch = BatchConfig::from(batch);
-        let config = config(&batch, &rules)?;
-        let engine = Engine::new((&config, &batch), &rules, &store)?;
+        let (batch, told) = (batch.0, rules);
+        let mut rules: ServingRules = told.extract()?;
+        let config = config(told, &batch, &rules)?;
+        let engine = Engine::new((&config, &batch), &rules, &store.try_borrow(py)?.store)?;
         let columns = rules.request_columns.iter().map(String::as_str);
         let rows = Rows::new(columns, &rules.places);
         let mover = rules.mover(py, batch.num_layers, &store)?;
@@ -130,7 +126,7 @@ impl PyReplica {
 
     /// A shared pool, which no request comes to.
     #[staticmethod]
-    fn of_pool(store: StoreHandle, rules: PoolRules) -> Self {
+    fn of_pool(store: Py<PyMachineStore>, rules: PoolRules) -> Self {
         Self {
             store,
             replica: Replica::of_pool(rules.into()),

@@ -14,89 +14,54 @@ use pyo3::prelude::*;
 
 use crate::channel::{lane, PyLane};
 use crate::engine_rules::{SglangRules, VllmRules};
-use crate::fleet::StoreHandle;
+use crate::machine_store::PyMachineStore;
 use crate::plugins::PluginRules;
-use crate::views::PrefixViewRules;
+use crate::told::{told_by_attributes, FromTold, Told};
 use crate::write_plugin::{writers, WriteCall};
 
-/// `serving.batch_settings.BatchSettings`, attribute by attribute.
-#[derive(FromPyObject)]
-pub struct BatchSettings {
-    block_size_tokens: u64,
-    max_num_batched_tokens: u64,
-    step_overhead_ns: u64,
-    cache_enabled: bool,
-    cache_output: bool,
-    track_commits: bool,
-    commit_at_begin: bool,
-    asks_every_step: bool,
-    room_by_step: bool,
-    speculation: Option<SpeculationRules>,
-    least_step_ns: u64,
-    late_ends: bool,
-    pub num_layers: u64,
+// `serving.batch_settings.BatchSettings`, `serving.speculation.SpeculationRules`, `cache.tier_rules.ReadsRules`, and what
+// `serving.replica.native_rules.ServingRules` says of how a replica schedules
+told_by_attributes! {
+    BatchConfig {
+        block_size_tokens, max_num_batched_tokens, num_layers, cache_enabled, cache_output, commit_at_begin,
+        asks_every_step, room_by_step, speculation, commit_ends_stretch = track_commits, step_overhead_ns, least_step_ns,
+        late_ends
+    }
+    Speculation { thresholds, key, draft_ns }
+    ReadsConfig { staged, machines, pool }
+    ReplicaConfig {
+        machine, max_num_seqs, waits_for_duplicates, queue_order, async_scheduling, skips_full_prefill,
+        discard_on_finish, admits_prompts_only, lost_blocks, reads, expires, look_ahead, max_sessions, session_ttl_ns,
+        prefix_view, record_window_ns, ..Self
+    }
 }
 
-impl From<BatchSettings> for BatchConfig {
-    fn from(settings: BatchSettings) -> Self {
-        Self {
-            block_size_tokens: settings.block_size_tokens,
-            max_num_batched_tokens: settings.max_num_batched_tokens,
-            num_layers: settings.num_layers,
-            cache_enabled: settings.cache_enabled,
-            cache_output: settings.cache_output,
-            commit_at_begin: settings.commit_at_begin,
-            asks_every_step: settings.asks_every_step,
-            room_by_step: settings.room_by_step,
-            speculation: settings.speculation.map(Speculation::from),
-            commit_ends_stretch: settings.track_commits,
-            step_overhead_ns: settings.step_overhead_ns,
-            least_step_ns: settings.least_step_ns,
-            late_ends: settings.late_ends,
+impl FromTold for QueueOrder {
+    fn read(given: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        let order = Self::from_name(&given.extract::<String>()?);
+        order.ok_or_else(|| PyValueError::new_err("no queue order of the core"))
+    }
+}
+
+impl FromTold for AsyncScheduling {
+    fn read(given: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        match given.extract::<String>()?.as_str() {
+            "none" => Ok(Self::None),
+            "length" => Ok(Self::Length),
+            "stop-token" => Ok(Self::StopToken),
+            _ => Err(PyValueError::new_err("none, length or stop-token")),
         }
     }
 }
 
-/// `serving.speculation.SpeculationRules`, attribute by attribute.
-#[derive(FromPyObject)]
-pub struct SpeculationRules {
-    thresholds: Vec<u64>,
-    key: u64,
-    draft_ns: u64,
-}
-
-impl From<SpeculationRules> for Speculation {
-    fn from(rules: SpeculationRules) -> Self {
-        Self {
-            thresholds: rules.thresholds,
-            key: rules.key,
-            draft_ns: rules.draft_ns,
-        }
-    }
-}
-
-/// `serving.replica.native_rules.ServingRules`, attribute by attribute.
+/// The rest of `serving.replica.native_rules.ServingRules`, attribute by attribute.
 #[derive(FromPyObject)]
 pub struct ServingRules {
     machine: i64,
-    max_num_seqs: u64,
-    waits_for_duplicates: bool,
-    queue_order: String,
-    async_scheduling: String,
-    skips_full_prefill: bool,
-    discard_on_finish: bool,
-    admits_prompts_only: bool,
-    lost_blocks: u32,
-    expires: bool,
-    look_ahead: usize,
-    max_sessions: Option<usize>,
-    session_ttl_ns: Option<u64>,
-    prefix_view: Option<PrefixViewRules>,
-    record_window_ns: Option<(u64, u64)>,
     pub request_columns: Vec<String>,
     /// Names of the places that KV may come from: tiers, fast to slow, then other machines.
     pub places: Vec<String>,
-    reads: Option<ReadsRules>,
+    reads: Told<Option<ReadsConfig>>,
     pub tiers: TierRules,
     copy_submit_ns: u64,
     copy_gpu_share: f64,
@@ -138,14 +103,19 @@ impl ServingRules {
 
     /// What moves copies between the tiers, and brings what is handed over; `None` for a GPU alone that works by
     /// itself.
-    pub fn mover(&mut self, py: Python<'_>, layers: u64, store: &StoreHandle) -> PyResult<Mover> {
+    pub fn mover(
+        &mut self,
+        py: Python<'_>,
+        layers: u64,
+        store: &Py<PyMachineStore>,
+    ) -> PyResult<Mover> {
         let place = (self.machine as u32, self.remote());
         let Some(mut config) = mover_config(&self.tiers, place, layers, self.handover.is_some())?
         else {
             return Ok(Mover::default());
         };
         config.copies = self.copies();
-        config.pool = self.reads.as_ref().and_then(|reads| reads.pool);
+        config.pool = self.reads.0.and_then(|reads| reads.pool);
         let writes = self.plugins.take_writes();
         with_writers(py, (config, writes), &mut self.tiers.channels, store)
     }
@@ -261,7 +231,7 @@ pub fn with_writers(
     py: Python<'_>,
     (mut config, calls): (MoverConfig, Vec<Option<WriteCall>>),
     channels: &mut Vec<(PyLane, PyLane)>,
-    store: &StoreHandle,
+    store: &Py<PyMachineStore>,
 ) -> PyResult<Mover> {
     for (policy, plugin) in config.writes.iter_mut().zip(&calls) {
         if let Some(plugin) = plugin {
@@ -280,24 +250,6 @@ fn edges(channels: Vec<(PyLane, PyLane)>) -> PyResult<Vec<Edge>> {
         Ok(Edge { down, up })
     });
     edges.collect()
-}
-
-/// `cache.tier_rules.ReadsRules`, attribute by attribute.
-#[derive(FromPyObject)]
-pub struct ReadsRules {
-    staged: bool,
-    machines: bool,
-    pool: Option<u32>,
-}
-
-impl ReadsRules {
-    pub fn config(&self) -> ReadsConfig {
-        ReadsConfig {
-            staged: self.staged,
-            machines: self.machines,
-            pool: self.pool,
-        }
-    }
 }
 
 /// `serving.replica.native_rules.PoolRules`, attribute by attribute.
@@ -323,40 +275,22 @@ impl From<PoolRules> for MoverConfig {
     }
 }
 
-/// How a replica schedules.
-pub fn config(batch: &BatchConfig, rules: &ServingRules) -> PyResult<ReplicaConfig> {
-    let queue_order = QueueOrder::from_name(&rules.queue_order)
-        .ok_or_else(|| PyValueError::new_err("no queue order of the core"))?;
-    let async_scheduling = match rules.async_scheduling.as_str() {
-        "none" => AsyncScheduling::None,
-        "length" => AsyncScheduling::Length,
-        "stop-token" => AsyncScheduling::StopToken,
-        _ => return Err(PyValueError::new_err("none, length or stop-token")),
-    };
+/// How a replica with these rules schedules.
+pub fn config(
+    told: &Bound<'_, PyAny>,
+    batch: &BatchConfig,
+    rules: &ServingRules,
+) -> PyResult<ReplicaConfig> {
+    let Told(config): Told<ReplicaConfig> = told.extract()?;
     Ok(ReplicaConfig {
-        machine: rules.machine,
         places: rules.places.len() as i64,
         block_size_tokens: batch.block_size_tokens,
-        max_num_seqs: rules.max_num_seqs,
-        waits_for_duplicates: rules.waits_for_duplicates,
-        queue_order,
-        async_scheduling,
         cache_enabled: batch.cache_enabled,
-        skips_full_prefill: rules.skips_full_prefill,
         cache_output: batch.cache_output,
-        discard_on_finish: rules.discard_on_finish,
-        admits_prompts_only: rules.admits_prompts_only,
-        lost_blocks: rules.lost_blocks,
         fetch: FetchPolicy::from_name(&rules.tiers.fetch)
             .ok_or_else(|| PyValueError::new_err("no fetch policy of the core"))?,
         prefetch: rules.tiers.prefetch()?,
-        reads: rules.reads.as_ref().map(ReadsRules::config),
-        expires: rules.expires,
-        look_ahead: rules.look_ahead,
-        max_sessions: rules.max_sessions,
-        session_ttl_ns: rules.session_ttl_ns,
-        prefix_view: rules.prefix_view.as_ref().map(PrefixViewRules::config),
         role: rules.role(),
-        record_window_ns: rules.record_window_ns,
+        ..config
     })
 }

@@ -7,7 +7,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::engine_of::Engine;
-use crate::fleet::StoreHandle;
+use crate::machine_store::AnyStore;
 use crate::refusal::answered;
 use crate::serving::PyReplica;
 
@@ -42,8 +42,8 @@ fn sglang_pass(
     ratio: f64,
 ) -> PyResult<PyPass> {
     let own = &mut *replica.try_borrow_mut()?;
-    let (Some(Engine::Sglang(engine)), StoreHandle::Radix(tree)) = (&mut own.engine, &own.store)
-    else {
+    let store = &mut own.store.try_borrow_mut(py)?.store;
+    let (Some(Engine::Sglang(engine)), AnyStore::Radix(tree)) = (&mut own.engine, store) else {
         return Err(PyValueError::new_err("not a replica of SGLang's scheduler"));
     };
     let before = BeforePass {
@@ -52,10 +52,9 @@ fn sglang_pass(
         waiting: given(waiting),
         ratio,
     };
-    let store = &mut tree.try_borrow_mut(py)?.0;
     let mut desk = Desk {
         replica: &mut own.replica,
-        store,
+        store: tree,
         now_ns: 0,
     };
     let pass = answered(engine.single_pass(&mut desk, &before))?;

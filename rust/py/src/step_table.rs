@@ -7,7 +7,8 @@ use kvsim_core::step_time::StepTimeTable;
 use numpy::PyReadonlyArray1;
 use pyo3::prelude::*;
 
-use crate::refusal::{refused, Whole};
+use crate::refusal::refused;
+use crate::told::Told;
 
 /// The integers of a step-time model.
 #[pyclass(name = "StepTable", frozen)]
@@ -31,11 +32,11 @@ impl PyStepTable {
             PyReadonlyArray1<'_, i64>,
             PyReadonlyArray1<'_, i64>,
         ),
-        coefficients_fs: [Whole; 10],
-        least_tokens: (Whole, Whole),
+        coefficients_fs: [Told<u64>; 10],
+        least_tokens: Told<(u64, u64)>,
         longest_fs: PyReadonlyArray1<'_, i64>,
         rests: [Grid; 3],
-        launch: [Whole; 7],
+        launch: [Told<u64>; 7],
     ) -> PyResult<Self> {
         let unsigned = |xs: PyReadonlyArray1<'_, i64>| -> PyResult<Vec<u64>> {
             let checked = xs
@@ -46,13 +47,13 @@ impl PyStepTable {
             checked.map_err(|_| refused("a negative step time", "0 ns or more"))
         };
         let [pair_half_fs, kv_decode_fs, kv_mixed_fs, sequence_fs, past_fs, spread_decode_fs, spread_mixed_fs, scan_fs, idle_fs, beside_fs] =
-            coefficients_fs.map(Whole::u64);
+            coefficients_fs.map(|whole| whole.0);
         let (base_ns, past_base_ns) = (unsigned(bases_ns.0)?, unsigned(bases_ns.1)?);
         if !past_base_ns.is_empty() && past_base_ns.len() != base_ns.len() {
             return Err(refused("a base of another length", "as many token counts"));
         }
         let [launch_ns, captured_tokens, pieces_launch_ns, graph_launch_ns, launch_sequence_ns, tail_ns, tail_sequence_ns] =
-            launch.map(Whole::u64);
+            launch.map(|whole| whole.0);
         let [kv_rest, beside_rest, past_rest] = rests.map(rest_grid);
         let (kv_rest, beside_rest, past_rest) = (kv_rest?, beside_rest?, past_rest?);
         Ok(Self(Arc::new(StepTimeTable {
@@ -69,8 +70,8 @@ impl PyStepTable {
             spread_mixed_fs,
             scan_fs,
             idle_fs,
-            least_kv_tokens: least_tokens.0.u64(),
-            least_query_tokens: least_tokens.1.u64(),
+            least_kv_tokens: least_tokens.0 .0,
+            least_query_tokens: least_tokens.0 .1,
             longest_fs: unsigned(longest_fs)?,
             kv_rest,
             beside_rest,
@@ -87,17 +88,16 @@ impl PyStepTable {
 }
 
 /// Two axes and a value for each pair of their points.
-type Grid = (Vec<Whole>, Vec<Whole>, Vec<i64>);
+type Grid = (Told<Vec<u64>>, Told<Vec<u64>>, Vec<i64>);
 
 fn rest_grid((counts, tokens, ns): Grid) -> PyResult<RestGrid> {
-    let axis = |points: Vec<Whole>| points.into_iter().map(Whole::u64).collect();
     let refusal = || {
         refused(
             "a grid of rests",
             "two axes that rise and a time for each pair",
         )
     };
-    RestGrid::new(axis(counts), axis(tokens), ns).ok_or_else(refusal)
+    RestGrid::new(counts.0, tokens.0, ns).ok_or_else(refusal)
 }
 
 /// Adds the class of this file.

@@ -2,8 +2,6 @@
 
 use kvsim_core::store::{Order, Part, Room, Times};
 
-use crate::refusal::Whole;
-
 /// A transmission as Python sees it: (move, from tier, to tier, blocks, moves that must end first).
 pub type PyOrder = (u64, usize, usize, u64, Vec<u64>);
 
@@ -20,10 +18,10 @@ pub fn room_to_py(room: Room) -> Option<Vec<u64>> {
 }
 
 /// When a first layer and all of it are ready, as Python says it.
-pub fn times((first_layer_ns, ready_ns): (Whole, Whole)) -> Times {
+pub fn times((first_layer_ns, ready_ns): (u64, u64)) -> Times {
     Times {
-        first_layer_ns: first_layer_ns.u64(),
-        ready_ns: ready_ns.u64(),
+        first_layer_ns,
+        ready_ns,
     }
 }
 

@@ -1,40 +1,38 @@
 //! `TokenStore`: a machine's cache as a count of unique tokens.
 
-use kvsim_core::store::contract::MachineStore;
-use kvsim_core::store::{StoreError, Times};
 use kvsim_core::token_store::{Prompts, TokenStore};
-use kvsim_core::views::{PrefixAdmission, Sessions};
+use kvsim_core::views::{PrefixAdmission, PrefixViewConfig, Sessions};
 use numpy::PyReadonlyArray1;
-use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
-use crate::engine_store::engine_store;
 use crate::keys::PyKeys;
-use crate::named;
-use crate::refusal::{answered, refused, Whole};
-use crate::store_values::{room_to_py, times};
-use crate::views::{PrefixViewRules, SessionViewRules};
+use crate::machine_store::{own_store, AnyStore, PyMachineStore};
+use crate::refusal::{answered, refused};
+use crate::told::Told;
+use crate::views::SessionViewRules;
 
 /// Unique tokens on one GPU: shared prefixes, what sessions keep, and what running requests added.
-#[pyclass(name = "TokenStore", module = "kvcache_sim._core")]
-pub struct PyTokenStore(pub TokenStore);
+#[pyclass(name = "TokenStore", module = "kvcache_sim._core", extends = PyMachineStore)]
+pub struct PyTokenStore;
 
-engine_store!(PyTokenStore {
+own_store!(PyTokenStore, Tokens(TokenStore));
+
+/// A column of integers, one for each request.
+type Column<'py> = PyReadonlyArray1<'py, i64>;
+
+#[pymethods]
+impl PyTokenStore {
     /// `prompts`, by request: the number of its session (negative: none), tokens of its prompt, and those that a window
     /// left of its history (negative: not told).
     #[new]
     fn new(
         keys: &PyKeys,
-        prompts: (
-            PyReadonlyArray1<'_, i64>,
-            PyReadonlyArray1<'_, i64>,
-            PyReadonlyArray1<'_, i64>,
-        ),
-        block_size_tokens: Whole,
-        capacity_tokens: Option<Whole>,
+        prompts: (Column<'_>, Column<'_>, Column<'_>),
+        block_size_tokens: Told<u64>,
+        capacity_tokens: Option<Told<u64>>,
         session_view: SessionViewRules,
-        prefix_view: PrefixViewRules,
-    ) -> PyResult<Self> {
+        prefix_view: Told<PrefixViewConfig>,
+    ) -> PyResult<(Self, PyMachineStore)> {
         let input_tokens = prompts.1.as_slice()?.iter().map(|&n| u64::try_from(n));
         let prompts = Prompts {
             sessions: prompts.0.as_slice()?.to_vec(),
@@ -43,56 +41,81 @@ engine_store!(PyTokenStore {
                 .map_err(|_| refused("a prompt of fewer than no tokens", "0 tokens or more"))?,
             history_tokens: prompts.2.as_slice()?.to_vec(),
         };
-        let block = block_size_tokens.u64();
-        answered(TokenStore::new(
+        let block = block_size_tokens.0;
+        let made = TokenStore::new(
             keys.0.clone(),
             prompts,
-            (block, capacity_tokens.map(Whole::u64)),
+            (block, capacity_tokens.map(|tokens| tokens.0)),
             Sessions::new(session_view.max_sessions, session_view.ttl_ns),
-            PrefixAdmission::new(prefix_view.config(), block),
-        ))
-        .map(Self)
+            PrefixAdmission::new(prefix_view.0, block),
+        );
+        let store = AnyStore::Tokens(answered(made)?);
+        Ok((Self, PyMachineStore::new(store)))
     }
 
-    fn find(&mut self, request: Whole, limit: Whole, now_ns: Whole) -> PyResult<u32> {
-        answered(self.0.known_request(request.u32()))?;
-        Ok(self.0.find(request.u32(), limit.u32(), now_ns.u64()))
+    fn find(
+        slf: PyRefMut<'_, Self>,
+        request: Told<u32>,
+        limit: Told<u32>,
+        now_ns: Told<u64>,
+    ) -> PyResult<u32> {
+        Self::call(slf, |store| {
+            store.known_request(request.0)?;
+            Ok(store.find(request.0, limit.0, now_ns.0))
+        })
     }
 
-    fn uses(&self, request: Whole, limit: Whole) -> PyResult<Vec<(u32, u32, u64)>> {
-        answered(self.0.known_request(request.u32()))?;
-        Ok(self.0.uses(request.u32(), limit.u32()))
+    fn uses(
+        slf: PyRefMut<'_, Self>,
+        request: Told<u32>,
+        limit: Told<u32>,
+    ) -> PyResult<Vec<(u32, u32, u64)>> {
+        Self::call(slf, |store| {
+            store.known_request(request.0)?;
+            Ok(store.uses(request.0, limit.0))
+        })
     }
 
-    fn session_tokens(&mut self, session: i64, now_ns: Whole) -> Option<u64> {
-        self.0.session_tokens(session, now_ns.u64())
+    fn session_tokens(
+        slf: PyRefMut<'_, Self>,
+        session: i64,
+        now_ns: Told<u64>,
+    ) -> PyResult<Option<u64>> {
+        Self::call(slf, |store| Ok(store.session_tokens(session, now_ns.0)))
     }
 
-    fn observe(&mut self, request: Whole, prompt_tokens: Whole) -> PyResult<()> {
-        answered(self.0.known_request(request.u32()))?;
-        self.0.observe(request.u32(), prompt_tokens.u64());
-        Ok(())
+    fn observe(
+        slf: PyRefMut<'_, Self>,
+        request: Told<u32>,
+        prompt_tokens: Told<u64>,
+    ) -> PyResult<()> {
+        Self::call(slf, |store| {
+            store.known_request(request.0)?;
+            store.observe(request.0, prompt_tokens.0);
+            Ok(())
+        })
     }
 
     fn complete_turn(
-        &mut self,
-        request: Whole,
+        slf: PyRefMut<'_, Self>,
+        request: Told<u32>,
         session: i64,
-        tokens: Whole,
-        now_ns: Whole,
+        tokens: Told<u64>,
+        now_ns: Told<u64>,
     ) -> PyResult<()> {
-        answered(self.0.known_request(request.u32()))?;
-        let (request, now_ns) = (request.u32(), now_ns.u64());
-        self.0.complete_turn(request, session, tokens.u64(), now_ns);
-        Ok(())
+        Self::call(slf, |store| {
+            store.known_request(request.0)?;
+            store.complete_turn(request.0, session, tokens.0, now_ns.0);
+            Ok(())
+        })
     }
 
     /// Unique tokens in memory.
     #[getter]
-    fn used(&self) -> u64 {
-        self.0.used()
+    fn used(slf: PyRefMut<'_, Self>) -> PyResult<u64> {
+        Self::call(slf, |store| Ok(store.used()))
     }
-});
+}
 
 /// Adds the class of this room.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -191,27 +191,37 @@ fn get<'py, T: for<'a> FromPyObject<'a, 'py>>(dict: &Bound<'py, PyDict>, key: &s
     value.extract().map_err(Into::into)
 }
 
+/// A struct whose fields are the entries of the same names.
+macro_rules! from_entries {
+    ($dict:ident, $kind:ident { $($field:ident),* }) => {
+        $kind { $($field: get($dict, stringify!($field))?),* }
+    };
+}
+
 fn schema_from(dict: &Bound<'_, PyDict>) -> PyResult<Schema> {
-    Ok(Schema {
-        time: get(dict, "time")?,
-        time_unit_ns: get(dict, "time_unit_ns")?,
-        input: get(dict, "input")?,
-        output: get(dict, "output")?,
-        ids: get(dict, "ids")?,
-        session: get(dict, "session")?,
-        turn: get(dict, "turn")?,
-        delay: get(dict, "delay")?,
-        label: get(dict, "label")?,
-        after: get(dict, "after")?,
-        history: get(dict, "history")?,
-        priority: get(dict, "priority")?,
-        named: get(dict, "named")?,
-        abort: get(dict, "abort")?,
-        structure: get(dict, "structure")?,
-        chat: get(dict, "chat")?,
-        parent: get(dict, "parent")?,
-        per_token: get(dict, "per_token")?,
-    })
+    Ok(from_entries!(
+        dict,
+        Schema {
+            time,
+            time_unit_ns,
+            input,
+            output,
+            ids,
+            session,
+            turn,
+            delay,
+            label,
+            after,
+            history,
+            priority,
+            named,
+            abort,
+            structure,
+            chat,
+            parent,
+            per_token
+        }
+    ))
 }
 
 fn settings_from(dict: &Bound<'_, PyDict>) -> PyResult<Settings> {
@@ -229,25 +239,22 @@ fn settings_from(dict: &Bound<'_, PyDict>) -> PyResult<Settings> {
     })
 }
 
+/// Sets entries of the same names as a struct's fields.
+macro_rules! set_entries {
+    ($out:ident, $from:ident => $($field:ident),*) => {
+        $($out.set_item(stringify!($field), $from.$field)?;)*
+    };
+    ($out:ident, $from:ident as arrays of $py:ident => $($field:ident),*) => {
+        $($out.set_item(stringify!($field), PyArray1::from_vec($py, $from.$field))?;)*
+    };
+}
+
 /// Rows as numpy arrays (moved, not copied).
 fn row_columns(py: Python<'_>, out: &Bound<'_, PyDict>, c: Columns) -> PyResult<()> {
-    out.set_item("arrival_ns", PyArray1::from_vec(py, c.arrival_ns))?;
-    out.set_item("input_tokens", PyArray1::from_vec(py, c.input_tokens))?;
-    out.set_item("output_tokens", PyArray1::from_vec(py, c.output_tokens))?;
-    out.set_item("id_offsets", PyArray1::from_vec(py, c.id_offsets))?;
-    out.set_item("block_ids", PyArray1::from_vec(py, c.block_ids))?;
-    out.set_item("session", PyArray1::from_vec(py, c.session))?;
-    out.set_item("turn", PyArray1::from_vec(py, c.turn))?;
-    out.set_item("think_ns", PyArray1::from_vec(py, c.think_ns))?;
-    out.set_item(
-        "is_conversational_turn",
-        PyArray1::from_vec(py, c.is_conversational_turn),
-    )?;
-    out.set_item("after", PyArray1::from_vec(py, c.after))?;
-    out.set_item("history_tokens", PyArray1::from_vec(py, c.history_tokens))?;
-    out.set_item("priority", PyArray1::from_vec(py, c.priority))?;
-    out.set_item("named_tokens", PyArray1::from_vec(py, c.named_tokens))?;
-    out.set_item("abort_after_ns", PyArray1::from_vec(py, c.abort_after_ns))?;
+    set_entries!(out, c as arrays of py =>
+        arrival_ns, input_tokens, output_tokens, id_offsets, block_ids, session, turn, think_ns, is_conversational_turn,
+        after, history_tokens, priority, named_tokens, abort_after_ns
+    );
     out.set_item(
         "session_names",
         PyList::new(py, c.session_names.iter().map(|n| &**n))?,
@@ -259,7 +266,6 @@ fn row_columns(py: Python<'_>, out: &Bound<'_, PyDict>, c: Columns) -> PyResult<
 fn columns(py: Python<'_>, reading: Reading) -> PyResult<Bound<'_, PyDict>> {
     let out = PyDict::new(py);
     row_columns(py, &out, reading.columns)?;
-    out.set_item("new_input_only", reading.new_input_only)?;
     match reading.ids.names {
         Names::Numbers(names) => {
             let same = names
@@ -283,10 +289,7 @@ fn columns(py: Python<'_>, reading: Reading) -> PyResult<Bound<'_, PyDict>> {
         .into_iter()
         .map(|f| (f.kind, f.count, f.line, f.text));
     out.set_item("findings", PyList::new(py, findings.collect::<Vec<_>>())?)?;
-    out.set_item("lines", reading.lines)?;
-    out.set_item("bytes", reading.bytes)?;
-    out.set_item("unordered", reading.unordered)?;
-    out.set_item("block_size", reading.block_size)?;
+    set_entries!(out, reading => new_input_only, lines, bytes, unordered, block_size);
     Ok(out)
 }
 

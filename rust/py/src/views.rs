@@ -3,6 +3,8 @@
 use kvsim_core::views::PrefixViewConfig;
 use pyo3::prelude::*;
 
+use crate::told::told_by_attributes;
+
 /// `cache.session_view.SessionViewSettings`, attribute by attribute.
 #[derive(FromPyObject)]
 pub struct SessionViewRules {
@@ -10,21 +12,7 @@ pub struct SessionViewRules {
     pub ttl_ns: Option<u64>,
 }
 
-/// `cache.prefix_view.PrefixViewSettings`, attribute by attribute.
-#[derive(FromPyObject)]
-pub struct PrefixViewRules {
-    min_tokens: Option<u64>,
-    min_seen: u64,
-    max_tokens: Option<u64>,
-}
-
-impl PrefixViewRules {
-    /// The same for the core.
-    pub fn config(&self) -> PrefixViewConfig {
-        PrefixViewConfig {
-            min_tokens: self.min_tokens,
-            min_seen: self.min_seen,
-            max_tokens: self.max_tokens,
-        }
-    }
+// `cache.prefix_view.PrefixViewSettings`
+told_by_attributes! {
+    PrefixViewConfig { min_tokens, min_seen, max_tokens }
 }

@@ -9,11 +9,8 @@ use kvsim_core::transfers::Peers;
 use pyo3::prelude::*;
 
 use crate::engine_of::{scheduled, Engine};
-use crate::fleet::StoreHandle;
-use crate::order::raised;
-use crate::refusal::answered;
+use crate::machine_store::{with_store, AnyStore};
 use crate::serving::PyReplica;
-use crate::with_store::with_store;
 
 impl PyReplica {
     /// Does what others ask of it at a time; an engine's own scheduler knows nobody else.
@@ -58,34 +55,37 @@ impl PyReplica {
         now_ns: u64,
         neighbours: &mut dyn Peers,
     ) -> PyResult<Done> {
-        let StoreHandle::Tree(tree) = &self.store else {
+        if !matches!(self.store.try_borrow(py)?.store, AnyStore::Tree(_)) {
             return self.perform(py, task, now_ns);
+        }
+        let own = &mut *self.store.try_borrow_mut(py)?;
+        let Some(tree) = own.tree() else {
+            return Ok(Done::default());
         };
-        let tree = &mut *tree.try_borrow_mut(py)?;
         let mut now = Now {
-            store: &mut tree.0,
+            store: tree,
             peers: Some(neighbours),
             ns: now_ns,
         };
         let answer = self.replica.perform(&mut now, task);
-        raised(&tree.1, answer).and_then(answered)
+        own.answered(answer)
     }
 
     /// Shows it and its tree, where it serves from one, to another machine.
     pub fn seen(&self, py: Python<'_>, at: &mut dyn FnMut(&Replica, &Store)) -> PyResult<()> {
-        if let StoreHandle::Tree(tree) = &self.store {
-            at(&self.replica, &tree.try_borrow(py)?.0);
+        if let AnyStore::Tree(tree) = &self.store.try_borrow(py)?.store {
+            at(&self.replica, tree);
         }
         Ok(())
     }
 
     /// Lets another machine do something here.
     pub fn visited(&mut self, py: Python<'_>, errand: Errand<'_>) -> PyResult<()> {
-        let StoreHandle::Tree(tree) = &self.store else {
+        let own = &mut *self.store.try_borrow_mut(py)?;
+        let Some(tree) = own.tree() else {
             return Ok(());
         };
-        let tree = &mut *tree.try_borrow_mut(py)?;
-        let answer = errand(&mut self.replica, &mut tree.0);
-        raised(&tree.1, answer).and_then(answered)
+        let answer = errand(&mut self.replica, tree);
+        own.answered(answer)
     }
 }

@@ -10,7 +10,7 @@ use kvsim_core::transfers::WritePolicy;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
-use crate::fleet::StoreHandle;
+use crate::machine_store::{AnyStore, PyMachineStore};
 use crate::refusal::aborted;
 use crate::store::PyStore;
 
@@ -38,16 +38,13 @@ impl WriteCall {
 pub fn writers(
     py: Python<'_>,
     calls: Vec<Option<WriteCall>>,
-    store: &StoreHandle,
+    store: &Py<PyMachineStore>,
 ) -> PyResult<Vec<Option<Box<dyn WritePlugin>>>> {
-    let StoreHandle::Tree(tree) = store else {
-        return Ok(Vec::new());
-    };
-    if calls.iter().all(Option::is_none) {
+    let own = store.try_borrow(py)?;
+    if !matches!(own.store, AnyStore::Tree(_)) || calls.iter().all(Option::is_none) {
         return Ok(Vec::new());
     }
-    let failure = tree.try_borrow(py)?.1.clone();
-    let view = Py::new(py, PyStore(nothing()?, failure))?;
+    let view = Py::new(py, PyStore::over(nothing()?, own.failure.clone()))?;
     let each = calls.into_iter().map(|call| {
         let calls = call?;
         let view = view.clone_ref(py);
@@ -88,9 +85,17 @@ impl Writer {
     ) -> Answer<T> {
         Python::attach(|py| {
             let view = self.view.bind(py);
-            std::mem::swap(store, &mut view.try_borrow_mut()?.0);
+            let swap = |store: &mut Store| -> PyResult<()> {
+                let mut shown = view.as_super().try_borrow_mut()?;
+                shown
+                    .tree()
+                    .into_iter()
+                    .for_each(|tree| std::mem::swap(store, tree));
+                Ok(())
+            };
+            swap(store)?;
             let given = call(py, &self.calls, view);
-            std::mem::swap(store, &mut view.try_borrow_mut()?.0);
+            swap(store)?;
             given
         })
         .map_err(aborted)

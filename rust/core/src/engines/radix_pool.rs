@@ -76,11 +76,6 @@ impl RadixPool {
         self.tree.evictable_pages() * self.page
     }
 
-    /// Tokens evicted since the pool was made.
-    pub fn evicted_tokens(&self) -> u64 {
-        self.tree.counts().evicted_pages * self.page
-    }
-
     /// Whether the request is admitted.
     pub fn holds(&self, request: u32) -> bool {
         self.held.get(request as usize).is_some_and(Option::is_some)

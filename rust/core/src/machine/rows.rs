@@ -185,11 +185,6 @@ impl Rows {
         !self.events.is_empty()
     }
 
-    /// How many numbers of finished requests' rows wait to be handed over.
-    pub fn request_numbers(&self) -> usize {
-        self.requests.len()
-    }
-
     /// Hands over the rows of requests.
     pub fn take_requests(&mut self) -> Vec<i64> {
         std::mem::take(&mut self.requests)

@@ -178,11 +178,6 @@ impl Runs {
     pub fn path(&self, i: usize) -> &[u32] {
         &self.path[self.offsets[i] as usize..self.offsets[i + 1] as usize]
     }
-
-    /// Bytes held, for the record of bytes a run.
-    pub fn bytes(&self) -> usize {
-        4 * (3 * self.len.len() + self.path.len() + self.offsets.len())
-    }
 }
 
 /// Ids cut where some request ends inside them; nearly always one piece an id.

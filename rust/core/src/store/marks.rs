@@ -37,19 +37,6 @@ impl Store {
         runs
     }
 
-    /// The keys of the blocks that a move writes, in ascending order.
-    pub fn moved_keys(&self, id: MoveId) -> Answer<Vec<u64>> {
-        let mut keys = Vec::new();
-        for &part in &self.under_way(id)?.parts {
-            for run in self.path(part) {
-                let node = &self.nodes[run as usize];
-                keys.extend((node.start..node.end).map(|block| self.keys.key(node.owner, block)));
-            }
-        }
-        keys.sort_unstable();
-        Ok(keys)
-    }
-
     /// The paths that a move writes, as (request, past the last block): those that no other path of the move
     /// goes on from, the longest first, then by the last block's key.
     pub fn moved_paths(&self, id: MoveId) -> Answer<Vec<(u32, u32)>> {
@@ -255,7 +242,7 @@ mod tests {
         assert!(waits.is_empty());
         assert_eq!(store.place(claim, 0, (0, 2), None), Ok(true));
         assert_eq!(store.copies(1, 4), vec![(2, vec![NO_COPY, claim])]);
-        assert_eq!(store.moved_keys(claim), Ok(vec![0, 1]));
+        assert_eq!(store.moved_paths(claim), Ok(vec![(0, 2)]));
         store.finish_move(claim).unwrap();
         assert_eq!(store.copies(0, 4), vec![(2, vec![NO_COPY, NO_MOVE])]);
         assert_eq!(store.remove(0, (1, 2), 1), Ok(1));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::intern::IdTable;
 use super::problem::{Finding, Skipped};
+use super::Order;
 
 /// Closed loop is off: the row's own arrival counts.
 pub const OPEN_LOOP: i64 = -1;
@@ -46,6 +47,51 @@ pub struct Columns {
     pub session_names: Vec<Arc<str>>,
     /// The members no reader knows, as written, one text a row; empty unless they are asked for.
     pub extra: Vec<String>,
+}
+
+impl Columns {
+    /// Rows so far.
+    pub fn len(&self) -> usize {
+        self.arrival_ns.len()
+    }
+
+    /// Whether there is no row.
+    pub fn is_empty(&self) -> bool {
+        self.arrival_ns.is_empty()
+    }
+
+    /// Appends a row whose ids were pushed: when it comes and after what pause, tokens of prompt and answer, its session
+    /// and turn, and whether it continues a conversation.
+    pub fn push(
+        &mut self,
+        (arrival_ns, think_ns): (i64, i64),
+        (input, output): (i64, i64),
+        (session, turn): (i32, i32),
+        is_conversational_turn: bool,
+    ) {
+        self.arrival_ns.push(arrival_ns);
+        self.input_tokens.push(input);
+        self.output_tokens.push(output);
+        self.id_offsets.push(self.block_ids.len() as i64);
+        self.session.push(session);
+        self.turn.push(turn);
+        self.think_ns.push(think_ns);
+        self.is_conversational_turn.push(is_conversational_turn);
+    }
+
+    /// Takes the newest rows back, down to `rows`.
+    pub fn truncate(&mut self, rows: usize) {
+        self.arrival_ns.truncate(rows);
+        self.input_tokens.truncate(rows);
+        self.output_tokens.truncate(rows);
+        self.id_offsets.truncate(rows + 1);
+        self.block_ids.truncate(self.id_offsets[rows] as usize);
+        self.session.truncate(rows);
+        self.turn.truncate(rows);
+        self.think_ns.truncate(rows);
+        self.is_conversational_turn.truncate(rows);
+        self.after.truncate(rows);
+    }
 }
 
 /// What a reader hands back beside the columns.
@@ -165,4 +211,25 @@ impl Counter {
             });
         }
     }
+}
+
+/// The finding of rows without an answer.
+pub fn silent_rows(counter: &Counter) -> String {
+    let rows = counter.count;
+    format!("{rows} rows have no output token: they end with their prefill")
+}
+
+/// The finding of rows that arrive before those above them, and stay so or are sorted.
+pub fn disordered_rows(order: Order) -> impl FnOnce(&Counter) -> String {
+    let sorted = order == Order::Sort;
+    let verb = if sorted { "sorted" } else { "kept as they are" };
+    move |counter| {
+        let rows = counter.count;
+        format!("{rows} rows arrive before a row above them; {verb}")
+    }
+}
+
+/// The finding of lines without a row.
+pub fn blank_lines(counter: &Counter) -> String {
+    format!("{} blank lines", counter.count)
 }

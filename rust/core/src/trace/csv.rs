@@ -2,11 +2,13 @@
 
 use std::io::Read;
 
-use super::columns::{Counter, Reading, Sessions, NO_SESSION, OPEN_LOOP};
+use super::columns::{
+    blank_lines, disordered_rows, silent_rows, Counter, Reading, Sessions, NO_SESSION, OPEN_LOOP,
+};
 use super::datetime;
 use super::decimal;
 use super::json::field::MOST_TOKENS;
-use super::lines::{line_problem, Line, Lines};
+use super::lines::{Line, Reader, Rows};
 use super::problem::{Problem, Refusal};
 use super::{Order, ReadError, Settings};
 
@@ -50,45 +52,15 @@ pub fn read<R: Read>(
     source: R,
     schema: &CsvSchema,
     settings: &Settings,
-    mut pulse: impl FnMut(u64) -> bool,
+    pulse: impl FnMut(u64) -> bool,
 ) -> Result<(Reading, R), ReadError> {
-    let mut lines = Lines::new(source);
-    let mut rows = Rows::new(schema, *settings);
-    let mut number = 0u64;
-    loop {
-        if number % (1 << 18) == 1 && !pulse(lines.bytes) {
-            return Err(ReadError::Stopped);
-        }
-        let stop = match lines.next_line() {
-            Ok(None) => break,
-            Ok(Some(line)) => {
-                number = line.number;
-                match rows.line(&line) {
-                    Ok(()) => continue,
-                    Err(problem) if !settings.skip || rows.places.is_none() => {
-                        return Err(ReadError::Trace(problem))
-                    }
-                    Err(problem) => {
-                        rows.out.skipped.add(*problem);
-                        continue;
-                    }
-                }
-            }
-            Err(error) => line_problem(error, number + 1)?,
-        };
-        if !settings.skip {
-            return Err(ReadError::Trace(stop));
-        }
-        rows.out.skipped.add(*stop);
-        break;
-    }
-    let mut reading = rows.finish();
-    reading.lines = number;
-    reading.bytes = lines.bytes;
-    Ok((reading, lines.into_source()))
+    let mut reader = Reader::new(source);
+    let mut rows = CsvRows::new(schema, *settings);
+    reader.read(&mut rows, usize::MAX, pulse)?;
+    Ok(reader.finish(rows.finish()))
 }
 
-struct Rows<'s> {
+struct CsvRows<'s> {
     schema: &'s CsvSchema,
     settings: Settings,
     places: Option<Places>,
@@ -99,13 +71,15 @@ struct Rows<'s> {
     disorder: Counter,
     last_time: i64,
     last_line: u64,
+    /// Whether the header was refused, without which nothing can be read.
+    headless: bool,
 }
 
-impl<'s> Rows<'s> {
+impl<'s> CsvRows<'s> {
     fn new(schema: &'s CsvSchema, settings: Settings) -> Self {
         let mut out = Reading::default();
         out.columns.id_offsets.push(0);
-        Rows {
+        Self {
             schema,
             settings,
             places: None,
@@ -116,10 +90,11 @@ impl<'s> Rows<'s> {
             disorder: Counter::default(),
             last_time: i64::MIN,
             last_line: 0,
+            headless: false,
         }
     }
 
-    fn line(&mut self, line: &Line) -> Result<(), Refusal> {
+    fn read_line(&mut self, line: &Line) -> Result<(), Refusal> {
         let n = line.number;
         let text = decoded(line)?;
         if text.trim().is_empty() {
@@ -171,15 +146,9 @@ impl<'s> Rows<'s> {
             self.sessions.turns[session as usize] += 1;
             (session, turn)
         });
+        let tokens = (input, output);
         let columns = &mut self.out.columns;
-        columns.arrival_ns.push(time);
-        columns.input_tokens.push(input);
-        columns.output_tokens.push(output);
-        columns.id_offsets.push(0);
-        columns.session.push(session);
-        columns.turn.push(turn);
-        columns.think_ns.push(OPEN_LOOP);
-        columns.is_conversational_turn.push(turn > 0);
+        columns.push((time, OPEN_LOOP), tokens, (session, turn), turn > 0);
         Ok(())
     }
 
@@ -234,25 +203,32 @@ impl<'s> Rows<'s> {
             arrivals.iter_mut().for_each(|t| *t -= first);
         }
         let found = &mut out.findings;
-        let silent = |c: &Counter| {
-            format!(
-                "{} rows have no output token: they end with their prefill",
-                c.count
-            )
-        };
-        self.silent.into("no-output", silent, found);
-        let verb = if self.settings.order == Order::Sort {
-            "sorted"
-        } else {
-            "kept as they are"
-        };
-        let disorder =
-            |c: &Counter| format!("{} rows arrive before a row above them; {verb}", c.count);
-        self.disorder.into("time-order", disorder, found);
-        self.blank
-            .into("blank-line", |c| format!("{} blank lines", c.count), found);
+        self.silent.into("no-output", silent_rows, found);
+        let disordered = disordered_rows(self.settings.order);
+        self.disorder.into("time-order", disordered, found);
+        self.blank.into("blank-line", blank_lines, found);
         out.columns.session_names = self.sessions.names;
         out
+    }
+}
+
+impl Rows for CsvRows<'_> {
+    fn line(&mut self, line: &Line) -> Result<(), Refusal> {
+        let read = self.read_line(line);
+        self.headless = read.is_err() && self.places.is_none();
+        read
+    }
+
+    fn refuse(&mut self, problem: Refusal) -> Result<(), Refusal> {
+        if !self.settings.skip || self.headless {
+            return Err(problem);
+        }
+        self.out.skipped.add(*problem);
+        Ok(())
+    }
+
+    fn waiting(&self) -> usize {
+        self.out.columns.len()
     }
 }
 

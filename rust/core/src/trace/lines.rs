@@ -2,6 +2,7 @@
 
 use std::io::{self, Read};
 
+use super::columns::Reading;
 use super::problem::{Problem, Refusal};
 use super::source::is_damage;
 use super::ReadError;
@@ -120,8 +121,87 @@ impl<R: Read> Lines<R> {
     }
 }
 
+/// What rows are read into, line by line.
+pub trait Rows {
+    /// Reads a line; a refused one leaves no trace.
+    fn line(&mut self, line: &Line) -> Result<(), Refusal>;
+
+    /// Hands a problem on, or counts it where bad rows are skipped.
+    fn refuse(&mut self, problem: Refusal) -> Result<(), Refusal>;
+
+    /// Rows that were read and not taken.
+    fn waiting(&self) -> usize;
+}
+
+/// Reads lines into rows, some at a time.
+pub struct Reader<R> {
+    lines: Lines<R>,
+    /// The last line that was read.
+    pub number: u64,
+    next_pulse: u64,
+    ended: bool,
+}
+
+/// So many bytes are read between two looks at whether to go on.
+const PULSE_BYTES: u64 = 1 << 24;
+
+impl<R: Read> Reader<R> {
+    /// A reader at the first line.
+    pub fn new(source: R) -> Self {
+        Self {
+            lines: Lines::new(source),
+            number: 0,
+            next_pulse: PULSE_BYTES,
+            ended: false,
+        }
+    }
+
+    /// Reads until `most` rows wait to be taken; whether there may be more. `pulse` is called now and then with the
+    /// bytes read and may stop the reading.
+    pub fn read(
+        &mut self,
+        rows: &mut impl Rows,
+        most: usize,
+        mut pulse: impl FnMut(u64) -> bool,
+    ) -> Result<bool, ReadError> {
+        while !self.ended && rows.waiting() < most {
+            if self.lines.bytes >= self.next_pulse {
+                self.next_pulse = self.lines.bytes + PULSE_BYTES;
+                if !pulse(self.lines.bytes) {
+                    return Err(ReadError::Stopped);
+                }
+            }
+            let problem = match self.lines.next_line() {
+                Ok(None) => {
+                    self.ended = true;
+                    break;
+                }
+                Ok(Some(line)) => {
+                    self.number = line.number;
+                    rows.line(&line)
+                }
+                Err(error) => {
+                    self.ended = true;
+                    Err(line_problem(error, self.number + 1)?)
+                }
+            };
+            if let Err(problem) = problem {
+                rows.refuse(problem).map_err(ReadError::Trace)?;
+            }
+        }
+        Ok(!self.ended)
+    }
+
+    /// Notes how much was read, and gives the source back.
+    pub fn finish(self, mut reading: Reading) -> (Reading, R) {
+        reading.lines = self.number;
+        reading.bytes = self.lines.bytes;
+        (reading, self.lines.into_source())
+    }
+}
+
 /// What a source that cannot give its next line means for the trace.
-pub fn line_problem(error: LineError, next: u64) -> Result<Refusal, ReadError> {
+fn line_problem(error: LineError, next: u64) -> Result<Refusal, ReadError> {
     Ok(match error {
         LineError::TooLong(line) => Problem::new(line, 0, "json", "line too long")
             .expected(format!("at most {LONGEST_LINE} bytes"))

@@ -49,7 +49,7 @@ fn write_selected_copies_what_enough_requests_have_used() {
     let second = store.acquire(1, 2).unwrap();
     assert_eq!(store.write_selected(second, GPU, 3, 2), Ok(None));
     let write = store.write_selected(second, GPU, 2, 2).unwrap().unwrap();
-    assert_eq!(store.moved_keys(write), Ok(vec![0, 1]));
+    assert_eq!(store.moved_paths(write), Ok(vec![(0, 2)]));
     let bottom = store.write_selected(second, CPU, 2, 2);
     assert_eq!(bottom, Err(StoreError::WrongTier));
     finish_all(&mut store);

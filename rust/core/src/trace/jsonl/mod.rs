@@ -9,9 +9,9 @@ mod rows;
 use std::io::Read;
 
 use super::columns::{Columns, Reading};
-use super::lines::{line_problem, Lines};
+use super::lines::Reader;
 use super::{ReadError, Settings};
-use rows::Rows;
+use rows::JsonRows;
 
 /// Member names and units of one format; an empty name is a member the format does not have.
 #[derive(Clone, Debug, Default)]
@@ -68,54 +68,22 @@ pub fn read<R: Read>(
 
 /// Reads rows some at a time. Memory: the rows that were not taken, and what is known of the ids.
 pub struct RowReader<R> {
-    lines: Lines<R>,
-    rows: Rows,
-    number: u64,
-    next_pulse: u64,
-    ended: bool,
+    reader: Reader<R>,
+    rows: JsonRows,
 }
 
 impl<R: Read> RowReader<R> {
     /// A reader at the first row.
     pub fn new(source: R, schema: Schema, settings: Settings) -> Self {
         Self {
-            lines: Lines::new(source),
-            rows: Rows::new(schema, settings),
-            number: 0,
-            next_pulse: PULSE_BYTES,
-            ended: false,
+            reader: Reader::new(source),
+            rows: JsonRows::new(schema, settings),
         }
     }
 
     /// Reads until `most` rows wait to be taken; whether there may be more.
-    pub fn read(
-        &mut self,
-        most: usize,
-        mut pulse: impl FnMut(u64) -> bool,
-    ) -> Result<bool, ReadError> {
-        while !self.ended && self.rows.waiting() < most {
-            if self.lines.bytes >= self.next_pulse {
-                self.next_pulse = self.lines.bytes + PULSE_BYTES;
-                if !pulse(self.lines.bytes) {
-                    return Err(ReadError::Stopped);
-                }
-            }
-            let stop = match self.lines.next_line() {
-                Ok(None) => {
-                    self.ended = true;
-                    break;
-                }
-                Ok(Some(line)) => {
-                    self.number = line.number;
-                    self.rows.line(&line).map_err(ReadError::Trace)?;
-                    continue;
-                }
-                Err(error) => line_problem(error, self.number + 1)?,
-            };
-            self.ended = true;
-            self.rows.refuse(stop).map_err(ReadError::Trace)?;
-        }
-        Ok(!self.ended)
+    pub fn read(&mut self, most: usize, pulse: impl FnMut(u64) -> bool) -> Result<bool, ReadError> {
+        self.reader.read(&mut self.rows, most, pulse)
     }
 
     /// Whether every row so far stands alone: without session, pause or predecessor, with ids.
@@ -135,11 +103,6 @@ impl<R: Read> RowReader<R> {
 
     /// Hands over what was read and not taken, with every finding, and the source.
     pub fn finish(self) -> (Reading, R) {
-        let mut reading = self.rows.finish();
-        reading.lines = self.number;
-        reading.bytes = self.lines.bytes;
-        (reading, self.lines.into_source())
+        self.reader.finish(self.rows.finish())
     }
 }
-
-const PULSE_BYTES: u64 = 1 << 24;

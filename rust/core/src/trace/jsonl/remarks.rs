@@ -1,9 +1,9 @@
 //! What is worth a remark in rows that were accepted, and in the lines between them.
 
 use super::super::audit::{BlockSizes, ChainAudit, UnknownKeys};
-use super::super::columns::Counter;
+use super::super::columns::{blank_lines, disordered_rows, silent_rows, Counter};
 use super::super::problem::Finding;
-use super::super::{Order, Settings};
+use super::super::Settings;
 
 /// The remarks so far, each counted with its first place.
 #[derive(Default)]
@@ -59,19 +59,10 @@ impl Remarks {
             )
         };
         self.without.into("no-ids", without, found);
-        let silent = |c: &Counter| {
-            format!(
-                "{} rows have no output token: they end with their prefill",
-                c.count
-            )
-        };
-        self.silent.into("no-output", silent, found);
+        self.silent.into("no-output", silent_rows, found);
         self.audit.findings(found);
-        let sorted = settings.order == Order::Sort;
-        let verb = if sorted { "sorted" } else { "kept as they are" };
-        let disorder =
-            |c: &Counter| format!("{} rows arrive before a row above them; {verb}", c.count);
-        self.disorder.into("time-order", disorder, found);
+        let disordered = disordered_rows(settings.order);
+        self.disorder.into("time-order", disordered, found);
         let orphans = |c: &Counter| {
             format!(
                 "{} rows follow a chat that is not in the trace (first {}); each starts a session",
@@ -80,8 +71,7 @@ impl Remarks {
         };
         self.orphans.into("missing-parent", orphans, found);
         self.unknown.findings(found);
-        let blank = |c: &Counter| format!("{} blank lines", c.count);
-        self.blank.into("blank-line", blank, found);
+        self.blank.into("blank-line", blank_lines, found);
         let mark =
             |_: &Counter| "the file starts with a byte order mark, which is skipped".to_owned();
         self.mark.into("byte-order-mark", mark, found);

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::super::columns::{push_rare, Columns, Reading, NOT_TOLD, NO_SESSION, OPEN_LOOP};
 use super::super::json::Cursor;
-use super::super::lines::Line;
+use super::super::lines::{Line, Rows};
 use super::super::problem::Refusal;
 use super::super::{Order, Settings};
 use super::places::Places;
@@ -13,7 +13,7 @@ use super::row::{Destination, Row};
 use super::Schema;
 
 /// The rows read so far.
-pub struct Rows {
+pub struct JsonRows {
     schema: Schema,
     settings: Settings,
     out: Reading,
@@ -30,11 +30,11 @@ pub struct Rows {
     alone: bool,
 }
 
-impl Rows {
+impl JsonRows {
     pub fn new(schema: Schema, settings: Settings) -> Self {
         let mut out = Reading::default();
         out.columns.id_offsets.push(0);
-        Rows {
+        Self {
             schema,
             settings,
             out,
@@ -47,43 +47,6 @@ impl Rows {
             taken: 0,
             alone: true,
         }
-    }
-
-    /// Read one line, or count it as skipped.
-    pub fn line(&mut self, line: &Line) -> Result<(), Refusal> {
-        let mut text = line.text;
-        if line.number == 1 && text.starts_with(b"\xef\xbb\xbf") {
-            text = &text[3..];
-            self.remarks.mark.hit(1, String::new);
-        }
-        if text.iter().all(|c| matches!(c, b' ' | b'\t' | b'\r')) {
-            self.remarks.blank.hit(line.number, String::new);
-            return Ok(());
-        }
-        let names = self.out.ids.len();
-        let references = self.out.columns.block_ids.len();
-        let mut cursor = Cursor::new(text, line.number, line.cut);
-        let row = self.out.columns.arrival_ns.len() as i32;
-        let result = self.row(&mut cursor);
-        self.ordinal += 1;
-        if self.settings.skip {
-            self.went.push(if result.is_ok() { row } else { NOT_TOLD });
-        }
-        let Err(problem) = result else {
-            return Ok(());
-        };
-        self.out.ids.roll_back(names);
-        self.out.columns.block_ids.truncate(references);
-        self.refuse(problem)
-    }
-
-    /// Hand a problem on, or count it where bad rows are skipped.
-    pub fn refuse(&mut self, problem: Refusal) -> Result<(), Refusal> {
-        if !self.settings.skip {
-            return Err(problem);
-        }
-        self.out.skipped.add(*problem);
-        Ok(())
     }
 
     fn row<'a>(&mut self, c: &mut Cursor<'a>) -> Result<(), Refusal> {
@@ -160,8 +123,7 @@ impl Rows {
         // A first turn with a time of its own arrives then, whatever delay it has.
         let follows = row.time.is_none() || place.turn > 0 || row.after.is_some();
         let think = row.delay.filter(|_| follows).unwrap_or(OPEN_LOOP);
-        if row.new_input_only != self.out.new_input_only && !self.out.columns.arrival_ns.is_empty()
-        {
+        if row.new_input_only != self.out.new_input_only && !self.out.columns.is_empty() {
             let mixed = c.problem(
                 0,
                 "structure",
@@ -210,23 +172,16 @@ impl Rows {
         (session, turn): (i32, i32),
     ) {
         let columns = &mut self.out.columns;
-        let rows = columns.arrival_ns.len();
+        let rows = columns.len();
         push_rare(&mut columns.after, rows, row.after, NOT_TOLD);
         push_rare(&mut columns.history_tokens, rows, row.history, NOT_TOLD);
         push_rare(&mut columns.priority, rows, row.priority, 0);
         let named = row.named.map(|tokens| tokens as i64);
         push_rare(&mut columns.named_tokens, rows, named, 0);
         push_rare(&mut columns.abort_after_ns, rows, row.abort, NOT_TOLD);
-        columns.arrival_ns.push(time);
-        columns.input_tokens.push(input as i64);
-        columns.output_tokens.push(output as i64);
-        columns.id_offsets.push(columns.block_ids.len() as i64);
-        columns.session.push(session);
-        columns.turn.push(turn);
-        columns.think_ns.push(think);
-        columns
-            .is_conversational_turn
-            .push(row.label.unwrap_or(turn > 0));
+        let tokens = (input as i64, output as i64);
+        let continues = row.label.unwrap_or(turn > 0);
+        columns.push((time, think), tokens, (session, turn), continues);
     }
 
     /// How many ids a row has, from `first` on: none stands twice.
@@ -293,11 +248,6 @@ impl Rows {
         self.alone
     }
 
-    /// Rows that were read and not taken.
-    pub fn waiting(&self) -> usize {
-        self.out.columns.arrival_ns.len()
-    }
-
     /// Hands over the rows read since the last time. Rows that wait for others cannot be taken so: `after`
     /// counts rows of the whole trace.
     pub fn take(&mut self) -> Columns {
@@ -321,11 +271,51 @@ impl Rows {
                 |row: &mut i32| *row = self.went.get(*row as usize).copied().unwrap_or(NOT_TOLD);
             out.columns.after.iter_mut().for_each(went);
         }
-        let rows = self.taken + out.columns.arrival_ns.len() as u64;
+        let rows = self.taken + out.columns.len() as u64;
         self.remarks
             .findings(&self.settings, rows, &mut out.findings);
         out.columns.session_names = self.places.sessions.names;
         out
+    }
+}
+
+impl Rows for JsonRows {
+    fn line(&mut self, line: &Line) -> Result<(), Refusal> {
+        let mut text = line.text;
+        if line.number == 1 && text.starts_with(b"\xef\xbb\xbf") {
+            text = &text[3..];
+            self.remarks.mark.hit(1, String::new);
+        }
+        if text.iter().all(|c| matches!(c, b' ' | b'\t' | b'\r')) {
+            self.remarks.blank.hit(line.number, String::new);
+            return Ok(());
+        }
+        let names = self.out.ids.len();
+        let references = self.out.columns.block_ids.len();
+        let mut cursor = Cursor::new(text, line.number, line.cut);
+        let row = self.out.columns.len() as i32;
+        let result = self.row(&mut cursor);
+        self.ordinal += 1;
+        if self.settings.skip {
+            self.went.push(if result.is_ok() { row } else { NOT_TOLD });
+        }
+        if result.is_err() {
+            self.out.ids.roll_back(names);
+            self.out.columns.block_ids.truncate(references);
+        }
+        result
+    }
+
+    fn refuse(&mut self, problem: Refusal) -> Result<(), Refusal> {
+        if !self.settings.skip {
+            return Err(problem);
+        }
+        self.out.skipped.add(*problem);
+        Ok(())
+    }
+
+    fn waiting(&self) -> usize {
+        self.out.columns.len()
     }
 }
 

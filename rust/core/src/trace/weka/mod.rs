@@ -7,7 +7,7 @@ mod turns;
 use std::io::Read;
 
 use super::columns::Reading;
-use super::lines::{line_problem, Lines};
+use super::lines::Reader;
 use super::{ReadError, Settings};
 use session::File;
 
@@ -16,40 +16,10 @@ use session::File;
 pub fn read<R: Read>(
     source: R,
     settings: &Settings,
-    mut pulse: impl FnMut(u64) -> bool,
+    pulse: impl FnMut(u64) -> bool,
 ) -> Result<(Reading, R), ReadError> {
-    let mut lines = Lines::new(source);
-    let mut file = File::new(settings.block_size);
-    let mut number = 0;
-    loop {
-        if !pulse(lines.bytes) {
-            return Err(ReadError::Stopped);
-        }
-        let problem = match lines.next_line() {
-            Ok(None) => break,
-            Ok(Some(line)) => {
-                number = line.number;
-                match file.line(&line) {
-                    Ok(()) => continue,
-                    Err(problem) => problem,
-                }
-            }
-            Err(error) => {
-                let problem = line_problem(error, number + 1)?;
-                if !settings.skip {
-                    return Err(ReadError::Trace(problem));
-                }
-                file.out.skipped.add(*problem);
-                break;
-            }
-        };
-        if !settings.skip {
-            return Err(ReadError::Trace(problem));
-        }
-        file.out.skipped.add(*problem);
-    }
-    let mut reading = file.finish();
-    reading.lines = number;
-    reading.bytes = lines.bytes;
-    Ok((reading, lines.into_source()))
+    let mut reader = Reader::new(source);
+    let mut file = File::new(settings);
+    reader.read(&mut file, usize::MAX, pulse)?;
+    Ok(reader.finish(file.finish()))
 }

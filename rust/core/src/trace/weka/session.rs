@@ -3,11 +3,14 @@
 use std::borrow::Cow;
 
 use super::super::audit::{ChainAudit, UnknownKeys};
-use super::super::columns::{push_rare, Counter, Reading, Sessions, NOT_TOLD, OPEN_LOOP};
+use super::super::columns::{
+    push_rare, silent_rows, Counter, Reading, Sessions, NOT_TOLD, OPEN_LOOP,
+};
 use super::super::json::field::{integer, name};
 use super::super::json::Cursor;
-use super::super::lines::Line;
+use super::super::lines::{Line, Rows};
 use super::super::problem::Refusal;
+use super::super::Settings;
 use super::ranges::LocalIds;
 use super::turns::{self, before, ended, Turn};
 
@@ -33,46 +36,17 @@ pub struct File {
     /// Where the elements of the session being read went.
     written: Vec<Option<i32>>,
     local: LocalIds,
+    /// Whether refused sessions are stepped over.
+    skip: bool,
 }
 
 impl File {
-    pub fn new(block_size: u64) -> Self {
+    pub fn new(settings: &Settings) -> Self {
         let mut file = File::default();
         file.out.columns.id_offsets.push(0);
-        file.out.block_size = block_size;
+        file.out.block_size = settings.block_size;
+        file.skip = settings.skip;
         file
-    }
-
-    /// Read one line, a session.
-    pub fn line(&mut self, line: &Line) -> Result<(), Refusal> {
-        let text = line.text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line.text);
-        if text.iter().all(u8::is_ascii_whitespace) {
-            return Ok(());
-        }
-        let mut c = Cursor::new(text, line.number, line.cut);
-        let (rows, names) = (self.out.columns.arrival_ns.len(), self.out.ids.len());
-        let sessions = self.sessions.names.len();
-        let result = self.session(&mut c);
-        self.local.next_session();
-        self.written.clear();
-        if result.is_err() {
-            let columns = &mut self.out.columns;
-            columns.arrival_ns.truncate(rows);
-            columns.input_tokens.truncate(rows);
-            columns.output_tokens.truncate(rows);
-            columns.id_offsets.truncate(rows + 1);
-            columns
-                .block_ids
-                .truncate(columns.id_offsets[rows] as usize);
-            columns.session.truncate(rows);
-            columns.turn.truncate(rows);
-            columns.think_ns.truncate(rows);
-            columns.is_conversational_turn.truncate(rows);
-            columns.after.truncate(rows);
-            self.out.ids.roll_back(names);
-            self.sessions.roll_back(sessions);
-        }
-        result
     }
 
     fn session(&mut self, c: &mut Cursor) -> Result<(), Refusal> {
@@ -192,14 +166,9 @@ impl File {
         let after = sender.map(|(row, _)| row);
         let columns = &mut self.out.columns;
         push_rare(&mut columns.after, row, after, NOT_TOLD);
-        columns.arrival_ns.push(launched_at.saturating_add(t));
-        columns.input_tokens.push(input as i64);
-        columns.output_tokens.push(output as i64);
-        columns.id_offsets.push(columns.block_ids.len() as i64);
-        columns.session.push(session);
-        columns.turn.push(number);
-        columns.think_ns.push(think);
-        columns.is_conversational_turn.push(number > 0);
+        let times = (launched_at.saturating_add(t), think);
+        let tokens = (input as i64, output as i64);
+        columns.push(times, tokens, (session, number), number > 0);
         Ok(())
     }
 
@@ -210,17 +179,45 @@ impl File {
         let fewer =
             |c: &Counter| format!("{} rows name fewer blocks than their prompts hold", c.count);
         self.fewer.into("fewer-ids", fewer, found);
-        let silent = |c: &Counter| {
-            format!(
-                "{} rows have no output token: they end with their prefill",
-                c.count
-            )
-        };
-        self.silent.into("no-output", silent, found);
+        self.silent.into("no-output", silent_rows, found);
         self.audit.findings(found);
         self.unknown.findings(found);
         out.columns.session_names = self.sessions.names;
         out
+    }
+}
+
+impl Rows for File {
+    /// Read one line, a session.
+    fn line(&mut self, line: &Line) -> Result<(), Refusal> {
+        let text = line.text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line.text);
+        if text.iter().all(u8::is_ascii_whitespace) {
+            return Ok(());
+        }
+        let mut c = Cursor::new(text, line.number, line.cut);
+        let (rows, names) = (self.out.columns.len(), self.out.ids.len());
+        let sessions = self.sessions.names.len();
+        let result = self.session(&mut c);
+        self.local.next_session();
+        self.written.clear();
+        if result.is_err() {
+            self.out.columns.truncate(rows);
+            self.out.ids.roll_back(names);
+            self.sessions.roll_back(sessions);
+        }
+        result
+    }
+
+    fn refuse(&mut self, problem: Refusal) -> Result<(), Refusal> {
+        if !self.skip {
+            return Err(problem);
+        }
+        self.out.skipped.add(*problem);
+        Ok(())
+    }
+
+    fn waiting(&self) -> usize {
+        self.out.columns.len()
     }
 }
 

@@ -1,0 +1,257 @@
+//! The stores of engines as Python makes them: vLLM's block pool, alone or above tiers, and SGLang's trees.
+
+use kvsim_core::engines::below::Below;
+use kvsim_core::engines::block_pool::NO_KEY;
+use kvsim_core::engines::chunk_order::{ChunkOrder, ChunkPolicy};
+use kvsim_core::engines::hicache_store::{HiCacheConfig, HiCacheStore, StorageConfig};
+use kvsim_core::engines::leaf_order::LeafOrder;
+use kvsim_core::engines::lmcache_below::LmcacheBelow;
+use kvsim_core::engines::offload_below::OffloadBelow;
+use kvsim_core::engines::offload_tier::OffloadTier;
+use kvsim_core::engines::pool_store::PoolStore;
+use kvsim_core::engines::radix_store::{Lengths, RadixStore};
+use kvsim_core::engines::tiered_pool::TieredPool;
+use kvsim_core::engines::unified_tree::host::WritePolicy;
+use kvsim_core::engines::unified_tree::worth::LeafStrategy;
+use kvsim_core::engines::used_tier::UsedTier;
+use kvsim_core::store::contract::OffersComputed;
+use pyo3::prelude::*;
+
+use crate::engines::{at_least_one, no_such_policy, offload_policy};
+use crate::keys::PyKeys;
+use crate::machine_store::{own_store, AnyStore, PyMachineStore};
+use crate::refusal::{answered, refused};
+use crate::told::Told;
+
+/// The blocks of one GPU under vLLM's rules.
+#[pyclass(name = "PoolStore", module = "kvcache_sim._core", extends = PyMachineStore)]
+pub struct PyPoolStore;
+
+own_store!(PyPoolStore, Pool(PoolStore));
+
+#[pymethods]
+impl PyPoolStore {
+    #[new]
+    fn new(keys: &PyKeys, capacity_blocks: Told<u32>) -> PyResult<(Self, PyMachineStore)> {
+        if capacity_blocks.0 >= 1 << 31 {
+            return Err(refused("too many blocks", "fewer than 2^31"));
+        }
+        let store = PoolStore::new(keys.0.clone(), capacity_blocks.0);
+        Ok((Self, PyMachineStore::new(AnyStore::Pool(store))))
+    }
+
+    fn log_changes(slf: PyRefMut<'_, Self>) -> PyResult<()> {
+        Self::call(slf, |store| {
+            store.log_changes();
+            Ok(())
+        })
+    }
+
+    fn take_changes(slf: PyRefMut<'_, Self>) -> PyResult<Vec<(usize, bool, u64)>> {
+        Self::call(slf, |store| Ok(store.take_changes()))
+    }
+
+    fn clear(slf: PyRefMut<'_, Self>) -> PyResult<bool> {
+        Self::call(slf, |store| Ok(store.clear()))
+    }
+
+    /// The keys of the free blocks, next to be taken first; `None` where there is none.
+    fn free_queue(slf: PyRefMut<'_, Self>) -> PyResult<Vec<Option<u64>>> {
+        let keyed = |key| (key != NO_KEY).then_some(key);
+        Self::call(slf, |store| {
+            Ok(store.free_queue().into_iter().map(keyed).collect())
+        })
+    }
+}
+
+/// vLLM's pool and the tiers below it.
+#[pyclass(name = "TieredPoolStore", module = "kvcache_sim._core", extends = PyMachineStore)]
+pub struct PyTieredPoolStore;
+
+own_store!(PyTieredPoolStore, TieredPool(TieredPool));
+
+impl PyTieredPoolStore {
+    fn above(
+        py: Python<'_>,
+        below: Box<dyn Below>,
+        keys: &PyKeys,
+        capacity_blocks: u32,
+        (tokens, block): (Vec<u64>, u64),
+    ) -> PyResult<Py<Self>> {
+        at_least_one(u64::from(capacity_blocks), "blocks")?;
+        let made = TieredPool::new(keys.0.clone(), capacity_blocks, below, tokens, block);
+        let store = AnyStore::TieredPool(answered(made)?);
+        Py::new(py, (Self, PyMachineStore::new(store)))
+    }
+}
+
+#[pymethods]
+impl PyTieredPoolStore {
+    /// vLLM's CPU offloading below; `prompts`: the tokens of each, and of a block.
+    #[staticmethod]
+    fn with_offload(
+        py: Python<'_>,
+        keys: &PyKeys,
+        capacity_blocks: Told<u32>,
+        cpu_blocks: Told<u64>,
+        policy: &str,
+        prompts: Told<(Vec<u64>, u64)>,
+    ) -> PyResult<Py<Self>> {
+        let below = OffloadBelow(offload_tier(cpu_blocks.0, policy, keys.0.requests())?);
+        Self::above(py, Box::new(below), keys, capacity_blocks.0, prompts.0)
+    }
+
+    /// LMCache's CPU and disk tiers below, of so many chunks; a disk of none is none.
+    #[staticmethod]
+    fn with_lmcache(
+        py: Python<'_>,
+        keys: &PyKeys,
+        capacity_blocks: Told<u32>,
+        chunks: Told<(u64, u64)>,
+        policy: &str,
+        prompts: Told<(Vec<u64>, u64)>,
+    ) -> PyResult<Py<Self>> {
+        at_least_one(chunks.0 .0, "chunks of the CPU")?;
+        let order = ChunkPolicy::from_name(policy).ok_or_else(|| no_such_policy(policy))?;
+        let orders = [ChunkOrder::new(order), ChunkOrder::new(order)];
+        let below = LmcacheBelow::new(orders, chunks.0, keys.0.requests());
+        Self::above(py, Box::new(below), keys, capacity_blocks.0, prompts.0)
+    }
+
+    fn step_computed(
+        slf: PyRefMut<'_, Self>,
+        leases: Told<Vec<u64>>,
+        now_ns: Told<u64>,
+    ) -> PyResult<()> {
+        Self::call(slf, |store| store.step_computed(&leases.0, now_ns.0))
+    }
+}
+
+/// An empty tier of vLLM's CPU offloading.
+pub fn offload_tier(blocks: u64, policy: &str, requests: u32) -> PyResult<UsedTier> {
+    at_least_one(blocks, "blocks of the CPU")?;
+    let policy = offload_policy(policy, blocks as usize)?;
+    let tier = OffloadTier::new(policy, blocks as usize, 0);
+    Ok(UsedTier::new(tier, blocks, requests))
+}
+
+/// The pages of one GPU under SGLang's rules.
+#[pyclass(name = "RadixStore", module = "kvcache_sim._core", extends = PyMachineStore)]
+pub struct PyRadixStore;
+
+#[pymethods]
+impl PyRadixStore {
+    #[new]
+    fn new(
+        keys: &PyKeys,
+        policy: &str,
+        page: Told<u32>,
+        capacity_pages: Told<u64>,
+        prompt_tokens: Told<Vec<u64>>,
+        total_tokens: Told<Vec<u64>>,
+    ) -> PyResult<(Self, PyMachineStore)> {
+        let policy = LeafOrder::from_name(policy).ok_or_else(no_such_strategy)?;
+        let lengths = lengths((prompt_tokens.0, total_tokens.0));
+        let keys = keys.0.clone();
+        let made = RadixStore::new(keys, policy, page.0, capacity_pages.0, lengths);
+        let store = AnyStore::Radix(answered(made)?);
+        Ok((Self, PyMachineStore::new(store)))
+    }
+}
+
+/// The pages of a machine's GPU and host, and maybe of a storage, under SGLang's rules.
+#[pyclass(name = "HiCacheStore", module = "kvcache_sim._core", extends = PyMachineStore)]
+pub struct PyHiCacheStore;
+
+own_store!(PyHiCacheStore, HiCache(HiCacheStore));
+
+#[pymethods]
+impl PyHiCacheStore {
+    /// `rules`: the eviction strategy and the write policy, by SGLang's names; `pages`: of the device and of the host;
+    /// `lengths`: prompt and total tokens by request; `storage`: pages of the storage below, the fewest that are worth a
+    /// prefetch, and the tokens that prefetches under way may have asked for; none where there is none.
+    #[new]
+    #[pyo3(signature = (keys, rules, page, pages, lengths, storage=None))]
+    fn new(
+        keys: &PyKeys,
+        rules: (String, String),
+        page: Told<u32>,
+        pages: Told<(u64, u64)>,
+        lengths: Told<(Vec<u64>, Vec<u64>)>,
+        storage: Option<(Told<u64>, Told<u32>, Told<u64>)>,
+    ) -> PyResult<(Self, PyMachineStore)> {
+        let strategy = LeafStrategy::from_name(&rules.0, 0, 0).ok_or_else(no_such_strategy)?;
+        let write = WritePolicy::from_name(&rules.1);
+        let write = write
+            .ok_or_else(|| refused("no such write policy", "one of SGLang's write policies"))?;
+        let config = HiCacheConfig {
+            strategy,
+            page: page.0,
+            device_pages: pages.0 .0,
+            host_pages: pages.0 .1,
+            write,
+        };
+        let made = HiCacheStore::new(keys.0.clone(), config, self::lengths(lengths.0));
+        let store = answered(made)?;
+        let store = match storage {
+            Some((pages, least_pages, share_tokens)) => store.above(StorageConfig {
+                pages: pages.0,
+                least_pages: least_pages.0,
+                share_tokens: share_tokens.0,
+            }),
+            None => store,
+        };
+        Ok((Self, PyMachineStore::new(AnyStore::HiCache(store))))
+    }
+
+    fn step_computed(
+        slf: PyRefMut<'_, Self>,
+        leases: Told<Vec<u64>>,
+        now_ns: Told<u64>,
+    ) -> PyResult<()> {
+        Self::call(slf, |store| store.step_computed(&leases.0, now_ns.0))
+    }
+
+    fn start_prefetch(
+        slf: PyRefMut<'_, Self>,
+        request: Told<u32>,
+        limit: Told<u32>,
+        now_ns: Told<u64>,
+    ) -> PyResult<u32> {
+        Self::call(slf, |store| {
+            store.start_prefetch(request.0, limit.0, now_ns.0)
+        })
+    }
+
+    fn is_prefetching(slf: PyRefMut<'_, Self>, request: Told<u32>) -> PyResult<bool> {
+        Self::call(slf, |store| Ok(store.is_prefetching(request.0)))
+    }
+
+    fn stop_prefetch(slf: PyRefMut<'_, Self>, request: Told<u32>) -> PyResult<()> {
+        Self::call(slf, |store| store.stop_prefetch(request.0))
+    }
+
+    #[getter]
+    fn prefetched_blocks(slf: PyRefMut<'_, Self>) -> PyResult<u64> {
+        Self::call(slf, |store| Ok(store.prefetched_pages()))
+    }
+}
+
+fn no_such_strategy() -> PyErr {
+    refused("no such eviction strategy", "one of SGLang's strategies")
+}
+
+fn lengths((prompt_tokens, total_tokens): (Vec<u64>, Vec<u64>)) -> Lengths {
+    Lengths {
+        prompt_tokens,
+        total_tokens,
+    }
+}
+
+/// Adds the classes of this file.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<PyPoolStore>()?;
+    m.add_class::<PyTieredPoolStore>()?;
+    m.add_class::<PyRadixStore>()?;
+    m.add_class::<PyHiCacheStore>()
+}

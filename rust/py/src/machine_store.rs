@@ -1,0 +1,305 @@
+//! What the classes of all stores share: the store of a machine, and the calls that every kind answers.
+
+use kvsim_core::engines::group_store::GroupStore;
+use kvsim_core::engines::hicache_store::HiCacheStore;
+use kvsim_core::engines::pool_store::PoolStore;
+use kvsim_core::engines::radix_store::RadixStore;
+use kvsim_core::engines::tiered_pool::TieredPool;
+use kvsim_core::store::contract::{BlockStore, LoadingStore, MachineStore, MovingStore};
+use kvsim_core::store::{Answer, Store, StoreError, Times, GPU};
+use kvsim_core::token_store::TokenStore;
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+
+use crate::named;
+use crate::order::{raised, Failure};
+use crate::refusal::answered;
+use crate::store_values::{orders_to_py, parts_to_py, room_to_py, times, PyOrder, PyPart};
+use crate::told::Told;
+
+/// The store of a machine: a tree of runs, vLLM's pool (of one group or several, or with tiers of an engine below),
+/// one of SGLang's trees, or a count of tokens.
+#[allow(clippy::large_enum_variant)] // one for each machine
+pub enum AnyStore {
+    Tree(Store),
+    Pool(PoolStore),
+    Radix(RadixStore),
+    Groups(GroupStore),
+    TieredPool(TieredPool),
+    HiCache(HiCacheStore),
+    Tokens(TokenStore),
+}
+
+/// Does the same with whichever store it is.
+macro_rules! each_store {
+    ($any:expr, $store:ident => $call:expr) => {
+        match $any {
+            $crate::machine_store::AnyStore::Tree($store) => $call,
+            $crate::machine_store::AnyStore::Pool($store) => $call,
+            $crate::machine_store::AnyStore::Radix($store) => $call,
+            $crate::machine_store::AnyStore::Groups($store) => $call,
+            $crate::machine_store::AnyStore::TieredPool($store) => $call,
+            $crate::machine_store::AnyStore::HiCache($store) => $call,
+            $crate::machine_store::AnyStore::Tokens($store) => $call,
+        }
+    };
+}
+
+/// Calls a method of a replica with the store it serves from; what a policy in Python raised comes out.
+macro_rules! with_store {
+    ($self:ident, $py:ident, $replica:ident, $store:ident => $call:expr) => {{
+        let $replica = &mut $self.replica;
+        let own = &mut *$self.store.try_borrow_mut($py)?;
+        let answer = $crate::machine_store::each_store!(&mut own.store, $store => $call);
+        own.answered(answer)
+    }};
+}
+
+pub(crate) use {each_store, with_store};
+
+impl AnyStore {
+    fn blocks(&mut self) -> &mut dyn BlockStore {
+        each_store!(self, store => store)
+    }
+
+    /// The same store where its blocks move between tiers; a tree of one tier has calls of that kind to refuse.
+    fn moving(&mut self) -> Option<&mut dyn MovingStore> {
+        match self {
+            Self::Tree(tree) => Some(tree),
+            other => other.blocks().moving(),
+        }
+    }
+
+    /// The same store where blocks are loaded from below.
+    fn loading(&mut self) -> Answer<&mut dyn LoadingStore> {
+        let loading = match self {
+            Self::Tree(tree) => Some(tree as &mut dyn LoadingStore),
+            other => other.blocks().loading(),
+        };
+        loading.ok_or(StoreError::WrongTier)
+    }
+}
+
+/// The store of a machine, and what a policy of one of its tiers has raised.
+#[pyclass(name = "MachineStore", module = "kvcache_sim._core", subclass)]
+pub struct PyMachineStore {
+    pub store: AnyStore,
+    pub failure: Failure,
+}
+
+impl PyMachineStore {
+    /// One that no policy written in Python decides on.
+    pub fn new(store: AnyStore) -> Self {
+        Self {
+            store,
+            failure: Failure::default(),
+        }
+    }
+
+    /// An answer of the store, or the exception; what a policy raised comes first.
+    pub fn answered<T>(&self, answer: Answer<T>) -> PyResult<T> {
+        raised(&self.failure, answer).and_then(answered)
+    }
+
+    /// The store of a tree.
+    pub fn tree(&mut self) -> Option<&mut Store> {
+        match &mut self.store {
+            AnyStore::Tree(tree) => Some(tree),
+            _ => None,
+        }
+    }
+
+    /// Blocks active on the GPU.
+    pub fn active(&self) -> Answer<u64> {
+        let room = each_store!(&self.store, store => MachineStore::room(store, GPU));
+        room.map(|room| room.active)
+    }
+
+    fn reserve_all(&mut self, wanted: &[(u64, u64)], now_ns: u64) -> PyResult<Option<Vec<u64>>> {
+        let room = self.store.blocks().reserve(wanted, now_ns);
+        self.answered(room).map(room_to_py)
+    }
+}
+
+/// The calls of every store, and those of stores with tiers below the GPU, which the others refuse.
+#[pymethods]
+impl PyMachineStore {
+    fn peek(&mut self, request: Told<u32>, limit: Told<u32>) -> PyResult<(u32, u32)> {
+        answered(self.store.blocks().peek(request.0, limit.0))
+    }
+
+    fn acquire(&mut self, request: Told<u32>, depth: Told<u32>) -> PyResult<u64> {
+        answered(self.store.blocks().acquire(request.0, depth.0))
+    }
+
+    fn abandon(&mut self, lease: Told<u64>) -> PyResult<()> {
+        answered(self.store.blocks().abandon(lease.0))
+    }
+
+    fn reserve(
+        &mut self,
+        lease: Told<u64>,
+        blocks: Told<u64>,
+        now_ns: Told<u64>,
+    ) -> PyResult<Option<Vec<u64>>> {
+        self.reserve_all(&[(lease.0, blocks.0)], now_ns.0)
+    }
+
+    fn reserve_many(
+        &mut self,
+        wanted: Told<Vec<(u64, u64)>>,
+        now_ns: Told<u64>,
+    ) -> PyResult<Option<Vec<u64>>> {
+        self.reserve_all(&wanted.0, now_ns.0)
+    }
+
+    /// `ready`: when the blocks were computed; an engine's store does not keep it.
+    #[pyo3(signature = (lease, to, ready=None))]
+    fn commit(
+        &mut self,
+        lease: Told<u64>,
+        to: Told<u32>,
+        ready: Option<Told<(u64, u64)>>,
+    ) -> PyResult<()> {
+        let latest = match &self.store {
+            AnyStore::Tree(tree) => Times::at(tree.now_ns()),
+            _ => Times::default(),
+        };
+        let ready = ready.map_or(latest, |ready| times(ready.0));
+        if ready.first_layer_ns > ready.ready_ns {
+            return answered(Err(StoreError::LastLayerFirst));
+        }
+        let committed = self.store.blocks().commit(lease.0, to.0, ready);
+        self.answered(committed)
+    }
+
+    fn depth(&mut self, lease: Told<u64>) -> PyResult<u32> {
+        answered(self.store.blocks().depth(lease.0))
+    }
+
+    fn release(&mut self, lease: Told<u64>, now_ns: Told<u64>) -> PyResult<()> {
+        let released = self.store.blocks().release(lease.0, now_ns.0);
+        self.answered(released)
+    }
+
+    fn room<'py>(&mut self, py: Python<'py>, tier: Told<usize>) -> PyResult<Bound<'py, PyAny>> {
+        let t = answered(self.store.blocks().room(tier.0))?;
+        named::room(py, (t.free, t.active, t.cached, t.in_flight, t.evictable))
+    }
+
+    fn losses<'py>(&mut self, py: Python<'py>, tier: Told<usize>) -> PyResult<Bound<'py, PyAny>> {
+        let t = answered(self.store.blocks().losses(tier.0))?;
+        named::losses(py, (t.evicted, t.overflowed, t.orphaned))
+    }
+
+    fn note(&mut self, kind: Told<u8>, now_ns: Told<u64>, subject: Told<u64>, value: Told<u64>) {
+        let records = self.store.blocks().records_mut();
+        records.note(kind.0, now_ns.0, subject.0, value.0);
+    }
+
+    fn log_evictions(&mut self) {
+        self.store.blocks().records_mut().log_evictions();
+    }
+
+    fn take_evictions(&mut self) -> Vec<(u64, usize, u64)> {
+        self.store.blocks().records_mut().take_evictions()
+    }
+
+    #[getter]
+    fn digest(&mut self) -> u64 {
+        self.store.blocks().records().digest()
+    }
+
+    #[getter]
+    fn merged_blocks(&mut self) -> u64 {
+        self.store.blocks().merged_blocks()
+    }
+
+    fn check(&mut self) -> PyResult<()> {
+        let checked = self.store.blocks().check();
+        checked.map_err(PyRuntimeError::new_err)
+    }
+
+    fn match_prefix(&mut self, request: Told<u32>, limit: Told<u32>) -> PyResult<Vec<PyPart>> {
+        answered(self.store.blocks().known_request(request.0))?;
+        let store = answered(self.store.loading())?;
+        Ok(parts_to_py(store.match_prefix(request.0, limit.0)))
+    }
+
+    fn protect(&mut self, request: Told<u32>, end: Told<u32>, tier: Told<usize>) -> PyResult<u64> {
+        answered(self.store.blocks().known_request(request.0))?;
+        let store = answered(self.store.loading())?;
+        answered(store.protect(request.0, end.0, tier.0))
+    }
+
+    fn unprotect(&mut self, tier: Told<usize>, hold: Told<u64>) -> PyResult<()> {
+        let store = answered(self.store.loading())?;
+        answered(store.unprotect(tier.0, hold.0))
+    }
+
+    fn load(&mut self, lease: Told<u64>, to: Told<u32>, after: Told<Vec<u64>>) -> PyResult<u64> {
+        let store = answered(self.store.loading())?;
+        answered(store.load(lease.0, to.0, &after.0))
+    }
+
+    fn join(&mut self, lease: Told<u64>, to: Told<u32>) -> PyResult<()> {
+        let store = answered(self.store.loading())?;
+        answered(store.join(lease.0, to.0))
+    }
+
+    fn take_orders(&mut self) -> Vec<PyOrder> {
+        let moving = self.store.moving();
+        moving.map_or_else(Vec::new, |store| orders_to_py(store.take_orders()))
+    }
+
+    /// Hears when what a move writes will be there, which no decision of an engine's depends on.
+    fn set_times(
+        &mut self,
+        r#move: Told<u64>,
+        first_layer_ns: Told<u64>,
+        ready_ns: Told<u64>,
+    ) -> PyResult<()> {
+        let arrival = times((first_layer_ns.0, ready_ns.0));
+        let moving = self.store.moving();
+        answered(moving.map_or(Ok(()), |store| store.set_times(r#move.0, arrival)))
+    }
+
+    fn finish_move(&mut self, r#move: Told<u64>) -> PyResult<()> {
+        let moving = self.store.moving().ok_or(StoreError::NoSuchMove);
+        let ended = moving.and_then(|store| store.finish_move(r#move.0));
+        self.answered(ended)
+    }
+
+    /// Blocks of a tier that are on a faster one too.
+    fn duplicates(&mut self, tier: Told<usize>) -> PyResult<u64> {
+        answered(self.store.blocks().room(tier.0))?;
+        Ok(match &self.store {
+            AnyStore::Tree(tree) => tree.duplicates(tier.0),
+            AnyStore::TieredPool(pool) => answered(pool.duplicates(tier.0))?,
+            AnyStore::HiCache(hicache) => hicache.duplicates(tier.0),
+            AnyStore::Groups(groups) if tier.0 != GPU => groups.duplicates(),
+            _ => 0,
+        })
+    }
+}
+
+/// Lets an object of a class over one kind of store call it; what a policy raised comes out.
+macro_rules! own_store {
+    ($class:ident, $kind:ident($core:ty)) => {
+        impl $class {
+            fn call<T>(
+                mut slf: PyRefMut<'_, Self>,
+                call: impl FnOnce(&mut $core) -> kvsim_core::store::Answer<T>,
+            ) -> PyResult<T> {
+                let base = slf.as_super();
+                let $crate::machine_store::AnyStore::$kind(store) = &mut base.store else {
+                    unreachable!("a class over another kind of store");
+                };
+                let answer = call(store);
+                base.answered(answer)
+            }
+        }
+    };
+}
+
+pub(crate) use own_store;
