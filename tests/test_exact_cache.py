@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim import _core
 from kvcache_sim.errors import StoreError, UsageError
-from kvcache_sim.replay.block_keys import BlockKeys
 from kvcache_sim.replay.cachesim import simulate_cache
 from kvcache_sim.replay.engine_requests import block_keys
 from kvcache_sim.replay.miss_causes import MISS_CAUSES, told_by

@@ -125,7 +125,7 @@ impl<'s> CsvRows<'s> {
             .filter(|s| !s.is_empty());
         let at = &fields[places.time];
         if time < self.last_time && self.settings.order == Order::Error {
-            return Err(Problem::new(n, at.col, "time-order", "time goes back")
+            return Err(Problem::new(n, at.col(), "time-order", "time goes back")
                 .got(at.text)
                 .expected(format!("a time no earlier than at line {}", self.last_line))
                 .hint("--time-order sort puts the rows in order, --time-order keep leaves them"));
@@ -179,7 +179,7 @@ impl<'s> CsvRows<'s> {
         let wrong = |expected: &str| {
             Problem::new(
                 line,
-                field.col,
+                field.col(),
                 "time",
                 format!("{} is no time", self.schema.time),
             )
@@ -234,7 +234,15 @@ impl Rows for CsvRows<'_> {
 
 struct Field<'a> {
     text: &'a str,
-    col: u64,
+    line: &'a str,
+    at: usize,
+}
+
+impl Field<'_> {
+    /// The column where it begins, from 1.
+    fn col(&self) -> u64 {
+        self.line[..self.at].chars().count() as u64 + 1
+    }
 }
 
 /// The fields of a line; quotes may surround a field, and doubled quotes inside stay as they are.
@@ -243,12 +251,21 @@ fn fields(line: &str, number: u64) -> Result<Vec<Field<'_>>, Refusal> {
     let mut from = 0;
     loop {
         let rest = &line[from..];
-        let col = line[..from].chars().count() as u64 + 1;
+        let field = |text| Field {
+            text,
+            line,
+            at: from,
+        };
         let (text, next) = if let Some(inner) = rest.strip_prefix('"') {
             let mut end = 0;
             loop {
                 let Some(at) = inner[end..].find('"') else {
-                    return Err(Problem::new(number, col, "csv", "unterminated quote"));
+                    return Err(Problem::new(
+                        number,
+                        field("").col(),
+                        "csv",
+                        "unterminated quote",
+                    ));
                 };
                 end += at;
                 if !inner[end + 1..].starts_with('"') {
@@ -261,14 +278,14 @@ fn fields(line: &str, number: u64) -> Result<Vec<Field<'_>>, Refusal> {
             let len = rest.find(',').unwrap_or(rest.len());
             (&rest[..len], from + len)
         };
-        out.push(Field { text, col });
+        out.push(field(text));
         if next >= line.len() {
             return Ok(out);
         }
         if !line[next..].starts_with(',') {
             return Err(Problem::new(
                 number,
-                col,
+                field("").col(),
                 "csv",
                 "text behind a closing quote",
             ));
@@ -305,7 +322,7 @@ fn tokens(field: &Field, name: &str, least: i64, line: u64) -> Result<i64, Refus
             let said = if least == 1 { "≥ 1" } else { "≥ 0" };
             Problem::new(
                 line,
-                field.col,
+                field.col(),
                 "length",
                 format!("{name} must be an integer {said}"),
             )
