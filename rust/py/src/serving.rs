@@ -81,16 +81,6 @@ impl PyReplica {
         ))
     }
 
-    /// Prompt tokens sent here that are not computed yet.
-    pub fn queued_tokens(&self) -> u64 {
-        self.replica.prefill_load.queued_tokens()
-    }
-
-    /// Requests sent here that are not finished.
-    pub fn open_requests(&self) -> u64 {
-        self.replica.prefill_load.open_requests()
-    }
-
     /// Enters how many that are where routers read it.
     pub fn sit(&mut self, seat: Seat) {
         self.replica.prefill_load.sit(seat);
@@ -325,13 +315,15 @@ impl PyReplica {
         )
     }
 
-    #[getter]
-    fn requests(&self) -> u64 {
+    /// Requests sent here that are not finished.
+    #[getter(requests)]
+    pub fn open_requests(&self) -> u64 {
         self.replica.prefill_load.open_requests()
     }
 
-    #[getter(queued_tokens)]
-    fn py_queued_tokens(&self) -> u64 {
+    /// Prompt tokens sent here that are not computed yet.
+    #[getter]
+    pub fn queued_tokens(&self) -> u64 {
         self.replica.prefill_load.queued_tokens()
     }
 
