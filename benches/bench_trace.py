@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from kvcache_sim._core import TraceSource
 from kvcache_sim.workload.readers import ReadSettings, read_trace
-from kvcache_sim.workload.readers.jsonl import MOONCAKE, raw_settings
+from kvcache_sim.workload.readers.json_rows import MOONCAKE_ROWS, raw_settings
 from kvcache_sim.workload.toolbox.stats import trace_stats
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
@@ -28,7 +28,7 @@ def sixteen(tmp_path_factory):
 def test_mooncake_parsing(benchmark, sixteen):
     """Target: at least 300 MB/s, hashing included."""
     settings = raw_settings(ReadSettings(time_order="keep"), 512)
-    benchmark(lambda: TraceSource(str(sixteen)).read_jsonl(MOONCAKE, settings))
+    benchmark(lambda: TraceSource(str(sixteen)).read_jsonl(MOONCAKE_ROWS, settings))
     benchmark.extra_info["MB/s"] = os.path.getsize(sixteen) / round_s(benchmark) / 1e6
 
 

@@ -12,7 +12,7 @@ from kvcache_sim.metrics.load_run import load_run
 from kvcache_sim.scenario.load import load_scenario, scenario_from_text, varied_from_text
 from kvcache_sim.scenario.subject import subject_line
 from kvcache_sim.workload.readers import ReadSettings, read_trace
-from kvcache_sim.workload.readers.fitting_block import fitting_block
+from kvcache_sim.workload.readers.json_rows import fitting_block
 from word_tokenizer import write_tokenizer
 
 

@@ -7,7 +7,8 @@ import json
 import numpy as np
 import pytest
 from kvcache_sim.errors import TraceError, UsageError
-from kvcache_sim.workload.readers import ReadSettings, azure, burstgpt, read_report, read_trace, vidur
+from kvcache_sim.workload.readers import ReadSettings, read_report, read_trace
+from kvcache_sim.workload.readers.csv_rows import SCHEMAS
 from kvcache_sim.workload.readers.registry import FORMATS
 from kvcache_sim.workload.readers.signs import SIGNS
 from shared_files import shared
@@ -273,10 +274,10 @@ def test_each_sign_is_of_the_format_of_its_name():
         assert FORMATS[name].detect is sign
 
 
-@pytest.mark.parametrize("module", [azure, burstgpt, vidur])
-def test_the_sign_of_csv_is_the_columns_that_its_rows_need(module):
-    columns = [module.SCHEMA[name] for name in ("time", "input", "output")]
-    sign = SIGNS[module.FORMAT.name]
+@pytest.mark.parametrize("format_name", SCHEMAS)
+def test_the_sign_of_csv_is_the_columns_that_its_rows_need(format_name):
+    columns = [SCHEMAS[format_name][name] for name in ("time", "input", "output")]
+    sign = SIGNS[format_name]
     assert sign(",".join(columns).encode())
     for left_out in columns:
         assert not sign(",".join(column for column in columns if column != left_out).encode())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Protocol
+from typing import Literal
 
 from kvcache_sim.model.dtypes import size_bytes
 from kvcache_sim.values import Value
@@ -48,38 +48,49 @@ class LayerCache(Value):
         return self.entry_bytes if self.reach == "state" else self.bytes_at(self.reach_tokens)
 
 
-class Attention(Protocol):
-    """How one layer mixes tokens."""
+class Attention:
+    """How one layer mixes tokens; without words of a kind's own it attends to all before a token."""
+
+    __slots__ = ()
+    heads: int
 
     @property
     def kind(self) -> str:
         """The kind as a model file names it."""
+        raise NotImplementedError
 
     @property
     def split_heads(self) -> int:
-        """Heads that tensor parallelism splits; a degree must divide them."""
+        """Heads that tensor parallelism splits, the query's or the state's; a degree must divide them."""
+        return self.heads
 
     @property
     def attended_tokens(self) -> int:
         """The most tokens that a query attends to; 0: all before it."""
+        return self.chosen_entries
 
     @property
     def chosen_entries(self) -> int:
         """Of what is kept of all tokens, the most entries that an indexer chooses to read; 0: all."""
+        return 0
 
     @property
     def flops_per_pair(self) -> int:
         """Operations of one query meeting one key and value, over all heads."""
+        return 0
 
     @property
     def scan_flops_per_pair(self) -> int:
         """Operations of one query meeting every token before it, to choose those it attends to."""
+        return 0
 
     def params(self, hidden_size: int) -> int:
         """Return the weights of its projections."""
+        raise NotImplementedError
 
     def caches(self, kv_dtype: str, tensor_parallel: int) -> tuple[LayerCache, ...]:
         """Return what the layer keeps of a sequence on one of ``tensor_parallel`` GPUs."""
+        raise NotImplementedError
 
 
 def heads_per_gpu(heads: int, tensor_parallel: int) -> int:
@@ -87,7 +98,7 @@ def heads_per_gpu(heads: int, tensor_parallel: int) -> int:
     return max(1, -(-heads // tensor_parallel))
 
 
-class HeadAttention(Value):
+class HeadAttention(Value, Attention):
     """Keys and values of every KV head: multi-head, grouped-query or multi-query attention.
 
     A window or a chunk (one of them at most) limits what is attended to and kept. ``index_key_size`` > 0
@@ -109,11 +120,6 @@ class HeadAttention(Value):
     def kind(self) -> str:
         """``full``, ``sliding`` or ``chunked``."""
         return "sliding" if self.window_tokens else "chunked" if self.chunk_tokens else "full"
-
-    @property
-    def split_heads(self) -> int:
-        """The query heads."""
-        return self.heads
 
     @property
     def attended_tokens(self) -> int:
@@ -156,7 +162,7 @@ class HeadAttention(Value):
         return (kept, LayerCache("index keys", size_bytes(self.index_key_size, "bf16")))
 
 
-class LinearAttention(Value):
+class LinearAttention(Value, Attention):
     """A recurrent state of fixed size: Mamba, gated delta nets (GDN), KDA, lightning attention.
 
     The state is ``heads`` matrices of ``state_rows`` × ``state_columns``; ``convolution_channels`` keep their
@@ -173,16 +179,10 @@ class LinearAttention(Value):
     convolution_channels: int = 0
     convolution_kernel: int = 0
 
-    kind: ClassVar[str] = "linear"
-    attended_tokens: ClassVar[int] = 0
-    chosen_entries: ClassVar[int] = 0
-    flops_per_pair: ClassVar[int] = 0
-    scan_flops_per_pair: ClassVar[int] = 0
-
     @property
-    def split_heads(self) -> int:
-        """The heads of the state."""
-        return self.heads
+    def kind(self) -> str:
+        """``linear``."""
+        return "linear"
 
     def params(self, hidden_size: int) -> int:
         """Return the weights of the projections and the convolution."""

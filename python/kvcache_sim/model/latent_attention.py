@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvcache_sim.model.attention import LayerCache
+from kvcache_sim.model.attention import Attention, LayerCache
 from kvcache_sim.model.dtypes import FP8_DS_MLA, size_bytes
 from kvcache_sim.values import Value
 
@@ -26,7 +26,7 @@ class Indexer(Value):
         return query_rank * self.heads * self.key_size + hidden_size * (self.key_size + self.heads)
 
 
-class LatentAttention(Value):
+class LatentAttention(Value, Attention):
     """Multi-head latent attention: one latent a token and layer in place of keys and values, on every GPU.
 
     The latent has ``latent_size`` numbers and ``rope_size`` more for the position (DeepSeek-V2,
@@ -46,16 +46,6 @@ class LatentAttention(Value):
     def kind(self) -> str:
         """``latent`` or ``latent-sparse``."""
         return "latent-sparse" if self.indexer else "latent"
-
-    @property
-    def split_heads(self) -> int:
-        """The query heads."""
-        return self.heads
-
-    @property
-    def attended_tokens(self) -> int:
-        """The tokens that the indexer chooses; 0: all."""
-        return self.chosen_entries
 
     @property
     def chosen_entries(self) -> int:
@@ -92,7 +82,7 @@ class LatentAttention(Value):
         return LayerCache("latent", latent), LayerCache("index keys", index)
 
 
-class CompressedAttention(Value):
+class CompressedAttention(Value, Attention):
     """DeepSeek-V4's attention: a window of latents, and one compressed latent for every ``ratio`` tokens.
 
     ``ratio`` 0: the window alone. Compressing keeps fp32 running sums of values and scores for one window of
@@ -114,11 +104,6 @@ class CompressedAttention(Value):
     def kind(self) -> str:
         """``compressed``."""
         return "compressed"
-
-    @property
-    def split_heads(self) -> int:
-        """The query heads."""
-        return self.heads
 
     @property
     def attended_tokens(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.model.step_time import StepBatch, StepTimeTable
+from kvcache_sim.model.step_time import StepTime, StepTimeTable
 from kvcache_sim.units import parse_time_ns
 from kvcache_sim.values import Value
 
@@ -17,7 +17,7 @@ _EXPECTED = "linear:base=5ms,token=20us,decode=1us,context=50ns; what is left ou
 _FS_PER_NS = 1_000_000
 
 
-class LinearStepTime(Value):
+class LinearStepTime(Value, StepTime):
     """A step's time ``base + token·S + decode·D + context·X`` in ns, 0 for an empty step.
 
     S are all tokens of the step, D its decodes, X the tokens that its decodes attend to, their own included.
@@ -27,15 +27,6 @@ class LinearStepTime(Value):
     token_ns: int = 0
     decode_ns: int = 0
     context_ns: int = 0
-
-    def step(self, batch: StepBatch) -> int:
-        """Return the step's duration in ns."""
-        tokens = batch.decode_sequences + sum(new for new, _ in batch.prefill_chunks)
-        if not tokens:
-            return 0
-        attended = batch.decode_kv_tokens + batch.decode_sequences
-        decodes = self.decode_ns * batch.decode_sequences + self.context_ns * attended
-        return self.base_ns + self.token_ns * tokens + decodes
 
     def table(self, max_tokens: int, max_sequences: int) -> StepTimeTable:
         """Return the model as integers: it is one already."""

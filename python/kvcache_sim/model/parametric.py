@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.catalog import check_keys
-from kvcache_sim.model.step_time import StepBatch, StepTimeTable
+from kvcache_sim.model.step_time import StepTime, StepTimeTable
 from kvcache_sim.values import Value
 
 
@@ -38,7 +38,7 @@ _NS_PER_MS = 1e6
 _FS_PER_MS = 1e12
 
 
-class ParametricStepTime(Value):
+class ParametricStepTime(Value, StepTime):
     """A step's time as a base by token count and linear terms, all in ms.
 
     ``T = fixed + base(N) + max(attention, scan·longest/10³) + rest``, where
@@ -98,12 +98,6 @@ class ParametricStepTime(Value):
     decode_points: tuple[tuple[float, float], ...] = ()
     past_points: tuple[tuple[float, float], ...] = ()
     longest_points: tuple[tuple[float, float], ...] = ()
-
-    def step(self, batch: StepBatch) -> int:
-        """Return the step's duration in ns, as ``table`` gives it."""
-        tokens = batch.decode_sequences + sum(new for new, _ in batch.prefill_chunks)
-        size = 1 << max(tokens, self.graph_tokens, 1).bit_length()
-        return _lowered(self, size, size).step(batch)
 
     def table(self, max_tokens: int, max_sequences: int) -> StepTimeTable:
         """Return the model as integers, for steps of up to ``max_tokens`` and ``max_sequences``."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import numpy as np
 from msgspec import field
 from numpy.typing import NDArray
@@ -12,6 +10,8 @@ from kvcache_sim.model.rest_grid import Rests
 from kvcache_sim.values import Value
 
 _FS_PER_NS = 1_000_000
+#: A table for single steps is of so many tokens or more, so that few are made.
+_LEAST_TOKENS = 512
 
 
 class StepBatch(Value):
@@ -23,19 +23,23 @@ class StepBatch(Value):
     decode_max_kv_tokens: int = 0
 
 
-class StepTime(Protocol):
+class StepTime:
     """The time model of a replica. Zero for an empty batch, monotone in every argument."""
 
+    __slots__ = ()
+
     def step(self, batch: StepBatch) -> int:
-        """Return the step's duration in ns."""
-        ...
+        """Return the step's duration in ns, as a table of a power of two of tokens gives it."""
+        tokens = batch.decode_sequences + sum(new for new, _ in batch.prefill_chunks)
+        size = 1 << max(tokens, _LEAST_TOKENS).bit_length()
+        return self.table(size, size).step(batch)
 
-    def table(self, max_tokens: int, max_sequences: int) -> StepTimeTable | None:
-        """Return the model as integers, or None when only ``step`` can tell (forces single steps)."""
-        ...
+    def table(self, max_tokens: int, max_sequences: int) -> StepTimeTable:
+        """Return the model as integers, for steps of up to ``max_tokens`` and ``max_sequences``."""
+        raise NotImplementedError
 
 
-class StepTimeTable(Value):
+class StepTimeTable(Value, StepTime):
     """A step-time model as integers: a base by token count plus linear terms in femtoseconds.
 
     ``T = base + round((max(attention, scan·longest) + rest) / 10⁶)`` with ``rest = sequence·n + past·Σ past +

@@ -54,7 +54,6 @@ def _stands_alone(machine: MachineSettings) -> bool:
         and replica.speculation is None
         and replica.duplicate_prefill == "recompute"
         and replica.queue_order in ("fcfs", *ORDERS)
-        and machine.step_time.table(replica.max_num_batched_tokens, replica.max_num_seqs) is not None
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim.workload.rows import by_first_appearance
 from kvcache_sim.workload.sessions import continues_prompt, previous_turns
 from kvcache_sim.workload.trace import NO_REQUEST, NOT_TOLD, Trace
 
@@ -42,7 +43,7 @@ def slide(trace: Trace, max_model_len: int) -> Trace:
         trace,
         input_tokens=trace.input_tokens - dropped,
         history_tokens=np.where(dropped > 0, history - dropped, told),
-        block_ids=_by_first_appearance(np.concatenate(rows)),
+        block_ids=by_first_appearance(np.concatenate(rows)),
         id_offsets=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
         id_names=np.empty(0, np.int64),
         dropped_tokens=dropped,
@@ -71,11 +72,3 @@ def _keys(ids: NDArray[np.int64], prompt_tokens: int, lost: int, size: int) -> l
     ends = np.minimum(lost + (np.arange(blocks) + 1) * size, prompt_tokens)
     old = (ends - 1) // size
     return [(lost, k, int(ids[at])) for k, at in enumerate(old.tolist()) if at < len(ids)]
-
-
-def _by_first_appearance(ids: NDArray[np.int64]) -> NDArray[np.uint32]:
-    """Return ids numbered in order of first appearance."""
-    _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
-    rank = np.empty(len(first), np.uint32)
-    rank[np.argsort(first)] = np.arange(len(first), dtype=np.uint32)
-    return rank[inverse]

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 from msgspec import field
-from numpy.typing import NDArray
 
 from kvcache_sim.errors import TraceError, UsageError
 from kvcache_sim.units import NS_PER_S
 from kvcache_sim.values import Value
+from kvcache_sim.workload.rows import by_first_appearance
 from kvcache_sim.workload.trace import NOT_TOLD, Trace
 
 #: One thing in a block's key: from which token on, the member, and its value as JSON.
@@ -33,7 +33,7 @@ def with_extra_keys(trace: Trace, members: Sequence[str]) -> Trace:
     changes. Ids lose their names where something does. Raises UsageError for a member that no row has,
     TraceError for a value that can be no key. Cost: each row's members are read as JSON.
     """
-    rows = [json.loads(f"{{{text}}}") if text else {} for text in trace.extra] or [{}] * len(trace)
+    rows = _rows(trace)
     for name in members:
         if all(row.get(name) is None for row in rows):
             raise UsageError(
@@ -50,7 +50,7 @@ def with_extra_keys(trace: Trace, members: Sequence[str]) -> Trace:
             held = tuple(part[1:] for part in key if part[0] // trace.block_size <= begin)
             codes[min(start + begin, end) : end] = known.setdefault(held, len(known))
     ids = codes * trace.distinct_ids + trace.block_ids
-    return replace(trace, block_ids=_by_first_appearance(ids), id_names=np.empty(0, np.int64))
+    return replace(trace, block_ids=by_first_appearance(ids), id_names=np.empty(0, np.int64))
 
 
 def _parts(row: dict[str, Any], members: Sequence[str], trace: Trace, number: int) -> list[_Part]:
@@ -73,14 +73,6 @@ def _parts(row: dict[str, Any], members: Sequence[str], trace: Trace, number: in
     return found
 
 
-def _by_first_appearance(ids: NDArray[np.int64]) -> NDArray[np.uint32]:
-    """Return ids numbered in order of first appearance."""
-    _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
-    rank = np.empty(len(first), np.uint32)
-    rank[np.argsort(first)] = np.arange(len(first), dtype=np.uint32)
-    return rank[inverse]
-
-
 def with_models(trace: Trace, member: str, names: Sequence[str]) -> Trace:
     """Return the trace with each request's model, as an index of ``names``, from ``Trace.extra``.
 
@@ -88,7 +80,7 @@ def with_models(trace: Trace, member: str, names: Sequence[str]) -> Trace:
     """
     number = {name: place for place, name in enumerate(names)}
     found = np.empty(len(trace), np.int32)
-    for request, value in enumerate(_values(trace, member)):
+    for request, value in enumerate(row.get(member) for row in _rows(trace)):
         if str(value) not in number or value is None:
             raise TraceError(
                 f"request {request} names no model of the fleet",
@@ -106,15 +98,14 @@ def with_adapters(trace: Trace, member: str) -> Trace:
     A row without the member, or with null, asks for none. Raises UsageError for a member that no row has.
     Cost: each row's members are read as JSON.
     """
-    told = [None if value is None else str(value) for value in _values(trace, member)]
-    names = list(dict.fromkeys(name for name in told if name is not None))
+    told = (row.get(member) for row in _rows(trace))
+    names = list(dict.fromkeys(str(value) for value in told if value is not None))
     return replace(with_extra_keys(trace, (member,)), adapter_names=names)
 
 
-def _values(trace: Trace, member: str) -> list[object]:
-    if not trace.extra:
-        return [None] * len(trace)
-    return [json.loads(f"{{{text}}}").get(member) if text else None for text in trace.extra]
+def _rows(trace: Trace) -> list[dict[str, Any]]:
+    """Return the members of each row that no column holds."""
+    return [json.loads(f"{{{text}}}") if text else {} for text in trace.extra] or [{}] * len(trace)
 
 
 #: What a row may say; a number is a time to live in seconds.
@@ -138,7 +129,7 @@ def with_retention(trace: Trace, rules: HintRules) -> Trace:
     A hint is ``close``, ``demote`` or seconds to live. Raises UsageError where no row has one, TraceError for
     another value. Cost: each row's members are read as JSON.
     """
-    rows = [json.loads(f"{{{text}}}") if text else {} for text in trace.extra] or [{}] * len(trace)
+    rows = _rows(trace)
     tools = {row.get(rules.tool) for row in rows if isinstance(row.get(rules.tool), str)}
     if all(row.get(rules.member) is None for row in rows) and not tools & rules.ttl_s.keys():
         raise UsageError(
@@ -147,7 +138,8 @@ def with_retention(trace: Trace, rules: HintRules) -> Trace:
     hints = np.zeros(len(trace), np.int8)
     live_ns = np.full(len(trace), NOT_TOLD, np.int64)
     for number, row in enumerate(rows):
-        value, tool = row.get(rules.member), str(row.get(rules.tool))
+        value: Any = row.get(rules.member)
+        tool = str(row.get(rules.tool))
         if _is_time(value):
             live_ns[number] = round(value * NS_PER_S)
         elif value is None:
@@ -181,8 +173,7 @@ def with_tenants(trace: Trace, member: str, isolated: bool) -> Trace:
     ``isolated``: no tenant finds another's blocks, since its name is part of every key. Raises UsageError
     for a member that no row has. Cost: each row's members are read as JSON.
     """
-    rows = [json.loads(f"{{{text}}}") if text else {} for text in trace.extra] or [{}] * len(trace)
-    values = [row.get(member) for row in rows]
+    values = [row.get(member) for row in _rows(trace)]
     if len(values) and all(value is None for value in values):
         raise UsageError(
             f"no row has the member {member!r}",

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.workload.trace import NO_REQUEST, NO_SESSION, Trace
+from kvcache_sim.workload.trace import COLUMNS, NO_REQUEST, NO_SESSION, WHERE_EMPTY, Trace
 
 
 def flat_positions(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -33,6 +33,14 @@ def first_appearance(ids: NDArray[np.uint32], distinct: int) -> tuple[NDArray[np
     return new[ids], old
 
 
+def by_first_appearance(ids: NDArray[np.int64]) -> NDArray[np.uint32]:
+    """Return ids of any size numbered densely by first appearance. Cost: a sort of the references."""
+    _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), np.uint32)
+    rank[np.argsort(first)] = np.arange(len(first), dtype=np.uint32)
+    return rank[inverse]
+
+
 def select_rows(trace: Trace, rows: NDArray[np.int64]) -> Trace:
     """Return the given rows in the given order; block ids and sessions stay dense by first appearance.
 
@@ -48,27 +56,18 @@ def select_rows(trace: Trace, rows: NDArray[np.int64]) -> Trace:
     dense, old_session = first_appearance(session[named].astype(np.uint32), len(trace.session_names))
     session = session.copy()
     session[named] = dense.astype(np.int32)
+    given = [name for name in (*WHERE_EMPTY, "tenant") if len(getattr(trace, name))]
     return replace(
         trace,
-        arrival_ns=trace.arrival_ns[rows],
-        input_tokens=trace.input_tokens[rows],
-        output_tokens=trace.output_tokens[rows],
+        **{name: getattr(trace, name)[rows] for name in (*COLUMNS, *given)},
         id_offsets=offsets,
         block_ids=block_ids,
         session=session,
-        turn=trace.turn[rows],
-        think_ns=trace.think_ns[rows],
-        is_conversational_turn=trace.is_conversational_turn[rows],
         id_names=names_of(trace, old),
         session_names=[trace.session_names[k] for k in old_session.tolist()],
         extra=[trace.extra[k] for k in rows.tolist()] if trace.extra else [],
         after=_moved(trace.after, rows) if len(trace.after) else trace.after,
         also_after=_moved_pairs(trace.also_after, rows, len(trace)),
-        history_tokens=trace.history_tokens[rows] if len(trace.history_tokens) else trace.history_tokens,
-        tenant=trace.tenant[rows] if len(trace.tenant) else trace.tenant,
-        priority=trace.priority[rows] if len(trace.priority) else trace.priority,
-        named_tokens=trace.named_tokens[rows] if len(trace.named_tokens) else trace.named_tokens,
-        abort_after_ns=trace.abort_after_ns[rows] if len(trace.abort_after_ns) else trace.abort_after_ns,
     )
 
 

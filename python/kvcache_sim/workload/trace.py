@@ -14,6 +14,9 @@ NO_SESSION = -1
 OPEN_LOOP = -1
 NO_REQUEST = -1
 NOT_TOLD = -1
+#: Columns that every trace has, and what an empty one of the others says throughout.
+COLUMNS = ("arrival_ns", "input_tokens", "output_tokens", "turn", "think_ns", "is_conversational_turn")
+WHERE_EMPTY = {"history_tokens": NOT_TOLD, "priority": 0, "named_tokens": 0, "abort_after_ns": NOT_TOLD}
 NO_PAIRS: NDArray[np.int32] = np.empty((0, 2), np.int32)
 
 

@@ -18,14 +18,14 @@ from kvcache_sim.model.aiconfigurator.deployment import Deployment
 from kvcache_sim.model.aiconfigurator.library import configuration_path, content_hash
 from kvcache_sim.model.parametric import ParametricStepTime, points_ms
 from kvcache_sim.model.rest_grid import RestGrid, Rests
-from kvcache_sim.model.step_time import StepBatch, StepTimeTable
+from kvcache_sim.model.step_time import StepTime, StepTimeTable
 
 _NS_PER_MS = 1e6
 _FS_PER_NS = 1e6
 
 
 @dataclass(frozen=True, slots=True)
-class SampledStepTime:
+class SampledStepTime(StepTime):
     """The coefficients fitted to a source, and what is to be said about it, a line each.
 
     Unlike in a fitted set the bases of decode steps, of steps with a chunk and of those whose chunk has a
@@ -37,12 +37,6 @@ class SampledStepTime:
     model: ParametricStepTime
     facts: tuple[str, ...] = ()
     rests: Rests = Rests()
-
-    def step(self, batch: StepBatch) -> int:
-        """Return the step's duration in ns, as ``table`` gives it."""
-        tokens = batch.decode_sequences + sum(new for new, _ in batch.prefill_chunks)
-        size = 1 << max(tokens, 512).bit_length()
-        return self.table(size, size).step(batch)
 
     def table(self, max_tokens: int, max_sequences: int) -> StepTimeTable:
         """Return the model as integers, for steps of up to ``max_tokens`` and ``max_sequences``."""

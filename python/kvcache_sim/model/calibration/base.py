@@ -139,8 +139,6 @@ def _mape(model: StepTime, rows: IterationRows) -> dict[str, float]:
 
 def _table(source: StepTime) -> StepTimeTable:
     table = source.table(_SIZE, _SEQUENCES)
-    if table is None:
-        raise UsageError("a source without a table cannot be a base")
     if len(table.longest_fs) and table.longest_fs.any():
         table = replace(table, longest_fs=np.zeros(0, np.int64))
     sequences_ns = table.sequence_fs * np.arange(len(table.decode_base_ns)) // 1_000_000

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.calibration.design import Floors, Form, form_apart, form_for, form_through
-from kvcache_sim.model.calibration.rows import IterationRows
+from kvcache_sim.model.calibration.rows import IterationRows, scipy_optimize
 from kvcache_sim.model.calibration.runs import Runs, single_steps
 from kvcache_sim.model.kernel_rates import UNMEASURED, KernelRates
 from kvcache_sim.model.parametric import ParametricStepTime
@@ -190,11 +190,7 @@ def _guesses(columns: NDArray[np.float64], rows: IterationRows, floors: Floors) 
 
 def _descend(problem: _Problem, shown: Shown) -> Solution:
     """Return the best solution met from one guess of what the rows show."""
-    try:
-        from scipy.optimize import nnls
-    except ModuleNotFoundError:
-        raise UsageError("fitting needs scipy", hint="pip install 'kvcache-sim[calibrate]'") from None
-
+    nnls = scipy_optimize().nnls
     matrix, goal, floors, runs = problem.matrix, problem.goal, problem.floors, problem.runs
     best = Solution(np.inf, np.zeros(matrix.shape[1]), shown)
     weight, idle = np.ones(len(goal)), 0
@@ -251,8 +247,6 @@ def predict_ms(model: StepTime, rows: IterationRows) -> NDArray[np.float64]:
     tokens = (rows.prefill_tokens + rows.decode_sequences).astype(np.int64)
     n = rows.decode_sequences.astype(np.int64)
     table = model.table(int(tokens.max()), int(n.max()))
-    if table is None:
-        raise UsageError("the model has no table to compare with")
     longest = table.longest_fs[n] if len(table.longest_fs) else 0
     mixed = rows.prefill_tokens > 0
     chunks = np.maximum(rows.prefill_requests, 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.model.calibration.rows import scipy_optimize
 from kvcache_sim.model.gpus import GpuSpec
 
 _Column = NDArray[np.float64]
@@ -74,9 +74,5 @@ def prefill_attention_rates(
 
 
 def _fitted(relative: object, start: list[float], scale: float, bounds: object) -> list[float]:
-    try:
-        from scipy.optimize import least_squares
-    except ModuleNotFoundError:
-        raise UsageError("fitting needs scipy", hint="pip install 'kvcache-sim[calibrate]'") from None
-    found = least_squares(relative, start, loss="soft_l1", f_scale=scale, bounds=bounds)
+    found = scipy_optimize().least_squares(relative, start, loss="soft_l1", f_scale=scale, bounds=bounds)
     return [float(x) for x in found.x]

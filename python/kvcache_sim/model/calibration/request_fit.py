@@ -12,7 +12,7 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.model.calibration.design import LINEAR, Form
 from kvcache_sim.model.calibration.fit import predict_ms
 from kvcache_sim.model.calibration.request_steps import MeasuredSums, TimedRequests, measured_sums
-from kvcache_sim.model.calibration.rows import PhaseError, held_out
+from kvcache_sim.model.calibration.rows import PhaseError, held_out, scipy_optimize
 from kvcache_sim.model.parametric import ParametricStepTime
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.rng import stream
@@ -203,11 +203,7 @@ class _Solver:
 
     def solve(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the coefficients ≥ 0 of least soft-L1 relative error; others start where the first ended."""
-        try:
-            from scipy.optimize import nnls
-        except ModuleNotFoundError:
-            raise UsageError("fitting needs scipy", hint="pip install 'kvcache-sim[calibrate]'") from None
-
+        nnls = scipy_optimize().nnls
         robust = self._robust
         first = bool((robust == 1).all())
         for _ in range(_ROUNDS if first else _ROUNDS_REDRAWN):

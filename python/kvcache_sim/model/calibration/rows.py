@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -158,6 +159,15 @@ HELD_OUT_SHARE = 0.2
 #: Where neighbours in the file are alike, whole stretches are held out too: so many, each so long a share.
 BLOCKS = 50
 BLOCKS_HELD_OUT = 5
+
+
+def scipy_optimize() -> Any:
+    """Return scipy's optimisers; UsageError where it is not installed."""
+    try:
+        from scipy import optimize
+    except ModuleNotFoundError:
+        raise UsageError("fitting needs scipy", hint="pip install 'kvcache-sim[calibrate]'") from None
+    return optimize
 
 
 def check_train_file(name: str) -> None:

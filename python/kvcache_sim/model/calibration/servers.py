@@ -20,6 +20,7 @@ from kvcache_sim.model.aiconfigurator.deployment import LABEL_REPAIRS, REPAIRS, 
 from kvcache_sim.model.aiconfigurator.kernels import MeasuredKernels, measured_kernels
 from kvcache_sim.model.aiconfigurator.library import model_configuration
 from kvcache_sim.model.calibration.closed_loop import Load, StepTimes, closed_loop
+from kvcache_sim.model.calibration.rows import scipy_optimize
 from kvcache_sim.model.calibration.server_runs import ServerRun
 from kvcache_sim.rng import stream
 
@@ -270,11 +271,7 @@ def _drawn(
     parts: NDArray[np.float64], true_ms: NDArray[np.float64], usual: tuple[float, ...]
 ) -> tuple[float, ...]:
     """Return the scales ≥ 0 of least absolute relative error, drawn towards the usual ones."""
-    try:
-        from scipy.optimize import nnls
-    except ModuleNotFoundError:
-        raise UsageError("fitting needs scipy", hint="pip install 'kvcache-sim[calibrate]'") from None
-
+    nnls = scipy_optimize().nnls
     relative, weight = parts / true_ms[:, None], np.ones(len(true_ms))
     scales = np.array(usual)
     for _ in range(_FIT_ROUNDS):

@@ -10,7 +10,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,21 +18,26 @@ from numpy.typing import NDArray
 from kvcache_sim.errors import UsageError
 from kvcache_sim.units import LAST_NS, NS_PER_S, parse_time_ns
 from kvcache_sim.values import Value
+from kvcache_sim.workload.generate.lengths import file_name, given_keys
 
 #: Later than the end of simulated time.
 NEVER_NS = 2 * LAST_NS
 
 
-class Arrivals(Protocol):
-    """An arrival process."""
+class Arrivals:
+    """An arrival process: exponential gaps at a constant rate, unless a kind has others."""
+
+    __slots__ = ()
+    rate_per_s: float
 
     def gaps(self, rng: np.random.Generator, size: int) -> NDArray[np.float64]:
         """Return the next ``size`` gaps in exposure: mean 1 each."""
-        ...
+        return rng.standard_exponential(size)
 
     def times_ns(self, exposure: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the time in ns at which each exposure is reached."""
-        ...
+        with np.errstate(over="ignore"):
+            return _whole_ns(exposure * (NS_PER_S / self.rate_per_s))
 
 
 def _whole_ns(times_ns: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -40,26 +45,13 @@ def _whole_ns(times_ns: NDArray[np.float64]) -> NDArray[np.int64]:
     return np.rint(np.minimum(times_ns, NEVER_NS)).astype(np.int64)
 
 
-def _per_rate(exposure: NDArray[np.float64], rate_per_s: float) -> NDArray[np.int64]:
-    with np.errstate(over="ignore"):
-        return _whole_ns(exposure * (NS_PER_S / rate_per_s))
-
-
-class Poisson(Value):
+class Poisson(Value, Arrivals):
     """Independent arrivals at a constant rate: exponential gaps."""
 
     rate_per_s: float
 
-    def gaps(self, rng: np.random.Generator, size: int) -> NDArray[np.float64]:
-        """Return exponential gaps."""
-        return rng.standard_exponential(size)
 
-    def times_ns(self, exposure: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return exposure ÷ rate."""
-        return _per_rate(exposure, self.rate_per_s)
-
-
-class Gamma(Value):
+class Gamma(Value, Arrivals):
     """Gamma gaps: ``burstiness`` is their shape, as in vLLM's benchmark (below 1 bursty, 1 Poisson)."""
 
     rate_per_s: float
@@ -69,12 +61,8 @@ class Gamma(Value):
         """Return gamma gaps of mean 1 and variance 1 ÷ burstiness."""
         return rng.standard_gamma(self.burstiness, size) / self.burstiness
 
-    def times_ns(self, exposure: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return exposure ÷ rate."""
-        return _per_rate(exposure, self.rate_per_s)
 
-
-class Constant(Value):
+class Constant(Value, Arrivals):
     """Equal gaps: unit k, from 1, arrives at k ÷ rate."""
 
     rate_per_s: float
@@ -83,12 +71,8 @@ class Constant(Value):
         """Return ones; takes nothing from the stream."""
         return np.ones(size)
 
-    def times_ns(self, exposure: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return exposure ÷ rate."""
-        return _per_rate(exposure, self.rate_per_s)
 
-
-class Ramp(Value):
+class Ramp(Value, Arrivals):
     """Poisson arrivals whose rate goes in a line from one value to another, then stays.
 
     With a = ``from_per_s``, b = ``to_per_s`` and D the duration, the exposure at t ≤ D is
@@ -98,10 +82,6 @@ class Ramp(Value):
     from_per_s: float
     to_per_s: float
     duration_ns: int
-
-    def gaps(self, rng: np.random.Generator, size: int) -> NDArray[np.float64]:
-        """Return exponential gaps."""
-        return rng.standard_exponential(size)
 
     def times_ns(self, exposure: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the solution of the quadratic on the ramp, and a line past it."""
@@ -114,7 +94,7 @@ class Ramp(Value):
         return _whole_ns((t + (exposure - on_ramp) / b) * NS_PER_S)
 
 
-class TraceRate(Value):
+class TraceRate(Value, Arrivals):
     """Poisson arrivals at the rate of a trace: constant within each ``bin``, from the start again at its end.
 
     The rate of a bin is the number of the trace's arrivals in it, counted from its first arrival.
@@ -122,10 +102,6 @@ class TraceRate(Value):
 
     path: str
     bin_ns: int
-
-    def gaps(self, rng: np.random.Generator, size: int) -> NDArray[np.float64]:
-        """Return exponential gaps."""
-        return rng.standard_exponential(size)
 
     def times_ns(self, exposure: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the times at which the trace's cumulative count reaches each exposure."""
@@ -146,7 +122,7 @@ def _counts_upto(path: str, bin_ns: int) -> NDArray[np.float64]:
 
 
 #: Every arrival process under its name in a scenario; its keys are its fields (``duration`` with its unit).
-ARRIVALS: dict[str, type[Poisson | Gamma | Constant | Ramp | TraceRate]] = {
+ARRIVALS: dict[str, type[Arrivals]] = {
     "poisson": Poisson,
     "gamma": Gamma,
     "constant": Constant,
@@ -160,7 +136,7 @@ def arrivals_from(where: str, value: Any) -> Arrivals:
 
     Raises UsageError naming ``where`` for an unknown process or key and for a rate not above zero.
     """
-    if isinstance(value, Poisson | Gamma | Constant | Ramp | TraceRate):
+    if isinstance(value, Arrivals):
         return value
     if not isinstance(value, Mapping):
         raise UsageError("not an arrival process", where=where, got=repr(value), hint=_EXAMPLE)
@@ -172,12 +148,8 @@ def arrivals_from(where: str, value: Any) -> Arrivals:
             got=repr(process),
             expected=" | ".join(ARRIVALS),
         )
-    keys = [item.name.removesuffix("_ns") for item in dataclasses.fields(ARRIVALS[process])]
-    given = {key: part for key, part in value.items() if key != "process"}
-    if set(given) != set(keys):
-        raise UsageError(
-            f"keys of {process}", where=where, got=", ".join(map(str, given)), expected=", ".join(keys)
-        )
+    keys = [item.name.removesuffix("_ns") for item in dataclasses.fields(ARRIVALS[process])]  # type: ignore[arg-type]
+    given = given_keys(where, process, keys, {key: part for key, part in value.items() if key != "process"})
     parts: list[Any] = [_part(f"{where}.{key}", key, given[key]) for key in keys]
     made = ARRIVALS[process](*parts)
     made.times_ns(np.zeros(1))  # a trace that cannot be read is refused here
@@ -189,9 +161,7 @@ _EXAMPLE = "such as {process: poisson, rate_per_s: 2}"
 
 def _part(where: str, key: str, value: Any) -> float | int | str:
     if key == "path":
-        if not isinstance(value, str):
-            raise UsageError("not a file name", where=where, got=repr(value), expected="a trace file")
-        return value
+        return file_name(where, value)
     if key in ("duration", "bin"):
         if not isinstance(value, str) or parse_time_ns(value) <= 0:
             raise UsageError("not a time above zero", where=where, got=repr(value), expected="such as 60s")

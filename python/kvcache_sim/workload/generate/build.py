@@ -16,6 +16,7 @@ from kvcache_sim.workload.generate.dialogues import Agentic, Conversational, Ove
 from kvcache_sim.workload.generate.requests import Requests, make_requests
 from kvcache_sim.workload.generate.settings import Workload, from_mapping
 from kvcache_sim.workload.generate.singles import Diverse, FewShot, Rag, Repetitive
+from kvcache_sim.workload.rows import by_first_appearance
 from kvcache_sim.workload.trace import NO_REQUEST, NO_SESSION, NOT_TOLD, Trace
 
 Kind = TypeVar("Kind", bound=Workload)
@@ -102,7 +103,7 @@ def assemble(settings: Workload, seed: int, source: str) -> Trace:
         input_tokens=rows.input_tokens,
         output_tokens=rows.output_tokens,
         id_offsets=np.concatenate(([0], np.cumsum(rows.id_counts))),
-        block_ids=_dense(rows.block_ids),
+        block_ids=by_first_appearance(rows.block_ids),
         block_size=settings.block_size,
         session=session.astype(np.int32),
         turn=rows.turn.astype(np.int32),
@@ -113,14 +114,6 @@ def assemble(settings: Workload, seed: int, source: str) -> Trace:
         history_tokens=np.where(rows.turn > 0, rows.history_tokens, NOT_TOLD),
         source=source,
     )
-
-
-def _dense(ids: NDArray[np.int64]) -> NDArray[np.uint32]:
-    """Return ids renumbered in order of first appearance."""
-    distinct, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
-    rank = np.empty(len(distinct), np.uint32)
-    rank[np.argsort(first)] = np.arange(len(distinct), dtype=np.uint32)
-    return rank[inverse]
 
 
 def _by_appearance(session: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -57,19 +57,9 @@ class Chunk(Value):
         place = np.full(len(self), NO_REQUEST)
         place[rows] = np.arange(len(rows))
         after = self.after[rows]
-        return Chunk(
-            unit=self.unit[rows],
-            session=self.session[rows],
-            turn=self.turn[rows],
-            offset_ns=self.offset_ns[rows],
-            gap_ns=self.gap_ns[rows],
-            after=np.where(after == NO_REQUEST, NO_REQUEST, place[after]),
-            input_tokens=self.input_tokens[rows],
-            output_tokens=self.output_tokens[rows],
-            history_tokens=self.history_tokens[rows],
-            chain=self.chain[rows],
-            chains=self.chains,
-        )
+        columns = {name: getattr(self, name)[rows] for name in Chunk.__slots__ if name != "chains"}
+        columns["after"] = np.where(after == NO_REQUEST, NO_REQUEST, place[after])
+        return Chunk(**columns, chains=self.chains)
 
 
 def singles(

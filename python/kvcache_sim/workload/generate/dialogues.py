@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.values import Value
-from kvcache_sim.workload.generate.chains import Chains, shared_texts
+from kvcache_sim.workload.generate.chains import Chains
 from kvcache_sim.workload.generate.chunk import UNITS, Chunk, Draws
 from kvcache_sim.workload.generate.lengths import Constant, Lengths, Lognormal, Uniform
 from kvcache_sim.workload.generate.settings import Workload, choice, count, number, probability, times, tokens
@@ -129,11 +129,6 @@ class Conversational(Workload):
         """Whether two units may show the same block."""
         return self.system_prompt_tokens >= self.block_size
 
-    def shared(self, seed: int) -> tuple[Chains, int]:
-        """Return the system prompt, the only text that sessions share."""
-        del seed
-        return shared_texts(np.asarray([self.system_prompt_tokens]), self.block_size)
-
     def chunk(self, shared: Chains, draws: Draws) -> Chunk:
         """Return ``UNITS`` sessions, all turns of each."""
         goes_on = draws.stream("conversational").random(UNITS) < self.conversational_probability
@@ -165,11 +160,6 @@ class Agentic(Workload):
     subagent_probability: float = probability(0.05)
     subagent_turns: Lengths = tokens(Uniform(2, 8))
     subagent_input_tokens: Lengths = tokens(Constant(256))
-
-    def shared(self, seed: int) -> tuple[Chains, int]:
-        """Return the system prompt with its tool definitions."""
-        del seed
-        return shared_texts(np.asarray([self.system_prompt_tokens]), self.block_size)
 
     def chunk(self, shared: Chains, draws: Draws) -> Chunk:
         """Return ``UNITS`` agents with their sub-agents."""
@@ -276,11 +266,6 @@ class Overflow(Workload):
     def shares(self) -> bool:
         """Whether two units may show the same block."""
         return False
-
-    def shared(self, seed: int) -> tuple[Chains, int]:
-        """Return no shared text."""
-        del seed
-        return shared_texts(np.zeros(0, np.int64), self.block_size)
 
     def chunk(self, shared: Chains, draws: Draws) -> Chunk:
         """Return ``UNITS`` sessions, each turn held to the limit."""

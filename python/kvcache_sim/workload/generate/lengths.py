@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,20 +18,23 @@ from kvcache_sim.values import Value
 MOST_TOKENS = 2**31 - 1
 
 
-class Lengths(Protocol):
+class Lengths:
     """A distribution of whole numbers: token counts, or times in ns."""
+
+    __slots__ = ()
+    min: int
 
     @property
     def least(self) -> int:
-        """The smallest value it can give."""
-        ...
+        """The smallest value it can give: the lower bound."""
+        return self.min
 
     def draw(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
         """Return ``size`` independent draws."""
-        ...
+        raise NotImplementedError
 
 
-class Constant(Value):
+class Constant(Value, Lengths):
     """Always ``value``."""
 
     value: int
@@ -46,34 +49,24 @@ class Constant(Value):
         return np.full(size, self.value, np.int64)
 
 
-class Uniform(Value):
+class Uniform(Value, Lengths):
     """Every whole number from ``min`` to ``max``, both included, alike."""
 
     min: int
     max: int
-
-    @property
-    def least(self) -> int:
-        """The lower bound."""
-        return self.min
 
     def draw(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
         """Return ``size`` independent draws."""
         return rng.integers(self.min, self.max, size, np.int64, endpoint=True)
 
 
-class Lognormal(Value):
+class Lognormal(Value, Lengths):
     """exp(normal(ln ``median``, ``sigma``)), rounded, clipped to ``min`` … ``max``."""
 
     median: int
     sigma: float
     min: int
     max: int
-
-    @property
-    def least(self) -> int:
-        """The lower bound."""
-        return self.min
 
     def draw(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
         """Return ``size`` independent draws."""
@@ -82,38 +75,47 @@ class Lognormal(Value):
         return clipped
 
 
-class Empirical(Value):
+class _Drawn(Lengths):
+    """Drawn with replacement from some values."""
+
+    __slots__ = ()
+
+    @property
+    def numbers(self) -> NDArray[np.int64]:
+        """The values."""
+        raise NotImplementedError
+
+    @property
+    def least(self) -> int:
+        """The smallest of the values."""
+        return int(self.numbers.min())
+
+    def draw(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
+        """Return ``size`` independent draws."""
+        return self.numbers[rng.integers(0, len(self.numbers), size)]
+
+
+class Empirical(Value, _Drawn):
     """Drawn with replacement from the values of a list (``values`` in a scenario)."""
 
     values: tuple[int, ...]
 
     @property
-    def least(self) -> int:
-        """The smallest of the values."""
-        return min(self.values)
-
-    def draw(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
-        """Return ``size`` independent draws."""
-        drawn: NDArray[np.int64] = np.asarray(self.values, np.int64)[rng.integers(0, len(self.values), size)]
-        return drawn
+    def numbers(self) -> NDArray[np.int64]:
+        """The list."""
+        return np.asarray(self.values, np.int64)
 
 
-class FromTrace(Value):
+class FromTrace(Value, _Drawn):
     """Drawn with replacement from a column of a trace: ``input_tokens`` or ``output_tokens``."""
 
     path: str
     column: str
 
     @property
-    def least(self) -> int:
-        """The smallest value of the column."""
-        return int(_column(self.path, self.column).min())
-
-    def draw(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
-        """Return ``size`` independent draws."""
-        values = _column(self.path, self.column)
-        drawn: NDArray[np.int64] = values[rng.integers(0, len(values), size)]
-        return drawn
+    def numbers(self) -> NDArray[np.int64]:
+        """The column."""
+        return _column(self.path, self.column)
 
 
 @lru_cache(maxsize=8)
@@ -126,7 +128,7 @@ def _column(path: str, column: str) -> NDArray[np.int64]:
 
 
 #: Every distribution under its name in a scenario; its keys are its fields.
-DISTRIBUTIONS: dict[str, type[Constant | Uniform | Lognormal | Empirical | FromTrace]] = {
+DISTRIBUTIONS: dict[str, type[Lengths]] = {
     "constant": Constant,
     "uniform": Uniform,
     "lognormal": Lognormal,
@@ -152,7 +154,7 @@ def lengths_from(where: str, value: Any, minimum: int, read: Callable[[str, Any]
     give less than ``minimum`` or has its bounds the wrong way round.
     """
     made: Lengths
-    if isinstance(value, Constant | Uniform | Lognormal | Empirical | FromTrace):
+    if isinstance(value, Lengths):
         made = value
     elif not isinstance(value, Mapping):
         made = Constant(read(where, value))
@@ -165,12 +167,8 @@ def lengths_from(where: str, value: Any, minimum: int, read: Callable[[str, Any]
                 got=repr(kind),
                 expected=" | ".join(DISTRIBUTIONS),
             )
-        keys = [item.name for item in dataclasses.fields(DISTRIBUTIONS[kind])]
-        given = {key: part for key, part in value.items() if key != "kind"}
-        if set(given) != set(keys):
-            raise UsageError(
-                f"keys of {kind}", where=where, got=", ".join(map(str, given)), expected=", ".join(keys)
-            )
+        keys = [item.name for item in dataclasses.fields(DISTRIBUTIONS[kind])]  # type: ignore[arg-type]
+        given = given_keys(where, kind, keys, {key: part for key, part in value.items() if key != "kind"})
         made = DISTRIBUTIONS[kind](**{k: _part(f"{where}.{k}", k, part, read) for k, part in given.items()})
     if made.least < minimum:
         raise UsageError("out of range", where=where, got=str(made.least), expected=f"at least {minimum}")
@@ -183,15 +181,29 @@ def lengths_from(where: str, value: Any, minimum: int, read: Callable[[str, Any]
     return made
 
 
+def given_keys(where: str, kind: str, keys: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:
+    """Return the keys given of a kind; UsageError where they are not all that it has."""
+    if set(given) != set(keys):
+        raise UsageError(
+            f"keys of {kind}", where=where, got=", ".join(map(str, given)), expected=", ".join(keys)
+        )
+    return given
+
+
+def file_name(where: str, value: Any) -> str:
+    """Return the name of a trace's file; UsageError for what is none."""
+    if not isinstance(value, str):
+        raise UsageError("not a file name", where=where, got=repr(value), expected="a trace file")
+    return value
+
+
 def _part(where: str, key: str, value: Any, read: Callable[[str, Any], int]) -> Any:
     if key == "sigma":
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 10:
             raise UsageError("out of range", where=where, got=repr(value), expected="a number from 0 to 10")
         return float(value)
     if key == "path":
-        if not isinstance(value, str):
-            raise UsageError("not a file name", where=where, got=repr(value), expected="a trace file")
-        return value
+        return file_name(where, value)
     if key == "column":
         if value not in ("input_tokens", "output_tokens"):
             raise UsageError(

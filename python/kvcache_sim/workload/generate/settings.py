@@ -8,11 +8,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from kvcache_sim.errors import UsageError
 from kvcache_sim.spelling import close_matches
 from kvcache_sim.units import parse_time_ns
 from kvcache_sim.workload.generate.arrivals import Arrivals, Poisson, arrivals_from
-from kvcache_sim.workload.generate.chains import Chains
+from kvcache_sim.workload.generate.chains import Chains, shared_texts
 from kvcache_sim.workload.generate.chunk import Chunk, Draws
 from kvcache_sim.workload.generate.lengths import Lengths, lengths_from
 
@@ -173,7 +176,13 @@ class Workload(CheckedFields):
 
     def shared(self, seed: int) -> tuple[Chains, int]:
         """Return the texts that all chunks share, and the first id that they leave free."""
-        raise NotImplementedError
+        return shared_texts(self.shared_tokens(seed), self.block_size)
+
+    def shared_tokens(self, seed: int) -> NDArray[np.int64]:
+        """Return the lengths of the texts that all chunks share: a system prompt, where a kind has one."""
+        del seed
+        system_prompt_tokens: int | None = getattr(self, "system_prompt_tokens", None)
+        return np.array([] if system_prompt_tokens is None else [system_prompt_tokens], np.int64)
 
     def chunk(self, shared: Chains, draws: Draws) -> Chunk:
         """Return one chunk, a function of the seed and the chunk's index alone."""

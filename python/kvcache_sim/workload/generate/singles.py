@@ -10,33 +10,10 @@ from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.rng import derive_seed, stream
-from kvcache_sim.workload.generate.chains import ROOT, Chains, shared_texts
+from kvcache_sim.workload.generate.chains import ROOT, Chains
 from kvcache_sim.workload.generate.chunk import UNITS, Chunk, Draws, singles
 from kvcache_sim.workload.generate.lengths import Constant, Lengths
 from kvcache_sim.workload.generate.settings import Workload, choice, count, number, probability, tokens
-
-UNSHARED = -1
-
-
-def prefixed(
-    pool: Chains,
-    pool_tokens: NDArray[np.int64],
-    pick: NDArray[np.int64],
-    own_tokens: NDArray[np.int64],
-    unshared_tokens: NDArray[np.int64],
-    block_size: int,
-) -> tuple[NDArray[np.int64], NDArray[np.int64], Chains]:
-    """Return (prompt lengths, chain of each, chains): pool text ``pick`` followed by an own text each.
-
-    Where ``pick`` is UNSHARED the prompt is as long as with the pool text ``unshared_tokens`` names, but
-    nothing of it is shared.
-    """
-    shares = pick != UNSHARED
-    length = pool_tokens[np.where(shares, pick, unshared_tokens)]
-    parent = np.where(shares, pick, ROOT)
-    fork = np.where(shares, length // block_size, 0)
-    chain = len(pool) + np.arange(len(pick))
-    return length + own_tokens, chain, pool.grown(parent, fork)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +26,6 @@ class Diverse(Workload):
     def shares(self) -> bool:
         """Whether two units may show the same block."""
         return False
-
-    def shared(self, seed: int) -> tuple[Chains, int]:
-        """Return no shared text."""
-        del seed
-        return shared_texts(np.zeros(0, np.int64), self.block_size)
 
     def chunk(self, shared: Chains, draws: Draws) -> Chunk:
         """Return ``UNITS`` unrelated requests."""
@@ -82,26 +54,16 @@ class FewShot(Workload):
     shared_probability: float = probability(1.0)
     target_hit_ratio: float | None = number(None, 0.0, 1.0, optional=True)
 
-    def _prefix_tokens(self, seed: int) -> NDArray[np.int64]:
+    def shared_tokens(self, seed: int) -> NDArray[np.int64]:
+        """Return the lengths of the pool of prefixes."""
         return self.prefix_tokens.draw(stream(seed, "workload.prefix_tokens"), self.pool_size)
-
-    def shared(self, seed: int) -> tuple[Chains, int]:
-        """Return the pool of prefixes."""
-        return shared_texts(self._prefix_tokens(seed), self.block_size)
 
     def chunk(self, shared: Chains, draws: Draws) -> Chunk:
         """Return ``UNITS`` requests, each with a prefix drawn from the pool."""
         drawn = draws.stream("prefix").integers(0, self.pool_size, UNITS)
-        shares = draws.stream("shared").random(UNITS) < self.shared_probability
-        prompt, chain, chains = prefixed(
-            shared,
-            self._prefix_tokens(draws.seed),
-            np.where(shares, drawn, UNSHARED),
-            self.query_tokens.draw(draws.stream("query_tokens"), UNITS),
-            drawn,
-            self.block_size,
+        return _prefixed(
+            self, shared, draws, drawn, self.query_tokens.draw(draws.stream("query_tokens"), UNITS)
         )
-        return singles(prompt, self.output_tokens.draw(draws.stream("output_tokens"), UNITS), chain, chains)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,26 +82,34 @@ class Repetitive(Workload):
     shared_probability: float = probability(1.0)
     target_hit_ratio: float | None = number(None, 0.0, 1.0, optional=True)
 
-    def _instruction_tokens(self, seed: int) -> NDArray[np.int64]:
+    def shared_tokens(self, seed: int) -> NDArray[np.int64]:
+        """Return the lengths of the instructions."""
         return self.instruction_tokens.draw(stream(seed, "workload.instruction_tokens"), self.instructions)
-
-    def shared(self, seed: int) -> tuple[Chains, int]:
-        """Return the instructions."""
-        return shared_texts(self._instruction_tokens(seed), self.block_size)
 
     def chunk(self, shared: Chains, draws: Draws) -> Chunk:
         """Return ``UNITS`` requests, the instructions taken in turn."""
         turn = (draws.index * UNITS + np.arange(UNITS)) % self.instructions
-        shares = draws.stream("shared").random(UNITS) < self.shared_probability
-        prompt, chain, chains = prefixed(
-            shared,
-            self._instruction_tokens(draws.seed),
-            np.where(shares, turn, UNSHARED),
-            self.variable_tokens.draw(draws.stream("variable_tokens"), UNITS),
-            turn,
-            self.block_size,
-        )
-        return singles(prompt, self.output_tokens.draw(draws.stream("output_tokens"), UNITS), chain, chains)
+        own = self.variable_tokens.draw(draws.stream("variable_tokens"), UNITS)
+        return _prefixed(self, shared, draws, turn, own)
+
+
+def _prefixed(
+    settings: FewShot | Repetitive,
+    pool: Chains,
+    draws: Draws,
+    pick: NDArray[np.int64],
+    own_tokens: NDArray[np.int64],
+) -> Chunk:
+    """Return a chunk of prompts, each text ``pick`` of the pool and a text of its own.
+
+    A prompt that shares nothing is as long as with the pool's text.
+    """
+    shares = draws.stream("shared").random(UNITS) < settings.shared_probability
+    length = settings.shared_tokens(draws.seed)[pick]
+    parent = np.where(shares, pick, ROOT)
+    chains = pool.grown(parent, np.where(shares, length // settings.block_size, 0))
+    outputs = settings.output_tokens.draw(draws.stream("output_tokens"), UNITS)
+    return singles(length + own_tokens, outputs, len(pool) + np.arange(UNITS), chains)
 
 
 _DOCUMENT_IDS = 2**62  # ids of document blocks lie above all counted ids
@@ -173,11 +143,6 @@ class Rag(Workload):
                 got=str(self.documents),
                 expected=f"at least 4 × documents_per_prompt = {4 * self.documents_per_prompt}",
             )
-
-    def shared(self, seed: int) -> tuple[Chains, int]:
-        """Return the system prompt; document blocks are named by the path of documents before them."""
-        del seed
-        return shared_texts(np.asarray([self.system_prompt_tokens]), self.block_size)
 
     def chunk(self, shared: Chains, draws: Draws) -> Chunk:
         """Return ``UNITS`` questions, each after its documents."""

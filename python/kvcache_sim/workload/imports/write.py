@@ -9,7 +9,7 @@ from kvcache_sim.errors import TraceError
 from kvcache_sim.workload.imports.kind import LogKind, Reading
 from kvcache_sim.workload.imports.naming import Imported
 from kvcache_sim.workload.imports.registry import kind_named, kind_of
-from kvcache_sim.workload.readers.detect_head import read_head
+from kvcache_sim.workload.readers.json_rows import read_head
 from kvcache_sim.workload.readers.problems import opened, told_at
 from kvcache_sim.workload.toolbox.write import ms
 

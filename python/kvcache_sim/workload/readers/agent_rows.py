@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,22 +34,20 @@ class AgentRequest(NamedTuple):
     extra: str = ""
 
 
-class AgentRows:
-    """Requests gathered into the columns of a trace; ``waits`` is by request and may be filled in later."""
+class RequestRows:
+    """Requests gathered into the columns of a trace, those of a session in the order of its turns."""
 
     def __init__(self, block_size: int) -> None:
         self.block_size = block_size
         self.arrival, self.inputs, self.outputs, self.think = (array("q") for _ in range(4))
         self.offsets, self.ids = array("q", [0]), array("I")
         self.session, self.turn = array("i"), array("i")
-        self.waits: list[list[int]] = []
         self.dense: dict[Hashable, int] = {}
         self.extra: list[str] = []
-        self._sessions: dict[str, int] = {}
-        self._turns: list[int] = []
+        self.session_names: list[str] = []
 
-    def add(self, request: AgentRequest, waits: list[int]) -> int:
-        """Add a request that waits for others by number; return its own number."""
+    def append(self, request: AgentRequest, session: int, turn: int) -> None:
+        """Add a request as turn ``turn`` of a session by number, or of none."""
         self.arrival.append(request.at_ns)
         self.think.append(request.after_ns)
         self.inputs.append(request.input_tokens)
@@ -56,55 +55,75 @@ class AgentRows:
         self.ids.extend(self.dense.setdefault(block, len(self.dense)) for block in request.ids)
         self.offsets.append(len(self.ids))
         self.extra.append(request.extra)
-        self.waits.append(waits)
-        self._place(request.session)
-        return len(self.waits) - 1
-
-    def _place(self, name: str | None) -> None:
-        if name is None:
-            self.session.append(NO_SESSION)
-            self.turn.append(0)
-            return
-        session = self._sessions.setdefault(name, len(self._sessions))
-        if session == len(self._turns):
-            self._turns.append(0)
         self.session.append(session)
-        self.turn.append(self._turns[session])
-        self._turns[session] += 1
+        self.turn.append(turn)
 
-    def columns(self, id_names: NDArray[np.uint64] | list[str], lines: int) -> RawColumns:
+    def gathered(self, id_names: NDArray[np.uint64] | list[str]) -> RawColumns:
         """Return the columns; ``id_names`` are the original ids, in order of their first appearance."""
-        after, also_after = waiting(self.waits)
-        arrival_ns, think_ns = np.array(self.arrival, np.int64), np.array(self.think, np.int64)
-        think_ns[after == NO_REQUEST] = OPEN_LOOP
+        turn = np.array(self.turn, np.int32)
+        empty = np.empty(0, np.int64)
         return {
-            "arrival_ns": arrival_ns,
+            "arrival_ns": np.array(self.arrival, np.int64),
             "input_tokens": np.array(self.inputs, np.int64),
             "output_tokens": np.array(self.outputs, np.int64),
             "id_offsets": np.array(self.offsets, np.int64),
             "block_ids": np.array(self.ids, np.uint32),
             "block_size": self.block_size,
             "session": np.array(self.session, np.int32),
-            "turn": np.array(self.turn, np.int32),
-            "think_ns": think_ns,
-            "is_conversational_turn": np.array(self.turn, np.int32) > 0,
-            "after": after,
-            "also_after": also_after,
-            "history_tokens": np.empty(0, np.int64),
-            "priority": np.empty(0, np.int64),
-            "named_tokens": np.empty(0, np.int64),
-            "abort_after_ns": np.empty(0, np.int64),
+            "turn": turn,
+            "think_ns": np.array(self.think, np.int64),
+            "is_conversational_turn": turn > 0,
+            "after": np.empty(0, np.int32),
+            "history_tokens": empty,
+            "priority": empty,
+            "named_tokens": empty,
+            "abort_after_ns": empty,
             "new_input_only": False,
             "id_names": id_names,
-            "session_names": list(self._sessions),
+            "session_names": self.session_names,
             "extra": self.extra if any(self.extra) else [],
             "problems": [],
             "problem_counts": [],
             "findings": [],
-            "lines": lines,
+            "lines": 0,
             "bytes": 0,
-            "unordered": bool((np.diff(arrival_ns[think_ns == OPEN_LOOP]) < 0).any()),
+            "unordered": False,
         }
+
+
+class AgentRows(RequestRows):
+    """Requests of agents, each in its session; ``waits`` is by request and may be filled in later."""
+
+    def __init__(self, block_size: int) -> None:
+        super().__init__(block_size)
+        self.waits: list[list[int]] = []
+        self._sessions: dict[str, int] = {}
+        self._turns: list[int] = []
+
+    def add(self, request: AgentRequest, waits: list[int]) -> int:
+        """Add a request that waits for others by number; return its own number."""
+        self.append(request, *self._place(request.session))
+        self.waits.append(waits)
+        return len(self.waits) - 1
+
+    def _place(self, name: str | None) -> tuple[int, int]:
+        if name is None:
+            return NO_SESSION, 0
+        session = self._sessions.setdefault(name, len(self._sessions))
+        if session == len(self._turns):
+            self.session_names.append(name)
+            self._turns.append(0)
+        self._turns[session] += 1
+        return session, self._turns[session] - 1
+
+    def columns(self, id_names: NDArray[np.uint64] | list[str], lines: int) -> RawColumns:
+        """Return the columns, with the requests that each waits for."""
+        columns = self.gathered(id_names)
+        columns["after"], columns["also_after"] = waiting(self.waits)
+        columns["think_ns"][columns["after"] == NO_REQUEST] = OPEN_LOOP
+        opens = columns["arrival_ns"][columns["think_ns"] == OPEN_LOOP]
+        columns["lines"], columns["unordered"] = lines, bool((np.diff(opens) < 0).any())
+        return columns
 
 
 def waiting(waits: Sequence[Sequence[int]]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
@@ -118,6 +137,19 @@ def waiting(waits: Sequence[Sequence[int]]) -> tuple[NDArray[np.int32], NDArray[
             else:
                 others.append((request, number))
     return after, np.array(others, np.int32).reshape(-1, 2)
+
+
+_Key = TypeVar("_Key", bound=Hashable)
+
+
+def in_turn(starts: Mapping[_Key, Collection[_Key]]) -> Iterator[_Key]:
+    """Yield each key behind all those that start it; keys of a circle, and what these start, never come."""
+    missing = Counter(key for started in starts.values() for key in started)
+    free = [key for key in starts if not missing[key]]
+    for key in free:  # grows while it is walked
+        yield key
+        missing.subtract(starts[key])
+        free += [started for started in starts[key] if not missing[started]]
 
 
 def problem(line: int, member: str, got: object, expected: str) -> TraceProblem:

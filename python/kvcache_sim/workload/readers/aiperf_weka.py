@@ -18,9 +18,9 @@ from kvcache_sim.workload.readers.agent_rows import (
     whole,
 )
 from kvcache_sim.workload.readers.format import TraceFormat
+from kvcache_sim.workload.readers.json_rows import WEKA_BLOCK_SIZE, block_told
 from kvcache_sim.workload.readers.json_stream import objects
 from kvcache_sim.workload.readers.signs import SIGNS
-from kvcache_sim.workload.readers.weka import BLOCK_SIZE, block_told
 
 if TYPE_CHECKING:
     from kvcache_sim._core import RawColumns, TraceSource
@@ -152,7 +152,7 @@ def _read(source: TraceSource, settings: ReadSettings) -> RawColumns:
         names.add(session.name)
         session.add(value["requests"])
         orphans += session.orphans
-    rows = rows or AgentRows(BLOCK_SIZE)
+    rows = rows or AgentRows(WEKA_BLOCK_SIZE)
     columns = rows.columns([str(block) for block in rows.dense], line)
     if orphans:
         said = f"{orphans} sub-agents come before any turn of their trace: left out, as AIPerf does"
@@ -165,6 +165,6 @@ FORMAT = TraceFormat(
     "JSON, one trace an object: id, block_size, requests of t, in, out, hash_ids, api_time (s), sub-agents",
     SIGNS["aiperf-weka"],
     _read,
-    BLOCK_SIZE,
+    WEKA_BLOCK_SIZE,
     block_told,
 )

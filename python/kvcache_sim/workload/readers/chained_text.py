@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kvcache_sim.errors import UsageError
+from kvcache_sim.workload.readers.agent_rows import AgentRequest, RequestRows
 from kvcache_sim.workload.trace import OPEN_LOOP
 
 if TYPE_CHECKING:
@@ -47,18 +48,13 @@ def lengths_said(settings: ReadSettings, block_size: int) -> str:
     return f"texts are hashed here in blocks of {block_size} tokens, {settings.token_bytes_said}{hint}"
 
 
-class TextRows:
+class TextRows(RequestRows):
     """Requests whose prompts are texts, gathered into the columns of a trace."""
 
     def __init__(self, settings: ReadSettings, block_size: int) -> None:
+        super().__init__(settings.block_size or block_size)
         self.encode = encoder(settings)
         self.per_token = token_bytes(settings)
-        self.block_size = settings.block_size or block_size
-        self.arrival, self.inputs, self.outputs = array("q"), array("q"), array("q")
-        self.session, self.turn, self.think = array("i"), array("i"), array("q")
-        self.offsets, self.ids = array("q", [0]), array("I")
-        self.dense: dict[bytes, int] = {}
-        self.session_names: list[str] = []
         #: How many sessions have asked for each name.
         self._named: dict[str, int] = {}
 
@@ -77,45 +73,16 @@ class TextRows:
 
     def add(self, history: bytes, output_tokens: int, session: int, turn: int) -> None:
         """Add a request with the encoded prompt ``history``; later turns come at once after the answer."""
-        size = self.block_size * self.per_token
-        parent = b""
+        size, parent, hashes = self.block_size * self.per_token, b"", []
         for start in range(0, len(history) - size + 1, size):
             parent = hashlib.blake2b(parent + history[start : start + size], digest_size=8).digest()
-            self.ids.append(self.dense.setdefault(parent, len(self.dense)))
-        self.offsets.append(len(self.ids))
-        self.inputs.append(max(1, self.tokens(history)))
-        self.outputs.append(output_tokens)
-        self.arrival.append(0)
-        self.session.append(session)
-        self.turn.append(turn)
-        self.think.append(0 if turn else OPEN_LOOP)
+            hashes.append(parent)
+        inputs, after_ns = max(1, self.tokens(history)), 0 if turn else OPEN_LOOP
+        self.append(AgentRequest(0, inputs, output_tokens, hashes, None, after_ns), session, turn)
 
     def columns(self, findings: list[tuple[str, int, int, str]]) -> RawColumns:
         """Return the columns; full blocks only, named by their hashes."""
-        return {
-            "arrival_ns": np.array(self.arrival, np.int64),
-            "input_tokens": np.array(self.inputs, np.int64),
-            "output_tokens": np.array(self.outputs, np.int64),
-            "id_offsets": np.array(self.offsets, np.int64),
-            "block_ids": np.array(self.ids, np.uint32),
-            "block_size": self.block_size,
-            "session": np.array(self.session, np.int32),
-            "turn": np.array(self.turn, np.int32),
-            "think_ns": np.array(self.think, np.int64),
-            "is_conversational_turn": np.array(self.turn, np.int32) > 0,
-            "after": np.empty(0, np.int32),
-            "history_tokens": np.empty(0, np.int64),
-            "priority": np.empty(0, np.int64),
-            "named_tokens": np.empty(0, np.int64),
-            "abort_after_ns": np.empty(0, np.int64),
-            "new_input_only": False,
-            "id_names": np.frombuffer(b"".join(self.dense), ">u8").astype(np.uint64),
-            "session_names": self.session_names,
-            "extra": [],
-            "problems": [],
-            "problem_counts": [],
-            "findings": findings,
-            "lines": 0,
-            "bytes": 0,
-            "unordered": False,
-        }
+        names = b"".join(block for block in self.dense if isinstance(block, bytes))
+        columns = self.gathered(np.frombuffer(names, ">u8").astype(np.uint64))
+        columns["findings"] = findings
+        return columns

@@ -1,4 +1,4 @@
-"""Conversations as requests: one an answer, its prompt all that was said before."""
+"""Conversations as requests: one an answer, its prompt all that was said before (ShareGPT, OpenAI chats)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kvcache_sim._core import TraceProblem
 from kvcache_sim.workload.readers.chained_text import TextRows, lengths_said
+from kvcache_sim.workload.readers.format import TraceFormat
 from kvcache_sim.workload.readers.json_stream import objects
+from kvcache_sim.workload.readers.signs import SIGNS
 
 if TYPE_CHECKING:
     from kvcache_sim._core import RawColumns, TraceSource
@@ -69,3 +71,84 @@ def _add(rows: TextRows, conversation: Conversation) -> bool:
     if turn:
         rows.name_session(conversation.name)
     return bool(turn)
+
+
+#: Tokens a block unless the settings say otherwise.
+BLOCK_SIZE = 16
+_ANSWERS = {"gpt", "assistant", "chatgpt", "bing", "bard", "model"}
+
+
+def _read_sharegpt(source: TraceSource, settings: ReadSettings) -> RawColumns:
+    return read_conversations(source, settings, BLOCK_SIZE, _sharegpt)
+
+
+def _sharegpt(line: int, value: Any) -> Conversation:
+    turns = _turns(line, value)
+    return Conversation(str(value.get("id", f"line {line}")), turns)
+
+
+def _turns(line: int, conversation: Any) -> list[tuple[bool, str]]:
+    """Return (is an answer, text) of each turn."""
+    turns = conversation.get("conversations") if isinstance(conversation, dict) else None
+    if not isinstance(turns, list) or not all(_is_turn(t) for t in turns):
+        expected = 'conversations: [{"from": …, "value": …}, …]'
+        raise TraceProblem(
+            line, 0, "conversation", "not a conversation", str(conversation)[:40], expected, ""
+        )
+    return [(t["from"].lower() in _ANSWERS, t["value"]) for t in turns]
+
+
+def _is_turn(turn: Any) -> bool:
+    return isinstance(turn, dict) and isinstance(turn.get("from"), str) and isinstance(turn.get("value"), str)
+
+
+SHAREGPT = TraceFormat(
+    "sharegpt",
+    "JSON array or lines of conversations (from, value): texts, hashed here",
+    SIGNS["sharegpt"],
+    _read_sharegpt,
+    BLOCK_SIZE,
+)
+
+
+_MOST_TOKENS = 2**31 - 1
+
+
+def _read_openai(source: TraceSource, settings: ReadSettings) -> RawColumns:
+    return read_conversations(source, settings, BLOCK_SIZE, _openai)
+
+
+def _openai(line: int, value: Any) -> Conversation:
+    row = value if isinstance(value, dict) else {}
+    body = row["body"] if isinstance(row.get("body"), dict) else row
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not all(_is_message(m) for m in messages):
+        expected = 'messages: [{"role": …, "content": …}, …]'
+        raise TraceProblem(line, 0, "conversation", "not a chat", str(value)[:40], expected, "")
+    turns = [(m["role"] == "assistant", _text(m.get("content"))) for m in messages]
+    name = str(row.get("custom_id", row.get("id", f"line {line}")))
+    limit = body.get("max_completion_tokens", body.get("max_tokens"))
+    whole = isinstance(limit, int) and not isinstance(limit, bool) and 0 < limit <= _MOST_TOKENS
+    return Conversation(name, turns, limit if whole else None)
+
+
+def _is_message(message: Any) -> bool:
+    if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+        return False
+    return isinstance(message.get("content"), str | list | None)
+
+
+def _text(content: str | list[Any] | None) -> str:
+    """Return the text of a message; of its parts, those that are text."""
+    if isinstance(content, list):
+        return "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+    return content or ""
+
+
+OPENAI = TraceFormat(
+    "openai",
+    "JSON array or lines of chats (messages of role, content), or bodies of requests: texts, hashed here",
+    SIGNS["openai"],
+    _read_openai,
+    BLOCK_SIZE,
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kvcache_sim.units import NS_PER_MS
-from kvcache_sim.workload.readers.agent_rows import problem, time_ns
+from kvcache_sim.workload.readers.agent_rows import in_turn, problem, time_ns
 from kvcache_sim.workload.readers.answers_unknown import text_of
 from kvcache_sim.workload.readers.json_stream import objects
 
@@ -190,19 +190,14 @@ def _check_graph(lines: dict[str, Line]) -> None:
             if child in forked or lines[child].isolated or lines[child].rounds:
                 raise problem(line.number, "forks", child, "one that goes on from a single conversation")
             forked[child] = name
-    missing, depth = dict.fromkeys(lines, 0), dict.fromkeys(lines, 1)
-    for line in lines.values():
-        for child in set(line.children):
-            missing[child] += 1
-    free = [name for name, count in missing.items() if not count]
-    for name in free:  # grows while it is walked
-        for child in dict.fromkeys(lines[name].children):
-            missing[child] -= 1
+    starts = {name: [*dict.fromkeys(line.children)] for name, line in lines.items()}
+    depth = dict.fromkeys(lines, 1)
+    left = dict.fromkeys(lines)
+    for name in in_turn(starts):
+        del left[name]
+        for child in starts[name]:
             depth[child] = max(depth[child], depth[name] + 1)
             if depth[child] > _DEEPEST:
                 raise problem(lines[child].number, "spawns", child, f"at most {_DEEPEST} within each other")
-            if not missing[child]:
-                free.append(child)
-    stuck = next((name for name, count in missing.items() if count), None)
-    if stuck is not None:
-        raise problem(lines[stuck].number, "spawns", stuck, "no circle of conversations")
+    for name in left:
+        raise problem(lines[name].number, "spawns", name, "no circle of conversations")

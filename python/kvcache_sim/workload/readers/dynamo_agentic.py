@@ -11,6 +11,7 @@ from kvcache_sim.workload.readers.agent_rows import (
     AgentRequest,
     AgentRows,
     block_ids,
+    in_turn,
     problem,
     time_ns,
     whole,
@@ -52,24 +53,15 @@ class _Names:
             for name in names:
                 if name not in self.numbers:
                     raise problem(line, "wait_for", name, "the request_id of a row")
-        self._refuse_circles()
-        return [[self.numbers[name] for name in names] for names in self.waits]
-
-    def _refuse_circles(self) -> None:
-        missing = [len(names) for names in self.waits]
-        waiting: list[list[int]] = [[] for _ in self.waits]
-        for request, names in enumerate(self.waits):
-            for name in names:
-                waiting[self.numbers[name]].append(request)
-        free = [request for request, count in enumerate(missing) if not count]
-        for request in free:  # grows while it is walked
-            for other in waiting[request]:
-                missing[other] -= 1
-                if not missing[other]:
-                    free.append(other)
-        if len(free) < len(missing):
-            stuck = next(request for request, count in enumerate(missing) if count)
+        waits = [[self.numbers[name] for name in names] for names in self.waits]
+        starts: dict[int, list[int]] = {request: [] for request in range(len(waits))}
+        for request, numbers in enumerate(waits):
+            for number in numbers:
+                starts[number].append(request)
+        stuck = min(starts.keys() - set(in_turn(starts)), default=None)
+        if stuck is not None:
             raise problem(self.lines[stuck], "wait_for", self.waits[stuck][0], "no circle of waits")
+        return waits
 
 
 def _request(line: int, row: dict[str, Any], block_size: int) -> AgentRequest:

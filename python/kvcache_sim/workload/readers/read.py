@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,14 +13,13 @@ from kvcache_sim.errors import InputOutputError, TraceError, UsageError
 from kvcache_sim.spelling import close_matches
 from kvcache_sim.values import Value
 from kvcache_sim.workload.readers.detect import check_text, detect_format
-from kvcache_sim.workload.readers.detect_head import read_head
 from kvcache_sim.workload.readers.findings import Finding, line_of, nothing_to_share, odd_times
-from kvcache_sim.workload.readers.fitting_block import guessed_block
+from kvcache_sim.workload.readers.json_rows import guessed_block, read_head
 from kvcache_sim.workload.readers.problems import opened, told_at, trace_error
 from kvcache_sim.workload.readers.registry import format_named
 from kvcache_sim.workload.readers.settings import ReadSettings
 from kvcache_sim.workload.readers.stream import TraceStream
-from kvcache_sim.workload.trace import NO_PAIRS, Trace
+from kvcache_sim.workload.trace import Trace
 
 if TYPE_CHECKING:
     from kvcache_sim._core import RawColumns
@@ -141,29 +140,9 @@ def _report(where: str, format_name: str, raw: RawColumns, settings: ReadSetting
     if total:
         kinds = ", ".join(f"{count} {kind}" for kind, count in skipped.items())
         warnings.insert(0, f"{where}: {total} rows skipped ({kinds}); first {problems[0]}")
-    trace = Trace(
-        arrival_ns=raw["arrival_ns"],
-        input_tokens=raw["input_tokens"],
-        output_tokens=raw["output_tokens"],
-        id_offsets=raw["id_offsets"],
-        block_ids=raw["block_ids"],
-        block_size=raw["block_size"],
-        session=raw["session"],
-        turn=raw["turn"],
-        think_ns=raw["think_ns"],
-        is_conversational_turn=raw["is_conversational_turn"],
-        id_names=raw["id_names"],
-        session_names=raw["session_names"],
-        extra=raw["extra"],
-        after=raw["after"],
-        also_after=raw.get("also_after", NO_PAIRS),
-        history_tokens=raw["history_tokens"],
-        priority=raw["priority"],
-        named_tokens=raw["named_tokens"],
-        abort_after_ns=raw["abort_after_ns"],
-        source=where,
-        sha256=digest,
-    )
+    columns: dict[str, Any] = {**raw}
+    own = {field.name: columns[field.name] for field in fields(Trace) if field.name in columns}
+    trace = Trace(**own, source=where, sha256=digest)
     if raw["new_input_only"]:
         from kvcache_sim.workload.history import with_history
 

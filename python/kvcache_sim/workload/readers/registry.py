@@ -8,10 +8,21 @@ from kvcache_sim.spelling import close_matches
 from kvcache_sim.workload.readers.format import TraceFormat
 from kvcache_sim.workload.readers.signs import SIGNS
 
+#: Formats that share a module with others like them; each of the others is ``FORMAT`` of its own.
+_TOGETHER = {
+    **dict.fromkeys(("sharegpt", "openai"), "conversations"),
+    **dict.fromkeys(("mooncake", "bailian", "lmcache", "weka"), "json_rows"),
+    **dict.fromkeys(("azure", "burstgpt", "vidur"), "csv_rows"),
+}
+
+
+def _place(name: str) -> str:
+    room = _TOGETHER.get(name)
+    return f"{room}:{name.upper()}" if room else f"{name.replace('-', '_')}:FORMAT"
+
+
 #: Every format that is built in, in the order in which detection asks for their signs.
-FORMATS: Rows[TraceFormat] = Rows(
-    "kvcache_sim.workload.readers", {name: f"{name.replace('-', '_')}:FORMAT" for name in SIGNS}
-)
+FORMATS: Rows[TraceFormat] = Rows("kvcache_sim.workload.readers", {name: _place(name) for name in SIGNS})
 
 
 def format_named(name: str) -> TraceFormat:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.errors import TraceError
 from kvcache_sim.workload.readers.findings import Finding, line_of, odd_times
-from kvcache_sim.workload.readers.fitting_block import guessed_block
+from kvcache_sim.workload.readers.json_rows import guessed_block
 from kvcache_sim.workload.readers.problems import told_at
-from kvcache_sim.workload.trace import Trace
+from kvcache_sim.workload.trace import COLUMNS, Trace
 
 if TYPE_CHECKING:
     from kvcache_sim._core import RowColumns, TraceRows
@@ -79,17 +79,6 @@ class TraceStream:
 
     def _window(self, raw: RowColumns) -> Trace:
         self.requests += len(raw["arrival_ns"])
-        return Trace(
-            arrival_ns=raw["arrival_ns"],
-            input_tokens=raw["input_tokens"],
-            output_tokens=raw["output_tokens"],
-            id_offsets=raw["id_offsets"],
-            block_ids=raw["block_ids"],
-            block_size=self._block_size,
-            session=raw["session"],
-            turn=raw["turn"],
-            think_ns=raw["think_ns"],
-            is_conversational_turn=raw["is_conversational_turn"],
-            priority=raw["priority"],
-            source=self._where,
-        )
+        columns: dict[str, Any] = {**raw}
+        own = {name: columns[name] for name in (*COLUMNS, "id_offsets", "block_ids", "session", "priority")}
+        return Trace(**own, block_size=self._block_size, source=self._where)

@@ -1,0 +1,234 @@
+"""Rows of JSON under different member names, read by the native scanner: Mooncake, Bailian, LMCache, WEKA."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.units import NS_PER_MS, NS_PER_S
+from kvcache_sim.workload.readers.format import TraceFormat
+from kvcache_sim.workload.readers.signs import SIGNS
+
+if TYPE_CHECKING:
+    from kvcache_sim._core import JsonlSchema, RawColumns, RawSettings, TraceRows, TraceSource
+    from kvcache_sim.workload.readers.settings import ReadSettings
+
+#: The members of the Mooncake release, with those its users added (AIPerf's session_id and delay, and ours).
+MOONCAKE_ROWS: JsonlSchema = {
+    "time": "timestamp",
+    "time_unit_ns": NS_PER_MS,
+    "input": "input_length",
+    "output": "output_length",
+    "ids": "hash_ids",
+    "session": "session_id",
+    "turn": "turn",
+    "delay": "delay",
+    "label": "is_conversational_turn",
+    "after": "after",
+    "history": "history_length",
+    "priority": "priority",
+    "named": "named_length",
+    "abort": "abort_after",
+    "structure": "prompt_structure",
+    "chat": "",
+    "parent": "",
+    "per_token": 1,
+}
+
+
+def raw_settings(settings: ReadSettings, block_size: int) -> RawSettings:
+    """Return the settings as the native readers take them."""
+    return {
+        "block_size": settings.block_size or block_size,
+        "skip": settings.on_bad_row == "skip",
+        "order": settings.time_order,
+        "keep_unknown": settings.keeps_members,
+        "any_integer": settings.any_integer,
+    }
+
+
+def read_jsonl(
+    source: TraceSource, settings: ReadSettings, schema: JsonlSchema, block_size: int
+) -> RawColumns:
+    """Read every row; raises ``TraceProblem``. Streaming: memory is the columns and one line."""
+    columns = source.read_jsonl(schema, raw_settings(settings, block_size))
+    columns["block_size"] = settings.block_size or block_size
+    return columns
+
+
+#: Blocks that are tried: the powers of two that engines and published traces use.
+_POWERS = [1 << power for power in range(17)]
+
+
+def fitting_block(head: bytes, own: int) -> int:
+    """Return the format's ``own`` block where the rows of ``head`` fit it, else the one power that they fit.
+
+    A row fits where it has an id for each block of its prompt, the last one partial or left out. Where no
+    power fits all rows, or several do, it is the format's own.
+    """
+    rows = _counted(head)
+    fits = [
+        block
+        for block in (own, *_POWERS)
+        if not [tokens for ids, tokens in rows if ids not in (tokens // block, -(-tokens // block))]
+    ]
+    return fits[0] if rows and (own in fits or len(fits) == 1) else own
+
+
+def guessed_block(block: int, rows: int) -> tuple[str, int, int, str]:
+    """Return the remark on a block that was told from the first rows: kind, rows, line 0, and a sentence."""
+    said = f"ids and lengths of the first rows fit blocks of {block} tokens alone: they are taken as such"
+    return "block-size", rows, 0, said
+
+
+def _counted(head: bytes) -> list[tuple[int, int]]:
+    """Return (ids, prompt tokens) of the whole rows of a file's first bytes, of those that have ids."""
+    lines = head.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    found = []
+    for line in lines if len(lines) == 1 else lines[:-1]:
+        try:
+            row = json.loads(line)
+            ids, tokens = row["hash_ids"], row["input_length"]
+        except (ValueError, RecursionError, KeyError, TypeError):
+            continue
+        if isinstance(ids, list) and ids and isinstance(tokens, int) and tokens > 0:
+            found.append((len(ids), tokens))
+    return found
+
+
+#: Bytes of a file that detection looks at, behind its blank lines; of these no more than the second.
+HEAD_BYTES, MOST_BLANK_BYTES = 1 << 16, 1 << 24
+_BLANK = b" \t\r\n\v\f"
+
+
+def read_head(source: TraceSource) -> bytes:
+    """Return the first bytes of a source, not consumed: more of them where it begins with blank lines."""
+    size = HEAD_BYTES
+    head = source.head(size)
+    while len(head) == size and not head.strip(_BLANK) and size < MOST_BLANK_BYTES:
+        size *= 4
+        head = source.head(size)
+    return head
+
+
+def _read_mooncake(source: TraceSource, settings: ReadSettings) -> RawColumns:
+    block = MOONCAKE.block_of(read_head(source), settings)
+    columns = read_jsonl(source, settings, MOONCAKE_ROWS, block)
+    if settings.block_size is None and block != MOONCAKE.block_size:
+        columns["findings"].append(guessed_block(block, len(columns["arrival_ns"])))
+    return columns
+
+
+def _mooncake_block(head: bytes, settings: ReadSettings) -> int:
+    del settings
+    return fitting_block(head, MOONCAKE.block_size)
+
+
+def _rows(source: TraceSource, settings: ReadSettings) -> TraceRows:
+    from kvcache_sim._core import TraceRows
+
+    return TraceRows(source, MOONCAKE_ROWS, raw_settings(settings, MOONCAKE.block_size))
+
+
+MOONCAKE = TraceFormat(
+    "mooncake",
+    "JSON lines: timestamp (ms), input_length, output_length, hash_ids",
+    SIGNS["mooncake"],
+    _read_mooncake,
+    tell_block=_mooncake_block,
+    rows=_rows,
+)
+
+
+#: A session is a chain of chats; its turn counts from the chain's first row in the file (the file's own
+#: ``turn`` counts from chats that may lie before it).
+_BAILIAN_SCHEMA: JsonlSchema = {
+    **MOONCAKE_ROWS,
+    "time_unit_ns": NS_PER_S,
+    "session": "",
+    "turn": "",
+    "delay": "",
+    "chat": "chat_id",
+    "parent": "parent_chat_id",
+}
+
+
+def _read_bailian(source: TraceSource, settings: ReadSettings) -> RawColumns:
+    return read_jsonl(source, settings, _BAILIAN_SCHEMA, BAILIAN.block_size)
+
+
+BAILIAN = TraceFormat(
+    "bailian",
+    "JSON lines: chat_id, parent_chat_id, timestamp (s), hash_ids of 16 tokens",
+    SIGNS["bailian"],
+    _read_bailian,
+    16,
+)
+
+
+BLOCK_BYTES = 256
+
+_LMCACHE_SCHEMA: JsonlSchema = {**MOONCAKE_ROWS, "input": "input_bytes", "output": "output_bytes"}
+
+
+def _read_lmcache(source: TraceSource, settings: ReadSettings) -> RawColumns:
+    if settings.tokenizer is not None:
+        raise UsageError(
+            "has no effect", where="trace.tokenizer", hint="the file has lengths and ids, no texts"
+        )
+    block = _lmcache_block(b"", settings)
+    schema: JsonlSchema = {**_LMCACHE_SCHEMA, "per_token": settings.token_bytes}
+    columns = read_jsonl(source, settings, schema, block)
+    said = f"lengths are bytes, {settings.token_bytes_said}"
+    hint = "" if settings.bytes_per_token else ": trace.bytes_per_token says otherwise"
+    columns["findings"].append(("bytes-as-tokens", len(columns["arrival_ns"]), 0, said + hint))
+    return columns
+
+
+def _lmcache_block(head: bytes, settings: ReadSettings) -> int:
+    del head
+    each = settings.token_bytes
+    if BLOCK_BYTES % each:
+        raise UsageError(
+            "bytes_per_token must divide the trace's 256-byte blocks",
+            where="bytes_per_token",
+            got=str(each),
+            expected="1, 2, 4, 8, …, 256",
+        )
+    return BLOCK_BYTES // each
+
+
+LMCACHE = TraceFormat(
+    "lmcache",
+    "JSON lines: timestamp (ms), session_id, input_bytes, output_bytes, ids of 256 bytes",
+    SIGNS["lmcache"],
+    _read_lmcache,
+    tell_block=_lmcache_block,
+)
+
+
+#: The block size of the published files, said in each of their lines.
+WEKA_BLOCK_SIZE = 64
+
+
+def _read_weka(source: TraceSource, settings: ReadSettings) -> RawColumns:
+    return source.read_weka(raw_settings(settings, 0))
+
+
+def block_told(head: bytes, settings: ReadSettings) -> int:
+    """Return the tokens of a block as the head of a file says them, else those of the published files."""
+    del settings
+    found = re.search(rb'"block_size"\s*:\s*(\d{1,7})\b', head)
+    return int(found[1]) if found and int(found[1]) > 0 else WEKA_BLOCK_SIZE
+
+
+WEKA = TraceFormat(
+    "weka",
+    "JSON lines: one session a line with rows of t, in, out, think (s), hash ranges",
+    SIGNS["weka"],
+    _read_weka,
+    WEKA_BLOCK_SIZE,
+    block_told,
+)
