@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.step_time import StepBatch, StepTimeTable
@@ -29,7 +29,7 @@ def step_table(table: StepTimeTable) -> _core.StepTable:
 def table_of(settings: MachineSettings) -> StepTimeTable:
     """Return the step times of a machine; UsageError where its model has no table of them."""
     replica, model = settings.replica, settings.step_time
-    table = model.table(replica.max_num_batched_tokens, replica.most_decode_tokens)
+    table: Any = model.table(replica.max_num_batched_tokens, replica.most_decode_tokens)
     if not isinstance(table, StepTimeTable):
         got, expected = type(table).__name__, "a StepTimeTable"
         raise UsageError(

@@ -122,7 +122,7 @@ def _counts_upto(path: str, bin_ns: int) -> NDArray[np.float64]:
 
 
 #: Every arrival process under its name in a scenario; its keys are its fields (``duration`` with its unit).
-ARRIVALS: dict[str, type[Arrivals]] = {
+ARRIVALS: dict[str, type[Any]] = {
     "poisson": Poisson,
     "gamma": Gamma,
     "constant": Constant,
@@ -148,10 +148,10 @@ def arrivals_from(where: str, value: Any) -> Arrivals:
             got=repr(process),
             expected=" | ".join(ARRIVALS),
         )
-    keys = [item.name.removesuffix("_ns") for item in dataclasses.fields(ARRIVALS[process])]  # type: ignore[arg-type]
+    keys = [item.name.removesuffix("_ns") for item in dataclasses.fields(ARRIVALS[process])]
     given = given_keys(where, process, keys, {key: part for key, part in value.items() if key != "process"})
     parts: list[Any] = [_part(f"{where}.{key}", key, given[key]) for key in keys]
-    made = ARRIVALS[process](*parts)
+    made: Arrivals = ARRIVALS[process](*parts)
     made.times_ns(np.zeros(1))  # a trace that cannot be read is refused here
     return made
 

@@ -57,7 +57,7 @@ class Chunk(Value):
         place = np.full(len(self), NO_REQUEST)
         place[rows] = np.arange(len(rows))
         after = self.after[rows]
-        columns = {name: getattr(self, name)[rows] for name in Chunk.__slots__ if name != "chains"}
+        columns = {name: getattr(self, name)[rows] for name in Chunk.__struct_fields__ if name != "chains"}
         columns["after"] = np.where(after == NO_REQUEST, NO_REQUEST, place[after])
         return Chunk(**columns, chains=self.chains)
 

@@ -128,7 +128,7 @@ def _column(path: str, column: str) -> NDArray[np.int64]:
 
 
 #: Every distribution under its name in a scenario; its keys are its fields.
-DISTRIBUTIONS: dict[str, type[Lengths]] = {
+DISTRIBUTIONS: dict[str, type[Any]] = {
     "constant": Constant,
     "uniform": Uniform,
     "lognormal": Lognormal,
@@ -167,7 +167,7 @@ def lengths_from(where: str, value: Any, minimum: int, read: Callable[[str, Any]
                 got=repr(kind),
                 expected=" | ".join(DISTRIBUTIONS),
             )
-        keys = [item.name for item in dataclasses.fields(DISTRIBUTIONS[kind])]  # type: ignore[arg-type]
+        keys = [item.name for item in dataclasses.fields(DISTRIBUTIONS[kind])]
         given = given_keys(where, kind, keys, {key: part for key, part in value.items() if key != "kind"})
         made = DISTRIBUTIONS[kind](**{k: _part(f"{where}.{k}", k, part, read) for k, part in given.items()})
     if made.least < minimum:
