@@ -14,6 +14,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
+from kvcache_sim import _core
 from kvcache_sim.replay.engine_requests import native_requests
 from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.workload.readers import read_trace
@@ -56,8 +57,10 @@ def test_others(benchmark, request_at_16, manager):
     family, _, variant = manager.partition(":")
     native = native_requests(request_at_16)
     if family == "sglang":
-        answer = benchmark.pedantic(lambda: native.sglang(variant, CAPACITY * 16), rounds=3)
-        benchmark.extra_info["bytes a node"] = round(answer["heap_bytes"] / answer["nodes"])
+        answer = benchmark.pedantic(
+            lambda: _core.replay_sglang(native, "classic", (variant, 0, 0), CAPACITY * 16), rounds=3
+        )
+        benchmark.extra_info["bytes a node"] = round(answer["heap_bytes"] / answer["device_nodes"])
     else:
         benchmark.pedantic(lambda: native.offload(variant, CAPACITY, 0), rounds=1)
     requests = len(request_at_16.trace)

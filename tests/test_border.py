@@ -27,11 +27,14 @@ SESSION = examples(150, suppress_health_check=list(HealthCheck))
 PROMPTS, WHOLES = [16, 16, 24], [18, 17, 24]
 ENGINE_STORES: dict[str, Callable[[], Any]] = {
     "vllm": lambda: _core.PoolStore(_core.Keys(*arrays()), 8),
-    "sglang": lambda: _core.RadixStore(_core.Keys(*arrays()), "lru", 4, 10, PROMPTS, WHOLES),
-    "hicache": lambda: _core.HiCacheStore(
-        _core.Keys(*arrays()), ("lru", "write_through"), 4, (10, 6), (PROMPTS, WHOLES)
-    ),
+    "sglang": lambda: radix("", 4, (PROMPTS, WHOLES)),
+    "hicache": lambda: radix("write_through", 4, (PROMPTS, WHOLES)),
 }
+
+
+def radix(write: str, page: int, lengths: tuple[list[int], list[int]]) -> Any:
+    """Return a store of SGLang's tree; a write policy of "": the classic one."""
+    return _core.RadixStore(_core.Keys(*arrays()), ("lru", write), page, (10, 6), lengths)
 
 
 def in_one_line(refused: Exception) -> None:
@@ -126,7 +129,7 @@ def test_the_stores_of_engines(store: str, data: Any) -> None:
     made = ENGINE_STORES[store]()
     leases: list[int] = []
     for _ in range(data.draw(st.integers(1, 30))):
-        name = data.draw(st.sampled_from(LOADING_CALLS if store == "hicache" else CALLS))
+        name = data.draw(st.sampled_from(CALLS if store == "vllm" else LOADING_CALLS))
         try:
             answer = getattr(made, name)(*given_to(name, lambda: data.draw(NUMBERS), leases))
         except StoreError:
@@ -138,18 +141,25 @@ def test_the_stores_of_engines(store: str, data: Any) -> None:
 
 
 def test_what_no_engines_store_can_be_made_of() -> None:
-    def radix(page: int, prompts: list[int], wholes: list[int]) -> Any:
-        return _core.RadixStore(_core.Keys(*arrays()), "lru", page, 10, prompts, wholes)
-
-    assert radix(4, PROMPTS, WHOLES).room(0).capacity_blocks == 10
+    assert radix("", 4, (PROMPTS, WHOLES)).room(0).capacity_blocks == 10
     for page, prompts, wholes, said in (
         (0, PROMPTS, WHOLES, "a page of no tokens; expected 1 token or more"),
         (4, PROMPTS[:2], WHOLES, "not the lengths of the requests; expected 3 prompts and wholes"),
         (4, PROMPTS, [15, 17, 24], "not the lengths of the requests"),
         (4, PROMPTS, [18, 17, 1 << 62], "not the lengths of the requests"),
     ):
+        for write in ("", "write_back"):
+            with pytest.raises(StoreError, match=said):
+                radix(write, page, (prompts, wholes))
+    keys = _core.Keys(*arrays())
+    for rules, said in (
+        (("priority", ""), "no such eviction strategy"),
+        (("tlru", ""), "no such eviction strategy"),
+        (("best", "write_back"), "no such eviction strategy"),
+        (("lru", "write_soon"), "no such write policy"),
+    ):
         with pytest.raises(StoreError, match=said):
-            radix(page, prompts, wholes)
+            _core.RadixStore(keys, rules, 4, (10, 6), (PROMPTS, WHOLES))
 
 
 def test_a_fleet_of_other_lengths_is_refused() -> None:

@@ -222,7 +222,7 @@ class SglangTree(EngineStore):
         #: Pages that a running request has computed or found.
         self.computed: dict[int, int] = {}
         totals = [prompt + 3 * page for prompt in prompts]
-        return _core.RadixStore(keys, name, page, self.capacity, prompts, totals)
+        return _core.RadixStore(keys, (name, ""), page, (self.capacity, 0), (prompts, totals))
 
     def shared(self, request: int, blocks: int) -> None:
         """A prompt is the tree's at once, an answer at the request's end."""

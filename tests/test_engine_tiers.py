@@ -390,18 +390,22 @@ def test_other_policies_refuse_the_room_of_these():
 
 def test_what_cannot_be_is_refused_and_never_panics():
     replays = native_requests(ReplayRequest(trace_of([["a", "b"]]), 4, 9))
-    unified, chunks = _core.replay_sglang_unified, _core.replay_lmcache
+    tree, chunks = _core.replay_sglang, _core.replay_lmcache
     calls = [
-        lambda: unified(replays, ("best", 0, 0), 8, "", 0),
-        lambda: unified(replays, ("lru", 0, 0), 7, "", 0),
-        lambda: unified(replays, ("lru", 0, 0), 0, "", 0),
-        lambda: unified(replays, ("tlru", 2**64 - 1, 0), 8, "", 0),
-        lambda: unified(replays, ("tlru", 0, 2**64 - 1), 8, "", 0),
-        lambda: unified(replays, ("lru", 0, 0), 8, "write_soon", 4),
-        lambda: unified(replays, ("lru", 0, 0), 8, "write_back", 0),
-        lambda: unified(replays, ("lru", 0, 0), 2**63, "", 0),
-        lambda: unified(replays, ("lru", 0, 0), 8, "write_back", 4, (0, 1)),
-        lambda: unified(replays, ("lru", 0, 0), 8, "write_back", 4, (None, 0)),
+        lambda: tree(replays, "unified", ("best", 0, 0), 8),
+        lambda: tree(replays, "unified", ("lru", 0, 0), 7),
+        lambda: tree(replays, "unified", ("lru", 0, 0), 0),
+        lambda: tree(replays, "unified", ("tlru", 2**64 - 1, 0), 8),
+        lambda: tree(replays, "unified", ("tlru", 0, 2**64 - 1), 8),
+        lambda: tree(replays, "unified", ("lru", 0, 0), 8, ("write_soon", 4)),
+        lambda: tree(replays, "unified", ("lru", 0, 0), 8, ("write_back", 0)),
+        lambda: tree(replays, "unified", ("lru", 0, 0), 2**63),
+        lambda: tree(replays, "unified", ("lru", 0, 0), 8, ("write_back", 4), (0, 1)),
+        lambda: tree(replays, "unified", ("lru", 0, 0), 8, ("write_back", 4), (None, 0)),
+        lambda: tree(replays, "classic", ("priority", 0, 0), 8),
+        lambda: tree(replays, "classic", ("lru", 0, 0), 7),
+        lambda: tree(replays, "classic", ("lru", 0, 0), 8, ("write_back", 4)),
+        lambda: tree(replays, "other", ("lru", 0, 0), 8),
         lambda: chunks(replays, "arc", 4, 0),
         lambda: chunks(replays, "lru", 0, 4),
         lambda: chunks(replays, "lru", 4, 2**64 - 1),

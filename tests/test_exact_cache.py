@@ -158,7 +158,6 @@ def test_what_cannot_be_is_refused_and_never_panics():
         lambda: _core.Keys(trace.id_offsets, trace.block_ids | 2**32 - 1, 1, np.array([2], np.uint32), none),
         lambda: replays.vllm(0),
         lambda: replays.vllm(2**32 - 1),
-        lambda: replays.sglang("lru", 5),
         lambda: replays.offload("arc", 0, 0),
         lambda: _core.EngineRequests(keys, n, n + 2**62, 4, 0, False),
         lambda: _core.key_lines(np.zeros(1, np.uint64), 0, []),

@@ -60,7 +60,7 @@ class HiCacheWalk:
         if self.storage is not None:
             room, threshold, share = self.storage
             own = (room, -(-threshold // self.page), int(share * self.pages[1] * self.page))
-        self.store = _core.HiCacheStore(
+        self.store = _core.RadixStore(
             _core.Keys(*keyed), (self.strategy, self.write), self.page, self.pages, (prompts, wholes), own
         )
         self.store.log_evictions()

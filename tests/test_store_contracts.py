@@ -18,8 +18,7 @@ from small_traces import trace_of
 DECLARED = {
     _core.Store: MarkingStore,
     _core.PoolStore: GpuStore,
-    _core.RadixStore: GpuStore,
-    _core.HiCacheStore: LoadingStore,
+    _core.RadixStore: LoadingStore,
     _core.TokenStore: GpuStore,
 }
 

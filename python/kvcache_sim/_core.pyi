@@ -26,7 +26,6 @@ __all__ = [
     "FetchPlan",
     "Fleet",
     "GroupStore",
-    "HiCacheStore",
     "Keys",
     "KvGroups",
     "OperatedMachines",
@@ -55,7 +54,7 @@ __all__ = [
     "native_policies",
     "policy_miss_tokens",
     "replay_lmcache",
-    "replay_sglang_unified",
+    "replay_sglang",
     "reuse_distances",
     "seeds_of_ids",
     "seeds_of_names",
@@ -618,31 +617,15 @@ class GroupStore(MachineStore, LowerTiers):
         """Return group and key of the free blocks, next to be taken first; None where there is none."""
 
 @final
-class RadixStore(MachineStore):
-    """SGLang's radix tree as the store of a machine with a GPU tier alone; calls as in ``PoolStore``.
+class RadixStore(MachineStore, LowerTiers, LoadedStore):
+    """SGLang's tree as a machine's store, with HiCache's host tier or the GPU alone; see ``cache/store.py``.
 
-    StoreError for a page of no tokens and lengths that are not the requests'.
-    """
-
-    def __new__(
-        cls,
-        keys: Keys,
-        policy: str,
-        page: int,
-        capacity_pages: int,
-        prompt_tokens: Sequence[int],
-        total_tokens: Sequence[int],
-    ) -> RadixStore: ...
-
-@final
-class HiCacheStore(MachineStore, LowerTiers, LoadedStore):
-    """SGLang's default tree with HiCache's host tier as a machine's store; see ``cache/store.py``.
-
-    ``rules``: eviction strategy and write policy by SGLang's names; ``pages``: of the device and of the host;
-    ``lengths``: prompt and total tokens by request; ``storage``: pages of the storage below, the fewest that
-    are worth a prefetch, and the tokens that prefetches under way may have asked for. StoreError for other
-    names, a page of no tokens and lengths that are not the requests', for pages loaded or joined that have no
-    room, and for a prefetch that is not under way.
+    ``rules``: eviction strategy and write policy by SGLang's names, the latter "" for the classic tree, which
+    has no host; ``pages``: of the device and of the host; ``lengths``: prompt and total tokens by request;
+    ``storage``: pages of the storage below, the fewest that are worth a prefetch, and the tokens that
+    prefetches under way may have asked for. StoreError for other names, a page of no tokens and lengths that
+    are not the requests', for pages loaded or joined that have no room, and for a prefetch that is not under
+    way.
     """
 
     def __new__(
@@ -653,7 +636,7 @@ class HiCacheStore(MachineStore, LowerTiers, LoadedStore):
         pages: tuple[int, int],
         lengths: tuple[Sequence[int], Sequence[int]],
         storage: tuple[int, int, int] | None = None,
-    ) -> HiCacheStore: ...
+    ) -> RadixStore: ...
     def step_computed(self, leases: list[int], now_ns: int) -> None: ...
     def start_prefetch(self, request: int, limit: int, now_ns: int) -> int: ...
     def is_prefetching(self, request: int) -> bool: ...
@@ -1123,9 +1106,7 @@ class Fleet:
 
     def __new__(
         cls,
-        stores: Sequence[
-            Store | PoolStore | RadixStore | GroupStore | TieredPoolStore | HiCacheStore | TokenStore
-        ],
+        stores: Sequence[Store | PoolStore | RadixStore | GroupStore | TieredPoolStore | TokenStore],
         replicas: Sequence[Replica],
     ) -> Fleet: ...
     def look(self, request: int, limit: int, now_ns: int) -> tuple[list[int], list[int]]:
@@ -1263,8 +1244,6 @@ class EngineRequests:
         """Return what ``vllm`` does, and loaded, stored, tier_evicted, refused, resident, arc."""
     def vllm_tiering(self, capacity_blocks: int, policy: str, cpu_blocks: int) -> dict[str, Any]:
         """Return what ``vllm_offloading`` does, promoted, given_up and what the secondary tier has, below."""
-    def sglang(self, policy: str, capacity_tokens: int) -> dict[str, Any]:
-        """Return hits, forced, evict_calls, pages, nodes, evicted_*, free_tokens, leaf_*, heap_bytes."""
     def offload(self, policy: str, capacity_blocks: int, store_threshold: int) -> dict[str, Any]:
         """Return hits, stored, evicted, refused and arc: (t1, t2, b1, b2, target) or None."""
 
@@ -1299,19 +1278,20 @@ class KvGroups:
     ) -> str:
         """Return the lines of a free queue, as its digest reads them."""
 
-def replay_sglang_unified(
+def replay_sglang(
     requests: EngineRequests,
+    tree: str,
     strategy: tuple[str, int, int],
     capacity_tokens: int,
-    write_policy: str,
-    host_pages: int,
+    host: tuple[str, int] | None = None,
     storage: tuple[int | None, int] | None = None,
 ) -> dict[str, Any]:
-    """Replay SGLang's default tree; return hits, loaded, prefetched and counts by tier.
+    """Replay ``tree``, ``classic`` or ``unified``; return hits, loaded, prefetched and counts by tier.
 
-    ``strategy`` is a name, with tlru's threshold and expected next prompt in tokens; a ``write_policy`` of ""
-    is a device without a host tier. ``storage``: its pages (None: without a bound) and the fewest tokens that
-    are prefetched. The counts are forced, evicted_*, device_*, host_*, storage_* and leaf_*.
+    ``strategy`` is a name, with tlru's threshold and expected next prompt in tokens; ``host``: the write
+    policy and the pages of the host, which the classic tree cannot have. ``storage``: its pages (None:
+    without a bound) and the fewest tokens that are prefetched. The counts are forced, evict_calls, evicted_*,
+    device_*, host_*, storage_*, leaf_* and heap_bytes.
     """
 
 def replay_lmcache(

@@ -44,8 +44,8 @@ def _vllm(cache: CacheSettings, trace: Trace, keys: _core.Keys) -> Callable[[int
 
 
 def _sglang(cache: CacheSettings, trace: Trace, keys: _core.Keys) -> Callable[[int], EngineStore]:
-    rules, both = (cache.policy, cache.block_size_tokens), lengths(trace)
-    return lambda capacity: _core.RadixStore(keys, *rules, capacity, *both)
+    rules, page, both = (cache.policy, ""), cache.block_size_tokens, lengths(trace)
+    return lambda capacity: _core.RadixStore(keys, rules, page, (capacity, 0), both)
 
 
 def lengths(trace: Trace) -> tuple[list[int], list[int]]:

@@ -12,7 +12,7 @@ from kvcache_sim.cache.settings import CacheSettings, LowerEngine, TierSettings
 from kvcache_sim.workload.trace import Trace
 
 #: An engine's own store with a tier below.
-LowerStore = _core.TieredPoolStore | _core.HiCacheStore
+LowerStore = _core.TieredPoolStore | _core.RadixStore
 #: Makes a store from a machine's tiers.
 MakeLower = Callable[[Sequence[TierSettings]], LowerStore]
 
@@ -74,7 +74,7 @@ def _hicache(cache: CacheSettings, trace: Trace, keys: _core.Keys) -> MakeLower:
         storage = None
         if own is not None and disk is not None:
             storage = disk, -(-own.threshold_tokens // page), int(own.share * pages[1] * page)
-        return _core.HiCacheStore(keys, rules, page, pages, both, storage)
+        return _core.RadixStore(keys, rules, page, pages, both, storage)
 
     return make
 

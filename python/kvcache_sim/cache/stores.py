@@ -29,7 +29,6 @@ CoreStore = (
     | _core.TieredPoolStore
     | _core.RadixStore
     | _core.GroupStore
-    | _core.HiCacheStore
     | _core.TokenStore
 )
 

@@ -37,14 +37,15 @@ def replay_sglang_unified(request: ReplayRequest, variant: str) -> ReplayResult:
     capacity_tokens, write = request.capacity_blocks * page, request.write_policy
     below = request.storage
     storage = None if below is None else (below.blocks, below.prefetch_threshold_tokens)
-    answer = _core.replay_sglang_unified(
-        native_requests(request), strategy, capacity_tokens, write, request.host_blocks, storage
+    host = (write, request.host_blocks) if write else None
+    answer = _core.replay_sglang(
+        native_requests(request), "unified", strategy, capacity_tokens, host, storage
     )
     hits, loaded = (np.asarray(answer[name], np.int64) for name in ("hits", "loaded"))
     keys = block_keys(request)
     leaves = [
         f"{end * page}:{keys.token_value(keys.decode(code))}"
-        for code, end in zip(answer["leaf_keys"].tolist(), answer["leaf_ends"], strict=True)
+        for code, end in zip(answer["leaf_keys"].tolist(), answer["leaf_pages"], strict=True)
     ]
     return {
         "system": f"SGLang UnifiedRadixCache{' + HiCache' if write else ''}{' + storage' if storage else ''}",

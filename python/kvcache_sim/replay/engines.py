@@ -144,7 +144,7 @@ def replay_sglang(request: ReplayRequest, variant: str) -> ReplayResult:
     refuse_without_effect(request, f"sglang:{variant}", window=True, outputs=True)
     page = request.block_size_tokens
     capacity_tokens = request.capacity_blocks * page
-    answer = native_requests(request).sglang(variant, capacity_tokens)
+    answer = _core.replay_sglang(native_requests(request), "classic", (variant, 0, 0), capacity_tokens)
     leaves = _leaf_lines(request, answer["leaf_keys"], answer["leaf_pages"])
     hits = np.asarray(answer["hits"], np.int64)
     return {
@@ -156,13 +156,13 @@ def replay_sglang(request: ReplayRequest, variant: str) -> ReplayResult:
         **how_replayed(request),
         **hit_figures(request, hits),
         "evicted_tokens": answer["evicted_pages"] * page,
-        "evicted_nodes": answer["evicted_nodes"],
+        "evicted_nodes": answer["evicted_leaves"],
         "evict_calls": answer["evict_calls"],
         "forced_finishes": answer["forced"],
         "rejected_requests": int((hits == REJECTED).sum()),
         "rejected_prompt_tokens": int(request.trace.input_tokens[hits == REJECTED].sum()),
-        "final_tree_tokens": answer["pages"] * page,
-        "final_tree_nodes": answer["nodes"],
+        "final_tree_tokens": answer["device_pages"] * page,
+        "final_tree_nodes": answer["device_nodes"],
         "final_leaves": len(leaves),
         "final_free_tokens": answer["free_tokens"],
         "final_leaf_eviction_order_sha256": _sha256(leaves),

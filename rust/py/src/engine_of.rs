@@ -54,9 +54,10 @@ impl Engine {
             _ => return Ok(None),
         };
         match (&engine, store) {
-            (Self::Vllm(_), AnyStore::Pool(_))
-            | (Self::VllmGroups(_), AnyStore::Groups(_))
-            | (Self::Sglang(_), AnyStore::Radix(_)) => Ok(Some(engine)),
+            (Self::Vllm(_), AnyStore::Pool(_)) | (Self::VllmGroups(_), AnyStore::Groups(_)) => {
+                Ok(Some(engine))
+            }
+            (Self::Sglang(_), AnyStore::Radix(tree)) if !tree.has_host() => Ok(Some(engine)),
             _ => {
                 let expected = "an engine's scheduler needs its own cache";
                 Err(PyValueError::new_err(expected))

@@ -3,16 +3,14 @@
 use kvsim_core::engines::below::Below;
 use kvsim_core::engines::block_pool::NO_KEY;
 use kvsim_core::engines::chunk_order::{ChunkOrder, ChunkPolicy};
-use kvsim_core::engines::hicache_store::{HiCacheConfig, HiCacheStore, StorageConfig};
-use kvsim_core::engines::leaf_order::LeafOrder;
 use kvsim_core::engines::lmcache_below::LmcacheBelow;
 use kvsim_core::engines::offload_below::OffloadBelow;
 use kvsim_core::engines::offload_tier::OffloadTier;
 use kvsim_core::engines::pool_store::PoolStore;
-use kvsim_core::engines::radix_store::{Lengths, RadixStore};
+use kvsim_core::engines::radix_store::{Lengths, RadixConfig, RadixStore, StorageConfig};
+use kvsim_core::engines::radix_tree::host::WritePolicy;
+use kvsim_core::engines::radix_tree::worth::LeafStrategy;
 use kvsim_core::engines::tiered_pool::TieredPool;
-use kvsim_core::engines::unified_tree::host::WritePolicy;
-use kvsim_core::engines::unified_tree::worth::LeafStrategy;
 use kvsim_core::engines::used_tier::UsedTier;
 use kvsim_core::store::contract::OffersComputed;
 use pyo3::prelude::*;
@@ -135,41 +133,18 @@ pub fn offload_tier(blocks: u64, policy: &str, requests: u32) -> PyResult<UsedTi
     Ok(UsedTier::new(tier, blocks, requests))
 }
 
-/// The pages of one GPU under SGLang's rules.
+/// The pages of a machine's GPU, and maybe of its host and of a storage, under SGLang's rules.
 #[pyclass(name = "RadixStore", module = "kvcache_sim._core", extends = PyMachineStore)]
 pub struct PyRadixStore;
 
+own_store!(PyRadixStore, Radix(RadixStore));
+
 #[pymethods]
 impl PyRadixStore {
-    #[new]
-    fn new(
-        keys: &PyKeys,
-        policy: &str,
-        page: Told<u32>,
-        capacity_pages: Told<u64>,
-        prompt_tokens: Told<Vec<u64>>,
-        total_tokens: Told<Vec<u64>>,
-    ) -> PyResult<(Self, PyMachineStore)> {
-        let policy = LeafOrder::from_name(policy).ok_or_else(no_such_strategy)?;
-        let lengths = lengths((prompt_tokens.0, total_tokens.0));
-        let keys = keys.0.clone();
-        let made = RadixStore::new(keys, policy, page.0, capacity_pages.0, lengths);
-        let store = AnyStore::Radix(answered(made)?);
-        Ok((Self, PyMachineStore::new(store)))
-    }
-}
-
-/// The pages of a machine's GPU and host, and maybe of a storage, under SGLang's rules.
-#[pyclass(name = "HiCacheStore", module = "kvcache_sim._core", extends = PyMachineStore)]
-pub struct PyHiCacheStore;
-
-own_store!(PyHiCacheStore, HiCache(HiCacheStore));
-
-#[pymethods]
-impl PyHiCacheStore {
-    /// `rules`: the eviction strategy and the write policy, by SGLang's names; `pages`: of the device and of the host;
-    /// `lengths`: prompt and total tokens by request; `storage`: pages of the storage below, the fewest that are worth a
-    /// prefetch, and the tokens that prefetches under way may have asked for; none where there is none.
+    /// `rules`: the eviction strategy and the write policy, by SGLang's names, the latter "" for the classic tree, which
+    /// has no host; `pages`: of the device and of the host; `lengths`: prompt and total tokens by request; `storage`:
+    /// pages of the storage below, the fewest that are worth a prefetch, and the tokens that prefetches under way may
+    /// have asked for; none where there is none.
     #[new]
     #[pyo3(signature = (keys, rules, page, pages, lengths, storage=None))]
     fn new(
@@ -180,18 +155,29 @@ impl PyHiCacheStore {
         lengths: Told<(Vec<u64>, Vec<u64>)>,
         storage: Option<(Told<u64>, Told<u32>, Told<u64>)>,
     ) -> PyResult<(Self, PyMachineStore)> {
-        let strategy = LeafStrategy::from_name(&rules.0, 0, 0).ok_or_else(no_such_strategy)?;
-        let write = WritePolicy::from_name(&rules.1);
-        let write = write
-            .ok_or_else(|| refused("no such write policy", "one of SGLang's write policies"))?;
-        let config = HiCacheConfig {
-            strategy,
+        let (strategy, host) = if rules.1.is_empty() {
+            (LeafStrategy::of_classic(&rules.0), None)
+        } else {
+            let write = WritePolicy::from_name(&rules.1);
+            let write = write
+                .ok_or_else(|| refused("no such write policy", "one of SGLang's write policies"))?;
+            let strategy = LeafStrategy::from_name(&rules.0, 0, 0);
+            (strategy, Some((pages.0 .1, write)))
+        };
+        let config = RadixConfig {
+            strategy: strategy.ok_or_else(|| {
+                refused("no such eviction strategy", "one of SGLang's strategies")
+            })?,
             page: page.0,
             device_pages: pages.0 .0,
-            host_pages: pages.0 .1,
-            write,
+            host,
         };
-        let made = HiCacheStore::new(keys.0.clone(), config, self::lengths(lengths.0));
+        let (prompt_tokens, total_tokens) = lengths.0;
+        let lengths = Lengths {
+            prompt_tokens,
+            total_tokens,
+        };
+        let made = RadixStore::new(keys.0.clone(), config, lengths);
         let store = answered(made)?;
         let store = match storage {
             Some((pages, least_pages, share_tokens)) => store.above(StorageConfig {
@@ -201,7 +187,7 @@ impl PyHiCacheStore {
             }),
             None => store,
         };
-        Ok((Self, PyMachineStore::new(AnyStore::HiCache(store))))
+        Ok((Self, PyMachineStore::new(AnyStore::Radix(store))))
     }
 
     fn step_computed(
@@ -237,21 +223,9 @@ impl PyHiCacheStore {
     }
 }
 
-fn no_such_strategy() -> PyErr {
-    refused("no such eviction strategy", "one of SGLang's strategies")
-}
-
-fn lengths((prompt_tokens, total_tokens): (Vec<u64>, Vec<u64>)) -> Lengths {
-    Lengths {
-        prompt_tokens,
-        total_tokens,
-    }
-}
-
 /// Adds the classes of this file.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<PyPoolStore>()?;
     m.add_class::<PyTieredPoolStore>()?;
-    m.add_class::<PyRadixStore>()?;
-    m.add_class::<PyHiCacheStore>()
+    m.add_class::<PyRadixStore>()
 }

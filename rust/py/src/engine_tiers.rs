@@ -1,54 +1,65 @@
-//! Replays of engines with lower tiers of their own: SGLang's default tree with HiCache, LMCache.
+//! Replays of engines that may have lower tiers of their own: SGLang's trees, with HiCache, and LMCache.
 
 use kvsim_core::engines::chunk_order::ChunkPolicy;
-use kvsim_core::engines::unified_tree::host::{HostTier, WritePolicy};
-use kvsim_core::engines::unified_tree::storage::Storage;
-use kvsim_core::engines::unified_tree::worth::LeafStrategy;
-use kvsim_core::engines::{lmcache, unified_replay};
+use kvsim_core::engines::radix_tree::host::{HostTier, WritePolicy};
+use kvsim_core::engines::radix_tree::storage::Storage;
+use kvsim_core::engines::radix_tree::worth::LeafStrategy;
+use kvsim_core::engines::radix_tree::TreeRules;
+use kvsim_core::engines::{lmcache, radix_replay};
 use numpy::IntoPyArray;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::engines::{at_least_one, no_such_policy, set_causes, whole_pages, EngineRequests};
 
-/// Replays through SGLang's default tree; a write policy of "" is a device without a host tier. `storage`: its
-/// pages, if bounded, and the fewest tokens that are prefetched.
+/// Replays through one of SGLang's trees, `classic` or `unified`; `host`: the write policy and the pages of a host tier,
+/// which the classic one cannot have. `storage`: its pages, if bounded, and the fewest tokens that are prefetched.
 #[pyfunction]
-#[pyo3(signature = (requests, strategy, capacity_tokens, write_policy, host_pages, storage=None))]
-fn replay_sglang_unified<'py>(
+#[pyo3(signature = (requests, tree, strategy, capacity_tokens, host=None, storage=None))]
+fn replay_sglang<'py>(
     py: Python<'py>,
     requests: &EngineRequests,
+    tree: &str,
     strategy: (String, u64, u64),
     capacity_tokens: u64,
-    write_policy: &str,
-    host_pages: u64,
+    host: Option<(&str, u64)>,
     storage: Option<(Option<u64>, u32)>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let (name, threshold_tokens, next_prompt_tokens) = strategy;
     at_least_one(threshold_tokens.saturating_add(1), "tokens")?;
     at_least_one(next_prompt_tokens.saturating_add(1), "tokens")?;
-    let strategy = LeafStrategy::from_name(&name, threshold_tokens, next_prompt_tokens)
-        .ok_or_else(|| no_such_policy(&name))?;
+    let (rules, strategy) = match tree {
+        "classic" => (TreeRules::Classic, LeafStrategy::of_classic(&name)),
+        "unified" => {
+            let strategy = LeafStrategy::from_name(&name, threshold_tokens, next_prompt_tokens);
+            (TreeRules::Unified, strategy)
+        }
+        _ => return Err(no_such_policy(tree)),
+    };
+    let strategy = strategy.ok_or_else(|| no_such_policy(&name))?;
     let requests = requests.requests();
     whole_pages(capacity_tokens, requests.block_size)?;
     if let Some((capacity_pages, least_tokens)) = storage {
         at_least_one(capacity_pages.unwrap_or(1), "pages of the storage")?;
         at_least_one(u64::from(least_tokens), "tokens")?;
     }
-    let host = if write_policy.is_empty() {
-        None
-    } else {
-        at_least_one(host_pages, "pages of the host")?;
-        let write =
-            WritePolicy::from_name(write_policy).ok_or_else(|| no_such_policy(write_policy))?;
-        let storage = storage.map(|(capacity_pages, least_tokens)| {
-            Storage::new(capacity_pages, least_tokens.div_ceil(requests.block_size))
-        });
-        Some(HostTier::new(write, host_pages).above(storage))
+    let host = match host {
+        None => None,
+        Some(_) if rules == TreeRules::Classic => return Err(no_such_policy("a classic host")),
+        Some((write_policy, host_pages)) => {
+            at_least_one(host_pages, "pages of the host")?;
+            let write = WritePolicy::from_name(write_policy);
+            let write = write.ok_or_else(|| no_such_policy(write_policy))?;
+            let storage = storage.map(|(capacity_pages, least_tokens)| {
+                Storage::new(capacity_pages, least_tokens.div_ceil(requests.block_size))
+            });
+            Some(HostTier::new(write, host_pages).above(storage))
+        }
     };
-    let done = py.detach(|| unified_replay::replay(&requests, strategy, capacity_tokens, host));
+    let rules = (rules, strategy);
+    let done = py.detach(|| radix_replay::replay(&requests, rules, capacity_tokens, host));
     let answer = PyDict::new(py);
-    let (last, ends): (Vec<u64>, Vec<u32>) = done.leaves.into_iter().unzip();
+    let (keys, pages): (Vec<u64>, Vec<u32>) = done.leaves.into_iter().unzip();
     answer.set_item("hits", done.hits.into_pyarray(py))?;
     answer.set_item("loaded", done.loaded.into_pyarray(py))?;
     answer.set_item("prefetched", done.prefetched.into_pyarray(py))?;
@@ -56,6 +67,7 @@ fn replay_sglang_unified<'py>(
     answer.set_item("storage_written_pages", done.storage.written_pages)?;
     answer.set_item("storage_evicted_pages", done.storage.evicted_pages)?;
     answer.set_item("forced", done.forced_finishes)?;
+    answer.set_item("evict_calls", done.evict_calls)?;
     answer.set_item("evicted_pages", done.counts.evicted_pages)?;
     answer.set_item("evicted_leaves", done.counts.evicted_leaves)?;
     answer.set_item("device_pages", done.counts.device_pages)?;
@@ -67,8 +79,9 @@ fn replay_sglang_unified<'py>(
     answer.set_item("host_pages", done.counts.host_pages)?;
     answer.set_item("host_nodes", done.counts.host_nodes)?;
     answer.set_item("host_free_pages", done.host_free_pages)?;
-    answer.set_item("leaf_keys", last.into_pyarray(py))?;
-    answer.set_item("leaf_ends", ends.into_pyarray(py))?;
+    answer.set_item("leaf_keys", keys.into_pyarray(py))?;
+    answer.set_item("leaf_pages", pages.into_pyarray(py))?;
+    answer.set_item("heap_bytes", done.heap_bytes)?;
     set_causes(&answer, done.causes)?;
     Ok(answer)
 }
@@ -103,6 +116,6 @@ fn replay_lmcache<'py>(
 
 /// Adds the room to the module.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add_function(wrap_pyfunction!(replay_sglang_unified, m)?)?;
+    m.add_function(wrap_pyfunction!(replay_sglang, m)?)?;
     m.add_function(wrap_pyfunction!(replay_lmcache, m)?)
 }

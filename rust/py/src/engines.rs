@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use kvsim_core::causes::engine::MissCauses;
-use kvsim_core::engines::leaf_order::LeafOrder;
 use kvsim_core::engines::offload_arc::OffloadArc;
 use kvsim_core::engines::offload_lru::OffloadLru;
 use kvsim_core::engines::offload_replay;
@@ -11,9 +10,7 @@ use kvsim_core::engines::offload_tier::{AnyPolicy, ArcSizes, OffloadTier};
 use kvsim_core::engines::requests::Requests;
 use kvsim_core::engines::tiered_offload::TieredOffload;
 use kvsim_core::engines::vllm_replay::VllmReplay;
-use kvsim_core::engines::{
-    labels, radix_replay, vllm_offload_replay, vllm_replay, vllm_tiering_replay,
-};
+use kvsim_core::engines::{labels, vllm_offload_replay, vllm_replay, vllm_tiering_replay};
 use kvsim_core::keys::BlockKeys;
 use numpy::{IntoPyArray, PyArrayMethods, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
@@ -130,33 +127,6 @@ impl EngineRequests {
         Ok(answer)
     }
 
-    /// Replays through SGLang's radix tree.
-    fn sglang<'py>(
-        &self,
-        py: Python<'py>,
-        policy: &str,
-        capacity_tokens: u64,
-    ) -> PyResult<Bound<'py, PyDict>> {
-        let policy = leaf_order(policy)?;
-        whole_pages(capacity_tokens, self.block_size)?;
-        let done = py.detach(|| radix_replay::replay(&self.requests(), policy, capacity_tokens));
-        let answer = PyDict::new(py);
-        let (first, pages): (Vec<u64>, Vec<u32>) = done.leaves.into_iter().unzip();
-        answer.set_item("hits", done.hits.into_pyarray(py))?;
-        answer.set_item("forced", done.forced_finishes)?;
-        answer.set_item("evict_calls", done.evict_calls)?;
-        answer.set_item("pages", done.counts.pages)?;
-        answer.set_item("nodes", done.counts.nodes)?;
-        answer.set_item("evicted_pages", done.counts.evicted_pages)?;
-        answer.set_item("evicted_nodes", done.counts.evicted_nodes)?;
-        answer.set_item("free_tokens", done.free_tokens)?;
-        answer.set_item("leaf_keys", first.into_pyarray(py))?;
-        answer.set_item("leaf_pages", pages.into_pyarray(py))?;
-        answer.set_item("heap_bytes", done.heap_bytes)?;
-        set_causes(&answer, done.causes)?;
-        Ok(answer)
-    }
-
     /// Replays against vLLM's CPU tier.
     fn offload<'py>(
         &self,
@@ -246,11 +216,6 @@ pub(crate) fn whole_pages(capacity_tokens: u64, page: u32) -> PyResult<()> {
         return Err(PyValueError::new_err("capacity must be whole pages"));
     }
     at_least_one(capacity_tokens / u64::from(page), "pages")
-}
-
-pub(crate) fn leaf_order(name: &str) -> PyResult<LeafOrder> {
-    LeafOrder::from_name(name)
-        .ok_or_else(|| PyValueError::new_err(format!("no such policy: {name}")))
 }
 
 /// Tokens by cause, a row a request; evicted misses as rows of request, evicting request, blocks.

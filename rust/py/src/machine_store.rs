@@ -1,7 +1,6 @@
 //! What the classes of all stores share: the store of a machine, and the calls that every kind answers.
 
 use kvsim_core::engines::group_store::GroupStore;
-use kvsim_core::engines::hicache_store::HiCacheStore;
 use kvsim_core::engines::pool_store::PoolStore;
 use kvsim_core::engines::radix_store::RadixStore;
 use kvsim_core::engines::tiered_pool::TieredPool;
@@ -26,7 +25,6 @@ pub enum AnyStore {
     Radix(RadixStore),
     Groups(GroupStore),
     TieredPool(TieredPool),
-    HiCache(HiCacheStore),
     Tokens(TokenStore),
 }
 
@@ -39,7 +37,6 @@ macro_rules! each_store {
             $crate::machine_store::AnyStore::Radix($store) => $call,
             $crate::machine_store::AnyStore::Groups($store) => $call,
             $crate::machine_store::AnyStore::TieredPool($store) => $call,
-            $crate::machine_store::AnyStore::HiCache($store) => $call,
             $crate::machine_store::AnyStore::Tokens($store) => $call,
         }
     };
@@ -276,7 +273,7 @@ impl PyMachineStore {
         Ok(match &self.store {
             AnyStore::Tree(tree) => tree.duplicates(tier.0),
             AnyStore::TieredPool(pool) => answered(pool.duplicates(tier.0))?,
-            AnyStore::HiCache(hicache) => hicache.duplicates(tier.0),
+            AnyStore::Radix(tree) => tree.duplicates(tier.0),
             AnyStore::Groups(groups) if tier.0 != GPU => groups.duplicates(),
             _ => 0,
         })

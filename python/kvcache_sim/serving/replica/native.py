@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kvcache_sim.serving.schedule_log import ScheduleLog
 
 #: Stores with blocks below the GPU.
-_MOVING = (_core.Store, _core.TieredPoolStore, _core.GroupStore, _core.HiCacheStore)
+_MOVING = (_core.Store, _core.TieredPoolStore, _core.GroupStore, _core.RadixStore)
 #: Priorities of the core's phases.
 _PHASES = (TRANSFER, BOUNDARY)
 
@@ -314,7 +314,7 @@ class NativeReplica:
         """Blocks brought up ahead of their requests so far; None: it does not bring any."""
         if self._occasions is None:
             return None
-        own = self.store if isinstance(self.store, _core.HiCacheStore) else self.core
+        own = self.store if isinstance(self.store, _core.RadixStore) else self.core
         return own.prefetched_blocks
 
     # -- what routers, the cluster and recorders ask

@@ -1,7 +1,7 @@
 //! Real engines' cache managers, decision by decision, and the replays that feed them a trace.
 //!
-//! `block_pool` is vLLM's `KVCacheManager`, `radix_tree` with `radix_pool` SGLang's `RadixCache` and its
-//! token room, `unified_tree` its default tree with HiCache, `lmcache` LMCache's tiers, `offload_lru` and `offload_arc` the policies of vLLM's CPU tier. Pools take one step of one
+//! `block_pool` is vLLM's `KVCacheManager`, `radix_tree` with `radix_pool` SGLang's two trees, with HiCache, and their
+//! token room, `lmcache` LMCache's tiers, `offload_lru` and `offload_arc` the policies of vLLM's CPU tier. Pools take one step of one
 //! request at a time, so a timed simulation drives them as the replays here do.
 
 /// What an engine keeps below vLLM's pool.
@@ -14,8 +14,6 @@ pub mod chunk_order;
 pub mod copied_pool;
 /// Copies under way between a pool and the tiers below.
 pub mod copies;
-/// What stores that are a GPU alone answer alike.
-mod engine_store;
 /// vLLM's pool of several cache groups as the GPU tier of a timed replica.
 pub mod group_store;
 /// A tier below a pool of several cache groups.
@@ -24,15 +22,12 @@ pub mod group_tier;
 pub mod groups;
 /// Keys in use by copies.
 mod held_keys;
-/// SGLang's default tree with HiCache's host tier and storage as the tiers of a timed replica.
-pub mod hicache_store;
 /// From a block's key to the block that has it.
 mod key_index;
 /// A number for each of some keys.
 mod key_slots;
 /// The text of keys, as digests write it.
 pub mod labels;
-pub mod leaf_order;
 /// The leases of the stores below.
 mod leases;
 /// A queue of keys that moves any of them in constant time.
@@ -57,9 +52,9 @@ pub mod pool_store;
 pub mod radix_pool;
 /// Requests through SGLang's pool.
 pub mod radix_replay;
-/// SGLang's pool as the GPU tier of a timed replica.
+/// SGLang's tree as the tiers of a timed replica.
 pub mod radix_store;
-/// SGLang's radix tree.
+/// SGLang's radix trees, with copies on the host (HiCache).
 pub mod radix_tree;
 /// The policy LRU of vLLM's CPU tier above a secondary tier.
 mod ranked_lru;
@@ -71,12 +66,6 @@ pub mod tiered_offload;
 pub mod tiered_pool;
 #[cfg(test)]
 mod tiered_pool_tests;
-/// SGLang's room in tokens around its default tree.
-pub mod unified_pool;
-/// Requests through SGLang's default tree.
-pub mod unified_replay;
-/// SGLang's default tree, with copies on the host (HiCache).
-pub mod unified_tree;
 /// vLLM's CPU tier, with its keys in use and who used them.
 pub mod used_tier;
 /// Requests through vLLM's pool with its CPU tier below.

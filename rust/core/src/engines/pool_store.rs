@@ -5,7 +5,6 @@
 use std::sync::Arc;
 
 use super::block_pool::BlockPool;
-use super::engine_store::engine_store;
 use super::leases::EngineLeases;
 use crate::keys::BlockKeys;
 use crate::records::{Change, Records};
@@ -189,7 +188,53 @@ impl BatchStore for PoolStore {
     }
 }
 
-engine_store!(PoolStore, room: PoolStore::room, merged: |_: &PoolStore| 0);
+impl MachineStore for PoolStore {
+    fn known_request(&self, request: u32) -> Answer<()> {
+        PoolStore::known_request(self, request)
+    }
+
+    fn peek(&self, request: u32, limit: u32) -> Answer<(u32, u32)> {
+        PoolStore::known_request(self, request)?;
+        let found = PoolStore::peek(self, request, limit);
+        Ok((found, found))
+    }
+
+    fn room(&self, tier: usize) -> Answer<TierRoom> {
+        gpu_alone(tier)?;
+        let (free, active, cached, evictable) = PoolStore::room(self);
+        Ok(TierRoom {
+            free,
+            active,
+            cached,
+            in_flight: 0,
+            evictable,
+        })
+    }
+
+    fn losses(&self, tier: usize) -> Answer<TierLosses> {
+        gpu_alone(tier)?;
+        Ok(TierLosses {
+            evicted: self.evictions(),
+            ..TierLosses::default()
+        })
+    }
+
+    fn merged_blocks(&self) -> u64 {
+        0
+    }
+
+    fn records(&self) -> &Records {
+        &self.records
+    }
+
+    fn records_mut(&mut self) -> &mut Records {
+        &mut self.records
+    }
+
+    fn check(&self) -> Result<(), Violation> {
+        PoolStore::check(self)
+    }
+}
 
 impl BlockStore for PoolStore {
     fn acquire(&mut self, request: u32, depth: u32) -> Answer<LeaseId> {

@@ -1,25 +1,33 @@
-//! SGLang's room in tokens around its radix tree: what a request takes, checks in and gives back.
+//! SGLang's room in tokens around its tree: what a request takes, checks in and gives back.
 
-use std::sync::Arc;
+/// What a store in time asks.
+mod in_time;
+#[cfg(test)]
+mod tests;
 
-use super::leaf_order::LeafOrder;
-use super::radix_tree::{RadixTree, TreeCounts, ROOT};
-use crate::keys::BlockKeys;
+use super::radix_tree::{Found, Insertion, RadixTree, ROOT};
 use crate::store::Violation;
+
+/// Host hits of fewer tokens are computed again (SGLang's `load_back_threshold`).
+pub(super) const LEAST_LOADED_TOKENS: u64 = 10;
 
 /// A running request.
 #[derive(Debug, Clone, Copy)]
 struct Held {
     node: u32,
+    /// The deepest node found, on whichever tier.
+    found_node: u32,
     /// Tokens, from the first, that are the tree's and locked for this request.
     protected: u64,
-    /// Tokens that were inserted by an earlier checkpoint.
-    inserted: u64,
+    /// Tokens found on the host alone, at the look-up.
+    on_host: u64,
+    /// Tokens that an earlier checkpoint counted.
+    counted: u64,
     /// Tokens that have room, whole pages taken.
     filled: u64,
 }
 
-/// Room of one GPU, in tokens, and the tree that keeps what was computed.
+/// Room of one device, in tokens, and the tree that keeps what was computed.
 #[derive(Debug)]
 pub struct RadixPool {
     /// The tree.
@@ -37,28 +45,17 @@ pub struct RadixPool {
 
 impl RadixPool {
     /// A pool of `capacity_tokens` (whole pages of `page` tokens) for requests of these prompts.
-    pub fn new(
-        keys: Arc<BlockKeys>,
-        order: LeafOrder,
-        page: u32,
-        capacity_tokens: u64,
-        prompt_tokens: Vec<u64>,
-    ) -> Self {
+    pub fn new(tree: RadixTree, page: u32, capacity_tokens: u64, prompt_tokens: Vec<u64>) -> Self {
         Self {
-            held: vec![None; prompt_tokens.len()],
-            tree: RadixTree::new(keys, order),
+            tree,
             page: u64::from(page),
             capacity_tokens,
             free_tokens: capacity_tokens,
+            held: vec![None; prompt_tokens.len()],
             prompt_tokens,
             evict_calls: 0,
             merged_tokens: 0,
         }
-    }
-
-    /// How many requests it knows.
-    pub fn requests(&self) -> u32 {
-        self.held.len() as u32
     }
 
     /// Tokens neither in the tree nor taken by a running request.
@@ -66,14 +63,9 @@ impl RadixPool {
         self.free_tokens
     }
 
-    /// What the tree holds.
-    pub fn counts(&self) -> TreeCounts {
-        self.tree.counts()
-    }
-
     /// Tokens of the tree that no running request locks.
     pub fn evictable_tokens(&self) -> u64 {
-        self.tree.evictable_pages() * self.page
+        self.tree.counts().evictable_pages * self.page
     }
 
     /// Whether the request is admitted.
@@ -81,7 +73,7 @@ impl RadixPool {
         self.held.get(request as usize).is_some_and(Option::is_some)
     }
 
-    /// Leading tokens of an admitted request that are in the tree.
+    /// Leading tokens of an admitted request that are the tree's and locked for it.
     pub fn protected_tokens(&self, request: u32) -> u64 {
         self.of(request).protected
     }
@@ -89,6 +81,10 @@ impl RadixPool {
     /// Tokens of an admitted request that have room, from its first on.
     pub fn filled_tokens(&self, request: u32) -> u64 {
         self.of(request).filled
+    }
+
+    fn of(&self, request: u32) -> Held {
+        self.held[request as usize].expect("the request is admitted")
     }
 
     /// Tokens in whole pages, the last one filled up.
@@ -105,49 +101,41 @@ impl RadixPool {
         }
     }
 
-    /// How many leading tokens of the request, of the first `limit`, are here; nothing changes.
-    pub fn peek(&self, request: u32, limit: u64) -> u64 {
-        u64::from(self.tree.peek(request, (limit / self.page) as u32)) * self.page
+    /// Looks the request up and holds what the device has of its first `limit` tokens; returns the tokens
+    /// found on the device, and behind them on the host.
+    pub fn admit(&mut self, request: u32, limit: u64) -> (u64, u64) {
+        let found = self.tree.match_prefix(request, (limit / self.page) as u32);
+        self.hold(request, found);
+        let held = self.of(request);
+        (held.protected, held.on_host)
     }
 
-    /// Looks the request up and holds what is found of its first `limit` tokens; returns the hit tokens.
-    pub fn admit(&mut self, request: u32, limit: u64) -> u64 {
-        let (node, pages) = self.tree.match_prefix(request, (limit / self.page) as u32);
-        let protected = u64::from(pages) * self.page;
-        self.hold(request, node, protected);
-        protected
-    }
-
-    /// Holds the path to a node, which is the request's first `protected` tokens.
-    pub fn hold(&mut self, request: u32, node: u32, protected: u64) {
-        self.tree.lock(node);
+    /// Holds what a look-up found on the device.
+    pub fn hold(&mut self, request: u32, found: Found) {
+        self.tree.lock(found.device_node);
+        let protected = u64::from(found.device_pages) * self.page;
         self.held[request as usize] = Some(Held {
-            node,
+            node: found.device_node,
+            found_node: found.node,
             protected,
-            inserted: 0,
+            on_host: u64::from(found.pages - found.device_pages) * self.page,
+            counted: 0,
             filled: protected,
         });
     }
 
-    /// Takes free pages for an admitted request that knows they are there, up to its first `tokens` tokens.
-    pub fn grow(&mut self, request: u32, tokens: u64) {
-        let held = self.of(request);
-        self.free_tokens -= self.paged(tokens) - self.paged(held.filled);
-        self.held[request as usize] = Some(Held {
-            filled: tokens,
-            ..held
-        });
+    /// Brings what a storage has of a request's first `limit` tokens, behind what is known, to the host; returns
+    /// the tokens. A request of `total` tokens that never fits does not ask.
+    pub fn prefetch(&mut self, request: u32, limit: u64, total: u64) -> u64 {
+        if !self.tree.has_storage() || self.paged(total) + self.slack() > self.capacity_tokens {
+            return 0;
+        }
+        let pages = (limit / self.page) as u32;
+        let found = self.tree.match_prefix(request, pages);
+        u64::from(self.tree.prefetch(request, found, pages)) * self.page
     }
 
-    /// Ends a request and gives back what is its own; the tree keeps what was checked in.
-    pub fn drop_request(&mut self, request: u32) {
-        let held = self.of(request);
-        self.free_tokens += self.paged(held.filled) - held.protected;
-        self.tree.unlock(held.node);
-        self.held[request as usize] = None;
-    }
-
-    /// Lets go of what `admit` held, where there was no room for the rest.
+    /// Lets go of what `admit` held.
     pub fn withdraw(&mut self, request: u32) {
         if let Some(held) = self.held[request as usize].take() {
             self.tree.unlock(held.node);
@@ -156,21 +144,8 @@ impl RadixPool {
 
     /// Whether `total` tokens of an admitted request would fit if all that may go went.
     pub fn fits(&self, request: u32, total: u64) -> bool {
-        let held = self.of(request);
         let room = self.free_tokens + self.evictable_tokens();
-        room + held.protected >= self.paged(total) + self.slack()
-    }
-
-    /// Whether `total` tokens of a request that finds `hits` pages would fit once it holds these; nothing
-    /// changes.
-    pub fn would_fit(&self, request: u32, hits: u32, total: u64) -> bool {
-        let held_now = u64::from(self.tree.unlocked_pages(request, hits)) * self.page;
-        let room = self.free_tokens + self.evictable_tokens() - held_now;
-        room + u64::from(hits) * self.page >= self.paged(total) + self.slack()
-    }
-
-    fn of(&self, request: u32) -> Held {
-        self.held[request as usize].expect("the request is admitted")
+        room + self.of(request).protected >= self.paged(total) + self.slack()
     }
 
     /// Evicts until `demand` tokens are free, if need be.
@@ -182,93 +157,130 @@ impl RadixPool {
         }
     }
 
-    /// Takes room for the first `tokens` tokens of an admitted request; false where there is none.
-    pub fn allocate(&mut self, request: u32, tokens: u64) -> bool {
+    /// Loads what an admitted request found on the host, where it is worth it and there is room; returns the
+    /// tokens loaded.
+    pub fn load(&mut self, request: u32) -> u64 {
+        let held = self.of(request);
+        if held.on_host < LEAST_LOADED_TOKENS {
+            return 0;
+        }
+        self.tree.lock(held.found_node);
+        self.demand(held.on_host);
+        if self.free_tokens < held.on_host {
+            self.tree.unlock(held.found_node);
+            return 0;
+        }
+        self.free_tokens -= held.on_host;
+        self.tree.load(held.found_node);
+        // the lock of the load becomes the request's
+        self.tree.unlock(held.node);
+        let protected = held.protected + held.on_host;
+        self.held[request as usize] = Some(Held {
+            node: held.found_node,
+            protected,
+            filled: protected,
+            ..held
+        });
+        held.on_host
+    }
+
+    /// Takes room for the first `tokens` tokens of an admitted request that fits.
+    pub fn allocate(&mut self, request: u32, tokens: u64) {
         let held = self.of(request);
         self.demand(tokens - held.protected + self.slack());
-        let need = self.paged(tokens) - held.protected;
-        if need > self.free_tokens {
-            return false;
-        }
-        self.free_tokens -= need;
-        self.held[request as usize] = Some(Held {
-            filled: tokens,
-            ..held
-        });
-        true
+        self.take(self.paged(tokens) - held.protected);
+        self.fill(request, tokens);
     }
 
-    /// Takes free tokens, whole pages, for an admitted request that knows they are there.
-    pub fn take(&mut self, request: u32, tokens: u64) {
-        let held = self.of(request);
-        self.free_tokens -= tokens;
-        self.held[request as usize] = Some(Held {
-            filled: held.filled + tokens,
-            ..held
-        });
-    }
-
-    /// Takes room for decoded tokens, one by one, up to `tokens`; false, stopping there, where there is none.
-    pub fn extend(&mut self, request: u32, tokens: u64) -> bool {
-        let mut filled = self.of(request).filled;
-        let mut fits = true;
-        while fits && filled < tokens {
+    /// Takes room for decoded tokens, one by one, up to `tokens`.
+    pub fn extend(&mut self, request: u32, tokens: u64) {
+        let filled = self.of(request).filled;
+        for position in filled..tokens {
             self.demand(self.page);
-            if filled % self.page == 0 {
-                fits = self.free_tokens >= self.page;
-                self.free_tokens -= if fits { self.page } else { 0 };
+            if position % self.page == 0 {
+                self.take(self.page);
             }
-            filled += u64::from(fits);
         }
-        self.held[request as usize] = Some(Held {
-            filled,
-            ..self.of(request)
-        });
-        fits
+        self.fill(request, tokens.max(filled));
     }
 
-    /// Puts the request's first `tokens` tokens into the tree, gives duplicates back, and locks the result.
-    pub fn cache(&mut self, request: u32, tokens: u64) {
+    fn fill(&mut self, request: u32, tokens: u64) {
+        if let Some(held) = &mut self.held[request as usize] {
+            held.filled = tokens;
+        }
+    }
+
+    fn take(&mut self, tokens: u64) {
+        debug_assert!(tokens <= self.free_tokens, "room was checked");
+        self.free_tokens = self.free_tokens.saturating_sub(tokens);
+    }
+
+    /// Checks the request's first `tokens` tokens into the tree, takes duplicates back, and locks the result.
+    /// The prompt's end becomes a node's: an answer can go without it, and has one priority less.
+    pub fn checkpoint(&mut self, request: u32, tokens: u64) {
         let held = self.of(request);
         let pages = (tokens / self.page) as u32;
-        let done = (held.inserted / self.page) as u32;
-        let known = u64::from(self.tree.insert(request, pages, done)) * self.page;
-        let prompt_pages = (self.prompt_tokens[request as usize] / self.page) as u32;
-        if 0 < prompt_pages && prompt_pages < pages {
-            self.tree.insert(request, prompt_pages, pages);
+        if pages == 0 {
+            return;
         }
-        self.free_tokens += known - held.protected;
-        self.merged_tokens += known - held.protected;
-        let (node, _) = self.tree.match_prefix(request, pages);
-        self.tree.unlock(held.node);
+        let how = Insertion {
+            counted_pages: (held.counted / self.page) as u32,
+            protected_pages: (held.protected / self.page) as u32,
+            priority: 1,
+        };
+        let (node, duplicates) = self.tree.insert(request, pages, how);
+        self.free_tokens += u64::from(duplicates) * self.page;
+        self.merged_tokens += u64::from(duplicates) * self.page;
+        let prompt = (self.prompt_tokens[request as usize] / self.page) as u32;
+        if 0 < prompt && prompt < pages {
+            let how = Insertion {
+                counted_pages: prompt,
+                protected_pages: prompt,
+                priority: 2,
+            };
+            self.tree.insert(request, prompt, how);
+        }
         self.tree.lock(node);
+        self.tree.unlock(held.node);
         let protected = u64::from(pages) * self.page;
         self.held[request as usize] = Some(Held {
             node,
             protected,
-            inserted: protected,
+            counted: held.counted.max(protected),
             ..held
         });
     }
 
-    /// Puts all filled tokens into the tree, gives back the rest of the last page, and ends the request.
+    /// Checks all filled tokens in, gives back the rest of the last page, and ends the request.
     pub fn release(&mut self, request: u32) {
         self.finish(request, self.of(request).filled);
     }
 
-    /// Puts the first `tokens` tokens into the tree, gives back all other room, and ends the request.
+    /// Checks the first `tokens` tokens in, gives back all other room, and ends the request.
     pub fn finish(&mut self, request: u32, tokens: u64) {
-        self.cache(request, tokens);
+        self.checkpoint(request, tokens);
+        self.let_go(request);
+    }
+
+    /// Gives back all room of a request that is not the tree's, and ends it.
+    pub fn let_go(&mut self, request: u32) {
         let held = self.of(request);
-        debug_assert!(held.node != ROOT || held.protected == 0);
-        self.drop_request(request);
+        self.free_tokens += self.paged(held.filled).saturating_sub(held.protected);
+        self.tree.unlock(held.node);
+        self.held[request as usize] = None;
     }
 
     /// Checks the tree, its locks against what requests hold, and that free tokens, the tree's and those of
-    /// requests alone make the capacity; the first violation is the error. Cost: as [`RadixTree::check`].
+    /// requests alone make the capacity; the first violation is the error.
     pub fn check(&self) -> Result<(), Violation> {
+        self.check_with(std::iter::empty())
+    }
+
+    /// The same where others hold nodes too.
+    pub fn check_with(&self, others: impl Iterator<Item = u32>) -> Result<(), Violation> {
         let held = || self.held.iter().flatten();
-        self.tree.check(held().map(|h| h.node))?;
+        let holders = held().map(|h| h.node).chain(others);
+        self.tree.check(holders.filter(|&node| node != ROOT))?;
         for h in held() {
             let below = self.tree.end(h.node) * self.page;
             if h.protected != below || h.filled < h.protected {
@@ -278,44 +290,16 @@ impl RadixPool {
                 ));
             }
         }
-        let private: u64 = held().map(|h| self.paged(h.filled) - h.protected).sum();
-        let cached = self.counts().pages * self.page;
-        let used = self.free_tokens + cached + private;
-        if used != self.capacity_tokens {
+        let private: u64 = held()
+            .map(|h| self.paged(h.filled).saturating_sub(h.protected))
+            .sum();
+        let cached = self.tree.counts().device_pages * self.page;
+        if self.free_tokens + cached + private != self.capacity_tokens {
             return Err(format!(
-                "I2: {} free, {cached} cached and {private} held make {used} of {} tokens",
+                "I2: {} free, {cached} cached and {private} held of {} tokens",
                 self.free_tokens, self.capacity_tokens
             ));
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::keys::NO_REQUEST;
-
-    fn said(corrupt: impl FnOnce(&mut RadixPool)) -> Result<(), Violation> {
-        let keys = BlockKeys::new(vec![0, 4], vec![0, 1, 2, 3], 1, vec![4], vec![NO_REQUEST]);
-        let keys = Arc::new(keys.unwrap());
-        let mut pool = RadixPool::new(keys, LeafOrder::Lru, 2, 16, vec![8]);
-        pool.admit(0, 0);
-        assert!(pool.allocate(0, 8));
-        pool.cache(0, 4);
-        corrupt(&mut pool);
-        pool.check()
-    }
-
-    #[test]
-    fn wrong_tokens_are_seen() {
-        assert_eq!(said(|_| ()), Ok(()));
-        assert!(said(|p| p.free_tokens += 2).unwrap_err().starts_with("I2"));
-        assert!(said(|p| p.held[0] = None).unwrap_err().starts_with("I3"));
-        let hold = |p: &mut RadixPool, change: fn(&mut Held)| change(p.held[0].as_mut().unwrap());
-        let filled = said(|p| hold(p, |h| h.filled += 2)).unwrap_err();
-        assert!(filled.starts_with("I2"));
-        let protected = said(|p| hold(p, |h| h.protected -= 2)).unwrap_err();
-        assert!(protected.starts_with("I3"));
     }
 }

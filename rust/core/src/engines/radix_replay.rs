@@ -1,25 +1,37 @@
 //! Requests in file order through SGLang's pool, times ignored.
 
-use super::leaf_order::LeafOrder;
 use super::radix_pool::RadixPool;
-use super::radix_tree::TreeCounts;
+use super::radix_tree::host::{HostMoves, HostTier};
+use super::radix_tree::storage::StorageMoves;
+use super::radix_tree::worth::LeafStrategy;
+use super::radix_tree::{RadixTree, TreeCounts, TreeRules};
 use super::requests::{Overlap, Requests, REJECTED};
-use crate::causes::engine::MissCauses;
+use crate::causes::engine::{Lookup, MissCauses};
 
 /// What a replay decided.
 #[derive(Debug)]
 pub struct RadixReplay {
-    /// Hit tokens of each request, or `REJECTED`.
+    /// Tokens of each request found on the device, or `REJECTED`.
     pub hits: Vec<i64>,
+    /// Tokens of each request loaded from the host.
+    pub loaded: Vec<i64>,
+    /// Tokens of each request that came from storage to the host while it waited.
+    pub prefetched: Vec<i64>,
     /// Running requests ended before their turn, for room.
     pub forced_finishes: u64,
     /// Evictions asked for.
     pub evict_calls: u64,
     /// The tree at the end, and what left it.
     pub counts: TreeCounts,
-    /// Free tokens at the end.
+    /// What moved to the host and left it.
+    pub moves: HostMoves,
+    /// What moved to the storage and left it.
+    pub storage: StorageMoves,
+    /// Free tokens of the device at the end.
     pub free_tokens: u64,
-    /// Key of the first page, and pages, of the leaves at the end, next to be evicted first.
+    /// Free pages of the host at the end.
+    pub host_free_pages: u64,
+    /// As [`RadixTree::leaves`] names them.
     pub leaves: Vec<(u64, u32)>,
     /// Reasons of the misses, where asked for.
     pub causes: Option<MissCauses>,
@@ -27,55 +39,57 @@ pub struct RadixReplay {
     pub heap_bytes: usize,
 }
 
-/// Replays every request through a pool of `capacity_tokens`, whole pages of `block_size` tokens.
-pub fn replay(requests: &Requests<'_>, order: LeafOrder, capacity_tokens: u64) -> RadixReplay {
+/// Replays every request through a device of `capacity_tokens`, whole pages of `block_size` tokens, with or
+/// without a host tier.
+pub fn replay(
+    requests: &Requests<'_>,
+    rules: (TreeRules, LeafStrategy),
+    capacity_tokens: u64,
+    host: Option<HostTier>,
+) -> RadixReplay {
     let page = requests.block_size;
+    let mut tree = RadixTree::new(requests.keys.clone(), rules, page, host);
+    tree.log = requests.log();
     let prompts = requests.input_tokens.to_vec();
-    let mut pool = RadixPool::new(requests.keys.clone(), order, page, capacity_tokens, prompts);
-    pool.tree.log = requests.log();
+    let mut pool = RadixPool::new(tree, page, capacity_tokens, prompts);
     let mut causes = requests.causes();
     let mut overlap = Overlap::new(requests.window);
-    let mut hits = Vec::with_capacity(requests.input_tokens.len());
+    let (mut hits, mut loads, mut prefetched) = (Vec::new(), Vec::new(), Vec::new());
     let mut forced_finishes = 0;
     for request in 0..requests.keys.requests() {
-        let (n, total) = (
-            requests.input_tokens[request as usize],
-            requests.total_tokens[request as usize],
-        );
+        let n = requests.input_tokens[request as usize];
+        let total = requests.total_tokens[request as usize];
         if let Some(log) = &mut pool.tree.log {
             log.now = request;
         }
         if let Some(oldest) = overlap.before_start() {
             pool.release(oldest);
         }
-        let found = pool.admit(request, n - 1);
-        if let (Some(causes), Some(log)) = (&mut causes, &pool.tree.log) {
-            let lookup = requests.lookup(request, (found / u64::from(page)) as u32);
-            causes.count(lookup, log, None);
-            causes.learn(request, (total / u64::from(page)) as u32);
-        }
-        let mut fits = pool.fits(request, total);
-        while !fits {
-            let Some(oldest) = overlap.oldest() else {
-                break;
-            };
-            pool.release(oldest);
-            forced_finishes += 1;
-            fits = pool.fits(request, total);
-        }
-        if !fits {
-            hits.push(REJECTED);
+        prefetched.push(pool.prefetch(request, n - 1, total) as i64);
+        let (found, forced) = admit(&mut pool, &mut overlap, request, (n, total));
+        forced_finishes += forced;
+        let Some((found, on_host)) = found else {
             pool.withdraw(request);
+            hits.push(REJECTED);
+            loads.push(0);
             if let Some(causes) = &mut causes {
-                causes.forget(request);
+                causes.learn(request, (total / u64::from(page)) as u32);
             }
             continue;
+        };
+        let loaded = pool.load(request);
+        if let Some(causes) = &mut causes {
+            let hits = ((found + loaded) / u64::from(page)) as u32;
+            let lookup = requests.lookup(request, hits);
+            let reach = ((found + on_host) / u64::from(page)) as u32;
+            count_causes(causes, &pool.tree, lookup, (reach, loaded < on_host));
+            causes.learn(request, (total / u64::from(page)) as u32);
         }
-        let fitted = pool.allocate(request, n);
-        pool.cache(request, n);
-        let fitted = pool.extend(request, total) && fitted;
-        debug_assert!(fitted, "room was checked");
+        pool.allocate(request, n);
+        pool.checkpoint(request, n);
+        pool.extend(request, total);
         hits.push(found as i64);
+        loads.push(loaded as i64);
         if let Some(ended) = overlap.start(request) {
             pool.release(ended);
         }
@@ -83,14 +97,67 @@ pub fn replay(requests: &Requests<'_>, order: LeafOrder, capacity_tokens: u64) -
     while let Some(oldest) = overlap.oldest() {
         pool.release(oldest);
     }
+    debug_assert_eq!(pool.check(), Ok(()));
     RadixReplay {
         hits,
+        loaded: loads,
+        prefetched,
         forced_finishes,
         evict_calls: pool.evict_calls,
-        counts: pool.counts(),
+        counts: pool.tree.counts(),
+        moves: pool.tree.host_moves(),
+        storage: pool.tree.storage_moves(),
         free_tokens: pool.free_tokens(),
+        host_free_pages: pool.tree.host_free_pages(),
         leaves: pool.tree.leaves(),
         causes,
         heap_bytes: pool.tree.heap_bytes(),
+    }
+}
+
+/// Counts why a request missed what it did; `reach`: its leading blocks on device and host, and whether some of the
+/// host's were not loaded.
+fn count_causes(
+    causes: &mut MissCauses,
+    tree: &RadixTree,
+    lookup: Lookup,
+    (reach, left_below): (u32, bool),
+) {
+    let Some(log) = &tree.log else { return };
+    let request = lookup.request;
+    let is_below = |block| block < reach || tree.is_stored(request, block);
+    let resident: Option<&dyn Fn(u32) -> bool> = if left_below || tree.has_storage() {
+        Some(&is_below)
+    } else {
+        None
+    };
+    causes.count(lookup, log, resident);
+}
+
+/// Looks a request of (prompt, total) tokens up, ending the oldest until it fits; with a host tier it is looked
+/// up again where one has ended. Returns what was found on the device and behind it on the host, None where it
+/// never fits, and how many have ended.
+fn admit(
+    pool: &mut RadixPool,
+    overlap: &mut Overlap,
+    request: u32,
+    (n, total): (u64, u64),
+) -> (Option<(u64, u64)>, u64) {
+    let mut found = pool.admit(request, n - 1);
+    let mut forced = 0;
+    loop {
+        let before = forced;
+        while !pool.fits(request, total) {
+            let Some(oldest) = overlap.oldest() else {
+                return (None, forced);
+            };
+            pool.release(oldest);
+            forced += 1;
+        }
+        if forced == before || !pool.tree.has_host() {
+            return (Some(found), forced);
+        }
+        pool.withdraw(request);
+        found = pool.admit(request, n - 1);
     }
 }

@@ -1,25 +1,49 @@
-//! SGLang's radix tree as the GPU tier of a timed replica: leases, room and records over `radix_pool`.
+//! SGLang's tree as the tiers of a timed replica: leases, room, copies and records over `radix_pool`. The classic tree
+//! has the GPU alone, the default one HiCache's host tier below it, and maybe a storage.
 //!
 //! A request has one lease at a time, a block is a page. A request is admitted when its prompt and all of its answer
 //! would fit; its prompt is checked into the tree as it is computed, its answer when it ends. Every decoding
 //! request asks for a page at every step, needed or not, so a page is evicted ahead of its use.
+//!
+//! The tree decides when it is asked, as SGLang's does: a loaded page is in the tree at once and computed with when it
+//! has come; a written one may not leave the device before its copy is there (write_through), or who gets its room
+//! waits for the copy (write_back).
+//!
+//! | file | what lives there |
+//! |---|---|
+//! | `copies` | loads and writes under way, and the pages that they bring |
+//! | `counts` | rooms, losses and checks |
+//! | `in_tokens` | what SGLang's own scheduler asks, without leases |
+//! | `places` | what is found, and on which tier |
+//! | `storage` | a storage below the host |
 
+mod contract;
+mod copies;
+mod counts;
 mod in_tokens;
+mod places;
+mod storage;
+#[cfg(test)]
+mod storage_tests;
+#[cfg(test)]
+mod tests;
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
-use super::engine_store::engine_store;
-use super::leaf_order::LeafOrder;
 use super::leases::{EngineLease, EngineLeases};
 use super::radix_pool::RadixPool;
+use super::radix_tree::host::{HostTier, WritePolicy};
+use super::radix_tree::worth::LeafStrategy;
+use super::radix_tree::{RadixTree, TreeRules};
 use crate::keys::BlockKeys;
 use crate::records::Records;
-use crate::store::contract::{
-    gpu_alone, BatchStore, BlockStore, MachineStore, TierLosses, TierRoom,
-};
-use crate::store::{Answer, LeaseId, Room, StoreError, Times, Violation};
-
+use crate::store::contract::BatchStore;
+use crate::store::{Answer, LeaseId, MoveId, Order, Room, StoreError, Times};
+use copies::Copies;
 pub use in_tokens::Prefix;
+pub use storage::StorageConfig;
+use storage::StorageTier;
 
 /// No cache has so many tokens; below it sums of lengths and pages stay numbers.
 const MOST_TOKENS: u64 = 1 << 62;
@@ -35,7 +59,7 @@ pub struct Lengths {
 
 impl Lengths {
     /// Refuses lengths that are not those of so many requests.
-    pub(super) fn check(&self, requests: u32) -> Answer<()> {
+    fn check(&self, requests: u32) -> Answer<()> {
         let wholes = self.prompt_tokens.iter().zip(&self.total_tokens);
         let fit = |(prompt, total): (&u64, &u64)| prompt <= total && *total < MOST_TOKENS;
         let both = [self.prompt_tokens.len(), self.total_tokens.len()];
@@ -46,56 +70,97 @@ impl Lengths {
     }
 }
 
-/// So many pages of `page` tokens, or as many as their tokens can be counted. Refuses an empty page.
-pub(super) fn at_most(pages: u64, page: u32) -> Answer<u64> {
-    if page == 0 {
-        return Err(StoreError::EmptyPage);
-    }
-    Ok(pages.min(MOST_TOKENS / u64::from(page)))
+/// What a store is made with, beside its requests.
+#[derive(Debug, Clone, Copy)]
+pub struct RadixConfig {
+    /// What orders leaves, on both tiers.
+    pub strategy: LeafStrategy,
+    /// Tokens of a page.
+    pub page: u32,
+    /// Pages of the device.
+    pub device_pages: u64,
+    /// Pages of the host of the default tree, and when a node is written there; None: the classic tree, the GPU alone.
+    pub host: Option<(u64, WritePolicy)>,
 }
 
-/// The pages of one GPU under SGLang's rules.
+impl RadixConfig {
+    /// So many pages, or as many as their tokens can be counted.
+    fn at_most(&self, pages: u64) -> u64 {
+        pages.min(MOST_TOKENS / u64::from(self.page))
+    }
+}
+
+/// What a running request has computed.
+#[derive(Debug, Clone, Copy, Default)]
+struct Progress {
+    /// Leading pages that were found, loaded or computed.
+    full: u32,
+    /// Whether its prompt is still to be checked in whole.
+    is_computing: bool,
+}
+
+/// The pages of one machine's GPU, and maybe host, under SGLang's rules.
 #[derive(Debug)]
 pub struct RadixStore {
     pool: RadixPool,
     page: u64,
-    capacity_pages: u64,
+    device_pages: u64,
+    host_pages: u64,
     lengths: Lengths,
     leases: EngineLeases,
-    /// Leading pages of an admitted request that were found or computed.
-    full: Vec<u32>,
+    /// By request.
+    progress: Vec<Progress>,
+    /// How many leading pages each request last asked for. A look-up changes nothing else, and is asked of a store
+    /// that others may look at.
+    limits: Vec<AtomicU32>,
+    copies: Copies,
+    storage: Option<StorageTier>,
     /// Digest and evictions of this machine.
     pub records: Records,
 }
 
 impl RadixStore {
-    /// A pool of free pages of `page` tokens. Refuses an empty page and lengths that are not the requests'.
-    pub fn new(
-        keys: Arc<BlockKeys>,
-        order: LeafOrder,
-        page: u32,
-        capacity_pages: u64,
-        lengths: Lengths,
-    ) -> Answer<Self> {
+    /// The keys of the trace's pages.
+    pub fn keys(&self) -> &BlockKeys {
+        self.pool.tree.keys()
+    }
+
+    /// Empty tiers. Refuses an empty page and lengths that are not the requests'.
+    pub fn new(keys: Arc<BlockKeys>, config: RadixConfig, lengths: Lengths) -> Answer<Self> {
         let requests = keys.requests();
         lengths.check(requests)?;
-        let capacity_pages = at_most(capacity_pages, page)?;
-        let tokens = capacity_pages * u64::from(page);
+        if config.page == 0 {
+            return Err(StoreError::EmptyPage);
+        }
+        let device_pages = config.at_most(config.device_pages);
+        let host_pages = config.host.map_or(0, |host| config.at_most(host.0));
+        let host = config.host.map(|host| HostTier::new(host.1, host_pages));
+        let rules = match host {
+            None => TreeRules::Classic,
+            Some(_) => TreeRules::Unified,
+        };
+        let (rules, host) = ((rules, config.strategy), host.map(HostTier::in_time));
+        let tree = RadixTree::new(keys.clone(), rules, config.page, host);
+        let page = u64::from(config.page);
         let prompts = lengths.prompt_tokens.clone();
         Ok(Self {
-            pool: RadixPool::new(keys, order, page, tokens, prompts),
-            page: u64::from(page),
-            capacity_pages,
+            pool: RadixPool::new(tree, config.page, device_pages * page, prompts),
+            page,
+            device_pages,
+            host_pages,
             lengths,
             leases: EngineLeases::new(requests),
-            full: vec![0; requests as usize],
+            progress: vec![Progress::default(); requests as usize],
+            limits: (0..requests).map(|_| AtomicU32::new(0)).collect(),
+            copies: Copies::new(keys),
+            storage: None,
             records: Records::default(),
         })
     }
 
-    /// The keys of the trace's pages.
-    pub fn keys(&self) -> &BlockKeys {
-        self.pool.tree.keys()
+    /// Whether there is a host tier.
+    pub fn has_host(&self) -> bool {
+        self.pool.tree.has_host()
     }
 
     /// Refuses a request beyond the trace.
@@ -103,15 +168,10 @@ impl RadixStore {
         self.leases.known_request(request)
     }
 
-    /// How many of the request's leading pages are in the tree; nothing changes.
-    pub fn peek(&self, request: u32, limit: u32) -> u32 {
-        self.pool.tree.peek(request, limit)
-    }
-
     /// Notes what a request found; it is held when its room is reserved, in one step with it.
     pub fn acquire(&mut self, request: u32, hits: u32) -> Answer<LeaseId> {
-        let tree = &self.pool.tree;
-        let found = |request, pages| tree.peek(request, pages);
+        let (tree, copies) = (&self.pool.tree, &self.copies);
+        let found = |request, pages| places::found(tree, copies, request, pages);
         self.leases.give(request, hits, found)
     }
 
@@ -120,93 +180,130 @@ impl RadixStore {
         self.leases.abandon(lease)
     }
 
-    /// Checks what the request computed into the tree and lets go of it.
-    pub fn release(&mut self, lease: LeaseId) -> Answer<()> {
+    /// Checks everything that the request computed into the tree and lets go of it.
+    pub fn release(&mut self, lease: LeaseId, now_ns: u64) -> Answer<()> {
+        let before = self.evictions();
         let ended = self.leases.end(lease)?;
         if ended.admitted {
-            let full = std::mem::take(&mut self.full[ended.request as usize]);
-            self.pool.finish(ended.request, u64::from(full) * self.page);
+            let progress = std::mem::take(&mut self.progress[ended.request as usize]);
+            self.check_in(ended.request, u64::from(progress.full));
+            self.pool.let_go(ended.request);
         }
+        self.note_evicted(before, now_ns);
         Ok(())
     }
 
-    /// (free, held and not in the tree, in the tree, of these evictable) pages.
-    pub fn room(&self) -> (u64, u64, u64, u64) {
-        let free = self.free_pages();
-        let cached = self.pool.counts().pages;
-        let evictable = self.pool.tree.evictable_pages();
-        (free, self.capacity_pages - free - cached, cached, evictable)
-    }
-
-    /// Pages evicted so far.
-    pub fn evictions(&self) -> u64 {
-        self.pool.counts().evicted_pages
-    }
-
-    /// Pages computed that the tree had already.
-    pub fn merged_pages(&self) -> u64 {
-        self.pool.merged_tokens / self.page
-    }
-
-    /// Checks the tree and its room from scratch (I2, I3); the first violation is the error. Cost: linear in
-    /// nodes and requests.
-    pub fn check(&self) -> Result<(), Violation> {
-        self.pool.check()?;
-        for request in (0..self.pool.requests()).filter(|&r| self.pool.holds(r)) {
-            let full = u64::from(self.full[request as usize]) * self.page;
-            let protected = self.pool.protected_tokens(request);
-            let filled = self.pool.filled_tokens(request);
-            if full < protected || filled < full {
-                return Err(format!(
-                    "I3: request {request} has computed {full} tokens, {protected} in the tree, room for {filled}"
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    fn free_pages(&self) -> u64 {
-        self.pool.free_tokens() / self.page
-    }
-
-    /// Holds what a request found and takes its prompt's room; false, without a trace, where the whole
-    /// request would not fit.
+    /// Holds what a request found, loads what is on the host alone and takes the rest of its prompt's room; false,
+    /// without a trace, where the whole request would not fit.
     fn admit(&mut self, lease: EngineLease, pages: u64) -> bool {
-        let asked = pages.saturating_add(u64::from(lease.hits));
-        if asked > self.capacity_pages {
+        let request = lease.request as usize;
+        let limit = if self.has_host() {
+            let most = u32::try_from(self.device_pages).unwrap_or(u32::MAX);
+            self.limits[request].load(Ordering::Relaxed).min(most)
+        } else {
+            lease.hits
+        };
+        let total = self.lengths.total_tokens[request];
+        if !self.pool.admit_whole(lease.request, limit, pages, total) {
             return false;
         }
-        let total = self.lengths.total_tokens[lease.request as usize];
-        let tokens = total.max(asked * self.page);
-        if !self.pool.would_fit(lease.request, lease.hits, tokens) {
-            return false;
-        }
-        let found = u64::from(lease.hits) * self.page;
-        self.pool.admit(lease.request, found);
-        self.full[lease.request as usize] = lease.hits;
-        self.pool.allocate(lease.request, asked * self.page)
+        self.progress[request] = Progress {
+            full: lease.hits,
+            is_computing: true,
+        };
+        true
     }
 
     /// Gives the next page to each decoding request that lacks one, all or nothing.
     fn extend(&mut self, wanted: &[(LeaseId, u64)]) -> bool {
-        let pages = wanted.iter().try_fold(0u64, |sum, w| sum.checked_add(w.1));
-        self.pool.demand(wanted.len() as u64 * self.page);
-        if pages.is_none_or(|pages| pages > self.free_pages()) {
-            return false;
+        let of = |&(lease, pages): &(LeaseId, u64)| (self.leases.request(lease), pages);
+        let wanted: Vec<(u32, u64)> = wanted.iter().map(of).collect();
+        self.pool.extend_all(&wanted)
+    }
+
+    /// Counts pages as found that another request is loading; the lease holds them already.
+    pub fn join(&mut self, lease: LeaseId, to: u32) -> Answer<()> {
+        let request = self.with_room(lease, to)?;
+        self.progress[request as usize].full = to;
+        Ok(())
+    }
+
+    /// The request of a lease; refuses pages that have no room.
+    fn with_room(&self, lease: LeaseId, to: u32) -> Answer<u32> {
+        let request = self.leases.admitted(lease)?.request;
+        if u64::from(to) * self.page > self.pool.filled_tokens(request) {
+            return Err(StoreError::NotReserved);
         }
-        for &(lease, pages) in wanted {
-            let request = self.leases.request(lease);
-            self.pool.take(request, pages * self.page);
+        Ok(request)
+    }
+
+    /// Sends the lease's next pages up to `to`, which its room was taken for; the move.
+    pub fn load(&mut self, lease: LeaseId, to: u32, after: &[MoveId]) -> Answer<MoveId> {
+        let request = self.with_room(lease, to)?;
+        let progress = &mut self.progress[request as usize];
+        let pages = (progress.full.min(to), to);
+        progress.full = to;
+        Ok(self.copies.load(request, pages, after))
+    }
+
+    /// Checks in prompts of which a step computed less than a page; a prompt counts once it is computed.
+    pub fn step_computed(&mut self, leases: &[LeaseId], now_ns: u64) -> Answer<()> {
+        let before = self.evictions();
+        for &lease in leases {
+            let request = self.leases.get(lease)?.request;
+            self.check_in_prompt(request);
         }
-        true
+        self.note_evicted(before, now_ns);
+        Ok(())
+    }
+
+    /// Whether a lease's prompt is still to be checked in whole.
+    pub fn is_computing(&self, lease: LeaseId) -> bool {
+        let lease = self.leases.get(lease);
+        lease.is_ok_and(|lease| self.progress[lease.request as usize].is_computing)
+    }
+
+    fn check_in_prompt(&mut self, request: u32) {
+        let progress = self.progress[request as usize];
+        if !progress.is_computing {
+            return;
+        }
+        let prompt = self.lengths.prompt_tokens[request as usize] / self.page;
+        let pages = u64::from(progress.full).min(prompt);
+        let protected = self.pool.protected_tokens(request);
+        // a prompt found whole counts too but in the classic tree; one preempted may have found pages of its answer
+        let is_found_whole = pages == prompt && protected / self.page == prompt;
+        if pages * self.page > protected || (is_found_whole && self.has_host()) {
+            self.check_in(request, pages);
+        }
+        if pages == prompt {
+            self.progress[request as usize].is_computing = false;
+        }
+    }
+
+    /// Checks a request's first pages into the tree, and sends what that writes.
+    fn check_in(&mut self, request: u32, pages: u64) {
+        self.pool.checkpoint(request, pages * self.page);
+        self.start_writes();
+    }
+
+    /// Whether transmissions were decided since they were last taken.
+    pub fn has_orders(&self) -> bool {
+        !self.copies.orders.is_empty()
+    }
+
+    /// The transmissions decided since the last call.
+    pub fn take_orders(&mut self) -> Vec<Order> {
+        std::mem::take(&mut self.copies.orders)
     }
 }
 
 impl BatchStore for RadixStore {
     fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Room> {
-        let tree = &self.pool.tree;
-        let first = self.leases.asked(wanted, |r, pages| tree.peek(r, pages))?;
-        let before = self.evictions();
+        let (tree, copies) = (&self.pool.tree, &self.copies);
+        let found = |request, pages| places::found(tree, copies, request, pages);
+        let first = self.leases.asked(wanted, found)?;
+        let (before, orders) = (self.evictions(), self.copies.orders.len());
         let got = match (first, wanted) {
             (Some(lease), &[(id, pages)]) => {
                 let got = self.admit(lease, pages);
@@ -217,58 +314,44 @@ impl BatchStore for RadixStore {
             }
             _ => self.extend(wanted),
         };
-        let evicted = self.evictions() - before;
-        self.records.evicted_blocks(evicted, now_ns);
-        Ok(if got { Room::Ready } else { Room::Refused })
+        self.start_writes();
+        self.note_evicted(before, now_ns);
+        let sent = self.copies.orders[orders..].iter();
+        let sent: Vec<MoveId> = sent.map(|order| order.id).collect();
+        Ok(if !got {
+            Room::Refused
+        } else if sent.is_empty() {
+            Room::Ready
+        } else {
+            Room::Pending(sent)
+        })
     }
 
     fn depth(&self, lease: LeaseId) -> Answer<u32> {
         let lease = self.leases.get(lease)?;
         if lease.admitted {
-            return Ok(self.full[lease.request as usize]);
+            return Ok(self.progress[lease.request as usize].full);
         }
         Ok(lease.hits)
     }
 
-    fn commit(&mut self, lease: LeaseId, to: u32, _ready: Times) -> Answer<()> {
-        let request = self.leases.admitted(lease)?.request;
-        if u64::from(to) * self.page > self.pool.filled_tokens(request) {
-            return Err(StoreError::NotReserved);
-        }
-        let full = &mut self.full[request as usize];
-        if to <= *full {
-            return Ok(());
-        }
-        *full = to;
-        let prompt_pages = self.lengths.prompt_tokens[request as usize] / self.page;
-        let tokens = prompt_pages.min(u64::from(to)) * self.page;
-        if tokens > self.pool.protected_tokens(request) {
-            self.pool.cache(request, tokens);
+    fn commit(&mut self, lease: LeaseId, to: u32, ready: Times) -> Answer<()> {
+        let request = self.with_room(lease, to)?;
+        let before = self.evictions();
+        let full = &mut self.progress[request as usize].full;
+        if to > *full {
+            *full = to;
+            self.check_in_prompt(request);
+            self.note_evicted(before, ready.ready_ns);
         }
         Ok(())
     }
 
     fn spare_blocks(&self) -> u64 {
-        self.free_pages() + self.pool.tree.evictable_pages()
-    }
-}
-
-engine_store!(RadixStore, room: RadixStore::room, merged: RadixStore::merged_pages);
-
-impl BlockStore for RadixStore {
-    fn acquire(&mut self, request: u32, depth: u32) -> Answer<LeaseId> {
-        RadixStore::acquire(self, request, depth)
-    }
-
-    fn have_same_block(&self, a: u32, b: u32, block: u32) -> bool {
-        self.keys().have_same_block(a, b, block)
-    }
-
-    fn abandon(&mut self, lease: LeaseId) -> Answer<()> {
-        RadixStore::abandon(self, lease)
-    }
-
-    fn release(&mut self, lease: LeaseId, _now_ns: u64) -> Answer<()> {
-        RadixStore::release(self, lease)
+        let free = self.pool.free_tokens() / self.page;
+        if self.pool.tree.writes_back() {
+            return free; // what leaves the device may have to be sent first
+        }
+        free + self.pool.tree.counts().evictable_pages
     }
 }

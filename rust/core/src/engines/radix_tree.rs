@@ -1,105 +1,193 @@
-//! SGLang's radix tree (0.5.23, `srt/mem_cache/radix_cache.py`, the classic `RadixCache`), counted in pages.
+//! SGLang's radix trees (0.5.23), counted in pages: the classic one (`srt/mem_cache/radix_cache.py`) and the default
+//! one (`UnifiedRadixCache` on `UnifiedTreeCore`, full attention alone). `TreeRules` says in what they differ.
 //!
-//! A node is a run of pages, named by a request that shows it; nothing is copied. A counter gives every time:
-//! a walk takes one tick, a new node two. Leaves without a lock stand in an ordered set and are evicted whole.
+//! A node is a run of pages, named by a request that shows it; nothing is copied. It may lie on the device, on
+//! the host (HiCache) or on both; nodes without a device copy form the bottom of every path. A counter gives every
+//! time, one to each walk: of the nodes on one path at most one is a leaf that may go, so they need none apart.
+//! `evict` frees the device, `host` writes, loads and frees the host.
 
+mod accounts;
 mod check;
-mod paths;
+mod evict;
+/// Copies on the host (HiCache).
+pub mod host;
+/// What a store in time is told of the host.
+pub mod in_time;
+/// Look-ups that change nothing.
+mod look;
+/// Pages in a storage below the host.
+pub mod storage;
+/// The strategies that order leaves.
+pub mod worth;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::key_index::KeyMap;
-use super::leaf_order::{LeafOrder, NodeUse};
 use crate::causes::eviction_log::EvictionLog;
 use crate::keys::BlockKeys;
+use host::HostTier;
+use worth::{LeafStrategy, NodeUse};
 
 /// The root, which is never evicted.
 pub const ROOT: u32 = 0;
 
+/// Which of SGLang's trees decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TreeRules {
+    /// `RadixCache`: the upper part of a split node is new.
+    Classic,
+    /// `UnifiedRadixCache`: it is as old as the node was.
+    Unified,
+}
+
 /// Pages `[start, start + pages)` of a request, below the parent's.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 struct Node {
     request: u32,
     start: u32,
     pages: u32,
     parent: u32,
     children: u32,
+    device_children: u32,
     locks: u32,
+    /// Copies with a storage that need the host's copy.
+    host_locks: u32,
+    on_device: bool,
+    on_host: bool,
     used: NodeUse,
-    /// Its place among its parent's children: that of the first node that stood there.
-    place: u64,
+    priority: u64,
+    /// The end of the deepest page that was ever inserted at or below it.
+    history: u32,
+    /// Its place among nodes on both tiers, 0 for none.
+    duplicate: u64,
 }
 
-/// What the tree holds at one moment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+impl Node {
+    /// Pages `[start, end)` of a request, made now, without a copy anywhere.
+    fn new((request, start, end): (u32, u32, u32), parent: u32, now: u64) -> Self {
+        Self {
+            request,
+            start,
+            pages: end - start,
+            parent,
+            children: 0,
+            device_children: 0,
+            locks: 0,
+            host_locks: 0,
+            on_device: false,
+            on_host: false,
+            used: NodeUse::new(now),
+            priority: 0,
+            history: end,
+            duplicate: 0,
+        }
+    }
+}
+
+/// What the tree holds at one moment, and what left it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TreeCounts {
-    /// Pages of all nodes.
-    pub pages: u64,
-    /// Nodes, the root left out.
-    pub nodes: u64,
-    /// Nodes evicted since the tree was made.
-    pub evicted_nodes: u64,
-    /// Their pages.
+    /// Pages on the device.
+    pub device_pages: u64,
+    /// Nodes on the device.
+    pub device_nodes: u64,
+    /// Pages on the device without a lock.
+    pub evictable_pages: u64,
+    /// Pages on the host.
+    pub host_pages: u64,
+    /// Nodes on the host.
+    pub host_nodes: u64,
+    /// Pages on the host without a lock.
+    pub idle_host_pages: u64,
+    /// Pages on both.
+    pub duplicate_pages: u64,
+    /// Pages that left the device.
     pub evicted_pages: u64,
+    /// Leaves that eviction from the device took up.
+    pub evicted_leaves: u64,
+}
+
+/// What a look-up found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Found {
+    /// The deepest node on the device.
+    pub device_node: u32,
+    /// Pages on the device.
+    pub device_pages: u32,
+    /// The deepest node.
+    pub node: u32,
+    /// Pages of the whole path; those past the device's are on the host alone.
+    pub pages: u32,
+}
+
+/// What an insertion is told beside the pages.
+#[derive(Debug, Clone, Copy)]
+pub struct Insertion {
+    /// Nodes that end at or before this page were counted by an earlier insertion.
+    pub counted_pages: u32,
+    /// Pages that the tree holds for the request: the tree gives back no duplicates of them.
+    pub protected_pages: u32,
+    /// The nodes of the path have at least this priority.
+    pub priority: u64,
 }
 
 /// The tree, its clock and the order of its leaves.
 #[derive(Debug)]
 pub struct RadixTree {
     keys: Arc<BlockKeys>,
-    order: LeafOrder,
+    rules: TreeRules,
+    strategy: LeafStrategy,
+    page: u64,
     clock: u64,
     nodes: Vec<Node>,
     spare: Vec<u32>,
     /// Child by parent and key of its first page.
     child: KeyMap<(u32, u64), u32>,
-    /// Leaves without a lock, by worth.
-    leaves: BTreeSet<(u64, u64, u32)>,
-    evictable_pages: u64,
+    /// On the device, no lock, no child on the device; by worth.
+    device_leaves: BTreeSet<(u64, u64, u32)>,
+    /// On the host alone, no lock, no child; by worth.
+    host_leaves: BTreeSet<(u64, u64, u32)>,
     counts: TreeCounts,
-    /// Evictions by time, where the reasons of misses are asked for.
+    /// The host tier, where there is one.
+    host: Option<HostTier>,
+    /// What left both tiers, where the reasons of misses are asked for.
     pub log: Option<EvictionLog>,
 }
 
 impl RadixTree {
+    /// A root without children; a page has `page` tokens.
+    pub fn new(
+        keys: Arc<BlockKeys>,
+        (rules, strategy): (TreeRules, LeafStrategy),
+        page: u32,
+        host: Option<HostTier>,
+    ) -> Self {
+        let root = Node {
+            on_device: true,
+            locks: 1,
+            ..Node::new((0, 0, 0), ROOT, 0)
+        };
+        Self {
+            keys,
+            rules,
+            strategy,
+            page: u64::from(page),
+            clock: 0,
+            nodes: vec![root],
+            spare: Vec::new(),
+            child: KeyMap::default(),
+            device_leaves: BTreeSet::new(),
+            host_leaves: BTreeSet::new(),
+            counts: TreeCounts::default(),
+            host,
+            log: None,
+        }
+    }
+
     /// The keys of the trace's pages.
     pub fn keys(&self) -> &BlockKeys {
         &self.keys
-    }
-
-    /// A root without children.
-    pub fn new(keys: Arc<BlockKeys>, order: LeafOrder) -> Self {
-        let mut tree = Self {
-            keys,
-            order,
-            clock: 0,
-            nodes: Vec::new(),
-            spare: Vec::new(),
-            child: KeyMap::default(),
-            leaves: BTreeSet::new(),
-            evictable_pages: 0,
-            counts: TreeCounts {
-                pages: 0,
-                nodes: 0,
-                evicted_nodes: 0,
-                evicted_pages: 0,
-            },
-            log: None,
-        };
-        tree.add(Node {
-            locks: 1,
-            ..tree.fresh(0, 0, 0, ROOT)
-        });
-        tree.counts.nodes = 0;
-        tree.tick();
-        tree.tick();
-        tree
-    }
-
-    /// Pages of nodes without a lock.
-    pub fn evictable_pages(&self) -> u64 {
-        self.evictable_pages
     }
 
     /// What the tree holds.
@@ -107,259 +195,191 @@ impl RadixTree {
         self.counts
     }
 
-    /// Pages from the root to the end of a node.
-    pub fn end(&self, node: u32) -> u64 {
-        let node = &self.nodes[node as usize];
-        u64::from(node.start) + u64::from(node.pages)
-    }
-
     fn tick(&mut self) -> u64 {
         self.clock += 1;
         self.clock
     }
 
-    fn fresh(&self, request: u32, start: u32, pages: u32, parent: u32) -> Node {
-        let (last_access, creation) = (self.clock + 1, self.clock + 2);
-        Node {
-            request,
-            start,
-            pages,
-            parent,
-            children: 0,
-            locks: 0,
-            used: NodeUse {
-                last_access,
-                creation,
-                hit_count: 0,
-            },
-            place: creation,
-        }
-    }
-
+    /// Adds a node without a copy anywhere, linked to its parent.
     fn add(&mut self, node: Node) -> u32 {
-        self.counts.nodes += 1;
-        if let Some(at) = self.spare.pop() {
+        let key = (node.parent, self.keys.key(node.request, node.start));
+        let at = if let Some(at) = self.spare.pop() {
             self.nodes[at as usize] = node;
-            return at;
-        }
-        self.nodes.push(node);
-        (self.nodes.len() - 1) as u32
-    }
-
-    fn rank(&self, at: u32) -> (u64, u64, u32) {
-        let node = &self.nodes[at as usize];
-        let (first, second) = self.order.worth(node.used, node.pages);
-        (first, second, at)
-    }
-
-    fn is_candidate(&self, at: u32) -> bool {
-        let node = &self.nodes[at as usize];
-        at != ROOT && node.children == 0 && node.locks == 0
-    }
-
-    /// Changes a node, keeping its place among the candidates right.
-    fn change(&mut self, at: u32, change: impl FnOnce(&mut Node)) {
-        if self.is_candidate(at) {
-            self.leaves.remove(&self.rank(at));
-        }
-        change(&mut self.nodes[at as usize]);
-        if self.is_candidate(at) {
-            self.leaves.insert(self.rank(at));
-        }
+            at
+        } else {
+            self.nodes.push(node);
+            (self.nodes.len() - 1) as u32
+        };
+        self.child.insert(key, at);
+        at
     }
 
     /// The child whose pages begin with the request's from `walked` on, and how many they share.
     fn step(&self, node: u32, request: u32, walked: u32, pages: u32) -> Option<(u32, u32)> {
+        if walked == pages {
+            return None;
+        }
         let child = *self.child.get(&(node, self.keys.key(request, walked)))?;
         let below = &self.nodes[child as usize];
         let end = pages.min(walked + below.pages);
         Some((child, self.keys.common(below.request, request, walked, end)))
     }
 
-    /// How many of the request's leading pages, at most `pages`, are here; nothing changes.
-    pub fn peek(&self, request: u32, pages: u32) -> u32 {
-        let (mut node, mut walked) = (ROOT, 0);
-        while walked < pages {
-            let Some((child, common)) = self.step(node, request, walked, pages) else {
-                break;
-            };
-            walked += common;
-            if common < self.nodes[child as usize].pages {
-                break;
-            }
-            node = child;
-        }
-        walked
-    }
-
-    /// How many of the request's first `pages` pages, all of them here, nobody locks; nothing changes.
-    pub fn unlocked_pages(&self, request: u32, pages: u32) -> u32 {
-        let (mut node, mut walked, mut locked) = (ROOT, 0, 0);
-        while walked < pages {
-            let Some((child, common)) = self.step(node, request, walked, pages) else {
-                break;
-            };
-            // what is locked is above what is not
-            if self.nodes[child as usize].locks == 0 {
-                break;
-            }
-            walked += common;
-            locked = walked;
-            node = child;
-        }
-        pages - locked
-    }
-
-    /// Touches the path of the request's first `pages` pages, splits its last node to fit, and counts a hit
-    /// on each node that ends past `done`. Returns the last node and the pages walked.
-    fn walk(&mut self, request: u32, pages: u32, done: Option<u32>) -> (u32, u32) {
-        let (mut node, mut walked) = (ROOT, 0);
-        if pages == 0 {
-            return (node, walked);
-        }
-        let now = self.tick();
-        self.nodes[ROOT as usize].used.last_access = now;
-        while walked < pages {
-            let Some((child, common)) = self.step(node, request, walked, pages) else {
-                break;
-            };
-            walked += common;
-            self.change(child, |n| n.used.last_access = now);
-            node = if common < self.nodes[child as usize].pages {
-                self.split(child, common)
-            } else {
-                child
-            };
-            if done.is_some_and(|done| walked > done) {
-                self.change(node, |n| n.used.hit_count += 1);
-            }
-        }
-        (node, walked)
-    }
-
-    /// Puts a new node with the first `pages` pages above `child`, which keeps its times.
+    /// Puts a new node with the first `pages` pages above `child`, on the same tiers.
     fn split(&mut self, child: u32, pages: u32) -> u32 {
-        let below = &self.nodes[child as usize];
-        let (request, start, parent) = (below.request, below.start, below.parent);
-        let fresh = self.fresh(request, start, pages, parent);
-        let upper = Node {
-            place: below.place,
+        self.leave(child);
+        let below = self.nodes[child as usize];
+        let mut used = below.used;
+        if self.rules == TreeRules::Classic {
+            used.creation = self.tick();
+        }
+        let upper = self.add(Node {
+            pages,
             children: 1,
-            locks: below.locks,
-            used: NodeUse {
-                hit_count: below.used.hit_count,
-                ..fresh.used
-            },
-            ..fresh
-        };
-        self.tick();
-        self.tick();
-        let upper = self.add(upper);
-        self.child
-            .insert((parent, self.keys.key(request, start)), upper);
-        self.child
-            .insert((upper, self.keys.key(request, start + pages)), child);
-        self.change(child, |below| {
-            below.parent = upper;
-            below.start += pages;
-            below.pages -= pages;
+            device_children: u32::from(below.on_device),
+            used,
+            duplicate: 0,
+            ..below
         });
+        let first = self.keys.key(below.request, below.start + pages);
+        self.child.insert((upper, first), child);
+        let lower = &mut self.nodes[child as usize];
+        lower.parent = upper;
+        lower.start += pages;
+        lower.pages -= pages;
+        self.enter(child);
+        self.enter(upper);
+        self.register_duplicate(upper);
         upper
     }
 
-    /// The deepest node of the longest known prefix of the request's first `pages` pages, and its pages.
-    pub fn match_prefix(&mut self, request: u32, pages: u32) -> (u32, u32) {
-        self.walk(request, pages, None)
-    }
-
-    /// Adds the request's first `pages` pages and returns how many were there; `done` of them were counted
-    /// as hits before.
-    pub fn insert(&mut self, request: u32, pages: u32, done: u32) -> u32 {
-        let (node, walked) = self.walk(request, pages, Some(done));
-        if walked < pages {
-            let mut leaf = self.fresh(request, walked, pages - walked, node);
-            leaf.used.hit_count = u64::from(pages > done);
-            self.tick();
-            self.tick();
-            let leaf = self.add(leaf);
-            self.change(node, |n| n.children += 1);
-            self.child
-                .insert((node, self.keys.key(request, walked)), leaf);
-            self.leaves.insert(self.rank(leaf));
-            self.evictable_pages += u64::from(pages - walked);
-            self.counts.pages += u64::from(pages - walked);
+    /// Makes a child that a walk has come to most recent, split to fit where `common` is less than all of it.
+    fn walk_into(&mut self, child: u32, common: u32, now: u64) -> u32 {
+        self.rerank(child, |n| n.used.last_access = now);
+        if common < self.nodes[child as usize].pages {
+            return self.split(child, common);
         }
-        walked
+        child
     }
 
-    /// Locks the path from `node` up to the root.
-    pub fn lock(&mut self, mut node: u32) {
-        while node != ROOT {
-            if self.nodes[node as usize].locks == 0 {
-                self.evictable_pages -= u64::from(self.nodes[node as usize].pages);
-            }
-            self.change(node, |n| n.locks += 1);
-            node = self.nodes[node as usize].parent;
-        }
-    }
-
-    /// Unlocks the path from `node` up to the root.
-    pub fn unlock(&mut self, mut node: u32) {
-        while node != ROOT {
-            self.change(node, |n| n.locks -= 1);
-            if self.nodes[node as usize].locks == 0 {
-                self.evictable_pages += u64::from(self.nodes[node as usize].pages);
-            }
-            node = self.nodes[node as usize].parent;
-        }
-    }
-
-    /// Evicts whole leaves until `pages` are free or none is left; returns the pages freed.
-    pub fn evict(&mut self, pages: u64) -> u64 {
-        let mut freed = 0;
-        while freed < pages {
-            let Some((_, _, leaf)) = self.leaves.pop_first() else {
-                break;
-            };
-            let node = &self.nodes[leaf as usize];
-            let (request, start, run, parent) = (node.request, node.start, node.pages, node.parent);
-            self.child.remove(&(parent, self.keys.key(request, start)));
-            self.change(parent, |n| n.children -= 1);
-            self.spare.push(leaf);
-            freed += u64::from(run);
-            self.counts.nodes -= 1;
-            self.counts.evicted_nodes += 1;
-            self.note(request, start, run);
-        }
-        self.evictable_pages -= freed;
-        self.counts.pages -= freed;
-        self.counts.evicted_pages += freed;
-        freed
-    }
-
-    fn note(&mut self, request: u32, start: u32, pages: u32) {
-        let Some(log) = &mut self.log else { return };
-        let (mut page, end) = (start, start + pages);
-        while page < end {
-            let (key, run) = self.keys.run(request, page);
-            log.evicted(key, run.min(end - page));
-            page += run.min(end - page);
-        }
-    }
-
-    /// Key of the first page, and pages, of every leaf without a lock, next to be evicted first.
-    pub fn leaves(&self) -> Vec<(u64, u32)> {
-        let of = |at: u32| &self.nodes[at as usize];
-        let leaf = |&(_, _, at): &(u64, u64, u32)| {
-            (self.keys.key(of(at).request, of(at).start), of(at).pages)
+    /// The longest known prefix of the request's first `pages` pages; its last node is split to fit, and its
+    /// path becomes most recent.
+    pub fn match_prefix(&mut self, request: u32, pages: u32) -> Found {
+        let mut found = Found {
+            device_node: ROOT,
+            device_pages: 0,
+            node: ROOT,
+            pages: 0,
         };
-        self.leaves.iter().map(leaf).collect()
+        if pages == 0 {
+            return found;
+        }
+        let now = self.tick();
+        while let Some((child, common)) = self.step(found.node, request, found.pages, pages) {
+            let is_whole = common == self.nodes[child as usize].pages;
+            found.node = self.walk_into(child, common, now);
+            found.pages += common;
+            if self.nodes[found.node as usize].on_device {
+                (found.device_node, found.device_pages) = (found.node, found.pages);
+            }
+            if !is_whole {
+                break;
+            }
+        }
+        found
+    }
+
+    /// Adds the request's first `pages` pages, at least one, that it holds on the device. Returns the node
+    /// they end at and how many of them the tree had on the device already: duplicates, given back.
+    pub fn insert(&mut self, request: u32, pages: u32, how: Insertion) -> (u32, u32) {
+        let now = self.tick();
+        let root = &mut self.nodes[ROOT as usize];
+        root.priority = root.priority.max(how.priority);
+        let (mut node, mut walked, mut duplicates) = (ROOT, 0, 0);
+        while let Some((child, common)) = self.step(node, request, walked, pages) {
+            node = self.walk_into(child, common, now);
+            if self.nodes[node as usize].priority < how.priority {
+                self.rerank(node, |n| n.priority = how.priority);
+            }
+            let end = walked + common;
+            if self.nodes[node as usize].on_device {
+                duplicates += end.saturating_sub(walked.max(how.protected_pages));
+            } else {
+                self.set_device(node, true);
+                self.register_duplicate(node);
+            }
+            walked = end;
+            if end > how.counted_pages {
+                self.count(node);
+            }
+        }
+        if walked < pages {
+            node = self.add_leaf(request, walked, pages, (node, how.priority));
+            if pages > how.counted_pages {
+                self.count(node);
+            }
+        }
+        (node, duplicates)
+    }
+
+    /// Adds a leaf on the device below a parent, with a priority.
+    fn add_leaf(&mut self, request: u32, start: u32, end: u32, below: (u32, u64)) -> u32 {
+        let (parent, priority) = below;
+        let now = self.tick();
+        let leaf = self.add(Node {
+            on_device: true,
+            priority,
+            ..Node::new((request, start, end), parent, now)
+        });
+        self.enter(leaf);
+        self.rerank(parent, |n| {
+            n.children += 1;
+            n.device_children += 1;
+        });
+        self.raise_history(parent, end);
+        leaf
+    }
+
+    /// Notes on the path from `above` up that a page ends at `end` below it.
+    fn raise_history(&mut self, mut above: u32, end: u32) {
+        while above != ROOT && self.nodes[above as usize].history < end {
+            self.rerank(above, |n| n.history = end);
+            above = self.nodes[above as usize].parent;
+        }
+    }
+
+    /// Counts a hit; a node hit often enough is written to the host, those above it first.
+    fn count(&mut self, node: u32) {
+        let threshold = match &self.host {
+            Some(host) => host.write.threshold(),
+            None => Some(u64::MAX),
+        };
+        let Some(threshold) = threshold else { return };
+        self.rerank(node, |n| n.used.hit_count += 1);
+        let counted = &self.nodes[node as usize];
+        if !counted.on_host && counted.used.hit_count >= threshold {
+            self.write_path(node);
+        }
+    }
+
+    /// The leaves on the device, next to be evicted first, as the digests of each tree name them: classic, by the key
+    /// of the first page and the pages; by default, by the key of the last page and the pages from the root to its end.
+    pub fn leaves(&self) -> Vec<(u64, u32)> {
+        let leaf = |&(_, _, at): &(u64, u64, u32)| {
+            let node = &self.nodes[at as usize];
+            let end = node.start + node.pages;
+            match self.rules {
+                TreeRules::Classic => (self.keys.key(node.request, node.start), node.pages),
+                TreeRules::Unified => (self.keys.key(node.request, end - 1), end),
+            }
+        };
+        self.device_leaves.iter().map(leaf).collect()
     }
 
     /// Bytes held on the heap, maps and sets estimated, the trace's keys left out.
     pub fn heap_bytes(&self) -> usize {
         std::mem::size_of::<Node>() * self.nodes.capacity()
             + 25 * self.child.capacity()
-            + 48 * self.leaves.len()
+            + 48 * (self.device_leaves.len() + self.host_leaves.len())
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::RadixStore;
-use crate::engines::leaf_order::LeafOrder;
-use crate::engines::radix_tree::ROOT;
+use crate::engines::radix_tree::worth::LeafStrategy;
+use crate::engines::radix_tree::{Found, ROOT};
 use crate::store::{Answer, StoreError};
 
 /// What a look-up found.
@@ -20,14 +20,16 @@ impl RadixStore {
     /// The longest known prefix of a request's first `tokens` tokens; its path becomes most recent.
     pub fn find(&mut self, request: u32, tokens: u64) -> Prefix {
         let pages = (tokens / self.page) as u32;
-        let (node, pages) = self.pool.tree.match_prefix(request, pages);
-        let tokens = u64::from(pages) * self.page;
-        Prefix { node, tokens }
+        let found = self.pool.tree.match_prefix(request, pages);
+        Prefix {
+            node: found.device_node,
+            tokens: u64::from(found.device_pages) * self.page,
+        }
     }
 
     /// The key of a request's page, which names all before it too.
     pub fn key(&self, request: u32, page: u32) -> u64 {
-        self.pool.tree.key(request, page)
+        self.keys().key(request, page)
     }
 
     /// Tokens neither in the tree nor a request's own.
@@ -49,21 +51,27 @@ impl RadixStore {
     pub fn evict_until_free(&mut self, tokens: u64, now_ns: u64) {
         let before = self.evictions();
         self.pool.demand(tokens);
-        let evicted = self.evictions() - before;
-        self.records.evicted_blocks(evicted, now_ns);
+        self.note_evicted(before, now_ns);
     }
 
     /// Admits a request with the prefix that it found.
     pub fn hold(&mut self, request: u32, prefix: Prefix) {
-        self.pool.hold(request, prefix.node, prefix.tokens);
-        self.full[request as usize] = (prefix.tokens / self.page) as u32;
+        let pages = (prefix.tokens / self.page) as u32;
+        let found = Found {
+            device_node: prefix.node,
+            device_pages: pages,
+            node: prefix.node,
+            pages,
+        };
+        self.pool.hold(request, found);
+        self.progress[request as usize].full = pages;
     }
 
     /// Takes free pages for an admitted request, up to its first `tokens` tokens.
     pub fn grow(&mut self, request: u32, tokens: u64) -> Answer<()> {
         let pages = tokens.div_ceil(self.page);
         let held = self.pool.filled_tokens(request).div_ceil(self.page);
-        if pages < held || pages - held > self.free_pages() {
+        if pages < held || pages - held > self.pool.free_tokens() / self.page {
             return Err(StoreError::NotReserved);
         }
         self.pool.grow(request, tokens);
@@ -71,11 +79,11 @@ impl RadixStore {
     }
 
     /// Checks an admitted request's first `tokens` tokens into the tree, whole pages of them.
-    pub fn check_in(&mut self, request: u32, tokens: u64) -> Answer<()> {
+    pub fn check_in_tokens(&mut self, request: u32, tokens: u64) -> Answer<()> {
         self.has_room_for(request, tokens)?;
-        self.pool.cache(request, tokens);
+        self.pool.checkpoint(request, tokens);
         let protected = self.pool.protected_tokens(request) / self.page;
-        self.full[request as usize] = protected as u32;
+        self.progress[request as usize].full = protected as u32;
         Ok(())
     }
 
@@ -89,20 +97,20 @@ impl RadixStore {
     /// Ends a request: its first `tokens` tokens go into the tree, all other room is given back.
     pub fn finish(&mut self, request: u32, tokens: u64) -> Answer<()> {
         self.has_room_for(request, tokens)?;
-        self.full[request as usize] = 0;
+        self.progress[request as usize].full = 0;
         self.pool.finish(request, tokens);
         Ok(())
     }
 
     /// Ends a request without keeping more of it than was checked in.
     pub fn retract(&mut self, request: u32) {
-        self.full[request as usize] = 0;
-        self.pool.drop_request(request);
+        self.progress[request as usize].full = 0;
+        self.pool.let_go(request);
     }
 
     /// Whether leaves are evicted by their last access alone.
     pub fn evicts_least_recent(&self) -> bool {
-        self.pool.tree.leaf_order() == LeafOrder::Lru
+        self.pool.tree.strategy() == LeafStrategy::Lru
     }
 
     /// The positions of the given nodes in depth-first order, subtrees in which more of them lie first, a node

@@ -1,80 +1,68 @@
-//! The invariants of a radix tree (design: I2, I3), recomputed from scratch.
+//! The invariants of the tree (design: I2, I3), recomputed from scratch.
 
-use super::{RadixTree, ROOT};
+use std::collections::BTreeSet;
+
+use super::{RadixTree, TreeCounts, ROOT};
 use crate::store::Violation;
 
 impl RadixTree {
-    /// Checks everything, the locks against the nodes that are `held`; the first violation is the error.
-    ///
-    /// Cost: linear in nodes, and in the depth of each holder.
+    /// Checks links, locks against the nodes that are `held`, tiers, counts and orders; the first violation is
+    /// the error. Cost: linear in nodes, and in the depth of each holder.
     pub fn check(&self, held: impl Iterator<Item = u32>) -> Result<(), Violation> {
-        let live = self.check_spare()?;
-        self.check_links(&live)?;
-        self.check_locks(&live, held)?;
-        self.check_sizes(&live)
-    }
-
-    /// Which nodes are in use, by number.
-    fn check_spare(&self) -> Result<Vec<bool>, Violation> {
         let mut live = vec![true; self.nodes.len()];
         for &at in &self.spare {
             if at == ROOT || !std::mem::replace(&mut live[at as usize], false) {
                 return Err(format!("node {at} is given back twice"));
             }
         }
-        Ok(live)
+        let nodes: Vec<u32> = (1..self.nodes.len() as u32)
+            .filter(|&at| live[at as usize])
+            .collect();
+        self.check_links(&nodes, &live)?;
+        self.check_locks(&nodes, &live, held)?;
+        self.check_tiers(&nodes)
     }
 
-    fn of<'a>(&self, live: &'a [bool]) -> impl Iterator<Item = u32> + 'a {
-        (0..self.nodes.len() as u32).filter(|&at| at != ROOT && live[at as usize])
-    }
-
-    /// Each node follows its parent, is found by its key there, and is counted.
-    fn check_links(&self, live: &[bool]) -> Result<(), Violation> {
-        let mut children = vec![0u32; self.nodes.len()];
-        for at in self.of(live) {
+    fn check_links(&self, nodes: &[u32], live: &[bool]) -> Result<(), Violation> {
+        let mut children = vec![(0u32, 0u32); self.nodes.len()];
+        for &at in nodes {
             let node = &self.nodes[at as usize];
-            if node.pages == 0 {
-                return Err(format!("node {at} is empty"));
-            }
             let parent = &self.nodes[node.parent as usize];
             let end = parent.start + parent.pages;
             let shares = || {
                 self.keys
                     .common(parent.request, node.request, parent.start, end)
             };
-            let follows = end == node.start && shares() == parent.pages;
-            if !live[node.parent as usize] || !follows {
+            let is_next = live[node.parent as usize] && end == node.start;
+            let follows = is_next && (node.parent == ROOT || shares() == parent.pages);
+            let key = (node.parent, self.keys.key(node.request, node.start));
+            if !follows || node.pages == 0 || self.child.get(&key) != Some(&at) {
                 return Err(format!("node {at} does not follow its parent"));
             }
-            let key = (node.parent, self.keys.key(node.request, node.start));
-            if self.child.get(&key) != Some(&at) {
-                return Err(format!("node {at} is not found by its key"));
+            if node.on_device && !parent.on_device {
+                return Err(format!("I4: node {at} is on the device, its parent is not"));
             }
-            children[node.parent as usize] += 1;
+            children[node.parent as usize].0 += 1;
+            children[node.parent as usize].1 += u32::from(node.on_device);
         }
-        for at in self.of(live).chain([ROOT]) {
-            let (counted, found) = (self.nodes[at as usize].children, children[at as usize]);
-            if counted != found {
-                return Err(format!("node {at} counts {counted} children, has {found}"));
+        for &at in nodes.iter().chain([&ROOT]) {
+            let node = &self.nodes[at as usize];
+            if (node.children, node.device_children) != children[at as usize] {
+                return Err(format!("node {at} counts its children wrongly"));
             }
-        }
-        let nodes = self.of(live).count();
-        if nodes != self.child.len() || nodes as u64 != self.counts.nodes {
-            return Err(format!(
-                "the tree has {nodes} nodes, finds {} and counts {}",
-                self.child.len(),
-                self.counts.nodes
-            ));
         }
         Ok(())
     }
 
-    /// A node has a lock for each holder at or below it.
-    fn check_locks(&self, live: &[bool], held: impl Iterator<Item = u32>) -> Result<(), Violation> {
+    fn check_locks(
+        &self,
+        nodes: &[u32],
+        live: &[bool],
+        held: impl Iterator<Item = u32>,
+    ) -> Result<(), Violation> {
         let mut locks = vec![0u32; self.nodes.len()];
         for mut at in held {
-            if !live.get(at as usize).is_some_and(|&live| live) {
+            if live.get(at as usize) != Some(&true) {
                 return Err(format!("I3: a request holds node {at}, which is gone"));
             }
             while at != ROOT {
@@ -82,33 +70,76 @@ impl RadixTree {
                 at = self.nodes[at as usize].parent;
             }
         }
-        for at in self.of(live) {
-            let (counted, found) = (self.nodes[at as usize].locks, locks[at as usize]);
-            if counted != found {
+        let wrong = |&&at: &&u32| self.nodes[at as usize].locks != locks[at as usize];
+        match nodes.iter().find(wrong) {
+            Some(at) => Err(format!("I3: node {at} has not one lock for each holder")),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks the nodes whose copies on the host are needed against who needs them: a node, and how many pages end with
+    /// it.
+    pub fn check_host_locks(
+        &self,
+        kept: impl Iterator<Item = (u32, u32)>,
+    ) -> Result<(), Violation> {
+        let mut locks = vec![0u32; self.nodes.len()];
+        for (mut at, mut pages) in kept {
+            while pages > 0 && at != ROOT {
+                locks[at as usize] += 1;
+                pages = pages.saturating_sub(self.nodes[at as usize].pages);
+                at = self.nodes[at as usize].parent;
+            }
+        }
+        for (at, (node, counted)) in self.nodes.iter().zip(locks).enumerate() {
+            if node.host_locks != counted {
+                return Err(format!("I3: node {at} counts other host locks than it has"));
+            }
+            if counted > 0 && !node.on_host {
                 return Err(format!(
-                    "I3: node {at} has {counted} locks, {found} holders"
+                    "I3: the host's copy of node {at} went while it was needed"
                 ));
             }
         }
         Ok(())
     }
 
-    /// Pages in the tree and those that may be evicted, and the leaves that wait for it.
-    fn check_sizes(&self, live: &[bool]) -> Result<(), Violation> {
-        let pages = |at: u32| u64::from(self.nodes[at as usize].pages);
-        let all: u64 = self.of(live).map(pages).sum();
-        let unlocked = |at: &u32| self.nodes[*at as usize].locks == 0;
-        let evictable: u64 = self.of(live).filter(unlocked).map(pages).sum();
-        if (all, evictable) != (self.counts.pages, self.evictable_pages) {
-            return Err(format!(
-                "I2: the tree has {all} pages and can evict {evictable}, counted {} and {}",
-                self.counts.pages, self.evictable_pages
-            ));
+    fn check_tiers(&self, nodes: &[u32]) -> Result<(), Violation> {
+        let mut counts = TreeCounts {
+            evicted_pages: self.counts.evicted_pages,
+            evicted_leaves: self.counts.evicted_leaves,
+            ..TreeCounts::default()
+        };
+        let (mut device, mut host) = (BTreeSet::new(), BTreeSet::new());
+        for &at in nodes {
+            let node = &self.nodes[at as usize];
+            let pages = u64::from(node.pages);
+            if node.on_device {
+                counts.device_nodes += 1;
+                counts.device_pages += pages;
+                counts.evictable_pages += if node.locks == 0 { pages } else { 0 };
+            }
+            if node.on_host {
+                counts.host_nodes += 1;
+                counts.host_pages += pages;
+                counts.idle_host_pages += if node.locks == 0 { pages } else { 0 };
+                counts.duplicate_pages += if node.on_device { pages } else { 0 };
+            }
+            if !node.on_device && !node.on_host {
+                return Err(format!("node {at} is on no tier"));
+            }
+            if self.is_device_leaf(at) {
+                device.insert(self.rank(at));
+            }
+            if self.is_host_leaf(at) {
+                host.insert(self.rank(at));
+            }
         }
-        let candidates = || self.of(live).filter(|&at| self.is_candidate(at));
-        let listed = candidates().all(|at| self.leaves.contains(&self.rank(at)));
-        if !listed || candidates().count() != self.leaves.len() {
-            return Err("I3: the leaves without a lock are wrongly listed for eviction".to_owned());
+        if counts != self.counts {
+            return Err(format!("I2: {:?} counted, {counts:?} there", self.counts));
+        }
+        if device != self.device_leaves || host != self.host_leaves {
+            return Err("a leaf is missing from its order, or not one".into());
         }
         Ok(())
     }
@@ -118,19 +149,25 @@ impl RadixTree {
 mod tests {
     use std::sync::Arc;
 
-    use super::super::{LeafOrder, RadixTree, ROOT};
+    use super::super::{Insertion, LeafStrategy, RadixTree, TreeRules, ROOT};
     use crate::keys::{BlockKeys, NO_REQUEST};
 
     /// Two requests that share two of four pages, the first one's path locked.
     fn tree() -> (RadixTree, u32) {
         let ids = vec![0, 1, 2, 3, 0, 1, 4, 5];
         let keys = BlockKeys::new(vec![0, 4, 8], ids, 1, vec![4, 4], vec![NO_REQUEST; 2]).unwrap();
-        let mut tree = RadixTree::new(Arc::new(keys), LeafOrder::Lru);
-        tree.insert(0, 4, 0);
-        tree.insert(1, 4, 0);
-        let (node, _) = tree.match_prefix(0, 4);
-        tree.lock(node);
-        (tree, node)
+        let rules = (TreeRules::Classic, LeafStrategy::Lru);
+        let mut tree = RadixTree::new(Arc::new(keys), rules, 1, None);
+        let how = Insertion {
+            counted_pages: 0,
+            protected_pages: 0,
+            priority: 1,
+        };
+        tree.insert(0, 4, how);
+        tree.insert(1, 4, how);
+        let found = tree.match_prefix(0, 4);
+        tree.lock(found.node);
+        (tree, found.node)
     }
 
     fn said(corrupt: impl FnOnce(&mut RadixTree, usize)) -> String {
@@ -151,17 +188,17 @@ mod tests {
 
     #[test]
     fn wrong_sizes() {
-        assert!(said(|t, _| t.evictable_pages += 1).starts_with("I2"));
-        assert!(said(|t, _| t.counts.pages -= 1).starts_with("I2"));
+        assert!(said(|t, _| t.counts.evictable_pages += 1).starts_with("I2"));
+        assert!(said(|t, _| t.counts.device_pages -= 1).starts_with("I2"));
         assert!(said(|t, node| t.nodes[node].pages += 1).starts_with("I2"));
-        assert!(said(|t, _| t.counts.nodes += 1).contains("nodes"));
+        assert!(said(|t, _| t.counts.device_nodes += 1).starts_with("I2"));
     }
 
     #[test]
     fn wrong_links() {
         assert!(said(|t, node| t.nodes[node].parent = ROOT).contains("follow its parent"));
-        assert!(said(|t, node| t.nodes[node].request = 1).contains("not found by its key"));
+        assert!(said(|t, node| t.nodes[node].request = 1).contains("follow its parent"));
         assert!(said(|t, _| t.nodes[ROOT as usize].children += 1).contains("children"));
-        assert!(said(|t, _| t.leaves.clear()).contains("listed"));
+        assert!(said(|t, _| t.device_leaves.clear()).contains("leaf is missing"));
     }
 }

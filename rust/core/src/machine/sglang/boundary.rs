@@ -101,7 +101,7 @@ impl SglangScheduler {
         if let Some(place) = self.chunked {
             let s = &mut self.sequences[place];
             if s.end > s.prefix {
-                store.check_in(s.request, s.end.min(s.filled))?;
+                store.check_in_tokens(s.request, s.end.min(s.filled))?;
                 s.prefix = s.end;
             }
         }

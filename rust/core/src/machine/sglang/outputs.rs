@@ -19,7 +19,7 @@ impl SglangScheduler {
                 self.token(desk, place)?;
                 let s = &mut self.sequences[place];
                 if step.computes_prompts && !decodes && !s.is_finished {
-                    desk.store.check_in(s.request, s.end.min(s.filled))?;
+                    desk.store.check_in_tokens(s.request, s.end.min(s.filled))?;
                     s.prefix = s.end;
                 }
             }

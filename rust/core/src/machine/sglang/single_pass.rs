@@ -92,7 +92,7 @@ impl SglangScheduler {
         desk.store
             .evict_until_free(s.prompt - found.tokens + self.config.slack(1), 0);
         desk.store.grow(s.request, s.prompt)?;
-        desk.store.check_in(s.request, s.prompt)?;
+        desk.store.check_in_tokens(s.request, s.prompt)?;
         (s.is_held, s.committed) = (true, s.prompt);
         Ok(place)
     }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::in_time::HostTold;
 use super::storage::Storage;
-use super::{Node, UnifiedTree, ROOT};
+use super::{Node, RadixTree, ROOT};
 
 /// When a node is written to the host (SGLang's `hicache_write_policy`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,7 +100,7 @@ impl HostTier {
     }
 }
 
-impl UnifiedTree {
+impl RadixTree {
     /// Free pages of the host, 0 without one.
     pub fn host_free_pages(&self) -> u64 {
         self.host.as_ref().map_or(0, |host| {

@@ -1,8 +1,8 @@
 //! What a store in time asks of the pool: a request comes with all of its room at once, and gets more by the page.
 
-use super::UnifiedPool;
+use super::RadixPool;
 
-impl UnifiedPool {
+impl RadixPool {
     /// Looks a request up, loads what is on the host and takes `pages` more, those for what is loaded among them;
     /// `limit`: the pages that it may find. False, nothing changed, where `total` tokens of it would not fit if
     /// everything went that may.
@@ -24,9 +24,7 @@ impl UnifiedPool {
         let own = (pages * self.page).saturating_sub(loaded);
         self.demand(own + self.slack());
         self.take(own);
-        if let Some(held) = &mut self.held[request as usize] {
-            held.filled = protected + loaded.max(pages * self.page);
-        }
+        self.fill(request, protected + loaded.max(pages * self.page));
         true
     }
 
@@ -38,21 +36,16 @@ impl UnifiedPool {
             return false;
         }
         for &(request, pages) in wanted {
-            self.take(pages * self.page);
-            if let Some(held) = &mut self.held[request as usize] {
-                held.filled += pages * self.page;
-            }
+            let taken = pages * self.page;
+            self.take(taken);
+            self.fill(request, self.of(request).filled + taken);
         }
         true
     }
 
-    /// Leading tokens of a running request that are the tree's and locked for it.
-    pub fn protected_tokens(&self, request: u32) -> u64 {
-        self.of(request).protected
-    }
-
-    /// Tokens of a running request that have room, from its first on.
-    pub fn filled_tokens(&self, request: u32) -> u64 {
-        self.of(request).filled
+    /// Takes free pages for an admitted request that knows they are there, up to its first `tokens` tokens.
+    pub fn grow(&mut self, request: u32, tokens: u64) {
+        self.take(self.paged(tokens) - self.paged(self.of(request).filled));
+        self.fill(request, tokens);
     }
 }

@@ -1,6 +1,6 @@
 //! What a store in time is told of the host: the nodes that were written, and how often each page is there.
 
-use super::UnifiedTree;
+use super::RadixTree;
 use crate::engines::key_index::KeyMap;
 
 /// Pages `[start, end)` of a request that were written to the host, and the node that they were then.
@@ -25,7 +25,7 @@ pub(super) struct HostTold {
     copies: KeyMap<u64, u32>,
 }
 
-impl UnifiedTree {
+impl RadixTree {
     fn told(&mut self) -> Option<&mut HostTold> {
         self.host.as_mut()?.told.as_mut()
     }

@@ -1,12 +1,12 @@
 //! What routing, metrics and checks ask of the store.
 
 use super::storage::{StorageTier, DISK};
-use super::HiCacheStore;
+use super::RadixStore;
 use crate::records::Records;
 use crate::store::contract::{gpu_alone, MachineStore, TierLosses, TierRoom};
 use crate::store::{Answer, Violation, GPU, STAGING};
 
-impl HiCacheStore {
+impl RadixStore {
     /// Pages evicted so far, from the device and from the host.
     pub(super) fn evictions(&self) -> (u64, u64) {
         let tree = &self.pool.tree;
@@ -18,6 +18,11 @@ impl HiCacheStore {
         let now = self.evictions();
         self.records.evicted_from(GPU, now.0 - before.0, now_ns);
         self.records.evicted_from(STAGING, now.1 - before.1, now_ns);
+    }
+
+    /// Whether a tier is that of the host, where there is one.
+    fn is_host(&self, tier: usize) -> bool {
+        tier == STAGING && self.has_host()
     }
 
     fn device_room(&self) -> TierRoom {
@@ -45,6 +50,23 @@ impl HiCacheStore {
         }
     }
 
+    /// What a running request has computed is in the tree or has room. Pages that are being loaded are the tree's before
+    /// they have come.
+    fn check_progress(&self) -> Result<(), Violation> {
+        let running = (0u32..).zip(&self.progress);
+        for (request, progress) in running.filter(|&(request, _)| self.pool.holds(request)) {
+            let full = u64::from(progress.full) * self.page;
+            let filled = self.pool.filled_tokens(request);
+            let protected = self.pool.protected_tokens(request);
+            if filled < full || (full < protected && !self.has_host()) {
+                return Err(format!(
+                    "I3: request {request} has computed {full} tokens, {protected} in the tree, room for {filled}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
     /// The storage, where a tier is one.
     fn stored(&self, tier: usize) -> Option<&StorageTier> {
         self.storage.as_ref().filter(|_| tier == DISK)
@@ -59,13 +81,13 @@ impl HiCacheStore {
     }
 }
 
-impl MachineStore for HiCacheStore {
+impl MachineStore for RadixStore {
     fn known_request(&self, request: u32) -> Answer<()> {
-        HiCacheStore::known_request(self, request)
+        RadixStore::known_request(self, request)
     }
 
     fn peek(&self, request: u32, limit: u32) -> Answer<(u32, u32)> {
-        HiCacheStore::known_request(self, request)?;
+        RadixStore::known_request(self, request)?;
         Ok(self.look(request, limit))
     }
 
@@ -79,7 +101,7 @@ impl MachineStore for HiCacheStore {
                 ..TierRoom::default()
             });
         }
-        if tier == STAGING {
+        if self.is_host(tier) {
             return Ok(self.host_room());
         }
         gpu_alone(tier)?;
@@ -90,7 +112,7 @@ impl MachineStore for HiCacheStore {
         let (device, host) = self.evictions();
         let evicted = match self.stored(tier) {
             Some(storage) => storage.pages.moves().evicted_pages,
-            None if tier == STAGING => host,
+            None if self.is_host(tier) => host,
             None => {
                 gpu_alone(tier)?;
                 device
@@ -103,7 +125,7 @@ impl MachineStore for HiCacheStore {
     }
 
     fn merged_blocks(&self) -> u64 {
-        self.merged_pages
+        self.pool.merged_tokens / self.page
     }
 
     fn records(&self) -> &Records {
@@ -128,6 +150,7 @@ impl MachineStore for HiCacheStore {
                 "I2: {reserved} pages are reserved for prefetches, {coming} to come"
             ));
         }
+        self.check_progress()?;
         let (device, host) = (self.device_room(), self.host_room());
         let sum = |room: TierRoom| room.free + room.active + room.cached + room.in_flight;
         for (name, room, capacity) in [

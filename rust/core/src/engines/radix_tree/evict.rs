@@ -1,8 +1,8 @@
 //! Room on the device: leaves leave it whole, to the host or for good.
 
-use super::UnifiedTree;
+use super::RadixTree;
 
-impl UnifiedTree {
+impl RadixTree {
     /// Evicts leaves from the device until `pages` are free or none is left; returns the pages freed.
     ///
     /// A leaf with a copy on the host stays there. Under write-back one without is written first; where the
@@ -10,10 +10,9 @@ impl UnifiedTree {
     pub fn evict(&mut self, pages: u64) -> u64 {
         let (mut freed, mut kept) = (0, Vec::new());
         while freed < pages {
-            let Some((first, second, leaf)) = self.device_leaves.pop_first() else {
+            let Some(&(first, second, leaf)) = self.device_leaves.first() else {
                 break;
             };
-            self.device_leaves.insert((first, second, leaf));
             self.counts.evicted_leaves += 1;
             let size = u64::from(self.nodes[leaf as usize].pages);
             if self.nodes[leaf as usize].on_host || (self.writes_back() && self.write(leaf)) {

@@ -5,9 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::HiCacheStore;
-use crate::engines::unified_tree::storage::Storage;
-use crate::engines::unified_tree::{UnifiedTree, ROOT};
+use super::RadixStore;
+use crate::engines::radix_tree::storage::Storage;
+use crate::engines::radix_tree::{RadixTree, ROOT};
 use crate::store::{Answer, MoveId, Order, Slots, StoreError, STAGING};
 
 /// The tier of the storage.
@@ -101,7 +101,7 @@ impl StorageTier {
     /// `kept` ends with stay on the host meanwhile.
     pub fn back_up(
         &mut self,
-        tree: &mut UnifiedTree,
+        tree: &mut RadixTree,
         keys: Vec<u64>,
         kept: Option<(u32, u32)>,
         (orders, after): (&mut Vec<Order>, Vec<MoveId>),
@@ -156,7 +156,7 @@ impl StorageTier {
     }
 
     /// Makes what has come the tree's.
-    fn end(&mut self, tree: &mut UnifiedTree, id: u64) {
+    fn end(&mut self, tree: &mut RadixTree, id: u64) {
         let fetch = self.fetches[id];
         self.fetching.remove(&fetch.request);
         self.asked_pages -= u64::from(fetch.asked_pages);
@@ -168,7 +168,7 @@ impl StorageTier {
         tree.unlock_host(fetch.anchor, fetch.anchor_pages);
     }
 
-    fn came(&mut self, tree: &mut UnifiedTree, id: u64, orders: &mut Vec<Order>) {
+    fn came(&mut self, tree: &mut RadixTree, id: u64, orders: &mut Vec<Order>) {
         let fetch = self.fetches[id];
         if fetch.is_stopped {
             // the batch that was under way is not used
@@ -210,7 +210,7 @@ impl StorageTier {
     }
 }
 
-impl HiCacheStore {
+impl RadixStore {
     /// The same store above a storage.
     #[must_use]
     pub fn above(self, config: StorageConfig) -> Self {

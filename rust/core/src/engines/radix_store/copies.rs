@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::engines::key_index::KeyMap;
-use crate::engines::unified_tree::in_time::Written;
-use crate::engines::unified_tree::{UnifiedTree, ROOT};
+use crate::engines::radix_tree::in_time::Written;
+use crate::engines::radix_tree::{RadixTree, ROOT};
 use crate::keys::BlockKeys;
 use crate::store::{Answer, MoveId, Order, Slots, StoreError, GPU, NO_MOVE, STAGING};
 
@@ -64,7 +64,7 @@ impl Copies {
     }
 
     /// Pages on the host that are being written.
-    pub fn writing_pages(&self, tree: &UnifiedTree) -> u64 {
+    pub fn writing_pages(&self, tree: &RadixTree) -> u64 {
         let writes = self.moves.iter().filter(|(_, copy)| !copy.is_load);
         let copies = writes.flat_map(|(id, copy)| {
             let keys = (copy.start..copy.end).map(|page| self.keys.key(copy.request, page));
@@ -93,7 +93,7 @@ impl Copies {
 
     /// Sends down what the tree has written, which is kept on the device meanwhile, but for write-back; the move, and
     /// what it copies.
-    pub fn write(&mut self, tree: &mut UnifiedTree, written: Written) -> (MoveId, Copy) {
+    pub fn write(&mut self, tree: &mut RadixTree, written: Written) -> (MoveId, Copy) {
         let copy = Copy {
             request: written.request,
             start: written.start,
@@ -139,7 +139,7 @@ impl Copies {
     }
 
     /// Ends a copy and returns it; pages that another one brings by now are still under way.
-    pub fn finish(&mut self, tree: &mut UnifiedTree, id: MoveId) -> Answer<Copy> {
+    pub fn finish(&mut self, tree: &mut RadixTree, id: MoveId) -> Answer<Copy> {
         let copy = self.moves.remove(id).ok_or(StoreError::NoSuchMove)?;
         let moving = if copy.is_load {
             &mut self.arriving

@@ -2,31 +2,29 @@ use std::sync::Arc;
 
 use super::storage::DISK;
 use super::*;
-use crate::engines::leaf_order::LeafOrder;
 use crate::keys::NO_REQUEST;
 use crate::store::contract::MachineStore;
 use crate::store::{Part, GPU, NO_MOVE, STAGING};
 
 /// Two requests of the same three pages of four tokens and a page of their own, and one of three other pages.
-pub(super) fn store(write: WritePolicy, device_pages: u64, host_pages: u64) -> HiCacheStore {
+pub(super) fn store(write: WritePolicy, device_pages: u64, host_pages: u64) -> RadixStore {
     let ids = vec![0, 1, 2, 3, 0, 1, 2, 4, 5, 6, 7];
     let full = vec![4, 4, 3];
     let keys = BlockKeys::new(vec![0, 4, 8, 11], ids, 1, full, vec![NO_REQUEST; 3]).unwrap();
-    let config = HiCacheConfig {
-        strategy: LeafStrategy::Used(LeafOrder::Lru),
+    let config = RadixConfig {
+        strategy: LeafStrategy::Lru,
         page: 4,
         device_pages,
-        host_pages,
-        write,
+        host: Some((host_pages, write)),
     };
     let lengths = Lengths {
         prompt_tokens: vec![16, 16, 12],
         total_tokens: vec![18, 18, 14],
     };
-    HiCacheStore::new(Arc::new(keys), config, lengths).unwrap()
+    RadixStore::new(Arc::new(keys), config, lengths).unwrap()
 }
 
-fn admitted(store: &mut HiCacheStore, request: u32, pages: u32) -> LeaseId {
+fn admitted(store: &mut RadixStore, request: u32, pages: u32) -> LeaseId {
     let (_, ready) = store.peek(request, pages).unwrap();
     let lease = store.acquire(request, ready).unwrap();
     let lacking = u64::from(pages - ready);
@@ -38,7 +36,7 @@ fn admitted(store: &mut HiCacheStore, request: u32, pages: u32) -> LeaseId {
 }
 
 /// Lets a request compute its whole prompt and end.
-pub(super) fn run(store: &mut HiCacheStore, request: u32, pages: u32) {
+pub(super) fn run(store: &mut RadixStore, request: u32, pages: u32) {
     let lease = admitted(store, request, pages);
     store.commit(lease, pages, Times::default()).unwrap();
     store.release(lease, 1).unwrap();
@@ -83,7 +81,7 @@ fn under_write_back_who_gets_the_room_waits_for_the_copy() {
 }
 
 /// Request 0 has computed so many pages, which lie on the host since another request had all of the device.
-fn sent_down(pages: u32) -> HiCacheStore {
+fn sent_down(pages: u32) -> RadixStore {
     let mut store = store(WritePolicy::Through, 6, 9);
     run(&mut store, 0, pages);
     for order in store.take_orders() {
@@ -137,7 +135,7 @@ const STORAGE: StorageConfig = StorageConfig {
 };
 
 /// A store above a storage, which alone has the pages of request 0 by then; the host has room for three of them.
-fn stored() -> HiCacheStore {
+fn stored() -> RadixStore {
     let mut store = store(WritePolicy::Through, 6, 6).above(STORAGE);
     for (request, pages) in [(0, 4), (2, 3)] {
         run(&mut store, request, pages);
@@ -146,7 +144,7 @@ fn stored() -> HiCacheStore {
     store
 }
 
-pub(super) fn finish_all(store: &mut HiCacheStore) {
+pub(super) fn finish_all(store: &mut RadixStore) {
     while store.has_orders() {
         for order in store.take_orders() {
             store.finish_move(order.id).unwrap();

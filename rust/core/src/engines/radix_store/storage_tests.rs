@@ -3,11 +3,11 @@
 use super::storage::DISK;
 use super::tests::{finish_all, run, store};
 use super::*;
-use crate::engines::unified_tree::ROOT;
+use crate::engines::radix_tree::ROOT;
 use crate::store::contract::MachineStore;
 use crate::store::STAGING;
 
-fn above(write: WritePolicy, host_pages: u64, pages: u64) -> HiCacheStore {
+fn above(write: WritePolicy, host_pages: u64, pages: u64) -> RadixStore {
     store(write, 6, host_pages).above(StorageConfig {
         pages,
         least_pages: 1,
@@ -16,14 +16,14 @@ fn above(write: WritePolicy, host_pages: u64, pages: u64) -> HiCacheStore {
 }
 
 /// Writes pages that nothing keeps on the host; the order, where one is given.
-fn back_up(store: &mut HiCacheStore, keys: &[u64]) -> Option<Order> {
+fn back_up(store: &mut RadixStore, keys: &[u64]) -> Option<Order> {
     let (mut orders, storage) = (Vec::new(), store.storage.as_mut().unwrap());
     let told = (&mut orders, Vec::new());
     storage.back_up(&mut store.pool.tree, keys.to_vec(), None, told);
     orders.pop()
 }
 
-fn recency(store: &HiCacheStore) -> Vec<u64> {
+fn recency(store: &RadixStore) -> Vec<u64> {
     store.storage.as_ref().unwrap().pages.recency()
 }
 

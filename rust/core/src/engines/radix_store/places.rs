@@ -3,13 +3,13 @@
 use std::sync::atomic::Ordering;
 
 use super::copies::Copies;
-use super::HiCacheStore;
-use crate::engines::unified_pool::LEAST_LOADED_TOKENS;
-use crate::engines::unified_tree::UnifiedTree;
+use super::RadixStore;
+use crate::engines::radix_pool::LEAST_LOADED_TOKENS;
+use crate::engines::radix_tree::RadixTree;
 use crate::store::{MoveId, Part, GPU, NO_MOVE, STAGING};
 
 /// How many of a request's first `limit` pages are ready on the device.
-pub(super) fn found(tree: &UnifiedTree, copies: &Copies, request: u32, limit: u32) -> u32 {
+pub(super) fn found(tree: &RadixTree, copies: &Copies, request: u32, limit: u32) -> u32 {
     ready(copies, request, tree.peek(request, limit).device_pages)
 }
 
@@ -22,7 +22,7 @@ fn ready(copies: &Copies, request: u32, on_device: u32) -> u32 {
     (0..on_device).take_while(has_come).count() as u32
 }
 
-impl HiCacheStore {
+impl RadixStore {
     /// How many leading pages are found on both tiers, and are ready on the device; too little on the host alone is left
     /// there. How many may be found is kept for the request's admission.
     pub(super) fn look(&self, request: u32, limit: u32) -> (u32, u32) {

@@ -1,8 +1,8 @@
 //! Changes of nodes that keep counts and the order of leaves right, and locks.
 
-use super::{Node, UnifiedTree, ROOT};
+use super::{Node, RadixTree, ROOT};
 
-impl UnifiedTree {
+impl RadixTree {
     pub(super) fn rank(&self, at: u32) -> (u64, u64, u32) {
         let (first, second) = self.strategy.worth(&self.nodes[at as usize], self.page);
         (first, second, at)
@@ -20,13 +20,25 @@ impl UnifiedTree {
         at != ROOT && host_alone && is_free && node.children == 0
     }
 
-    /// Takes a node out of the counts and the orders, before it changes.
-    pub(super) fn leave(&mut self, at: u32) {
+    fn leave_order(&mut self, at: u32) {
         if self.is_device_leaf(at) {
             self.device_leaves.remove(&self.rank(at));
         } else if self.is_host_leaf(at) {
             self.host_leaves.remove(&self.rank(at));
         }
+    }
+
+    fn enter_order(&mut self, at: u32) {
+        if self.is_device_leaf(at) {
+            self.device_leaves.insert(self.rank(at));
+        } else if self.is_host_leaf(at) {
+            self.host_leaves.insert(self.rank(at));
+        }
+    }
+
+    /// Takes a node out of the counts and the orders, before it changes.
+    pub(super) fn leave(&mut self, at: u32) {
+        self.leave_order(at);
         let (node, counts) = (&self.nodes[at as usize], &mut self.counts);
         let pages = u64::from(node.pages);
         if node.on_device && at != ROOT {
@@ -57,11 +69,7 @@ impl UnifiedTree {
             counts.idle_host_pages += if node.locks == 0 { pages } else { 0 };
             counts.duplicate_pages += if node.on_device { pages } else { 0 };
         }
-        if self.is_device_leaf(at) {
-            self.device_leaves.insert(self.rank(at));
-        } else if self.is_host_leaf(at) {
-            self.host_leaves.insert(self.rank(at));
-        }
+        self.enter_order(at);
     }
 
     pub(super) fn change(&mut self, at: u32, change: impl FnOnce(&mut Node)) {
@@ -70,11 +78,19 @@ impl UnifiedTree {
         self.enter(at);
     }
 
+    /// Changes what a node is worth, or whether it is a leaf; not its tiers, its pages and its first lock, which counts
+    /// follow.
+    pub(super) fn rerank(&mut self, at: u32, change: impl FnOnce(&mut Node)) {
+        self.leave_order(at);
+        change(&mut self.nodes[at as usize]);
+        self.enter_order(at);
+    }
+
     /// Gives a node its copy on the device, or takes it away; the parent counts its children there.
     pub(super) fn set_device(&mut self, at: u32, is_there: bool) {
         self.change(at, |n| n.on_device = is_there);
         let parent = self.nodes[at as usize].parent;
-        self.change(parent, |n| {
+        self.rerank(parent, |n| {
             n.device_children = if is_there {
                 n.device_children + 1
             } else {
@@ -85,24 +101,20 @@ impl UnifiedTree {
 
     /// Takes a node without children out of the tree, its copies with it.
     pub(super) fn delete(&mut self, at: u32) {
-        if self.nodes[at as usize].on_device {
-            self.set_device(at, false);
-        }
-        self.drop_host_copy(at);
+        self.tell_dropped(at);
         self.leave(at);
-        let Node {
-            request,
-            start,
-            pages,
-            parent,
-            duplicate,
-            ..
-        } = self.nodes[at as usize];
-        self.forget_duplicate(duplicate);
-        self.child.remove(&(parent, self.keys.key(request, start)));
-        self.change(parent, |n| n.children -= 1);
+        let node = self.nodes[at as usize];
+        let gone = &mut self.nodes[at as usize];
+        (gone.on_device, gone.on_host) = (false, false);
+        self.forget_duplicate(node.duplicate);
+        let first = self.keys.key(node.request, node.start);
+        self.child.remove(&(node.parent, first));
+        self.rerank(node.parent, |n| {
+            n.children -= 1;
+            n.device_children -= u32::from(node.on_device);
+        });
         self.spare.push(at);
-        self.note(request, start, pages);
+        self.note(node.request, node.start, node.pages);
     }
 
     fn note(&mut self, request: u32, start: u32, pages: u32) {
@@ -118,7 +130,11 @@ impl UnifiedTree {
     /// Locks the path from `node` up to the root.
     pub fn lock(&mut self, mut node: u32) {
         while node != ROOT {
-            self.change(node, |n| n.locks += 1);
+            if self.nodes[node as usize].locks > 0 {
+                self.nodes[node as usize].locks += 1;
+            } else {
+                self.change(node, |n| n.locks = 1);
+            }
             node = self.nodes[node as usize].parent;
         }
     }
@@ -126,7 +142,11 @@ impl UnifiedTree {
     /// Unlocks the path from `node` up to the root.
     pub fn unlock(&mut self, mut node: u32) {
         while node != ROOT {
-            self.change(node, |n| n.locks -= 1);
+            if self.nodes[node as usize].locks > 1 {
+                self.nodes[node as usize].locks -= 1;
+            } else {
+                self.change(node, |n| n.locks -= 1);
+            }
             node = self.nodes[node as usize].parent;
         }
     }

@@ -1,8 +1,7 @@
 //! HiCache's storage below the host (L3): every page written to the host is kept here too, and comes back to
 //! the host for a request that waits. In a replay transfers take no time.
 
-use super::{Found, Node, UnifiedTree, ROOT};
-use crate::engines::leaf_order::NodeUse;
+use super::{Found, Node, RadixTree, ROOT};
 use crate::engines::linked_keys::LinkedKeys;
 
 /// Pages under their keys, least recent first.
@@ -86,7 +85,7 @@ impl Storage {
     }
 }
 
-impl UnifiedTree {
+impl RadixTree {
     fn storage(&self) -> Option<&Storage> {
         self.host.as_ref()?.storage.as_ref()
     }
@@ -193,16 +192,10 @@ impl UnifiedTree {
     pub fn insert_host(&mut self, request: u32, (start, end): (u32, u32), anchor: u32) -> u32 {
         self.give_back_host(end - start);
         let (is_kept, now) = (!self.writes_back(), self.tick());
-        self.change(anchor, |n| n.used.last_access = now);
+        self.rerank(anchor, |n| n.used.last_access = now);
         let (mut node, mut walked, mut spare) = (anchor, start, 0);
         while let Some((child, common)) = self.step(node, request, walked, end) {
-            let now = self.tick();
-            self.change(child, |n| n.used.last_access = now);
-            node = if common == self.nodes[child as usize].pages {
-                child
-            } else {
-                self.split(child, common)
-            };
+            node = self.walk_into(child, common, now);
             if self.nodes[node as usize].on_host || !is_kept {
                 spare += common;
             } else {
@@ -222,28 +215,13 @@ impl UnifiedTree {
     }
 
     fn add_host_leaf(&mut self, request: u32, (start, end): (u32, u32), parent: u32) {
-        let (last_access, creation) = (self.tick(), self.tick());
+        let now = self.tick();
         let leaf = self.add(Node {
-            request,
-            start,
-            pages: end - start,
-            parent,
-            children: 0,
-            device_children: 0,
-            locks: 0,
-            host_locks: 0,
-            on_device: false,
             on_host: true,
-            used: NodeUse {
-                last_access,
-                creation,
-                hit_count: 0,
-            },
             priority: self.nodes[parent as usize].priority,
-            history: end,
-            duplicate: 0,
+            ..Node::new((request, start, end), parent, now)
         });
-        self.change(parent, |n| n.children += 1);
+        self.rerank(parent, |n| n.children += 1);
         self.enter(leaf);
         self.tell_on_host(leaf);
         self.raise_history(parent, end);
