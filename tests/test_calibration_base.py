@@ -80,8 +80,9 @@ def test_thirty_rows_are_as_good_without_the_source():
             for phase, cell in zip(("decode", "mixed"), stated[2 * place : 2 * place + 2], strict=True):
                 with_source, alone = found[phase]
                 assert with_source == pytest.approx(cell[0], abs=0.051)
-                # Without a source the fit ends in one of several places, by the machine's arithmetic.
-                assert alone == (pytest.approx(cell[1], abs=0.3) if cell[1:] else None)
+                # Without a source the fit ends in one of several places, by the machine's arithmetic: the worst is stated.
+                assert (alone is None) == (not cell[1:])
+                assert alone is None or 0.65 * cell[1] <= alone <= cell[1] + 0.3
 
 
 @needs_library

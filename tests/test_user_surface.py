@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
+from shared_files import vendored
 from support.user_surface import surface
 
-BEFORE = Path(__file__).parent / "data" / "user_surface_091aed3.txt"
+BEFORE = vendored("user_surface_091aed3.txt")
 
 #: Dropped with workload studies, offline batches, pins, adapter slots and models that share machines.
 DROPPED = {

@@ -11,7 +11,8 @@ from typing import Any, ClassVar, dataclass_transform
 # without that its import takes two thirds of the time.
 _modules: dict[str, Any] = sys.modules
 _unwanted = _modules.setdefault("typing_extensions", None) is None
-from msgspec import Struct, field  # noqa: E402 - once, before any other module does
+from msgspec import Struct as Struct  # noqa: E402 - once, before any other module does
+from msgspec import field as field  # noqa: E402
 
 if _unwanted:
     del _modules["typing_extensions"]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec import field
-
 from kvcache_sim import _core
 from kvcache_sim.cache.pool import PoolNode
 from kvcache_sim.cache.prefetch import PREFETCH, PREFETCHES
@@ -21,7 +19,7 @@ from kvcache_sim.channels.cluster import Channels
 from kvcache_sim.channels.edges import Edges
 from kvcache_sim.engine import Engine
 from kvcache_sim.tiers import COMPUTE, LOAD_EDGES, STAGING, TIERS, WRITE_EDGES
-from kvcache_sim.values import Value
+from kvcache_sim.values import Value, field
 
 
 class MachineTiers(Value):

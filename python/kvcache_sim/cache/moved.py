@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from msgspec import Struct, field
-
 from kvcache_sim.tiers import PLACES, TIERS
+from kvcache_sim.values import Struct, field
 
 
 class MovedBytes(Struct):

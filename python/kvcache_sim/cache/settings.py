@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from msgspec import field
-
 from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.errors import UsageError
 from kvcache_sim.tiers import WRITE_EDGES
-from kvcache_sim.values import Value
+from kvcache_sim.values import Value, field
 
 Accounting = Literal["detailed", "simplified"]
 Semantics = Literal["tree", "vllm", "sglang"]

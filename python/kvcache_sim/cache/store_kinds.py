@@ -7,8 +7,6 @@ from dataclasses import replace
 from enum import Enum, auto
 from typing import Any, Protocol
 
-from msgspec import field
-
 from kvcache_sim.cache.settings import (
     Accounting,
     CacheSettings,
@@ -19,7 +17,7 @@ from kvcache_sim.cache.settings import (
 from kvcache_sim.errors import UsageError
 from kvcache_sim.policies.table import POLICIES
 from kvcache_sim.tiers import COMPUTE, TIERS
-from kvcache_sim.values import Value
+from kvcache_sim.values import Value, field
 
 
 class Ability(Enum):

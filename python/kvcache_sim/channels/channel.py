@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
-from msgspec import Struct
 from numpy.typing import NDArray
 
 from kvcache_sim.channels.settings import ChannelSettings
+from kvcache_sim.values import Struct
 
 #: A time that is not known yet: later than any other.
 NOT_YET = 1 << 62

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from msgspec import field
-
-from kvcache_sim.values import Value
+from kvcache_sim.values import Value, field
 
 
 class Slowdown(Value):

@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from msgspec import field
 from numpy.typing import NDArray
 
 from kvcache_sim.metrics.columns import STATUSES
 from kvcache_sim.metrics.figure import Figure
 from kvcache_sim.metrics.request_rule import RequestRule, trace_fields
 from kvcache_sim.units import NS_PER_S
-from kvcache_sim.values import Value
+from kvcache_sim.values import Value, field
 from kvcache_sim.workload.trace import Trace
 
 #: What a limit can be on, in the order it is told.

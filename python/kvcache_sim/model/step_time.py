@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from msgspec import field
 from numpy.typing import NDArray
 
 from kvcache_sim.model.rest_grid import Rests
-from kvcache_sim.values import Value
+from kvcache_sim.values import Value, field
 
 _FS_PER_NS = 1_000_000
 #: A table for single steps is of so many tokens or more, so that few are made.

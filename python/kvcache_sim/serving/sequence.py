@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from enum import Enum
 
-from msgspec import Struct
-
 from kvcache_sim.tiers import PLACES
+from kvcache_sim.values import Struct
 
 
 class Status(Enum):

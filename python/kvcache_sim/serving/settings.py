@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from msgspec import field
-
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings, PoolSettings, TierSettings
 from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.model.step_time import StepTime
@@ -14,7 +12,7 @@ from kvcache_sim.serving.membership.plan import MembershipPlan
 from kvcache_sim.serving.models.settings import ModelsSettings
 from kvcache_sim.serving.speculation import SpeculationSettings
 from kvcache_sim.serving.tenants.settings import TenancySettings
-from kvcache_sim.values import Value
+from kvcache_sim.values import Value, field
 
 #: Whether the scheduler decides on a step while the one before it runs, and how answers then end.
 AsyncScheduling = Literal["none", "length", "stop-token"]

@@ -12,11 +12,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from msgspec import field
 
 from kvcache_sim.errors import TraceError, UsageError
 from kvcache_sim.units import NS_PER_S
-from kvcache_sim.values import Value
+from kvcache_sim.values import Value, field
 from kvcache_sim.workload.rows import by_first_appearance
 from kvcache_sim.workload.trace import NOT_TOLD, Trace
 

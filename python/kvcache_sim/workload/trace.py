@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from msgspec import field
 from numpy.typing import NDArray
 
-from kvcache_sim.values import Value
+from kvcache_sim.values import Value, field
 
 NO_SESSION = -1
 OPEN_LOOP = -1

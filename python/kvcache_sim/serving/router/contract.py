@@ -6,15 +6,13 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import NamedTuple, Protocol
 
-from msgspec import field
-
 from kvcache_sim.cache.tree_store import TieredStore
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.router.prompt_blocks import PromptBlocks
 from kvcache_sim.serving.sequence import Arrival
 from kvcache_sim.serving.settings import RouterSettings
 from kvcache_sim.tiers import ROUTER_CREDITS
-from kvcache_sim.values import Value
+from kvcache_sim.values import Value, field
 
 # What routers ask of every machine at every decision, read without a call of Python a machine.
 _REQUESTS = attrgetter("load.requests")
