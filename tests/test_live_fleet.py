@@ -7,7 +7,7 @@ import gc
 import json
 import weakref
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,11 +21,10 @@ from kvcache_sim.live.chunks import Wording
 from kvcache_sim.live.clock import WallClock
 from kvcache_sim.live.fleet import Fleet, Prompt
 from kvcache_sim.live.generation import Generations
-from kvcache_sim.live.http import Exchange
 from kvcache_sim.live.lags import TokenLags
 from kvcache_sim.live.parsing import Chat, parsed
 from kvcache_sim.live.prompts import BlockNumbers
-from kvcache_sim.live.telling import Telling
+from kvcache_sim.live.reply import Reply
 from kvcache_sim.live.ticket import Ticket
 from kvcache_sim.live.tokenizer import ByteTokenizer
 from kvcache_sim.scenario.load import load_scenario
@@ -131,23 +130,21 @@ def test_each_token_is_reported_once_and_in_order(name, seed):
 class Client:
     """What an ASGI server does for a client who can stop reading; ``pieces``: what was written to it."""
 
-    def __init__(self, body: bytes) -> None:
+    def __init__(self) -> None:
         self.pieces: list[bytes] = []
         self.most_waiting = self._waiting = 0
         self.reads = asyncio.Event()
         self.reads.set()
         self.left = asyncio.Event()
-        self._body: bytes | None = body
-        self.ended = False
+        self.ended = self.fails = False
 
     async def receive(self) -> dict[str, Any]:
-        if self._body is not None:
-            body, self._body = self._body, None
-            return {"type": "http.request", "body": body}
         await self.left.wait()
         return {"type": "http.disconnect"}
 
     async def send(self, message: Any) -> None:
+        if self.fails:
+            raise ConnectionError("a write that fails")
         self._waiting += 1
         self.most_waiting = max(self.most_waiting, self._waiting)
         await asyncio.sleep(0) if not self.reads.is_set() else None
@@ -167,17 +164,18 @@ class Client:
         return [c["delta"].get("content", "") for c in found]
 
 
-def asked(fleet: Fleet, tokens: int, n: int = 1) -> tuple[Client, Telling]:
+def asked(
+    fleet: Fleet, tokens: int, n: int = 1, ended: Callable[[Reply, bool], None] = lambda *_: None
+) -> tuple[Client, asyncio.Task[None]]:
     body = json.dumps(
         {"messages": [{"role": "user", "content": "x" * 50}], "max_tokens": tokens, "n": n, "stream": True}
     )
     tokenizer = ByteTokenizer()
     generations = Generations(tokenizer, Answers(tokenizer, 1), 100_000)
     generation = generations.of_chat(parsed(body.encode(), Chat), None)
-    client = Client(body.encode())
-    scope = {"method": "POST", "path": "/v1/chat/completions", "headers": []}
-    exchange = Exchange(scope, client.receive, client.send)
-    return client, Telling(fleet, exchange, Wording(generation, "m", "", 0, True))
+    client = Client()
+    reply = Reply(fleet, Wording(generation, "m", "", 0, True), fleet.clock.now_ns(), ended)
+    return client, asyncio.create_task(reply({}, client.receive, client.send))
 
 
 async def turns(count: int = 20) -> None:
@@ -190,9 +188,7 @@ def test_a_slow_client_gets_what_came_meanwhile_in_one_piece(n):
     async def go() -> None:
         fleet = fleet_of([])
         fleet.start()
-        client, telling = asked(fleet, 200, n)
-        await telling._exchange.body(1 << 20)
-        telling_task = asyncio.create_task(telling.tell())
+        client, task = asked(fleet, 200, n)
         await turns()
         wait(fleet, 300_000_000)
         await turns()
@@ -202,10 +198,10 @@ def test_a_slow_client_gets_what_came_meanwhile_in_one_piece(n):
         wait(fleet, 600 * 10**9)  # the whole answer comes while nobody reads
         await turns()
         assert len(client.pieces) == before
-        assert not telling_task.done()
+        assert not task.done()
         client.reads.set()
         await turns()
-        assert telling_task.done()
+        assert task.done()
         assert client.ended
         assert client.most_waiting == 1
         assert len(client.pieces) <= before + 3
@@ -221,9 +217,7 @@ def test_a_client_that_hangs_up_frees_its_blocks(reads):
     async def go() -> None:
         fleet = fleet_of([])
         fleet.start()
-        client, telling = asked(fleet, 5000)
-        await telling._exchange.body(1 << 20)
-        task = asyncio.create_task(telling.tell())
+        client, task = asked(fleet, 5000)
         await turns()
         wait(fleet, 300_000_000)
         if not reads:
@@ -245,16 +239,15 @@ def test_an_answer_that_was_told_is_freed_at_once():
     async def go() -> None:
         fleet = fleet_of([])
         fleet.start()
-        _, telling = asked(fleet, 20)
-        await telling._exchange.body(1 << 20)
-        task = asyncio.create_task(telling.tell())
+        replies: list[Reply] = []
+        _, task = asked(fleet, 20, ended=lambda reply, _: replies.append(reply))
         await turns()
         wait(fleet, 60 * 10**9)
         await turns()
         assert task.done()
         await turns()
-        left = weakref.ref(telling)
-        del telling, task
+        left = weakref.ref(replies.pop())
+        del task
         assert left() is None  # else it and its prompt stay until the garbage is looked for
 
     gc.disable()
@@ -269,17 +262,13 @@ def test_a_failing_write_ends_its_own_answer_and_no_other():
         fleet = fleet_of([])
         fleet.start()
         (bad, failing), (good, other) = asked(fleet, 20), asked(fleet, 20)
-        tasks = []
-        for telling in (failing, other):
-            await telling._exchange.body(1 << 20)
-            tasks.append(asyncio.create_task(telling.tell()))
         await turns()
-        failing._exchange._send = None  # type: ignore[assignment]
+        bad.fails = True
         wait(fleet, 60 * 10**9)
         await turns()
-        with pytest.raises(TypeError):
-            await tasks[0]
-        await tasks[1]
+        with pytest.raises(ConnectionError):
+            await failing
+        await other
         assert len("".join(good.texts())) == 20
         assert not bad.ended
 
@@ -305,9 +294,7 @@ def test_an_answer_is_not_done_before_its_end_was_taken():
     async def go() -> None:
         fleet = fleet_of([])
         fleet.start()
-        client, telling = asked(fleet, 1)
-        await telling._exchange.body(1 << 20)
-        task = asyncio.create_task(telling.tell())
+        client, task = asked(fleet, 1)
         await turns()
         client.reads.clear()
         wait(fleet, 60 * 10**9)  # the only token and the end share a piece, which waits

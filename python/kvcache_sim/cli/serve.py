@@ -87,7 +87,7 @@ def serve(
       kvsim serve -c preset:cpu-offload --speed 10 --tokenizer ./llama -o out
       kvsim serve -c preset:two-machines --port 8000 --port-per-machine
     """
-    needed("kvsim serve", "uvicorn", "msgspec", "prometheus_client")
+    needed("kvsim serve", "starlette", "uvicorn", "msgspec", "prometheus_client")
     from kvcache_sim.live.keeping import Asked, live_scenario
     from kvcache_sim.live.serving import Serving, serve_fleet
 

@@ -4,8 +4,8 @@
 - ``fleet``      the simulation run to wall-clock now; ``ticket``: a request while it is served
 - ``tokenizer``  texts to tokens; ``prompts``: tokens to block ids
 - ``parsing``    bodies, ``generation``: what they ask for, ``refusals``: what is not done
-- ``answers``    texts, ``chunks``: their JSON, ``telling``: each token when its time has come
-- ``app``        routes, keys and limits of the ASGI application, over ``http``
+- ``answers``    texts, ``chunks``: their JSON, ``reply``: each token when due, over ``event_stream``
+- ``app``        routes, keys and limits of the application, which is Starlette's
 - ``metrics``    ``/metrics`` under vLLM's names, ``gaps``: times between tokens
 - ``events``     KV events as vLLM publishes them
 - ``arrivals``   the log of arrivals, ``keeping``: the run directory that is left

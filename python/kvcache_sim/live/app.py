@@ -1,27 +1,31 @@
-"""The ASGI application: routes, keys and limits."""
+"""The application that answers OpenAI's clients: routes, keys and limits."""
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
 from kvcache_sim.live.chunks import Wording
 from kvcache_sim.live.fleet import Fleet
 from kvcache_sim.live.generation import Generation, Generations
-from kvcache_sim.live.http import Exchange, Receive, Scope, Send
 from kvcache_sim.live.parsing import Chat, Completion, Detokenize, Tokenize, pairs, parsed
 from kvcache_sim.live.record.observed import Observed
 from kvcache_sim.live.record.texts import Texts
-from kvcache_sim.live.refusals import Refusal
-from kvcache_sim.live.telling import Telling
+from kvcache_sim.live.refusals import Refusal, refusal_of
+from kvcache_sim.live.reply import Json, Reply
 from kvcache_sim.workload.chat_template import chat_prompt
 
-_Route = Callable[[Exchange], Awaitable[None]]
-_PLAIN = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
+_Endpoint = Callable[[Request], Awaitable[Response]]
+_METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,99 +53,139 @@ class Served:
     shutdown: Callable[[], None] | None
 
 
-class Application:
-    """Answers OpenAI's clients on behalf of a simulated fleet; ``machine``: that of this port, None: any."""
+@dataclass(frozen=True, slots=True)
+class _Arrived:
+    """A body that was read and checked, and when it had come in simulated time."""
 
-    def __init__(self, served: Served, limits: Limits, machine: int | None = None) -> None:
+    body: Any
+    arrival_ns: int
+    #: What is kept of the request; None where no texts are.
+    observed: Observed | None
+
+
+def application(served: Served, limits: Limits, machine: int | None = None) -> Starlette:
+    """Return the application that answers on behalf of a simulated fleet.
+
+    Args:
+        served: The fleet, the names of its model and what may be asked besides.
+        limits: Bounds of a body and of requests at a time, and the key.
+        machine: The machine that belongs to this port; None: any.
+    """
+    own = _Endpoints(served, limits, machine)
+    open_routes: list[tuple[str, _Endpoint, list[str]]] = [
+        ("/health", own.health, ["GET"]),
+        ("/ping", own.health, ["GET", "POST"]),
+    ]
+    keyed_routes: list[tuple[str, _Endpoint, list[str]]] = [
+        ("/v1/models", own.models, ["GET"]),
+        ("/v1/completions", own.completion, ["POST"]),
+        ("/v1/chat/completions", own.chat, ["POST"]),
+        ("/tokenize", own.tokenize, ["POST"]),
+        ("/detokenize", own.detokenize, ["POST"]),
+        ("/version", own.version, ["GET"]),
+        ("/load", own.load, ["GET"]),
+        ("/metrics", own.metrics, ["GET"]),
+        ("/reset_prefix_cache", own.reset, ["POST"]),
+    ]
+    if served.shutdown is not None:
+        keyed_routes.append(("/shutdown", own.shutdown, ["POST"]))
+    routes = [Route(path, endpoint, methods=methods) for path, endpoint, methods in open_routes]
+    routes += [Route(path, own.keyed(endpoint), methods=methods) for path, endpoint, methods in keyed_routes]
+    handlers: dict[Any, Any] = {Refusal: _refuse, HTTPException: _no_route, Exception: _refuse}
+    return Starlette(routes=routes, exception_handlers=handlers)
+
+
+async def _refuse(_: Request, error: Exception) -> Response:
+    refusal = refusal_of(error)
+    return Json(refusal.body(), refusal.status)
+
+
+async def _no_route(request: Request, error: HTTPException) -> Response:
+    path = request.url.path[:200]
+    allowed = (error.headers or {}).get("Allow", "")
+    reason = f"no route {path}" if error.status_code == 404 else f"{path} takes {allowed}"
+    return Json(Refusal(error.status_code, reason).body(), error.status_code, error.headers)
+
+
+async def _read_body(request: Request, limit_bytes: int) -> bytes:
+    """Return the body; Refusal 413 for a longer one, without reading all of it."""
+    stated = request.headers.get("content-length", "0")
+    if stated.isdigit() and int(stated) > limit_bytes:
+        raise Refusal(413, f"the body has {int(stated)} bytes; at most {limit_bytes} are taken")
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > limit_bytes:
+            raise Refusal(413, f"the body has more than {limit_bytes} bytes")
+    return bytes(body)
+
+
+class _Endpoints:
+    """What each route does."""
+
+    def __init__(self, served: Served, limits: Limits, machine: int | None) -> None:
         self._served, self._limits, self._machine = served, limits, machine
-        self._at_work = 0
-        self._routes: dict[str, dict[str, _Route]] = {
-            "/v1/models": {"GET": self._models},
-            "/v1/completions": {"POST": self._completion},
-            "/v1/chat/completions": {"POST": self._chat},
-            "/tokenize": {"POST": self._tokenize},
-            "/detokenize": {"POST": self._detokenize},
-            "/health": {"GET": self._health},
-            "/ping": {"GET": self._health, "POST": self._health},
-            "/version": {"GET": self._version},
-            "/load": {"GET": self._load},
-            "/metrics": {"GET": self._metrics},
-            "/reset_prefix_cache": {"POST": self._reset},
-        }
-        if served.shutdown is not None:
-            self._routes["/shutdown"] = {"POST": self._shutdown}
+        #: Sequences being served.
+        self._sequences = 0
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one exchange; every refusal is an answer."""
-        if scope["type"] != "http":
-            return
-        exchange = Exchange(scope, receive, send)
-        try:
-            await self._route(exchange)(exchange)
-        except Refusal as refusal:
-            await exchange.refuse(refusal)
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:
-            reason = f"{type(error).__name__}: {error}"
-            await exchange.refuse(Refusal(500, f"the simulation failed: {reason}"))
+    def keyed(self, endpoint: _Endpoint) -> _Endpoint:
+        """Return an endpoint that asks for the server's key first."""
+        if not self._limits.api_key:
+            return endpoint
+        expected = b"Bearer " + self._limits.api_key.encode()
 
-    def _route(self, exchange: Exchange) -> _Route:
-        methods = self._routes.get(exchange.path)
-        if methods is None:
-            raise Refusal(404, f"no route {exchange.path[:200]}")
-        route = methods.get(exchange.method)
-        if route is None:
-            raise Refusal(405, f"{exchange.path} takes {' or '.join(methods)}")
-        if exchange.path not in ("/health", "/ping"):
-            self._check_key(exchange)
-        return route
+        async def checked(request: Request) -> Response:
+            given = request.headers.get("authorization", "").encode("latin-1")
+            if not hmac.compare_digest(given, expected):
+                raise Refusal(401, "Unauthorized")
+            return await endpoint(request)
 
-    def _check_key(self, exchange: Exchange) -> None:
-        wanted = self._limits.api_key
-        given = exchange.headers.get(b"authorization", b"")
-        if wanted and not hmac.compare_digest(given, b"Bearer " + wanted.encode()):
-            raise Refusal(401, "Unauthorized")
+        return checked
 
-    async def _body(self, exchange: Exchange, kind: Any) -> Any:
-        sent, arrival_ns = await exchange.body(self._limits.body_bytes), time.monotonic_ns()
-        exchange.came_ns = self._served.fleet.clock.now_ns()
+    async def _arrived(self, request: Request, kind: Any) -> _Arrived:
+        sent, wall_ns = await _read_body(request, self._limits.body_bytes), time.monotonic_ns()
+        arrival_ns = self._served.fleet.clock.now_ns()
         body = parsed(sent, kind)
-        if self._served.texts is not None and kind in (Chat, Completion):
-            exchange.heard = Observed(kind, arrival_ns, bytearray(sent))
+        recorded = self._served.texts is not None and kind in (Chat, Completion)
+        observed = Observed(kind, wall_ns, bytearray(sent)) if recorded else None
         if body.model is not None and body.model not in self._served.names:
             raise Refusal(404, f"The model `{body.model[:200]}` does not exist.", "model")
-        return body
+        return _Arrived(body, arrival_ns, observed)
 
     # -- generation
 
-    async def _chat(self, exchange: Exchange) -> None:
-        body = await self._body(exchange, Chat)
-        await self._generate(exchange, self._served.generations.of_chat(body, self._machine))
+    async def chat(self, request: Request) -> Response:
+        """Serve ``/v1/chat/completions``."""
+        arrived = await self._arrived(request, Chat)
+        generation = self._served.generations.of_chat(arrived.body, self._machine)
+        return self._reply(request, arrived, generation)
 
-    async def _completion(self, exchange: Exchange) -> None:
-        body = await self._body(exchange, Completion)
-        await self._generate(exchange, self._served.generations.of_completion(body, self._machine))
+    async def completion(self, request: Request) -> Response:
+        """Serve ``/v1/completions``."""
+        arrived = await self._arrived(request, Completion)
+        generation = self._served.generations.of_completion(arrived.body, self._machine)
+        return self._reply(request, arrived, generation)
 
-    async def _generate(self, exchange: Exchange, generation: Generation) -> None:
-        served = self._served
-        if self._at_work + len(generation.choices) > self._limits.requests:
+    def _reply(self, request: Request, arrived: _Arrived, generation: Generation) -> Reply:
+        served, sequences = self._served, len(generation.choices)
+        if self._sequences + sequences > self._limits.requests:
             raise Refusal(429, f"{self._limits.requests} requests are being served already")
-        name = exchange.headers.get(b"x-request-id", b"").decode("latin-1")[:128]
+        name = request.headers.get("x-request-id", "")[:128]
         created = int(served.fleet.clock.date_s(served.fleet.ran_to_ns))
         wording = Wording(generation, served.names[0], name, created, served.tells_cached)
-        self._at_work += len(generation.choices)
-        telling = Telling(served.fleet, exchange, wording)
-        try:
-            await telling.tell()
-            if served.texts is not None and exchange.heard is not None:
-                served.texts.add(telling.told_to(exchange.heard))
-        finally:
-            self._at_work -= len(generation.choices)
+        self._sequences += sequences
+
+        def ended(reply: Reply, failed: bool) -> None:
+            self._sequences -= sequences
+            if arrived.observed is not None and served.texts is not None and not failed:
+                served.texts.add(reply.record_in(arrived.observed))
+
+        return Reply(served.fleet, wording, arrived.arrival_ns, ended)
 
     # -- everything else
 
-    async def _models(self, exchange: Exchange) -> None:
+    async def models(self, _: Request) -> Response:
+        """List the names of the model."""
         created = int(self._served.fleet.clock.started_s)
         window = self._served.generations.max_model_len
         each = {"object": "model", "created": created, "owned_by": "kvsim", "parent": None}
@@ -149,10 +193,11 @@ class Application:
             {"id": name, **each, "root": name, "max_model_len": window, "permission": []}
             for name in self._served.names
         ]
-        await exchange.json({"object": "list", "data": data})
+        return Json({"object": "list", "data": data})
 
-    async def _tokenize(self, exchange: Exchange) -> None:
-        body: Tokenize = await self._body(exchange, Tokenize)
+    async def tokenize(self, request: Request) -> Response:
+        """Return the tokens of a text or a chat."""
+        body: Tokenize = (await self._arrived(request, Tokenize)).body
         if (body.prompt is None) == (body.messages is None):
             raise Refusal(400, "one of prompt and messages is needed")
         text = chat_prompt(pairs(body.messages)) if body.messages is not None else body.prompt or ""
@@ -160,31 +205,37 @@ class Application:
         tokens = tokenizer.encode(text)
         texts = [tokenizer.decode([token]) for token in tokens] if body.return_token_strs else None
         window = self._served.generations.max_model_len
-        answer = {"count": len(tokens), "max_model_len": window, "tokens": tokens, "token_strs": texts}
-        await exchange.json(answer)
+        return Json({"count": len(tokens), "max_model_len": window, "tokens": tokens, "token_strs": texts})
 
-    async def _detokenize(self, exchange: Exchange) -> None:
-        body: Detokenize = await self._body(exchange, Detokenize)
-        await exchange.json({"prompt": self._served.generations.tokenizer.decode(body.tokens)})
+    async def detokenize(self, request: Request) -> Response:
+        """Return the text of tokens."""
+        body: Detokenize = (await self._arrived(request, Detokenize)).body
+        return Json({"prompt": self._served.generations.tokenizer.decode(body.tokens)})
 
-    async def _health(self, exchange: Exchange) -> None:
-        await exchange.answer(b"", 200 if self._served.fleet.broken is None else 503)
+    async def health(self, _: Request) -> Response:
+        """Return 200 while the simulation runs, 503 once it failed."""
+        return Response(status_code=200 if self._served.fleet.broken is None else 503)
 
-    async def _version(self, exchange: Exchange) -> None:
+    async def version(self, _: Request) -> Response:
+        """Return the version of kvsim."""
         from kvcache_sim import __version__
 
-        await exchange.json({"version": f"kvsim {__version__}"})
+        return Json({"version": f"kvsim {__version__}"})
 
-    async def _load(self, exchange: Exchange) -> None:
-        await exchange.json({"server_load": self._at_work})
+    async def load(self, _: Request) -> Response:
+        """Return the number of sequences being served."""
+        return Json({"server_load": self._sequences})
 
-    async def _metrics(self, exchange: Exchange) -> None:
-        await exchange.answer(self._served.metrics(), 200, _PLAIN)
+    async def metrics(self, _: Request) -> Response:
+        """Return the metrics in Prometheus's text format."""
+        return Response(self._served.metrics(), headers={"content-type": _METRICS})
 
-    async def _reset(self, exchange: Exchange) -> None:
-        await exchange.json({"success": self._served.fleet.reset()})
+    async def reset(self, _: Request) -> Response:
+        """Empty the prefix cache."""
+        return Json({"success": self._served.fleet.reset()})
 
-    async def _shutdown(self, exchange: Exchange) -> None:
-        await exchange.json({"success": True})
+    async def shutdown(self, _: Request) -> Response:
+        """Stop the server."""
         assert self._served.shutdown is not None
         self._served.shutdown()
+        return Json({"success": True})

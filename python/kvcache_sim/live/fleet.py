@@ -188,8 +188,8 @@ class Fleet:
     def _tell_news(self) -> None:
         news, self._news = self._news, []
         for ticket in news:
-            if ticket.hear is not None:
-                ticket.hear()
+            if ticket.on_progress is not None:
+                ticket.on_progress()
 
     def _wake_at(self, next_ns: int | None) -> None:
         if self._timer is not None:

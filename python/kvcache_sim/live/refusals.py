@@ -38,3 +38,10 @@ class Refusal(Exception):
             "code": self.status,
         }
         return {"error": error}
+
+
+def refusal_of(error: BaseException) -> Refusal:
+    """Return an error as a refusal; 500 for one that is none."""
+    if isinstance(error, Refusal):
+        return error
+    return Refusal(500, f"the simulation failed: {type(error).__name__}: {error}")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import uvicorn
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.live.app import Application, Limits, Served
+from kvcache_sim.live.app import Limits, Served, application
 from kvcache_sim.live.protocol import Connection
 
 #: Seconds that answers have to end in when a signal has come.
@@ -60,11 +60,11 @@ async def serve(
     servers, tasks = [], []
     for own, machine in sockets:
         config = uvicorn.Config(
-            Application(served, limits, machine),
+            application(served, limits, machine),
             http=Connection,
             ws="none",
             lifespan="off",
-            log_level="error",
+            log_level="critical",
             access_log=False,
             timeout_keep_alive=75,
             timeout_graceful_shutdown=_GRACE_S,

@@ -1,4 +1,4 @@
-"""A request while it is served: what has come out of it, and who hears of more."""
+"""A request while it is served: its tokens so far and the callback for more."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Ticket:
     #: When its last token came, -1: none has.
     last_ns: int = -1
     #: Called when it has left, and before that for tokens where ``streams``.
-    hear: Callable[[], None] | None = None
+    on_progress: Callable[[], None] | None = None
     streams: bool = False
 
     def late(self, lag_ns: int) -> None:
