@@ -8,7 +8,6 @@ import random
 
 import numpy as np
 import pytest
-from kvcache_sim.errors import KvsimError
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.presets import preset_path
@@ -166,24 +165,6 @@ def test_the_job_that_began_first_is_served_first(tmp_path):
     assert program["finish_ns"][3] == b1_last + service_ns(64, 1)[1]
     assert fcfs["finish_ns"][3] == b1_last + service_ns(640, 1)[1] + service_ns(64, 1)[1]
     assert program["finish_ns"][2] == fcfs["finish_ns"][3]
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"wait_for": ["nobody"]}, "the request_id of a row"),
-        ({"wait_for": ["r2"]}, "no circle of waits"),
-        ({"request_id": "r1"}, "a text that no other row has"),
-        ({"hash_ids": [1, 2, 3, 4, 5]}, "one a block of 64 of 128 tokens"),
-        ({"tool_wait_ms": -1}, "milliseconds from 0 on"),
-        ({"input_length": 0}, "an integer from 1 on"),
-        ({"wait_for": "r1"}, "a list of request ids"),
-    ],
-)
-def test_rows_that_cannot_be_used(tmp_path, change, words):
-    rows = [row("r1", 64, 1, [1], wait_for=[]), {**row("r2", 128, 1, [1, 2], wait_for=["r1"]), **change}]
-    with pytest.raises(KvsimError, match=words):
-        run(tmp_path, rows)
 
 
 def test_waits_go_along_when_rows_are_chosen_and_traces_joined(tmp_path):

@@ -21,7 +21,7 @@ from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import RunOptions
 from kvcache_sim.sizing.answer import Answer
-from kvcache_sim.sizing.question import Question, parse_attain, parse_limits, parse_rate
+from kvcache_sim.sizing.question import Question
 from kvcache_sim.sizing.search import STEP, Found, Probe, highest_attaining, speed_of
 from kvcache_sim.sizing.text import candidate_table, tell
 from kvcache_sim.workload.toolbox.transforms import scale
@@ -317,28 +317,10 @@ def test_several_candidates_are_told_with_the_cheapest_and_those_that_are_odd():
     assert "no candidate holds 9 requests/s at 99 %" in none
 
 
-@pytest.mark.parametrize(
-    ("read", "text"),
-    [
-        (parse_attain, "0%"), (parse_attain, "101%"), (parse_attain, "0.99"),
-        (parse_limits, "ttft"), (parse_limits, "itl=2s"), (parse_limits, "ttft=1s,ttft=2s"),
-        (lambda text: parse_rate(text, "--need"), "5"), (lambda text: parse_rate(text, "--need"), "0/s"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_asked_is_refused(read, text):
-    with pytest.raises(UsageError):
-        read(text)
-
-
 def test_a_range_without_a_step_is_refused():
     with pytest.raises(UsageError, match="no rate to try"):
         Question(0.9, 5.01, 5.02).steps(1.0)
     assert Question(0.9, 1.0, 1.0).steps(1.0) == (0, 0)
-
-
-def test_a_question_without_limits_is_refused(capsys):
-    assert run(["capacity", "--set", "workload={kind: few-shot, requests: 20}", "-q"]) == 2
-    assert "no limits to attain" in capsys.readouterr().err
 
 
 def test_the_commands_of_the_page_run(tmp_path, monkeypatch, capsys):

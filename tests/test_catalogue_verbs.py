@@ -117,24 +117,6 @@ def test_an_unknown_set_names_the_spellings_that_would_work(name, spellings):
         assert load_step_time(spellings[0])
 
 
-def test_a_bad_gpu_or_link_file_is_one_line(tmp_path):
-    path = tmp_path / "bad.toml"
-    for text, line in (
-        ("memory_bytes = 1", "no memory_bytes_per_s"),
-        ("memory_byte = 1", "did you mean memory_bytes"),
-        ("= 1", "not a GPU file"),
-        ("memory_bytes = -5\n", "memory_bytes is too small"),
-    ):
-        path.write_text(text)
-        with pytest.raises(UsageError, match=line):
-            load_gpu(str(path))
-    path.write_text("bandwidth_bytes_per_s = 0")
-    with pytest.raises(UsageError, match="bandwidth_bytes_per_s is too small"):
-        load_channel(str(path))
-    with pytest.raises(UsageError, match="GPU file not found"):
-        load_gpu(str(tmp_path / "none.toml"))
-
-
 def test_the_doctor_says_which_sources_are_usable(capsys):
     main.run(["doctor"])
     out = capsys.readouterr().out

@@ -165,12 +165,3 @@ def test_json_is_pure(runs, capsys):
     same, later = json.loads(capsys.readouterr().out)
     assert same["identical"] is True
     assert later["numbers"]["latency.ttft.avg"]["change"] > 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [(["{A}"], "nothing to compare with"), (["{A}", "{A}/none"], "not a finished run"), (["{A}", "{A}", "--fail-if", "ttft.p99 > 5"], "unit")],
-)  # fmt: skip
-def test_refusals(runs, capsys, arguments, says):
-    assert kvsim(["compare", *[a.replace("{A}", str(runs["A"].directory)) for a in arguments]]) == 2
-    assert says in capsys.readouterr().err

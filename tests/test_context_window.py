@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
@@ -139,26 +138,6 @@ def test_what_is_kept_is_the_end_of_the_prompt_in_blocks_of_their_own(window, le
 def in_one_session(trace):
     n = len(trace)
     return replace(trace, session=np.zeros(n, np.int32), turn=np.arange(n, dtype=np.int32))
-
-
-@pytest.mark.parametrize(
-    ("overrides", "said"),
-    [
-        (["replica.on_overflow=slide"], "replica.on_overflow has no effect; replica.max_model_len is null"),
-        (["replica.max_model_len=1"], "replica.max_model_len"),
-        (
-            ["machines[0].replica.max_model_len=100"],
-            "all machines serve one model: set replica.max_model_len",
-        ),
-        (
-            ["replica.max_model_len=100", "replica.on_overflow=slide", "trace=null", "workload.kind=diverse"],
-            "workload.kind diverse has no sessions",
-        ),
-    ],
-)
-def test_where_it_can_have_no_effect_it_is_refused(path, overrides, said):
-    with pytest.raises(UsageError, match=said.replace("[", r"\[").split(";")[-1].strip()):
-        scenario(path, *overrides)
 
 
 def test_a_generated_workload_slides_too_and_the_summary_says_so(tmp_path, capsys):

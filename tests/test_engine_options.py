@@ -161,10 +161,3 @@ def test_a_host_lends_what_is_not_given(tmp_path):
         run(path, host, "replica.client_offset=1ms", "replica.client_offset_per_token=1ns")
     with pytest.raises(UsageError, match="did you mean vllm-http"):
         run(path, "replica.host=vllm-htp")
-
-
-@pytest.mark.parametrize("setting", ["async_scheduling=length", "client_offset=1ms", "host=vllm-http"])
-def test_without_service_time_neither_has_an_effect(tmp_path, setting):
-    path = write_rows(tmp_path, crowded_rows(3))
-    with pytest.raises(UsageError, match=r"replica\.instant is true"):
-        run(path, "replica.instant=true", f"replica.{setting}")

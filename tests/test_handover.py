@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cache.settings import MovementSettings
 from kvcache_sim.channels.settings import NetworkSettings
-from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.run import Run
 from kvcache_sim.metrics.summary import summarize
 from kvcache_sim.scenario.load import Scenario, load_scenario, scenario_from_text
@@ -400,33 +399,6 @@ def test_hand_overs_and_remote_reads_contend_on_one_channel():
     assert apart["channel.handover.bytes"] == apart["edge.remote->gpu.bytes"]
     queued = apart["channel.net.queued_ns"] + apart["channel.handover.queued_ns"]
     assert shared["channel.net.queued_ns"] > queued
-
-
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        (["pools.prefill=2"], "no machine decodes"),
-        (["pools.decode=2"], "nothing is handed over"),
-        (["cluster.machines=2", "machines[1].role=decode"], "nothing is handed over"),
-        ([*POOLS, "cluster.machines=3"], "at least 4"),
-        (["handover.path=via-cpu"], "no machine has the role prefill"),
-        (["handover.transfer=layer-by-layer"], "no machine has the role prefill"),
-        (["handover.first_token=prefill"], "no machine has the role prefill"),
-        (["handover.router=random"], "no machine has the role prefill"),
-        (["pools.prefill=1", "pools.decode=1", "handover.router=random"], "one machine decodes"),
-        (["pools.prefill=1", "pools.decode=1", "router.policy=random"], "there is one machine"),
-        ([*POOLS, "handover.path=via-cpu", "tiers.cpu=null"], "add tiers.cpu"),
-        ([*POOLS, "replica.instant=true"], "no service times"),
-        ([*POOLS, "tiers.cpu=null", "cache.accounting=simplified"], "no blocks to hand over"),
-        (["channels.c.bandwidth=1GB/s", "channels.c.edges=['remote->gpu']"], "no pools"),
-        ([*POOLS, "channels.c.bandwidth=1GB/s", "channels.c.edges=['2:gpu->0:gpu']"], "no such machines"),
-        ([*POOLS, "handover.router=nearest"], "no such router"),
-        ([*POOLS, "machines[0].role=decoder"], "no such choice"),
-    ],
-)
-def test_what_cannot_matter_is_refused_with_the_reason(options, reason):
-    with pytest.raises(UsageError, match=reason):
-        loaded(*options)
 
 
 @pytest.mark.parametrize("ends", ["length", "stop-token"])

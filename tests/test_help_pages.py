@@ -63,11 +63,6 @@ def test_other_shells_get_every_verb(shell, capsys):
         assert subprocess.run([shell, "-n", "/dev/stdin"], input=out, text=True, check=False).returncode == 0
 
 
-def test_another_shell_is_refused(capsys):
-    assert main.run(["completion", "tcsh"]) == 2
-    assert "tcsh" in capsys.readouterr().err
-
-
 def test_a_word_narrows_a_page(capsys):
     assert main.run(["help", "metrics", "tpot"]) == 0
     out = capsys.readouterr().out

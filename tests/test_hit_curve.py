@@ -240,29 +240,3 @@ def test_the_command_writes_csv_and_pictures(trace_file, tmp_path, capsys):
     assert "<html" in (tmp_path / "c.html").read_text()
     assert (tmp_path / "c.csv").read_text().startswith("policy,capacity_blocks")
     assert run(["curve", str(trace_file), *BLOCK, *outs]) == 6
-
-
-@pytest.mark.parametrize(
-    ("options", "code", "words"),
-    [
-        (["--capacity", "16GiB"], 2, "--model"),
-        (["--capacity", "0"], 2, "no block"),
-        (["--policy", "lfru"], 2, "did you mean"),
-        (["--model", "no-such"], 2, "no-such"),
-        (["--block-size", "5"], 2, "divisor"),
-        (["--by-session"], 2, "no sessions"),
-        (["--sample", "2"], 2, "0 < rate < 1"),
-        (["--sample", "0.5", "--policy", "lfu"], 2, "not known from a sample"),
-        (["--seed", "3"], 2, "--sample"),
-        (["--force"], 2, "--out"),
-        (["--out", "x.gif"], 2, "unknown kind of file"),
-        (["--out", "/nowhere/x.csv"], 2, "folder"),
-        (["--order", "root", "--policy", "lfu"], 2, "no effect"),
-    ],
-)
-def test_the_command_refuses(trace_file, capsys, options, code, words):
-    assert run(["curve", str(trace_file), *BLOCK, *options]) == code
-    captured = capsys.readouterr()
-    assert words in captured.err
-    assert "Traceback" not in captured.err
-    assert captured.out == ""

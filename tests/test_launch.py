@@ -9,7 +9,6 @@ from statistics import median
 import numpy as np
 import pytest
 from fidelity_page import figures
-from kvcache_sim.errors import UsageError
 from kvcache_sim.model.adjusted import CAPTURED_TOKENS, ScaledStepTime, WithLaunchTime
 from kvcache_sim.model.calibration.fit import predict_ms
 from kvcache_sim.model.calibration.rows import read_iterations
@@ -79,12 +78,6 @@ def test_machines_with_and_without_it_each_have_their_own(tmp_path):
     two = ("cluster.machines=2", "router.policy=round-robin", "machines[0].replica.launch_per_layer=750us")
     first, _ = moments_ms(run(path, *settings, *two))
     assert sorted(first) == [10, 24]
-
-
-def test_where_graphs_hold_every_step_it_is_refused(tmp_path):
-    path = write_rows(tmp_path, [row(0, 16, 3, 0)])
-    with pytest.raises(UsageError, match="no step has more than the 512 tokens"):
-        run(path, "replica.launch_per_layer=1ms", "replica.max_num_batched_tokens=512")
 
 
 def test_a_host_brings_it_and_its_interval(tmp_path, capsys):

@@ -283,38 +283,3 @@ def test_the_engines_own_defaults_and_a_run(tmp_path, capsys, monkeypatch):
 )
 def test_models_by_their_names_on_hugging_face(name, known):
     assert model_of(name) == known
-
-
-@pytest.mark.parametrize(
-    ("argv", "says"),
-    [
-        (["--from", "ollama run llama3"], "--from: not a launch line; got 'ollama run llama3'"),
-        (["--from", "vllm serve"], "--from: no model"),
-        (["--from", "vllm serve acme/llama-3-9b"], "--from: a model that the catalogue does not have"),
-        (["--from", "vllm serve a b"], "--from: a word that belongs to no flag; got 'b'"),
-        (["--from", "vllm serve 'a"], "--from: not a command line"),
-        (["--from", "vllm serve openai/gpt-oss-20b --kv-cache-dtype q4"], "--kv-cache-dtype: unknown value"),
-        (["--from", "vllm serve openai/gpt-oss-20b --block-size"], "--block-size: no value"),
-        (["--from", "vllm serve openai/gpt-oss-20b -tp two"], "--tensor-parallel-size: no number of GPUs"),
-        (["--from", "vllm serve openai/gpt-oss-20b -pp 0"], "--pipeline-parallel-size: no number of GPUs"),
-        (
-            ["--from", "vllm serve openai/gpt-oss-20b -dcp"],
-            "--decode-context-parallel-size: no number of GPUs",
-        ),
-        (["--from", "vllm serve openai/gpt-oss-20b -sc {"], "--speculative-config: not JSON"),
-        (
-            ["--from", "vllm serve openai/gpt-oss-20b --speculative-config.num_speculative_tokens many"],
-            "--speculative-config: num_speculative_tokens: not a number of drafted tokens; got 'many'",
-        ),
-        (
-            ["--from", "vllm serve openai/gpt-oss-20b --kv-offloading-size lots"],
-            "--kv-offloading-size: no number",
-        ),
-        (["--from", "vllm serve openai/gpt-oss-20b --max-num-seqs -4"], "--max-num-seqs: "),
-        (["--from", "x", "--flags", "y"], "--from, --flags: one at a time"),
-        (["--flags", "none.yaml"], "error: scenario not found: none.yaml"),
-    ],
-)
-def test_lines_that_cannot_be(argv, says, capsys):
-    assert main.run(["init", *argv]) == 2
-    assert capsys.readouterr().err.startswith(says)

@@ -18,7 +18,7 @@ from kvcache_sim.cli.main import run
 from kvcache_sim.errors import InputOutputError, TraceError, UsageError
 from kvcache_sim.metrics.load_run import load_run
 from kvcache_sim.metrics.run_directory import COMPLETE, sha256_of
-from kvcache_sim.scenario.load import load_scenario, scenario_from_text
+from kvcache_sim.scenario.load import load_scenario
 from kvcache_sim.sweeps.cell import Study
 from kvcache_sim.sweeps.coordinator import merge_shards
 from kvcache_sim.sweeps.plan import Plan, Resolved, lay_out
@@ -100,34 +100,6 @@ def test_arrivals_beyond_the_clock_are_refused_not_put_at_nought(process):
         build("diverse", {"requests": 10, "arrivals": {**arrivals, "rate_per_s": 1e-11}}, 0)
     slow = build("diverse", {"requests": 10, "arrivals": {**arrivals, "rate_per_s": 1e-7}}, 0)
     assert 0 < slow.arrival_ns[0] < slow.arrival_ns[-1] <= LAST_NS
-
-
-@pytest.mark.parametrize(
-    ("section", "said"),
-    [
-        ({"output_tokens": {"kind": [1]}}, r"workload.output_tokens.kind: unknown distribution; got \[1\]"),
-        ({"arrivals": {"process": []}}, r"workload.arrivals.process: unknown arrival process; got \[\]"),
-        ({"output_tokens": 10**30}, "workload.output_tokens: out of range"),
-    ],
-)
-def test_parts_of_a_workload_of_the_wrong_kind(section, said):
-    with pytest.raises(UsageError, match=said):
-        build("diverse", section, 0)
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("a[b: 1", r"s.yaml:1:1: unknown key 'a\[b'; known keys: name"),
-        ("cache: {'p[0]': 1}", r"s.yaml:1:9: unknown key 'cache.p\[0\]'"),
-        ("write: {policy: {'gpu[': back}}", r"s.yaml:1:18: write.policy"),
-        ("router: {load_threshold: [1]}", r"s.yaml:1:10: router.load_threshold: not usable; got \[1\]"),
-        ("cluster: {machines: 1}\nmachines: [{tiers: {gpu: {}}}]", "capacity is missing"),
-    ],
-)
-def test_keys_with_brackets_are_keys(tmp_path, text, said):
-    with pytest.raises(UsageError, match=said):
-        scenario_from_text(text, "s.yaml", tmp_path)
 
 
 def test_blank_lines_before_a_trace_are_counted_not_the_end_of_it(place):

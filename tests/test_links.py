@@ -53,36 +53,3 @@ def test_links_change_a_roofline_by_two_all_reduces_a_layer(tmp_path):
     assert slow - load_step_time("roofline:llama-3-70b@h100:tp4", str(path)).step(one) == pytest.approx(
         160 * 500_000, rel=1e-4
     )
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("num_gpus,message_bytes,time_ms\n", "no all-reduces"),
-        ("gpus,bytes,ms\n2,1,1\n", "links.csv:2: not an all-reduce"),
-        ("num_gpus,message_bytes,time_ms\n2,1,1\n1,1,1\n", "links.csv:3: not an all-reduce"),
-        ("num_gpus,message_bytes,time_ms\n2,1,nan\n", "not an all-reduce"),
-        ("num_gpus,message_bytes,time_ms\n2,1e999,1\n", "not an all-reduce"),
-        ("num_gpus,message_bytes,time_ms\n2,1,1\n2,1,2\n", "two times"),
-    ],
-)
-def test_a_bad_table_is_one_line(tmp_path, text, says):
-    path = tmp_path / "links.csv"
-    path.write_text(text)
-    with pytest.raises(UsageError, match=says):
-        load_links(str(path))
-
-
-@pytest.mark.parametrize(
-    ("name", "links", "says"),
-    [
-        ("roofline:llama-3-70b@h100:tp4", "nvlink-h10", "did you mean"),
-        ("roofline:llama-3-70b@h100:tp4", "missing.csv", "cannot read"),
-        ("roofline:llama-3-8b@h100", "pcie5", "no effect on one GPU"),
-        ("h100-llama-3-8b-tp1", "pcie5", "fitted step time already"),
-    ],
-)
-def test_links_that_could_have_no_effect_are_refused(name, links, says):
-    with pytest.raises(UsageError) as refused:
-        load_step_time(name, links)
-    assert says in str(refused.value)

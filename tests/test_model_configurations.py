@@ -165,29 +165,6 @@ def test_every_field_that_is_left_out_is_named_or_has_a_default(tmp_path):
     assert named > 60
 
 
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("{", "not a model configuration"),
-        ("[]", "not a model configuration"),
-        ("{}", "no architectures and no model_type"),
-        (
-            '{"architectures": ["BertForMaskedLM"], "model_type": "bert"}',
-            "unknown architecture; got 'BertFor",
-        ),
-        ('{"model_type": "llama"}', "no num_attention_heads or n_head"),
-        ('{"model_type": "llama", "num_attention_heads": "8"}', "num_attention_heads is not a whole number"),
-    ],
-)
-def test_a_bad_configuration_is_one_line(text, line, tmp_path):
-    path = tmp_path / "config.json"
-    path.write_text(text)
-    with pytest.raises(UsageError, match=line):
-        load_model(str(path))
-    with pytest.raises(UsageError, match="not found"):
-        load_model(str(tmp_path / "none.json"))
-
-
 def test_a_model_of_ones_own_needs_its_layers_once():
     own = {"hidden_size": 64, "vocab_size": 100, "group": []}
     group = {"layers": "0-3", "attention": {"kind": "full", "heads": 4, "kv_heads": 2, "head_size": 16}}

@@ -11,7 +11,7 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cache.settings import CacheSettings
-from kvcache_sim.errors import KvsimError, UsageError
+from kvcache_sim.errors import UsageError
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.serving.settings import ReplicaSettings
@@ -141,12 +141,6 @@ def test_every_request_gets_its_tokens_whatever_the_stages(replica, blocks, stag
         assert (found[name] == alone[name]).all()
 
 
-BASE = """
-workload: {kind: conversational, requests: 20}
-replica: {scheduler: vllm, pp: 2}
-cache: {semantics: vllm}
-tiers: {gpu: {capacity: 400 blocks}}
-"""
 SHARED = """
 workload: {kind: conversational, requests: 20}
 model: deepseek-r1
@@ -154,22 +148,6 @@ replica: {step_time: "roofline:deepseek-r1@h200:tp16"}
 cache: {block_size: 64}
 tiers: {gpu: {capacity: auto}}
 """
-
-
-@pytest.mark.parametrize(
-    ("override", "words"),
-    [
-        ("replica.scheduler=kvsim", "replica.scheduler vllm"),
-        ("replica.async_scheduling=length", "async_scheduling none"),
-        ("tiers.gpu.capacity=auto", "knows no pipeline stages"),
-        ("replica.pp=0", "greater than or equal to 1"),
-    ],
-)
-def test_what_stages_cannot_do_is_one_line(override, words):
-    with pytest.raises(KvsimError) as refused:
-        scenario_from_text(BASE, "s.yaml", Path.cwd(), [override])
-    assert words in str(refused.value)
-    assert "\n" not in str(refused.value)
 
 
 def test_stages_of_settings_made_by_hand_are_refused_too():
@@ -191,30 +169,3 @@ def test_gpus_that_share_out_a_block_hold_as_many_more():
         assert one * cp <= blocks_of(f"replica.cp={cp}") < (one + 1) * cp
     # vLLM's own block is a GPU's: 64 tokens on one are 128 on two that share them out, in as many blocks
     assert blocks_of("cache.block_size=128", "replica.cp=2") == one
-
-
-@pytest.mark.parametrize(
-    ("overrides", "words"),
-    [
-        (("replica.cp=3",), "is no multiple of it"),
-        (("cache.block_size=48", "replica.cp=3"), "the 16 GPUs of the step-time set hold 16 copies"),
-        (("replica.cp=32",), "hold 16 copies of deepseek-r1's KV"),
-        (
-            ("model=llama-3-70b", "replica.step_time=roofline:llama-3-70b@h200:tp8", "replica.cp=2"),
-            "hold 1 copies",
-        ),
-        (
-            (
-                "model=gpt-oss-120b",
-                "replica.step_time=roofline:gpt-oss-120b@h200:tp8",
-                "replica.cp=2",
-                "cache.semantics=vllm",
-            ),
-            "windows and states are not shared out",
-        ),
-    ],
-)
-def test_what_cannot_be_shared_out_is_one_line(overrides, words):
-    with pytest.raises(KvsimError) as refused:
-        scenario_from_text(SHARED, "s.yaml", Path.cwd(), list(overrides))
-    assert words in str(refused.value)

@@ -10,7 +10,7 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.errors import KvsimError, UsageError
+from kvcache_sim.errors import UsageError
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.serving.membership.plan import MembershipEvent, MembershipPlan
@@ -200,26 +200,6 @@ def test_a_scenario_has_a_machine_a_rank_and_the_engines_balancer():
     again = scenario_from_text(BASE, "s.yaml", Path.cwd(), ["cluster.machines=8", "router.policy=random"])
     assert len(again.settings.machines) == 8
     assert again.settings.router.policy == "random"
-
-
-@pytest.mark.parametrize(
-    ("override", "words"),
-    [
-        ("cluster.machines=6", "a multiple of replica.dp, 4"),
-        ("tiers.cpu.capacity=4GiB", "no lower tiers"),
-        ("pools={prefill: 2, decode: 2}", "hand nothing over"),
-        ("replica.scheduler=vllm", "under kvsim's own scheduler"),
-        ("machines=[{replica: {dp: 2}}]", "for all machines or for none"),
-        ("fleet.plan=[{at: 1s, do: lose, machine: 1}]", "of which none can be missing"),
-        ("fleet.plan=[{at: 1s, do: drain, machine: 1}, {at: 2s, do: join}]", "of which none can be missing"),
-        ("fleet.scaling={policy: queue, most: 8}", "of which none can be missing"),
-    ],
-)
-def test_what_ranks_cannot_have_is_one_line(override, words):
-    with pytest.raises(KvsimError) as refused:
-        scenario_from_text(BASE, "s.yaml", Path.cwd(), [override])
-    assert words in str(refused.value)
-    assert "\n" not in str(refused.value)
 
 
 def test_from_python_an_engine_has_all_its_ranks():

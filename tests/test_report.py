@@ -216,26 +216,6 @@ def test_one_picture(directories, tmp_path, suffix, start):
     assert target.read_bytes().startswith(start)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "says"),
-    [
-        (["plot", "{run}", "waterfal"], 2, "did you mean 'waterfall'"),
-        (["plot", "{run}", "waterfall", "-o", "x.gif"], 2, "expected .svg, .png, .html"),
-        (["plot", "waterfall"], 2, "a picture needs RUN and KIND"),
-        (["plot", "{run}", "misses"], 2, "trace is not where it was"),
-        (["report", "{run}/nowhere"], 2, "not a finished run"),
-        (["report", "{run}", "-o", "{run}/none/x.html"], 7, "No such file or directory"),
-    ],
-)
-def test_refusals_are_one_line(directories, tmp_path, monkeypatch, capsys, arguments, code, says):
-    monkeypatch.chdir(tmp_path)
-    filled = [argument.replace("{run}", str(directories[0])) for argument in arguments]
-    assert kvsim(filled) == code
-    err = capsys.readouterr().err
-    assert says in err
-    assert len(err.strip().splitlines()) == 1
-
-
 def test_without_the_extra_the_command_names_it(directories, monkeypatch, capsys):
     import importlib.util
 

@@ -18,8 +18,6 @@ INPUTS = {
     "rate_per_s: 1e-11 put every arrival at 0": "test_limits::test_arrivals_beyond_the_clock_are_refused_not_put_at_nought",
     "9999999999999TiB and 9e15 TB": "test_limits::test_quantities_end_where_sums_of_them_would_not_fit",
     "bandwidth: 1 B/s, latency: 1e30 s": "test_limits::test_a_run_whose_clock_would_run_out_says_so",
-    "a[b: 1 in YAML": "test_limits::test_keys_with_brackets_are_keys",
-    "output_tokens: {kind: [1]}, arrivals: {process: []}": "test_limits::test_parts_of_a_workload_of_the_wrong_kind",
     "NUL in COMPLETE": "test_limits::test_a_marker_that_names_no_file",
     "NaN or a missing column in a run sealed again": "test_limits::test_a_run_that_was_changed_and_sealed_again_names_what_is_wrong",
     "policies list >&-": "test_limits::test_a_closed_stdout_is_told",

@@ -118,16 +118,6 @@ def test_nobody_is_kept_out_by_what_is_hinted(tmp_path, seed):
     assert (run.requests["status"] == 0).all()
 
 
-def test_a_hint_that_is_none(tmp_path):
-    with pytest.raises(KvsimError, match="is no hint"):
-        run_of(tmp_path, [(0, "a", [0], {"retention": "pin"})])
-    for none in ({"ttl": 2}, [1], True, -1):
-        with pytest.raises(KvsimError, match="expected close, demote or seconds"):
-            run_of(tmp_path, [(0, "a", [0], {"retention": none})])
-    with pytest.raises(KvsimError, match="no row has the member 'retention'"):
-        run_of(tmp_path, [(0, "a", [0], {})])
-
-
 def test_pins_are_refused_with_the_version_that_dropped_them(tmp_path):
     with pytest.raises(KvsimError, match=r"is no hint; got \{\"pin\": 30\}.*pins were dropped in 0\.2"):
         run_of(tmp_path, [(0, "a", [0], {"retention": {"pin": 30}})])

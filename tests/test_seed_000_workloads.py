@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.columns import OUTCOMES
 from kvcache_sim.metrics.summary import summarize
 from kvcache_sim.scenario.load import load_scenario
@@ -263,28 +262,6 @@ def test_both_accountings_log_the_same_events(name, more):
         for (_, in_blocks, _), (_, in_tokens, _) in zip(blocks, tokens, strict=True):
             ends_in_generated = answers and in_tokens == total
             assert in_blocks == (in_tokens - ends_in_generated) // BLOCK * BLOCK
-
-
-@pytest.mark.parametrize(
-    ("overrides", "said"),
-    [
-        (("cache.accounting=simplified", "tiers.cpu={capacity: 100 blocks}"), "tiers.cpu has no effect"),
-        (("cache.accounting=simplified", "cache.enabled=false"), "cache.accounting has no effect"),
-        (("prefix_view.max_tokens=100",), "prefix_view.max_tokens has no effect"),
-        (("prefix_view.min_seen=2", "cache.enabled=false"), "prefix_view.min_seen has no effect"),
-        (("session_view.ttl=5s", "cache.enabled=false"), "session_view.ttl has no effect"),
-        (("session_view.max_sessions=0",), "session_view.max_sessions"),
-        (
-            ("replica.duplicate_prefill=wait", "replica.instant=true"),
-            "replica.duplicate_prefill has no effect",
-        ),
-        (("workload.window_tokens=10",), "workload.window_tokens: smaller than one block"),
-    ],
-)
-def test_settings_of_the_views_without_effect_are_refused(overrides, said):
-    with pytest.raises(UsageError) as refused:
-        load_scenario(SCENARIOS / "overflow.yaml", overrides)
-    assert said in str(refused.value)
 
 
 @pytest.mark.parametrize("more", [("replica.duplicate_prefill=wait",), ("prefix_view.min_seen=2",)])

@@ -166,11 +166,6 @@ def test_other_requests_than_those_that_ran_are_refused(tmp_path, capsys):
     assert "not the trace that ran" in capsys.readouterr().err
 
 
-def test_two_questions_at_once_are_refused(tmp_path, capsys):
-    asked(tmp_path, capsys, [(0, 600, 3, [0, 1])], UNBOUNDED)
-    assert kvsim(["explain", str(tmp_path / "run"), "--sensitivity", "--worst", "3"]) == 2
-
-
 chunks = st.lists(st.tuples(st.integers(1, 400), st.integers(0, 4000)), max_size=3)
 
 

@@ -321,31 +321,6 @@ def test_a_feed_says_what_never_came(tmp_path):
     context.term()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "what"),
-    [
-        ([], 2, "one of the two is needed"),
-        (["x.jsonl", "--kv-events", "tcp://127.0.0.1:1"], 2, "one of the two is needed"),
-        (["missing.jsonl"], 2, "capture not found"),
-        (["{bad}"], 3, ":2: not a batch of KV events"),
-        (["{bad}", "--policy", "vllm"], 2, "an engine's own cache"),
-        (["{bad}", "--policy", "nonsense"], 2, "unknown policy"),
-        (["--kv-events", "nowhere"], 2, "no endpoint"),
-        (
-            ["--kv-events", "tcp://127.0.0.1:9", "--kv-events-replay", "a", "--kv-events-replay", "b"],
-            2,
-            "one for each",
-        ),
-        (["{bad}", "--capture", "{bad}"], 6, "the output exists"),
-    ],
-)
-def test_what_cannot_be_followed_ends_in_one_line(arguments, code, what, tmp_path, capsys):
-    bad = tmp_path / "bad.jsonl"
-    bad.write_text('[1.0, [["AllBlocksCleared"]], 0]\n{"ts": "soon", "events": []}\n')
-    assert run(["shadow", *(a.format(bad=bad) for a in arguments)]) == code
-    assert what in capsys.readouterr().err.strip().splitlines()[-1]
-
-
 def test_an_engine_whose_size_is_unknown_has_no_shadows_but_the_unbounded_one(capsys):
     log = Path(__file__).parent / "logs" / "kv_events.jsonl"
     assert run(["shadow", str(log), "--every", "5", "--cpu", "100"]) == 0

@@ -159,50 +159,6 @@ def test_a_breached_threshold_is_exit_4_and_the_run_is_kept(small, capsys):
     assert run("-c", "small.yaml", "-q", "-o", "b", "--fail-if", "ttft.p99 > 1h") == 0
 
 
-@pytest.mark.parametrize(
-    ("argv", "code", "said"),
-    [
-        ([], 2, "no requests"),
-        (["missing.jsonl"], 2, "trace not found"),
-        (["-c", "smal.yaml"], 2, "did you mean small.yaml?"),
-        (["-c", "small.yaml", "t.jsonl"], 2, "trace has no effect; workload.kind generates the requests"),
-        (["-", "-c", "-"], 2, "standard input is asked for twice"),
-        (["-c", "small.yaml", "--set", "tiers.cpu.capcity=1GiB"], 2, "did you mean 'capacity'?"),
-        (["-c", "small.yaml", "--set", "tiers.cpu.capacity=16"], 2, "a bare number has no unit"),
-        (["-c", "small.yaml", "--set", "cache.block_size=7"], 2, "does not divide the trace's block; got 7"),
-        (["-c", "small.yaml", "--set", "workload.turnz=1"], 2, "did you mean turns?"),
-        (["-c", "small.yaml", "--set", "workload.kind=chatty"], 2, "unknown kind of workload"),
-        (["-c", "small.yaml", "--seed", "-1"], 2, "seed"),
-        (["-c", "small.yaml", "--seed", "1e30"], 2, "--seed"),
-        (["-c", "small.yaml", "--fail-if", "ttft.p98 > 1s"], 2, "unknown metric"),
-        (["-c", "small.yaml", "--fail-if", "ttft.p99 > +5%"], 2, "measured from a baseline run"),
-        (["-c", "small.yaml", "--record", "some"], 2, "not a recording"),
-        (["-c", "small.yaml", "--record", "all:3..4"], 2, "time without a known unit"),
-        (["-c", "small.yaml", "--record", "all:4s..3s"], 2, "empty window"),
-        (["-c", "small.yaml", "--check", "sometimes"], 2, "--check"),
-        (["-c", "small.yaml", "-o", "small.yaml"], 6, "the output is no directory"),
-        (["-c", "small.yaml", "-o", "full"], 6, "the output exists"),
-        (["-c", "small.yaml", "-o", "full", "--force"], 6, "not a run directory"),
-        (["-c", "small.yaml", "-o", "x" * 300], 7, "cannot be written"),
-        (["-c", "small.yaml", "-o", "small.yaml/out"], 7, "cannot be written"),
-        (["."], 7, "is a directory"),
-        (["bad.jsonl"], 3, "bad.jsonl:"),
-    ],
-)
-def test_refusals(small, capsys, argv, code, said):
-    (small / "full").mkdir()
-    (small / "full" / "thesis").write_text("")
-    (small / "bad.jsonl").write_text('{"timestamp": 0, "input_le')
-    before = sorted(small.rglob("*"))
-    assert run(*argv) == code
-    out, err = capsys.readouterr()
-    assert said in err
-    assert out == ""
-    assert err.count("\n") == 1
-    assert "Traceback" not in err
-    assert sorted(path for path in small.rglob("*") if path.name != "runs") == before
-
-
 def test_a_signal_leaves_nothing_behind(small):
     for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
         process = subprocess.Popen(

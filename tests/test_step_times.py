@@ -124,33 +124,6 @@ def test_an_unknown_name_has_the_nearest_ones_and_the_command_that_lists_all():
     assert "kvsim step-times list" in str(refusal.value)
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("[coefficients]\nweights_ms = 1.0\n", "token_ms is missing"),
-        ("[coefficients]\nweigth_ms = 1.0\n", "did you mean weights_ms"),
-        ("[coefficients]\nweights_ms = -1.0\ntoken_ms = 1.0\nexponent = 2.0\n", "weights_ms is too small"),
-        ("[coefficients]\nweights_ms = nan\n", "must be finite"),
-        ("[coefficients]\nbase_points = [[1, 1.0]]\nspread = 1.5\n", "at most 1"),
-        ("[coefficients]\nweights_ms = 'x'\n", "wrong type"),
-        ("[coefficients]\nbase_points = [[1, 2.0], [2, 1.0]]\n", "never fall"),
-        ("x = 1\n", "without a"),
-        ("x", "not a step-time file"),
-    ],
-)
-def test_a_bad_model_file_is_refused_with_the_reason(tmp_path, text, says):
-    path = tmp_path / "m.toml"
-    path.write_text(text)
-    with pytest.raises(UsageError, match=says) as refusal:
-        load_step_time(str(path))
-    assert str(path) in str(refusal.value)
-
-
-def test_a_missing_model_file_is_refused():
-    with pytest.raises(UsageError, match="not found"):
-        load_step_time("nowhere.toml")
-
-
 def test_the_native_table_agrees_on_figures_by_hand():
     """The longest sequence alone is a floor under attention, in decode and in mixed steps."""
     table = StepTimeTable(

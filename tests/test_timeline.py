@@ -131,15 +131,6 @@ def test_the_same_run_gives_the_same_bytes(directory, tmp_path):
     assert targets[0].read_bytes() == targets[1].read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("window", "says"),
-    [("5s", "FROM..TO"), ("9s..3s", "FROM..TO"), ("100h..200h", "no request"), ("a..b", "time")],
-)
-def test_a_wrong_window_is_refused(directory, tmp_path, capsys, window, says):
-    assert kvsim(["timeline", str(directory), "--window", window, "-o", str(tmp_path / "x.gz")]) == 2
-    assert says in capsys.readouterr().err
-
-
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 50), st.integers(0, 20)), max_size=40))
 def test_lanes_never_overlap_and_are_no_more_than_needed(slices):
     groups = [g for g, _, _ in slices]

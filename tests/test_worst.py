@@ -125,21 +125,3 @@ def test_the_command_finds_the_spike(tmp_path, capsys):
     assert len(told["worst"]) == 10
     assert all(6 <= row["arrives, s"] < 7 for row in told["worst"])
     assert "among these requests" in told["spike"][0]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["--between", "7s", "6s"], "--between: not a stretch of time; got 7s 6s"),
-        (["--between", "9999s", "99999s"], "--between: no finished request arrives then"),
-        (["--between", "7", "8s"], "7"),
-        (["--worst", "0"], "--worst"),
-        (["--worst", "3", "--request", "1"], "one at a time"),
-    ],
-)
-def test_refusals(tmp_path, capsys, arguments, says):
-    directory = str(made_up_run(tmp_path / "run", 50))
-    assert kvsim(["explain", directory, *arguments]) == 2
-    err = capsys.readouterr().err
-    assert says in err
-    assert len(err.strip().splitlines()) == 1

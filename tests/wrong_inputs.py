@@ -16,9 +16,11 @@ import shlex
 import sys
 import tempfile
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from unittest import mock
 
+from fake_run import made_up_run
 from kvcache_sim.cli.main import run
 
 TABLES = Path(__file__).parent / "wrong_input_tables"
@@ -64,8 +66,15 @@ def table(name: str) -> list[Wrong]:
     return [Wrong(**json.loads(row)) for row in (TABLES / f"{name}.jsonl").read_text().splitlines()]
 
 
+@cache
+def _run() -> Path:
+    """Return a finished run of 50 requests, made once."""
+    return Path(made_up_run(Path(tempfile.mkdtemp()) / "run", 50))
+
+
 def prepare(place: Path) -> None:
-    """Write the files that the rows name into an empty directory."""
+    """Write the files that the rows name into an empty directory, and a finished run."""
+    (place / "run").symlink_to(_run())
     (place / "t.jsonl").write_text(TRACE)
     (place / "sub").mkdir()
     (place / "taken").mkdir()
