@@ -30,6 +30,17 @@ def test_a_preset_is_the_scenario(name, capsys):
     assert capsys.readouterr().out == (SCENARIOS / f"{name}.yaml").read_text()
 
 
+@pytest.mark.parametrize(
+    "arguments", [["init", "--preset", "quickstrat"], ["simulate", "-c", "preset:quickstrat"]]
+)
+def test_an_unknown_preset_is_one_line(arguments, capsys):
+    assert kvsim(arguments) == 2
+    err = capsys.readouterr().err
+    assert "no such preset" in err
+    assert "did you mean 'quickstart'?" in err
+    assert len(err.strip().splitlines()) == 1
+
+
 @pytest.mark.parametrize("installed", [True, False])
 def test_the_next_step_printed_is_one_that_works(installed, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
