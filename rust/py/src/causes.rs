@@ -6,7 +6,6 @@ use kvsim_core::causes::{MissCause, TokensByCause};
 use numpy::{IntoPyArray, PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
 
 /// Tokens by cause: a row a request, a column a cause.
 pub fn by_cause<'py>(
@@ -29,7 +28,7 @@ fn misfit(what: &str) -> PyErr {
 /// The missed tokens of a policy replay by cause; a row sums to the prompt minus its hit.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
-fn policy_miss_tokens<'py>(
+pub fn policy_miss_tokens<'py>(
     py: Python<'py>,
     id_offsets: PyReadonlyArray1<'_, i64>,
     block_ids: PyReadonlyArray1<'_, u32>,
@@ -81,7 +80,7 @@ fn policy_miss_tokens<'py>(
 /// The missed tokens of a timed run by cause, and the longest idle time of what had been evicted.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
-fn timed_miss_tokens<'py>(
+pub fn timed_miss_tokens<'py>(
     py: Python<'py>,
     id_offsets: PyReadonlyArray1<'_, i64>,
     block_ids: PyReadonlyArray1<'_, u32>,
@@ -123,12 +122,4 @@ fn timed_miss_tokens<'py>(
         .map_err(|error| misfit(&format!("{error:?}")))?;
     let tokens = by_cause(py, &misses.tokens)?;
     Ok((tokens, misses.evicted_idle_ns.into_pyarray(py)))
-}
-
-/// Adds the room to the module.
-pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    let names = MissCause::ALL.map(MissCause::name);
-    m.add("MISS_CAUSES", PyTuple::new(m.py(), names)?)?;
-    m.add_function(wrap_pyfunction!(policy_miss_tokens, m)?)?;
-    m.add_function(wrap_pyfunction!(timed_miss_tokens, m)?)
 }

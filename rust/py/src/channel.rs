@@ -234,10 +234,3 @@ pub fn lane(lane: PyLane) -> PyResult<Lane> {
     let lane = lane.ok_or_else(|| PyValueError::new_err("a channel or more"))?;
     Ok(lane.with_plugin(choice))
 }
-
-/// Adds the classes of this room.
-pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add_class::<PyChannel>()?;
-    m.add_class::<PyTimeline>()?;
-    m.add_class::<PyDemand>()
-}

@@ -393,8 +393,3 @@ impl PyCluster {
         Ok(self.next())
     }
 }
-
-/// Adds the class of this room.
-pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add_class::<PyCluster>()
-}

@@ -27,8 +27,3 @@ impl PyDigest {
         self.0.value()
     }
 }
-
-/// Adds the class of this room.
-pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add_class::<PyDigest>()
-}

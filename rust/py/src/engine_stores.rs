@@ -12,12 +12,11 @@ use kvsim_core::engines::radix_tree::host::WritePolicy;
 use kvsim_core::engines::radix_tree::worth::LeafStrategy;
 use kvsim_core::engines::tiered_pool::TieredPool;
 use kvsim_core::engines::used_tier::UsedTier;
-use kvsim_core::store::contract::OffersComputed;
 use pyo3::prelude::*;
 
 use crate::engines::{at_least_one, no_such_policy, offload_policy};
 use crate::keys::PyKeys;
-use crate::machine_store::{own_store, AnyStore, PyMachineStore};
+use crate::machine_store::{own_store, store_calls, AnyStore, PyMachineStore};
 use crate::refusal::{answered, refused};
 use crate::told::Told;
 
@@ -27,46 +26,33 @@ pub struct PyPoolStore;
 
 own_store!(PyPoolStore, Pool(PoolStore));
 
-#[pymethods]
-impl PyPoolStore {
-    #[new]
-    fn new(keys: &PyKeys, capacity_blocks: Told<u32>) -> PyResult<(Self, PyMachineStore)> {
-        if capacity_blocks.0 >= 1 << 31 {
-            return Err(refused("too many blocks", "fewer than 2^31"));
+store_calls! {
+    PyPoolStore {
+        #[new]
+        fn new(keys: &PyKeys, capacity_blocks: Told<u32>) -> PyResult<(Self, PyMachineStore)> {
+            if capacity_blocks.0 >= 1 << 31 {
+                return Err(refused("too many blocks", "fewer than 2^31"));
+            }
+            let store = PoolStore::new(keys.0.clone(), capacity_blocks.0);
+            Ok((Self, PyMachineStore::new(AnyStore::Pool(store))))
         }
-        let store = PoolStore::new(keys.0.clone(), capacity_blocks.0);
-        Ok((Self, PyMachineStore::new(AnyStore::Pool(store))))
-    }
 
-    fn log_changes(slf: PyRefMut<'_, Self>) -> PyResult<()> {
-        Self::call(slf, |store| {
-            store.log_changes();
-            Ok(())
-        })
+        /// The keys of the free blocks, next to be taken first; `None` where there is none.
+        fn free_queue(slf: PyRefMut<'_, Self>) -> PyResult<Vec<Option<u64>>> {
+            let keyed = |key| (key != NO_KEY).then_some(key);
+            Self::call(slf, |store| {
+                Ok(store.free_queue().into_iter().map(keyed).collect())
+            })
+        }
     }
-
-    fn take_changes(slf: PyRefMut<'_, Self>) -> PyResult<Vec<(usize, bool, u64)>> {
-        Self::call(slf, |store| Ok(store.take_changes()))
-    }
-
-    fn clear(slf: PyRefMut<'_, Self>) -> PyResult<bool> {
-        Self::call(slf, |store| Ok(store.clear()))
-    }
-
-    /// The keys of the free blocks, next to be taken first; `None` where there is none.
-    fn free_queue(slf: PyRefMut<'_, Self>) -> PyResult<Vec<Option<u64>>> {
-        let keyed = |key| (key != NO_KEY).then_some(key);
-        Self::call(slf, |store| {
-            Ok(store.free_queue().into_iter().map(keyed).collect())
-        })
-    }
+    plain fn log_changes() -> ();
+    plain fn take_changes() -> Vec<(usize, bool, u64)>;
+    plain fn clear() -> bool;
 }
 
 /// vLLM's pool and the tiers below it.
 #[pyclass(name = "TieredPoolStore", module = "kvcache_sim._core", extends = PyMachineStore)]
 pub struct PyTieredPoolStore;
-
-own_store!(PyTieredPoolStore, TieredPool(TieredPool));
 
 impl PyTieredPoolStore {
     fn above(
@@ -115,14 +101,6 @@ impl PyTieredPoolStore {
         let below = LmcacheBelow::new(orders, chunks.0, keys.0.requests());
         Self::above(py, Box::new(below), keys, capacity_blocks.0, prompts.0)
     }
-
-    fn step_computed(
-        slf: PyRefMut<'_, Self>,
-        leases: Told<Vec<u64>>,
-        now_ns: Told<u64>,
-    ) -> PyResult<()> {
-        Self::call(slf, |store| store.step_computed(&leases.0, now_ns.0))
-    }
 }
 
 /// An empty tier of vLLM's CPU offloading.
@@ -139,93 +117,63 @@ pub struct PyRadixStore;
 
 own_store!(PyRadixStore, Radix(RadixStore));
 
-#[pymethods]
-impl PyRadixStore {
-    /// `rules`: the eviction strategy and the write policy, by SGLang's names, the latter "" for the classic tree, which
-    /// has no host; `pages`: of the device and of the host; `lengths`: prompt and total tokens by request; `storage`:
-    /// pages of the storage below, the fewest that are worth a prefetch, and the tokens that prefetches under way may
-    /// have asked for; none where there is none.
-    #[new]
-    #[pyo3(signature = (keys, rules, page, pages, lengths, storage=None))]
-    fn new(
-        keys: &PyKeys,
-        rules: (String, String),
-        page: Told<u32>,
-        pages: Told<(u64, u64)>,
-        lengths: Told<(Vec<u64>, Vec<u64>)>,
-        storage: Option<(Told<u64>, Told<u32>, Told<u64>)>,
-    ) -> PyResult<(Self, PyMachineStore)> {
-        let (strategy, host) = if rules.1.is_empty() {
-            (LeafStrategy::of_classic(&rules.0), None)
-        } else {
-            let write = WritePolicy::from_name(&rules.1);
-            let write = write
-                .ok_or_else(|| refused("no such write policy", "one of SGLang's write policies"))?;
-            let strategy = LeafStrategy::from_name(&rules.0, 0, 0);
-            (strategy, Some((pages.0 .1, write)))
-        };
-        let config = RadixConfig {
-            strategy: strategy.ok_or_else(|| {
-                refused("no such eviction strategy", "one of SGLang's strategies")
-            })?,
-            page: page.0,
-            device_pages: pages.0 .0,
-            host,
-        };
-        let (prompt_tokens, total_tokens) = lengths.0;
-        let lengths = Lengths {
-            prompt_tokens,
-            total_tokens,
-        };
-        let made = RadixStore::new(keys.0.clone(), config, lengths);
-        let store = answered(made)?;
-        let store = match storage {
-            Some((pages, least_pages, share_tokens)) => store.above(StorageConfig {
-                pages: pages.0,
-                least_pages: least_pages.0,
-                share_tokens: share_tokens.0,
-            }),
-            None => store,
-        };
-        Ok((Self, PyMachineStore::new(AnyStore::Radix(store))))
-    }
+store_calls! {
+    PyRadixStore {
+        /// `rules`: the eviction strategy and the write policy, by SGLang's names, the latter "" for the classic tree, which
+        /// has no host; `pages`: of the device and of the host; `lengths`: prompt and total tokens by request; `storage`:
+        /// pages of the storage below, the fewest that are worth a prefetch, and the tokens that prefetches under way may
+        /// have asked for; none where there is none.
+        #[new]
+        #[pyo3(signature = (keys, rules, page, pages, lengths, storage=None))]
+        fn new(
+            keys: &PyKeys,
+            rules: (String, String),
+            page: Told<u32>,
+            pages: Told<(u64, u64)>,
+            lengths: Told<(Vec<u64>, Vec<u64>)>,
+            storage: Option<(Told<u64>, Told<u32>, Told<u64>)>,
+        ) -> PyResult<(Self, PyMachineStore)> {
+            let (strategy, host) = if rules.1.is_empty() {
+                (LeafStrategy::of_classic(&rules.0), None)
+            } else {
+                let write = WritePolicy::from_name(&rules.1);
+                let write = write
+                    .ok_or_else(|| refused("no such write policy", "one of SGLang's write policies"))?;
+                let strategy = LeafStrategy::from_name(&rules.0, 0, 0);
+                (strategy, Some((pages.0 .1, write)))
+            };
+            let config = RadixConfig {
+                strategy: strategy.ok_or_else(|| {
+                    refused("no such eviction strategy", "one of SGLang's strategies")
+                })?,
+                page: page.0,
+                device_pages: pages.0 .0,
+                host,
+            };
+            let (prompt_tokens, total_tokens) = lengths.0;
+            let lengths = Lengths {
+                prompt_tokens,
+                total_tokens,
+            };
+            let made = RadixStore::new(keys.0.clone(), config, lengths);
+            let store = answered(made)?;
+            let store = match storage {
+                Some((pages, least_pages, share_tokens)) => store.above(StorageConfig {
+                    pages: pages.0,
+                    least_pages: least_pages.0,
+                    share_tokens: share_tokens.0,
+                }),
+                None => store,
+            };
+            Ok((Self, PyMachineStore::new(AnyStore::Radix(store))))
+        }
 
-    fn step_computed(
-        slf: PyRefMut<'_, Self>,
-        leases: Told<Vec<u64>>,
-        now_ns: Told<u64>,
-    ) -> PyResult<()> {
-        Self::call(slf, |store| store.step_computed(&leases.0, now_ns.0))
+        #[getter]
+        fn prefetched_blocks(slf: PyRefMut<'_, Self>) -> PyResult<u64> {
+            Self::call(slf, |store| Ok(store.prefetched_pages()))
+        }
     }
-
-    fn start_prefetch(
-        slf: PyRefMut<'_, Self>,
-        request: Told<u32>,
-        limit: Told<u32>,
-        now_ns: Told<u64>,
-    ) -> PyResult<u32> {
-        Self::call(slf, |store| {
-            store.start_prefetch(request.0, limit.0, now_ns.0)
-        })
-    }
-
-    fn is_prefetching(slf: PyRefMut<'_, Self>, request: Told<u32>) -> PyResult<bool> {
-        Self::call(slf, |store| Ok(store.is_prefetching(request.0)))
-    }
-
-    fn stop_prefetch(slf: PyRefMut<'_, Self>, request: Told<u32>) -> PyResult<()> {
-        Self::call(slf, |store| store.stop_prefetch(request.0))
-    }
-
-    #[getter]
-    fn prefetched_blocks(slf: PyRefMut<'_, Self>) -> PyResult<u64> {
-        Self::call(slf, |store| Ok(store.prefetched_pages()))
-    }
-}
-
-/// Adds the classes of this file.
-pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add_class::<PyPoolStore>()?;
-    m.add_class::<PyTieredPoolStore>()?;
-    m.add_class::<PyRadixStore>()
+    fallible fn start_prefetch(request: u32, limit: u32, now_ns: u64) -> u32;
+    plain fn is_prefetching(request: u32) -> bool;
+    fallible fn stop_prefetch(request: u32) -> ();
 }

@@ -11,12 +11,13 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::engines::{at_least_one, no_such_policy, set_causes, whole_pages, EngineRequests};
+use crate::named::{set_arrays, set_entries};
 
 /// Replays through one of SGLang's trees, `classic` or `unified`; `host`: the write policy and the pages of a host tier,
 /// which the classic one cannot have. `storage`: its pages, if bounded, and the fewest tokens that are prefetched.
 #[pyfunction]
 #[pyo3(signature = (requests, tree, strategy, capacity_tokens, host=None, storage=None))]
-fn replay_sglang<'py>(
+pub fn replay_sglang<'py>(
     py: Python<'py>,
     requests: &EngineRequests,
     tree: &str,
@@ -60,35 +61,26 @@ fn replay_sglang<'py>(
     let done = py.detach(|| radix_replay::replay(&requests, rules, capacity_tokens, host));
     let answer = PyDict::new(py);
     let (keys, pages): (Vec<u64>, Vec<u32>) = done.leaves.into_iter().unzip();
-    answer.set_item("hits", done.hits.into_pyarray(py))?;
-    answer.set_item("loaded", done.loaded.into_pyarray(py))?;
-    answer.set_item("prefetched", done.prefetched.into_pyarray(py))?;
-    answer.set_item("storage_pages", done.storage.pages)?;
-    answer.set_item("storage_written_pages", done.storage.written_pages)?;
-    answer.set_item("storage_evicted_pages", done.storage.evicted_pages)?;
-    answer.set_item("forced", done.forced_finishes)?;
-    answer.set_item("evict_calls", done.evict_calls)?;
-    answer.set_item("evicted_pages", done.counts.evicted_pages)?;
-    answer.set_item("evicted_leaves", done.counts.evicted_leaves)?;
-    answer.set_item("device_pages", done.counts.device_pages)?;
-    answer.set_item("device_nodes", done.counts.device_nodes)?;
-    answer.set_item("free_tokens", done.free_tokens)?;
-    answer.set_item("written_pages", done.moves.written_pages)?;
-    answer.set_item("host_evicted_pages", done.moves.evicted_pages)?;
-    answer.set_item("host_evicted_leaves", done.moves.evicted_leaves)?;
-    answer.set_item("host_pages", done.counts.host_pages)?;
-    answer.set_item("host_nodes", done.counts.host_nodes)?;
-    answer.set_item("host_free_pages", done.host_free_pages)?;
+    set_arrays!(answer, done => hits, loaded, prefetched);
+    set_entries!(answer, done => forced = forced_finishes, evict_calls, free_tokens, host_free_pages, heap_bytes);
+    set_entries!(answer, done.storage =>
+        storage_pages = pages, storage_written_pages = written_pages, storage_evicted_pages = evicted_pages
+    );
+    set_entries!(answer, done.counts =>
+        evicted_pages, evicted_leaves, device_pages, device_nodes, host_pages, host_nodes
+    );
+    set_entries!(answer, done.moves =>
+        written_pages, host_evicted_pages = evicted_pages, host_evicted_leaves = evicted_leaves
+    );
     answer.set_item("leaf_keys", keys.into_pyarray(py))?;
     answer.set_item("leaf_pages", pages.into_pyarray(py))?;
-    answer.set_item("heap_bytes", done.heap_bytes)?;
     set_causes(&answer, done.causes)?;
     Ok(answer)
 }
 
 /// Replays against LMCache's CPU tier, with a disk tier below it unless that has 0 chunks.
 #[pyfunction]
-fn replay_lmcache<'py>(
+pub fn replay_lmcache<'py>(
     py: Python<'py>,
     requests: &EngineRequests,
     policy: &str,
@@ -101,21 +93,8 @@ fn replay_lmcache<'py>(
     let requests = requests.requests();
     let done = py.detach(|| lmcache::replay(&requests, policy, cpu_chunks, disk_chunks));
     let answer = PyDict::new(py);
-    answer.set_item("hits", done.hits.into_pyarray(py))?;
-    answer.set_item("from_disk", done.from_disk.into_pyarray(py))?;
-    answer.set_item("cpu_hits", done.cpu_hits)?;
-    answer.set_item("stored", done.stored)?;
-    answer.set_item("short_stores", done.short_stores)?;
-    answer.set_item("cpu_evictions", done.cpu_evictions)?;
-    answer.set_item("disk_evictions", done.disk_evictions)?;
-    answer.set_item("cpu_keys", done.cpu_keys.into_pyarray(py))?;
-    answer.set_item("disk_keys", done.disk_keys.into_pyarray(py))?;
+    set_arrays!(answer, done => hits, from_disk, cpu_keys, disk_keys);
+    set_entries!(answer, done => cpu_hits, stored, short_stores, cpu_evictions, disk_evictions);
     set_causes(&answer, done.causes)?;
     Ok(answer)
-}
-
-/// Adds the room to the module.
-pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add_function(wrap_pyfunction!(replay_sglang, m)?)?;
-    m.add_function(wrap_pyfunction!(replay_lmcache, m)?)
 }

@@ -19,6 +19,7 @@ use pyo3::types::PyDict;
 
 use crate::causes::by_cause;
 use crate::keys::PyKeys;
+use crate::named::{set_arrays, set_entries};
 
 /// Requests, one entry each, and how they overlap.
 #[pyclass(frozen, module = "kvcache_sim._core")]
@@ -91,11 +92,8 @@ impl EngineRequests {
             vllm_offload_replay::replay(&self.requests(), capacity_blocks, tier)
         });
         let answer = pool_answer(py, done)?;
-        answer.set_item("loaded", counts.loaded.into_pyarray(py))?;
-        answer.set_item("stored", counts.stored)?;
-        answer.set_item("tier_evicted", counts.evicted)?;
-        answer.set_item("refused", counts.refused)?;
-        answer.set_item("resident", counts.resident)?;
+        set_arrays!(answer, counts => loaded);
+        set_entries!(answer, counts => stored, tier_evicted = evicted, refused, resident);
         answer.set_item("arc", arc_lists(counts.arc))?;
         Ok(answer)
     }
@@ -115,15 +113,11 @@ impl EngineRequests {
         let (done, tiering) = py
             .detach(|| vllm_tiering_replay::replay(&self.requests(), capacity_blocks, &mut tiers));
         let answer = pool_answer(py, done)?;
-        answer.set_item("loaded", tiering.loaded.into_pyarray(py))?;
-        answer.set_item("stored", tiering.counts.stored)?;
-        answer.set_item("tier_evicted", tiering.counts.evicted)?;
-        answer.set_item("refused", tiering.counts.refused)?;
-        answer.set_item("resident", tiering.resident)?;
+        let counts = tiering.counts;
+        set_arrays!(answer, tiering => loaded);
+        set_entries!(answer, counts => stored, tier_evicted = evicted, refused, promoted, given_up);
+        set_entries!(answer, tiering => resident, below);
         answer.set_item("arc", arc_lists(tiering.arc))?;
-        answer.set_item("promoted", tiering.counts.promoted)?;
-        answer.set_item("given_up", tiering.counts.given_up)?;
-        answer.set_item("below", tiering.below)?;
         Ok(answer)
     }
 
@@ -143,10 +137,8 @@ impl EngineRequests {
             offload_replay::replay(&self.requests(), &mut tier)
         });
         let answer = PyDict::new(py);
-        answer.set_item("hits", done.hits.into_pyarray(py))?;
-        answer.set_item("stored", done.stored)?;
-        answer.set_item("evicted", done.evicted)?;
-        answer.set_item("refused", done.refused)?;
+        set_arrays!(answer, done => hits);
+        set_entries!(answer, done => stored, evicted, refused);
         answer.set_item("arc", arc_lists(done.arc))?;
         set_causes(&answer, done.causes)?;
         Ok(answer)
@@ -169,15 +161,9 @@ impl EngineRequests {
 /// What a replay through vLLM's block pool answers.
 fn pool_answer(py: Python<'_>, done: VllmReplay) -> PyResult<Bound<'_, PyDict>> {
     let answer = PyDict::new(py);
-    answer.set_item("hits", done.hits.into_pyarray(py))?;
-    answer.set_item("forced", done.forced_frees)?;
-    answer.set_item("taken", done.counts.taken)?;
-    answer.set_item("inserted", done.counts.inserted)?;
-    answer.set_item("evicted", done.counts.evicted)?;
-    answer.set_item("cached_blocks", done.cached_blocks)?;
-    answer.set_item("unique_keys", done.unique_keys)?;
-    answer.set_item("free_queue", done.free_queue.into_pyarray(py))?;
-    answer.set_item("heap_bytes", done.heap_bytes)?;
+    set_arrays!(answer, done => hits, free_queue);
+    set_entries!(answer, done => forced = forced_frees, cached_blocks, unique_keys, heap_bytes);
+    set_entries!(answer, done.counts => taken, inserted, evicted);
     set_causes(&answer, done.causes)?;
     Ok(answer)
 }
@@ -241,7 +227,7 @@ pub(crate) fn set_causes(answer: &Bound<'_, PyDict>, causes: Option<MissCauses>)
 
 /// The lines of vLLM's free queue for some keys, as the digest reads them.
 #[pyfunction]
-fn key_lines(
+pub fn key_lines(
     py: Python<'_>,
     keys: PyReadonlyArray1<'_, u64>,
     blocks_per_id: u32,
@@ -252,10 +238,4 @@ fn key_lines(
     }
     let keys = keys.as_slice()?;
     Ok(py.detach(|| labels::lines(keys, blocks_per_id, &names)))
-}
-
-/// Adds the room to the module.
-pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add_class::<EngineRequests>()?;
-    m.add_function(wrap_pyfunction!(key_lines, m)?)
 }

@@ -81,8 +81,3 @@ impl PyFetchPlan {
         self.plan.done_ns(blocks.0)
     }
 }
-
-/// Adds the class of this room.
-pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add_class::<PyFetchPlan>()
-}

@@ -246,8 +246,3 @@ impl PyFleet {
         )
     }
 }
-
-/// Adds the classes of this room.
-pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add_class::<PyFleet>()
-}

@@ -3,14 +3,14 @@
 use kvsim_core::engines::group_store::GroupStore;
 use kvsim_core::engines::group_tier::{GroupTier, GroupWrites};
 use kvsim_core::engines::groups::{Limits, Reuse};
-use kvsim_core::store::contract::{BatchStore, MovingStore, OffersComputed};
+use kvsim_core::store::contract::{BatchStore, MovingStore};
 use kvsim_core::store::newcomer::{Entry, Newcomer};
 use kvsim_core::store::{StoreError, STAGING};
 use pyo3::prelude::*;
 
 use crate::engine_stores::offload_tier;
 use crate::groups::{capacity_of, limits_of, KvGroups};
-use crate::machine_store::{own_store, AnyStore, PyMachineStore};
+use crate::machine_store::{own_store, store_calls, AnyStore, PyMachineStore};
 use crate::named;
 use crate::refusal::{answered, refused};
 use crate::told::{told_by_attributes, Told};
@@ -56,161 +56,118 @@ fn made(
     ))
 }
 
-#[pymethods]
-impl PyGroupStore {
-    #[new]
-    fn new(
-        groups: &KvGroups,
-        limits: PyLimits,
-        capacity_blocks: Told<u32>,
-        rules: &str,
-    ) -> PyResult<(Self, PyMachineStore)> {
-        let store = made(groups, limits, capacity_blocks, rules)?;
-        Ok((Self, PyMachineStore::new(AnyStore::Groups(store))))
-    }
-
-    /// The same with a tier below, of so many blocks under a policy; `writes`: `engine`, `back` or `through`.
-    #[staticmethod]
-    fn with_tier(
-        py: Python<'_>,
-        groups: &KvGroups,
-        limits: PyLimits,
-        capacity_blocks: Told<u32>,
-        rules: &str,
-        tier: (Told<u64>, String, String),
-        prompt_tokens: Told<Vec<u64>>,
-    ) -> PyResult<Py<Self>> {
-        let (cpu_blocks, policy, writes) = tier;
-        let requests = prompt_tokens.0.len() as u32;
-        let tier = offload_tier(cpu_blocks.0, &policy, requests)?;
-        let writes = match writes.as_str() {
-            "engine" => GroupWrites::Engine,
-            "back" => GroupWrites::Back,
-            "through" => GroupWrites::Through,
-            _ => {
-                return Err(refused(
-                    "no such rules of writing",
-                    "engine, back or through",
-                ))
-            }
-        };
-        if requests != groups.groups[0].keys.requests() {
-            return answered(Err(StoreError::Lengths(groups.groups[0].keys.requests())));
+store_calls! {
+    PyGroupStore {
+        #[new]
+        fn new(
+            groups: &KvGroups,
+            limits: PyLimits,
+            capacity_blocks: Told<u32>,
+            rules: &str,
+        ) -> PyResult<(Self, PyMachineStore)> {
+            let store = made(groups, limits, capacity_blocks, rules)?;
+            Ok((Self, PyMachineStore::new(AnyStore::Groups(store))))
         }
-        let blocks = capacity_of(capacity_blocks.0)?;
-        let below = GroupTier::new(tier, writes, blocks, prompt_tokens.0);
-        let store = made(groups, limits, capacity_blocks, rules)?;
-        let store = AnyStore::Groups(store.above(below));
-        Py::new(py, (Self, PyMachineStore::new(store)))
-    }
 
-    fn brought<'py>(
-        slf: PyRefMut<'py, Self>,
-        py: Python<'py>,
-        lease: Told<u64>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let told = Self::call(slf, |store| {
-            let below = store.tier_mut();
-            Ok(below.map(|tier| tier.brought(lease.0)).unwrap_or_default())
-        })?;
-        let loads = told.loads.into_iter().map(|id| (id, STAGING)).collect();
-        named::brought(py, (told.in_pool_blocks, told.room, loads))
-    }
+        /// The same with a tier below, of so many blocks under a policy; `writes`: `engine`, `back` or `through`.
+        #[staticmethod]
+        fn with_tier(
+            py: Python<'_>,
+            groups: &KvGroups,
+            limits: PyLimits,
+            capacity_blocks: Told<u32>,
+            rules: &str,
+            tier: (Told<u64>, String, String),
+            prompt_tokens: Told<Vec<u64>>,
+        ) -> PyResult<Py<Self>> {
+            let (cpu_blocks, policy, writes) = tier;
+            let requests = prompt_tokens.0.len() as u32;
+            let tier = offload_tier(cpu_blocks.0, &policy, requests)?;
+            let writes = match writes.as_str() {
+                "engine" => GroupWrites::Engine,
+                "back" => GroupWrites::Back,
+                "through" => GroupWrites::Through,
+                _ => {
+                    return Err(refused(
+                        "no such rules of writing",
+                        "engine, back or through",
+                    ))
+                }
+            };
+            if requests != groups.groups[0].keys.requests() {
+                return answered(Err(StoreError::Lengths(groups.groups[0].keys.requests())));
+            }
+            let blocks = capacity_of(capacity_blocks.0)?;
+            let below = GroupTier::new(tier, writes, blocks, prompt_tokens.0);
+            let store = made(groups, limits, capacity_blocks, rules)?;
+            let store = AnyStore::Groups(store.above(below));
+            Py::new(py, (Self, PyMachineStore::new(store)))
+        }
 
-    fn blocks_of_move(slf: PyRefMut<'_, Self>, r#move: Told<u64>) -> PyResult<Vec<u64>> {
-        Self::call(slf, |store| {
-            let counts = store.tier().and_then(|tier| tier.blocks_of_move(r#move.0));
-            counts.map(<[u64]>::to_vec).ok_or(StoreError::NoSuchMove)
-        })
-    }
+        fn brought<'py>(
+            slf: PyRefMut<'py, Self>,
+            py: Python<'py>,
+            lease: Told<u64>,
+        ) -> PyResult<Bound<'py, PyAny>> {
+            let told = Self::call(slf, |store| {
+                let below = store.tier_mut();
+                Ok(below.map(|tier| tier.brought(lease.0)).unwrap_or_default())
+            })?;
+            let loads = told.loads.into_iter().map(|id| (id, STAGING)).collect();
+            named::brought(py, (told.in_pool_blocks, told.room, loads))
+        }
 
-    fn step_computed(
-        slf: PyRefMut<'_, Self>,
-        leases: Told<Vec<u64>>,
-        now_ns: Told<u64>,
-    ) -> PyResult<()> {
-        Self::call(slf, |store| store.step_computed(&leases.0, now_ns.0))
-    }
+        fn blocks_of_move(slf: PyRefMut<'_, Self>, r#move: Told<u64>) -> PyResult<Vec<u64>> {
+            Self::call(slf, |store| {
+                let counts = store.tier().and_then(|tier| tier.blocks_of_move(r#move.0));
+                counts.map(<[u64]>::to_vec).ok_or(StoreError::NoSuchMove)
+            })
+        }
 
-    /// Lease, hit blocks and tokens it has room for; the lease is `None` where it is refused, then the second
-    /// tells whether for lack of blocks (0), of tokens (1), or since the state is computed in this step (2).
-    fn admit(
-        slf: PyRefMut<'_, Self>,
-        asked: Told<Newcomer>,
-        now_ns: Told<u64>,
-    ) -> PyResult<(Option<u64>, u32, u64)> {
-        Ok(
-            match Self::call(slf, |store| store.admit(&asked.0, now_ns.0))? {
-                Entry::Admitted {
-                    lease,
-                    hit_blocks,
-                    room_tokens,
-                } => (Some(lease), hit_blocks, room_tokens),
-                Entry::NoRoom => (None, 0, 0),
-                Entry::NoTokens => (None, 1, 0),
-                Entry::NotYet => (None, 2, 0),
-            },
-        )
-    }
+        /// Lease, hit blocks and tokens it has room for; the lease is `None` where it is refused, then the second
+        /// tells whether for lack of blocks (0), of tokens (1), or since the state is computed in this step (2).
+        fn admit(
+            slf: PyRefMut<'_, Self>,
+            asked: Told<Newcomer>,
+            now_ns: Told<u64>,
+        ) -> PyResult<(Option<u64>, u32, u64)> {
+            Ok(
+                match Self::call(slf, |store| store.admit(&asked.0, now_ns.0))? {
+                    Entry::Admitted {
+                        lease,
+                        hit_blocks,
+                        room_tokens,
+                    } => (Some(lease), hit_blocks, room_tokens),
+                    Entry::NoRoom => (None, 0, 0),
+                    Entry::NoTokens => (None, 1, 0),
+                    Entry::NotYet => (None, 2, 0),
+                },
+            )
+        }
 
-    fn chunk(
-        slf: PyRefMut<'_, Self>,
-        lease: Told<u64>,
-        computed: Told<u64>,
-        target: Told<u64>,
-        tokens: Told<u64>,
-    ) -> PyResult<u64> {
-        Self::call(slf, |store| {
-            store.chunk(lease.0, computed.0, target.0, tokens.0)
-        })
-    }
+        /// By group: blocks that got a key, that lost it, tokens lost since nothing was kept, and by eviction.
+        fn by_group(slf: PyRefMut<'_, Self>) -> PyResult<Vec<(u64, u64, u64, u64)>> {
+            Self::call(slf, |store| {
+                let lost = store.lost().0.tokens.iter();
+                let pairs = store.by_group().iter().zip(lost);
+                Ok(pairs.map(|(&(a, b), &(c, d))| (a, b, c, d)).collect())
+            })
+        }
 
-    fn most_blocks(
-        slf: PyRefMut<'_, Self>,
-        tokens: Told<u64>,
-        steps_in_flight: Told<u64>,
-    ) -> PyResult<u64> {
-        Self::call(slf, |store| {
-            Ok(store.most_blocks(tokens.0, steps_in_flight.0))
-        })
+        /// Request, tokens and whether a state was lacking, where some group had kept nothing to go on from.
+        fn junctions(slf: PyRefMut<'_, Self>) -> PyResult<Vec<(u32, u64, bool)>> {
+            Self::call(slf, |store| {
+                let junctions = store.lost().1.iter();
+                Ok(junctions
+                    .map(|j| (j.request, j.tokens, j.is_state))
+                    .collect())
+            })
+        }
     }
-
+    fallible fn chunk(lease: u64, computed: u64, target: u64, tokens: u64) -> u64;
+    plain fn most_blocks(tokens: u64, steps_in_flight: u64) -> u64;
     /// `tokens`: those that are computed, and those up to which room is asked for.
-    fn grow(
-        slf: PyRefMut<'_, Self>,
-        lease: Told<u64>,
-        tokens: Told<(u64, u64)>,
-        now_ns: Told<u64>,
-    ) -> PyResult<bool> {
-        Self::call(slf, |store| store.grow(lease.0, tokens.0, now_ns.0))
-    }
-
-    /// By group: blocks that got a key, that lost it, tokens lost since nothing was kept, and by eviction.
-    fn by_group(slf: PyRefMut<'_, Self>) -> PyResult<Vec<(u64, u64, u64, u64)>> {
-        Self::call(slf, |store| {
-            let lost = store.lost().0.tokens.iter();
-            let pairs = store.by_group().iter().zip(lost);
-            Ok(pairs.map(|(&(a, b), &(c, d))| (a, b, c, d)).collect())
-        })
-    }
-
-    /// Request, tokens and whether a state was lacking, where some group had kept nothing to go on from.
-    fn junctions(slf: PyRefMut<'_, Self>) -> PyResult<Vec<(u32, u64, bool)>> {
-        Self::call(slf, |store| {
-            let junctions = store.lost().1.iter();
-            Ok(junctions
-                .map(|j| (j.request, j.tokens, j.is_state))
-                .collect())
-        })
-    }
-
+    fallible fn grow(lease: u64, tokens: (u64, u64), now_ns: u64) -> bool;
     /// Group and key of the free blocks, next to be taken first; `None` where there is none.
-    fn free_queue(slf: PyRefMut<'_, Self>) -> PyResult<Vec<Option<(u8, u64)>>> {
-        Self::call(slf, |store| Ok(store.free_queue()))
-    }
-}
-
-/// Adds the class of this room.
-pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add_class::<PyGroupStore>()
+    plain fn free_queue() -> Vec<Option<(u8, u64)>>;
 }

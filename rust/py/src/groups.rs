@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::keys::PyKeys;
+use crate::named::{set_arrays, set_entries};
 use crate::refusal::refused;
 use crate::told::Told;
 
@@ -88,20 +89,15 @@ impl KvGroups {
             keyed[usize::from(*group)] += 1;
         }
         let answer = PyDict::new(py);
-        answer.set_item("hits", done.hits.into_pyarray(py))?;
-        answer.set_item("forced", done.forced_frees)?;
-        answer.set_item("taken", done.counts.taken)?;
-        answer.set_item("inserted", done.counts.inserted)?;
-        answer.set_item("evicted", done.counts.evicted)?;
-        answer.set_item("junctions", done.junctions)?;
         let (unkept, evicted): (Vec<u64>, Vec<u64>) = done.lost_tokens.into_iter().unzip();
-        answer.set_item("alone", done.alone_tokens)?;
         answer.set_item("lost_not_kept", unkept)?;
         answer.set_item("lost_evicted", evicted)?;
-        answer.set_item("chunks", done.chunks)?;
-        answer.set_item("peak_used_blocks", done.peak_used_blocks)?;
         answer.set_item("keyed_at_end", keyed)?;
-        answer.set_item("heap_bytes", done.heap_bytes)?;
+        set_arrays!(answer, done => hits);
+        set_entries!(answer, done.counts => taken, inserted, evicted);
+        set_entries!(answer, done =>
+            forced = forced_frees, junctions, alone = alone_tokens, chunks, peak_used_blocks, heap_bytes
+        );
         let (groups, keys) = self.as_columns(&done.free_queue);
         answer.set_item("queue_groups", groups.into_pyarray(py))?;
         answer.set_item("queue_keys", keys.into_pyarray(py))?;
@@ -187,9 +183,4 @@ pub fn capacity_of(capacity: u32) -> PyResult<u32> {
         return Err(refused("no such capacity", "1 to 2^31 - 1 blocks"));
     }
     Ok(capacity)
-}
-
-/// Adds the class of this room.
-pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add_class::<KvGroups>()
 }

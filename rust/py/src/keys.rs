@@ -129,8 +129,3 @@ fn keep_keys(store: &mut AnyStore, keys: Arc<BlockKeys>, ids: u32) -> PyResult<(
     }
     Ok(())
 }
-
-/// Adds the room to the module.
-pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add_class::<PyKeys>()
-}

@@ -45,37 +45,51 @@ mod views;
 mod visits;
 mod write_plugin;
 
-use pyo3::prelude::*;
-
 /// The native module `kvcache_sim._core`; its contract is `python/kvcache_sim/_core.pyi`.
-#[pymodule]
-fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add("__version__", env!("CARGO_PKG_VERSION"))?;
-    m.add("__release__", !cfg!(debug_assertions))?;
-    causes::register(m)?;
-    engines::register(m)?;
-    groups::register(m)?;
-    engine_tiers::register(m)?;
-    keys::register(m)?;
-    policy_settings::register(m)?;
-    replay::register(m)?;
-    tokens::register(m)?;
-    trace::register(m)?;
-    digest::register(m)?;
-    store::register(m)?;
-    engine_stores::register(m)?;
-    group_store::register(m)?;
-    token_store::register(m)?;
-    step_table::register(m)?;
-    table::register(m)?;
-    channel::register(m)?;
-    operations::register(m)?;
-    outputs::register(m)?;
-    serving::register(m)?;
-    sglang_pass::register(m)?;
-    cluster::register(m)?;
-    fetch_plan::register(m)?;
-    fleet::register(m)?;
-    samples::register(m)?;
-    Ok(())
+#[pyo3::pymodule]
+mod _core {
+    use kvsim_core::causes::MissCause;
+    use pyo3::prelude::*;
+    use pyo3::types::PyTuple;
+
+    #[pymodule_export]
+    use crate::{
+        causes::{policy_miss_tokens, timed_miss_tokens},
+        channel::{PyChannel, PyDemand, PyTimeline},
+        cluster::PyCluster,
+        digest::PyDigest,
+        engine_stores::{PyPoolStore, PyRadixStore, PyTieredPoolStore},
+        engine_tiers::{replay_lmcache, replay_sglang},
+        engines::{key_lines, EngineRequests},
+        fetch_plan::PyFetchPlan,
+        fleet::PyFleet,
+        group_store::PyGroupStore,
+        groups::KvGroups,
+        keys::PyKeys,
+        operations::PyOperatedMachines,
+        outputs::PyOutputLog,
+        policy_settings::{native_policies, ReplayPolicySettings},
+        replay::{ReplayAnswer, ReplayPrompts, ReuseColumns},
+        samples::PySampled,
+        serving::PyReplica,
+        sglang_pass::sglang_pass,
+        step_table::PyStepTable,
+        store::PyStore,
+        table::PyTableWriter,
+        token_store::PyTokenStore,
+        tokens::{first_randrange, seeds_of_ids, seeds_of_names, write_token_rows},
+        trace::{reuse_distances, TraceRows, TraceSource},
+    };
+
+    #[pymodule_init]
+    fn constants(m: &Bound<'_, PyModule>) -> PyResult<()> {
+        m.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        m.add("__release__", !cfg!(debug_assertions))?;
+        m.add(
+            "TraceProblem",
+            m.py().get_type::<crate::trace::TraceProblem>(),
+        )?;
+        let causes = MissCause::ALL.map(MissCause::name);
+        m.add("MISS_CAUSES", PyTuple::new(m.py(), causes)?)
+    }
 }

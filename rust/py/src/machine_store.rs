@@ -267,6 +267,12 @@ impl PyMachineStore {
         self.answered(ended)
     }
 
+    /// Reports that a step of these leases has ended, to a store that copies down what steps compute.
+    fn step_computed(&mut self, leases: Told<Vec<u64>>, now_ns: Told<u64>) -> PyResult<()> {
+        let offers = self.store.blocks().offers();
+        answered(offers.map_or(Ok(()), |store| store.step_computed(&leases.0, now_ns.0)))
+    }
+
     /// Blocks of a tier that are on a faster one too.
     fn duplicates(&mut self, tier: Told<usize>) -> PyResult<u64> {
         answered(self.store.blocks().room(tier.0))?;
@@ -299,4 +305,34 @@ macro_rules! own_store {
     };
 }
 
-pub(crate) use own_store;
+/// Adds to the methods of a class over one kind of store those that hand their numbers to it as they are.
+///
+/// `fallible` ones may be refused, `plain` ones may not; those `of` a request need one that the trace has.
+macro_rules! store_calls {
+    ($class:ident { $($own:tt)* }
+     $($(#[$meta:meta])* $kind:ident fn $name:ident($($given:ident: $number:ty),*) -> $answer:ty;)*) => {
+        #[pymethods]
+        impl $class {
+            $($own)*
+
+            $($(#[$meta])* fn $name(slf: PyRefMut<'_, Self>, $($given: Told<$number>),*) -> PyResult<$answer> {
+                Self::call(slf, |store| $crate::machine_store::store_call!($kind store.$name($($given.0),*)))
+            })*
+        }
+    };
+}
+
+/// One call of `store_calls`, as an answer that may be refused.
+macro_rules! store_call {
+    (fallible $store:ident.$name:ident($($given:expr),*)) => {
+        $store.$name($($given),*)
+    };
+    (plain $store:ident.$name:ident($($given:expr),*)) => {
+        Ok($store.$name($($given),*))
+    };
+    (of $store:ident.$name:ident($request:expr $(, $given:expr)*)) => {
+        $store.known_request($request).map(|()| $store.$name($request $(, $given)*))
+    };
+}
+
+pub(crate) use {own_store, store_call, store_calls};

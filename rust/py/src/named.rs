@@ -1,4 +1,4 @@
-//! Named tuples of `kvcache_sim.cache.store`: what a store answers about the blocks of a tier.
+//! Answers with names: the named tuples of `kvcache_sim.cache.store`, and the entries of dicts.
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -28,3 +28,32 @@ pub fn losses(py: Python<'_>, blocks: (u64, u64, u64)) -> PyResult<Bound<'_, PyA
     static LOSSES: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     LOSSES.import(py, MODULE, "Losses")?.call1(blocks)
 }
+
+/// Sets entries of a dict: the fields of a struct, under their own names or those before `=`.
+macro_rules! set_entries {
+    ($out:expr, $from:expr => $($name:ident $(= $field:ident)?),*) => {
+        $($out.set_item(stringify!($name), $crate::named::field!($from, $name $($field)?))?;)*
+    };
+}
+
+/// As `set_entries`, of vectors as numpy arrays; they are moved, not copied.
+macro_rules! set_arrays {
+    ($out:expr, $from:expr => $($name:ident $(= $field:ident)?),*) => {
+        $(
+            let array = numpy::PyArray1::from_vec($out.py(), $crate::named::field!($from, $name $($field)?));
+            $out.set_item(stringify!($name), array)?;
+        )*
+    };
+}
+
+/// The field of an entry.
+macro_rules! field {
+    ($from:expr, $name:ident) => {
+        $from.$name
+    };
+    ($from:expr, $name:ident $field:ident) => {
+        $from.$field
+    };
+}
+
+pub(crate) use {field, set_arrays, set_entries};

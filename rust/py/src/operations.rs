@@ -286,8 +286,3 @@ impl PyOperatedMachines {
         Ok(sent.map(|((from, to), bytes)| (from, to, bytes)).collect())
     }
 }
-
-/// Adds the class of this file.
-pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add_class::<PyOperatedMachines>()
-}

@@ -25,8 +25,3 @@ impl PyOutputLog {
             .collect()
     }
 }
-
-/// Adds the class of this file.
-pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add_class::<PyOutputLog>()
-}

@@ -9,6 +9,7 @@ use kvsim_core::machine::plugins::{
 };
 use kvsim_core::store::Answer;
 use kvsim_core::transfers::plugins::{ChannelPlugin, Sending};
+use pyo3::call::PyCallArgs;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
@@ -55,11 +56,8 @@ impl ChannelPlugin for ChannelCall {
             let seen = self.view.bind(py).call1(seen)?;
             let chosen = self.call.bind(py).call1((seen, self.channels.bind(py)))?;
             let chosen: String = chosen.extract()?;
-            Ok(self
-                .names
-                .iter()
-                .position(|name| *name == chosen)
-                .unwrap_or(0))
+            let at = self.names.iter().position(|name| *name == chosen);
+            Ok(at.unwrap_or(0))
         })
         .map_err(aborted)
     }
@@ -134,23 +132,33 @@ impl QueuePlugin for PluginCall {
     }
 }
 
-impl AdmissionPlugin for PluginCall {
-    fn kept_blocks(&mut self, finished: &Finished) -> Answer<u32> {
+impl PluginCall {
+    /// Calls the method with a view of these values.
+    fn decide<T, A>(&self, seen: A) -> Answer<T>
+    where
+        T: for<'a, 'py> FromPyObject<'a, 'py, Error = PyErr>,
+        A: for<'py> PyCallArgs<'py>,
+    {
         Python::attach(|py| {
-            let s = finished;
-            let seen = self.view.bind(py).call1((
-                s.request,
-                s.turn,
-                s.in_session,
-                s.prompt_tokens,
-                s.output_tokens,
-                s.cached_tokens,
-                s.block_size_tokens,
-                s.blocks,
-            ))?;
+            let seen = self.view.bind(py).call1(seen)?;
             self.call.bind(py).call1((seen,))?.extract()
         })
         .map_err(aborted)
+    }
+}
+
+impl AdmissionPlugin for PluginCall {
+    fn kept_blocks(&mut self, s: &Finished) -> Answer<u32> {
+        self.decide((
+            s.request,
+            s.turn,
+            s.in_session,
+            s.prompt_tokens,
+            s.output_tokens,
+            s.cached_tokens,
+            s.block_size_tokens,
+            s.blocks,
+        ))
     }
 }
 
@@ -165,14 +173,8 @@ impl FetchPlugin for PluginCall {
 }
 
 impl PrefetchPlugin for PluginCall {
-    fn blocks(&mut self, candidate: &Candidate) -> Answer<u32> {
-        Python::attach(|py| {
-            let s = candidate;
-            let occasion = s.occasion.name();
-            let seen = (occasion, s.request, s.prompt_tokens, s.blocks, s.now_ns);
-            let seen = self.view.bind(py).call1(seen)?;
-            self.call.bind(py).call1((seen,))?.extract()
-        })
-        .map_err(aborted)
+    fn blocks(&mut self, s: &Candidate) -> Answer<u32> {
+        let occasion = s.occasion.name();
+        self.decide((occasion, s.request, s.prompt_tokens, s.blocks, s.now_ns))
     }
 }

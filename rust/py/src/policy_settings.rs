@@ -63,7 +63,7 @@ fn range((from, to, priority, duration_ns): RangeTuple) -> PyResult<Range> {
 
 /// The name and kind of every policy that the core runs: `ranked` or `queue`.
 #[pyfunction]
-fn native_policies() -> Vec<(&'static str, &'static str)> {
+pub fn native_policies() -> Vec<(&'static str, &'static str)> {
     let kind = |policy: &NativePolicy| match policy.kind {
         Kind::Ranked(_) => "ranked",
         Kind::Queue(_) => "queue",
@@ -80,10 +80,4 @@ pub fn native_policy(name: &str) -> PyResult<&'static NativePolicy> {
 /// The error of a number that is not what was expected.
 pub(crate) fn out_of_range(what: &str, got: impl std::fmt::Display, expected: &str) -> PyErr {
     PyValueError::new_err(format!("{what}: got {got}; expected {expected}"))
-}
-
-/// Adds the room to the module.
-pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add_function(wrap_pyfunction!(native_policies, m)?)?;
-    m.add_class::<ReplayPolicySettings>()
 }

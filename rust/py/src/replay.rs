@@ -66,7 +66,7 @@ pub struct ReuseColumns {
 
 /// The prompts of a trace cut into blocks, copied once.
 #[pyclass(frozen, module = "kvcache_sim._core")]
-struct ReplayPrompts {
+pub struct ReplayPrompts {
     ids: Vec<u32>,
     offsets: Vec<i64>,
     blocks_per_id: u32,
@@ -328,11 +328,4 @@ fn answer(py: Python<'_>, d: Decisions) -> ReplayAnswer {
         resident: d.resident,
         missed: missed.into_pyarray(py).unbind(),
     }
-}
-
-/// Adds the classes of this room.
-pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add_class::<ReplayAnswer>()?;
-    m.add_class::<ReuseColumns>()?;
-    m.add_class::<ReplayPrompts>()
 }

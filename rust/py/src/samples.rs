@@ -47,8 +47,3 @@ pub fn rooms<S: MachineStore>(store: &S, tiers: usize, row: &mut Vec<u64>) -> An
     }
     Ok(())
 }
-
-/// Adds the class of this room.
-pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add_class::<PySampled>()
-}

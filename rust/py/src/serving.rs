@@ -381,8 +381,3 @@ impl PyReplica {
         (edges, counts, h.count, h.sum, h.min, h.max)
     }
 }
-
-/// Adds the class of this room.
-pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add_class::<PyReplica>()
-}

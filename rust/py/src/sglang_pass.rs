@@ -33,7 +33,7 @@ fn given(requests: Vec<PyGiven>) -> Vec<Given> {
 
 /// Enters a state into a new replica with SGLang's scheduler and composes one step of prompts.
 #[pyfunction]
-fn sglang_pass(
+pub fn sglang_pass(
     py: Python<'_>,
     replica: &Bound<'_, PyReplica>,
     ended: Vec<PyGiven>,
@@ -60,9 +60,4 @@ fn sglang_pass(
     let pass = answered(engine.single_pass(&mut desk, &before))?;
     let (admitted, left) = (pass.admitted, pass.waiting);
     Ok((pass.running, admitted, left, pass.chunked, pass.is_full))
-}
-
-/// Adds the function of this room.
-pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add_function(wrap_pyfunction!(sglang_pass, m)?)
 }

@@ -99,8 +99,3 @@ fn rest_grid((counts, tokens, ns): Grid) -> PyResult<RestGrid> {
     };
     RestGrid::new(counts.0, tokens.0, ns).ok_or_else(refusal)
 }
-
-/// Adds the class of this file.
-pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add_class::<PyStepTable>()
-}

@@ -5,7 +5,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::keys::PyKeys;
-use crate::machine_store::{own_store, AnyStore, PyMachineStore};
+use crate::machine_store::{own_store, store_calls, AnyStore, PyMachineStore};
 use crate::order::{order, Failure, OrderChoice};
 use crate::store_values::{parts_to_py, PyPart};
 use crate::told::Told;
@@ -23,162 +23,117 @@ type PyResidencies = (u32, Vec<(usize, u64, u64, u64, u64)>);
 /// Room claimed, and the moves that must end before it is free.
 type PyClaim = (u64, Vec<u64>);
 
-/// Adds to other methods those that hand their numbers to the tree as they are.
-macro_rules! tree_calls {
-    ({ $($own:tt)* } $(fn $name:ident($($given:ident: $number:ty),*) -> $answer:ty;)*) => {
-        #[pymethods]
-        impl PyStore {
-            $($own)*
-
-            $(fn $name(slf: PyRefMut<'_, Self>, $($given: Told<$number>),*) -> PyResult<$answer> {
-                Self::call(slf, |tree| tree.$name($($given.0),*))
-            })*
+store_calls! {
+    PyStore {
+        /// `orders`: by tier, None for recency; none given means recency on all. `touch`: what makes blocks recent.
+        /// `eviction_batch_blocks`: how many are evicted at once at least.
+        #[new]
+        #[pyo3(signature = (keys, capacities_blocks, write_back, orders=None, touch="release", eviction_batch_blocks=1))]
+        fn new(
+            keys: &PyKeys,
+            capacities_blocks: Vec<Option<u64>>,
+            write_back: Vec<bool>,
+            orders: Option<Vec<Option<OrderChoice<'_>>>>,
+            touch: &str,
+            eviction_batch_blocks: u64,
+        ) -> PyResult<(Self, PyMachineStore)> {
+            if capacities_blocks.is_empty() || capacities_blocks.len() != write_back.len() {
+                return Err(PyValueError::new_err(
+                    "a tier or more, each with its write policy",
+                ));
+            }
+            let tiers: Vec<TierConfig> = capacities_blocks
+                .into_iter()
+                .zip(write_back)
+                .map(|(capacity_blocks, write_back)| TierConfig {
+                    capacity_blocks,
+                    write_back,
+                })
+                .collect();
+            let touch = match touch {
+                "release" => Touch::Release,
+                "admission" => Touch::Admission,
+                _ => return Err(PyValueError::new_err("touch is release or admission")),
+            };
+            let failure = Failure::default();
+            let orders = orders
+                .unwrap_or_default()
+                .into_iter()
+                .map(|choice| choice.map(|choice| order(choice, &failure)).transpose())
+                .collect::<PyResult<Vec<_>>>()?;
+            let store = Store::new(keys.0.clone(), &tiers)
+                .with_touch(touch)
+                .with_eviction_batch(eviction_batch_blocks)
+                .with_orders(orders);
+            Ok(Self::over(store, failure))
         }
-    };
-}
 
-tree_calls! {{
-    /// `orders`: by tier, None for recency; none given means recency on all. `touch`: what makes blocks recent.
-    /// `eviction_batch_blocks`: how many are evicted at once at least.
-    #[new]
-    #[pyo3(signature = (keys, capacities_blocks, write_back, orders=None, touch="release", eviction_batch_blocks=1))]
-    fn new(
-        keys: &PyKeys,
-        capacities_blocks: Vec<Option<u64>>,
-        write_back: Vec<bool>,
-        orders: Option<Vec<Option<OrderChoice<'_>>>>,
-        touch: &str,
-        eviction_batch_blocks: u64,
-    ) -> PyResult<(Self, PyMachineStore)> {
-        if capacities_blocks.is_empty() || capacities_blocks.len() != write_back.len() {
-            return Err(PyValueError::new_err(
-                "a tier or more, each with its write policy",
-            ));
-        }
-        let tiers: Vec<TierConfig> = capacities_blocks
-            .into_iter()
-            .zip(write_back)
-            .map(|(capacity_blocks, write_back)| TierConfig {
-                capacity_blocks,
-                write_back,
+        fn residency(
+            slf: PyRefMut<'_, Self>,
+            request: Told<u32>,
+            limit: Told<u32>,
+        ) -> PyResult<Vec<PyResidencies>> {
+            let told = |r: Residency| {
+                let Times { first_layer_ns, ready_ns } = r.times;
+                (r.tier, r.by, first_layer_ns, ready_ns, r.last_access_ns)
+            };
+            Self::call(slf, |tree| {
+                tree.known_request(request.0)?;
+                let runs = tree.residency(request.0, limit.0).into_iter();
+                Ok(runs.map(|(end, copies)| (end, copies.into_iter().map(told).collect())).collect())
             })
-            .collect();
-        let touch = match touch {
-            "release" => Touch::Release,
-            "admission" => Touch::Admission,
-            _ => return Err(PyValueError::new_err("touch is release or admission")),
-        };
-        let failure = Failure::default();
-        let orders = orders
-            .unwrap_or_default()
-            .into_iter()
-            .map(|choice| choice.map(|choice| order(choice, &failure)).transpose())
-            .collect::<PyResult<Vec<_>>>()?;
-        let store = Store::new(keys.0.clone(), &tiers)
-            .with_touch(touch)
-            .with_eviction_batch(eviction_batch_blocks)
-            .with_orders(orders);
-        Ok(Self::over(store, failure))
-    }
+        }
 
-    fn uses(
-        slf: PyRefMut<'_, Self>,
-        request: Told<u32>,
-        limit: Told<u32>,
-    ) -> PyResult<Vec<(u32, u32, u64)>> {
-        Self::call(slf, |tree| {
-            tree.known_request(request.0)?;
-            Ok(tree.uses(request.0, limit.0))
-        })
-    }
+        fn match_below(
+            slf: PyRefMut<'_, Self>,
+            request: Told<u32>,
+            start: Told<u32>,
+            limit: Told<u32>,
+        ) -> PyResult<Vec<PyPart>> {
+            Self::call(slf, |tree| {
+                tree.known_request(request.0)?;
+                Ok(parts_to_py(tree.match_below(request.0, start.0, limit.0)))
+            })
+        }
 
-    fn match_below(
-        slf: PyRefMut<'_, Self>,
-        request: Told<u32>,
-        start: Told<u32>,
-        limit: Told<u32>,
-    ) -> PyResult<Vec<PyPart>> {
-        Self::call(slf, |tree| {
-            tree.known_request(request.0)?;
-            Ok(parts_to_py(tree.match_below(request.0, start.0, limit.0)))
-        })
-    }
+        fn take_keys(slf: PyRefMut<'_, Self>, keys: &PyKeys) -> PyResult<()> {
+            Self::call(slf, |tree| {
+                tree.take_keys(keys.0.clone());
+                Ok(())
+            })
+        }
 
-    fn copies(
-        slf: PyRefMut<'_, Self>,
-        request: Told<u32>,
-        limit: Told<u32>,
-    ) -> PyResult<Vec<(u32, Vec<u64>)>> {
-        Self::call(slf, |tree| {
-            tree.known_request(request.0)?;
-            Ok(tree.copies(request.0, limit.0))
-        })
-    }
+        fn log_changes(slf: PyRefMut<'_, Self>) -> PyResult<()> {
+            Self::call(slf, |tree| {
+                tree.records.log_changes();
+                Ok(())
+            })
+        }
 
-    fn residency(
-        slf: PyRefMut<'_, Self>,
-        request: Told<u32>,
-        limit: Told<u32>,
-    ) -> PyResult<Vec<PyResidencies>> {
-        let told = |r: Residency| {
-            let Times { first_layer_ns, ready_ns } = r.times;
-            (r.tier, r.by, first_layer_ns, ready_ns, r.last_access_ns)
-        };
-        Self::call(slf, |tree| {
-            tree.known_request(request.0)?;
-            let runs = tree.residency(request.0, limit.0).into_iter();
-            Ok(runs.map(|(end, copies)| (end, copies.into_iter().map(told).collect())).collect())
-        })
+        fn take_changes(slf: PyRefMut<'_, Self>) -> PyResult<Vec<(usize, bool, u64)>> {
+            Self::call(slf, |tree| Ok(tree.records.take_changes()))
+        }
     }
-
-    fn take_keys(slf: PyRefMut<'_, Self>, keys: &PyKeys) -> PyResult<()> {
-        Self::call(slf, |tree| {
-            tree.take_keys(keys.0.clone());
-            Ok(())
-        })
-    }
-
-    fn expire(slf: PyRefMut<'_, Self>, now_ns: Told<u64>) -> PyResult<()> {
-        Self::call(slf, |tree| {
-            tree.expire(now_ns.0);
-            Ok(())
-        })
-    }
-
+    of fn uses(request: u32, limit: u32) -> Vec<(u32, u32, u64)>;
+    of fn copies(request: u32, limit: u32) -> Vec<(u32, Vec<u64>)>;
+    plain fn expire(now_ns: u64) -> ();
     #[getter]
-    fn runs(slf: PyRefMut<'_, Self>) -> PyResult<usize> {
-        Self::call(slf, |tree| Ok(tree.runs()))
-    }
-
-    fn log_changes(slf: PyRefMut<'_, Self>) -> PyResult<()> {
-        Self::call(slf, |tree| {
-            tree.records.log_changes();
-            Ok(())
-        })
-    }
-
-    fn take_changes(slf: PyRefMut<'_, Self>) -> PyResult<Vec<(usize, bool, u64)>> {
-        Self::call(slf, |tree| Ok(tree.records.take_changes()))
-    }
-
-    fn clear(slf: PyRefMut<'_, Self>) -> PyResult<bool> {
-        Self::call(slf, |tree| Ok(tree.clear()))
-    }
-}
-    fn stage(request: u32, part: (u32, u32), to_tier: usize, ready: Option<u64>, now_ns: u64) -> Option<u64>;
-    fn write_through(lease: u64, start: u32, end: u32, now_ns: u64) -> Option<u64>;
-    fn write_selected(lease: u64, tier: usize, uses: u32, now_ns: u64) -> Option<u64>;
-    fn write_on(r#move: u64, now_ns: u64) -> Option<u64>;
-    fn touch(request: u32, end: u32) -> ();
-    fn discard(request: u32, start: u32, end: u32) -> ();
-    fn moved_paths(r#move: u64) -> Vec<(u32, u32)>;
-    fn claim(tier: usize, blocks: u64, now_ns: u64) -> Option<PyClaim>;
-    fn give_back(claim: u64) -> ();
-    fn place(claim: u64, request: u32, part: (u32, u32), source: Option<usize>) -> bool;
-    fn remove(request: u32, part: (u32, u32), tier: usize) -> u32;
-    fn lend(request: u32, end: u32, tier: usize) -> u64;
-    fn receive(request: u32, part: (u32, u32), now_ns: u64) -> Option<u64>;
-    fn drop_copy(request: u32, start: u32, end: u32, tier: usize) -> ();
+    plain fn runs() -> usize;
+    plain fn clear() -> bool;
+    fallible fn stage(request: u32, part: (u32, u32), to_tier: usize, ready: Option<u64>, now_ns: u64) -> Option<u64>;
+    fallible fn write_through(lease: u64, start: u32, end: u32, now_ns: u64) -> Option<u64>;
+    fallible fn write_selected(lease: u64, tier: usize, uses: u32, now_ns: u64) -> Option<u64>;
+    fallible fn write_on(r#move: u64, now_ns: u64) -> Option<u64>;
+    fallible fn touch(request: u32, end: u32) -> ();
+    fallible fn discard(request: u32, start: u32, end: u32) -> ();
+    fallible fn moved_paths(r#move: u64) -> Vec<(u32, u32)>;
+    fallible fn claim(tier: usize, blocks: u64, now_ns: u64) -> Option<PyClaim>;
+    fallible fn give_back(claim: u64) -> ();
+    fallible fn place(claim: u64, request: u32, part: (u32, u32), source: Option<usize>) -> bool;
+    fallible fn remove(request: u32, part: (u32, u32), tier: usize) -> u32;
+    fallible fn lend(request: u32, end: u32, tier: usize) -> u64;
+    fallible fn receive(request: u32, part: (u32, u32), now_ns: u64) -> Option<u64>;
+    fallible fn drop_copy(request: u32, start: u32, end: u32, tier: usize) -> ();
 }
 
 impl PyStore {
@@ -187,9 +142,4 @@ impl PyStore {
         let store = AnyStore::Tree(tree);
         (Self, PyMachineStore { store, failure })
     }
-}
-
-/// Adds the classes of this room.
-pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add_class::<PyStore>()
 }

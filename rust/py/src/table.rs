@@ -110,8 +110,3 @@ impl PyTableWriter {
         }
     }
 }
-
-/// Adds the class of this room.
-pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add_class::<PyTableWriter>()
-}

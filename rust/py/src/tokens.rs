@@ -5,17 +5,8 @@ use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1, PyReadwriteArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// Adds this room's functions to the module.
-pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add_function(wrap_pyfunction!(seeds_of_ids, m)?)?;
-    m.add_function(wrap_pyfunction!(seeds_of_names, m)?)?;
-    m.add_function(wrap_pyfunction!(first_randrange, m)?)?;
-    m.add_function(wrap_pyfunction!(write_token_rows, m)?)?;
-    Ok(())
-}
-
 #[pyfunction]
-fn seeds_of_ids<'py>(
+pub fn seeds_of_ids<'py>(
     py: Python<'py>,
     prefix: &str,
     ids: PyReadonlyArray1<'py, i64>,
@@ -26,7 +17,7 @@ fn seeds_of_ids<'py>(
 }
 
 #[pyfunction]
-fn seeds_of_names<'py>(
+pub fn seeds_of_names<'py>(
     py: Python<'py>,
     prefix: &str,
     names: Vec<String>,
@@ -37,7 +28,7 @@ fn seeds_of_names<'py>(
 }
 
 #[pyfunction]
-fn first_randrange<'py>(
+pub fn first_randrange<'py>(
     py: Python<'py>,
     seeds: PyReadonlyArray1<'py, u64>,
     stop: u64,
@@ -50,7 +41,7 @@ fn first_randrange<'py>(
 
 /// The columns of `windows::Rows`, read from an object's attributes of the same names.
 #[derive(FromPyObject)]
-struct RowColumns<'py> {
+pub struct RowColumns<'py> {
     lengths: PyReadonlyArray1<'py, i64>,
     id_offsets: PyReadonlyArray1<'py, i64>,
     block_ids: PyReadonlyArray1<'py, u32>,
@@ -62,13 +53,13 @@ struct RowColumns<'py> {
 
 /// A number of ids that count up from 0, or the ids themselves.
 #[derive(FromPyObject)]
-enum CorpusArgument<'py> {
+pub enum CorpusArgument<'py> {
     Counting(u32),
     Listed(PyReadonlyArray1<'py, u32>),
 }
 
 #[pyfunction]
-fn write_token_rows<'py>(
+pub fn write_token_rows<'py>(
     py: Python<'py>,
     rows: RowColumns<'py>,
     corpus: CorpusArgument<'py>,

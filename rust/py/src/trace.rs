@@ -14,6 +14,8 @@ use pyo3::exceptions::{PyKeyboardInterrupt, PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
+use crate::named::{set_arrays, set_entries};
+
 pyo3::create_exception!(
     _core,
     TraceProblem,
@@ -239,19 +241,9 @@ fn settings_from(dict: &Bound<'_, PyDict>) -> PyResult<Settings> {
     })
 }
 
-/// Sets entries of the same names as a struct's fields.
-macro_rules! set_entries {
-    ($out:ident, $from:ident => $($field:ident),*) => {
-        $($out.set_item(stringify!($field), $from.$field)?;)*
-    };
-    ($out:ident, $from:ident as arrays of $py:ident => $($field:ident),*) => {
-        $($out.set_item(stringify!($field), PyArray1::from_vec($py, $from.$field))?;)*
-    };
-}
-
 /// Rows as numpy arrays (moved, not copied).
 fn row_columns(py: Python<'_>, out: &Bound<'_, PyDict>, c: Columns) -> PyResult<()> {
-    set_entries!(out, c as arrays of py =>
+    set_arrays!(out, c =>
         arrival_ns, input_tokens, output_tokens, id_offsets, block_ids, session, turn, think_ns, is_conversational_turn,
         after, history_tokens, priority, named_tokens, abort_after_ns
     );
@@ -366,19 +358,11 @@ impl TraceRows {
 
 /// Reuse distances of a flat array of dense ids.
 #[pyfunction]
-fn reuse_distances<'py>(
+pub fn reuse_distances<'py>(
     py: Python<'py>,
     ids: PyReadonlyArray1<'py, u32>,
 ) -> PyResult<Bound<'py, PyArray1<i64>>> {
     let ids = ids.as_slice()?;
     let out = py.detach(|| reuse::distances(ids));
     Ok(PyArray1::from_vec(py, out))
-}
-
-/// Add this room to the module.
-pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add("TraceProblem", m.py().get_type::<TraceProblem>())?;
-    m.add_function(wrap_pyfunction!(reuse_distances, m)?)?;
-    m.add_class::<TraceRows>()?;
-    m.add_class::<TraceSource>()
 }
