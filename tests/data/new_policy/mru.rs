@@ -15,16 +15,3 @@ impl LeafPolicy for Mru {
         (u64::MAX - facts.last_access, 0)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::policies::worked::{plain, who_leaves};
-
-    /// c was used last when d comes, then d.
-    #[test]
-    fn the_latest_use_goes_first() {
-        let left = who_leaves(&POLICY, &plain(), 3, "a b c d e");
-        assert_eq!(left, "c d");
-    }
-}

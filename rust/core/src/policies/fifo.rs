@@ -1,16 +1,15 @@
 //! First in, first out: the block inserted first, whatever its use (Belady 1966).
 
 use super::leaf::{Facts, Key, LeafPolicy};
-use super::object::{MayGo, ObjectPolicy};
-use super::queues::Queues;
+use super::object::MayGo;
+use super::queues::{QueueRule, Queues};
 use super::NativePolicy;
 
 /// The row of this policy.
-pub const POLICY: NativePolicy = NativePolicy::ranked("fifo", |_| Box::new(Fifo))
-    .with_queues(|_, room| Box::new(FifoQueue::new(room.universe)));
+pub const POLICY: NativePolicy =
+    NativePolicy::ranked("fifo", |_| Box::new(Fifo)).with_queues(|_, room| room.queues(Fifo));
 
-/// The policy as a key.
-
+/// The policy as a key, and on single blocks as one queue, front newest.
 #[derive(Debug, Clone, Copy)]
 pub struct Fifo;
 
@@ -20,61 +19,10 @@ impl LeafPolicy for Fifo {
     }
 }
 
-/// The same on single blocks: one queue, front newest.
-#[derive(Debug)]
-pub struct FifoQueue {
-    queues: Queues<1>,
-}
+impl QueueRule<1> for Fifo {
+    fn on_hit(&mut self, _: &mut Queues<1>, _block: u32) {}
 
-impl FifoQueue {
-    /// Nothing is resident.
-    pub fn new(universe: usize) -> Self {
-        Self {
-            queues: Queues::new(universe),
-        }
-    }
-}
-
-impl ObjectPolicy for FifoQueue {
-    fn contains(&self, block: u32) -> bool {
-        self.queues.place(block).is_some()
-    }
-
-    fn on_hit(&mut self, _block: u32) {}
-
-    fn insert(&mut self, block: u32) {
-        self.queues.push_front(0, block);
-    }
-
-    fn evict(&mut self, _incoming: u32, may_go: &MayGo) -> Option<u32> {
-        self.queues.take_last_that(0, may_go)
-    }
-
-    fn remove(&mut self, block: u32) {
-        if self.contains(block) {
-            self.queues.unlink(block);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::policies::worked::{plain, who_leaves};
-
-    /// The use of a does not help it.
-    #[test]
-    fn the_first_to_come_is_the_first_to_go() {
-        let left = who_leaves(&POLICY, &plain(), 3, "a b c a d e");
-        assert_eq!(left, "a b");
-    }
-
-    /// The queue of a plain cache and the ranked blocks decide alike.
-    #[test]
-    fn the_queue_decides_as_the_key_does() {
-        let ranked = NativePolicy::ranked("fifo", |_| Box::new(Fifo));
-        let accesses = "a b c a d b e a c d f a b";
-        let left = who_leaves(&POLICY, &plain(), 3, accesses);
-        assert_eq!(left, who_leaves(&ranked, &plain(), 3, accesses));
+    fn evict(&mut self, queues: &mut Queues<1>, may_go: &MayGo) -> Option<u32> {
+        queues.take_last_that(0, may_go)
     }
 }

@@ -21,16 +21,3 @@ impl LeafPolicy for Gdsf {
         self.age = self.age.max(f64::from_bits(key.0));
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::policies::worked::{plain, who_leaves};
-
-    /// a is worth 3; b leaves at 1, c at 1 + 1, and d is then worth 2 + 1 like a, which was used longer ago.
-    #[test]
-    fn what_was_popular_grows_old() {
-        let left = who_leaves(&POLICY, &plain(), 2, "a a a b c d e");
-        assert_eq!(left, "b c a");
-    }
-}

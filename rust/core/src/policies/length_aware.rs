@@ -21,23 +21,3 @@ impl LeafPolicy for LengthAware {
         true
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::policies::worked::{plain, who_leaves};
-
-    /// a, b and c were used once; b stands deepest.
-    #[test]
-    fn of_equal_uses_the_latest_in_its_prompt_goes() {
-        let left = who_leaves(&POLICY, &plain(), 3, "a0 b5 c1 d0");
-        assert_eq!(left, "b");
-    }
-
-    /// b was used twice, so c, which stands less deep, goes.
-    #[test]
-    fn uses_count_before_depth() {
-        let left = who_leaves(&POLICY, &plain(), 3, "a0 b5 b5 c1 d0");
-        assert_eq!(left, "c");
-    }
-}

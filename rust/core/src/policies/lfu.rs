@@ -16,30 +16,3 @@ impl LeafPolicy for Lfu {
         (facts.hits, facts.last_access)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::policies::worked::{plain, who_leaves};
-
-    /// a and b were used twice.
-    #[test]
-    fn fewest_uses_go_first() {
-        let left = who_leaves(&POLICY, &plain(), 3, "a b a b c d");
-        assert_eq!(left, "c");
-    }
-
-    /// b and c were used once, b longer ago.
-    #[test]
-    fn equal_counts_go_by_recency() {
-        let left = who_leaves(&POLICY, &plain(), 3, "a b c a d");
-        assert_eq!(left, "b");
-    }
-
-    /// b was used twice and comes back with a count of one.
-    #[test]
-    fn a_count_is_forgotten_with_its_block() {
-        let left = who_leaves(&POLICY, &plain(), 2, "b b a a a c b d");
-        assert_eq!(left, "b c b");
-    }
-}

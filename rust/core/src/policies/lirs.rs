@@ -197,23 +197,3 @@ impl ObjectPolicy for Lirs {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::policies::worked::{plain, who_leaves};
-
-    /// Room for three, one of it for the queue: a and b are low. c passes through the queue, and so does d.
-    #[test]
-    fn what_does_not_return_passes_through_the_queue() {
-        let left = who_leaves(&POLICY, &plain(), 3, "a b c d e");
-        assert_eq!(left, "c d");
-    }
-
-    /// c returns while the stack knows it: it becomes low and a, at the bottom, takes its place in the queue.
-    #[test]
-    fn who_returns_soon_takes_the_place_of_the_bottom() {
-        let left = who_leaves(&POLICY, &plain(), 3, "a b c d c e");
-        assert_eq!(left, "c d a");
-    }
-}

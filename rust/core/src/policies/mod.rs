@@ -39,6 +39,7 @@ mod worked;
 
 use leaf::LeafPolicy;
 use object::ObjectPolicy;
+use queues::{QueuePolicy, QueueRule};
 use ranked::Ranked;
 
 /// Every policy that the core runs, in alphabetical order.
@@ -82,6 +83,13 @@ pub struct Room {
     pub capacity: usize,
     /// Distinct blocks known beforehand, numbered from 0; queues grow where higher numbers come.
     pub universe: usize,
+}
+
+impl Room {
+    /// Return a policy of queues that decides about this room.
+    fn queues<const N: usize>(self, rule: impl QueueRule<N> + 'static) -> Box<dyn ObjectPolicy> {
+        Box::new(QueuePolicy::new(rule, self.universe))
+    }
 }
 
 /// Makes a ranked policy.

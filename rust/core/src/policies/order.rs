@@ -269,7 +269,7 @@ impl EvictionOrder for Queued {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policies::worked::plain;
+    use crate::policies::worked::settings;
 
     const FREE: Standing = Standing {
         idle: true,
@@ -282,7 +282,7 @@ mod tests {
 
     /// Blocks 0, 1, 2 come in this order; 0 is used again; 1 is held when a victim is wanted.
     fn next_victim(policy: &str) -> Option<u32> {
-        let mut order = order_of(NativePolicy::named(policy).unwrap(), &plain(), 3);
+        let mut order = order_of(NativePolicy::named(policy).unwrap(), &settings(), 3);
         for number in 0..3 {
             let facts = Facts {
                 last_access: u64::from(number) + 1,
@@ -315,7 +315,7 @@ mod tests {
     #[test]
     fn where_no_block_may_go_none_is_named() {
         for policy in ["lru", "sieve"] {
-            let mut order = order_of(NativePolicy::named(policy).unwrap(), &plain(), 3);
+            let mut order = order_of(NativePolicy::named(policy).unwrap(), &settings(), 3);
             let (number, parent) = (0, None);
             order.join(Named { number, parent }, &Facts::default());
             order.stands(0, HELD);

@@ -47,7 +47,6 @@ impl LeafPolicy for Pgdsf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policies::worked::{plain, who_leaves};
 
     /// Four blocks after eight cached ones cost 1 + (8 + 2) / 4 each; four first ones 1 + 2 / 4.
     #[test]
@@ -63,12 +62,5 @@ mod tests {
             f64::from_bits(policy.key(&facts).0)
         };
         assert_eq!((worth(0), worth(8)), (1.5, 3.5));
-    }
-
-    /// Where all cost the same it is `gdsf`.
-    #[test]
-    fn equal_costs_leave_age_and_uses() {
-        let left = who_leaves(&POLICY, &plain(), 2, "a a a b c d e");
-        assert_eq!(left, "b c a");
     }
 }

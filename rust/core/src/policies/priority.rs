@@ -77,39 +77,10 @@ impl LeafPolicy for Priority {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policies::worked::{plain, who_leaves};
-    use crate::policies::PolicySettings;
-
-    /// The first two blocks of a prompt are worth 90 for 10 ns.
-    fn heads_are_dear() -> PolicySettings {
-        let head = Range {
-            from: 0,
-            to: 2,
-            priority: 90,
-            duration_ns: Some(10),
-        };
-        PolicySettings {
-            ranges: vec![head],
-            ..plain()
-        }
-    }
-
-    /// b and c are worth 35: they go before the older a.
-    #[test]
-    fn a_low_priority_goes_first_however_recent() {
-        let left = who_leaves(&POLICY, &heads_are_dear(), 2, "a0 b2 c2 d2");
-        assert_eq!(left, "b c");
-    }
-
-    /// From 10 ns on a is worth 35 too, and was used longest ago.
-    #[test]
-    fn a_priority_lapses() {
-        let left = who_leaves(&POLICY, &heads_are_dear(), 2, "a0 b2 @10 c2");
-        assert_eq!(left, "a");
-    }
+    use crate::policies::worked::settings;
 
     #[test]
     fn a_run_is_split_where_a_range_begins_or_ends() {
-        assert_eq!(Priority::new(&heads_are_dear().ranges).split_at(), [0, 2]);
+        assert_eq!(Priority::new(&settings().ranges).split_at(), [0, 2]);
     }
 }

@@ -1,6 +1,6 @@
 //! A few doubly linked queues of blocks in one arena, with a mark on every block.
 
-use super::object::MayGo;
+use super::object::{MayGo, ObjectPolicy};
 
 /// No node.
 const NONE: u32 = u32::MAX;
@@ -133,6 +133,13 @@ impl<const N: usize> Queues<N> {
         self.free = node;
     }
 
+    /// Take the block at the back of a queue out of it.
+    pub fn drop_last(&mut self, queue: usize) {
+        if let Some(block) = self.back(queue) {
+            self.unlink(block);
+        }
+    }
+
     /// Return the block at the back of a queue.
     pub fn back(&self, queue: usize) -> Option<u32> {
         self.block(self.back[queue])
@@ -157,6 +164,78 @@ impl<const N: usize> Queues<N> {
 
     fn block(&self, node: u32) -> Option<u32> {
         (node != NONE).then(|| self.nodes[node as usize].block)
+    }
+}
+
+/// The rule of a policy whose blocks, and names of those that left, stand in `N` queues.
+pub trait QueueRule<const N: usize>: Send + Sync {
+    /// Whether the blocks of a queue are resident; else it has names of those that left.
+    fn is_resident(_queue: usize) -> bool {
+        true
+    }
+
+    /// Learn of a use of a resident block.
+    fn on_hit(&mut self, queues: &mut Queues<N>, block: u32);
+
+    /// Learn of a miss before room is made for it.
+    fn on_miss(&mut self, _queues: &mut Queues<N>, _block: u32) {}
+
+    /// Queue a block that is not resident.
+    fn insert(&mut self, queues: &mut Queues<N>, block: u32) {
+        queues.push_front(0, block);
+    }
+
+    /// Take one block for which `may_go` holds out of its queue and return it.
+    fn evict(&mut self, queues: &mut Queues<N>, may_go: &MayGo) -> Option<u32>;
+
+    /// Take a resident block out that left for another reason.
+    fn remove(&mut self, queues: &mut Queues<N>, block: u32) {
+        queues.unlink(block);
+    }
+}
+
+/// A rule with its queues, as a policy on single blocks.
+#[derive(Debug)]
+pub struct QueuePolicy<R, const N: usize> {
+    rule: R,
+    queues: Queues<N>,
+}
+
+impl<R: QueueRule<N>, const N: usize> QueuePolicy<R, N> {
+    /// Nothing is resident and nothing remembered.
+    pub fn new(rule: R, universe: usize) -> Self {
+        Self {
+            rule,
+            queues: Queues::new(universe),
+        }
+    }
+}
+
+impl<R: QueueRule<N>, const N: usize> ObjectPolicy for QueuePolicy<R, N> {
+    fn contains(&self, block: u32) -> bool {
+        self.queues.place(block).is_some_and(R::is_resident)
+    }
+
+    fn on_hit(&mut self, block: u32) {
+        self.rule.on_hit(&mut self.queues, block);
+    }
+
+    fn on_miss(&mut self, block: u32) {
+        self.rule.on_miss(&mut self.queues, block);
+    }
+
+    fn insert(&mut self, block: u32) {
+        self.rule.insert(&mut self.queues, block);
+    }
+
+    fn evict(&mut self, _incoming: u32, may_go: &MayGo) -> Option<u32> {
+        self.rule.evict(&mut self.queues, may_go)
+    }
+
+    fn remove(&mut self, block: u32) {
+        if self.contains(block) {
+            self.rule.remove(&mut self.queues, block);
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Segments of recency, lowest first: a use lifts a block one segment, and what is too much falls back one.
 
-use super::object::MayGo;
+use super::object::{MayGo, ObjectPolicy};
 use super::queues::Queues;
 
 /// The first segments of `N` queues, each with room for so many blocks; other queues are the owner's own.
@@ -29,12 +29,6 @@ impl<const N: usize> Segments<N> {
         (0..self.rooms_blocks.len())
             .map(|segment| self.queues.len(segment))
             .sum()
-    }
-
-    /// Whether a block is in a segment.
-    pub fn contains(&self, block: u32) -> bool {
-        let place = self.queues.place(block);
-        place.is_some_and(|queue| queue < self.rooms_blocks.len())
     }
 
     /// Lift a block of a segment one up; the least recent of each full segment falls one down.
@@ -68,7 +62,7 @@ impl<const N: usize> Segments<N> {
     }
 
     /// Put a new block into the lowest segment with room, or into the lowest of all.
-    pub fn insert(&mut self, block: u32) {
+    pub fn push(&mut self, block: u32) {
         let has_room = |&segment: &usize| self.queues.len(segment) < self.rooms_blocks[segment];
         let segment = (0..self.rooms_blocks.len()).find(has_room).unwrap_or(0);
         self.queues.push_front(segment, block);
@@ -77,5 +71,36 @@ impl<const N: usize> Segments<N> {
     /// Return the least recent block that may go of the lowest segment that has one.
     pub fn victim(&self, may_go: &MayGo) -> Option<u32> {
         (0..self.rooms_blocks.len()).find_map(|segment| self.queues.last_that(segment, may_go))
+    }
+}
+
+/// A policy of segments alone.
+impl<const N: usize> ObjectPolicy for Segments<N> {
+    fn contains(&self, block: u32) -> bool {
+        self.queues.place(block).is_some()
+    }
+
+    fn on_hit(&mut self, block: u32) {
+        self.lift(block);
+    }
+
+    fn insert(&mut self, block: u32) {
+        self.push(block);
+    }
+
+    fn evict(&mut self, _incoming: u32, may_go: &MayGo) -> Option<u32> {
+        let victim = self.victim(may_go)?;
+        self.queues.unlink(victim);
+        Some(victim)
+    }
+
+    fn give_up(&mut self, may_go: &MayGo) -> Option<u32> {
+        self.spill(may_go)
+    }
+
+    fn remove(&mut self, block: u32) {
+        if self.contains(block) {
+            self.queues.unlink(block);
+        }
     }
 }

@@ -28,31 +28,3 @@ impl LeafPolicy for Ttl {
         Lapse::Gone(facts.last_access_ns.saturating_add(self.ttl_ns))
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::policies::worked::{plain, who_leaves};
-    use crate::policies::PolicySettings;
-
-    fn ten_ns() -> PolicySettings {
-        PolicySettings {
-            ttl_ns: 10,
-            ..plain()
-        }
-    }
-
-    /// a was used at 0 and again at 9, b at 0 only: at 10 b is gone, at 19 a is.
-    #[test]
-    fn a_block_is_gone_when_its_time_has_run_out() {
-        let left = who_leaves(&POLICY, &ten_ns(), 8, "a b @9 a @10 c @19 d");
-        assert_eq!(left, "b a");
-    }
-
-    /// There is room for two: a expires before b.
-    #[test]
-    fn under_pressure_the_next_to_expire_goes() {
-        let left = who_leaves(&POLICY, &ten_ns(), 2, "a @3 b @4 c");
-        assert_eq!(left, "a");
-    }
-}
