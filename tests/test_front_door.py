@@ -12,7 +12,7 @@ from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.metrics.columns import STATUSES
 from kvcache_sim.policies.plugins.choice import Kind
 from kvcache_sim.serving.handover.pools import most
-from kvcache_sim.serving.router.plain import LeastLoaded
+from kvcache_sim.serving.router.prefix import LeastLoaded
 from kvcache_sim.serving.router.registry import ROUTERS
 from kvcache_sim.serving.settings import HandoverSettings, ReplicaSettings, RouterSettings
 from kvcache_sim.simulation import RunOptions, simulate

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.rng import stream
 from kvcache_sim.serving.router.contract import Occupancy
-from kvcache_sim.serving.router.hashing import PLACES, HashRing, position
+from kvcache_sim.serving.router.production_stack import PLACES, HashRing, position
 from msgspec.structs import force_setattr
 
 seeds = st.integers(0, 2**32 - 1)

@@ -7,7 +7,7 @@ import pytest
 from fleets import ID_TOKENS, Fleet
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.serving.router.gateway_tree import GatewayTree
+from kvcache_sim.serving.router.cache_aware import GatewayTree
 
 seeds = st.integers(0, 2**32 - 1)
 

@@ -15,11 +15,10 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.errors import KvsimError, UsageError
-from kvcache_sim.policies.definition import definition_of
+from kvcache_sim.policies.definition import RULES, definition_of
 from kvcache_sim.policies.plugins.open import open_policy
 from kvcache_sim.policies.plugins.priority import reads_second_argument
 from kvcache_sim.policies.resolve import resolve_policy
-from kvcache_sim.policies.rules import RULES
 from kvcache_sim.policies.table import EVICTION_POLICIES
 from kvcache_sim.replay.policy_check import check_policy
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest

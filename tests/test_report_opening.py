@@ -15,7 +15,7 @@ from kvcache_sim.report.explain.case import Case
 from kvcache_sim.report.explain.sentences import explain
 from kvcache_sim.report.finished import open_runs
 from kvcache_sim.report.headline import headlines
-from kvcache_sim.report.opening import letter
+from kvcache_sim.report.run_report import letter
 from kvcache_sim.report.trace_of import find_trace
 from support.page_overflow import overflowing
 

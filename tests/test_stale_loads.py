@@ -10,8 +10,8 @@ import pytest
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.summary import summarize
 from kvcache_sim.scenario.load import scenario_from_text
-from kvcache_sim.serving.router import plain
-from kvcache_sim.serving.router.plain import LeastLoaded
+from kvcache_sim.serving.router import prefix
+from kvcache_sim.serving.router.prefix import LeastLoaded
 from kvcache_sim.serving.settings import RouterSettings
 from kvcache_sim.simulation import simulate
 from pools import pools, requests
@@ -49,7 +49,7 @@ def test_a_router_sees_what_was_true_at_the_last_poll(name, interval_ms, monkeyp
             seen.append((self._view.now_ns(), loads.requests(), loads.queued_tokens()))
             return super().choose(sequence)
 
-    monkeypatch.setattr(plain, "LeastLoaded", Spy)
+    monkeypatch.setattr(prefix, "LeastLoaded", Spy)
     router = RouterSettings("least-loaded", view_interval_ns=interval)
     rows = simulate(replace(cluster((90, 60), 3), router=router), TRACES[name]()).requests
     at = {

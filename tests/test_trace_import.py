@@ -13,9 +13,8 @@ import pytest
 from kvcache_sim.cli.main import run
 from kvcache_sim.workload.imports.kind import Reading
 from kvcache_sim.workload.imports.naming import Logged, Naming, Notes, salted_ids
-from kvcache_sim.workload.imports.registry import KINDS
 from kvcache_sim.workload.imports.source import log_clock_ns, time_ns
-from kvcache_sim.workload.imports.write import import_log
+from kvcache_sim.workload.imports.write import KINDS, import_log
 from kvcache_sim.workload.readers import read_trace
 
 LOGS = Path(__file__).parent / "logs"

@@ -6,7 +6,6 @@
 - ``simulate``    one simulation
 - ``run``         ``Run``: its figures, tables, pictures; ``load_run``
 - ``unsaved``     a run in memory, as reports read one
-- ``saving``      a run in memory, written as a directory
 - ``arrow``       columns as Arrow tables
 - ``plot``        ``Plot``: one picture
 - ``comparing``   runs against the first of them
@@ -14,6 +13,5 @@
 - ``replays``     caches without time: one policy, or the hit rate at every size
 - ``sweeping``    many settings of one scenario
 - ``html``        what notebooks show
-- ``headline``    a run in one line, and in the few figures that answer first
 - ``sizing``      the load that configurations hold, in Python
 """

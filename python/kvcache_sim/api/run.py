@@ -1,17 +1,19 @@
-"""A finished run in Python."""
+"""A finished run in Python: its tables, its first figures, and the run directory it is saved as."""
 
 from __future__ import annotations
 
+import hashlib
 import os
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from kvcache_sim.api.arrow import arrow_table, with_words
-from kvcache_sim.api.headline import headline_html, headline_text
+from kvcache_sim.api.html import html_line, html_list, html_page, html_table
 from kvcache_sim.api.plot import Plot, draw_plot
-from kvcache_sim.api.saving import save_run
 from kvcache_sim.api.scenario import Scenario
+from kvcache_sim.api.unsaved import UnsavedRun
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics import load_run as stored
 from kvcache_sim.metrics.columns import (
@@ -23,8 +25,75 @@ from kvcache_sim.metrics.columns import (
     SLO_COLUMNS,
     STATUSES,
 )
+from kvcache_sim.metrics.names import metric_value
+from kvcache_sim.metrics.run_directory import RunDirectory, open_run_directory
 from kvcache_sim.report.finished import FinishedRun, RunSource
+from kvcache_sim.report.picture import Table
+from kvcache_sim.scenario.execute import Execution, store
+from kvcache_sim.scenario.subject import subject_line
+from kvcache_sim.workload.toolbox.write import mooncake_lines
 from kvcache_sim.workload.trace import Trace
+
+#: What is shown first: the words, the figure, and how it reads.
+_SHOWN = (
+    ("hit rate (of prompt tokens)", "cache.token_hit_rate", "{:.2%}"),
+    ("TTFT p50", "latency.ttft.p50", "{:,.4g} ms"),
+    ("TTFT p99", "latency.ttft.p99", "{:,.4g} ms"),
+    ("TPOT mean", "latency.tpot.avg", "{:,.4g} ms"),
+    ("output tokens a second", "throughput.output_tokens_per_s", "{:,.1f}"),
+    ("SLO attainment", "slo.attainment", "{:.2%}"),
+    ("goodput, requests a second", "goodput.requests_per_s", "{:,.4g}"),
+    ("cost of a million tokens", "cost.per_million_tokens", "{:,.4g}"),
+)
+
+
+def figures_of(summary: dict[str, Any]) -> dict[str, str]:
+    """Return the first figures of a summary in words, those it has none of left out."""
+    values = {words: (metric_value(summary, name), form) for words, name, form in _SHOWN}
+    return {words: form.format(value) for words, (value, form) in values.items() if value is not None}
+
+
+def headline_text(run: FinishedRun) -> str:
+    """Return a run in one line."""
+    requests = run.summary["requests"]
+    counted = f"{requests['finished']:,} of {requests['arrived']:,} requests finished"
+    return "; ".join([f"{run.label}: {counted}", *(f"{k} {v}" for k, v in figures_of(run.summary).items())])
+
+
+def headline_html(run: FinishedRun) -> str:
+    """Return what a notebook shows of a run."""
+    requests = run.summary["requests"]
+    counted = f"{requests['finished']:,} of {requests['arrived']:,}"
+    rows = [("requests finished", counted), *figures_of(run.summary).items()]
+    table = Table((run.label, ""), tuple(rows))
+    subject = html_line(subject_line(run.scenario, requests["arrived"]))
+    return html_page(run.label, subject, html_table(table), html_list(run.manifest.get("warnings", [])))
+
+
+_REQUESTS = "trace.jsonl"
+
+
+def save_run(source: RunSource, target: Path, force: bool) -> Path:
+    """Write a run that is in memory; raises UsageError for one that has a directory already."""
+    if not isinstance(source, UnsavedRun):
+        raise UsageError("is a directory already", where=str(source.path), hint="copy it")
+    with open_run_directory(target, force) as directory:
+        execution = source.execution
+        if source.given is not None:
+            execution = _with_requests(execution, source.given, directory)
+        store(execution, directory, ["kvcache_sim.simulate"], source.summary["wall"])
+    return target
+
+
+def _with_requests(execution: Execution, given: Trace, directory: RunDirectory) -> Execution:
+    """Write the requests beside the run, and return the run as one of that file."""
+    text = "".join(mooncake_lines(given)).encode()
+    directory.write(_REQUESTS, text)
+    section = {"path": _REQUESTS, "format": "mooncake", "block_size": given.block_size, "time_order": "keep"}
+    scenario = replace(execution.scenario, resolved={**execution.scenario.resolved, "trace": section})
+    trace = replace(execution.trace, sha256=hashlib.sha256(text).hexdigest(), source=_REQUESTS)
+    return replace(execution, scenario=scenario, trace=trace)
+
 
 TableName = Literal["requests", "series", "events"]
 

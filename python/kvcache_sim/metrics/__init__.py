@@ -4,7 +4,6 @@
 - ``by_name``           what those got who are told apart by name: a fleet's models, its tenants
 - ``cache_groups``      what each cache group of a model kept
 - ``channel_use``       what each channel carried, and the bandwidth it would have needed
-- ``chosen``            some rows of a table, their columns copied one at a time
 - ``context_window``    what the context window of the engine did to the requests of a run
 - ``durations``         the durations of one kind in a run, taken some at a time: their statistics at the end
 - ``event_log``         the event log: rows of ``events`` as they come, packed into integers
@@ -41,7 +40,6 @@
 - ``session_survival``  how much of a session's prefix was left when its next turn came
 - ``slo``               service level objectives: the limits requests are to meet, and how many of them do
 - ``speculation``       what speculative decoding drafted and how much of it was accepted
-- ``stored_checks``     what a finished run's files must hold
 - ``summary_text``      the summary for people: at most 80 columns and 25 lines
 - ``tables``            columns in memory to Parquet and back
 - ``tenants``           what each tenant got: tokens, hits and latencies, and how fairly

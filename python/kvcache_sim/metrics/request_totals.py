@@ -1,16 +1,15 @@
-"""What the rows of a run's requests add up to, taken some at a time."""
+"""Totals of a run's request rows, taken some rows at a time, of all rows or of chosen ones."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.metrics.chosen import ChosenRows
 from kvcache_sim.metrics.columns import FETCH_PARTS, STATUSES, TTFT_PARTS
 from kvcache_sim.metrics.durations import Durations
 from kvcache_sim.metrics.handover_summary import HandoverTotals
@@ -22,6 +21,31 @@ from kvcache_sim.metrics.prefix_cache import PrefixCacheTotals
 from kvcache_sim.metrics.session_survival import SessionSurvival
 from kvcache_sim.metrics.slo import AttainmentTotals, Objectives
 from kvcache_sim.tiers import PLACES
+
+
+class ChosenRows(Mapping[str, NDArray[Any]]):
+    """The rows where ``chosen`` is true; a column is copied each time it is asked for, none where all are.
+
+    A copy of all columns would hold a run's rows twice while they are summarised.
+    """
+
+    def __init__(self, columns: Mapping[str, NDArray[Any]], chosen: NDArray[np.bool_]) -> None:
+        self._columns = columns
+        self._chosen = None if bool(chosen.all()) else chosen
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        """Return a column of the chosen rows."""
+        column = self._columns[name]
+        return column if self._chosen is None else column[self._chosen]
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names of the columns."""
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        """Return the number of columns."""
+        return len(self._columns)
+
 
 _FINISHED, _REJECTED = STATUSES.index("finished"), STATUSES.index("rejected")
 _FAILED = STATUSES.index("failed")

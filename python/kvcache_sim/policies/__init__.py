@@ -4,7 +4,6 @@
 - ``engine_modes``  which class of which engine each mode equals, and on how many rows of its integers
 - ``page``          the table of policies on the page about them
 - ``plugins``       policies written outside the package
-- ``rules``         the rule of each eviction policy in a few sentences
 - ``resolve``       what the text after ``--policy`` names
 - ``tail_lru``      T-LRU on a tier of a timed run
 - ``tier_orders``   the eviction orders of a machine's tiers from the names of policies

@@ -13,7 +13,6 @@
 - ``headline``         the figures a report opens with
 - ``installation``     the installation, looked at piece by piece
 - ``model_sheet``      what one model weighs and keeps, as ``kvsim models show`` prints it
-- ``opening``          what a report opens with, as HTML
 - ``page``             a page: one HTML file with everything inside, the same bytes for the same parts
 - ``parts``            what a page is made of, and each part as HTML: every text from outside is escaped
 - ``picture``          a picture: a declarative chart, the definition printed under it
@@ -29,7 +28,6 @@
 - ``reuse``            what could have been reused, told from the trace afterwards, and why it was not
 - ``routing_regret``   routing regret of a finished run
 - ``run_report``       the report of finished runs: what stands in it, in which order
-- ``scalars``          every number of ``summary.json`` with its unit and definition, a column a run
 - ``sensitivity``      how far a run's answers move within the stated errors of what it assumes
 - ``series``           how many series one picture draws: the largest by name, the rest as one
 - ``step_time_sheet``  what a source of step times says, as ``kvsim step-times show`` prints it

@@ -1,25 +1,125 @@
-"""The report of finished runs: what stands in it, in which order."""
+"""The report of finished runs: its opening, its sections in order, and every number of ``summary.json``."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
+from html import escape
+from string import ascii_uppercase
 
+from kvcache_sim.metrics.figure import Figure
+from kvcache_sim.metrics.figures import FIGURES
+from kvcache_sim.metrics.names import flatten
 from kvcache_sim.report.compare.comparison import compare
 from kvcache_sim.report.compare.text import how_paired
 from kvcache_sim.report.explain.case import Case
 from kvcache_sim.report.explain.sentences import explain
 from kvcache_sim.report.explain.worst import worst_table
 from kvcache_sim.report.finished import FinishedRun
-from kvcache_sim.report.headline import headlines
-from kvcache_sim.report.opening import opening
+from kvcache_sim.report.headline import Change, Headline, headlines
 from kvcache_sim.report.page import build_page
 from kvcache_sim.report.parts import Asked, Disclosure, Part, Section, Sentences, TextSection
+from kvcache_sim.report.picture import Table, Value
 from kvcache_sim.report.pictures import PICTURES
 from kvcache_sim.report.render import draw
-from kvcache_sim.report.scalars import scalars_table
 from kvcache_sim.report.trace_of import find_trace
 from kvcache_sim.scenario.subject import subject_line
+
+
+def opening(labels: Sequence[str], subjects: Sequence[str], cards: Sequence[Headline], note: str) -> str:
+    """Return the lines of the runs, the cards, and a note on how the changes were measured."""
+    several = len(labels) > 1
+    lines = "".join(
+        f'<p class="subject" title="{escape(text)}">{_letter(number) if several else ""}'
+        f"<b>{escape(label)}</b> {escape(text)}</p>"
+        for number, (label, text) in enumerate(zip(labels, subjects, strict=True))
+    )
+    shown = "".join(_card(card, several) for card in cards)
+    explained = f'<p class="definition">{escape(note)}</p>' if note else ""
+    return f'<div class="subjects">{lines}</div><div class="cards">{shown}</div>{explained}'
+
+
+def _letter(number: int) -> str:
+    return f'<span class="letter r{number % 6}">{letter(number)}</span> '
+
+
+def _card(card: Headline, several: bool) -> str:
+    values = "".join(
+        f'<span class="value" data-run="{number}">{_letter(number) if several else ""}{escape(value)}</span>'
+        for number, value in enumerate(card.values)
+    )
+    changes = "".join(
+        _changed(number, change, len(card.values) > 2)
+        for number, change in enumerate(card.changes)
+        if change is not None
+    )
+    return (
+        f'<div class="card" data-figure="{escape(card.key)}" title="{escape(card.definition)}">'
+        f'<span class="words">{escape(card.words)}</span><span class="values">{values}</span>{changes}</div>'
+    )
+
+
+def _changed(number: int, change: Change, named: bool) -> str:
+    way = "even" if change.better is None else "better" if change.better else "worse"
+    word = "" if change.better is None else f' <span class="way">{way}</span>'
+    interval = f'<span class="interval">{escape(change.interval)}</span>' if change.interval else ""
+    who = f"{letter(number)} " if named else ""
+    return (
+        f'<span class="delta {way}" data-run="{number}">{who}<b>{escape(change.amount)}</b>{word}</span>'
+        f"{interval}"
+    )
+
+
+def letter(number: int) -> str:
+    """Return the short name of a run by its place, from 0: A to Z, then AA, AB, …"""
+    name = ""
+    number += 1
+    while number:
+        number, place = divmod(number - 1, len(ascii_uppercase))
+        name = ascii_uppercase[place] + name
+    return name
+
+
+def scalars_table(runs: Sequence[FinishedRun]) -> Table:
+    """Return a row a number of ``summary.json``, a column a run, then unit and definition."""
+    flat = [flatten(run.summary) for run in runs]
+    names = list(dict.fromkeys(name for summary in flat for name in summary))
+    rows = []
+    for name in names:
+        leaves = [summary.get(name) for summary in flat]
+        if name.startswith("definitions.") or any(isinstance(leaf, list) for leaf in leaves):
+            continue
+        values = [_value(leaf) for leaf in leaves]
+        if any(value is not None for value in values):
+            figure = figure_of(name)
+            unit, meaning = (figure.unit, figure.meaning) if figure else ("", "")
+            rows.append((name, *values, unit, meaning))
+    return Table(("number", *(run.label for run in runs), "unit", "definition"), tuple(rows))
+
+
+def figure_of(name: str) -> Figure | None:
+    """Return the figure, or the family of figures, that a dotted name of the summary belongs to."""
+    for figure, pattern in _PATTERNS:
+        if pattern.fullmatch(name):
+            return figure
+    return None
+
+
+def _pattern(name: str) -> re.Pattern[str]:
+    return re.compile(re.sub(r"<\w+>", ".+", re.escape(name)))
+
+
+_PATTERNS = [(figure, _pattern(figure.name)) for figure in FIGURES]
+
+
+def _value(leaf: object) -> Value:
+    if isinstance(leaf, float):
+        return round(leaf, 6)
+    if isinstance(leaf, bool) or not isinstance(leaf, (int, str)):
+        return None if leaf is None else str(leaf)
+    return leaf
+
 
 _WORST = 10
 _WORST_DEFINITION = (

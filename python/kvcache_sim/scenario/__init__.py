@@ -23,7 +23,6 @@
 - ``engine_effects`` settings of an engine, its window, stages and ranks without effect, on each machine
 - ``engine_tiers`` tiers below the GPU that follow an engine's own rules
 - ``execute``     from a checked scenario to a finished run in its directory
-- ``fault_draws`` the faults of a scenario's rates, drawn: each kind on each machine from a stream of its own
 - ``fleet``       a scenario's ``fleet`` section as settings, and where it could not be obeyed
 - ``fleet_events`` what happens to a fleet in order of time
 - ``fleet_section`` the section ``fleet`` of a scenario

@@ -15,7 +15,7 @@
 - ``schedule``    writing down an engine's schedule while a simulation runs, and its figures afterwards
 - ``spec_keys``   the settings of a scenario that the specification covers, a row a key
 - ``spec_demand``  the rates that the specification's channels were asked for, measured from outside
-- ``spec_records``, ``spec_simulation``  one run by the specification (``--engine spec``)
+- ``spec_demand``, ``spec_simulation``  one run by the specification (``--engine spec``)
 - ``windows``     a run over a trace that is read in windows
 """
 

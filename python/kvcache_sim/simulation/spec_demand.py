@@ -1,4 +1,4 @@
-"""The rates that the channels of the specification were asked for, measured from outside.
+"""The rows, events and channel demand of a run of the specification, measured from outside.
 
 A layered or FIFO channel counts the bytes of each job that is queued, by second of simulated time. A step
 that computes while KV arrives counts what it loads over each channel, by the time that it computes.
@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
+from struct import Struct
 from typing import Any
 
+from kvcache_sim.metrics.columns import EVENT_COLUMNS, EVENT_KINDS, OUTCOMES, REQUEST_COLUMNS
+from kvcache_sim.metrics.recorder import RunRecorder
 from kvcache_sim.spec.batch import NextStep
 from kvcache_sim.spec.channels import (
     Channels,
@@ -21,8 +24,38 @@ from kvcache_sim.spec.channels import (
     Transmission,
 )
 from kvcache_sim.spec.mover import Transfer
+from kvcache_sim.spec.records import Event, Records
 from kvcache_sim.spec.simulator import Machine, Simulator
 from kvcache_sim.units import NS_PER_S
+
+_ROW = Struct(f"{len(REQUEST_COLUMNS)}q")
+_EVENT = Struct(f"{len(EVENT_COLUMNS)}q")
+
+
+def records_into(recorder: RunRecorder) -> Records:
+    """Return the records of a run of ``spec/`` whose rows and events go to ``recorder``."""
+
+    def take_row(row: dict[str, int]) -> None:
+        recorder.add_rows(_ROW.pack(*(row[name] for name in REQUEST_COLUMNS)))
+
+    def take_event(event: Event) -> None:
+        kind = EVENT_KINDS.index(event.kind)
+        # Behind the outcomes comes the code of no detail.
+        detail = event.outcome if event.outcome >= 0 else len(OUTCOMES)
+        row = (
+            event.now_ns,
+            0,
+            event.machine,
+            kind,
+            event.request,
+            detail,
+            event.tokens,
+            0,
+            event.left_tokens,
+        )
+        recorder.add_events(_EVENT.pack(*row), event.now_ns)
+
+    return Records(take_row, take_event)
 
 
 class Demand:

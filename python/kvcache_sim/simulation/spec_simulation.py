@@ -28,8 +28,7 @@ from kvcache_sim.simulation.measured import (
 )
 from kvcache_sim.simulation.options import RunOptions
 from kvcache_sim.simulation.progress import busy_shares, used_shares
-from kvcache_sim.simulation.spec_demand import MeasuredSimulator
-from kvcache_sim.simulation.spec_records import records_into
+from kvcache_sim.simulation.spec_demand import MeasuredSimulator, records_into
 from kvcache_sim.spec.keys import Keys
 from kvcache_sim.spec.lookups import LookUps
 from kvcache_sim.spec.simplified_store import SimplifiedStore

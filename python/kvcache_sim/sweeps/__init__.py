@@ -12,5 +12,4 @@
 - ``simulation``   a row of settings as a scenario, a cell as a simulation
 - ``optimize``     a search for the best settings under conditions: Optuna proposes, the sweep's cells answer
 - ``single_run``   the command that runs one cell of a study alone
-- ``worker_process`` one worker process as its supervisor sees it: the cell it runs, its limits, how it ended
 """

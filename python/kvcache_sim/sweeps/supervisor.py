@@ -1,15 +1,129 @@
-"""The local runner: spawned, reused worker processes, one cell at a time each, under limits."""
+"""The local runner: spawned, reused worker processes, one cell at a time each, under limits.
+
+``WorkerProcess`` is one of them as the supervisor sees it: the cell it runs, its limits, how it ended.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import heapq
+import os
 import selectors
+import signal
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import IO
 
-from kvcache_sim.sweeps.cell import Cell, CellRecord, Limits, Study
+from kvcache_sim.sweeps.cell import Cell, CellRecord, Limits, Status, Study
 from kvcache_sim.sweeps.stop import StopRequest
-from kvcache_sim.sweeps.worker_process import WorkerProcess
+from kvcache_sim.sweeps.worker import receive, send
+
+#: Time a new worker may take to import the simulator before its first cell's own limit starts to count.
+_START_UP_S = 60.0
+
+
+class WorkerProcess:
+    """A spawned worker. ``reader`` is readable when it has said something or has died."""
+
+    def __init__(self, study: Study, limits: Limits) -> None:
+        self._limits = limits
+        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the worker)
+        task_reader, self._writer = os.pipe()
+        self.reader, answer_writer = os.pipe()
+        command = [sys.executable, "-m", "kvcache_sim.sweeps.worker"]
+        self._process = subprocess.Popen(
+            [*command, str(task_reader), str(answer_writer), str(os.getpid())],
+            pass_fds=(task_reader, answer_writer),
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+            env={"OPENBLAS_NUM_THREADS": "1", **os.environ},
+            process_group=0,  # Ctrl-C in the terminal reaches the supervisor alone
+        )
+        os.close(task_reader)
+        os.close(answer_writer)
+        #: The cell it runs now, None when it is free.
+        self.cell: Cell | None = None
+        #: Whether it can take another cell; once False, ``close`` is all that is left.
+        self.is_usable = True
+        self._attempt = 1
+        self._started_s = 0.0
+        self._is_ready = False
+        self._send({"study": asdict(study), "memory_bytes": limits.memory_bytes})
+
+    def start(self, cell: Cell, attempt: int) -> None:
+        """Hand the worker its next cell; a worker found dead is noticed when its answer is collected."""
+        self.cell, self._attempt, self._started_s = cell, attempt, time.monotonic()
+        self._send(asdict(cell))
+
+    def deadline_s(self) -> float | None:
+        """Return when the running cell has used up its time, on the monotonic clock; None: never."""
+        if self.cell is None or self._limits.time_s is None:
+            return None
+        return self._started_s + self._limits.time_s + (0 if self._is_ready else _START_UP_S)
+
+    def collect(self) -> CellRecord | None:
+        """Return the record of the cell that ended, or None when none did (waits for ``reader``)."""
+        answer = receive(self.reader)
+        if isinstance(answer, dict) and "ready" in answer:
+            self._started_s, self._is_ready = time.monotonic(), True  # its start-up is not the cell's time
+            return None
+        cell, elapsed_s = self.cell, time.monotonic() - self._started_s
+        self.cell = None
+        if not isinstance(answer, dict):
+            self.is_usable = False
+            return self._died(cell, elapsed_s)
+        assert cell is not None
+        self.is_usable = answer["status"] != "oom"  # what is left of its memory is anyone's guess
+        return CellRecord(
+            cell.cell_id, answer["status"], answer["summary"], answer["error"], elapsed_s, self._attempt
+        )
+
+    def time_out(self) -> CellRecord:
+        """End the worker because its cell's time is up, and return the cell's record."""
+        assert self.cell is not None
+        assert self._limits.time_s is not None
+        error = f"no answer within the limit of {self._limits.time_s:g} s"
+        record = CellRecord(self.cell.cell_id, "timeout", {}, error, self._limits.time_s, self._attempt)
+        self.cell, self.is_usable = None, False
+        return record
+
+    def close(self) -> None:
+        """End the process, if it has not ended, and give back what it held here."""
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+        os.close(self.reader)
+        os.close(self._writer)
+        self._log.close()
+
+    def _died(self, cell: Cell | None, elapsed_s: float) -> CellRecord | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=2.0)  # a process that closed its pipe is about to end by itself
+        end = self._last_words()
+        if cell is None:
+            return None
+        is_memory = self._limits.memory_bytes is not None and "memory allocation of" in end
+        status: Status = "oom" if is_memory else "died"
+        error = f"out of memory: {end}" if is_memory else f"the worker ended: {end}"
+        return CellRecord(cell.cell_id, status, {}, error, elapsed_s, self._attempt)
+
+    def _last_words(self) -> str:
+        code = self._process.poll()
+        self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - 2000))
+        lines = self._log.read().decode(errors="replace").strip().splitlines()
+        end = (
+            "still there" if code is None else signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        )
+        return f"{end}: {lines[-1].strip()[:300]}" if lines else end
+
+    def _send(self, message: object) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            send(self._writer, message)
 
 
 class LocalRunner:

@@ -1,13 +1,21 @@
-"""The comparison itself: every run against the first."""
+"""The comparison itself: every run against the first, with the settings that differ between them.
+
+Intervals are by resampling: how far a difference could be chance. Efron and Tibshirani, An Introduction to
+the Bootstrap (1993): percentile intervals. Requests near each other in time share queues and batches, so
+stretches of √n requests in order of arrival are drawn, not single ones (Künsch's block bootstrap, 1989);
+paired runs use the same stretches, so what they share cancels.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from kvcache_sim.report.compare.bootstrap import drawn_values, interval, mean_interval
+from kvcache_sim.metrics.names import flatten
 from kvcache_sim.report.compare.samples import (
     Column,
     Samples,
@@ -16,8 +24,64 @@ from kvcache_sim.report.compare.samples import (
     samples_of,
     statistics_of,
 )
-from kvcache_sim.report.compare.settings import differing_settings
 from kvcache_sim.report.finished import FinishedRun
+from kvcache_sim.rng import stream
+
+_LABELS = ("name",)
+
+
+def differing_settings(scenarios: Sequence[Mapping[str, Any]]) -> dict[str, tuple[object, ...]]:
+    """Return dotted setting → its value in each scenario (None: not set), for those that are not all equal.
+
+    Labels are left out. Lists compare whole. A channel that is not everywhere is one row, of its bandwidth.
+    """
+    flat = [flatten(scenario) for scenario in scenarios]
+    names = dict.fromkeys(name for scenario in flat for name in scenario if name not in _LABELS)
+    table = {name: tuple(scenario.get(name) for scenario in flat) for name in names}
+    differing = {name: values for name, values in table.items() if any(v != values[0] for v in values)}
+    return {name: values for name, values in differing.items() if not _of_lone_channel(name, scenarios)}
+
+
+def _of_lone_channel(name: str, scenarios: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether a setting is one of a channel that some scenario lacks, and not its bandwidth."""
+    section, _, rest = name.partition(".")
+    channel, _, key = rest.partition(".")
+    lacking = any(channel not in (scenario.get("channels") or {}) for scenario in scenarios)
+    return section == "channels" and lacking and key != "bandwidth"
+
+
+DRAWS = 300
+_LOW, _HIGH = 2.5, 97.5
+
+
+def resampled_rows(count: int) -> NDArray[np.int64]:
+    """Return ``DRAWS`` rows of ``count`` indices each, drawn as stretches of about √count."""
+    generator = stream(0, "compare.bootstrap")
+    length = max(1, round(count**0.5))
+    starts = generator.integers(0, count, size=(DRAWS, -(-count // length)))
+    rows = (starts[:, :, None] + np.arange(length)) % count
+    flat: NDArray[np.int64] = rows.reshape(DRAWS, -1)[:, :count]
+    return flat
+
+
+def drawn_values(samples: Samples, statistics: Sequence[Statistic]) -> NDArray[np.float64]:
+    """Return each statistic over each draw: (draws, statistics). Cost: DRAWS passes over them."""
+    rows = resampled_rows(len(samples))
+    return np.array([[s.value(samples.chosen(row)) for s in statistics] for row in rows])
+
+
+def interval(values: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the 95 % percentile interval of resampled values."""
+    low, high = np.percentile(values, [_LOW, _HIGH])
+    return float(low), float(high)
+
+
+def mean_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return the 95 % interval of the mean of one value a replication, by resampling replications."""
+    array = np.asarray(values)
+    generator = stream(0, "compare.replications")
+    rows = generator.integers(0, len(array), size=(2000, len(array)))
+    return interval(array[rows].mean(axis=1))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.errors import InputOutputError, TraceError, UsageError
-from kvcache_sim.report.request_log.aiperf import read_aiperf
-from kvcache_sim.report.request_log.guidellm import read_guidellm
+from kvcache_sim.report.request_log.formats import (
+    read_aiperf,
+    read_guidellm,
+    read_serving_sim,
+    read_sglang,
+    read_vllm,
+)
 from kvcache_sim.report.request_log.record import LoggedRequest
-from kvcache_sim.report.request_log.serving_sim import read_serving_sim
-from kvcache_sim.report.request_log.sglang import read_sglang
-from kvcache_sim.report.request_log.vllm import read_vllm
 
 #: How a log's requests are told apart: its own numbers, when they were started, or their place in it.
 Pairing = Literal["request id", "start time", "position"]

@@ -4,5 +4,4 @@
 ``moves`` runs the scenario at both ends of each; ``text`` says what came out.
 
 - ``links``   the links that a scenario assumes: its channels, those of equal figures together
-- ``copies``  what copies to and from the GPU cost: their submission, and their share of the GPU
 """

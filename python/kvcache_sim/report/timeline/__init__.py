@@ -3,6 +3,5 @@
 - ``build``      what goes in, the window and the sampling
 - ``requests``   a lane of slices a request
 - ``machinery``  scheduler steps, transfers, moves of each tier, and the arrows between them
-- ``counters``   occupancy, queue, hit rate, channel use
 - ``trace_json`` the format's own records
 """

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.run import CodedText
 from kvcache_sim.report.finished import FinishedRun
-from kvcache_sim.report.timeline.counters import CHANNELS_PID, counter_records
-from kvcache_sim.report.timeline.machinery import machinery_records
+from kvcache_sim.report.timeline.machinery import CHANNELS_PID, counter_records, machinery_records
 from kvcache_sim.report.timeline.requests import request_records
 from kvcache_sim.report.timeline.trace_json import compressed, naming_records
 

@@ -1,11 +1,15 @@
-"""A fleet that grows and shrinks: a policy is asked now and then how many machines there should be."""
+"""A fleet that grows and shrinks: a policy returns now and then how many machines there should be.
+
+A machine that is added may first copy what a peer has: the prompts that the peer was asked for last.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
+from kvcache_sim.cache.store import GpuStore
 from kvcache_sim.cache.tree_store import MarkingStore
 from kvcache_sim.engine import MEMBERSHIP, NO_MACHINE, Engine, Event
 from kvcache_sim.serving.membership.emptying import empty_caches
@@ -13,10 +17,52 @@ from kvcache_sim.serving.membership.membership import Membership
 from kvcache_sim.serving.membership.scaling_policy import SCALING
 from kvcache_sim.serving.membership.scaling_policy.contract import FleetState, ScalingPolicy
 from kvcache_sim.serving.membership.scaling_policy.settings import ScalingSettings
-from kvcache_sim.serving.membership.warmup import Copied, place, worth_copying
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.router.report import reports_of
 from kvcache_sim.workload.trace import Trace
+
+
+class Copied(NamedTuple):
+    """The blocks of one prompt that a machine gets."""
+
+    request: int
+    blocks: int
+
+
+def worth_copying(
+    peer: GpuStore, requests: Iterable[int], prompt_blocks: Sequence[int], most_blocks: int
+) -> list[Copied]:
+    """Return the prompts to copy, the one asked for last first, as far as the peer has them.
+
+    Prompts that share blocks count them each: at most ``most_blocks`` are copied. Cost: a look-up a prompt.
+    """
+    found, left = [], most_blocks
+    for request in requests:
+        blocks = min(peer.peek(request, prompt_blocks[request])[0], left)
+        if blocks:
+            found.append(Copied(request, blocks))
+            left -= blocks
+        if not left:
+            break
+    return found
+
+
+def place(store: GpuStore, copies: Sequence[Copied], now_ns: int) -> int:
+    """Put copies on a machine that nobody uses, the last asked for most recent; return the blocks.
+
+    What does not fit beside the others is left out. Cost: a few calls a prompt.
+    """
+    placed = 0
+    for request, blocks in reversed(copies):
+        here = store.peek(request, blocks)[1]
+        lease = store.acquire(request, here)
+        missing = blocks - here
+        if missing and missing <= store.room(0).free_blocks and store.reserve(lease, missing, now_ns) == []:
+            store.commit(lease, blocks, (now_ns, now_ns))
+            placed += missing
+        store.release(lease, now_ns)
+    return placed
+
 
 #: How a machine of a fleet that scales stands.
 _Standing = Literal["off", "starting", "serving", "draining"]

@@ -4,6 +4,5 @@
 |---|---|
 | ``native`` | a replica whose requests are served in the core |
 | ``native_rules`` | the rules of a replica, as the core takes them |
-| ``plugin_rules`` | the plug-ins of a replica that the core calls |
 | ``contract`` | what measurements read of a replica, of the core or of the specification |
 """

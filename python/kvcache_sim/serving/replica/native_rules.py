@@ -1,22 +1,90 @@
-"""The rules of a replica, as the core takes them."""
+"""The rules of a replica, as the core takes them, with the checked methods of its plug-ins."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
+from kvcache_sim.cache.admission import ADMISSION, ADMISSIONS
+from kvcache_sim.cache.fetch import FETCH, FETCHES
 from kvcache_sim.cache.machine import Machine
 from kvcache_sim.cache.pool import PoolNode
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings, PrefixViewSettings
-from kvcache_sim.cache.tier_rules import ReadsRules, TierRules, core_name
-from kvcache_sim.serving.queue import ORDERS, served_as
+from kvcache_sim.cache.tier_rules import ReadsRules, TierRules, WriteCall, core_name, write_call
+from kvcache_sim.serving.queue import ORDERS, QUEUE_ORDER, served_as
 from kvcache_sim.serving.recorder import Recorder
-from kvcache_sim.serving.replica.plugin_rules import PluginRules, plugin_rules
 from kvcache_sim.serving.settings import HandoverSettings, ReplicaSettings, Role
 from kvcache_sim.tiers import PLACES
 from kvcache_sim.values import Value
 
 if TYPE_CHECKING:
     from kvcache_sim.serving.engine_rules import SglangRules, VllmRules
+
+
+class PluginCall(Value):
+    """A method of a plug-in whose answers are checked, and the class of its argument."""
+
+    call: Callable[..., Any]
+    view: type
+
+
+class PluginRules(Value):
+    """The plug-ins that the core calls for one machine, by kind; None: a built-in policy decides."""
+
+    queue: PluginCall | None
+    admission: PluginCall | None
+    fetch: PluginCall | None
+    prefetch: PluginCall | None
+    #: By edge, from the GPU down.
+    writes: tuple[WriteCall | None, ...]
+
+
+def plugin_rules(machine: Machine, settings: ReplicaSettings) -> PluginRules:
+    """Return the plug-ins of one machine."""
+    admission = _admission(machine)
+    return PluginRules(
+        queue=_queue(settings),
+        admission=admission,
+        fetch=_fetch(machine),
+        prefetch=_prefetch(machine),
+        writes=tuple(map(write_call, machine.writes)),
+    )
+
+
+def _queue(settings: ReplicaSettings) -> PluginCall | None:
+    if settings.queue_order in ("fcfs", *ORDERS):
+        return None
+    from kvcache_sim.serving.queue.order import Waiting
+
+    return PluginCall(QUEUE_ORDER.make(settings.queue_order).key, Waiting)
+
+
+def _admission(machine: Machine) -> PluginCall | None:
+    name = machine.cache.admission
+    if name in ADMISSIONS:
+        return None
+    policy = ADMISSION.make(name)
+    if machine.tree is None:
+        return None
+    from kvcache_sim.cache.admission.policy import Finished
+
+    return PluginCall(policy.kept_blocks, Finished)
+
+
+def _fetch(machine: Machine) -> PluginCall | None:
+    if machine.movement.fetch in FETCHES:
+        return None
+    from kvcache_sim.cache.fetch.policy import Part
+
+    return PluginCall(FETCH.make(machine.movement.fetch).reuse, Part)
+
+
+def _prefetch(machine: Machine) -> PluginCall | None:
+    if machine.prefetch is None:
+        return None
+    from kvcache_sim.cache.prefetch.policy import Candidate
+
+    return PluginCall(machine.prefetch.blocks, Candidate)
 
 
 class HandoverRules(Value):

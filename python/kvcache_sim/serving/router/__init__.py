@@ -4,11 +4,11 @@
 - ``look``              found blocks of every machine in one call
 - ``index``             the router's own late and bounded index, false and missed hits counted
 - ``registry``          policy name → constructor; ``file.py:Name`` plug-ins
-- ``views``             makes what routers look at; ``scrapes``: loads as old as the last poll
+- ``views``             makes what routers look at, and loads as old as the last poll
 - ``report``            what engines tell; ``prompt_blocks``: prompts as integers
-- ``gateway_tree``, ``prefix_index``    what gateways keep of what they sent
+- ``prefix_index``      what gateways keep of what they sent
 - ``scorers``           what ``weighted`` adds up
-- ``plain``, ``hashing``, ``prefix``, ``cache_aware``, ``weighted``, ``production_stack``, ``dynamo_kv``,
+- ``prefix``, ``cache_aware``, ``weighted``, ``production_stack``, ``dynamo_kv``,
   ``vllm_dp``           the policies
 - ``in_core``           rules of routing that the core decides by without asking Python
 - ``regret``            routing regret: what each choice lost against the best machine for that request

@@ -1,14 +1,145 @@
-"""Routers that weigh what of the prompt each machine has against its load (semantics 5)."""
+"""Routers by turn, chance, session or load, and those that weigh a prefix against load (semantics 5)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvcache_sim.serving.router.contract import Needs
+from kvcache_sim.rng import stream
+from kvcache_sim.serving.router.contract import Needs, RouterView
 from kvcache_sim.serving.router.in_core import CoreRule, seen_by_core
 from kvcache_sim.serving.router.look import FleetLook
-from kvcache_sim.serving.router.plain import Tied
 from kvcache_sim.serving.sequence import Arrival
+
+
+class Ties:
+    """Of equal machines, the one chosen least often so far; of those the lowest number.
+
+    Counts every choice it returns, so a router returns what it says. Machines that are idle together, as most
+    are in a large fleet, take turns instead of leaving all to the first.
+    """
+
+    def __init__(self, machines: int) -> None:
+        self._chosen = [0] * machines
+
+    def among(self, machines: Sequence[int]) -> int:
+        """Return one of these machines, given in ascending order."""
+        chosen = machines[0] if len(machines) == 1 else min(machines, key=self._chosen.__getitem__)
+        self._chosen[chosen] += 1
+        return chosen
+
+    def least(self, costs: Sequence[float]) -> int:
+        """Return the machine of the smallest cost; ``costs`` by machine."""
+        smallest = min(costs)
+        return self.among([machine for machine, cost in enumerate(costs) if cost == smallest])
+
+
+class Tied:
+    """A router that looks at all machines and lets those that it finds equal take turns."""
+
+    def __init__(self, view: RouterView) -> None:
+        self._view = view
+        self._ties = Ties(len(view.replicas))
+
+
+class RoundRobin:
+    """Each machine in turn."""
+
+    needs = Needs()
+
+    def __init__(self, view: RouterView) -> None:
+        self._view = view
+        self._machines = len(view.replicas)
+        self._next = 0
+
+    def choose(self, sequence: Arrival) -> int:
+        """Return the next machine."""
+        chosen = self._next
+        self._next = (chosen + 1) % self._machines
+        return chosen
+
+    def in_core(self) -> CoreRule | None:
+        """Return the same rule of the core's, where it sees what this one does."""
+        return seen_by_core(self._view, "round-robin")
+
+
+class RandomChoice:
+    """A machine drawn from the stream ``router`` of the run's seed."""
+
+    needs = Needs()
+
+    def __init__(self, view: RouterView) -> None:
+        self._machines = len(view.replicas)
+        self._draw = stream(view.seed, "router")
+
+    def choose(self, sequence: Arrival) -> int:
+        """Return a machine drawn at random."""
+        return int(self._draw.integers(self._machines))
+
+
+class LeastLoaded(Tied):
+    """The machine with the fewest queued prompt tokens; ties by ``Ties``."""
+
+    needs = Needs(engine_loads=True, load_alone=True)
+
+    def choose(self, sequence: Arrival) -> int:
+        """Return the least loaded machine."""
+        return self._ties.least(self._view.loads.queued_tokens())
+
+    def in_core(self) -> CoreRule | None:
+        """Return the same rule of the core's, where it sees what this one does."""
+        return seen_by_core(self._view, "least-loaded")
+
+
+class SessionAffinity:
+    """The machine of the session; its first request, and one without a session, go to the least loaded."""
+
+    needs = Needs(engine_loads=True)
+
+    def __init__(self, view: RouterView) -> None:
+        self._first = LeastLoaded(view)
+        self._machine: dict[int, int] = {}
+
+    def choose(self, sequence: Arrival) -> int:
+        """Return the machine of the request's session."""
+        chosen = self._machine.get(sequence.session)
+        if chosen is None:
+            chosen = self._first.choose(sequence)
+            if sequence.session >= 0:
+                self._machine[sequence.session] = chosen
+        return chosen
+
+
+class PowerOfTwo:
+    """Of two different machines drawn at random the less loaded one, the first of equals.
+
+    Loads are the shares of the KV caches in use where the machines are polled (``router.view.interval``),
+    else the requests sent there that are not finished, which the router counts itself. Draws: the stream
+    ``router``.
+
+    Source: ``power_of_two`` of sgl-model-gateway and of lightseekorg/smg at 73da68ca9 (power_of_two.rs),
+    which compares reported use if both machines have a report; polled every 5 to 10 s there.
+    """
+
+    needs = Needs(engine_loads=True, load_alone=True)
+
+    def __init__(self, view: RouterView) -> None:
+        self._view = view
+        self._machines = len(view.replicas)
+        self._draw = stream(view.seed, "router")
+
+    def choose(self, sequence: Arrival) -> int:
+        """Return the less loaded of two."""
+        n = self._machines
+        if n == 1:
+            return 0
+        first = int(self._draw.integers(n))
+        second = (first + 1 + int(self._draw.integers(n - 1))) % n
+        loads = self._loads()
+        return first if loads[first] <= loads[second] else second
+
+    def _loads(self) -> list[int] | list[float]:
+        scraped = self._view.scraped
+        return scraped.occupancy().kv_use if scraped is not None and scraped.looks else self._view.requests()
 
 
 class LongestPrefix(Tied):

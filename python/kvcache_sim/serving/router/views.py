@@ -1,20 +1,110 @@
-"""Makes what routers look at: one source of loads, prompts and news for all routers of a cluster."""
+"""Builds what routers look at: one source of loads, prompts and news for all routers of a cluster.
+
+A gateway that polls its engines has the loads of its last scrape between two polls.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from heapq import heappop, heappush
 
 from kvcache_sim.cache.tree_store import TieredStore
-from kvcache_sim.engine import Engine
+from kvcache_sim.engine import NO_MACHINE, TRANSFER, Engine
 from kvcache_sim.serving.replica.native import NativeReplica
-from kvcache_sim.serving.router.contract import Look, RouterView
+from kvcache_sim.serving.router.contract import Loads, Look, Occupancy, RouterView
 from kvcache_sim.serving.router.prompt_blocks import PromptBlocks
 from kvcache_sim.serving.router.report import reports_of
-from kvcache_sim.serving.router.scrapes import Scrapes
 from kvcache_sim.serving.sequence import Arrival
 from kvcache_sim.serving.settings import ClusterSettings, RouterSettings
 from kvcache_sim.workload.trace import Trace
+
+
+class ScrapedLoads:
+    """The loads of one group of machines as they were at the last poll; before the first, nothing."""
+
+    def __init__(self, live: Loads, machines: int) -> None:
+        self._live = live
+        self._requests, self._queued = [0] * machines, [0] * machines
+        self._occupancy = Occupancy([0] * machines, [0] * machines, [0.0] * machines)
+        self._polls = 0
+
+    def poll(self) -> None:
+        """Look at the machines."""
+        self._requests, self._queued = self._live.requests(), self._live.queued_tokens()
+        self._occupancy = self._live.occupancy()
+        self._polls += 1
+
+    @property
+    def looks(self) -> int:
+        """Polls so far."""
+        return self._polls
+
+    def requests(self) -> list[int]:
+        """Return the requests at the last poll."""
+        return self._requests
+
+    def queued_tokens(self) -> list[int]:
+        """Return the queued tokens at the last poll."""
+        return self._queued
+
+    def occupancy(self) -> Occupancy:
+        """Return what the engines reported at the last poll."""
+        return self._occupancy
+
+
+class Scrapes:
+    """Polls at multiples of ``interval_ns``, before all else of that instant, as far as anybody asks.
+
+    A poll that no decision can follow before the next one is left out: in an open loop, where arrivals alone
+    are decided on and are ``expected`` in order, only the last poll before each arrival is made; elsewhere
+    each one while requests are open. So an interval of milliseconds costs at most a poll an arrival there.
+    """
+
+    def __init__(self, engine: Engine, replicas: Sequence[NativeReplica], interval_ns: int) -> None:
+        self._engine, self._replicas, self._interval_ns = engine, replicas, interval_ns
+        self._groups: list[ScrapedLoads] = []
+        #: Whether decisions come with expected arrivals alone.
+        self._arrivals_only = False
+        self._expected: list[int] = []
+        self._next_ns: int | None = None
+        self._last_ns = -interval_ns
+
+    def of(self, live: Loads, machines: int) -> ScrapedLoads:
+        """Return the loads of a group of machines as this polls them."""
+        group = ScrapedLoads(live, machines)
+        self._groups.append(group)
+        return group
+
+    def for_arrivals_only(self) -> None:
+        """Hear that nobody decides but on expected arrivals, which come in order."""
+        self._arrivals_only = True
+
+    def expect(self, arrival_ns: int) -> None:
+        """Hear that a request will arrive."""
+        heappush(self._expected, arrival_ns)
+        if self._next_ns is None:
+            self._queue()
+
+    def _queue(self) -> None:
+        """Queue the next poll that a decision may ask for, if any."""
+        now, interval = self._engine.now_ns, self._interval_ns
+        seen_ns = self._last_ns + interval if self._arrivals_only else now  # before when a poll is new enough
+        while self._expected and self._expected[0] < seen_ns:
+            heappop(self._expected)
+        first = max(self._last_ns + interval, -(-now // interval) * interval)
+        wanted = [] if not self._expected else [max(self._expected[0] // interval * interval, first)]
+        if not self._arrivals_only and any(replica.load.requests for replica in self._replicas):
+            wanted.append(first)
+        self._next_ns = min(wanted, default=None)
+        if self._next_ns is not None:
+            self._engine.schedule(self._next_ns, TRANSFER, NO_MACHINE, self._poll)
+
+    def _poll(self, _: object) -> None:
+        self._last_ns = self._engine.now_ns
+        for group in self._groups:
+            group.poll()
+        self._queue()
 
 
 class Views:

@@ -4,7 +4,7 @@
 - ``naming``     a request as it was logged; texts and tokens to lengths and salted block ids
 - ``kind``       what a kind of log is
 - ``messages``   bodies as OpenAI's clients send them
-- ``registry``   every kind of log, one file each
+- ``write``      every kind of log, and its lines as a trace
 - ``write``      the trace
 - ``aiperf``     AIPerf's ``profile_export.jsonl``: a line a request with its times and lengths
 - ``dynamo``     Dynamo's request trace (``dynamo.request.trace.v1``)
