@@ -1,37 +1,41 @@
-"""``kvsim trace``: one file a subcommand, listed here.
+"""``kvsim trace``: every subcommand, by the function that ``SUBCOMMANDS`` names.
 
 - ``counting``   what a person sees while a trace is worked on
 - ``options``    the options that every subcommand on trace files shares, and the two ends
-- ``transform``  trace to trace: the command around a transform
+- ``transform``  trace to trace: the subcommands of one transform
 """
 
 from __future__ import annotations
 
-import importlib
+from collections.abc import Callable
 from typing import Any
 
 from typer.core import TyperGroup
 from typer.main import get_command
 
 from kvcache_sim.cli.verb import verb_app
+from kvcache_sim.rows import Rows
 
-#: subcommand → module; each defines ``command``.
-SUBCOMMANDS: dict[str, str] = {
-    "generate": "kvcache_sim.cli.trace.generate",
-    "tokens": "kvcache_sim.cli.trace.tokens",
-    "check": "kvcache_sim.cli.trace.check",
-    "stats": "kvcache_sim.cli.trace.stats",
-    "convert": "kvcache_sim.cli.trace.convert",
-    "import": "kvcache_sim.cli.trace.import_",
-    "head": "kvcache_sim.cli.trace.head",
-    "slice": "kvcache_sim.cli.trace.slice",
-    "merge": "kvcache_sim.cli.trace.merge",
-    "scale": "kvcache_sim.cli.trace.scale",
-    "rechunk": "kvcache_sim.cli.trace.rechunk",
-    "sample": "kvcache_sim.cli.trace.sample",
-    "repeat": "kvcache_sim.cli.trace.repeat",
-    "anonymise": "kvcache_sim.cli.trace.anonymise",
-}
+#: Subcommand → its function.
+SUBCOMMANDS: Rows[Callable[..., Any]] = Rows(
+    "kvcache_sim.cli.trace",
+    {
+        "generate": "generate:command",
+        "tokens": "tokens:command",
+        "check": "check:command",
+        "stats": "stats:command",
+        "convert": "convert:command",
+        "import": "import_:command",
+        "head": "transform:head",
+        "slice": "transform:slice_",
+        "merge": "merge:command",
+        "scale": "transform:scale",
+        "rechunk": "transform:rechunk",
+        "sample": "transform:sample",
+        "repeat": "transform:repeat",
+        "anonymise": "transform:anonymise",
+    },
+)
 
 
 class Subcommands(TyperGroup):
@@ -48,7 +52,7 @@ class Subcommands(TyperGroup):
         if cmd_name not in SUBCOMMANDS:
             return None
         app = verb_app()
-        app.command(cmd_name)(importlib.import_module(SUBCOMMANDS[cmd_name]).command)
+        app.command(cmd_name)(SUBCOMMANDS[cmd_name])
         return get_command(app)
 
 

@@ -1,11 +1,13 @@
-"""Trace to trace: the command around a transform, its reading and writing options declared once."""
+"""Trace to trace: the subcommands of one transform, their reading and writing options declared once."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from kvcache_sim.cli.trace import options
 
@@ -46,3 +48,125 @@ def transform(change: Callable[..., Trace]) -> Callable[..., None]:
     command.__signature__ = inspect.Signature([first, *own, *ends])  # type: ignore[attr-defined]
     command.__annotations__ = {option.name: option.annotation for option in (first, *own, *ends)}
     return command
+
+
+@transform
+def head(
+    read: Read,
+    requests: Annotated[int, typer.Option("-n", help="how many requests")] = 10,
+) -> Trace:
+    """Write the first requests of a trace; they are its own rows, ids included.
+
+    \b
+    Examples:
+      kvsim trace head conversation_trace.jsonl -n 1000 -o first.jsonl
+    """
+    from kvcache_sim.workload.toolbox import transforms
+
+    return transforms.head(read(), requests)
+
+
+@transform
+def slice_(
+    read: Read,
+    from_: Annotated[str, typer.Option("--from", help="start of the window, such as 10min")] = "0s",
+    to: Annotated[str, typer.Option("--to", help="end of the window, itself outside")] = "1h",
+) -> Trace:
+    """Write the requests that arrive in a window of time, which becomes time 0.
+
+    Closed-loop requests go with the request they wait for.
+
+    \b
+    Examples:
+      kvsim trace slice conversation_trace.jsonl --from 10min --to 20min -o window.jsonl
+    """
+    from kvcache_sim.units import parse_time_ns
+    from kvcache_sim.workload.toolbox import transforms
+
+    start, end = parse_time_ns(from_), parse_time_ns(to)
+    return transforms.cut(read(), start, end)
+
+
+@transform
+def scale(
+    read: Read,
+    speed: Annotated[str, typer.Option(help="2 is twice as fast; 0.5 and 3/2 are exact, too")] = "1",
+) -> Trace:
+    """Divide every arrival and think time by a speed, exactly.
+
+    \b
+    Examples:
+      kvsim trace scale conversation_trace.jsonl --speed 2 -o twice.jsonl
+      kvsim trace scale conversation_trace.jsonl --speed 3/2 -o faster.jsonl
+    """
+    from kvcache_sim.workload.toolbox import transforms
+
+    factor = transforms.parse_speed(speed)
+    return transforms.scale(read(), factor)
+
+
+@transform
+def rechunk(
+    read: Read,
+    to: Annotated[int, typer.Option("--to", help="new tokens an id, a divisor of the old")] = 16,
+) -> Trace:
+    """Write a trace in smaller blocks, each old block a run of new ones.
+
+    \b
+    Examples:
+      kvsim trace rechunk conversation_trace.jsonl --to 16 -o b16.jsonl
+    """
+    from kvcache_sim.workload.toolbox import transforms
+
+    return transforms.rechunk(read(), to)
+
+
+@transform
+def sample(
+    read: Read,
+    fraction: Annotated[float, typer.Option(help="share of the sessions or prefix groups to keep")] = 0.1,
+    seed: Annotated[int, typer.Option(min=0, help="chooses them")] = 0,
+) -> Trace:
+    """Write whole sessions, or whole groups of prompts that share a prefix.
+
+    \b
+    Examples:
+      kvsim trace sample conversation_trace.jsonl --fraction 0.1 --seed 1 -o tenth.jsonl
+    """
+    from kvcache_sim.workload.toolbox.sample import sample as sampled
+
+    return sampled(read(), fraction, seed)
+
+
+@transform
+def repeat(
+    read: Read,
+    times: Annotated[int, typer.Option("-n", "--times", help="how often")] = 2,
+    gap: Annotated[str, typer.Option(help="time between the last arrival and the next copy")] = "1s",
+) -> Trace:
+    """Write a trace several times over, each copy with blocks and sessions of its own.
+
+    \b
+    Examples:
+      kvsim trace repeat conversation_trace.jsonl -n 3 --gap 3s -o three.jsonl
+    """
+    from kvcache_sim.units import parse_time_ns
+    from kvcache_sim.workload.toolbox import transforms
+
+    gap_ns = parse_time_ns(gap)
+    return transforms.repeat(read(), times, gap_ns)
+
+
+@transform
+def anonymise(read: Read) -> Trace:
+    """Number ids and sessions by first appearance, start at time 0, drop unknown members.
+
+    Lengths, sharing and distances of time stay: a simulation of the result is the same.
+
+    \b
+    Examples:
+      kvsim trace anonymise mine.jsonl -o public.jsonl
+    """
+    from kvcache_sim.workload.toolbox import transforms
+
+    return transforms.anonymise(read())
