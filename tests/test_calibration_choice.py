@@ -9,9 +9,9 @@ from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.model.calibration import choice
 from kvcache_sim.model.calibration.choice import FORMS, STRETCHES, fit_best, spread_rows
 from kvcache_sim.model.calibration.fit import predict_ms
-from kvcache_sim.model.calibration.mixtures import MIXTURE_FILE, MIXTURES
 from kvcache_sim.model.calibration.rows import IterationRows, held_out, phase_errors, read_iterations
 from kvcache_sim.model.calibration.runs import compiles
+from kvcache_sim.model.calibration.shipped import MIXTURE_FILE, MIXTURES
 from shared_files import shared
 
 DENSE = {f"Qwen3-32B, TP {tp}": ("iter_b300_qwen3_32b.csv", {"tp": str(tp)}) for tp in (1, 2, 8)}

@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from kvcache_sim.model.calibration.mixtures import MIXTURES
-from kvcache_sim.model.calibration.shipped import SHIPPED, TRANSFERRED
+from kvcache_sim.model.calibration.shipped import MIXTURES, SHIPPED, TRANSFERRED
 from kvcache_sim.model.catalog import read_entry
 from kvcache_sim.model.step_times import step_time_names
 

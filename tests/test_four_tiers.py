@@ -208,7 +208,6 @@ EXCEPTIONS = {
     "metrics/figures.py": "CPU time of the simulation",
     "metrics/summary_text.py": "CPU time of the simulation",
     "scenario/execute.py": "CPU time of the simulation; where the capacity of a GPU comes from",
-    "scenario/starter.py": "an example scenario",
     "policies/plugins/stand_ins.py": "a module of vLLM",
     "scenario/other_words.py": "an option of vLLM; a GPU as a product, not as a tier",
     "replay/engines.py": "an option of vLLM",

@@ -11,9 +11,8 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cli import main
-from kvcache_sim.scenario.launch.model_name import model_of
 from kvcache_sim.scenario.launch.to_line import launch_of_scenario
-from kvcache_sim.scenario.launch.to_scenario import scenario_of_launch
+from kvcache_sim.scenario.launch.to_scenario import model_of, scenario_of_launch
 
 VLLM = (
     "CUDA_VISIBLE_DEVICES=0 vllm serve meta-llama/Llama-3.1-70B-Instruct -tp 4 --max-num-seqs=128 "

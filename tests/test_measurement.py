@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from kvcache_sim.cli.main import run
 from kvcache_sim.metrics.channel_use import ChannelUse, later_use
 from kvcache_sim.metrics.load_run import load_run
-from kvcache_sim.metrics.marked import between_marks
-from kvcache_sim.metrics.windows import Windows, steady_from
+from kvcache_sim.metrics.windows import Windows, between_marks, steady_from
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.quantities import parse_edge

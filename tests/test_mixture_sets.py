@@ -8,7 +8,6 @@ import pytest
 from fidelity_page import figures, topologies_left_out
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.calibration.fit import predict_ms
-from kvcache_sim.model.calibration.mixtures import MIXTURE_FILE, MIXTURES, mixture_rows
 from kvcache_sim.model.calibration.rows import (
     IterationRows,
     held_out,
@@ -17,6 +16,7 @@ from kvcache_sim.model.calibration.rows import (
     read_iterations,
 )
 from kvcache_sim.model.calibration.runs import compiles, runs_of, seen_late, waits
+from kvcache_sim.model.calibration.shipped import MIXTURE_FILE, MIXTURES, mixture_rows
 from kvcache_sim.model.calibration.transfer import Topology, fit_deployment, fit_topologies
 from kvcache_sim.model.catalog import read_entry
 from kvcache_sim.model.parametric import parametric_step_time

@@ -16,10 +16,10 @@ from kvcache_sim.model.kv_room import EngineMemory, kv_room
 from kvcache_sim.model.model_file import load_model
 from kvcache_sim.scenario.key_list import key_lines
 from kvcache_sim.scenario.load import load_scenario, scenario_from_text
+from kvcache_sim.scenario.presets import starter_text
 from kvcache_sim.scenario.resolved import config_hash, to_yaml
 from kvcache_sim.scenario.schema import ScenarioModel
 from kvcache_sim.scenario.section import keys, parts, section_in
-from kvcache_sim.scenario.starter import STARTER
 
 
 def load(text: str = "", *overrides: str):
@@ -352,7 +352,7 @@ def test_the_hash_is_of_what_decides_a_run():
 
 
 def test_the_starter_is_a_scenario_and_says_what_holds_by_default():
-    started = load(STARTER)
+    started = load(starter_text())
     plain = load("name: my-first-run\nworkload: {kind: conversational}\ntiers: {cpu: {capacity: 512GiB}}")
     assert started.settings == plain.settings
 

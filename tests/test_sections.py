@@ -7,11 +7,11 @@ from math import inf, nan
 from pathlib import Path
 
 import pytest
+from kvcache_sim.scenario.cluster_sections import ScalingSection
 from kvcache_sim.scenario.load import load_scenario
 from kvcache_sim.scenario.quantities import Capacity
 from kvcache_sim.scenario.replica_section import ReplicaSection, SpeculationSection
 from kvcache_sim.scenario.router_section import RouterSection
-from kvcache_sim.scenario.scaling_section import ScalingSection
 from kvcache_sim.scenario.schema import (
     CacheSection,
     ChannelSection,

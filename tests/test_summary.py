@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.metrics.brief_text import brief_text
 from kvcache_sim.metrics.columns import EVENT_COLUMNS, OUTCOMES, REQUEST_COLUMNS
 from kvcache_sim.metrics.names import STABLE_METRICS, flatten
 from kvcache_sim.metrics.percentiles import STATISTICS, describe, describe_counted
 from kvcache_sim.metrics.run import COUNTERS, CodedText, CountedTimes, EngineUse, Run
 from kvcache_sim.metrics.summary import DEFINITIONS, summarize
-from kvcache_sim.metrics.summary_text import number, summary_text
+from kvcache_sim.metrics.summary_text import brief_text, number, summary_text
 
 WALL = {"cpu_s": 12345.678, "peak_rss_bytes": 3 << 40}
 

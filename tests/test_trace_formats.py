@@ -9,8 +9,8 @@ import pytest
 from kvcache_sim.errors import TraceError, UsageError
 from kvcache_sim.workload.readers import ReadSettings, read_report, read_trace
 from kvcache_sim.workload.readers.csv_rows import SCHEMAS
+from kvcache_sim.workload.readers.format import SIGNS
 from kvcache_sim.workload.readers.registry import FORMATS
-from kvcache_sim.workload.readers.signs import SIGNS
 from shared_files import shared
 
 

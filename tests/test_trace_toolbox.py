@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from kvcache_sim.errors import InvariantError, TraceError, UsageError
 from kvcache_sim.workload.readers import ReadSettings, read_report, read_trace
 from kvcache_sim.workload.toolbox.check import judge
-from kvcache_sim.workload.toolbox.sample import sample
 from kvcache_sim.workload.toolbox.stats import describe, table, trace_stats, unbounded_hits, working_set_svg
 from kvcache_sim.workload.toolbox.transforms import (
     anonymise,
@@ -27,6 +26,7 @@ from kvcache_sim.workload.toolbox.transforms import (
     rechunk,
     repeat,
     same_requests,
+    sample,
     scale,
 )
 from kvcache_sim.workload.toolbox.write import mooncake_lines

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.metrics.columns import OUTCOMES
-from kvcache_sim.report.explain.spike import find_spike, spike_sentences
 from kvcache_sim.report.explain.worst import ttft_ns, worst_rows
+from kvcache_sim.report.explain.worst_text import find_spike, spike_sentences
 from kvcache_sim.report.finished import open_runs
 from kvcache_sim.report.pictures.waterfall import PARTS
 

@@ -13,8 +13,7 @@ from kvcache_sim.cache.store import GpuStore, Losses, Order, Room
 from kvcache_sim.cache.tier_rules import ChosenLane
 from kvcache_sim.channels.channel import Transmission
 from kvcache_sim.channels.settings import ChannelSettings
-from kvcache_sim.policies.plugins.hosted import HostedOrder
-from kvcache_sim.policies.plugins.hosted_priority import HostedPriority
+from kvcache_sim.policies.plugins.hosted import HostedOrder, HostedPriority
 
 __all__ = [
     "MISS_CAUSES",

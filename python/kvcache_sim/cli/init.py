@@ -58,9 +58,9 @@ def init(
 
         typer.echo(scenario_of_launch(launch, gpu, model), nl=False)
     else:
-        from kvcache_sim.scenario.starter import STARTER
+        from kvcache_sim.scenario.presets import starter_text
 
-        typer.echo(STARTER, nl=False)
+        typer.echo(starter_text(), nl=False)
 
 
 def _launch(source: Path, engine: str) -> Launch:

@@ -12,9 +12,8 @@ from kvcache_sim.cli import run_options
 from kvcache_sim.cli.declared import Argument, CommandLine, Option, Verb
 from kvcache_sim.cli.progress import shown_progress
 from kvcache_sim.errors import EXIT_OK, EXIT_THRESHOLD, UsageError
-from kvcache_sim.metrics.brief_text import brief_text
 from kvcache_sim.metrics.run_directory import open_numbered_directory, open_run_directory
-from kvcache_sim.metrics.summary_text import summary_text
+from kvcache_sim.metrics.summary_text import brief_text, summary_text
 from kvcache_sim.policies.engine_modes import engine_mode
 from kvcache_sim.report.plotting import next_step
 from kvcache_sim.scenario.execute import execute, resolved_with_trace, store

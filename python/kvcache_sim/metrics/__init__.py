@@ -1,6 +1,5 @@
 """What was measured: columns with units, the recorder, histograms, digests, the summary.
 
-- ``brief_text``        the summary in a few lines, for runs that another command compares or explains
 - ``by_name``           what those got who are told apart by name: a fleet's models, its tenants
 - ``cache_groups``      what each cache group of a model kept
 - ``channel_use``       what each channel carried, and the bandwidth it would have needed
@@ -15,7 +14,6 @@
 - ``jobs``              job completion times
 - ``load_run``          reads a finished run directory back, checking that it is whole
 - ``machine_loads``     how many requests went to each machine, and how evenly
-- ``marked``            the part of a run between two of its marks: what was counted there
 - ``measure_settings``  how much of a run its summary leaves out: a warm-up before and a cool-down behind
 - ``measurement``       the totals of the part of a run that its summary is measured on
 - ``miss_causes``       why prompt tokens were missed in a timed run

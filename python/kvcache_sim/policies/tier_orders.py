@@ -11,8 +11,7 @@ from kvcache_sim.values import Value
 
 if TYPE_CHECKING:
     from kvcache_sim import _core
-    from kvcache_sim.policies.plugins.hosted import HostedOrder
-    from kvcache_sim.policies.plugins.hosted_priority import HostedPriority
+    from kvcache_sim.policies.plugins.hosted import HostedOrder, HostedPriority
     from kvcache_sim.policies.plugins.load import Plugin
     from kvcache_sim.policies.plugins.open import PolicyMaker
     from kvcache_sim.policies.plugins.watchdog import Watchdog
@@ -124,7 +123,7 @@ class Orders:
 
     def _plugin(self, choice: EvictionChoice, tiers: Sequence[OrderedTier], level: int) -> NativeOrder:
         """Return a plug-in for the core, which keeps the blocks where a function reads nothing else."""
-        from kvcache_sim.policies.plugins.hosted_priority import HostedPriority, function_alone
+        from kvcache_sim.policies.plugins.hosted import HostedPriority, function_alone
 
         plugin, policy = self._made(choice, tiers[level])
         function = function_alone(policy)

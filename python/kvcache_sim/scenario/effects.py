@@ -19,7 +19,7 @@ from kvcache_sim.scenario import (
 )
 from kvcache_sim.scenario.channels import DEFAULT_CHANNELS, default_channel
 from kvcache_sim.scenario.idle import Contradiction, Finding, IdleError
-from kvcache_sim.scenario.router_effects import idle_of_router
+from kvcache_sim.scenario.request_effects import idle_of_router
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.section import changed
 from kvcache_sim.scenario.served_model import served_model

@@ -7,12 +7,17 @@ from collections.abc import Collection, Iterator
 from kvcache_sim.cache.store_kinds import Ability, store_kind
 from kvcache_sim.scenario.cache_groups import cache_groups
 from kvcache_sim.scenario.channels import DEFAULT_CHANNELS
+from kvcache_sim.scenario.cluster_sections import (
+    POOL_CHANNELS,
+    FaultSection,
+    FleetEventSection,
+    contradictions,
+    idle,
+    scaling_settings,
+)
 from kvcache_sim.scenario.fleet_events import FleetEvent, fleet_events
-from kvcache_sim.scenario.fleet_section import FaultSection, FleetEventSection
 from kvcache_sim.scenario.idle import Contradiction, Finding
-from kvcache_sim.scenario.pool_section import POOL_CHANNELS
-from kvcache_sim.scenario.router_effects import keeps_an_index
-from kvcache_sim.scenario.scaling_section import contradictions, idle, scaling_settings
+from kvcache_sim.scenario.request_effects import keeps_an_index
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.section import changed
 from kvcache_sim.scenario.yaml_tree import Path, Tree

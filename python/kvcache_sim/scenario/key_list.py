@@ -8,12 +8,15 @@ from collections.abc import Iterator
 from msgspec import Meta
 from msgspec.structs import FieldInfo
 
-from kvcache_sim.scenario.fleet_section import FaultSection, FleetEventSection
-from kvcache_sim.scenario.models_section import ServedModelSection
-from kvcache_sim.scenario.scaling_section import ScheduleSection
+from kvcache_sim.scenario.cluster_sections import (
+    FaultSection,
+    FleetEventSection,
+    ScheduleSection,
+    ServedModelSection,
+    TenantSection,
+)
 from kvcache_sim.scenario.schema import ChannelSection, ScenarioModel, SloClassSection
 from kvcache_sim.scenario.section import Section, defaults, keys, parts, plain_values, section_in
-from kvcache_sim.scenario.tenants_section import TenantSection
 from kvcache_sim.scenario.tiers_section import TierSection
 from kvcache_sim.scenario.trace_section import TraceChanges
 from kvcache_sim.tiers import STAGING, TIERS

@@ -22,11 +22,11 @@ from kvcache_sim.model.step_time import StepTime, zero_step_time
 from kvcache_sim.model.step_times import load_step_time
 from kvcache_sim.scenario.cache_groups import cache_groups
 from kvcache_sim.scenario.channels import Wiring
+from kvcache_sim.scenario.cluster_sections import model_of_machine, models_settings, tenancy
 from kvcache_sim.scenario.engine_tiers import lower_semantics, lower_write, storage_prefetch
 from kvcache_sim.scenario.fleet import membership_plan
-from kvcache_sim.scenario.fleet_events import fleet_events
+from kvcache_sim.scenario.fleet_events import fleet_events, with_slow_channels
 from kvcache_sim.scenario.machines import own_path
-from kvcache_sim.scenario.models_section import model_of_machine, models_settings
 from kvcache_sim.scenario.quantities import Capacity
 from kvcache_sim.scenario.replica_section import ReplicaSection
 from kvcache_sim.scenario.router_section import RouterSection
@@ -34,9 +34,7 @@ from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.section import changed, lowered
 from kvcache_sim.scenario.served_model import served_model
 from kvcache_sim.scenario.shared_pool import pool_settings, with_pool
-from kvcache_sim.scenario.slow_channels import with_slow_channels
 from kvcache_sim.scenario.speculation import speculation
-from kvcache_sim.scenario.tenants_section import tenancy
 from kvcache_sim.scenario.validation import at_place
 from kvcache_sim.scenario.yaml_tree import Tree
 from kvcache_sim.serving.queue import served_as

@@ -7,9 +7,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from kvcache_sim.errors import UsageError
+from kvcache_sim.scenario.cluster_sections import model_of_machine, own_settings
 from kvcache_sim.scenario.fleet_events import fleet_events
 from kvcache_sim.scenario.gpu_room import GPU_CAPACITY, with_gpu_room
-from kvcache_sim.scenario.models_section import model_of_machine, own_settings
 from kvcache_sim.scenario.pools import pool_role
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.validation import check

@@ -1,4 +1,4 @@
-"""Scenarios that come with the package, named ``preset:NAME`` wherever a scenario file may stand."""
+"""Scenarios that come with the package: ``preset:NAME`` wherever a scenario file may stand, and a starter."""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ from kvcache_sim.spelling import close_matches
 
 _PREFIX = "preset:"
 _FOLDER = Path(__file__).parent / "presets"
+
+
+def starter_text() -> str:
+    """Return the commented scenario that ``kvsim init`` prints."""
+    return Path(__file__).with_name("starter.yaml").read_text(encoding="utf-8")
 
 
 def preset_names() -> list[str]:

@@ -13,8 +13,13 @@ from kvcache_sim.cache.settings import (
     Semantics,
     Touch,
 )
-from kvcache_sim.scenario.fleet_section import FleetSection
-from kvcache_sim.scenario.models_section import AdaptersSection, ModelsSection
+from kvcache_sim.scenario.cluster_sections import (
+    AdaptersSection,
+    FleetSection,
+    ModelsSection,
+    SharedPoolSection,
+    TenantsSection,
+)
 from kvcache_sim.scenario.policy_names import (
     AdmissionName,
     ChannelChoiceName,
@@ -23,7 +28,6 @@ from kvcache_sim.scenario.policy_names import (
     RouterName,
     WriteName,
 )
-from kvcache_sim.scenario.pool_section import SharedPoolSection
 from kvcache_sim.scenario.quantities import (
     MAX_COUNT,
     Count,
@@ -39,7 +43,6 @@ from kvcache_sim.scenario.quantities import (
 from kvcache_sim.scenario.replica_section import ReplicaSection
 from kvcache_sim.scenario.router_section import RouterSection
 from kvcache_sim.scenario.section import Section, about, extended
-from kvcache_sim.scenario.tenants_section import TenantsSection
 from kvcache_sim.scenario.tiers_section import LoadEdge, TiersSection, UpperTier
 from kvcache_sim.scenario.trace_section import RetentionSection, TraceSection
 from kvcache_sim.serving.settings import (

@@ -10,9 +10,9 @@ from kvcache_sim.cache.store_kinds import TREE, store_kind
 from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario.channels import Wiring
+from kvcache_sim.scenario.cluster_sections import POOL_CHANNELS, SharedPoolSection
 from kvcache_sim.scenario.engine_tiers import lower_semantics
 from kvcache_sim.scenario.idle import Contradiction, Finding
-from kvcache_sim.scenario.pool_section import POOL_CHANNELS, SharedPoolSection
 from kvcache_sim.scenario.quantities import Capacity
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.yaml_tree import Tree

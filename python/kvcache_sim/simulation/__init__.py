@@ -8,13 +8,11 @@
 - ``keepers``     who drops blocks of one simulation when a request is done, and the gate before its router
 - ``live``        a simulation whose requests come while it runs
 - ``marks``       what a run has counted at some of its times: a part of a run is the difference of two
-- ``outputs``     tokens and closed requests of a live run, in order of time
 - ``prefixes``    the prefixes that requests share, with the tokens of each that are resident at the end
 - ``progress``    how far a run has come: what a progress bar shows
 - ``routing``     who decides where requests go in one simulation
 - ``schedule``    writing down an engine's schedule while a simulation runs, and its figures afterwards
 - ``spec_keys``   the settings of a scenario that the specification covers, a row a key
-- ``spec_demand``  the rates that the specification's channels were asked for, measured from outside
 - ``spec_demand``, ``spec_simulation``  one run by the specification (``--engine spec``)
 - ``windows``     a run over a trace that is read in windows
 """

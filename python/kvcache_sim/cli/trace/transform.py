@@ -133,7 +133,7 @@ def sample(
     Examples:
       kvsim trace sample conversation_trace.jsonl --fraction 0.1 --seed 1 -o tenth.jsonl
     """
-    from kvcache_sim.workload.toolbox.sample import sample as sampled
+    from kvcache_sim.workload.toolbox.transforms import sample as sampled
 
     return sampled(read(), fraction, seed)
 

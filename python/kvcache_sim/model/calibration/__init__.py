@@ -8,7 +8,6 @@
 - ``closed_loop``    a closed loop of clients against one engine, step by step, by measured kernels
 - ``command``        what ``kvsim calibrate`` fits
 - ``csv_table``      a CSV of measurements in columns: whole rows, the columns asked for, numbers that can be
-- ``mixtures``       the packaged sets of measured mixtures of experts
 - ``model_file``     the model file: coefficients, what they were fitted to, and the error on rows held out
 - ``rates``          what a GPU's kernels reach, fitted to measured ones
 - ``request_fit``    a step-time set from requests alone

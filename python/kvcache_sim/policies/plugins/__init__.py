@@ -5,7 +5,7 @@
 - ``choice``     a policy of any kind by its name: built in, or a plug-in whose answers are checked
 - ``load``       ``file.py:Name``, ``pkg.mod:Name``, entry points
 - ``priority``   level 1: a function of a block as a policy
-- ``vllm_policy``, ``sglang_strategy``, ``libcachesim_hooks``  adapters for unmodified policies of others
+- ``adapters``  adapters for unmodified policies of others
 - ``stand_ins``  the few names that such files import, where their package is absent
 - ``host``       runs a policy on a tier and checks every answer
 - ``watchdog``   names a policy that does not return
@@ -15,5 +15,4 @@
 - ``fuzz``       ``kvsim policies check``
 - ``template``   ``kvsim policies new``
 - ``hosted``     a plug-in as the eviction order of a tier of a timed run
-- ``hosted_priority``  a function of a block alone as one; the core keeps the blocks
 """

@@ -7,14 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 from kvcache_sim.errors import UsageError
+from kvcache_sim.policies.plugins.adapters import LibCacheSimHooks, VllmPolicy, hooks_of, priority_of
 from kvcache_sim.policies.plugins.contract import HOOKS, MODES, PolicyViolation
 from kvcache_sim.policies.plugins.host import PolicyTier
-from kvcache_sim.policies.plugins.libcachesim_hooks import LibCacheSimHooks, hooks_of
 from kvcache_sim.policies.plugins.load import Plugin, load_plugin
 from kvcache_sim.policies.plugins.priority import PriorityPolicy
-from kvcache_sim.policies.plugins.sglang_strategy import priority_of
 from kvcache_sim.policies.plugins.views import TierView
-from kvcache_sim.policies.plugins.vllm_policy import VllmPolicy
 from kvcache_sim.policies.plugins.watchdog import watched
 from kvcache_sim.rng import stream
 from kvcache_sim.tiers import COMPUTE, TIERS

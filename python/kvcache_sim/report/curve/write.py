@@ -1,16 +1,120 @@
-"""Writes the curve to files, by their suffix."""
+"""Draws the curve, and writes it to files by their suffix."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from pathlib import Path, PurePath
+from typing import Any
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.output import refuse_existing, write_new
+from kvcache_sim.report.colours import colours_of
 from kvcache_sim.report.curve.build import Document
-from kvcache_sim.report.curve.picture import curve_picture
 from kvcache_sim.report.curve.text import curve_csv, curve_table
-from kvcache_sim.report.picture_file import SUFFIXES
+from kvcache_sim.report.picture import Picture, Table, Value
+from kvcache_sim.report.picture_file import SUFFIXES, encoded
+from kvcache_sim.report.plotting import require_plotting
+from kvcache_sim.report.series import MOST_SERIES
+
+_GIB = 2**30
+_TITLE = "Hit rate over cache size"
+_DEFINITION = (
+    "Share of the full blocks of prompts found in one cache of each size that sees all requests one after "
+    "another. Least recently used (lru) is known at every size and drawn as the steps it has; other policies "
+    "were replayed at the sizes marked. Ceiling: an unbounded cache; knee: where more room starts to pay "
+    "less."
+)
+
+
+def curve_picture(document: Document, suffix: str) -> bytes:
+    """Return the picture's bytes; raises ``UsageError`` where the ``report`` extra is not installed.
+
+    The axis is GiB where the model is known, else blocks. A document made without ``line``, such as a sampled
+    one, has points alone.
+    """
+    require_plotting()
+    return encoded(_picture(document), suffix)
+
+
+def _name(document: Document) -> str:
+    return PurePath(document["trace"] or "trace").name
+
+
+def _picture(document: Document) -> Picture:
+    import altair as alt
+
+    block_bytes = document["block_size"] * (document["kv_bytes_per_token"] or 0)
+    title = "capacity, GiB" if block_bytes else f"capacity, blocks of {document['block_size']} tokens"
+    data = _data(document, block_bytes / _GIB if block_bytes else 1.0)
+    drawn = list(dict.fromkeys(str(row["series"]) for row in data))
+    colour = alt.Color(
+        "series:N", scale=alt.Scale(domain=drawn, range=colours_of(drawn)), sort=drawn, title=None
+    )
+    base = alt.Chart(alt.NamedData("picture")).encode(
+        x=alt.X(
+            "capacity:Q",
+            title=f"{title} (log scale)",
+            scale=alt.Scale(type="log", base=2, nice=False),
+            axis=alt.Axis(format="~s" if not block_bytes else ".3~g"),
+        ),
+        y=alt.Y("share:Q", title="share of blocks found", axis=alt.Axis(format="%")),
+        color=colour,
+        tooltip=["policy:N", "capacity:Q", alt.Tooltip("share:Q", format=".2%")],
+    )
+    lines = base.transform_filter("datum.mark == 'line'").mark_line(interpolate="step-after")
+    points = base.transform_filter("datum.mark == 'point'").mark_point(filled=True, size=70, opacity=1)
+    chart = alt.layer(lines, points).properties(width=640, height=360)
+    rows = tuple(
+        (row["policy"], row["capacity"], row["share"])
+        for row in data
+        if row["mark"] == "point" or row["policy"] == "ceiling"
+    )
+    return Picture(
+        "curve",
+        _TITLE,
+        _DEFINITION,
+        data,
+        chart,
+        Table(("policy", title, "blocks found"), rows),
+        _name(document),
+    )
+
+
+def _data(document: Document, scale: float) -> list[dict[str, Value]]:
+    data: list[dict[str, Value]] = []
+    series = _series(document)
+
+    def add(policy: str, mark: str, blocks: int, share: float) -> None:
+        row: dict[str, Value] = {"policy": policy, "series": series.get(policy, policy), "mark": mark}
+        data.append(row | {"capacity": round(blocks * scale, 5), "share": round(share, 6)})
+
+    references = max(1, document["queried_blocks"])
+    if "line" in document:
+        sizes, hits = document["line"]["capacity_blocks"], document["line"]["hit_blocks"]
+        for blocks, found in zip(sizes, hits, strict=True):
+            add("lru", "line", blocks, found / references)
+        for blocks in (sizes[0], sizes[-1]):
+            add("ceiling", "line", blocks, document["unbounded"]["block_hit_rate"])
+    for point in document["points"]:
+        for policy, found in point.items():
+            if not policy.startswith("capacity_"):
+                share = found.get("block_hit_rate", found.get("hit_rate"))
+                add(policy, "point", point["capacity_blocks"], share)
+    knee = document.get("landmarks", {}).get("knee")
+    if knee and knee["capacity_blocks"]:
+        add("knee", "point", knee["capacity_blocks"], knee["block_hit_rate"])
+    return data
+
+
+def _series(document: Document) -> dict[str, str]:
+    """Return the name each policy is drawn under: as many as can be told apart, the rest as one."""
+    policies = [name for name in (document["points"] or [{}])[0] if not name.startswith("capacity_")]
+    beside: Any = [name for name in policies if name != "lru"]
+    room = MOST_SERIES - 3  # beside lru, the ceiling and the knee
+    if len(beside) <= room:
+        return {}
+    return dict.fromkeys(beside[room - 1 :], "other")
+
 
 _TEXTS = (".json", ".csv")
 

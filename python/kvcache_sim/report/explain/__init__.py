@@ -5,12 +5,10 @@ lists them all. ``story`` tells one request event by event.
 
 - ``break_even``     from which length on loading KV beats computing it again, tier by tier
 - ``case``           what a sentence is told from: a run with the analyses that several sentences share
-- ``channels``       whether the channels were fast enough, and what the drives had to take
 - ``hit_rate``       why the hit rate is what it is
 - ``latency``        what TTFT is made of, and what made it long
 - ``prefixes``       the global prefix store at the end of a run: seed 000's ``global_prefix_store``
 - ``session_cache``  what the cache knew of one session, turn by turn
-- ``spike``          the spike: the stretch of arrivals in which TTFT is highest
 - ``tiers``          why a tier or a policy did or did not matter
 - ``worst``          the requests that waited longest for their first token
 - ``worst_text``     what ``kvsim explain --worst`` prints

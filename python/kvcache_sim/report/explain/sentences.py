@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from kvcache_sim.report.explain import channels, hit_rate, latency, tiers
+from kvcache_sim.report.explain import hit_rate, latency, tiers
 from kvcache_sim.report.explain.break_even import break_even
 from kvcache_sim.report.explain.case import Case
 from kvcache_sim.tiers import COMPUTE, PLACES, REMOTE, TIERS
@@ -49,8 +49,8 @@ SENTENCES: dict[str, dict[str, Sentence]] = {
             for said, say in (("used", tiers.used), ("unused", tiers.unused))
         },
         f"{PLACES[REMOTE]}-used": partial(tiers.used, PLACES[REMOTE]),
-        "channel-too-slow": channels.too_slow,
-        "drive-writes": channels.drive_writes,
+        "channel-too-slow": tiers.too_slow,
+        "drive-writes": tiers.drive_writes,
         "policy-without-choice": tiers.policy_without_choice,
         "router-without-choice": tiers.router_without_choice,
         "idle-machines": tiers.idle_machines,

@@ -3,12 +3,136 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
+from typing import Any
 
-from kvcache_sim.report.explain.spike import spike_sentences
-from kvcache_sim.report.explain.worst import Window, worst_table
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim.report.explain.case import percent
+from kvcache_sim.report.explain.worst import Window, arriving, ttft_ns, worst_table
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.picture import Table
+from kvcache_sim.report.pictures.waterfall import PARTS
 from kvcache_sim.report.plain_table import plain_sentences, plain_table
+
+#: Waiting counts as a spike's beyond so many times the run's mean TTFT.
+_TIMES = 2.0
+_LEAST_REQUESTS = 3
+#: Fewer arrivals than this say nothing about a rate.
+_ENOUGH = 10
+_MUCH = 1.5
+#: A difference in hit rate worth a word.
+_POINTS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Spike:
+    """Finished requests ``rows`` (places in ``FinishedRun.finished``) that arrive one after another.
+
+    ``part`` is the part of TTFT that grew most, against the requests outside.
+    """
+
+    rows: NDArray[np.int64]
+    from_ns: int
+    to_ns: int
+    part: str
+
+
+def find_spike(run: FinishedRun, window: Window | None = None) -> Spike | None:
+    """Return the spike among requests that arrive in a window, or None where TTFT has none.
+
+    Of all stretches of neighbours in order of arrival, the one that waits longest in sum beyond twice the
+    run's mean TTFT (the maximum subarray, Bentley 1984, in one pass): its own mean is over twice the run's,
+    and no other stretch holds more of that waiting. Less than three requests are no spike. Raises
+    ``UsageError`` where no request arrives in the window.
+    """
+    rows = run.finished
+    ttft = ttft_ns(rows)
+    chosen = np.flatnonzero(arriving(run, window))
+    chosen = chosen[np.lexsort((rows["request"][chosen], rows["arrival_ns"][chosen]))]
+    beyond = np.concatenate([[0.0], np.cumsum(ttft[chosen] - _TIMES * float(ttft.mean()))])
+    gain = beyond - np.minimum.accumulate(beyond)
+    last = int(np.argmax(gain))
+    first = int(np.argmin(beyond[: last + 1]))
+    inside = chosen[first:last]
+    if len(inside) < _LEAST_REQUESTS:
+        return None
+    arrival = rows["arrival_ns"][inside]
+    part = max(PARTS, key=lambda part: _excess(rows[PARTS[part]], inside))
+    return Spike(inside, int(arrival[0]), int(arrival[-1]), part)
+
+
+def spike_sentences(run: FinishedRun, window: Window | None = None) -> list[str]:
+    """Return what there is to say of the spike, or that there is none."""
+    spike = find_spike(run, window)
+    where = "" if window is None else " among these requests"
+    if spike is None:
+        return [
+            f"TTFT has no spike{where}: no stretch of arrivals waits {_TIMES:g} times as long as the run."
+        ]
+    rows = run.finished
+    ttft = ttft_ns(rows)
+    mean_ms, usual_ms = float(ttft[spike.rows].mean()) / 1e6, float(ttft.mean()) / 1e6
+    part, rest = rows[PARTS[spike.part]], _outside(len(rows["request"]), spike.rows)
+    sentences = [
+        f"The spike{where}: {len(spike.rows):,} requests that arrive from {spike.from_ns / 1e9:,.3f} s to "
+        f"{spike.to_ns / 1e9:,.3f} s wait {mean_ms:,.1f} ms on average, {mean_ms / usual_ms:,.1f} times the "
+        f"run's {usual_ms:,.1f} ms.",
+        f"What grew most is {spike.part}: {_mean_ms(part, spike.rows):,.1f} ms on average, "
+        f"{_mean_ms(part, rest):,.1f} ms in the rest of the run.",
+    ]
+    return [*sentences, *_company(rows, spike, rest)]
+
+
+def _company(rows: dict[str, NDArray[Any]], spike: Spike, rest: NDArray[np.int64]) -> list[str]:
+    """Return what else was different while the spike's requests arrived."""
+    told = []
+    span_s = (spike.to_ns - spike.from_ns) / 1e9
+    whole_s = float(rows["arrival_ns"].max() - rows["arrival_ns"].min()) / 1e9
+    if len(spike.rows) >= _ENOUGH and 0 < span_s < whole_s and len(rest):
+        inside = int(rows["input_tokens"][spike.rows].sum()) / span_s
+        outside = int(rows["input_tokens"][rest].sum()) / (whole_s - span_s)
+        if inside > _MUCH * outside:
+            told.append(
+                f"{inside:,.0f} prompt tokens arrive a second then, {outside:,.0f} in the rest of the run."
+            )
+    if len(rest):
+        hits = [_hit_rate(rows, which) for which in (spike.rows, rest)]
+        if hits[1] - hits[0] > _POINTS:
+            told.append(
+                f"{percent(hits[0])} of their prompt tokens are served from a cache, "
+                f"{percent(hits[1])} in the rest of the run."
+            )
+    if preempted := int(rows["preemptions"][spike.rows].sum()):
+        told.append(f"They are preempted {preempted:,} times.")
+    heaviest = int(spike.rows[np.argmax(rows["num_tokens_actually_prefilled"][spike.rows])])
+    told.append(
+        f"The most to compute has request {int(rows['request'][heaviest])}: "
+        f"{int(rows['num_tokens_actually_prefilled'][heaviest]):,} tokens, from "
+        f"{float(rows['arrival_ns'][heaviest]) / 1e9:,.3f} s on."
+    )
+    return told
+
+
+def _outside(count: int, inside: NDArray[np.int64]) -> NDArray[np.int64]:
+    mask = np.ones(count, bool)
+    mask[inside] = False
+    return np.flatnonzero(mask)
+
+
+def _excess(column: NDArray[Any], inside: NDArray[np.int64]) -> float:
+    return _mean_ms(column, inside) - _mean_ms(column, _outside(len(column), inside))
+
+
+def _mean_ms(column: NDArray[Any], rows: NDArray[np.int64]) -> float:
+    return float(column[rows].mean()) / 1e6 if len(rows) else 0.0
+
+
+def _hit_rate(rows: dict[str, NDArray[Any]], which: NDArray[np.int64]) -> float:
+    return int(rows["cached_prefix_length_used"][which].sum()) / max(
+        1, int(rows["input_tokens"][which].sum())
+    )
 
 
 def told(run: FinishedRun, most: int, window: Window | None, output_format: str) -> str:

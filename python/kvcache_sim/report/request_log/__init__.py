@@ -1,7 +1,7 @@
 """Real per-request logs.
 
 - ``record``   one real request, and how it is paired with a simulated one
-- ``formats``  AIPerf's ``profile_export.jsonl``, ``vllm bench serve --save-detailed``, GuideLLM, SGLang and LLMServingSim
+- ``formats``  AIPerf, ``vllm bench serve``, GuideLLM, SGLang's ``--log-requests-format json``, LLMServingSim
 - ``read``     a file of any of them
 - ``timed``    a log as times and lengths, where it has all that a fit of step times needs
 """

@@ -2,9 +2,8 @@
 
 - ``line``      a launch line taken apart: engine, model, flags
 - ``flags``     which flag is which setting, an engine's table each
-- ``model_name``  a model's name on Hugging Face to one of the catalogue
 - ``making``    a scenario in the making, and the flags that no setting stands for
-- ``several_gpus``  stages and context parallelism; ``one_kind``  vLLM without its hybrid cache manager
+- ``one_kind``  vLLM without its hybrid cache manager
 - ``to_scenario``  a launch line as a commented scenario
 - ``to_line``   a resolved scenario as a launch line
 - ``drafts``    flags of speculative decoding: an engine's to ``replica.speculation``, and back

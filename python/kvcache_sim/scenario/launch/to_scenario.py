@@ -6,19 +6,74 @@ import re
 from collections.abc import Iterator
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.model.model_file import load_model
+from kvcache_sim.model.model_file import load_model, model_names, names_model_file
 from kvcache_sim.scenario.idle import leave_out
 from kvcache_sim.scenario.launch.drafts import drafts_of
-from kvcache_sim.scenario.launch.line import parse_launch
+from kvcache_sim.scenario.launch.line import LaunchLine, parse_launch
 from kvcache_sim.scenario.launch.making import Making
-from kvcache_sim.scenario.launch.model_name import model_of
 from kvcache_sim.scenario.launch.one_kind import as_one_kind
-from kvcache_sim.scenario.launch.several_gpus import count_of, spread, stages_of
 from kvcache_sim.scenario.overrides import parse_path, set_value
 from kvcache_sim.scenario.quantities import render_size
 from kvcache_sim.scenario.resolved import to_yaml
 from kvcache_sim.scenario.yaml_tree import Tree
+from kvcache_sim.spelling import close_matches
 from kvcache_sim.units import parse_size_bytes
+
+#: Endings of names that say how a model was tuned or stored, not how it is built.
+_TUNED = re.compile(r"-(instruct|chat|it|hf|base|fp8|awq|gptq|int4|bf16|thinking|\d{4})(?=-|$)")
+
+
+def model_of(name: str) -> str:
+    """Return the catalogue's name of a model: ``meta-llama/Llama-3.1-8B-Instruct`` is ``llama-3.1-8b``.
+
+    A model file or a folder with a ``config.json`` stays. Raises UsageError with the nearest names.
+    """
+    if names_model_file(name):
+        return name
+    plain = name.rpartition("/")[2].lower().replace("_", "-")
+    known = model_names()
+    tried = [plain, _TUNED.sub("", plain), _TUNED.sub("", plain).removeprefix("meta-")]
+    for candidate in tried:
+        if candidate in known:
+            return candidate
+    near = close_matches(tried[-1], known, n=3)
+    hint = f"--model NAME: {' or '.join(near)}?" if near else "--model NAME or config.json says which it is"
+    raise UsageError("a model that the catalogue does not have", where="--from", got=repr(name), hint=hint)
+
+
+_STAGES = "replica.pp"
+
+
+def count_of(line: LaunchLine, flag: str) -> int:
+    """Return how many GPUs or ranks a flag says; 1 without it. Raises UsageError for no number."""
+    text = line.flags.get(flag, "1")
+    if not text.isdecimal() or not 1 <= int(text) <= 4096:
+        raise UsageError("no number of GPUs", where=flag, got=repr(text)[:60], expected="1 to 4096")
+    return int(text)
+
+
+def stages_of(line: LaunchLine) -> int:
+    """Return the line's pipeline stages: each GPU's memory counts so many times."""
+    flags = [flag for flag, key in line.engine.spread.items() if key == _STAGES]
+    return count_of(line, flags[0]) if flags else 1
+
+
+def spread(made: Making) -> None:
+    """Write stages and shared blocks into a scenario that is whole without; leave what cannot be there."""
+    for flag, key in made.line.engine.spread.items():
+        count = count_of(made.line, flag)
+        if count == 1:
+            continue
+        if key == _STAGES:
+            if made.attempt({key: str(count), "replica.scheduler": made.line.engine.name}, flag):
+                made.assumed.append(
+                    "a step takes as long as without stages: transfers between them take no time"
+                )
+            continue
+        # A block is of so many GPUs, each of which has the size that the line says.
+        block = int(made.tree.values["cache"]["block_size"]) * count
+        made.attempt({key: str(count), "cache.block_size": str(block)}, flag)
+
 
 #: Numbers as vLLM reads them: 32k is 32,000, 32K is 32,768.
 _COUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kKmMgG])$")

@@ -38,7 +38,7 @@ def kind_named(name: str) -> LogKind:
 
 def kind_of(head: bytes, where: str) -> LogKind | None:
     """Return the kind of a log by its first bytes, None for a trace; TraceError for neither."""
-    from kvcache_sim.workload.readers.signs import SIGNS
+    from kvcache_sim.workload.readers.format import SIGNS
 
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if not text:

@@ -1,4 +1,4 @@
-"""Readers of the traces the field publishes: a file a kind of format, one sign each in ``signs.py``.
+"""Readers of the traces the field publishes: a file a kind of format, each with its sign in ``format.py``.
 
 ``read_trace`` is the door: it opens a file, finds its format, and returns the columns of ``workload.trace``.
 Each name is imported with its first use: a generated workload has no format to find.
@@ -13,14 +13,12 @@ Each name is imported with its first use: a generated workload has no format to 
 - ``conversations``      conversations as requests, one an answer: ShareGPT, OpenAI chats
 - ``csv_rows``           rows of CSV: Azure, BurstGPT, Vidur
 - ``dag_schema``         the lines of AIPerf's graphs of conversations, checked
-- ``detect``             which format a file is of, from its first bytes
 - ``dynamo_agentic``     Dynamo's agentic Mooncake rows
 - ``findings``           remarks on a trace that was read: counted, each one line for people
 - ``json_rows``          rows of JSON, read by the native scanner: Mooncake, Bailian, LMCache, WEKA
 - ``json_stream``        the objects of a JSON array, or of JSON lines, one at a time out of a source
 - ``problems``           what is wrong with a trace, told with its place
 - ``registry``           every format by name
-- ``signs``              how the files of each format are known
 - ``stream``             a trace that is read while it is simulated
 """
 

@@ -14,8 +14,7 @@ from kvcache_sim.workload.readers.agent_rows import problem, time_ns, whole
 from kvcache_sim.workload.readers.answers_unknown import ANSWER_TOKENS, columns_without_answers, stand_in
 from kvcache_sim.workload.readers.chained_text import TextRows
 from kvcache_sim.workload.readers.dag_schema import Line, lines_of
-from kvcache_sim.workload.readers.format import TraceFormat
-from kvcache_sim.workload.readers.signs import SIGNS
+from kvcache_sim.workload.readers.format import SIGNS, TraceFormat
 from kvcache_sim.workload.trace import OPEN_LOOP
 
 if TYPE_CHECKING:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from kvcache_sim._core import TraceProblem, TraceSource
 from kvcache_sim.errors import KvsimError
-from kvcache_sim.workload.readers.detect import check_text, detect_format
 from kvcache_sim.workload.readers.json_rows import read_head
-from kvcache_sim.workload.readers.registry import format_named
+from kvcache_sim.workload.readers.registry import check_text, detect_format, format_named
 from kvcache_sim.workload.readers.settings import ReadSettings
 
 

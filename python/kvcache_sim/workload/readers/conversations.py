@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kvcache_sim._core import TraceProblem
 from kvcache_sim.workload.readers.chained_text import TextRows, lengths_said
-from kvcache_sim.workload.readers.format import TraceFormat
+from kvcache_sim.workload.readers.format import SIGNS, TraceFormat
 from kvcache_sim.workload.readers.json_stream import objects
-from kvcache_sim.workload.readers.signs import SIGNS
 
 if TYPE_CHECKING:
     from kvcache_sim._core import RawColumns, TraceSource

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvcache_sim.units import NS_PER_S
-from kvcache_sim.workload.readers.format import TraceFormat
+from kvcache_sim.workload.readers.format import SIGNS, TraceFormat
 from kvcache_sim.workload.readers.json_rows import raw_settings
-from kvcache_sim.workload.readers.signs import SIGNS
 
 if TYPE_CHECKING:
     from kvcache_sim._core import CsvSchema, RawColumns, TraceSource

@@ -16,9 +16,8 @@ from kvcache_sim.workload.readers.agent_rows import (
     time_ns,
     whole,
 )
-from kvcache_sim.workload.readers.format import TraceFormat
+from kvcache_sim.workload.readers.format import SIGNS, TraceFormat
 from kvcache_sim.workload.readers.json_stream import objects
-from kvcache_sim.workload.readers.signs import SIGNS
 
 if TYPE_CHECKING:
     from kvcache_sim._core import RawColumns, TraceSource

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.units import NS_PER_MS, NS_PER_S
-from kvcache_sim.workload.readers.format import TraceFormat
-from kvcache_sim.workload.readers.signs import SIGNS
+from kvcache_sim.workload.readers.format import SIGNS, TraceFormat
 
 if TYPE_CHECKING:
     from kvcache_sim._core import JsonlSchema, RawColumns, RawSettings, TraceRows, TraceSource

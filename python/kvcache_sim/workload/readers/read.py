@@ -12,11 +12,10 @@ from kvcache_sim._core import TraceSource
 from kvcache_sim.errors import InputOutputError, TraceError, UsageError
 from kvcache_sim.spelling import close_matches
 from kvcache_sim.values import Value
-from kvcache_sim.workload.readers.detect import check_text, detect_format
 from kvcache_sim.workload.readers.findings import Finding, line_of, nothing_to_share, odd_times
 from kvcache_sim.workload.readers.json_rows import guessed_block, read_head
 from kvcache_sim.workload.readers.problems import opened, told_at, trace_error
-from kvcache_sim.workload.readers.registry import format_named
+from kvcache_sim.workload.readers.registry import check_text, detect_format, format_named
 from kvcache_sim.workload.readers.settings import ReadSettings
 from kvcache_sim.workload.readers.stream import TraceStream
 from kvcache_sim.workload.trace import Trace
