@@ -7,7 +7,6 @@ import json
 import kvcache_sim as kv
 import numpy as np
 import pytest
-from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.model.model_file import load_model
 
 LAYERS = 32
@@ -109,12 +108,6 @@ def test_offload_on_an_l40s_loses_for_a_small_model_and_wins_for_a_large_one(tmp
     charged = ttft(**offload, **{"replica.host": "copies-one-by-one"})
     assert free < 0.7 * alone
     assert (charged > 1.2 * alone) if loses else (charged < 0.6 * alone)
-
-
-@pytest.mark.parametrize("setting", ["copy_submit=1us", "copy_gpu_share=0.1"])
-def test_where_nothing_is_copied_it_is_refused(tmp_path, capsys, setting):
-    assert kvsim(["simulate", "--set", f"replica.{setting}", "-o", str(tmp_path / "r")]) == 2
-    assert "nothing is copied" in capsys.readouterr().err
 
 
 def test_the_model_of_these_times_has_these_sizes():

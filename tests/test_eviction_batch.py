@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from kvcache_sim import _core
-from kvcache_sim.errors import KvsimError
 from kvcache_sim.spec.keys import Keys
 from kvcache_sim.workload.key_arrays import NO_NEXT_TURN
 from support.agreement import agree_on
 from support.spec_store import WholeStore
-from tiered_scenario import load, run_with
+from tiered_scenario import run_with
 
 ROOM, REQUESTS = 12, 50
 
@@ -134,8 +133,3 @@ def test_core_and_specification_agree(settings):
 
 def test_a_batch_of_one_is_the_default():
     assert digests(run_with("cache.eviction_batch_blocks=1")) == digests(run_with())
-
-
-def test_a_batch_of_none_is_refused():
-    with pytest.raises(KvsimError, match="eviction_batch_blocks"):
-        load("cache.eviction_batch_blocks=0")

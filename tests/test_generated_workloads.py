@@ -247,45 +247,6 @@ def test_a_target_hit_ratio_is_reached(kind, target):
         assert reached == pytest.approx(q * 160 / 200, abs=0.02)
 
 
-def test_a_target_out_of_reach_is_refused_with_what_can_be_reached():
-    with pytest.raises(
-        UsageError, match=r"workload.target_hit_ratio: out of reach; got 0.99; expected 0.0000"
-    ):
-        build("repetitive", {"target_hit_ratio": 0.99}, 1)
-    with pytest.raises(UsageError, match=r"workload.zipf_exponent: is chosen by target_hit_ratio"):
-        build("rag", {"target_hit_ratio": 0.5, "zipf_exponent": 1.0}, 1)
-
-
-@pytest.mark.parametrize(
-    ("kind", "mapping", "said"),
-    [
-        ("conversational", {"conversational_probability": 1.2}, "workload.conversational_probability: out of"),
-        ("conversational", {"think_time": "-2s"}, "workload.think_time: negative time"),
-        ("conversational", {"think_time": 2}, "workload.think_time: a time needs its unit"),
-        ("conversational", {"turns": 0}, "workload.turns: out of range"),
-        ("conversational", {"turnz": 3}, "workload.turnz: unknown key; did you mean turns?"),
-        ("conversational", {"concurrency": 3}, "workload.concurrency: has no effect in open loop"),
-        ("conversational", {"arrivals": {"process": "poisson", "rate_per_s": 0}}, "workload.arrivals.rate_per_s"),
-        ("conversational", {"arrivals": {"process": "bursty"}}, "workload.arrivals.process: unknown"),
-        ("conversational", {"new_input_tokens": {"kind": "uniform", "min": 9, "max": 3}}, "min above max"),
-        ("conversational", {"new_input_tokens": {"kind": "uniform", "min": 9}}, "expected min, max"),
-        ("conversational", {"new_input_tokens": {"kind": "empirical", "values": []}}, "values: no values"),
-        ("overflow", {"window_tokens": 100, "block_size": 512}, "workload.window_tokens: smaller than one block"),
-        ("overflow", {"kept_head_tokens": 9000}, "workload.kept_head_tokens: the kept head leaves no room"),
-        ("overflow", {"session_kv_tokens": 9000}, "workload.session_kv_tokens: has no effect"),
-        ("few-shot", {"pool_size": 0}, "workload.pool_size: out of range; got 0"),
-        ("repetitive", {"instructions": 0}, "workload.instructions: out of range"),
-        ("diverse", {"requests": True}, "workload.requests"),
-        ("rag", {"documents": 3}, "workload.documents: too few"),
-        ("diverce", {}, "workload.kind: unknown kind of workload; got 'diverce'"),
-    ],
-)  # fmt: skip
-def test_bad_values_are_refused_by_the_fields_name(kind, mapping, said):
-    with pytest.raises(UsageError) as refused:
-        settings_of(kind, mapping)
-    assert said in str(refused.value)
-
-
 def test_a_window_that_no_first_prompt_fits_is_refused():
     with pytest.raises(UsageError, match="no request fits"):
         small("overflow", on_overflow="stop", first_input_tokens=500)

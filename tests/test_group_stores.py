@@ -164,25 +164,6 @@ def test_a_size_is_blocks_of_the_groups():
     assert settings.machines[0].tiers[0].capacity_blocks == (4 << 30) // settings.cache.block_bytes
 
 
-@pytest.mark.parametrize(
-    ("override", "words"),
-    [
-        ("cache.kv_bytes_per_token=1KiB", "the layers of gpt-oss-120b say what a block of its groups holds"),
-        ("cache.retention_interval=100", "at multiples of 64"),
-        ("pools={prefill: 1, decode: 1}", "not handed over between machines"),
-        ("tiers.cpu.capacity=4GiB", "has a gpu tier only"),
-        ("tiers.cpu={capacity: 4GiB, semantics: lmcache}", "only vllm-offload knows what a group keeps"),
-        ("model=deepseek-v4-flash", "have no groups by rule"),
-        ("cache.scheduler_aware_window=3", "rules of its own"),
-    ],
-)
-def test_what_groups_cannot_do_is_one_line(override, words):
-    with pytest.raises(KvsimError) as refused:
-        scenario_from_text(BASE, "s.yaml", Path.cwd(), [override])
-    assert words in str(refused.value)
-    assert "\n" not in str(refused.value)
-
-
 def test_an_interval_needs_windows_or_states():
     overrides = ["cache.retention_interval=1024", "model=llama-3-8b"]
     with pytest.raises(KvsimError, match="all layers of llama-3-8b keep every block"):

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cache.settings import CacheSettings, TierSettings
 from kvcache_sim.cache.stores import StoreMaker
-from kvcache_sim.errors import UsageError
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
-from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.simulation import simulate
 from lower_engine_runs import assert_loads_take_time
-from shared_files import ROOT
 from small_traces import trace_of, tree_traces
 from support.clusters import cluster
 from support.drawn_settings import kinds, replicas
@@ -159,22 +155,3 @@ def test_a_prompt_that_two_requests_computed_at_once_is_kept_once():
         store.release(lease, 0)
     assert store.room(0).cached_blocks == 3
     assert store.merged_blocks == 3
-
-
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        ("write.policy=through-sync", "write.policy has no effect"),
-        ("write.selective_uses=3", "write.selective_uses has no effect"),
-        ("fetch.policy=never", "fetch.policy has no effect"),
-        ("cache.semantics=vllm", "this tier is below sglang's own cache"),
-        ("tiers.cpu.policy=lfu", "its rules know lru"),
-        ("tiers.cpu.capacity=unbounded", "needs a bound"),
-        ("tiers.disk={capacity: 9 blocks}", "read ahead alone"),
-        ("replica.scheduler=sglang", "the GPU is alone"),
-    ],
-)
-def test_what_does_not_go_with_it_is_refused(change, why):
-    with pytest.raises(UsageError) as refused:
-        scenario_from_text(scenario(100, 100, "lru", "back", 512), "s.yaml", ROOT, [change])
-    assert why in str(refused.value)

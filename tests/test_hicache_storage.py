@@ -178,23 +178,6 @@ def test_drawn_runs_keep_every_invariant(rooms, policy, write, fetch, threshold,
     assert read >= run.counters.get("prefetched_blocks", 0) * 16 * 131_072
 
 
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        ("fetch.policy=always", "read ahead alone: prefetch.policy queued"),
-        ("prefetch.policy=none", "read ahead alone: prefetch.policy queued"),
-        ("tiers.disk.policy=fifo", "semantics sglang has an order of its own"),
-        ("tiers.disk.capacity=unbounded", "needs a bound"),
-        ("fetch.timeout_per_ki_token=1s", "no disk below hicache with fetch.policy timeout"),
-    ],
-)
-def test_what_a_storage_does_not_go_with_is_refused(change, why):
-    text = scenario((100, 100, 100), "lru", "through", 512, "policy: wait", "threshold: 512")
-    with pytest.raises(UsageError) as refused:
-        scenario_from_text(text, "s.yaml", ROOT, [change])
-    assert why in str(refused.value)
-
-
 def test_without_a_storage_nothing_is_worth_a_prefetch():
     text = without_storage(100, 100, "lru", "through", 512) + "prefetch: {threshold: 9}\n"
     with pytest.raises(UsageError, match=r"no disk lies below tiers\.cpu\.semantics hicache"):

@@ -5,19 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import takewhile
 
-import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim import _core
 from kvcache_sim.cache.settings import TierSettings
-from kvcache_sim.errors import UsageError
 from kvcache_sim.replay.engine_requests import block_keys, native_requests
 from kvcache_sim.replay.request import ReplayRequest
-from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.simulation import RunOptions, simulate
 from lower_engine_runs import assert_loads_take_time
-from shared_files import ROOT
 from small_traces import tree_traces
 from support.clusters import cluster
 from support.instant_runs import instant
@@ -156,20 +152,3 @@ def test_timed_runs_keep_every_invariant(seed, gpu, cpu, disk):
 
 def test_loads_take_the_time_of_their_channels():
     assert_loads_take_time(below_a_pool(60, 40, 400), random_trace(3, 30, 4), "disk", "disk->cpu")
-
-
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        ("write.policy=through", "write.policy has no effect"),
-        ("fetch.policy=never", "fetch.policy has no effect"),
-        ("cache.semantics=sglang", "this tier is below vllm's own cache"),
-        ("tiers.cpu.policy=arc", "its rules know lru and lfu and fifo and mru"),
-        ("tiers.disk.capacity=unbounded", "needs a bound"),
-        ("replica.scheduler=vllm", "the GPU is alone"),
-    ],
-)
-def test_what_does_not_go_with_it_is_refused(change, why):
-    with pytest.raises(UsageError) as refused:
-        scenario_from_text(scenario(100, 100, 100, "lru", 512), "s.yaml", ROOT, [change])
-    assert why in str(refused.value)

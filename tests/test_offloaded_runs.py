@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cache.settings import TierSettings
-from kvcache_sim.errors import UsageError
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
-from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.simulation import RunOptions, simulate
 from lower_engine_runs import assert_loads_take_time
-from shared_files import ROOT
 from small_traces import tree_traces
 from support.clusters import cluster
 from support.instant_runs import instant
@@ -69,22 +65,3 @@ def test_timed_runs_keep_every_invariant(seed, gpu, cpu):
 
 def test_it_loads_and_loads_take_the_time_of_their_channel():
     assert_loads_take_time(offloaded(60, 400), random_trace(3, 60, 6), "cpu", "cpu->gpu")
-
-
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        ("write.policy=through", "write.policy has no effect"),
-        ("fetch.policy=never", "fetch.policy has no effect"),
-        ("cache.semantics=tree", "this tier is below vllm's own cache"),
-        ("tiers.cpu.policy=lfu", "its rules know lru and arc"),
-        ("tiers.cpu.capacity=unbounded", "needs a bound"),
-        ("tiers.disk={capacity: 9 blocks}", "vllm-offload is the last tier here"),
-        ("tiers.gpu.semantics=vllm-offload", "engines' own rules are the cpu's"),
-        ("replica.scheduler=vllm", "the GPU is alone"),
-    ],
-)
-def test_what_does_not_go_with_it_is_refused(change, why):
-    with pytest.raises(UsageError) as refused:
-        scenario_from_text(scenario(100, 100, "lru", 512), "s.yaml", ROOT, [change])
-    assert why in str(refused.value)

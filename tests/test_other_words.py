@@ -63,26 +63,6 @@ def test_a_wrong_key_leads_to_the_one_that_was_meant(setting):
     assert SAID[setting] in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("text", "place"),
-    [
-        ("seed: 1\noffline: {batch: 4}\n", "s.yaml:2:1: unknown key 'offline'; offline batches were dropped"),
-        (
-            "models:\n  of:\n    a: {shares: b}\n",
-            "s.yaml:3:9: unknown key 'models.of.a.shares'; models that share",
-        ),
-        (
-            "adapters:\n  slots: 2\n",
-            "s.yaml:2:3: unknown key 'adapters.slots'; slots of adapters were dropped",
-        ),
-    ],
-)
-def test_a_dropped_key_is_named_where_it_stands(text, place):
-    with pytest.raises(UsageError) as refused:
-        scenario_from_text(text, "s.yaml", ROOT)
-    assert str(refused.value).startswith(place)
-
-
 def test_a_key_of_many_sections_names_them():
     assert meant_by(ScenarioModel, ("policy",), ["seed"]).count(" or ") >= 4
 

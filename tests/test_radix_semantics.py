@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,12 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.columns import STATUSES
 from kvcache_sim.model.step_time import zero_step_time
 from kvcache_sim.replay.cachesim import simulate_cache
 from kvcache_sim.replay.request import ReplayRequest
-from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.workload.trace import Trace
@@ -85,23 +82,6 @@ def test_a_request_waits_until_its_whole_answer_fits_beside_a_page_kept_free():
     finished = STATUSES.index("finished")
     assert (simulate(sglang((13,)), trace).requests["status"] == finished).all()
     assert (simulate(sglang((12,)), trace).requests["status"] != finished).all()
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("cache: {semantics: sglang, policy: arc}", "no such policy under semantics sglang; got 'arc'"),
-        (
-            "cache: {semantics: sglang}\ntiers: {gpu: {capacity: 9 blocks}, cpu: {capacity: 1GiB}}",
-            "gpu tier only",
-        ),
-        ("cache: {semantics: sglang, discard_on_finish: true}", "keeps what it has room for"),
-        ("cache: {semantics: vllm, policy: fifo}", "no such policy under semantics vllm"),
-    ],
-)
-def test_what_has_no_meaning_is_refused(text, said):
-    with pytest.raises(UsageError, match=re.escape(said)):
-        scenario_from_text(text, "s.yaml", Path())
 
 
 def instant(tmp_path: Path, trace: Path, *sets: str) -> dict[str, Any]:

@@ -134,21 +134,6 @@ def test_a_mixture_reads_more_experts_as_its_batch_grows():
     assert growth[0] > 5 > 1.2 > growth[1]
 
 
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("roofline:llama-3-8b", "MODEL@GPU"),
-        ("roofline:llama-3-8b@h1000", "did you mean h100"),
-        ("roofline:llama-3-8b@h100:tp3", "does not divide"),
-        ("roofline:llama-3-70b@rtx4090", "does not fit"),
-        ("roofline:llama-3-8b@h100:tp0", "does not divide"),
-    ],
-)
-def test_a_bad_roofline_is_refused(name, says):
-    with pytest.raises(UsageError, match=says):
-        load_step_time(name)
-
-
 def test_the_table_source_reads_measured_iterations_through(tmp_path):
     path = tmp_path / "mine.csv"
     rows = ["iter_ms,prefill_tokens,prefill_past_kv_tokens,decode_requests,decode_kv_tokens"]

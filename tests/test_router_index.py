@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from kvcache_sim.errors import UsageError
-from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.serving.settings import RouterSettings
 from kvcache_sim.simulation import simulate
 from pools import MS, TOKEN_NS, pools, requests
@@ -43,18 +40,6 @@ def test_a_later_or_smaller_index_misses_more():
     prompt = counters(100_000, index_blocks=100_000)[1]
     assert counters(100_000, index_blocks=100_000, index_delay_ns=10**15)[1] > prompt
     assert counters(100_000, index_blocks=4)[1] > prompt
-
-
-@pytest.mark.parametrize(
-    ("router", "why"),
-    [
-        ("{policy: random, index_blocks: 5}", "router.policy random looks at no prefixes"),
-        ("{policy: longest-prefix, index_delay: 1s}", "router.index_blocks is null"),
-    ],
-)
-def test_an_index_that_nobody_asks_is_refused(router, why):
-    with pytest.raises(UsageError, match=why):
-        scenario_from_text(f"cluster: {{machines: 2}}\nrouter: {router}", "s.yaml", Path.cwd())
 
 
 @pytest.mark.parametrize(("late_ns", "missed"), [(0, 0), (-1, 4)])

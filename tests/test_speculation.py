@@ -11,7 +11,6 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cache.groups import GroupSettings
-from kvcache_sim.errors import KvsimError
 from kvcache_sim.metrics.columns import STATUSES
 from kvcache_sim.metrics.speculation import summarize_speculation
 from kvcache_sim.metrics.summary import summarize
@@ -172,29 +171,6 @@ def test_a_measured_set_has_times_for_the_tokens_of_drafts():
     replica = settings.machines[0].replica
     assert replica.most_decode_tokens == 4 * replica.max_num_seqs
     assert load_step_time("h100-llama-3-8b-tp1", None).table(8192, replica.most_decode_tokens) is not None
-
-
-@pytest.mark.parametrize(
-    ("override", "words"),
-    [
-        ("acceptance=[0.5, 0.6, 0.4]", "3 shares from 1 to 0, none above the one before"),
-        ("acceptance=[0.5]", "3 shares from 1 to 0"),
-        ("acceptance=null", "got neither"),
-        ("mean_length=2", "got both"),
-        ("tokens=0", "greater than or equal to 1"),
-    ],
-)
-def test_what_is_no_acceptance_is_one_line(override, words):
-    with pytest.raises(KvsimError) as refused:
-        scenario_from_text(BASE, "s.yaml", Path.cwd(), [f"replica.speculation.{override}"])
-    assert words in str(refused.value)
-    assert "\n" not in str(refused.value)
-
-
-def test_a_mean_beyond_what_a_step_brings_is_one_line():
-    override = "replica.speculation={tokens: 2, mean_length: 3.5}"
-    with pytest.raises(KvsimError, match="more than a step can bring"):
-        scenario_from_text(BASE, "s.yaml", Path.cwd(), [override])
 
 
 @pytest.mark.parametrize("blocks", [22, 23])

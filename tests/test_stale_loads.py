@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.summary import summarize
-from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.serving.router import prefix
 from kvcache_sim.serving.router.prefix import LeastLoaded
 from kvcache_sim.serving.settings import RouterSettings
@@ -131,19 +128,3 @@ def test_below_the_knee_stale_loads_are_worse_than_none_and_live_ones_better():
         assert mean_ttft_ms(policy, 1000) > 3 * blind
     two = mean_ttft_ms("power-of-two", 1000)  # two draws herd less than all eight
     assert live < mean_ttft_ms("power-of-two") < blind < two < mean_ttft_ms("least-loaded", 1000)
-
-
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("router: {policy: random, view: {interval: 50ms}}", "random goes by no figures of the engines"),
-        ("router: {policy: cache-aware, view: {interval: 50ms}}", "cache-aware goes by no figures"),
-        (
-            "router: {policy: weighted, view: {interval: 50ms}}\nreplica: {instant: true}",
-            "no machine ever has a load",
-        ),
-    ],
-)
-def test_an_interval_that_changes_nothing_is_refused(text, why):
-    with pytest.raises(UsageError, match=why):
-        scenario_from_text(f"cluster: {{machines: 2}}\n{text}", "s.yaml", Path.cwd())

@@ -91,44 +91,6 @@ def test_the_report_of_a_sweep(study):
         assert trouble == []
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["--shard", "3/2"], "I/N"),
-        (["--shard", "x"], "I/N"),
-        (["--on", "slurm"], "local or ray"),
-        (["--backend", "ray"], "--backend: renamed; got ray; expected --on ray"),
-        (["--pareto", "ttft.p99"], "METRIC:min"),
-        (["--pareto", "nonsense:min"], "unknown metric"),
-        (["--jobs", "-1"], "greater than or equal to 1"),
-        (["--jobs", "0"], "greater than or equal to 1"),
-        (["--jobs", "10000"], "less than or equal to 1024"),
-    ],
-)
-def test_wrong_options_are_refused(study, capsys, arguments, says):
-    assert sweep(*arguments) == 2
-    err = capsys.readouterr().err
-    assert says in err
-    assert len(err.strip().splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "code", "says"),
-    [
-        ("write.policy", "write.polcy", 2, "polcy"),
-        ("40 blocks", "40", 2, "40"),
-        ("trace.jsonl", "none.jsonl", 2, "none.jsonl"),
-        ("grid:", "gird:", 2, "did you mean 'grid'"),
-        ("scenario: {", "scenario: none.yaml #", 2, "none.yaml"),
-    ],
-)
-def test_a_wrong_study_is_named_before_anything_runs(study, capsys, before, after, code, says):
-    (study / "sweep.yaml").write_text(SWEEP.replace(before, after))
-    assert sweep("-o", "out") == code
-    assert says in capsys.readouterr().err
-    assert not (study / "out").exists()
-
-
 def test_a_small_study_needs_no_file(study, capsys):
     vary = [
         "--grid",
@@ -147,21 +109,6 @@ def test_a_small_study_needs_no_file(study, capsys):
     assert out[following].startswith("next: kvsim simulate trace.jsonl --set cache.policy=lru")
     assert all(line.endswith(" \\") for line in out[following:-1])
     assert max(map(len, out)) <= 80
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ([], "nothing to try"),
-        (["--grid", "seed"], "KEY=A,B,C"),
-        (["--grid", "tiers.gpu.capacty=1"], "did you mean"),
-        (["--grid", "seed=1,2", "-c", "sweep.yaml"], "says it all"),
-        (["--grid", "seed=[1],2"], "not a value"),
-    ],
-)
-def test_a_wrong_small_study_is_refused(study, capsys, arguments, says):
-    assert kvsim(["sweep", "--trace", "trace.jsonl", *arguments]) == 2
-    assert says in capsys.readouterr().err
 
 
 def test_without_ray_the_command_names_the_extra(study, monkeypatch, capsys):

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from kvcache_sim import _core
 from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.cache.settings import MovementSettings
-from kvcache_sim.errors import KvsimError
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.simulation import RunOptions, simulate
 from small_traces import trace_of, tree_traces
@@ -223,23 +222,3 @@ def test_a_tier_below_a_tree_of_groups_keeps_groups():
     settings = scenario_from_text(SCENARIO, "s.yaml", Path.cwd()).settings
     assert (settings.cache.lower_semantics, settings.cache.groups.rules) == ("groups", "tree")
     assert settings.machines[0].tiers[1].capacity_blocks == (8 << 30) // settings.cache.block_bytes
-
-
-@pytest.mark.parametrize(
-    ("override", "words"),
-    [
-        ("tiers.disk.capacity=40GiB", "groups is the last tier here"),
-        ("write.policy=selective", "rules of its own: back or through"),
-        ("prefetch.policy=queued", "rules of its own"),
-        ("fetch.lookup=cluster", "rules of its own"),
-        ("cache.layer_groups=null", "cache.layer_groups by-kind"),
-        ("tiers.cpu.capacity=unbounded", "needs a bound"),
-        ("pools={prefill: 1, decode: 1}", "handed over between machines"),
-    ],
-)
-def test_what_the_tier_cannot_do_is_one_line(override, words):
-    text = SCENARIO.replace("cpu: {capacity: 8GiB}", "cpu: {capacity: 8GiB, semantics: groups}")
-    with pytest.raises(KvsimError) as refused:
-        scenario_from_text(text, "s.yaml", Path.cwd(), [override])
-    assert words in str(refused.value)
-    assert "\n" not in str(refused.value)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kvcache_sim.errors import UsageError
 from kvcache_sim.model.step_time import zero_step_time
 from kvcache_sim.policies.plugins.contract import PolicyViolation
 from kvcache_sim.replay.cachesim import simulate_cache
@@ -170,23 +169,6 @@ def test_an_answer_that_breaks_the_contract_is_named(plugins, name, said):
 def test_a_victim_that_others_follow_gives_way_to_the_deepest_of_them(plugins):
     run = agree(under(cluster((160,)), f"{plugins}:Top"), random_trace(2, requests=80))
     assert any("policy Top on the gpu tier" in warning for warning in run.warnings)
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("cache: {policy: belady}", "a ceiling knows the future"),
-        ("cache: {policy: vllm}", "set cache.semantics instead"),
-        ("tiers: {gpu: {capacity: 9 blocks, policy: arcc}}", r"tiers.gpu.policy: unknown policy; got 'arcc'"),
-        ("cache: {semantics: vllm}\ntiers: {gpu: {capacity: 9 blocks, policy: fifo}}", "an order of its own"),
-        ("tiers: {gpu: {capacity: unbounded, policy: fifo}}", "nothing is ever evicted"),
-        ("cache: {accounting: simplified, policy: fifo}", "simplified evicts the oldest"),
-        ("cache: {policy: 'vllm:none.py:X'}", "policy file not found"),
-    ],
-)
-def test_what_has_no_meaning_is_refused(text, said):
-    with pytest.raises(UsageError, match=said):
-        scenario_from_text(text, "s.yaml", Path())
 
 
 def test_a_scenario_names_a_policy_for_all_tiers_and_for_one(plugins):

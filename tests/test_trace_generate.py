@@ -48,20 +48,6 @@ def test_a_file_is_whole_or_not_there_and_never_replaced_unasked(tmp_path, capsy
     assert [path.name for path in tmp_path.iterdir()] == ["w.jsonl"]
 
 
-@pytest.mark.parametrize(
-    ("setting", "said"),
-    [
-        ("conversational_probability=1.2", "workload.conversational_probability: out of range; got 1.2"),
-        ("think_time=-1s", "workload.think_time: negative time"),
-        ("turnz=3", "workload.turnz: unknown key; did you mean turns?"),
-        ("turns", "--set: not an assignment"),
-    ],
-)
-def test_bad_values_are_one_line_and_exit_code_2(setting, said, capsys):
-    assert main.run(["trace", "generate", "conversational", "--set", setting]) == 2
-    assert said in capsys.readouterr().err
-
-
 def test_the_ratio_reached_is_told_on_stderr(capsys):
     assert (
         main.run(["trace", "generate", "few-shot", "--set", "target_hit_ratio=0.5", "--set", "block_size=16"])

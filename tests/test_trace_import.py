@@ -186,42 +186,6 @@ def test_a_generated_workload_follows_the_curve(tmp_path, capsys):
 # -- what is wrong
 
 
-WRONG = {
-    "no JSON": ("openai", '{"time": 1, "prompt": "x", "max_tokens": 1}\n{"time": 1,', ":2:", "not JSON"),
-    "no time": ("openai", '{"time": "soon", "prompt": "x", "max_tokens": 1}', ":1: ", "no time"),
-    "no chat": ("openai", '{"time": 1, "messages": [1], "max_tokens": 1}', ":1: ", "not a message"),
-    "count": ("openai", '{"time": 1, "prompt": "x", "usage": {"prompt_tokens": -1}}', ":1: ", "no count"),
-    "tokens": ("openai", '{"time": 1, "prompt": [1, -2], "max_tokens": 1}', ":1: ", "token ids"),
-    "schema": ("dynamo", '{"schema": "dynamo.request.trace.v2"}', ":1: ", "another schema"),
-    "block": ("dynamo", (LOGS / "dynamo.jsonl").read_text().replace(":16", ":64"), ":1: ", "--block-size 64"),
-    "aiperf": ("aiperf", '{"metadata": {}}', ":1: ", "not a record of AIPerf"),
-    "events": ("kv-events", '[1.5, [["BlockStored", 3]], 0]', ":1: ", "no list"),
-    "sizes": (
-        "kv-events",
-        '[1, [["BlockStored", [1], null, [], 16]]]\n[2, [["BlockStored", [2], null, [], 32]]]',
-        ":2: ",
-        "blocks of 32 and of 16",
-    ),
-    "clock": ("vllm", "INFO 13-41 00:00:00 [x] Received request a: params: SamplingParams(", ":1: ", "date"),
-    "sglang": ("sglang", "Finish: obj=GenerateReqInput(rid='r')", ":1: ", "no time"),
-    "scrape": ("prometheus", "vllm:x 1", ":1: ", "a scrape without a date"),
-    "one scrape": ("prometheus", "1795428000\nvllm:x 1", ": ", "two scrapes"),
-    "matrix": ("prometheus", '{"data": {"result": 3}}', ":1: ", "range query"),
-    "binary": ("openai", '{"time": 1, "prompt": "\udcff"}', ":1: ", "not UTF-8"),
-}
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_a_bad_line_is_one_line_with_its_place(name, tmp_path, capsys):
-    kind, text, place, what = WRONG[name]
-    path = tmp_path / "log"
-    path.write_text(text, errors="surrogateescape")
-    assert run(["trace", "import", str(path), "--from", kind]) == 3
-    line = capsys.readouterr().err.strip().splitlines()[-1]
-    assert f"{path}{place}" in line
-    assert what in line
-
-
 def test_bad_rows_are_skipped_and_counted_when_asked(tmp_path, capsys):
     path = tmp_path / "log"
     good = '{"time": 5, "prompt": "x", "max_tokens": 3}\n'
@@ -231,28 +195,6 @@ def test_bad_rows_are_skipped_and_counted_when_asked(tmp_path, capsys):
     assert len(done.out.splitlines()) == 2
     assert f"{path}:2: 2 left out: a bad row: not JSON" in done.err
     assert f"{path}:4: 1 left out: a bad row: no time" in done.err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "what"),
-    [
-        (["missing.log"], 2, "log not found"),
-        (["{openai}", "--from", "syslog"], 2, "unknown kind of log"),
-        (["{openai}", "--on-bad-row", "stop"], 2, "unknown on_bad_row"),
-        (["{openai}", "--salt-file", "missing"], 7, "cannot be read"),
-        (["{empty}"], 3, "an empty log"),
-        (["{prose}"], 3, "no known kind of log"),
-        (["{failed}"], 3, "no requests"),
-    ],
-)
-def test_what_cannot_be_imported_ends_in_one_line(arguments, code, what, tmp_path, capsys):
-    files = {"openai": LOGS / "openai.jsonl", "empty": tmp_path / "e", "prose": tmp_path / "p"}
-    files["failed"] = tmp_path / "f"
-    files["empty"].write_text("\n \n")
-    files["prose"].write_text("It was a dark and stormy night.\n")
-    files["failed"].write_text('{"time": 1, "prompt": "x", "status": 500}\n')
-    assert run(["trace", "import", *(a.format(**files) for a in arguments)]) == code
-    assert what in capsys.readouterr().err.strip().splitlines()[-1]
 
 
 def test_a_trace_is_taken_as_it_is(tmp_path, capsys):

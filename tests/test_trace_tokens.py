@@ -153,39 +153,6 @@ def test_windows_that_read_alike_share_content():
     assert shared_blocks(starts, sizes, PromptConfig(7, 4)) == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (["--seed", "-1"], 2, "--seed: not a seed"),
-        (["--seed", "1e30"], 2, "--seed: not a seed"),
-        (["--workers", "0"], 2, "--workers"),
-        (["--corpus-size", "0"], 2, "corpus: not a corpus size"),
-        (["--corpus-size", "100"], 2, "corpus: a window longer than the corpus; got 900 tokens"),
-        (["--corpus-size", "9", "--corpus", "x.npy"], 2, "two corpora"),
-        (["--corpus", "absent.npy"], 7, "absent.npy: cannot read the corpus"),
-        (["-o", "tokens.csv"], 2, "tokens.csv: no such token format"),
-        (["-o", "absent/tokens.npy"], 7, "absent/tokens.npy: cannot write"),
-        (["--offsets", "--separator", "1"], 2, "--separator"),
-        (["--offsets", "--content", "collision-free"], 2, "--content"),
-        (["--offsets", "--json"], 2, "--json"),
-        (["--force"], 2, "--force"),
-    ],
-)
-def test_what_cannot_be_is_one_line_and_a_code(trace_file, arguments, code, message, capsys):
-    assert kvsim(trace_file, *arguments) == code
-    shown = capsys.readouterr()
-    assert message in shown.err
-    assert shown.err.count("\n") == 1
-    assert shown.out == ""
-
-
-@pytest.mark.parametrize("text", ["one two", "1.5", "-1", str(2**32)])
-def test_a_corpus_that_is_none_is_refused(trace_file, tmp_path, text, capsys):
-    (tmp_path / "corpus.txt").write_text(text)
-    assert kvsim(trace_file, "--corpus", tmp_path / "corpus.txt") == 2
-    assert "corpus.txt: " in capsys.readouterr().err
-
-
 def test_nothing_is_overwritten_or_left_half_written(trace_file, tmp_path, capsys):
     out = tmp_path / "tokens.npy"
     out.write_text("mine")

@@ -6,7 +6,7 @@ import os
 
 import examples
 import pytest
-from wrong_inputs import Wrong, ended, mutated, prepare, table, told
+from wrong_inputs import Wrong, ended, mutated, prepare, suggested, table, told
 
 CODES = {2, 3, 6, 7}
 #: Mutations that are tried where the environment asks for new examples; a run with the same number tries the same.
@@ -18,18 +18,17 @@ NEW = range(FIRST, FIRST + examples.NEW_EXAMPLES)
 def test_a_wrong_input_ends_with_its_code_and_line(tmp_path, row: Wrong):
     prepare(tmp_path)
     code, said = ended(row, tmp_path)
-    line = told(said)
-    assert (code, line) == (row.code, row.line)
+    assert (code, told(said), suggested(said)) == (row.code, row.line, row.meant)
     assert len([one for one in said.splitlines() if not one.startswith("warning: ")]) == 1 or row.argv == ""
     assert code in CODES
-    if row.argv.startswith("simulate "):
+    if row.argv.startswith(("simulate ", "sweep ", "calibrate ")):
         left = {path.name for path in tmp_path.iterdir()} - {"runs", row.file}
         assert left == {"run", "t.jsonl", "sub", "taken"}
 
 
 def test_the_table_has_its_size_and_no_row_twice():
     typed, changed = table("typed"), table("mutated")
-    assert len(typed) >= 630
+    assert len(typed) >= 970
     assert len(changed) == 100
     assert len({(row.argv, row.text) for row in (*typed, *changed)}) == len(typed) + len(changed)
     assert {row.code for row in typed} == CODES

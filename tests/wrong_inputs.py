@@ -12,6 +12,7 @@ import io
 import json
 import os
 import random
+import re
 import shlex
 import sys
 import tempfile
@@ -59,6 +60,8 @@ class Wrong:
     text: str = ""
     code: int = -1
     line: str = ""
+    #: The name that it suggests, or none.
+    meant: str = ""
 
 
 def table(name: str) -> list[Wrong]:
@@ -110,6 +113,12 @@ def told(said: str) -> str:
     return line[: min(cuts)] + "…" if cuts else line
 
 
+def suggested(said: str) -> str:
+    """Return the first name that a refusal suggests, or nothing."""
+    found = re.search(r"did you mean '?([^\s'?,]+)", said)
+    return found[1] if found else ""
+
+
 def mutated(seed: int) -> Wrong:
     """Return a sound input with one to three characters changed, none of which makes a number longer."""
     rng = random.Random(seed)
@@ -152,7 +161,7 @@ def recorded(row: Wrong) -> Wrong:
         place = Path(directory).resolve()
         prepare(place)
         code, said = ended(row, place)
-    return replace(row, code=code, line=told(said))
+    return replace(row, code=code, line=told(said), meant=suggested(said))
 
 
 def write(name: str, rows: list[Wrong]) -> None:
@@ -160,7 +169,7 @@ def write(name: str, rows: list[Wrong]) -> None:
     kept = [
         {key: value for key, value in asdict(row).items() if value != "" or key == "argv"} for row in rows
     ]
-    lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in kept]
+    lines = [json.dumps(row, ensure_ascii="\udcff" in row.get("text", "")) + "\n" for row in kept]
     (TABLES / f"{name}.jsonl").write_text("".join(lines))
 
 

@@ -73,4 +73,4 @@ def parse_roofline(text: str) -> RooflineName:
 
 
 def _is_degree(option: str) -> bool:
-    return re.fullmatch(r"tp\d{1,3}", option) is not None
+    return re.fullmatch(r"tp[1-9]\d{0,2}", option) is not None
