@@ -27,6 +27,7 @@ FUNCTIONS = {
     "texts": "'%05d' % (b.last_use % 7)",
     "pairs": "(str(b.hits), b.created)",
     "huge": "b.hits * 10**30 + b.last_use if b.id % 3 else b.hits",
+    "wide": "2**53 + b.hits if b.id % 2 else 2.0**53 + b.last_use",
     "deep": "((b.hits, b.depth), b.parent)",
     "lengths": "(b.hits,) * (1 + b.id % 2)",
     "lists": "[b.hits, -b.last_use]",

@@ -80,16 +80,14 @@ def write_call(edge: EdgeWrites) -> WriteCall | None:
 class PrefetchRules(Value):
     """The rules of a machine that brings blocks up ahead of their requests."""
 
-    policy: str
-    #: Whether blocks come up when their request has come.
-    queued: bool
-    #: The fetch policy, which says whether a request stays in the queue for its blocks.
-    fetch: str
+    #: Its name, and whether blocks come up when their request has come.
+    policy: tuple[str, bool]
+    #: The fetch policy, which says whether a request stays in the queue for its blocks, and for how long
+    #: under ``timeout``.
+    hold_back: tuple[str, int]
     #: Most blocks that are on their way at once.
     room_blocks: int
-    #: How long a request stays in the queue for its blocks under the fetch policy ``timeout``.
-    timeout_ns: int
-    #: The same for each 1,024 tokens asked of an engine's storage; None: no storage brings blocks up.
+    #: That time for each 1,024 tokens asked of an engine's storage; None: no storage brings blocks up.
     storage_per_ki_token_ns: int | None = None
 
     @classmethod
@@ -101,9 +99,11 @@ class PrefetchRules(Value):
         if machine.tree is not None:
             name = core_name(movement.prefetch, movement.prefetch in PREFETCHES)
             room = int(machine.tree.room(STAGING).capacity_blocks * movement.prefetch_share)
-            return cls(name, "queued" in machine.occasions, movement.fetch, room, movement.fetch_timeout_ns)
+            hold_back = (movement.fetch, movement.fetch_timeout_ns)
+            return cls((name, "queued" in machine.occasions), hold_back, room)
         assert storage is not None, "an engine's storage brings blocks up"
-        return cls("queued", True, storage.stop, 0, storage.timeout_ns, storage.timeout_per_ki_token_ns)
+        hold_back = (storage.stop, storage.timeout_ns)
+        return cls(("queued", True), hold_back, 0, storage.timeout_per_ki_token_ns)
 
 
 class TierRules(Value):

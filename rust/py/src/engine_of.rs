@@ -42,7 +42,7 @@ impl Engine {
         rules: &ServingRules,
         store: &AnyStore,
     ) -> PyResult<Option<Self>> {
-        let engine = match (&rules.vllm, &rules.sglang) {
+        let engine = match (rules.vllm.0.clone(), rules.sglang.0.clone()) {
             (Some(own), _) => {
                 let told = vllm(config, batch, own);
                 match store {
@@ -50,7 +50,7 @@ impl Engine {
                     _ => Self::Vllm(VllmScheduler::new(told)),
                 }
             }
-            (_, Some(own)) => Self::Sglang(sglang(config, batch, own)?),
+            (_, Some(own)) => Self::Sglang(SglangScheduler::new(sglang(config, batch, own))),
             _ => return Ok(None),
         };
         match (&engine, store) {

@@ -9,6 +9,7 @@ use kvsim_core::machine::{Arrival, Now, Phase, Replica};
 use kvsim_core::store::contract::BlockStore;
 use kvsim_core::store::Seat;
 use kvsim_core::store::{Answer, STAGING};
+use kvsim_core::transfers::MoverConfig;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -18,7 +19,7 @@ use crate::machine_store::{with_store, PyMachineStore};
 use crate::outputs::PyOutputLog;
 use crate::samples::rooms;
 use crate::schedule::{told, PySchedule};
-use crate::serving_rules::{config, PoolRules, ServingRules};
+use crate::serving_rules::{config, ServingRules};
 use crate::step_table::PyStepTable;
 use crate::told::Told;
 
@@ -116,10 +117,10 @@ impl PyReplica {
 
     /// A shared pool, which no request comes to.
     #[staticmethod]
-    fn of_pool(store: Py<PyMachineStore>, rules: PoolRules) -> Self {
+    fn of_pool(store: Py<PyMachineStore>, rules: Told<MoverConfig>) -> Self {
         Self {
             store,
-            replica: Replica::of_pool(rules.into()),
+            replica: Replica::of_pool(rules.0),
             engine: None,
         }
     }

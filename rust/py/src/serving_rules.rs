@@ -5,6 +5,8 @@ use kvsim_core::machine::fetch::FetchPolicy;
 use kvsim_core::machine::handover::{HandoverConfig, Role};
 use kvsim_core::machine::prefetch::PrefetchPolicy;
 use kvsim_core::machine::queue::QueueOrder;
+use kvsim_core::machine::sglang::SglangConfig;
+use kvsim_core::machine::vllm::VllmConfig;
 use kvsim_core::machine::{AsyncScheduling, ReadsConfig, ReplicaConfig, MOST_TIERS};
 use kvsim_core::transfers::{
     AheadConfig, CopyRates, Edge, HoldBack, LayerPages, Mover, MoverConfig, WritePolicy,
@@ -13,14 +15,14 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::channel::{lane, PyLane};
-use crate::engine_rules::{SglangRules, VllmRules};
 use crate::machine_store::PyMachineStore;
 use crate::plugins::PluginRules;
-use crate::told::{told_by_attributes, FromTold, Told};
+use crate::told::{told_by_attributes, told_by_name, FromTold, Told};
 use crate::write_plugin::{writers, WriteCall};
 
-// `serving.batch_settings.BatchSettings`, `serving.speculation.SpeculationRules`, `cache.tier_rules.ReadsRules`, and what
-// `serving.replica.native_rules.ServingRules` says of how a replica schedules
+// `serving.batch_settings.BatchSettings`, `serving.speculation.SpeculationRules`, `ReadsRules` and `PrefetchRules` of
+// `cache.tier_rules`, and of `serving.replica.native_rules` what `HandoverRules` says, `PoolRules`, and what
+// `ServingRules` says of how a replica schedules
 told_by_attributes! {
     BatchConfig {
         block_size_tokens, max_num_batched_tokens, num_layers, cache_enabled, cache_output, commit_at_begin,
@@ -29,6 +31,9 @@ told_by_attributes! {
     }
     Speculation { thresholds, key, draft_ns }
     ReadsConfig { staged, machines, pool }
+    HandoverConfig { layer_by_layer, first_token_at_prefill, remote }
+    AheadConfig { room_blocks, hold_back, storage_per_ki_token_ns }
+    MoverConfig { machine, remote, block_bytes, layers, layer_pipelining, ..Self }
     ReplicaConfig {
         machine, max_num_seqs, waits_for_duplicates, queue_order, async_scheduling, skips_full_prefill,
         discard_on_finish, admits_prompts_only, lost_blocks, reads, expires, look_ahead, max_sessions, session_ttl_ns,
@@ -36,22 +41,10 @@ told_by_attributes! {
     }
 }
 
-impl FromTold for QueueOrder {
-    fn read(given: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
-        let order = Self::from_name(&given.extract::<String>()?);
-        order.ok_or_else(|| PyValueError::new_err("no queue order of the core"))
-    }
-}
-
-impl FromTold for AsyncScheduling {
-    fn read(given: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
-        match given.extract::<String>()?.as_str() {
-            "none" => Ok(Self::None),
-            "length" => Ok(Self::Length),
-            "stop-token" => Ok(Self::StopToken),
-            _ => Err(PyValueError::new_err("none, length or stop-token")),
-        }
-    }
+told_by_name! {
+    QueueOrder: "queue order"
+    AsyncScheduling: "asynchronous scheduling"
+    FetchPolicy: "fetch policy"
 }
 
 /// The rest of `serving.replica.native_rules.ServingRules`, attribute by attribute.
@@ -65,40 +58,29 @@ pub struct ServingRules {
     pub tiers: TierRules,
     copy_submit_ns: u64,
     copy_gpu_share: f64,
-    pub vllm: Option<VllmRules>,
-    pub sglang: Option<SglangRules>,
-    handover: Option<HandoverRules>,
+    pub vllm: Told<Option<VllmConfig>>,
+    pub sglang: Told<Option<SglangConfig>>,
+    handover: Told<Option<Role>>,
     pub plugins: PluginRules,
 }
 
-/// `serving.replica.native_rules.HandoverRules`, attribute by attribute.
-#[derive(FromPyObject)]
-struct HandoverRules {
-    prefills: bool,
-    layer_by_layer: bool,
-    first_token_at_prefill: bool,
+impl FromTold for Role {
+    /// Reads a `serving.replica.native_rules.HandoverRules`.
+    fn read(given: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        let Told(how) = given.extract()?;
+        let prefills: bool = given.getattr("prefills")?.extract()?;
+        Ok(if prefills {
+            Self::Prefills(how)
+        } else {
+            Self::Decodes(how)
+        })
+    }
 }
 
 impl ServingRules {
     /// In place of a tier: another machine.
     fn remote(&self) -> usize {
         self.places.len().max(1) - 1
-    }
-
-    fn role(&self) -> Role {
-        let Some(rules) = &self.handover else {
-            return Role::Both;
-        };
-        let how = HandoverConfig {
-            layer_by_layer: rules.layer_by_layer,
-            first_token_at_prefill: rules.first_token_at_prefill,
-            remote: self.remote(),
-        };
-        if rules.prefills {
-            Role::Prefills(how)
-        } else {
-            Role::Decodes(how)
-        }
     }
 
     /// What moves copies between the tiers, and brings what is handed over; `None` for a GPU alone that works by
@@ -110,7 +92,7 @@ impl ServingRules {
         store: &Py<PyMachineStore>,
     ) -> PyResult<Mover> {
         let place = (self.machine as u32, self.remote());
-        let Some(mut config) = mover_config(&self.tiers, place, layers, self.handover.is_some())?
+        let Some(mut config) = mover_config(&self.tiers, place, layers, self.handover.0.is_some())?
         else {
             return Ok(Mover::default());
         };
@@ -140,45 +122,38 @@ pub struct TierRules {
     read_buffer_layers: Option<u64>,
     writes: Vec<String>,
     write_uses: u32,
-    fetch: String,
+    fetch: Told<FetchPolicy>,
     exclusive: Vec<bool>,
     prefetch: Option<PrefetchRules>,
+    #[pyo3(attribute("prefetch"))]
+    ahead: Told<Option<AheadConfig>>,
     /// Bytes of a page, and the layers of each cache group, where blocks are of groups.
     pages: Option<(u64, Vec<Vec<usize>>)>,
 }
 
-/// `cache.tier_rules.PrefetchRules`, attribute by attribute.
+/// `cache.tier_rules.PrefetchRules`, beside what an `AheadConfig` takes of it.
 #[derive(FromPyObject)]
 struct PrefetchRules {
-    policy: String,
-    queued: bool,
-    fetch: String,
-    room_blocks: u64,
-    timeout_ns: u64,
-    storage_per_ki_token_ns: Option<u64>,
+    policy: Told<PrefetchPolicy>,
 }
 
-impl TierRules {
-    fn prefetch(&self) -> PyResult<Option<PrefetchPolicy>> {
-        let Some(rules) = &self.prefetch else {
-            return Ok(None);
-        };
-        let policy = PrefetchPolicy::from_name(&rules.policy, rules.queued);
-        policy
-            .map(Some)
-            .ok_or_else(|| PyValueError::new_err("no prefetch policy of the core"))
+impl FromTold for PrefetchPolicy {
+    /// Reads a name, and whether a plug-in is called when a request has come.
+    fn read(given: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        let (name, queued): (String, bool) = given.extract()?;
+        let policy = Self::from_name(&name, queued);
+        policy.ok_or_else(|| PyValueError::new_err("no prefetch policy of the core"))
     }
+}
 
-    fn ahead(&self) -> Option<AheadConfig> {
-        let rules = self.prefetch.as_ref()?;
-        Some(AheadConfig {
-            room_blocks: rules.room_blocks,
-            hold_back: match rules.fetch.as_str() {
-                "wait" => HoldBack::UntilCome,
-                "timeout" => HoldBack::For(rules.timeout_ns),
-                _ => HoldBack::Never,
-            },
-            storage_per_ki_token_ns: rules.storage_per_ki_token_ns,
+impl FromTold for HoldBack {
+    /// Reads a fetch policy, and for how long `timeout` holds a request back.
+    fn read(given: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        let (fetch, timeout_ns): (String, u64) = given.extract()?;
+        Ok(match fetch.as_str() {
+            "wait" => Self::UntilCome,
+            "timeout" => Self::For(timeout_ns),
+            _ => Self::Never,
         })
     }
 }
@@ -217,7 +192,7 @@ pub fn mover_config(
         writes,
         exclusive: rules.exclusive.clone(),
         copies: None,
-        ahead: rules.ahead(),
+        ahead: rules.ahead.0,
         pool: None,
         pages: rules
             .pages
@@ -252,29 +227,6 @@ fn edges(channels: Vec<(PyLane, PyLane)>) -> PyResult<Vec<Edge>> {
     edges.collect()
 }
 
-/// `serving.replica.native_rules.PoolRules`, attribute by attribute.
-#[derive(FromPyObject)]
-pub struct PoolRules {
-    machine: u32,
-    places: usize,
-    block_bytes: u64,
-    layers: u64,
-    layer_pipelining: bool,
-}
-
-impl From<PoolRules> for MoverConfig {
-    fn from(rules: PoolRules) -> Self {
-        Self {
-            machine: rules.machine,
-            remote: rules.places - 1,
-            block_bytes: rules.block_bytes,
-            layers: rules.layers.max(1),
-            layer_pipelining: rules.layer_pipelining,
-            ..MoverConfig::default()
-        }
-    }
-}
-
 /// How a replica with these rules schedules.
 pub fn config(
     told: &Bound<'_, PyAny>,
@@ -287,10 +239,9 @@ pub fn config(
         block_size_tokens: batch.block_size_tokens,
         cache_enabled: batch.cache_enabled,
         cache_output: batch.cache_output,
-        fetch: FetchPolicy::from_name(&rules.tiers.fetch)
-            .ok_or_else(|| PyValueError::new_err("no fetch policy of the core"))?,
-        prefetch: rules.tiers.prefetch()?,
-        role: rules.role(),
+        fetch: rules.tiers.fetch.0,
+        prefetch: rules.tiers.prefetch.as_ref().map(|own| own.policy.0),
+        role: rules.handover.0.unwrap_or_default(),
         ..config
     })
 }

@@ -100,6 +100,20 @@ macro_rules! told_by_attributes {
     )*};
 }
 
+/// Reads what the core knows by a name.
+macro_rules! told_by_name {
+    ($($kind:ident: $what:literal)*) => {$(
+        impl $crate::told::FromTold for $kind {
+            fn read(given: pyo3::Borrowed<'_, '_, pyo3::PyAny>) -> pyo3::PyResult<Self> {
+                let named = Self::from_name(&given.extract::<String>()?);
+                named.ok_or_else(|| {
+                    pyo3::exceptions::PyValueError::new_err(concat!("no ", $what, " of the core"))
+                })
+            }
+        }
+    )*};
+}
+
 /// The value of an attribute.
 macro_rules! attribute {
     ($given:ident, $field:ident $name:ident) => {
@@ -113,4 +127,4 @@ macro_rules! attribute {
     };
 }
 
-pub(crate) use {attribute, told_by_attributes};
+pub(crate) use {attribute, told_by_attributes, told_by_name};

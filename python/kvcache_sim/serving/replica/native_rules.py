@@ -93,6 +93,8 @@ class HandoverRules(Value):
     prefills: bool
     layer_by_layer: bool
     first_token_at_prefill: bool
+    #: The number of the place "another machine".
+    remote: int = len(PLACES) - 1
 
     @classmethod
     def of(cls, role: Role, handover: HandoverSettings) -> HandoverRules:
@@ -108,8 +110,8 @@ class PoolRules(Value):
     """The rules of a pool that machines share."""
 
     machine: int
-    #: How many places KV may come from.
-    places: int
+    #: The number of the place "another machine".
+    remote: int
     block_bytes: int
     layers: int
     layer_pipelining: bool
@@ -117,8 +119,8 @@ class PoolRules(Value):
     @classmethod
     def of(cls, pool: PoolNode, movement: MovementSettings) -> PoolRules:
         """Return those of a pool."""
-        layers, pipelining = pool.num_layers, movement.layer_pipelining
-        return cls(pool.number, len(PLACES), pool.block_bytes, layers, pipelining)
+        layers, pipelining = max(1, pool.num_layers), movement.layer_pipelining
+        return cls(pool.number, len(PLACES) - 1, pool.block_bytes, layers, pipelining)
 
 
 class ServingRules(Value):

@@ -19,6 +19,16 @@ pub enum AsyncScheduling {
 }
 
 impl AsyncScheduling {
+    /// The one of a name, `None` for one that is not of the core.
+    pub fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "none" => Some(Self::None),
+            "length" => Some(Self::Length),
+            "stop-token" => Some(Self::StopToken),
+            _ => None,
+        }
+    }
+
     /// Whether a step is decided on while the one before it runs.
     pub(super) fn looks_ahead(self) -> bool {
         self != Self::None

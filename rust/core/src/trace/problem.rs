@@ -92,9 +92,4 @@ impl Skipped {
             self.kept.push(problem);
         }
     }
-
-    /// How many rows were skipped.
-    pub fn total(&self) -> u64 {
-        self.counts.iter().map(|(_, n)| n).sum()
-    }
 }

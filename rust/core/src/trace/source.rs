@@ -158,11 +158,6 @@ impl Source {
         })
     }
 
-    /// Whether the file is compressed.
-    pub fn compressed(&self) -> bool {
-        !matches!(self.stored, Stored::Plain(_))
-    }
-
     /// Up to `n` first bytes without consuming them; errors are left for the reading itself.
     pub fn head(&mut self, n: usize) -> &[u8] {
         while self.peeked.len() < n {

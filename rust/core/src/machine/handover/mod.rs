@@ -24,7 +24,7 @@ pub struct HandOver {
 }
 
 /// How the KV of prompts goes from the machine that computed it to the one that decodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HandoverConfig {
     /// Whether a layer leaves when the last chunk's step has computed it.
     pub layer_by_layer: bool,

@@ -3,9 +3,10 @@
 use super::super::AsyncScheduling;
 
 /// Who of the queue is looked at first (SGLang's `schedule_policy`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SchedulePolicy {
     /// In the order in which they came; retracted ones behind.
+    #[default]
     Fcfs,
     /// The longest cached prefix first.
     LongestPrefix,
@@ -29,7 +30,7 @@ impl SchedulePolicy {
 }
 
 /// SGLang's options of the same names.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct SglangConfig {
     /// Tokens of a page.
     pub page_size: u64,

@@ -3,7 +3,7 @@
 use super::super::AsyncScheduling;
 
 /// vLLM's options of the same names, and what the cache keeps.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct VllmConfig {
     /// Tokens that one KV block holds.
     pub block_size_tokens: u64,
