@@ -9,10 +9,12 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.errors import InvariantError
 from kvcache_sim.metrics.columns import REQUEST_COLUMNS
 from kvcache_sim.metrics.run import Run
 from kvcache_sim.simulation.end_checks import check_channels, check_rows
+from kvcache_sim.spec.channels import FifoChannel
 from tiered_scenario import BASE, run_with
 
 EVER = (0, 1 << 62)
@@ -106,8 +108,21 @@ def test_a_row_that_breaks_an_invariant_is_refused_by_its_number(changed, number
 @pytest.mark.parametrize(("sent_bytes", "busy_ns", "number"), [(7, 20, "I9"), (8, 21, "I5")])
 def test_bytes_on_edges_and_channels_are_the_same(sent_bytes, busy_ns, number):
     replica = SimpleNamespace(moved=SimpleNamespace(edge_bytes={"gpu->cpu": 5, "cpu->gpu": 3}))
-    right = {"link": SimpleNamespace(sent_bytes=8, busy_ns=20)}
+    right = {"link": SimpleNamespace(sent_bytes=8, busy_ns=20, by_layer=True)}
     check_channels([replica], None, right, 20)
-    wrong = {"link": SimpleNamespace(sent_bytes=sent_bytes, busy_ns=busy_ns)}
+    wrong = {"link": SimpleNamespace(sent_bytes=sent_bytes, busy_ns=busy_ns, by_layer=True)}
     with pytest.raises(InvariantError, match=number):
         check_channels([replica], None, wrong, 20)
+
+
+def test_jobs_of_a_lost_machine_that_are_queued_at_the_end_are_no_busy_time():
+    one_byte_a_ns = ChannelSettings("link", bandwidth_bytes_per_s=10**9)
+    replica = SimpleNamespace(moved=SimpleNamespace(edge_bytes={"gpu->cpu": 80}))
+    fifo = FifoChannel(one_byte_a_ns)
+    for _ in range(2):
+        fifo.transmit((40, 0, 1), 10)
+    assert fifo.busy_ns == 80, "booked when queued: the second job is sent from 50 to 90 ns"
+    check_channels([replica], None, {"link": fifo}, 60)
+    fifo.busy_ns += 11  # 61 ns of the first 60
+    with pytest.raises(InvariantError, match="I5"):
+        check_channels([replica], None, {"link": fifo}, 60)

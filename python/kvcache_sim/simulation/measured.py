@@ -106,14 +106,14 @@ def channel_use(name: str, channel: Link, now_ns: int) -> ChannelUse:
         bandwidth_bytes_per_s=channel.settings.bandwidth_bytes_per_s,
         sent_bytes=channel.sent_bytes,
         jobs=channel.jobs,
-        busy_ns=_busy_until_ns(channel, now_ns),
+        busy_ns=busy_until_ns(channel, now_ns),
         queued_ns=channel.queued_ns,
         needed=np.array(channel.demand.hiding, np.int64),
         offered=np.array(channel.demand.offered, np.int64),
     )
 
 
-def _busy_until_ns(channel: Link, now_ns: int) -> int:
+def busy_until_ns(channel: Link, now_ns: int) -> int:
     """Return for how long a channel has been sending; a layer that is shared counts when it has been sent."""
     if channel.by_layer:
         return channel.busy_ns
