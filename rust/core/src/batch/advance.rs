@@ -54,7 +54,7 @@ impl Batch {
                 Room::Ready,
                 "a stretch is planned within the room there is"
             );
-            self.commit_scheduled(store, self.begin_ns)?;
+            self.commit_scheduled(0, store, self.begin_ns)?;
         }
         let planned = self.planned_ends.pop_front();
         self.end_ns = planned.expect("every iteration of a stretch is planned");
@@ -63,23 +63,20 @@ impl Batch {
 
     /// As [`Batch::begin`] does for all: shares what the last added sequence will fill.
     pub fn commit_last<S: BatchStore + ?Sized>(&mut self, store: &mut S) -> Answer<()> {
-        let last = self.others.last_mut();
-        if let (true, Some(sequence)) = (self.config.commit_at_begin, last) {
-            let filled = sequence.sure_tokens();
-            let now = Times::at(self.end_ns);
-            commit_full_blocks(&self.config, sequence, filled, (store, now))?;
-        }
-        Ok(())
+        let last = self.others.len().saturating_sub(1);
+        self.commit_scheduled(last, store, self.end_ns)
     }
 
-    /// Shares the blocks that the composed step will fill, where keys exist from scheduling on.
+    /// Shares the blocks that the composed step will fill, of the sequences from a position on, where keys exist from
+    /// scheduling on.
     pub(super) fn commit_scheduled<S: BatchStore + ?Sized>(
         &mut self,
+        first: usize,
         store: &mut S,
         now_ns: u64,
     ) -> Answer<()> {
         if self.config.commit_at_begin {
-            for sequence in self.others.iter_mut().filter(|s| s.chunk > 0) {
+            for sequence in self.others[first..].iter_mut().filter(|s| s.chunk > 0) {
                 let filled = sequence.sure_tokens();
                 let now = Times::at(now_ns);
                 commit_full_blocks(&self.config, sequence, filled, (store, now))?;
@@ -95,7 +92,10 @@ impl Batch {
     ) -> Answer<()> {
         let end_ns = self.end_ns;
         self.steps += 1;
-        self.log_step();
+        let shape = self.log.is_some().then(|| self.shape());
+        if let (Some(log), Some(shape)) = (&mut self.log, shape) {
+            log.push(StepRecord::of(&shape, (self.begin_ns, end_ns)));
+        }
         let in_lockstep = self.lockstep.len() as u64;
         let waited_ns = self.lockstep.tick(end_ns);
         self.itl.add(waited_ns, in_lockstep);
@@ -183,21 +183,6 @@ impl Batch {
     fn is_quiet(&self) -> bool {
         self.others.is_empty() && self.lockstep.filled().is_empty()
     }
-
-    fn log_step(&mut self) {
-        if self.log.is_none() {
-            return;
-        }
-        let shape = self.shape();
-        let step = StepRecord {
-            begin_ns: self.begin_ns,
-            duration_ns: self.end_ns - self.begin_ns,
-            prefill_tokens: shape.new_tokens,
-            decode_sequences: shape.decode_sequences,
-        };
-        self.log.get_or_insert_with(Vec::new).push(step);
-    }
-
     /// Gives one of the others its tokens of the iteration that ends.
     fn grow<S: BatchStore + ?Sized>(
         &mut self,

@@ -18,7 +18,7 @@ pub(super) struct Member {
 }
 
 /// The sequences that decode in lockstep. Counts of tokens in `sequences` are those at their joining.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Lockstep {
     block_size_tokens: u64,
     sequences: Places<Sequence>,
@@ -42,14 +42,8 @@ impl Lockstep {
     pub(super) fn new(block_size_tokens: u64) -> Self {
         Self {
             block_size_tokens: block_size_tokens.max(1),
-            sequences: Places::default(),
-            done: 0,
-            last_token_ns: 0,
-            shape: StepShape::default(),
-            ends: BTreeSet::new(),
-            fills: BTreeSet::new(),
-            filled: Vec::new(),
             next_fill: u64::MAX,
+            ..Self::default()
         }
     }
 

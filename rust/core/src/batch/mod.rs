@@ -23,6 +23,7 @@ mod speculation;
 #[cfg(test)]
 mod tests;
 
+pub use plan::most_that_fit;
 pub use sequence::Sequence;
 pub use speculation::{Accepted, Speculation};
 
@@ -30,7 +31,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::histogram::Histogram;
-use crate::step_time::StepTimeTable;
+use crate::step_time::{StepShape, StepTimeTable};
 use crate::store::contract::BatchStore;
 use crate::store::{Answer, Room};
 use lockstep::Lockstep;
@@ -91,7 +92,7 @@ pub struct Ended {
 }
 
 /// The running batch.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Batch {
     config: BatchConfig,
     table: Arc<StepTimeTable>,
@@ -123,27 +124,26 @@ pub struct Batch {
     later_tokens: Option<Vec<u32>>,
 }
 
+impl StepRecord {
+    /// A step of some shape, from its begin to its end.
+    pub fn of(shape: &StepShape, (begin_ns, end_ns): (u64, u64)) -> Self {
+        Self {
+            begin_ns,
+            duration_ns: end_ns - begin_ns,
+            prefill_tokens: shape.new_tokens,
+            decode_sequences: shape.decode_sequences,
+        }
+    }
+}
+
 impl Batch {
     /// An empty batch; machines of one kind share a table.
     pub fn new(config: BatchConfig, table: impl Into<Arc<StepTimeTable>>) -> Self {
         Self {
             lockstep: Lockstep::new(config.block_size_tokens),
-            others: Vec::new(),
-            added: 0,
             config,
             table: table.into(),
-            budget_left: 0,
-            iterations_left: 0,
-            begin_ns: 0,
-            end_ns: 0,
-            planned_ends: VecDeque::new(),
-            stall_ns: 0,
-            itl: Histogram::default(),
-            steps: 0,
-            generated_tokens: 0,
-            accepted: Accepted::default(),
-            log: None,
-            later_tokens: None,
+            ..Self::default()
         }
     }
 
@@ -214,7 +214,7 @@ impl Batch {
         self.share_out(store)?;
         let room = self.reserve_blocks(store, now_ns)?;
         if room != Room::Refused {
-            self.commit_scheduled(store, now_ns)?;
+            self.commit_scheduled(0, store, now_ns)?;
         }
         Ok(room)
     }

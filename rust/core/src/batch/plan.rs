@@ -102,18 +102,25 @@ impl Batch {
         if needed(iterations)? <= room {
             return Ok(iterations);
         }
-        // The most iterations whose blocks fit; the number needed only grows.
-        let (mut fits, mut fails) = (1, iterations);
-        while fails - fits > 1 {
-            let middle = fits + (fails - fits) / 2;
-            if needed(middle)? <= room {
-                fits = middle;
-            } else {
-                fails = middle;
-            }
-        }
-        Ok(fits)
+        most_that_fit((1, iterations), |most| Ok(needed(most)? <= room))
     }
+}
+
+/// The most iterations whose blocks fit, of a number that does and a larger one that does not: what is needed only
+/// grows.
+pub fn most_that_fit(
+    (mut fits, mut fails): (u64, u64),
+    fits_in: impl Fn(u64) -> Answer<bool>,
+) -> Answer<u64> {
+    while fails - fits > 1 {
+        let middle = fits + (fails - fits) / 2;
+        if fits_in(middle)? {
+            fits = middle;
+        } else {
+            fails = middle;
+        }
+    }
+    Ok(fits)
 }
 
 /// Iterations until the sequence itself ends or changes its share of the budget.

@@ -36,7 +36,7 @@ pub trait Machines {
 ///
 /// Events are ordered as those of `engine.py`: by time, priority, machine, and the machine's own number. Whoever
 /// drives it asks [`Cluster::next`] when to call [`Cluster::run`].
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Cluster {
     /// When something is next at each machine by itself.
     pub(super) keys: Vec<Option<Key>>,
@@ -63,16 +63,7 @@ impl Cluster {
     pub fn new(machines: usize) -> Self {
         Self {
             keys: vec![None; machines],
-            due: BTreeSet::new(),
-            events: BTreeMap::new(),
-            heard: 0,
-            going: HashMap::new(),
-            computed: HashMap::new(),
-            closed: Vec::new(),
-            timeline: None,
-            ranks: None,
-            now_ns: 0,
-            apart: false,
+            ..Self::default()
         }
     }
 
@@ -179,17 +170,27 @@ impl Cluster {
         Ok(number)
     }
 
+    /// Releases a request's blocks on the machine that has them, where what arrives next was the last to read them.
+    fn source_read<M: Machines>(
+        &mut self,
+        machines: &mut M,
+        reader: u32,
+        by: impl Fn(&Replica) -> Option<(u32, Place)>,
+    ) -> Result<(), M::Error> {
+        let mut read = None;
+        machines.with_replica(reader, &mut |replica| read = by(replica))?;
+        if let Some((source, place)) = read {
+            self.perform(machines, source, Task::Release(place, false))?;
+        }
+        Ok(())
+    }
+
     /// Lets a channel do what is next of all, and the machine hear of it that sends over it.
     fn channel_event<M: Machines>(&mut self, machines: &mut M) -> Result<(), M::Error> {
         let heard = self.timeline.as_ref().and_then(Timeline::happen);
         if let Some((of, layers)) = heard {
-            let mut read = None;
-            machines.with_replica(of.machine, &mut |replica| {
-                read = replica.source_read_with((of.id, layers));
-            })?;
-            if let Some((source, place)) = read {
-                self.perform(machines, source, Task::Release(place, false))?;
-            }
+            let arrived = (of.id, layers);
+            self.source_read(machines, of.machine, |to| to.source_read_with(arrived))?;
             self.perform(machines, of.machine, Task::LayerCame(of.id, layers))?;
         }
         Ok(())
@@ -211,11 +212,7 @@ impl Cluster {
             return Ok(());
         }
         if priority == TRANSFER {
-            let mut read = None;
-            machines.with_replica(machine, &mut |replica| read = replica.source_read_next())?;
-            if let Some((source, place)) = read {
-                self.perform(machines, source, Task::Release(place, false))?;
-            }
+            self.source_read(machines, machine, Replica::source_read_next)?;
         }
         self.perform(machines, machine, Task::Next)?;
         Ok(())

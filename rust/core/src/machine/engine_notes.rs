@@ -95,12 +95,7 @@ impl<S: BlockStore> Desk<'_, S> {
 
 impl Replica {
     /// Counts a step of an engine's own scheduler that has ended.
-    pub(super) fn step_of_engine(&mut self, shape: &StepShape, (begin_ns, end_ns): (u64, u64)) {
-        self.batch.record_step(StepRecord {
-            begin_ns,
-            duration_ns: end_ns - begin_ns,
-            prefill_tokens: shape.new_tokens,
-            decode_sequences: shape.decode_sequences,
-        });
+    pub(super) fn step_of_engine(&mut self, shape: &StepShape, span_ns: (u64, u64)) {
+        self.batch.record_step(StepRecord::of(shape, span_ns));
     }
 }

@@ -3,12 +3,9 @@
 use super::messages::{Letter, Task};
 use super::outcome::decide;
 use super::request::MOST_TIERS;
-use super::rows::{EventKind, EventRow};
+use super::rows::{EventKind, EventRow, NO_DETAIL};
 use super::{Arrival, Now, Place, Replica, Request};
 use crate::digest::Record;
-
-/// The detail of an event that has none: one past the outcomes.
-const NO_DETAIL: i64 = 5;
 
 impl Replica {
     /// Counts a request that was sent here; its way to the scheduler begins.
@@ -62,12 +59,10 @@ impl Replica {
         self.count_prefixes(now, place);
         for (outcome, tokens, left_tokens) in events {
             let row = EventRow {
-                kind: EventKind::PrefixCacheEvent,
-                time_ns: now.ns,
-                request: arrival.request,
                 detail: outcome as i64,
                 tokens,
                 left_tokens,
+                ..EventRow::of(EventKind::PrefixCacheEvent, now.ns, arrival.request)
             };
             self.reports.rows.event(self.config.machine, row);
         }
@@ -75,13 +70,10 @@ impl Replica {
 
     /// Records that the prefill of that many missed tokens starts.
     pub(super) fn prefill_starts(&mut self, place: Place, tokens: u64, now_ns: u64) {
+        let request = self.requests[place].arrival.request;
         let row = EventRow {
-            kind: EventKind::PrefillStart,
-            time_ns: now_ns,
-            request: self.requests[place].arrival.request,
-            detail: NO_DETAIL,
             tokens,
-            left_tokens: 0,
+            ..EventRow::of(EventKind::PrefillStart, now_ns, request)
         };
         self.reports.rows.event(self.config.machine, row);
     }
@@ -193,14 +185,8 @@ impl Replica {
     pub(super) fn log(&mut self, kind: EventKind, place: Place, now_ns: u64) {
         let window = self.config.record_window_ns;
         if window.is_some_and(|(from, to)| from <= now_ns && now_ns < to) {
-            let row = EventRow {
-                kind,
-                time_ns: now_ns,
-                request: self.requests[place].arrival.request,
-                detail: NO_DETAIL,
-                tokens: 0,
-                left_tokens: 0,
-            };
+            let request = self.requests[place].arrival.request;
+            let row = EventRow::of(kind, now_ns, request);
             self.reports.rows.event(self.config.machine, row);
         }
     }

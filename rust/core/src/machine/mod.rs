@@ -15,8 +15,7 @@
 //! | `fetch` | how much of it is loaded and how much recomputed |
 //! | `loading` | a request that waits for its room and its KV |
 //! | `shared_prefixes` | how much of a found run may be reused |
-//! | `arrival_queue` | waiting requests, whether the first was refused, and those that are given up |
-//! | `queue` | who waits, and who is next |
+//! | `queue` | who waits, who is next, and whether that one was refused |
 //! | `plugins` | decisions that a plug-in takes, and what it sees |
 //! | `duplicates` | requests that wait for a block that another one computes |
 //! | `given_up` | requests that their clients give up |
@@ -49,7 +48,6 @@
 //! | `schedule_log` | the schedule of an engine's own scheduler, written down |
 
 mod admission;
-mod arrival_queue;
 mod by_place;
 mod duplicates;
 pub mod engine;

@@ -45,15 +45,14 @@ impl<N: Neighbours> Peers for N {
         now_ns: u64,
     ) -> Answer<Option<Source>> {
         visited(self, owner, |replica, store| {
-            replica.lend(store, request, part, now_ns)
+            replica.lend(store, request, part, now_ns).map(Some)
         })
     }
 
     fn bring(&mut self, lent: &Lent, now_ns: u64) -> Answer<Brought> {
-        let brought = visited(self, lent.source.owner, |replica, store| {
+        visited(self, lent.source.owner, |replica, store| {
             replica.bring(&mut Now::alone(store, now_ns), lent)
-        });
-        brought.map(Option::unwrap_or_default)
+        })
     }
 
     fn came(&mut self, machine: u32, came: &Came, now_ns: u64) -> Answer<()> {
@@ -74,10 +73,9 @@ impl<N: Neighbours> Peers for N {
         (request, blocks): (u32, (u32, u32)),
         now_ns: u64,
     ) -> Answer<bool> {
-        let lands = visited(self, pool, |replica, store| {
+        visited(self, pool, |replica, store| {
             replica.lands(store, request, blocks, now_ns)
-        });
-        lands.map(Option::unwrap_or_default)
+        })
     }
 
     fn take_in(&mut self, pool: u32, from: (Source, &SharedChannel), now_ns: u64) -> Answer<()> {
@@ -92,22 +90,21 @@ impl<N: Neighbours> Peers for N {
         room: &[MoveId],
         (handover, hop): (u32, FarTransfer),
     ) -> Answer<u32> {
-        let freed = visited(self, machine, |replica, _| {
+        visited(self, machine, |replica, _| {
             Ok(replica.mover.frees_room(room, handover, hop))
-        });
-        freed.map(Option::unwrap_or_default)
+        })
     }
 }
 
-/// Does something on another machine; its answer, `None` where that machine has no tree of runs.
-fn visited<T>(
+/// Does something on another machine; its answer, the default one where that machine has no tree of runs.
+fn visited<T: Default>(
     neighbours: &mut impl Neighbours,
     machine: u32,
     mut errand: impl FnMut(&mut Replica, &mut Store) -> Answer<T>,
-) -> Answer<Option<T>> {
-    let mut answer = None;
+) -> Answer<T> {
+    let mut answer = T::default();
     neighbours.visit(machine, &mut |replica, store| {
-        answer = Some(errand(replica, store)?);
+        answer = errand(replica, store)?;
         Ok(())
     })?;
     Ok(answer)

@@ -3,16 +3,14 @@
 use super::messages::{Operated, Operation};
 use super::rows::Rows;
 use super::{Now, Replica, ReplicaConfig};
-use crate::batch::{Batch, BatchConfig};
-use crate::step_time::StepTimeTable;
+use crate::batch::Batch;
 use crate::store::Answer;
 use crate::transfers::Mover;
 
 impl Replica {
     /// A machine that is operated manually: no request comes to it, and nothing is computed there.
     pub fn operated_manually(config: ReplicaConfig, mover: Mover) -> Self {
-        let batch = Batch::new(BatchConfig::default(), StepTimeTable::default());
-        Self::new(config, batch, Rows::new([], &[])).with_mover(mover)
+        Self::new(config, Batch::default(), Rows::default()).with_mover(mover)
     }
 
     /// Does one operation at a time; what the store decides is sent with [`super::messages::Task::GoOn`].

@@ -2,8 +2,7 @@
 
 use super::rows::Rows;
 use super::{Replica, ReplicaConfig};
-use crate::batch::{Batch, BatchConfig};
-use crate::step_time::StepTimeTable;
+use crate::batch::Batch;
 use crate::store::{Answer, Store};
 use crate::transfers::{Mover, MoverConfig, SharedChannel, Source};
 
@@ -26,8 +25,7 @@ impl Replica {
             places: mover.remote as i64 + 1,
             ..ReplicaConfig::default()
         };
-        let batch = Batch::new(BatchConfig::default(), StepTimeTable::default());
-        let mut pool = Self::new(config, batch, Rows::new([], &[]));
+        let mut pool = Self::new(config, Batch::default(), Rows::default());
         pool.reports.pool = Some(PoolCounts::default());
         pool.with_mover(Mover::new(mover, Vec::new()))
     }

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::given_up::GivenUp;
 use super::plugins::{QueuePlugin, Waiting};
 use super::{Place, Request};
 use crate::places::Places;
@@ -64,6 +65,17 @@ impl QueueOrder {
             }
         }
     }
+}
+
+/// The waiting requests of a machine.
+#[derive(Debug, Default)]
+pub(super) struct ArrivalQueue {
+    /// Those that wait, in the order in which they are admitted.
+    pub queue: Queue,
+    /// The queue's head was refused; it is tried again when something has been freed.
+    pub refused: bool,
+    /// Requests whose clients have given them up, waiting or running.
+    pub given_up: GivenUp,
 }
 
 /// Requests that wait for admission, in order of arrival; preempted ones are put before all others.

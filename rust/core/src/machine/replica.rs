@@ -1,12 +1,12 @@
 //! A replica: arrivals, and what happens at a step boundary.
 
-use super::arrival_queue::ArrivalQueue;
 use super::handover::HandOver;
 use super::loading::Loads;
 use super::next_step::ComposedStep;
 use super::plugins::{Occasion, Plugins};
 use super::prefetch::PrefetchPolicy;
 use super::prefill_load::PrefillLoad;
+use super::queue::{ArrivalQueue, Queue};
 use super::reports::Reports;
 use super::rows::Rows;
 use super::running_set::RunningSet;
@@ -29,7 +29,7 @@ pub enum Phase {
 /// One engine instance: serves requests from one machine's cache.
 ///
 /// Whoever drives it keeps the clock: after each call it asks [`Replica::next`] when to call [`Replica::run`].
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Replica {
     pub(super) config: ReplicaConfig,
     /// The running batch.
@@ -59,21 +59,19 @@ pub struct Replica {
 impl Replica {
     /// A replica with nothing to do.
     pub fn new(config: ReplicaConfig, batch: Batch, rows: Rows) -> Self {
-        let views = config.views();
         Self {
-            arrivals: ArrivalQueue::new(config.queue_order),
+            arrivals: ArrivalQueue {
+                queue: Queue::new(config.queue_order),
+                ..ArrivalQueue::default()
+            },
+            views: config.views(),
             config,
             batch,
-            requests: Places::default(),
-            running: RunningSet::default(),
-            mover: Mover::default(),
-            loads: Loads::default(),
-            composed: ComposedStep::default(),
-            views,
-            reports: Reports::new(rows),
-            prefill_load: PrefillLoad::default(),
-            handover: HandOver::default(),
-            plugins: Plugins::default(),
+            reports: Reports {
+                rows,
+                ..Reports::default()
+            },
+            ..Self::default()
         }
     }
 

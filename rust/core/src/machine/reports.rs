@@ -5,7 +5,7 @@ use super::pool::PoolCounts;
 use super::rows::Rows;
 
 /// The reports of one machine.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Reports {
     /// Rows of requests and events.
     pub rows: Rows,
@@ -19,18 +19,4 @@ pub struct Reports {
     pub(super) outputs: Option<OutputLog>,
     /// What it took and gave, where it is a shared pool itself.
     pub(super) pool: Option<PoolCounts>,
-}
-
-impl Reports {
-    /// Nothing to report yet.
-    pub(super) fn new(rows: Rows) -> Self {
-        Self {
-            rows,
-            pool_hit_blocks: 0,
-            closed: Vec::new(),
-            prefilled: None,
-            outputs: None,
-            pool: None,
-        }
-    }
 }

@@ -6,6 +6,9 @@ use super::request::{Request, MOST_TIERS};
 const FINISHED: i64 = 0;
 const ABORTED: i64 = 2;
 
+/// The detail of an event that has none: one past the outcomes.
+pub(super) const NO_DETAIL: i64 = 5;
+
 /// A request that has left its machine: at a time, or, at none, since its client has given it up.
 struct Left<'a> {
     request: &'a Request,
@@ -113,8 +116,22 @@ pub struct EventRow {
     pub left_tokens: u64,
 }
 
+impl EventRow {
+    /// An event that happened to a request, without detail and tokens.
+    pub fn of(kind: EventKind, time_ns: u64, request: u32) -> Self {
+        Self {
+            kind,
+            time_ns,
+            request,
+            detail: NO_DETAIL,
+            tokens: 0,
+            left_tokens: 0,
+        }
+    }
+}
+
 /// Rows that have not been handed over yet.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Rows {
     columns: Vec<(Value, usize)>,
     requests: Vec<i64>,
@@ -128,8 +145,7 @@ impl Rows {
         let columns = columns.into_iter();
         Self {
             columns: columns.map(|name| column(name, places)).collect(),
-            requests: Vec::new(),
-            events: Vec::new(),
+            ..Self::default()
         }
     }
 

@@ -18,7 +18,7 @@ pub struct TierConfig {
 }
 
 /// Room and candidates. `free + active + cached + in_flight = capacity`.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Tier {
     /// Blocks it holds at most.
     pub capacity: u64,
@@ -51,16 +51,8 @@ impl Tier {
         Self {
             capacity,
             free: capacity,
-            active: 0,
-            cached: 0,
-            in_flight: 0,
-            evictable: 0,
-            evictions: 0,
-            overflowed: 0,
-            orphaned: 0,
             write_back: config.write_back,
-            coming: PendingRoom::new(),
-            candidates: BTreeSet::new(),
+            ..Self::default()
         }
     }
 

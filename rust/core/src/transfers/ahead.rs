@@ -52,7 +52,7 @@ struct Awaited {
 /// assert!(!ahead.holds_back(5, 0));
 /// assert_eq!((ahead.room_blocks(), ahead.blocks), (10, 7));
 /// ```
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Ahead {
     pub(crate) config: AheadConfig,
     on_its_way_blocks: u64,
@@ -67,10 +67,7 @@ impl Ahead {
     pub fn new(config: AheadConfig) -> Self {
         Self {
             config,
-            on_its_way_blocks: 0,
-            blocks: 0,
-            awaited: HashMap::new(),
-            from_storage: HashMap::new(),
+            ..Self::default()
         }
     }
 

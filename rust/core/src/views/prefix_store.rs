@@ -8,6 +8,7 @@ use std::collections::BinaryHeap;
 
 use crate::key_map::KeyMap;
 use crate::keys::BlockKeys;
+use crate::places::Places;
 
 /// An entry, for as long as it has a user.
 pub type EntryId = u32;
@@ -47,9 +48,7 @@ type Evictable = Reverse<(u64, Reverse<u32>, u64)>;
 /// prefix's start.
 #[derive(Debug, Default)]
 pub struct PrefixStore {
-    entries: Vec<Entry>,
-    /// Places in `entries` that no prefix has.
-    vacant: Vec<EntryId>,
+    entries: Places<Entry>,
     by_key: KeyMap<u64, EntryId>,
     /// Every entry that became unused, each time; those that are used again are passed over.
     evictable: BinaryHeap<Evictable>,
@@ -93,20 +92,20 @@ impl PrefixStore {
 
     /// Tokens of an entry in blocks, its users, and the order of its last access.
     pub fn describe(&self, entry: EntryId) -> (u32, u32, u64) {
-        let entry = &self.entries[entry as usize];
+        let entry = &self.entries[entry];
         (entry.blocks, entry.references, entry.access)
     }
 
     /// When an entry was last accessed.
     pub fn last_access_ns(&self, entry: EntryId) -> u64 {
-        self.entries[entry as usize].last_access_ns
+        self.entries[entry].last_access_ns
     }
 
     /// Enters a prefix that is not there, one block longer than `parent`.
     pub fn add(&mut self, key: u64, parent: EntryId) -> EntryId {
         let mut blocks = 1;
         if parent != NO_ENTRY {
-            let shorter = &mut self.entries[parent as usize];
+            let shorter = &mut self.entries[parent];
             shorter.longer += 1;
             blocks += shorter.blocks;
         }
@@ -116,35 +115,26 @@ impl PrefixStore {
             blocks,
             ..Entry::default()
         };
-        let id = match self.vacant.pop() {
-            Some(id) => {
-                self.entries[id as usize] = entry;
-                id
-            }
-            None => {
-                self.entries.push(entry);
-                self.entries.len() as EntryId - 1
-            }
-        };
+        let id = self.entries.keep(entry);
         self.by_key.insert(key, id);
         id
     }
 
     /// Counts a user of a prefix, and so of every shorter one.
     pub fn acquire(&mut self, entry: EntryId) {
-        self.entries[entry as usize].references += 1;
+        self.entries[entry].references += 1;
     }
 
     /// Counts a user less; without users the prefix becomes evictable, not gone.
     pub fn release(&mut self, entry: EntryId) {
-        self.entries[entry as usize].references -= 1;
+        self.entries[entry].references -= 1;
         self.offer(entry);
     }
 
     /// Keeps a prefix from being evicted, and every shorter one.
     pub fn pin(&mut self, mut entry: EntryId) {
         while entry != NO_ENTRY {
-            let pinned = &mut self.entries[entry as usize];
+            let pinned = &mut self.entries[entry];
             pinned.pins += 1;
             if pinned.pins > 1 {
                 return;
@@ -157,7 +147,7 @@ impl PrefixStore {
     /// Ends a `pin`.
     pub fn unpin(&mut self, mut entry: EntryId) {
         while entry != NO_ENTRY {
-            let pinned = &mut self.entries[entry as usize];
+            let pinned = &mut self.entries[entry];
             pinned.pins -= 1;
             if pinned.pins > 0 {
                 return;
@@ -170,7 +160,7 @@ impl PrefixStore {
     /// Notes an access of a prefix, and of every shorter one.
     pub fn touch(&mut self, mut entry: EntryId, access: u64, now_ns: u64) {
         while entry != NO_ENTRY {
-            let touched = &mut self.entries[entry as usize];
+            let touched = &mut self.entries[entry];
             (touched.access, touched.last_access_ns) = (access, now_ns);
             entry = touched.parent;
         }
@@ -180,7 +170,7 @@ impl PrefixStore {
     pub fn oldest_unused(&mut self) -> Option<(EntryId, u64)> {
         while let Some(&Reverse((access, _, key))) = self.evictable.peek() {
             if let Some(id) = self.get(key) {
-                let entry = &self.entries[id as usize];
+                let entry = &self.entries[id];
                 if entry.is_unused() && entry.access == access {
                     return Some((id, access));
                 }
@@ -193,17 +183,16 @@ impl PrefixStore {
 
     /// Drops an unused entry; the one a block shorter may become evictable.
     pub fn evict(&mut self, entry: EntryId) {
-        let gone = std::mem::take(&mut self.entries[entry as usize]);
+        let gone = self.entries.remove(entry);
         self.by_key.remove(&gone.key);
-        self.vacant.push(entry);
         if gone.parent != NO_ENTRY {
-            self.entries[gone.parent as usize].longer -= 1;
+            self.entries[gone.parent].longer -= 1;
             self.offer(gone.parent);
         }
     }
 
     fn offer(&mut self, id: EntryId) {
-        let entry = &self.entries[id as usize];
+        let entry = &self.entries[id];
         if entry.is_unused() {
             let offered = (entry.access, Reverse(entry.blocks), entry.key);
             self.evictable.push(Reverse(offered));
@@ -223,13 +212,13 @@ impl PrefixStore {
                 if counted[at as usize].1 > 1 {
                     break;
                 }
-                at = self.entries[at as usize].parent;
+                at = self.entries[at].parent;
             }
         }
         let mut live = vec![false; self.entries.len()];
         for &entry in self.by_key.values() {
             live[entry as usize] = true;
-            let parent = self.entries[entry as usize].parent;
+            let parent = self.entries[entry].parent;
             if parent != NO_ENTRY {
                 counted[parent as usize].2 += 1;
             }
@@ -280,7 +269,7 @@ mod tests {
     fn evicted(store: &mut PrefixStore) -> Vec<u64> {
         let mut keys = Vec::new();
         while let Some((entry, _)) = store.oldest_unused() {
-            keys.push(store.entries[entry as usize].key);
+            keys.push(store.entries[entry].key);
             store.evict(entry);
         }
         keys

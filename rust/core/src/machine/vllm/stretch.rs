@@ -10,6 +10,7 @@ use super::super::{AsyncScheduling, Replica};
 use super::blocks::{Blocks, Turn};
 use super::pace::Pace;
 use super::{Sequence, VllmScheduler};
+use crate::batch::most_that_fit;
 use crate::step_time::StepShape;
 use crate::store::Answer;
 
@@ -112,16 +113,7 @@ impl<B: Blocks> VllmScheduler<B> {
         if left == 0 || fits_in(left)? {
             return Ok(left);
         }
-        let (mut fits, mut fails) = (0, left);
-        while fails - fits > 1 {
-            let middle = fits + (fails - fits) / 2;
-            if fits_in(middle)? {
-                fits = middle;
-            } else {
-                fails = middle;
-            }
-        }
-        Ok(fits)
+        most_that_fit((0, left), fits_in)
     }
 
     fn turns(&self, store: &B) -> BinaryHeap<Reverse<(u64, usize, Turn)>> {
