@@ -220,8 +220,6 @@ impl FetchPlan {
             pieces: blocks * layers,
             layers,
         };
-        let per_layer = channel.config.layer_ns(&job);
-        let start = channel.wait_ns(self.facts.now_ns, job.pieces) + channel.config.latency_ns;
-        (start + per_layer, start + job.layers * per_layer)
+        channel.expected_ns(&job, self.facts.now_ns)
     }
 }

@@ -72,7 +72,7 @@ impl Replica {
         let (layer, layers) = (buffers.computed, mover.config().layers);
         let mut came_ns = 0;
         for &load in &buffers.loads {
-            let Some(arrival_ns) = mover.arrival_ns(load, layer) else {
+            let Some(arrival_ns) = mover.arrival_ns(mover.transfer(load), layer) else {
                 return;
             };
             came_ns = came_ns.max(arrival_ns);

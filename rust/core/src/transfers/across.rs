@@ -37,6 +37,19 @@ pub(super) struct Read {
     pub below: Vec<FarHop>,
 }
 
+impl Read {
+    /// One over a channel of what is there, comes or is awaited, by any but a channel served layer by layer.
+    pub fn over(wire: SharedChannel, source: Source, feed: Feed) -> Box<Self> {
+        Box::new(Self {
+            source,
+            wire,
+            feed,
+            job: None,
+            below: Vec::new(),
+        })
+    }
+}
+
 /// A hop on another machine, as far as a wait for it is charged here.
 #[derive(Clone, Debug)]
 pub struct FarHop {
@@ -138,16 +151,7 @@ impl Mover {
         else {
             return Ok(());
         };
-        let mut room: Vec<TransferId> = Vec::new();
-        for before in order
-            .after
-            .iter()
-            .filter_map(|&earlier| self.under_way(earlier))
-        {
-            if !room.contains(&before) {
-                room.push(before);
-            }
-        }
+        let room = self.all_under_way(&order.after);
         let machine = self.config.machine;
         let wire = peers.wire(source.owner, machine)?;
         let lent = Lent {
@@ -162,13 +166,7 @@ impl Mover {
         } else {
             Feed::AtHand
         };
-        self.transfers[id].read = Some(Box::new(Read {
-            source,
-            wire,
-            feed,
-            job: None,
-            below: Vec::new(),
-        }));
+        self.transfers[id].read = Some(Read::over(wire, source, feed));
         for before in room {
             match brought.lowest {
                 Some(id) => {
@@ -187,12 +185,9 @@ impl Mover {
         let before = self.under_way(source.by);
         let mut lowest: Option<TransferId> = None;
         for level in STAGING + 1..=source.tier {
-            let id = self.transfers.take();
-            let transfer = &mut self.transfers[id];
-            transfer.begin(NO_MOVE, (level, level - 1), lent.blocks);
             let channel = self.edges[level - 1].up.assigned().clone();
             let hop = Hop::over((0, channel), self.config.layer_pipelining);
-            transfer.hop = Some(Box::new(hop));
+            let id = self.place_hop(hop, ((level, level - 1), lent.blocks));
             match lowest {
                 None => self.relay(id, lent.reader, true),
                 Some(above) => {
@@ -231,10 +226,8 @@ impl Mover {
 
     /// Lets a transfer on another machine hear when one here has come.
     pub fn relay(&mut self, before: TransferId, target: FarTransfer, follows: bool) {
-        let id = self.transfers.take();
-        let transfer = &mut self.transfers[id];
-        transfer.begin(NO_MOVE, (0, 0), 0);
-        transfer.relay = Some(Relay {
+        let id = self.begin(NO_MOVE, (0, 0), 0);
+        self.transfers[id].relay = Some(Relay {
             target,
             before,
             follows,
@@ -353,8 +346,6 @@ impl Mover {
 
     /// By when so many blocks should have come over a channel that they are queued on now.
     pub(crate) fn estimate_ns(&self, channel: &SharedChannel, blocks: u64, now_ns: u64) -> u64 {
-        let (channel, job) = (locked(channel), self.job(blocks));
-        let occupied_ns = job.layers * channel.config.layer_ns(&job);
-        channel.wait_ns(now_ns, job.pieces) + channel.config.latency_ns + occupied_ns
+        locked(channel).expected_ns(&self.job(blocks), now_ns).1
     }
 }

@@ -158,6 +158,16 @@ impl Channel {
         }
     }
 
+    /// In how many ns the first and the last layer of a job should arrive that is queued now.
+    pub fn expected_ns(&self, job: &Job, now_ns: u64) -> (u64, u64) {
+        let per_layer_ns = self.config.layer_ns(job);
+        let start_ns = self.wait_ns(now_ns, job.pieces) + self.config.latency_ns;
+        (
+            start_ns + per_layer_ns,
+            start_ns + job.layers * per_layer_ns,
+        )
+    }
+
     /// Lets the CPU submit a job that is asked for at a time; returns when it is done.
     ///
     /// It submits one job after another, all of a job in one call: its bytes wait for that, and those of the jobs

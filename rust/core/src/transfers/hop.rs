@@ -83,15 +83,9 @@ impl Hop {
 
 impl Mover {
     /// Notes a hop of so many blocks from a tier to another; it is not launched.
-    pub fn place_hop(
-        &mut self,
-        hop: Hop,
-        ((from, to), blocks): ((usize, usize), u64),
-    ) -> TransferId {
-        let id = self.transfers.take();
-        let transfer = &mut self.transfers[id];
-        transfer.begin(NO_MOVE, (from, to), blocks);
-        transfer.hop = Some(Box::new(hop));
+    pub fn place_hop(&mut self, hop: Hop, (way, blocks): ((usize, usize), u64)) -> TransferId {
+        let id = self.begin(NO_MOVE, way, blocks);
+        self.transfers[id].hop = Some(Box::new(hop));
         id
     }
 
@@ -105,10 +99,7 @@ impl Mover {
     ) -> Answer<TransferId> {
         let handover = hop.handover;
         let id = self.place_hop(hop, way);
-        for earlier in room {
-            let Some(before) = self.under_way(*earlier) else {
-                continue;
-            };
+        for before in self.all_under_way(room) {
             self.wait_for(id, before);
             self.watch(before, Watcher::Reception(handover));
         }
@@ -118,16 +109,10 @@ impl Mover {
 
     /// Lets a hop on another machine wait for these moves, which free its room here; returns for how many.
     pub fn frees_room(&mut self, room: &[MoveId], handover: u32, waiting: FarTransfer) -> u32 {
-        let mut freed_by: Vec<TransferId> = Vec::new();
-        for &earlier in room {
-            let Some(before) = self.under_way(earlier) else {
-                continue;
-            };
-            if !freed_by.contains(&before) {
-                freed_by.push(before);
-                self.relay(before, waiting, false);
-                self.watch(before, Watcher::Reception(handover));
-            }
+        let freed_by = self.all_under_way(room);
+        for &before in &freed_by {
+            self.relay(before, waiting, false);
+            self.watch(before, Watcher::Reception(handover));
         }
         freed_by.len() as u32
     }

@@ -47,11 +47,7 @@ impl Mover {
     fn layer_ns(&self, transfer: &Transfer, layer: u64) -> u64 {
         match transfer.job {
             None => arrival_ns(transfer.sent, layer),
-            Some(job) => {
-                let channel = self.channel_of(transfer);
-                let arrival = channel.arrivals_ns(job).get(layer as usize);
-                arrival.copied().unwrap_or(NOT_YET)
-            }
+            Some(_) => self.arrival_ns(transfer, layer).unwrap_or(NOT_YET),
         }
     }
 }

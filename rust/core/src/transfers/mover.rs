@@ -152,6 +152,24 @@ impl Mover {
         self.under_way.get(&id).copied()
     }
 
+    /// The transfers of those of these moves that have not ended, each once.
+    pub(super) fn all_under_way(&self, moves: &[MoveId]) -> Vec<TransferId> {
+        let mut found = Vec::new();
+        for transfer in moves.iter().filter_map(|&id| self.under_way(id)) {
+            if !found.contains(&transfer) {
+                found.push(transfer);
+            }
+        }
+        found
+    }
+
+    /// Begins a transfer of so many blocks from a tier to another.
+    pub(super) fn begin(&mut self, id: MoveId, way: (usize, usize), blocks: u64) -> TransferId {
+        let place = self.transfers.take();
+        self.transfers[place].begin(id, way, blocks);
+        place
+    }
+
     /// Whether any move has not ended.
     pub fn is_moving(&self) -> bool {
         !self.under_way.is_empty()
@@ -255,8 +273,13 @@ impl Mover {
 
     /// Lets a time stand among what arrives here.
     pub fn set_alarm(&mut self, time_ns: u64) {
+        self.schedule(time_ns, ALARM, true);
+    }
+
+    /// Lets a transfer's first layer, or all of it, stand among what arrives here.
+    pub(super) fn schedule(&mut self, time_ns: u64, id: TransferId, complete: bool) {
         let number = self.take_number();
-        self.arrivals.push(Reverse((time_ns, number, ALARM, true)));
+        self.arrivals.push(Reverse((time_ns, number, id, complete)));
     }
 
     /// Notes on each channel the bytes that a step uses as they arrive, by these transfers and their lower hops.

@@ -64,21 +64,11 @@ impl Mover {
         now_ns: u64,
     ) -> Answer<()> {
         for order in store.take_orders() {
-            let id = self.transfers.take();
-            let transfer = &mut self.transfers[id];
-            transfer.begin(order.id, (self.config.remote, order.to), order.blocks);
-            transfer.read = Some(Box::new(Read {
-                source,
-                wire: wire.clone(),
-                feed: Feed::AtHand,
-                job: None,
-                below: Vec::new(),
-            }));
+            let id = self.begin(order.id, (self.config.remote, order.to), order.blocks);
+            self.transfers[id].read = Some(Read::over(wire.clone(), source, Feed::AtHand));
             self.under_way.insert(order.id, id);
-            for &earlier in &order.after {
-                if let Some(before) = self.under_way(earlier) {
-                    self.wait_for(id, before);
-                }
+            for before in self.all_under_way(&order.after) {
+                self.wait_for(id, before);
             }
             self.launch(&mut Now::alone(store, now_ns), id)?;
         }

@@ -1,7 +1,5 @@
 //! Sending: the store's orders go over their channels as soon as what they wait for is there.
 
-use std::cmp::Reverse;
-
 use super::channel::Transmission;
 use super::hop::Feed;
 use super::mover::{Mover, SentRecord};
@@ -31,16 +29,14 @@ impl Mover {
         order: &Order,
         computed: Option<(u64, u64)>,
     ) -> Answer<()> {
-        let id = self.transfers.take();
-        let transfer = &mut self.transfers[id];
         let from = if order.from == REMOTE {
             self.config.remote
         } else {
             order.from
         };
-        transfer.begin(order.id, (from, order.to), order.blocks);
+        let id = self.begin(order.id, (from, order.to), order.blocks);
         if self.config.layer_pipelining && order.from == GPU && order.after.is_empty() {
-            transfer.computed = computed;
+            self.transfers[id].computed = computed;
         }
         self.under_way.insert(order.id, id);
         if order.from == REMOTE {
@@ -59,10 +55,7 @@ impl Mover {
         };
         let rail = self.lane((from, order.to)).choose(&sending)?;
         self.transfers[id].rail = rail;
-        for earlier in &order.after {
-            let Some(before) = self.under_way(*earlier) else {
-                continue;
-            };
+        for before in self.all_under_way(&order.after) {
             self.wait_for(id, before);
             let source = &self.transfers[before];
             if source.comes_up() && source.to == order.from {
@@ -148,7 +141,6 @@ impl Mover {
         let computed = transfer.computed;
         let job = self.job_of(transfer);
         let layers = self.config.layers;
-        let by_layer = self.comes_by_layer(transfer);
         let latency_ns = self.channel_of(transfer).config.latency_ns;
         let mut is_whole = false;
         let mut sent = {
@@ -184,12 +176,8 @@ impl Mover {
         if let (true, GPU, Some(carried)) = (is_whole, transfer.to, &mut transfer.carried) {
             sent.first_layer_ns = carried.arrive(&sent, latency_ns);
         }
-        transfer.sent = Some(sent);
         self.note(now, id, sent)?;
-        if by_layer && sent.first_layer_ns < sent.completion_ns {
-            self.schedule(sent.first_layer_ns, id, false);
-        }
-        self.schedule(sent.completion_ns, id, true);
+        self.arrives_at(id, sent);
         Ok(())
     }
 
@@ -235,30 +223,21 @@ impl Mover {
         Ok(())
     }
 
-    pub(super) fn schedule(&mut self, time_ns: u64, id: TransferId, complete: bool) {
-        let arrival = (time_ns, self.scheduled, id, complete);
-        self.arrivals.push(Reverse(arrival));
-        self.scheduled += 1;
+    /// Lets a transfer arrive at these times, which are final: its first layer, where that is of use, and all of it.
+    fn arrives_at(&mut self, id: TransferId, sent: Transmission) {
+        self.transfers[id].sent = Some(sent);
+        let by_layer = self.comes_by_layer(&self.transfers[id]);
+        if by_layer && sent.first_layer_ns < sent.completion_ns {
+            self.schedule(sent.first_layer_ns, id, false);
+        }
+        self.schedule(sent.completion_ns, id, true);
     }
 
     /// Lets a move arrive at the times of a transmission, which are final.
-    pub fn arrive(
-        &mut self,
-        id: MoveId,
-        (from, to): (usize, usize),
-        blocks: u64,
-        sent: Transmission,
-    ) {
-        let place = self.transfers.take();
-        let transfer = &mut self.transfers[place];
-        transfer.begin(id, (from, to), blocks);
-        transfer.sent = Some(sent);
+    pub fn arrive(&mut self, id: MoveId, way: (usize, usize), blocks: u64, sent: Transmission) {
+        let place = self.begin(id, way, blocks);
         self.under_way.insert(id, place);
-        let by_layer = self.comes_by_layer(self.transfer(place));
-        if by_layer && sent.first_layer_ns < sent.completion_ns {
-            self.schedule(sent.first_layer_ns, place, false);
-        }
-        self.schedule(sent.completion_ns, place, true);
+        self.arrives_at(place, sent);
     }
 
     /// Moves that have not ended, in ascending order.

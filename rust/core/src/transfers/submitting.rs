@@ -7,7 +7,7 @@ use super::layered::JobId;
 use super::layered::LayerJobOf;
 use super::mover::{locked, Mover};
 use super::peers::Now;
-use super::transfer::TransferId;
+use super::transfer::{Transfer, TransferId};
 use crate::store::{Answer, Times, GPU};
 
 /// How many layers of a job have arrived.
@@ -55,10 +55,8 @@ impl Mover {
     /// When the layers of a transfer arrive, as far as they are known, on a channel served layer by layer.
     pub(super) fn arrivals_ns(&self, id: TransferId) -> Vec<u64> {
         let transfer = self.transfer(id);
-        let Some(job) = transfer.job else {
-            return Vec::new();
-        };
-        self.channel_of(transfer).arrivals_ns(job).to_vec()
+        let arrivals = |job| self.channel_of(transfer).arrivals_ns(job).to_vec();
+        transfer.job.map_or(Vec::new(), arrivals)
     }
 
     /// Queues a transfer on its channel; `feed` brings what it sends on, layer by layer.
@@ -114,15 +112,12 @@ impl Mover {
     }
 
     /// When a layer (from 0) of a transfer arrives, once it has been sent over a channel served layer by layer.
-    pub fn arrival_ns(&self, id: TransferId, layer: u64) -> Option<u64> {
-        let transfer = self.transfer(id);
-        let arrivals = transfer.job.map(|job| {
-            self.channel_of(transfer)
-                .arrivals_ns(job)
-                .get(layer as usize)
-                .copied()
-        });
-        arrivals.flatten()
+    pub fn arrival_ns(&self, transfer: &Transfer, layer: u64) -> Option<u64> {
+        let channel = self.channel_of(transfer);
+        channel
+            .arrivals_ns(transfer.job?)
+            .get(layer as usize)
+            .copied()
     }
 
     /// Lets a load's first `layers` layers come as far as they are at hand: buffers became free.

@@ -1,7 +1,7 @@
 //! Hand-overs over the memory of both machines: down where the prompt was computed, over the wire, and up where it is
 //! decoded (the rules of `spec/handover.py`).
 
-use crate::machine::messages::{Computing, Departure, IncomingId, Letter, Task};
+use crate::machine::messages::{Departure, IncomingId, Letter, Task};
 use crate::machine::{Now, Replica};
 use crate::store::{Answer, MoveId, GPU, STAGING};
 use crate::transfers::{Computed, FarTransfer, Feed, Hop, SharedChannel, TransferId, Transmission};
@@ -74,16 +74,7 @@ impl Replica {
         let hop = FarTransfer { machine, id };
         if let Some(step) = step {
             let number = Some(self.mover.take_number());
-            let layers = self.mover.told_layers(id);
-            self.handover.letters.push(Letter::Awaits {
-                machine,
-                hop,
-                computing: Computing {
-                    step,
-                    number,
-                    layers,
-                },
-            });
+            self.await_step(machine, id, (step, number));
         }
         let mut awaits = 0;
         if let Some(peers) = now.peers.as_deref_mut() {

@@ -10,7 +10,7 @@ use crate::machine::{Now, Place, Replica, Request};
 use crate::places::Places;
 use crate::store::{Answer, MoveId, Times, GPU};
 use crate::transfers::plugins::Sending;
-use crate::transfers::{FarTransfer, Feed, Hop, Transfer, TransferId};
+use crate::transfers::{FarTransfer, Feed, Hop, Transfer, TransferId, Transmission};
 
 /// Handed-over requests on their decode machine: queued for room, on their way, arrived.
 #[derive(Debug, Default)]
@@ -144,23 +144,32 @@ impl Replica {
         let way = ((how.remote, GPU), incoming.sent_blocks);
         let wire = self.mover.send_hop(now, hop, way, room)?;
         if let Some(step) = step {
-            let computing = Computing {
-                step,
-                number: None,
-                layers: self.mover.told_layers(wire),
-            };
-            let hop = FarTransfer {
-                machine: self.machine(),
-                id: wire,
-            };
-            self.handover.letters.push(Letter::Awaits {
-                machine: source,
-                hop,
-                computing,
-            });
+            self.await_step(source, wire, (step, None));
         }
         self.log_transfers();
         Ok(())
+    }
+
+    /// Lets a hop of this machine hear of what a step of a machine computes; the number that the step has among what is
+    /// sent there, where that is taken already.
+    pub(in crate::machine) fn await_step(
+        &mut self,
+        machine: u32,
+        hop: TransferId,
+        (step, number): (Transmission, Option<u64>),
+    ) {
+        self.handover.letters.push(Letter::Awaits {
+            machine,
+            hop: FarTransfer {
+                machine: self.machine(),
+                id: hop,
+            },
+            computing: Computing {
+                step,
+                number,
+                layers: self.mover.told_layers(hop),
+            },
+        });
     }
 
     /// The room of a hand-over is free.
