@@ -79,42 +79,38 @@ impl Store {
 
     /// Holds a run and all before it on a tier: none of them is evicted there.
     pub(super) fn hold(&mut self, tier: usize, id: NodeId) {
-        let mut at = id;
-        while at != ROOT {
-            let copy = self.copy_mut(at, tier);
+        self.each_run((id, 0), |store, run| {
+            let copy = store.copy_mut(run, tier);
             copy.holds += 1;
             let alone = copy.holds == 1;
-            let node = &mut self.nodes[at as usize];
+            let node = &mut store.nodes[run as usize];
             node.pins += 1;
-            let (parent, first) = (node.parent, node.pins == 1);
+            let first = node.pins == 1;
             // a further hold changes nothing for who may go
             if alone {
-                self.refresh_on(at, tier);
+                store.refresh_on(run, tier);
             }
             if first {
-                self.refresh_last(at, tier);
+                store.refresh_last(run, tier);
             }
-            at = parent;
-        }
+        });
     }
 
     /// Gives up what [`Store::hold`] took.
     pub(super) fn unhold(&mut self, tier: usize, id: NodeId) {
-        let mut at = id;
-        while at != ROOT {
-            let copy = self.copy_mut(at, tier);
+        self.each_run((id, 0), |store, run| {
+            let copy = store.copy_mut(run, tier);
             copy.holds -= 1;
             let last = copy.holds == 0;
-            let node = &mut self.nodes[at as usize];
+            let node = &mut store.nodes[run as usize];
             node.pins -= 1;
-            let (parent, free) = (node.parent, node.pins == 0);
+            let free = node.pins == 0;
             if last {
-                self.refresh_on(at, tier);
+                store.refresh_on(run, tier);
             }
             if free {
-                self.refresh_last(at, tier);
+                store.refresh_last(run, tier);
             }
-            at = parent;
-        }
+        });
     }
 }

@@ -39,11 +39,9 @@ impl Store {
         let mut stack = vec![ROOT];
         let mut live = Vec::new();
         while let Some(id) = stack.pop() {
-            let mut child = self.nodes[id as usize].first_child;
-            while child != NONE {
+            for child in self.children_of(id) {
                 live.push(child);
                 stack.push(child);
-                child = self.nodes[child as usize].next;
             }
         }
         live
@@ -210,12 +208,8 @@ impl Store {
                 in_flight && self.moves.get(copy.by).is_none_or(|m| m.to != t),
                 "I7: run {id} is in flight to tier {t} without a move"
             );
-            let mut children = 0;
-            let mut child = node.first_child;
-            while child != NONE {
-                children += u32::from(self.copy(child, t).state != State::Absent);
-                child = self.nodes[child as usize].next;
-            }
+            let resident = |&child: &NodeId| self.copy(child, t).state != State::Absent;
+            let children = self.children_of(id).filter(resident).count() as u32;
             violated!(
                 children != copy.children,
                 "run {id} counts {} children on tier {t}, has {children}",

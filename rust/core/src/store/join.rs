@@ -5,7 +5,7 @@
 
 use std::iter::zip;
 
-use super::node::{Copy, State};
+use super::node::{Copy, Node, State};
 use super::times::Stretch;
 use super::Store;
 use crate::ids::{NodeId, NONE, ROOT};
@@ -100,28 +100,24 @@ impl Store {
             debug_assert_eq!(above.listed.1, 0, "what has a child there is no candidate");
             self.tiers[tier].evictable -= u64::from(above.evictable);
         }
-        let (owner, joint) = (
-            self.nodes[lower as usize].owner,
-            self.nodes[lower as usize].start,
-        );
-        let upper_node = &self.nodes[upper as usize];
-        let (start, parent) = (upper_node.start, upper_node.parent);
-        let (previous, next) = (upper_node.previous, upper_node.next);
+        let Node {
+            owner,
+            start: joint,
+            ..
+        } = self.nodes[lower as usize];
+        let Node {
+            start,
+            parent,
+            previous,
+            next,
+            ..
+        } = self.nodes[upper as usize];
         self.free(upper);
         self.children.remove(&(upper, self.keys.key(owner, joint)));
         self.children
             .insert((parent, self.keys.key(owner, start)), lower);
-        if previous == NONE {
-            self.nodes[parent as usize].first_child = lower;
-        } else {
-            self.nodes[previous as usize].next = lower;
-        }
-        if next != NONE {
-            self.nodes[next as usize].previous = lower;
-        }
-        let node = &mut self.nodes[lower as usize];
-        (node.start, node.parent) = (start, parent);
-        (node.previous, node.next) = (previous, next);
+        self.nodes[lower as usize].start = start;
+        self.stands_between(parent, lower, (previous, next));
         self.refresh(lower);
     }
 

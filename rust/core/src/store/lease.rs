@@ -47,15 +47,12 @@ impl Store {
         self.count_use(tail, 1);
         let lease = Lease {
             access: self.next_access(),
-            admitted: false,
             request,
             tail,
             depth,
-            reserved: 0,
-            pending: 0,
-            loading: 0,
             live: true,
             found: depth,
+            ..Lease::default()
         };
         Ok(self.leases.insert(lease))
     }
@@ -207,24 +204,15 @@ impl Store {
             computed_blocks: all.saturating_sub(found),
         };
         self.next_access();
-        let mut at = tail;
-        while at != ROOT {
-            let access = self.access;
-            let renews = self.touch == Touch::Release;
-            let copies = self.copies_mut(at);
-            copies[GPU].holds -= 1;
-            if renews {
-                for copy in copies.iter_mut().filter(|c| c.state == State::Ready) {
-                    copy.access = access;
-                }
+        self.each_run((tail, 0), |store, run| {
+            store.copy_mut(run, GPU).holds -= 1;
+            store.nodes[run as usize].pins -= 1;
+            if store.touch == Touch::Release {
+                store.renew(run);
             }
-            let node = &mut self.nodes[at as usize];
-            node.pins -= 1;
-            let parent = node.parent;
-            self.released(at, release);
-            self.refresh(at);
-            at = parent;
-        }
+            store.released(run, release);
+            store.refresh(run);
+        });
         self.join_path(tail);
         let now_free = reserved - pending;
         self.tiers[GPU].active -= now_free;
@@ -239,12 +227,10 @@ impl Store {
     }
 
     fn count_use(&mut self, tail: NodeId, times: i32) {
-        let mut at = tail;
-        while at != ROOT {
-            let node = &mut self.nodes[at as usize];
-            node.uses = node.uses.wrapping_add_signed(times);
-            at = node.parent;
-        }
+        self.each_run((tail, 0), |store, run| {
+            let uses = &mut store.nodes[run as usize].uses;
+            *uses = uses.wrapping_add_signed(times);
+        });
     }
 
     /// Takes an admission back: as if it had never been, recency included. Nothing may be reserved.

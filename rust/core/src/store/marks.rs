@@ -198,21 +198,12 @@ impl Store {
 
     /// How many leading blocks of a request the trie has a place for, copies or not.
     fn in_trie(&self, request: u32, limit: u32) -> u32 {
-        let (mut at, mut block) = (ROOT, 0);
-        while block < limit {
-            let Some(&child) = self.children.get(&(at, self.keys.key(request, block))) else {
-                break;
-            };
-            let node = &self.nodes[child as usize];
-            block += self
-                .keys
-                .common(node.owner, request, block, node.end.min(limit));
-            if block < node.end {
-                break;
-            }
-            at = child;
-        }
-        block
+        let mut known = 0;
+        self.descend(request, limit, |_, _, end| {
+            known = end;
+            true
+        });
+        known
     }
 }
 

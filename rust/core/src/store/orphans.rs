@@ -2,7 +2,7 @@
 
 use super::node::State;
 use super::Store;
-use crate::ids::{NodeId, NONE, ROOT};
+use crate::ids::{NodeId, ROOT};
 
 impl Store {
     /// Removes a run that has lost its last copy, and what hangs below it. What a reader or a write pins stays
@@ -14,11 +14,7 @@ impl Store {
         let mut order = vec![id];
         let mut next = 0;
         while next < order.len() {
-            let mut child = self.nodes[order[next] as usize].first_child;
-            while child != NONE {
-                order.push(child);
-                child = self.nodes[child as usize].next;
-            }
+            order.extend(self.children_of(order[next]));
             next += 1;
         }
         for &node in order.iter().rev() {

@@ -1,8 +1,9 @@
 //! When blocks become recent: as a request lets go of them, or as one that uses them is admitted.
 
 use super::node::State;
-use super::Store;
-use crate::ids::{LeaseId, NodeId, ROOT};
+use super::orders::Release;
+use super::{Answer, Store};
+use crate::ids::{LeaseId, NodeId};
 
 /// What makes a block recent on the tiers that have it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,12 +28,37 @@ impl Store {
         if std::mem::replace(&mut lease.admitted, true) || self.touch == Touch::Release {
             return;
         }
-        let (mut at, access) = (lease.tail, lease.access);
-        while at != ROOT {
-            self.used(at, access);
-            self.refresh(at);
-            at = self.nodes[at as usize].parent;
+        let (tail, access) = (lease.tail, lease.access);
+        self.each_run((tail, 0), |store, run| {
+            store.used(run, access);
+            store.refresh(run);
+        });
+    }
+
+    /// Makes the ready copies of a run the most recently used ones.
+    pub(super) fn renew(&mut self, run: NodeId) {
+        let access = self.access;
+        for copy in self.copies_mut(run) {
+            if copy.state == State::Ready {
+                copy.access = access;
+            }
         }
+    }
+
+    /// Makes the first `end` blocks of a request's path the most recently used, on every tier.
+    pub fn touch(&mut self, request: u32, end: u32) -> Answer<()> {
+        let tail = self.node_at(request, end)?;
+        self.next_access();
+        self.each_run((tail, 0), |store, run| {
+            store.renew(run);
+            let alone = Release {
+                found_blocks: store.nodes[run as usize].start,
+                computed_blocks: 1,
+            };
+            store.released(run, alone);
+            store.refresh(run);
+        });
+        Ok(())
     }
 
     /// An admission uses a run, whose copies are at least as recent then, those on their way included. The

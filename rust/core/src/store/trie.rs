@@ -71,25 +71,35 @@ impl Store {
         if self.known_request(request).is_err() {
             return; // it has no blocks
         }
+        self.descend(request, limit, |run, start, end| {
+            // one without a copy is kept only for what a reader pins below it
+            let is_found = run.fastest().is_some();
+            if is_found {
+                visit(run, start, end);
+            }
+            is_found
+        });
+    }
+
+    /// Visits the runs of a request's first `limit` blocks, copies or not, each with its first block and the one past
+    /// the last that is the request's, until one is not to be passed.
+    pub(super) fn descend(
+        &self,
+        request: u32,
+        limit: u32,
+        mut passes: impl FnMut(Run<'_>, u32, u32) -> bool,
+    ) {
         let (mut at, mut block) = (ROOT, 0);
         while block < limit {
             let Some(&child) = self.children.get(&(at, self.keys.key(request, block))) else {
-                break;
+                return;
             };
-            let node = &self.nodes[child as usize];
-            let run = self.run(child);
-            if run.fastest().is_none() {
-                break; // kept only for what a reader pins below it
+            let Node { owner, end, .. } = self.nodes[child as usize];
+            let same = self.keys.common(owner, request, block, end.min(limit));
+            if !passes(self.run(child), block, block + same) || block + same < end {
+                return;
             }
-            let same = self
-                .keys
-                .common(node.owner, request, block, node.end.min(limit));
-            visit(run, block, block + same);
-            block += same;
-            if block < node.end {
-                break;
-            }
-            at = child;
+            (at, block) = (child, end);
         }
     }
 
@@ -138,6 +148,13 @@ impl Store {
         })
     }
 
+    /// The runs that follow a run.
+    pub(super) fn children_of(&self, id: NodeId) -> impl Iterator<Item = NodeId> + '_ {
+        let some = |child: NodeId| (child != NONE).then_some(child);
+        let first = some(self.nodes[id as usize].first_child);
+        successors(first, move |&child| some(self.nodes[child as usize].next))
+    }
+
     /// The same, for whoever changes the trie while looking at them.
     pub(super) fn runs_from(&self, tail: NodeId, start: u32) -> Vec<NodeId> {
         self.path((tail, start)).collect()
@@ -172,9 +189,10 @@ impl Store {
         let first_key = self.keys.key(owner, lower.start);
         let upper = Node {
             end: at,
-            first_child: NONE,
+            first_child: id,
             ..*lower
         };
+        let siblings = (upper.previous, upper.next);
         self.gone += usize::from(self.is_gone(id));
         let upper_id = self.push_node(upper);
         for tier in 0..self.tiers.len() {
@@ -190,28 +208,12 @@ impl Store {
             *self.stretches_mut(upper_id, tier) = before;
             self.copy_mut(upper_id, tier).times = times;
         }
-        for sibling in [
-            self.nodes[id as usize].previous,
-            self.nodes[id as usize].next,
-        ] {
-            if sibling != NONE {
-                let node = &mut self.nodes[sibling as usize];
-                if node.next == id {
-                    node.next = upper_id;
-                } else {
-                    node.previous = upper_id;
-                }
-            }
-        }
-        if self.nodes[parent as usize].first_child == id {
-            self.nodes[parent as usize].first_child = upper_id;
-        }
+        self.stands_between(parent, upper_id, siblings);
         self.children.insert((parent, first_key), upper_id);
         let lower = &mut self.nodes[id as usize];
         lower.start = at;
         lower.parent = upper_id;
         (lower.next, lower.previous) = (NONE, NONE);
-        self.nodes[upper_id as usize].first_child = id;
         self.children
             .insert((upper_id, self.keys.key(owner, at)), id);
         self.refresh(id);
@@ -219,17 +221,30 @@ impl Store {
         upper_id
     }
 
-    /// Adds a run below `parent`.
-    pub(super) fn link(&mut self, parent: NodeId, owner: u32, start: u32, end: u32) -> NodeId {
-        let mut node = Node::new(parent, owner, start, end);
-        node.next = self.nodes[parent as usize].first_child;
-        let next = node.next;
-        let id = self.push_node(node);
-        self.gone += 1; // until it has a copy
+    /// Lets a run stand between two others below `parent`, which it follows and precedes from now on.
+    pub(super) fn stands_between(
+        &mut self,
+        parent: NodeId,
+        id: NodeId,
+        (previous, next): (NodeId, NodeId),
+    ) {
+        if previous == NONE {
+            self.nodes[parent as usize].first_child = id;
+        } else {
+            self.nodes[previous as usize].next = id;
+        }
         if next != NONE {
             self.nodes[next as usize].previous = id;
         }
-        self.nodes[parent as usize].first_child = id;
+        let node = &mut self.nodes[id as usize];
+        (node.parent, node.previous, node.next) = (parent, previous, next);
+    }
+
+    /// Adds a run below `parent`.
+    pub(super) fn link(&mut self, parent: NodeId, owner: u32, start: u32, end: u32) -> NodeId {
+        let id = self.push_node(Node::new(parent, owner, start, end));
+        self.gone += 1; // until it has a copy
+        self.stands_between(parent, id, (NONE, self.nodes[parent as usize].first_child));
         self.children
             .insert((parent, self.keys.key(owner, start)), id);
         self.number_block(id);

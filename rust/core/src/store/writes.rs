@@ -3,7 +3,6 @@
 use super::lease::Lease;
 use super::moves::Move;
 use super::node::State;
-use super::orders::Release;
 use super::reserve::moves_of;
 use super::{Answer, Store, StoreError, GPU};
 use crate::ids::{LeaseId, MoveId, NodeId, NONE, ROOT};
@@ -136,29 +135,6 @@ impl Store {
         self.moves[id].parts = parts;
         self.order(id, tier, moves_of(&room));
         Some(id)
-    }
-
-    /// Makes the first `end` blocks of a request's path the most recently used, on every tier.
-    pub fn touch(&mut self, request: u32, end: u32) -> Answer<()> {
-        let mut at = self.node_at(request, end)?;
-        let access = self.next_access();
-        while at != ROOT {
-            for copy in self.copies_mut(at) {
-                if copy.state == State::Ready {
-                    copy.access = access;
-                }
-            }
-            let node = &self.nodes[at as usize];
-            let (parent, depth) = (node.parent, node.start);
-            let alone = Release {
-                found_blocks: depth,
-                computed_blocks: 1,
-            };
-            self.released(at, alone);
-            self.refresh(at);
-            at = parent;
-        }
-        Ok(())
     }
 
     /// Discards blocks `start` to `end` of a request's path from all tiers, from the last one up to the first
