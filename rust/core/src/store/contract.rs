@@ -11,6 +11,19 @@ use crate::keys::BlockKeys;
 use crate::records::Records;
 use crate::tiers::GPU;
 
+/// Answers these methods of a contract with the store's own ones of the same names.
+macro_rules! own_methods {
+    ($(fn $name:ident($own:ident: $of:ty $(, $what:ident: $kind:ty)*) $(-> $answer:ty)?;)*) => {
+        $(
+            #[allow(clippy::needless_arbitrary_self_type)]
+            fn $name($own: $of $(, $what: $kind)*) $(-> $answer)? {
+                Self::$name($own $(, $what)*)
+            }
+        )*
+    };
+}
+pub(crate) use own_methods;
+
 /// What a batch asks of the blocks of its GPU.
 pub trait BatchStore {
     /// Reserves private blocks for several leases, all or nothing.

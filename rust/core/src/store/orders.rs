@@ -60,10 +60,16 @@ impl Orders {
         self.number_of[node as usize] = number;
     }
 
-    fn known_number(&self, node: NodeId, tier: usize) -> Option<u32> {
+    /// The number of a block that a tier's order knows, what is known of it, and the order.
+    fn known(
+        &mut self,
+        node: NodeId,
+        tier: usize,
+    ) -> Option<(u32, &mut (Facts, Standing), &mut dyn EvictionOrder)> {
         let number = *self.number_of.get(node as usize)?;
-        let known = &self.tiers[tier].as_ref()?.known;
-        known.get(number as usize)?.as_ref().map(|_| number)
+        let TierOrder { order, known } = self.tiers[tier].as_mut()?;
+        let known = known.get_mut(number as usize)?.as_mut()?;
+        Some((number, known, order.as_mut()))
     }
 }
 
@@ -105,25 +111,20 @@ impl Store {
 
     /// Tells the orders that a request let go of a block: it joins, or has been used.
     pub(super) fn released(&mut self, id: NodeId, release: Release) {
-        if self.eviction.is_none() {
-            return;
-        }
         for tier in 0..self.tiers.len() {
             if !self.has_order(tier) || self.copy(id, tier).state != State::Ready {
                 continue;
             }
             let orders = self.eviction.as_mut().expect("there are orders");
             let now_ns = orders.now_ns as i64;
-            let Some(number) = orders.known_number(id, tier) else {
+            let Some((number, (facts, _), order)) = orders.known(id, tier) else {
                 self.enter_order(id, tier, release);
                 continue;
             };
-            let tier = orders.tiers[tier].as_mut().expect("it has an order");
-            let (facts, _) = tier.known[number as usize].as_mut().expect("it is known");
             facts.hits += 1;
             facts.last_access = self.access;
             facts.last_access_ns = now_ns;
-            tier.order.used(number, facts);
+            order.used(number, facts);
         }
     }
 
@@ -157,24 +158,22 @@ impl Store {
             return;
         }
         let orders = self.eviction.as_mut().expect("there are orders");
-        let mut number = orders.known_number(id, tier);
-        if number.is_none() && standing.idle {
-            let depth = self.nodes[id as usize].start;
-            let alone = Release {
-                found_blocks: depth,
-                computed_blocks: 1,
-            };
-            self.enter_order(id, tier, alone);
-            let orders = self.eviction.as_ref().expect("there are orders");
-            number = orders.known_number(id, tier);
+        if standing.idle && orders.known(id, tier).is_none() {
+            self.enter_order(id, tier, self.released_alone(id));
         }
-        let Some(number) = number else { return };
         let orders = self.eviction.as_mut().expect("there are orders");
-        let tier = orders.tiers[tier].as_mut().expect("it has an order");
-        let known = tier.known[number as usize].as_mut().expect("it is known");
-        if known.1 != standing {
-            known.1 = standing;
-            tier.order.stands(number, standing);
+        let known = orders.known(id, tier);
+        if let Some((number, (_, before), order)) = known.filter(|known| known.1 .1 != standing) {
+            *before = standing;
+            order.stands(number, standing);
+        }
+    }
+
+    /// The release of a block that nobody computed with others: all before it were found.
+    pub(super) fn released_alone(&self, id: NodeId) -> Release {
+        Release {
+            found_blocks: self.nodes[id as usize].start,
+            computed_blocks: 1,
         }
     }
 
@@ -183,7 +182,7 @@ impl Store {
         let Some(orders) = &mut self.eviction else {
             return;
         };
-        let Some(number) = orders.known_number(id, tier) else {
+        let Some((number, ..)) = orders.known(id, tier) else {
             return;
         };
         let tier = orders.tiers[tier].as_mut().expect("it is known there");

@@ -1,7 +1,8 @@
 //! What the tree of runs answers of the contract of all stores.
 
 use super::contract::{
-    BatchStore, BlockStore, LoadingStore, MachineStore, MovingStore, TierLosses, TierRoom,
+    own_methods, BatchStore, BlockStore, LoadingStore, MachineStore, MovingStore, TierLosses,
+    TierRoom,
 };
 use super::{Order, Part, Room, Store, Times, Violation};
 use crate::error::Answer;
@@ -11,16 +12,13 @@ use crate::records::Records;
 use crate::tiers::GPU;
 
 impl BatchStore for Store {
-    fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Room> {
-        Store::reserve(self, wanted, now_ns)
+    own_methods! {
+        fn reserve(self: &mut Self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Room>;
+        fn commit(self: &mut Self, lease: LeaseId, to: u32, ready: Times) -> Answer<()>;
     }
 
     fn depth(&self, lease: LeaseId) -> Answer<u32> {
         Ok(self.lease(lease)?.depth)
-    }
-
-    fn commit(&mut self, lease: LeaseId, to: u32, ready: Times) -> Answer<()> {
-        Store::commit(self, lease, to, ready)
     }
 
     fn spare_blocks(&self) -> u64 {
@@ -34,8 +32,9 @@ impl BatchStore for Store {
 }
 
 impl MachineStore for Store {
-    fn known_request(&self, request: u32) -> Answer<()> {
-        Store::known_request(self, request)
+    own_methods! {
+        fn known_request(self: &Self, request: u32) -> Answer<()>;
+        fn check(self: &Self) -> Result<(), Violation>;
     }
 
     fn peek(&self, request: u32, limit: u32) -> Answer<(u32, u32)> {
@@ -76,43 +75,24 @@ impl MachineStore for Store {
     fn records_mut(&mut self) -> &mut Records {
         &mut self.records
     }
-
-    fn check(&self) -> Result<(), Violation> {
-        Store::check(self)
-    }
 }
 
 impl BlockStore for Store {
+    own_methods! {
+        fn acquire(self: &mut Self, request: u32, depth: u32) -> Answer<LeaseId>;
+        fn abandon(self: &mut Self, lease: LeaseId) -> Answer<()>;
+        fn release(self: &mut Self, lease: LeaseId, now_ns: u64) -> Answer<()>;
+        fn discard(self: &mut Self, request: u32, start: u32, end: u32) -> Answer<()>;
+        fn touch(self: &mut Self, request: u32, end: u32) -> Answer<()>;
+        fn expire(self: &mut Self, now_ns: u64);
+    }
+
     fn block_keys(&self) -> Option<&BlockKeys> {
         Some(self.keys())
     }
 
-    fn acquire(&mut self, request: u32, depth: u32) -> Answer<LeaseId> {
-        Store::acquire(self, request, depth)
-    }
-
     fn have_same_block(&self, a: u32, b: u32, block: u32) -> bool {
         self.keys().have_same_block(a, b, block)
-    }
-
-    fn abandon(&mut self, lease: LeaseId) -> Answer<()> {
-        Store::abandon(self, lease)
-    }
-
-    fn release(&mut self, lease: LeaseId, now_ns: u64) -> Answer<()> {
-        Store::release(self, lease, now_ns)
-    }
-
-    fn discard(&mut self, request: u32, start: u32, end: u32) -> Answer<()> {
-        Store::discard(self, request, start, end)
-    }
-
-    fn touch(&mut self, request: u32, end: u32) -> Answer<()> {
-        Store::touch(self, request, end)
-    }
-
-    fn expire(&mut self, now_ns: u64) {
-        Store::expire(self, now_ns);
     }
 
     fn tiered(&mut self) -> Option<&mut Store> {
@@ -129,41 +109,20 @@ impl BlockStore for Store {
 }
 
 impl LoadingStore for Store {
-    fn match_prefix(&self, request: u32, limit: u32) -> Vec<Part> {
-        Store::match_prefix(self, request, limit)
-    }
-
-    fn protect(&mut self, request: u32, end: u32, tier: usize) -> Answer<HoldId> {
-        Store::protect(self, request, end, tier)
-    }
-
-    fn unprotect(&mut self, tier: usize, hold: HoldId) -> Answer<()> {
-        Store::unprotect(self, tier, hold)
-    }
-
-    fn load(&mut self, lease: LeaseId, to: u32, after: &[MoveId]) -> Answer<MoveId> {
-        Store::load(self, lease, to, after)
-    }
-
-    fn join(&mut self, lease: LeaseId, to: u32) -> Answer<()> {
-        Store::join(self, lease, to)
+    own_methods! {
+        fn match_prefix(self: &Self, request: u32, limit: u32) -> Vec<Part>;
+        fn protect(self: &mut Self, request: u32, end: u32, tier: usize) -> Answer<HoldId>;
+        fn unprotect(self: &mut Self, tier: usize, hold: HoldId) -> Answer<()>;
+        fn load(self: &mut Self, lease: LeaseId, to: u32, after: &[MoveId]) -> Answer<MoveId>;
+        fn join(self: &mut Self, lease: LeaseId, to: u32) -> Answer<()>;
     }
 }
 
 impl MovingStore for Store {
-    fn has_orders(&self) -> bool {
-        Store::has_orders(self)
-    }
-
-    fn take_orders(&mut self) -> Vec<Order> {
-        Store::take_orders(self)
-    }
-
-    fn set_times(&mut self, id: MoveId, times: Times) -> Answer<()> {
-        Store::set_times(self, id, times)
-    }
-
-    fn finish_move(&mut self, id: MoveId) -> Answer<()> {
-        Store::finish_move(self, id)
+    own_methods! {
+        fn has_orders(self: &Self) -> bool;
+        fn take_orders(self: &mut Self) -> Vec<Order>;
+        fn set_times(self: &mut Self, id: MoveId, times: Times) -> Answer<()>;
+        fn finish_move(self: &mut Self, id: MoveId) -> Answer<()>;
     }
 }

@@ -1,7 +1,6 @@
 //! When blocks become recent: as a request lets go of them, or as one that uses them is admitted.
 
 use super::node::State;
-use super::orders::Release;
 use super::{Answer, Store};
 use crate::ids::{LeaseId, NodeId};
 
@@ -51,11 +50,7 @@ impl Store {
         self.next_access();
         self.each_run((tail, 0), |store, run| {
             store.renew(run);
-            let alone = Release {
-                found_blocks: store.nodes[run as usize].start,
-                computed_blocks: 1,
-            };
-            store.released(run, alone);
+            store.released(run, store.released_alone(run));
             store.refresh(run);
         });
         Ok(())

@@ -6,7 +6,8 @@ use crate::ids::LeaseId;
 use crate::keys::BlockKeys;
 use crate::records::Records;
 use crate::store::contract::{
-    gpu_alone, BatchStore, BlockStore, MachineStore, SessionStore, TierLosses, TierRoom,
+    gpu_alone, own_methods, BatchStore, BlockStore, MachineStore, SessionStore, TierLosses,
+    TierRoom,
 };
 use crate::store::{Room, Times, Violation};
 
@@ -14,16 +15,10 @@ use crate::store::{Room, Times, Violation};
 const UNBOUNDED: u64 = 1 << 60;
 
 impl BatchStore for TokenStore {
-    fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Room> {
-        TokenStore::reserve(self, wanted, now_ns)
-    }
-
-    fn depth(&self, lease: LeaseId) -> Answer<u32> {
-        TokenStore::depth(self, lease)
-    }
-
-    fn commit(&mut self, lease: LeaseId, to: u32, ready: Times) -> Answer<()> {
-        TokenStore::commit(self, lease, to, ready)
+    own_methods! {
+        fn reserve(self: &mut Self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Room>;
+        fn depth(self: &Self, lease: LeaseId) -> Answer<u32>;
+        fn commit(self: &mut Self, lease: LeaseId, to: u32, ready: Times) -> Answer<()>;
     }
 
     fn spare_blocks(&self) -> u64 {
@@ -33,8 +28,9 @@ impl BatchStore for TokenStore {
 }
 
 impl MachineStore for TokenStore {
-    fn known_request(&self, request: u32) -> Answer<()> {
-        TokenStore::known_request(self, request)
+    own_methods! {
+        fn known_request(self: &Self, request: u32) -> Answer<()>;
+        fn check(self: &Self) -> Result<(), Violation>;
     }
 
     fn peek(&self, request: u32, limit: u32) -> Answer<(u32, u32)> {
@@ -75,13 +71,16 @@ impl MachineStore for TokenStore {
     fn records_mut(&mut self) -> &mut Records {
         &mut self.records
     }
-
-    fn check(&self) -> Result<(), Violation> {
-        TokenStore::check(self)
-    }
 }
 
 impl BlockStore for TokenStore {
+    own_methods! {
+        fn acquire(self: &mut Self, request: u32, depth: u32) -> Answer<LeaseId>;
+        fn abandon(self: &mut Self, lease: LeaseId) -> Answer<()>;
+        fn release(self: &mut Self, lease: LeaseId, now_ns: u64) -> Answer<()>;
+        fn have_same_block(self: &Self, a: u32, b: u32, block: u32) -> bool;
+    }
+
     fn block_keys(&self) -> Option<&BlockKeys> {
         Some(&self.keys)
     }
@@ -92,37 +91,15 @@ impl BlockStore for TokenStore {
         Ok((found, found))
     }
 
-    fn acquire(&mut self, request: u32, depth: u32) -> Answer<LeaseId> {
-        TokenStore::acquire(self, request, depth)
-    }
-
-    fn abandon(&mut self, lease: LeaseId) -> Answer<()> {
-        TokenStore::abandon(self, lease)
-    }
-
-    fn release(&mut self, lease: LeaseId, now_ns: u64) -> Answer<()> {
-        TokenStore::release(self, lease, now_ns)
-    }
-
-    fn have_same_block(&self, a: u32, b: u32, block: u32) -> bool {
-        TokenStore::have_same_block(self, a, b, block)
-    }
-
     fn sessions(&mut self) -> Option<&mut dyn SessionStore> {
         Some(self)
     }
 }
 
 impl SessionStore for TokenStore {
-    fn session_tokens(&mut self, session: i64, now_ns: u64) -> Option<u64> {
-        TokenStore::session_tokens(self, session, now_ns)
-    }
-
-    fn observe(&mut self, request: u32, prompt_tokens: u64) {
-        TokenStore::observe(self, request, prompt_tokens);
-    }
-
-    fn complete_turn(&mut self, request: u32, session: i64, tokens: u64, now_ns: u64) {
-        TokenStore::complete_turn(self, request, session, tokens, now_ns);
+    own_methods! {
+        fn session_tokens(self: &mut Self, session: i64, now_ns: u64) -> Option<u64>;
+        fn observe(self: &mut Self, request: u32, prompt_tokens: u64);
+        fn complete_turn(self: &mut Self, request: u32, session: i64, tokens: u64, now_ns: u64);
     }
 }
