@@ -7,8 +7,8 @@ import pytest
 from fidelity_page import figures
 from hardware_extra import needs_library
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.model.calibration.base import Correction, error_curve, fit_correction
 from kvcache_sim.model.calibration.choice import spread_rows
+from kvcache_sim.model.calibration.command import Correction, error_curve, fit_correction
 from kvcache_sim.model.calibration.fit import predict_ms
 from kvcache_sim.model.calibration.rows import IterationRows, held_out, phase_errors, read_iterations
 from kvcache_sim.model.calibration.transfer import fit_deployment

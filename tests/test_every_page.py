@@ -14,10 +14,10 @@ from kvcache_sim.metrics.objectives import parse_objectives
 from kvcache_sim.model.calibration.fit import predict_ms
 from kvcache_sim.report.finished import open_runs
 from kvcache_sim.report.fit_picture import fit_picture
-from kvcache_sim.report.picture_file import encoded
 from kvcache_sim.report.plot import picture_of
-from kvcache_sim.report.series import MOST_SERIES
+from kvcache_sim.report.plotting import encoded
 from kvcache_sim.report.sweep_report import write_sweep_report
+from kvcache_sim.report.time_series import MOST_SERIES
 from kvcache_sim.sizing.answer import Answer
 from kvcache_sim.sizing.text import draw as draw_capacity
 from support.colour_distance import lab

@@ -216,7 +216,7 @@ EXCEPTIONS = {
     "replay/engine_requests.py": "an option of cachesim for LMCache",
     "replay/engine_tiers.py": "tiers of LMCache",
     "replay/request.py": "an option of cachesim for LMCache",
-    "report/replay_room.py": "options of cachesim for LMCache",
+    "report/cachesim.py": "options of cachesim for LMCache",
     "api/replays.py": "tiers of LMCache",
     "cli/cachesim.py": "tiers of LMCache",
     "metrics/glossary.py": "examples of tiers",

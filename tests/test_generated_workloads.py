@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from kvcache_sim.errors import TraceError, UsageError
 from kvcache_sim.workload.ceiling import ceiling_hit_tokens
 from kvcache_sim.workload.generate import KINDS, build, settings_of, write_jsonl
-from kvcache_sim.workload.history import with_history
-from kvcache_sim.workload.missing_ids import fill_missing_ids
+from kvcache_sim.workload.missing_ids import fill_missing_ids, with_history
 from kvcache_sim.workload.rows import select_rows
 from kvcache_sim.workload.sessions import predecessors, previous_turns
 from unbounded_replay import prompt_ids, replay

@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 from kvcache_sim.errors import UsageError
+from kvcache_sim.model.catalog import entry_names
 from kvcache_sim.model.gpus import gpu_names, load_gpu
-from kvcache_sim.model.links import all_reduce_ms, link_names, load_links
+from kvcache_sim.model.links import all_reduce_ms, load_links
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time
 
 
-@pytest.mark.parametrize("name", link_names())
+@pytest.mark.parametrize("name", entry_names("links"))
 def test_a_packaged_table_names_its_source_and_rises_where_messages_are_large(name):
     table = load_links(name)
     assert "aiconfigurator-core" in table.source
@@ -21,7 +22,7 @@ def test_a_packaged_table_names_its_source_and_rises_where_messages_are_large(na
 def test_every_gpu_s_table_exists():
     for name in gpu_names():
         if links := load_gpu(name).links:
-            assert links in link_names()
+            assert links in entry_names("links")
 
 
 def test_sizes_and_numbers_of_gpus_between_measured_ones(tmp_path):

@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 from kvcache_sim.errors import UsageError
-from kvcache_sim.model.feed_forward import MoeFeedForward
-from kvcache_sim.model.gpus import gpu_names, load_gpu
-from kvcache_sim.model.kernel_rates import UNMEASURED
+from kvcache_sim.model.gpus import UNMEASURED, gpu_names, load_gpu
+from kvcache_sim.model.layer_group import MoeFeedForward
 from kvcache_sim.model.model_file import load_model, model_names
 from kvcache_sim.model.templates import new_gpu
 

@@ -21,7 +21,7 @@ from kvcache_sim.report.finished import open_runs
 from kvcache_sim.report.picture import NothingToDraw
 from kvcache_sim.report.pictures import PICTURES
 from kvcache_sim.report.render import draw, vega_lite
-from kvcache_sim.report.series import MOST_SERIES, drawn_as
+from kvcache_sim.report.time_series import MOST_SERIES, drawn_as
 from kvcache_sim.report.trace_of import find_trace
 from support.colour_distance import lab
 

@@ -7,10 +7,10 @@ import re
 import numpy as np
 import pytest
 from h100_stages import Means, measured, simulated, stage_rows
-from kvcache_sim.model.calibration.rates import decode_attention_rates, gemm_rates, prefill_attention_rates
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.links import load_links
 from shared_files import ROOT, shared
+from support.kernel_rates import decode_attention_rates, gemm_rates, prefill_attention_rates
 
 GPUS = {"H100-SXM-80GB": "h100", "A100-SXM-80GB": "a100"}
 HEAD_SIZE = 128

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.metrics.columns import STATUSES
-from kvcache_sim.metrics.speculation import summarize_speculation
+from kvcache_sim.metrics.optional_groups import summarize_speculation
 from kvcache_sim.metrics.summary import summarize
 from kvcache_sim.model.kv_groups import KvGroup, KvLayout
 from kvcache_sim.model.step_time import StepBatch

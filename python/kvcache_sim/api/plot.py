@@ -10,9 +10,9 @@ from typing import Any
 from kvcache_sim.output import write_new
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.picture import Picture
-from kvcache_sim.report.picture_file import encoded
 from kvcache_sim.report.pictures import PICTURES
 from kvcache_sim.report.plot import picture_of
+from kvcache_sim.report.plotting import encoded
 from kvcache_sim.report.render import svg, vega_lite
 
 #: Other names of kinds.

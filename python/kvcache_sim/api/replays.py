@@ -20,14 +20,13 @@ from kvcache_sim.policies.resolve import resolve_policy
 from kvcache_sim.replay.cachesim import simulate_cache
 from kvcache_sim.replay.group_settings import group_settings
 from kvcache_sim.replay.request import DEFAULT_OUTPUTS, LastPartial, Outputs, PromptEnd, ReplayRequest
-from kvcache_sim.report.cachesim import cachesim_text
+from kvcache_sim.report.cachesim import RoomOptions, cachesim_text, room_of
 from kvcache_sim.report.curve.build import CurveAsk, Document, curve_document
 from kvcache_sim.report.curve.groups import GroupsAsk, groups_document, groups_rendered
 from kvcache_sim.report.curve.sizes import kv_bytes_per_token as kv_bytes_of
 from kvcache_sim.report.curve.sizes import parse_capacity
 from kvcache_sim.report.curve.text import curve_csv, curve_table
 from kvcache_sim.report.picture import Table
-from kvcache_sim.report.replay_room import RoomOptions, room_of
 from kvcache_sim.spelling import close_matches
 from kvcache_sim.workload.trace import Trace
 

@@ -141,9 +141,8 @@ def cachesim(
     from kvcache_sim.replay.cachesim import simulate_cache
     from kvcache_sim.replay.group_settings import group_settings
     from kvcache_sim.replay.request import DEFAULT_OUTPUTS, ReplayRequest
-    from kvcache_sim.report.cachesim import cachesim_text, requests_csv
+    from kvcache_sim.report.cachesim import RoomOptions, cachesim_text, requests_csv, room_of
     from kvcache_sim.report.curve.sizes import kv_bytes_per_token as bytes_of_model
-    from kvcache_sim.report.replay_room import RoomOptions, room_of
     from kvcache_sim.workload.readers import ReadSettings, read_trace
     from kvcache_sim.workload.sessions import unseen_changes
     from kvcache_sim.workload.synthetic_prefixes import PrefixAssumption

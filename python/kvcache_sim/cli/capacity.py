@@ -77,8 +77,7 @@ def capacity(
     from kvcache_sim.cli.sweep_progress import shown_sweep
     from kvcache_sim.output import refuse_existing, write_new
     from kvcache_sim.report.picture import NothingToDraw
-    from kvcache_sim.report.picture_file import check_file, encoded
-    from kvcache_sim.report.plotting import require_plotting
+    from kvcache_sim.report.plotting import check_file, encoded, require_plotting
     from kvcache_sim.sizing.answer import Answer
     from kvcache_sim.sizing.candidate import plan_capacity
     from kvcache_sim.sizing.question import Question, parse_attain, parse_limits, parse_rate

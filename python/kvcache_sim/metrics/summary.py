@@ -8,17 +8,19 @@ from typing import Any
 from kvcache_sim.metrics.cache_groups import summarize_groups
 from kvcache_sim.metrics.channel_use import summarize_channels
 from kvcache_sim.metrics.figures import DEFINITIONS
-from kvcache_sim.metrics.fleet import summarize_fleet
 from kvcache_sim.metrics.machine_loads import summarize_loads
+from kvcache_sim.metrics.optional_groups import (
+    summarize_fleet,
+    summarize_plugins,
+    summarize_pool,
+    summarize_retention,
+    summarize_speculation,
+)
 from kvcache_sim.metrics.parts import GROUP_ROWS, arrays_of
 from kvcache_sim.metrics.percentiles import describe_counted
-from kvcache_sim.metrics.plugins import summarize_plugins
-from kvcache_sim.metrics.pool import summarize_pool
 from kvcache_sim.metrics.prefix_cache import with_left
 from kvcache_sim.metrics.request_totals import RequestTotals
-from kvcache_sim.metrics.retention import summarize_retention
 from kvcache_sim.metrics.run import ColumnData, Run
-from kvcache_sim.metrics.speculation import summarize_speculation
 from kvcache_sim.metrics.tier_use import summarize_tiers
 from kvcache_sim.tiers import PLACES, TIERS
 from kvcache_sim.units import NS_PER_S

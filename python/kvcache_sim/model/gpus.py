@@ -1,14 +1,99 @@
-"""A GPU's published figures: memory, bandwidths and peak rates."""
+"""A GPU's published figures: memory, bandwidths, peak rates, and what its kernels reach of them.
+
+A kernel also costs something however small it is.
+"""
 
 from __future__ import annotations
 
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.catalog import check_keys, entry_names, read_entry, read_toml
-from kvcache_sim.model.kernel_rates import UNMEASURED, KernelRates, kernel_rates
 from kvcache_sim.values import Value
+
+
+class KernelRates(Value):
+    """Shares of the peak rates, and fixed times in µs, of the kernels of a transformer layer.
+
+    A GEMM takes ``gemm_us + ((bytes / (B·weights))^p + (operations / (F·compute))^p)^(1/p)`` with the memory
+    bandwidth B and peak rate F of the GPU, attention of decodes ``attention_us + KV bytes / (B·kv)``, of a
+    prefill chunk ``operations / (F·attention) + io · bytes of its queries, keys, values and output / B``.
+    ``small_us`` is any other kernel of a CUDA graph (norm, rotary embedding, activation). ``gap_us`` lies
+    between a kernel and the next, which needs its result: tables of single kernels do not show it, and what
+    whole steps on an H100 and a B300 take longer than their kernels is 0.4–1.4 µs a kernel.
+
+    ``mixed_kv_factor`` is what reading KV costs in a step that also has a prefill chunk, in pure decode
+    steps' cost. It belongs to the attention backend: one kernel for all sequences without split KV
+    (FlashAttention 2: A100, Ada, RTX) makes it large, FlashAttention 3 (Hopper) and the TensorRT-LLM kernels
+    (Blackwell) keep it near 1. ``mixed_kv_range`` is what was measured, or between what it is assumed to lie.
+    """
+
+    source: str
+    gemm_us: float
+    weights_efficiency: float
+    compute_efficiency: float
+    exponent: float
+    attention_us: float
+    kv_efficiency: float
+    attention_efficiency: float
+    attention_io: float
+    mixed_kv_factor: float
+    mixed_kv_range: tuple[float, float]
+    small_us: float = 2.4
+    gap_us: float = 0.7
+
+    def joined_ms(self, read_ms: NDArray[np.float64], compute_ms: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the ms of GEMMs that at peak rates would read ``read_ms`` and compute ``compute_ms``."""
+        p = self.exponent
+        read, compute = read_ms / self.weights_efficiency, compute_ms / self.compute_efficiency
+        return np.asarray((read**p + compute**p) ** (1 / p), np.float64)
+
+
+#: For GPUs without measured kernels: the medians of the seven measured ones.
+UNMEASURED = KernelRates(
+    source="assumed: medians of the measured GPUs",
+    gemm_us=3.7,
+    weights_efficiency=0.82,
+    compute_efficiency=0.80,
+    exponent=2.4,
+    attention_us=12.2,
+    kv_efficiency=0.88,
+    attention_efficiency=0.60,
+    attention_io=2.26,
+    mixed_kv_factor=1.0,
+    mixed_kv_range=(1.0, 2.9),
+)
+
+
+def kernel_rates(table: dict[str, Any] | None, where: str) -> KernelRates:
+    """Return the rates of a GPU file's ``[kernels]`` table; what it does not name is as if unmeasured.
+
+    Raises UsageError, naming ``where``, for an unknown key, a value of the wrong type, a share or factor not
+    above 0, a time below 0, an exponent below 1, or a range that is none.
+    """
+    if table is None:
+        return UNMEASURED
+    number: dict[str, type | tuple[type, ...]] = dict.fromkeys(KernelRates.__dataclass_fields__, (int, float))
+    check_keys(table, number | {"source": str, "mixed_kv_range": list}, where)
+    for key, value in table.items():
+        if isinstance(value, (int, float)) and not _allowed(key, value):
+            raise UsageError(f"{key} is too small", where=where, got=str(value))
+    limits = table.get("mixed_kv_range", list(UNMEASURED.mixed_kv_range))
+    numbers = all(isinstance(limit, (int, float)) for limit in limits)
+    if not numbers or len(limits) != 2 or not 0 < limits[0] <= limits[1]:
+        raise UsageError("not a range", where=where, got=f"mixed_kv_range = {limits}", expected="[low, high]")
+    return replace(UNMEASURED, **{**table, "mixed_kv_range": (float(limits[0]), float(limits[1]))})
+
+
+def _allowed(key: str, value: float) -> bool:
+    if key == "exponent":
+        return value >= 1
+    return value >= 0 if key.endswith(("_us", "_io")) else value > 0
 
 
 class GpuSpec(Value):

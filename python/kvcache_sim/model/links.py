@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.model.catalog import entry_names, read_entry
+from kvcache_sim.model.catalog import read_entry
 
 #: Where nothing was measured: one small all-reduce among 2–8 GPUs in a CUDA graph (4.3–5.7 µs measured over
 #: NVLink), and a large one what sending the message twice at this share of the link's rate takes.
@@ -53,11 +53,6 @@ def _between_sizes(
     x, y = np.array(points).T
     past = np.maximum(message_bytes - x[-1], 0.0) * (y[-1] / x[-1])
     return np.asarray(np.interp(message_bytes, x, y) + past, np.float64)
-
-
-def link_names() -> tuple[str, ...]:
-    """Return the names of the packaged tables."""
-    return entry_names("links")
 
 
 def load_links(name: str) -> AllReduces:

@@ -13,9 +13,16 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.model.attention import Attention, HeadAttention, LinearAttention
 from kvcache_sim.model.catalog import check_keys, entry_names, read_entry, read_toml, unknown_name
 from kvcache_sim.model.dtypes import KV_DTYPES, check_dtype
-from kvcache_sim.model.feed_forward import DenseFeedForward, FeedForward, MoeFeedForward
 from kvcache_sim.model.latent_attention import CompressedAttention, Indexer, LatentAttention
-from kvcache_sim.model.layer_group import LayerGroup, WeightDtypes, layers_text, parse_layers
+from kvcache_sim.model.layer_group import (
+    DenseFeedForward,
+    FeedForward,
+    LayerGroup,
+    MoeFeedForward,
+    WeightDtypes,
+    layers_text,
+    parse_layers,
+)
 from kvcache_sim.model.model_spec import ModelSpec
 
 _ATTENTION: dict[str, type[Any]] = {

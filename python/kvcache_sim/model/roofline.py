@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.dtypes import bits_per_value
-from kvcache_sim.model.feed_forward import DenseFeedForward, FeedForward
 from kvcache_sim.model.gpus import GpuSpec
 from kvcache_sim.model.kv_room import kv_room_bytes
-from kvcache_sim.model.layer_group import LayerGroup
+from kvcache_sim.model.layer_group import DenseFeedForward, FeedForward, LayerGroup
 from kvcache_sim.model.links import AllReduces, all_reduce_ms, load_links
 from kvcache_sim.model.model_spec import ModelSpec
 from kvcache_sim.model.parametric import ParametricStepTime, six_digits

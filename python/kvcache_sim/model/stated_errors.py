@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.aiconfigurator.deployment import PREFIX
-from kvcache_sim.model.gpus import load_gpu
-from kvcache_sim.model.kernel_rates import UNMEASURED
+from kvcache_sim.model.gpus import UNMEASURED, load_gpu
 from kvcache_sim.model.linear import LINEAR
 from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.step_times import measured_on, step_time_entry

@@ -8,8 +8,7 @@ from typing import Any
 from kvcache_sim.model.calibration.model_file import Provenance
 from kvcache_sim.model.calibration.model_file import model_text as step_time_text
 from kvcache_sim.model.channels import ChannelSpec, load_channel
-from kvcache_sim.model.gpus import GpuSpec, load_gpu
-from kvcache_sim.model.kernel_rates import KernelRates
+from kvcache_sim.model.gpus import GpuSpec, KernelRates, load_gpu
 from kvcache_sim.model.model_file import load_model, model_text
 from kvcache_sim.model.parametric import ParametricStepTime
 from kvcache_sim.model.step_times import load_step_time, measured_on

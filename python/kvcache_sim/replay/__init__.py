@@ -9,7 +9,6 @@
 - ``kv_groups``        replays of vLLM's manager of several KV cache groups
 - ``miss_causes``      the causes of a miss: the one list of them, with what each means and who can tell it
 - ``miss_tables``      the misses of a replay by cause: its summary, and its table of requests
-- ``plugin``           a whole trace through a plug-in, with the ceilings beside it
 - ``policy_check``     ``kvsim policies check``
 - ``policy_misses``    why tokens were missed in the replay of an eviction policy
 - ``prompt_blocks``    a trace's prompts cut into blocks

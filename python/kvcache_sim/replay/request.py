@@ -114,5 +114,5 @@ REPLAYERS: dict[str, Replayer] = {
     "lmcache": _deferred("kvcache_sim.replay.engine_tiers", "replay_lmcache"),
     "vllm-offload": _deferred("kvcache_sim.replay.engines", "replay_offload"),
     "prefix": _deferred("kvcache_sim.replay.prefix", "replay_prefix"),
-    "plugin": _deferred("kvcache_sim.replay.plugin", "replay_plugin"),
+    "plugin": _deferred("kvcache_sim.replay.policy_check", "replay_plugin"),
 }

@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 from kvcache_sim.model.calibration.rows import IterationRows, phase_errors
 from kvcache_sim.report.colours import colour_scale
 from kvcache_sim.report.picture import Picture, Table, Value
-from kvcache_sim.report.picture_file import check_suffix, encoded
-from kvcache_sim.report.plotting import require_plotting
+from kvcache_sim.report.plotting import check_suffix, encoded, require_plotting
 
 _MOST_POINTS = 2000
 

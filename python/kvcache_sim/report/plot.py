@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from kvcache_sim.errors import UsageError
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.picture import NothingToDraw, Picture
-from kvcache_sim.report.picture_file import check_suffix, encoded
-from kvcache_sim.report.plotting import require_plotting
+from kvcache_sim.report.plotting import check_suffix, encoded, require_plotting
 from kvcache_sim.report.render import draw
 from kvcache_sim.report.trace_of import find_trace
 

@@ -22,9 +22,9 @@ from kvcache_sim.metrics.columns import (
     SLO_COLUMNS,
     Column,
 )
-from kvcache_sim.metrics.context_window import summarize_context_window
 from kvcache_sim.metrics.measurement import MeasuredRequests
 from kvcache_sim.metrics.miss_causes import keeps_all_blocks, miss_causes, summarize_misses
+from kvcache_sim.metrics.optional_groups import summarize_context_window
 from kvcache_sim.metrics.parts import arrays_of
 from kvcache_sim.metrics.run import ColumnData, Observer, Run
 from kvcache_sim.metrics.run_directory import RunDirectory
@@ -118,12 +118,12 @@ def summarized(
     if scenario.settings.tenants is not None:
         summary = {**summary, **_by_tenant(scenario, trace, run, measured)}
     if scenario.settings.models is not None:
-        from kvcache_sim.metrics.models import summarize_models
+        from kvcache_sim.metrics.optional_groups import summarize_models
 
         rows, names = _measured_rows(run, measured), scenario.settings.models.names
         summary = {**summary, **summarize_models(rows, trace.model, names)}
     if scenario.model.adapters is not None:
-        from kvcache_sim.metrics.models import summarize_adapters
+        from kvcache_sim.metrics.optional_groups import summarize_adapters
 
         summary = {**summary, **summarize_adapters(trace.adapter_names)}
     if run.schedule is not None:

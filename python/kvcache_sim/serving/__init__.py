@@ -11,7 +11,6 @@
 - ``membership``        machines that come and go while requests are served
 - ``models``            several models in one fleet
 - ``native_cluster``    replicas of the core: it keeps all machines' events in one order
-- ``one_by_one``        requests of an instant run: each comes when the one before has been stored
 - ``queue``             the order of admission from the queue
 - ``recorder``          the recorder of a run, as the serving layer calls it
 - ``replica``           one engine instance, and its rules as the core takes them

@@ -12,12 +12,11 @@ from kvcache_sim import _core
 from kvcache_sim.engine import ARRIVAL, HANDOVER, NO_MACHINE
 from kvcache_sim.errors import UsageError
 from kvcache_sim.serving.handover.pools import Pools
-from kvcache_sim.serving.one_by_one import OneByOne
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.router.contract import Router
 from kvcache_sim.serving.sequence import Arrival, Status
-from kvcache_sim.serving.waiting_requests import WaitingRequests
+from kvcache_sim.serving.waiting_requests import OneByOne, WaitingRequests
 from kvcache_sim.workload.sessions import continuations
 from kvcache_sim.workload.trace import NO_REQUEST, NOT_TOLD, OPEN_LOOP, Trace, view
 

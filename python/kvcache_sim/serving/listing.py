@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from kvcache_sim.cache.operations.listing import ListedBlock, list_blocks
 from kvcache_sim.serving.native_cluster import NativeCluster
 from kvcache_sim.serving.replica.native import NativeReplica
-from kvcache_sim.workload.block_names import BlockNames
-from kvcache_sim.workload.block_tokens import BlockTokens
+from kvcache_sim.workload.block_names import BlockNames, BlockTokens
 
 
 def list_hit(

@@ -5,7 +5,6 @@
 - ``end_checks``  the invariants checked at the end of every run
 - ``measured``    counters and uses of a finished cluster
 - ``changes``     what comes and goes while a cluster serves
-- ``keepers``     who drops blocks of one simulation when a request is done, and the gate before its router
 - ``live``        a simulation whose requests come while it runs
 - ``marks``       what a run has counted at some of its times: a part of a run is the difference of two
 - ``prefixes``    the prefixes that requests share, with the tokens of each that are resident at the end

@@ -27,9 +27,8 @@ from kvcache_sim.serving.router.registry import needs_of
 from kvcache_sim.serving.router.views import Views
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.serving.store_limits import refuse_beyond_store
-from kvcache_sim.simulation.changes import Changes
+from kvcache_sim.simulation.changes import Changes, Keepers
 from kvcache_sim.simulation.end_checks import check_channels, check_pool, check_rows, check_stores
-from kvcache_sim.simulation.keepers import Keepers
 from kvcache_sim.simulation.marks import Marks
 from kvcache_sim.simulation.measured import (
     channel_use,
@@ -48,7 +47,7 @@ from kvcache_sim.workload.trace import Trace
 
 if TYPE_CHECKING:
     from kvcache_sim.cache.operations.listing import ListedBlock
-    from kvcache_sim.workload.block_tokens import BlockTokens
+    from kvcache_sim.workload.block_names import BlockTokens
 
 #: Events between two looks at how far a run is; where requests come natively an event is many requests.
 _EVENTS_PER_GLANCE, _NATIVE_EVENTS_PER_GLANCE = 20_000, 16

@@ -1,12 +1,10 @@
 """Requests in: readers of published traces, generators, sessions, tokens.
 
 - ``block_names``         what names blocks: their keys, and the trace's ids that cover them
-- ``block_tokens``        the tokens of a block
 - ``ceiling``             what an unbounded cache would serve of a trace
 - ``chat_template``       chats as one prompt: each message between marks
 - ``context_window``      the context window of an engine over a trace
 - ``generate``            workloads made from a seed: (seed 000, section 4)
-- ``history``             traces whose rows hold the new input of a turn only
 - ``imports``             logs of production to traces: ``kvsim trace import``
 - ``key_arrays``          the columns of a trace that give each block its key
 - ``members``             what rows name beside their columns: parts of keys, models, adapters, hints, tenants

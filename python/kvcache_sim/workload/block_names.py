@@ -1,11 +1,14 @@
-"""What names blocks: their keys, and the trace's ids that cover them."""
+"""Names of blocks, their keys and the trace's ids that cover them, and the tokens of each block."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from kvcache_sim import _core
 from kvcache_sim.workload.key_arrays import key_arrays
+from kvcache_sim.workload.sessions import continuations
 from kvcache_sim.workload.tokens.row_key import id_name
-from kvcache_sim.workload.trace import Trace
+from kvcache_sim.workload.trace import NO_REQUEST, Trace
 
 
 class BlockNames:
@@ -33,3 +36,34 @@ class BlockNames:
         """Return the trace's own id that covers a block, None for an answer that no prompt shows."""
         key = self.key(request, block)
         return None if key >> 63 else id_name(self._trace, key // self._blocks_per_id)
+
+
+#: Returns the token ids of one request's prompt.
+PromptTokens = Callable[[int], Sequence[int]]
+
+
+class BlockTokens:
+    """The tokens of each block of a trace's prompts, from one function that gives a prompt's tokens.
+
+    A block of an answer has the tokens that the session's next turn shows there; one that none shows has
+    none. Keeps the last prompt it was asked for. Cost: one prompt's tokens a request.
+    """
+
+    def __init__(self, trace: Trace, block_size_tokens: int, prompt: PromptTokens) -> None:
+        self._lengths = trace.input_tokens.tolist()
+        self._next = continuations(trace).tolist()
+        #: Tokens of a block.
+        self.block_size_tokens = block_size_tokens
+        self._prompt = prompt
+        self._last: tuple[int, Sequence[int]] = (NO_REQUEST, ())
+
+    def of(self, request: int, block: int) -> tuple[int, ...]:
+        """Return the token ids of a full block, empty where no prompt shows them."""
+        size = self.block_size_tokens
+        first, end = block * size, (block + 1) * size
+        for source in (request, self._next[request]):
+            if source != NO_REQUEST and end <= self._lengths[source]:
+                if self._last[0] != source:
+                    self._last = (source, self._prompt(source))
+                return tuple(int(token) for token in self._last[1][first:end])
+        return ()

@@ -16,21 +16,19 @@ trace, `MachineCache` operates one. Requests and blocks are named by the trace.
 | move_to_gpu, active_blocks | `MachineCache.allocate_active` |
 | switch_active_fullblocks_into_cache | `MachineCache.switch_active_into_cache` |
 
-`listing` says what lies where and since when, `workload/block_tokens.py` what it contains.
+`listing` says what lies where and since when, `workload/block_names.py` what it contains.
 
-- ``look_up``  what a look-up by hand is given besides a request: keys or token ids, and a time
 - ``marking``  a machine's store, where it can be marked by hand
 - ``native``   machines of the core that are operated manually
 - ``transfer`` a transfer of such a machine, and its times
 """
 
 from kvcache_sim.cache.machine import MachineTiers
-from kvcache_sim.cache.operations.active import Active, Switched
 from kvcache_sim.cache.operations.listing import BlockCopy, ListedBlock
 from kvcache_sim.cache.operations.machine_cache import MachineCache
 from kvcache_sim.cache.operations.open_machines import open_machines
-from kvcache_sim.cache.operations.space import Space
-from kvcache_sim.workload.block_tokens import BlockTokens
+from kvcache_sim.cache.operations.transfer import Active, Space, Switched
+from kvcache_sim.workload.block_names import BlockTokens
 
 __all__ = [
     "Active",

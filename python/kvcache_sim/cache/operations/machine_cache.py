@@ -7,21 +7,23 @@ from functools import partial
 
 from kvcache_sim.cache.fetch.policy import Part
 from kvcache_sim.cache.machine import Machine
-from kvcache_sim.cache.operations.active import Active, Switched
-from kvcache_sim.cache.operations.listing import ListedBlock, list_blocks
-from kvcache_sim.cache.operations.look_up import ready_by, request_of_keys, request_of_tokens
+from kvcache_sim.cache.operations.listing import (
+    ListedBlock,
+    list_blocks,
+    ready_by,
+    request_of_keys,
+    request_of_tokens,
+)
 from kvcache_sim.cache.operations.marking import marking
 from kvcache_sim.cache.operations.native import NativeMovement
-from kvcache_sim.cache.operations.space import Space
-from kvcache_sim.cache.operations.transfer import NativeTransfer
+from kvcache_sim.cache.operations.transfer import Active, NativeTransfer, Space, Switched
 from kvcache_sim.cache.store import NO_MOVE
 from kvcache_sim.cache.tree_store import NO_COPY
 from kvcache_sim.channels.channel import Transmission
 from kvcache_sim.engine import NO_MACHINE, SAMPLE
 from kvcache_sim.errors import UsageError
 from kvcache_sim.tiers import COMPUTE, REMOTE, STAGING, TIERS
-from kvcache_sim.workload.block_names import BlockNames
-from kvcache_sim.workload.block_tokens import BlockTokens
+from kvcache_sim.workload.block_names import BlockNames, BlockTokens
 
 #: More blocks than any path has.
 NO_LIMIT = 0xFFFF_FFFF

@@ -1,8 +1,9 @@
-"""A transfer of a machine that is operated manually, and its times."""
+"""Transfers of a machine that is operated manually, with the active blocks and space that wait for them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from kvcache_sim import _core
 from kvcache_sim.channels.channel import NOT_YET, Transmission
@@ -49,3 +50,73 @@ def latest(times_ns: Iterable[int | None], default_ns: int) -> int | None:
             return None
         latest_ns = max(latest_ns, time_ns) if k else time_ns
     return latest_ns
+
+
+@dataclass(slots=True)
+class Active:
+    """Blocks held for one request: reused ones that are ready or being loaded, and active ones to compute.
+
+    ``reused_blocks`` by the tier they came from. ``active_blocks`` have room and no content. Its times are
+    None while the end of one of the transmissions is not known.
+    """
+
+    request: int
+    #: The store's number of the hold.
+    lease: int
+    reused_blocks: dict[str, int]
+    active_blocks: int
+    asked_at_ns: int
+    #: Transmissions that bring reused blocks, and those that free the room of the active ones.
+    loads: tuple[NativeTransfer, ...]
+    written: tuple[NativeTransfer, ...]
+
+    @property
+    def room_at_ns(self) -> int | None:
+        """When all its room is free."""
+        return latest((transfer.ready_at_ns for transfer in self.written), self.asked_at_ns)
+
+    @property
+    def first_layer_ready_at_ns(self) -> int | None:
+        """When the first layer of all reused blocks is there: computing may start, layer by layer."""
+        return latest((transfer.first_layer_ready_at_ns for transfer in self.loads), self.asked_at_ns)
+
+    @property
+    def ready_at_ns(self) -> int | None:
+        """When all reused blocks are there."""
+        return latest((transfer.ready_at_ns for transfer in self.loads), self.asked_at_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Switched:
+    """Active blocks that were switched into the cache: new ones, and duplicates whose room was freed.
+
+    Of a duplicate the request now holds the copy that was there first. ``written``: what the write policy of
+    the edge below sent at once.
+    """
+
+    cached_blocks: int
+    duplicate_blocks: int
+    written: NativeTransfer | None
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """Room for some blocks on a tier: what was evicted for it, and when it is free.
+
+    ``written`` are the transmissions to the tier below that must end first: those of victims that were not
+    there yet, and those that were on their way already. A victim with a ready copy below costs nothing.
+    """
+
+    tier: str
+    blocks: int
+    #: The store's number of the room.
+    move: int
+    acquired_at_ns: int
+    written: tuple[NativeTransfer, ...]
+    #: Blocks that left each tier for it, by tier.
+    evicted_blocks: dict[str, int]
+
+    @property
+    def ready_at_ns(self) -> int | None:
+        """When the room is free; None while that of a write that must end is not known."""
+        return latest((transfer.ready_at_ns for transfer in self.written), self.acquired_at_ns)

@@ -3,13 +3,11 @@
 ``rows`` reads iterations, holds some out and judges by them, ``kernels`` composes them from kernel times,
 ``design`` is the form, ``fit`` solves it, ``shipped`` makes the packaged sets.
 
-- ``base``           a source of step times as a prior
 - ``choice``         which form of step times serves some rows
 - ``closed_loop``    a closed loop of clients against one engine, step by step, by measured kernels
 - ``command``        what ``kvsim calibrate`` fits
 - ``csv_table``      a CSV of measurements in columns: whole rows, the columns asked for, numbers that can be
 - ``model_file``     the model file: coefficients, what they were fitted to, and the error on rows held out
-- ``rates``          what a GPU's kernels reach, fitted to measured ones
 - ``request_fit``    a step-time set from requests alone
 - ``request_steps``  the steps behind a log of requests
 - ``runs``           steps whose times only their sum tells, or that are no steps

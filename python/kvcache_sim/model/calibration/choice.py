@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from kvcache_sim.model.calibration.fit import fit_step_time, predict_ms, with_mixed_kv
 from kvcache_sim.model.calibration.rows import IterationRows, phase_errors
 from kvcache_sim.model.calibration.transfer import fit_deployment
-from kvcache_sim.model.kernel_rates import UNMEASURED, KernelRates
+from kvcache_sim.model.gpus import UNMEASURED, KernelRates
 from kvcache_sim.model.parametric import ParametricStepTime
 
 #: Each phase's rows are cut into so many stretches, in the file's order; each is held out once.

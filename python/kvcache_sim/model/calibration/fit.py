@@ -11,7 +11,7 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.model.calibration.design import Floors, Form, form_apart, form_for, form_through
 from kvcache_sim.model.calibration.rows import IterationRows, scipy_optimize
 from kvcache_sim.model.calibration.runs import Runs, single_steps
-from kvcache_sim.model.kernel_rates import UNMEASURED, KernelRates
+from kvcache_sim.model.gpus import UNMEASURED, KernelRates
 from kvcache_sim.model.parametric import ParametricStepTime
 from kvcache_sim.model.step_time import StepTime, StepTimeTable
 

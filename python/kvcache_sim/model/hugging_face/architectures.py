@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from kvcache_sim.model.attention import Attention
-from kvcache_sim.model.feed_forward import FeedForward
 from kvcache_sim.model.hugging_face import attention, feed_forward, recurrent, searched
 from kvcache_sim.model.hugging_face.fields import Fields
+from kvcache_sim.model.layer_group import FeedForward
 
 
 class Architecture(NamedTuple):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kvcache_sim.model.feed_forward import DenseFeedForward, FeedForward, MoeFeedForward
 from kvcache_sim.model.hugging_face.fields import Fields
 from kvcache_sim.model.hugging_face.recurrent import nemotron_pattern
+from kvcache_sim.model.layer_group import DenseFeedForward, FeedForward, MoeFeedForward
 
 _EXPERTS = ("n_routed_experts", "num_local_experts", "num_experts", "moe_num_experts")
 _ACTIVE = (

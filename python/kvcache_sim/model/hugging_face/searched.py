@@ -7,8 +7,8 @@ from typing import Any
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.attention import HeadAttention
-from kvcache_sim.model.feed_forward import DenseFeedForward, FeedForward
 from kvcache_sim.model.hugging_face.fields import Fields
+from kvcache_sim.model.layer_group import DenseFeedForward, FeedForward
 
 #: Sizes of a feed-forward are rounded up to it.
 _MULTIPLE = 256

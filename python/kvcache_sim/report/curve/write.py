@@ -12,9 +12,8 @@ from kvcache_sim.report.colours import colours_of
 from kvcache_sim.report.curve.build import Document
 from kvcache_sim.report.curve.text import curve_csv, curve_table
 from kvcache_sim.report.picture import Picture, Table, Value
-from kvcache_sim.report.picture_file import SUFFIXES, encoded
-from kvcache_sim.report.plotting import require_plotting
-from kvcache_sim.report.series import MOST_SERIES
+from kvcache_sim.report.plotting import SUFFIXES, encoded, require_plotting
+from kvcache_sim.report.time_series import MOST_SERIES
 
 _GIB = 2**30
 _TITLE = "Hit rate over cache size"

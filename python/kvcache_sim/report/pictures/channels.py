@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from kvcache_sim.report.colours import OTHER, colour_scale
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value, side_by_side
-from kvcache_sim.report.series import drawn_as
-from kvcache_sim.report.time_series import series_names, summed_over_machines, thinned
+from kvcache_sim.report.time_series import drawn_as, series_names, summed_over_machines, thinned
 
 _TITLE = "Channels"
 _DEFINITION = (

@@ -9,7 +9,7 @@ from kvcache_sim.report.colours import OTHER, colour_scale
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value
 from kvcache_sim.report.reuse import reuse_of
-from kvcache_sim.report.series import drawn_as
+from kvcache_sim.report.time_series import drawn_as
 from kvcache_sim.tiers import PLACES
 
 _CAUSES = {cause.name.replace("_", " "): cause.meaning for cause in told_by("timed")}

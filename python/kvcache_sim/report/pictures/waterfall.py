@@ -12,7 +12,7 @@ from kvcache_sim.metrics.ttft_parts import ROWS
 from kvcache_sim.report.colours import OTHER, colour_scale
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value, side_by_side
-from kvcache_sim.report.series import drawn_as
+from kvcache_sim.report.time_series import drawn_as
 from kvcache_sim.tiers import COMPUTE, PLACES
 
 #: Drawn part → its column. All sum to TTFT.

@@ -143,7 +143,7 @@ def _report(where: str, format_name: str, raw: RawColumns, settings: ReadSetting
     own = {field.name: columns[field.name] for field in fields(Trace) if field.name in columns}
     trace = Trace(**own, source=where, sha256=digest)
     if raw["new_input_only"]:
-        from kvcache_sim.workload.history import with_history
+        from kvcache_sim.workload.missing_ids import with_history
 
         trace = with_history(trace)
     noticed = odd_times(trace)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
-
 from kvcache_sim.model.calibration.rows import scipy_optimize
 from kvcache_sim.model.gpus import GpuSpec
+from numpy.typing import NDArray
 
 _Column = NDArray[np.float64]
 
