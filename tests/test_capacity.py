@@ -20,8 +20,7 @@ from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import RunOptions
-from kvcache_sim.sizing.answer import Answer
-from kvcache_sim.sizing.question import Question
+from kvcache_sim.sizing.question import Answer, Question
 from kvcache_sim.sizing.search import STEP, Found, Probe, highest_attaining, speed_of
 from kvcache_sim.sizing.text import candidate_table, tell
 from kvcache_sim.workload.toolbox.transforms import scale

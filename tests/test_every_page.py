@@ -18,7 +18,7 @@ from kvcache_sim.report.plot import picture_of
 from kvcache_sim.report.plotting import encoded
 from kvcache_sim.report.sweep_report import write_sweep_report
 from kvcache_sim.report.time_series import MOST_SERIES
-from kvcache_sim.sizing.answer import Answer
+from kvcache_sim.sizing.question import Answer
 from kvcache_sim.sizing.text import draw as draw_capacity
 from support.colour_distance import lab
 from support.page_overflow import overflowing

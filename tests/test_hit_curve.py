@@ -14,10 +14,9 @@ from kvcache_sim.cli.main import run
 from kvcache_sim.errors import UsageError
 from kvcache_sim.policies.resolve import parse_variant
 from kvcache_sim.replay.curve.hits import hit_curve
-from kvcache_sim.replay.curve.landmarks import landmarks
 from kvcache_sim.replay.curve.sample import sampled_curve
 from kvcache_sim.replay.curve.sessions import session_hits
-from kvcache_sim.replay.curve.tiers import lower_tier
+from kvcache_sim.replay.curve.steps import landmarks, lower_tier
 from kvcache_sim.replay.prompt_blocks import blocks_of_prompts
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
 from kvcache_sim.report.curve.build import CurveAsk, curve_document

@@ -17,12 +17,11 @@ from hypothesis import strategies as st
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.report.colours import COLOURS, OTHER, colours_of
 from kvcache_sim.report.curve.build import drawn_sizes
-from kvcache_sim.report.finished import open_runs
+from kvcache_sim.report.finished import find_trace, open_runs
 from kvcache_sim.report.picture import NothingToDraw
 from kvcache_sim.report.pictures import PICTURES
 from kvcache_sim.report.render import draw, vega_lite
 from kvcache_sim.report.time_series import MOST_SERIES, drawn_as
-from kvcache_sim.report.trace_of import find_trace
 from support.colour_distance import lab
 
 SCENARIO = """name: charts

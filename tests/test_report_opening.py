@@ -13,10 +13,9 @@ from kvcache_sim.metrics.load_run import load_run
 from kvcache_sim.report.compare.comparison import compare
 from kvcache_sim.report.explain.case import Case
 from kvcache_sim.report.explain.sentences import explain
-from kvcache_sim.report.finished import open_runs
+from kvcache_sim.report.finished import find_trace, open_runs
 from kvcache_sim.report.headline import headlines
 from kvcache_sim.report.run_report import letter
-from kvcache_sim.report.trace_of import find_trace
 from support.page_overflow import overflowing
 
 #: Viewport and the height in which the answer must stand.

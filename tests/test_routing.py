@@ -15,7 +15,7 @@ from kvcache_sim.metrics.summary import summarize
 from kvcache_sim.metrics.summary_text import summary_text
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.serving.router.contract import Look, RouterView
-from kvcache_sim.serving.router.look import FleetLook, look_at
+from kvcache_sim.serving.router.in_core import FleetLook, look_at
 from kvcache_sim.serving.router.prefix import Ties, equally_long
 from kvcache_sim.serving.router.registry import ROUTERS, router_maker
 from kvcache_sim.serving.sequence import Arrival

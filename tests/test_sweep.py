@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.objectives import pareto_front, parse_objectives
-from kvcache_sim.rng.streams import repeat_seed
+from kvcache_sim.rng.root import repeat_seed
 from kvcache_sim.sweeps.cell import Cell, CellRecord, Limits, Study
 from kvcache_sim.sweeps.coordinator import merge_shards, run_sweep
 from kvcache_sim.sweeps.plan import Plan, Resolved, keep_plan, lay_out

@@ -11,8 +11,7 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim import _core
-from kvcache_sim.cache.group_keys import native_groups
-from kvcache_sim.cache.groups import GroupSettings, Newcomer
+from kvcache_sim.cache.groups import GroupSettings, Newcomer, native_groups
 from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.model.kv_groups import KvGroup, KvLayout
 from kvcache_sim.serving.settings import ReplicaSettings

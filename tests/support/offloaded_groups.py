@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kvcache_sim import _core
-from kvcache_sim.cache.group_keys import native_groups
-from kvcache_sim.cache.groups import GroupSettings, Newcomer
+from kvcache_sim.cache.groups import GroupSettings, Newcomer, native_groups
 from kvcache_sim.cache.settings import CacheSettings, TierSettings
 from kvcache_sim.model.kv_groups import KvGroup, KvLayout
 from kvcache_sim.serving.settings import ReplicaSettings

@@ -9,8 +9,8 @@ from kvcache_sim.api.html import html_list, html_page
 from kvcache_sim.api.run import Run, load_run
 from kvcache_sim.report.explain.case import Case
 from kvcache_sim.report.explain.sentences import explain as told
+from kvcache_sim.report.finished import find_trace
 from kvcache_sim.report.plain_table import plain_sentences
-from kvcache_sim.report.trace_of import find_trace
 
 
 class Explanation(dict[str, dict[str, str]]):

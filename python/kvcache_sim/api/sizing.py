@@ -15,9 +15,8 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.report.picture import NothingToDraw
 from kvcache_sim.report.plotting import require_plotting
 from kvcache_sim.sizing import text
-from kvcache_sim.sizing.answer import Answer
 from kvcache_sim.sizing.candidate import plan_capacity
-from kvcache_sim.sizing.question import Question, parse_attain
+from kvcache_sim.sizing.question import Answer, Question, parse_attain
 from kvcache_sim.sweeps.tables import Row
 
 

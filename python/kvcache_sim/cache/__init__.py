@@ -3,7 +3,6 @@
 - ``admission``      the part of a finished request that the cache keeps for others
 - ``engine_stores``  stores that decide as a real engine does
 - ``fetch``          the part of a found run that is loaded
-- ``group_keys``     the keys of the blocks of KV cache groups over a trace
 - ``groups``         a model's KV cache groups in one pool, and the settings that decide what it keeps
 - ``lower_engines``  stores of engines with a tier of their own below the GPU
 - ``machine``        a machine's cache, built whole

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from kvcache_sim import _core
-from kvcache_sim.cache.group_keys import native_groups
-from kvcache_sim.cache.groups import GroupSettings
+from kvcache_sim.cache.groups import GroupSettings, native_groups
 from kvcache_sim.cache.settings import CacheSettings, TierSettings
 from kvcache_sim.errors import UsageError
 from kvcache_sim.tiers import COMPUTE, TIERS

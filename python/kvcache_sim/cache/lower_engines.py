@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 
 from kvcache_sim import _core
 from kvcache_sim.cache.engine_stores import lengths
-from kvcache_sim.cache.group_keys import native_groups
-from kvcache_sim.cache.groups import GroupSettings
+from kvcache_sim.cache.groups import GroupSettings, native_groups
 from kvcache_sim.cache.settings import CacheSettings, LowerEngine, TierSettings
 from kvcache_sim.workload.trace import Trace
 

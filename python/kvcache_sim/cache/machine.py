@@ -15,8 +15,7 @@ from kvcache_sim.cache.stores import CoreStore, StoreMaker
 from kvcache_sim.cache.tree_store import MarkingStore
 from kvcache_sim.cache.write.edge import EdgeWrites, edge_writes
 from kvcache_sim.channels.choice import CHANNEL_CHOICE, CHOICES
-from kvcache_sim.channels.cluster import Channels
-from kvcache_sim.channels.edges import Edges
+from kvcache_sim.channels.cluster import Channels, Edges
 from kvcache_sim.engine import Engine
 from kvcache_sim.tiers import COMPUTE, LOAD_EDGES, STAGING, TIERS, WRITE_EDGES
 from kvcache_sim.values import Value, field

@@ -12,7 +12,7 @@ from kvcache_sim.cache.prefetch import PREFETCHES
 from kvcache_sim.cache.write import WRITES
 from kvcache_sim.cache.write.edge import EdgeWrites
 from kvcache_sim.channels.choice.policy import Sending
-from kvcache_sim.channels.edges import Edges
+from kvcache_sim.channels.cluster import Edges
 from kvcache_sim.tiers import LOAD_EDGES, STAGING, WRITE_EDGES
 from kvcache_sim.values import Value
 

@@ -4,7 +4,6 @@
 |---|---|
 | `settings` | rate, latency and sharing of a channel; those between machines |
 | `channel` | the times of a job, what a channel carried |
-| `edges` | the channels of one machine's edges |
 | `cluster` | all channels of a cluster, by name |
 | `choice/` | the channel that a transfer takes where an edge is on several |
 

@@ -78,9 +78,8 @@ def capacity(
     from kvcache_sim.output import refuse_existing, write_new
     from kvcache_sim.report.picture import NothingToDraw
     from kvcache_sim.report.plotting import check_file, encoded, require_plotting
-    from kvcache_sim.sizing.answer import Answer
     from kvcache_sim.sizing.candidate import plan_capacity
-    from kvcache_sim.sizing.question import Question, parse_attain, parse_limits, parse_rate
+    from kvcache_sim.sizing.question import Answer, Question, parse_attain, parse_limits, parse_rate
     from kvcache_sim.sizing.text import draw, tell
     from kvcache_sim.sweeps.coordinator import run_sweep
     from kvcache_sim.sweeps.stop import stop_on_signals

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.cache.group_keys import native_groups
-from kvcache_sim.cache.groups import GroupSettings
+from kvcache_sim.cache.groups import GroupSettings, native_groups
 from kvcache_sim.model.kv_groups import KvLayout
 from kvcache_sim.replay.engine_requests import refuse_without_effect, total_tokens
 from kvcache_sim.replay.request import OUTPUT_MODES, REJECTED, ReplayRequest, ReplayResult

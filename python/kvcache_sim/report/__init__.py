@@ -30,5 +30,4 @@
 - ``step_time_sheet``  what a source of step times says, as ``kvsim step-times show`` prints it
 - ``sweep_report``     the results of a sweep as a page and as lines
 - ``time_series``      samples over time, thinned to what a picture can show
-- ``trace_of``         the trace a finished run was made from, found again
 """

@@ -1,4 +1,4 @@
-"""A finished run as reports see it: its tables read once, when first asked for, and a name to show it by."""
+"""A finished run as reports see it: its tables read once, when first asked for, its name, and its trace."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim.errors import KvsimError
 from kvcache_sim.metrics.load_run import load_run
 from kvcache_sim.metrics.run import CodedText, ColumnData
+from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.workload.trace import Trace
 
 
@@ -141,3 +143,25 @@ def open_runs(directories: Sequence[Path]) -> list[FinishedRun]:
         for number, run in enumerate(runs, 1):
             run.label = f"{run.label} ({number})"
     return runs
+
+
+def find_trace(run: FinishedRun) -> str:
+    """Read the run's requests again, from its file or its generator, into ``run.trace``.
+
+    Returns "" or why it is not there: the file is gone, or is not the one that ran (by SHA-256). Cost: what
+    reading the trace costs.
+    """
+    from kvcache_sim.scenario.requests import read_requests
+
+    if run.trace is not None:
+        return ""
+    source = str(run.directory / "scenario.yaml")
+    try:
+        trace = read_requests(scenario_from_text(run.scenario_text, source, run.directory))
+    except KvsimError as error:
+        return str(error)
+    before = run.manifest.get("trace", {}).get("sha256", "")
+    if before != trace.sha256 or len(trace) != len(run.requests["request"]):
+        return f"{trace.source or 'the trace'} has changed since the run"
+    run.trace = trace
+    return ""

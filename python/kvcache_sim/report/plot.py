@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.report.finished import FinishedRun
+from kvcache_sim.report.finished import FinishedRun, find_trace
 from kvcache_sim.report.picture import NothingToDraw, Picture
 from kvcache_sim.report.plotting import check_suffix, encoded, require_plotting
 from kvcache_sim.report.render import draw
-from kvcache_sim.report.trace_of import find_trace
 
 
 def picture_bytes(kind: str, runs: Sequence[FinishedRun], suffix: str) -> bytes:

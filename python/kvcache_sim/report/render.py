@@ -66,8 +66,9 @@ def draw(kind: str, runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
         near = close_matches(kind, PICTURES, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"kinds: {', '.join(PICTURES)}"
         raise UsageError(f"no such picture: {kind}", hint=hint)
-    module = importlib.import_module(f"kvcache_sim.report.pictures.{PICTURES[kind].module}")
-    picture: Picture | NothingToDraw = module.draw(runs)
+    module, _, function = PICTURES[kind].drawn_by.partition(":")
+    drawing = importlib.import_module(f"kvcache_sim.report.pictures.{module}")
+    picture: Picture | NothingToDraw = getattr(drawing, function or "draw")(runs)
     return picture
 
 

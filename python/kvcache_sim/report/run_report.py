@@ -16,14 +16,13 @@ from kvcache_sim.report.compare.text import how_paired
 from kvcache_sim.report.explain.case import Case
 from kvcache_sim.report.explain.sentences import explain
 from kvcache_sim.report.explain.worst import worst_table
-from kvcache_sim.report.finished import FinishedRun
+from kvcache_sim.report.finished import FinishedRun, find_trace
 from kvcache_sim.report.headline import Change, Headline, headlines
 from kvcache_sim.report.page import build_page
 from kvcache_sim.report.parts import Asked, Disclosure, Part, Section, Sentences, TextSection
 from kvcache_sim.report.picture import Table, Value
 from kvcache_sim.report.pictures import PICTURES
 from kvcache_sim.report.render import draw
-from kvcache_sim.report.trace_of import find_trace
 from kvcache_sim.scenario.subject import subject_line
 
 

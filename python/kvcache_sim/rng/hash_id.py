@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, SupportsIndex
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.rng.generator import RandomGenerator
-from kvcache_sim.rng.streams import derive_seed
+from kvcache_sim.rng.root import derive_seed
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,13 +1,16 @@
-"""The process's root seed: set once, at start; generators are derived from it by name."""
+"""Named streams of random numbers, and the process's root seed, from which generators are derived by name."""
 
 from __future__ import annotations
 
+import hashlib
 from operator import index
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.rng.generator import RandomGenerator
-from kvcache_sim.rng.streams import derive_seed
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 class RootSeedError(UsageError, RuntimeError):
@@ -65,3 +68,27 @@ def _checked(seed: int) -> int:
             "not a seed", where="rng.init", got=str(seed), expected="an integer from 0 on, or None"
         )
     return index(seed)
+
+
+def derive_seed(root_seed: int, identifier: str) -> int:
+    """Return the child seed of ``root_seed`` for a name: the first 8 bytes of SHA-256 (seed 002).
+
+    The text hashed is ``"{root}:{identifier}"``; the bytes are read big-endian, so the result is in [0, 2⁶⁴).
+    """
+    digest = hashlib.sha256(f"{root_seed}:{identifier}".encode()).digest()
+    return int.from_bytes(digest[:8], "big")
+
+
+def stream(root_seed: int, identifier: str) -> np.random.Generator:
+    """Return the numpy generator (PCG64) of a named stream; equal arguments give equal draws anywhere."""
+    import numpy as np
+
+    return np.random.Generator(np.random.PCG64(derive_seed(root_seed, identifier)))
+
+
+def repeat_seed(seed: int, repeat: int) -> int:
+    """Return the seed of a repeat (1, 2, …): common random numbers, as it does not depend on the settings.
+
+    Repeat 0 keeps the scenario's own seed and is not asked for here.
+    """
+    return derive_seed(seed, f"sweep.repeat:{repeat}") >> 1  # a scenario's seed is below 2⁶³

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings, Slowdown
 from kvcache_sim.errors import UsageError
-from kvcache_sim.rng.streams import stream
+from kvcache_sim.rng.root import stream
 from kvcache_sim.scenario.channels import Wiring
 from kvcache_sim.scenario.cluster_sections import FaultSection, FleetChange, FleetEventSection, FleetSection
 from kvcache_sim.scenario.schema import ClusterSection, ScenarioModel

@@ -1,4 +1,4 @@
-"""Changes while a cluster serves: machines by a plan or a policy, copies that are lost or dropped, the gate."""
+"""Changes while a cluster serves: machines by a plan or a policy, copies that are dropped, the gate."""
 
 from __future__ import annotations
 

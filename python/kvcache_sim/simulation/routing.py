@@ -14,8 +14,8 @@ from kvcache_sim.engine import Engine
 from kvcache_sim.serving.handover.pools import Pools
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.router.contract import Look, Router
+from kvcache_sim.serving.router.in_core import look_at
 from kvcache_sim.serving.router.index import RouterIndex
-from kvcache_sim.serving.router.look import look_at
 from kvcache_sim.serving.router.registry import router_maker
 from kvcache_sim.serving.sequence import Arrival
 from kvcache_sim.serving.settings import ClusterSettings

@@ -3,6 +3,5 @@
 - ``search``     bisection over steps of 2 % between a rate that attains and one that does not; one run
 - ``candidate``  the candidates as cells of a study, and the search of each
 - ``question``   what is asked of all candidates
-- ``answer``     candidates side by side: the cheapest design, the frontier of cost against rate
 - ``text``       the answer in lines and drawn
 """

@@ -7,7 +7,7 @@ from typing import Any
 from kvcache_sim.report.colours import colour_scale
 from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value
 from kvcache_sim.report.plain_table import plain_table
-from kvcache_sim.sizing.answer import Answer, Row, settings_text, typed
+from kvcache_sim.sizing.question import Answer, Row, settings_text, typed
 
 
 def tell(answer: Answer, attain: float) -> str:

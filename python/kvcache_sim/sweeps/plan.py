@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kvcache_sim.errors import InputOutputError, OutputExistsError, TraceError, UsageError
-from kvcache_sim.rng.streams import repeat_seed
+from kvcache_sim.rng.root import repeat_seed
 from kvcache_sim.sweeps.cell import Cell, CellRecord, Setting, Study, canonical_json, content_address
 from kvcache_sim.sweeps.space import MAX_CELLS, Space
 from kvcache_sim.sweeps.store import write_atomically

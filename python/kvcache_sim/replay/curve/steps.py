@@ -1,4 +1,7 @@
-"""A staircase: how much is reached by each capacity, exact at every one."""
+"""A staircase: how much is reached by each capacity, exact at every one.
+
+Its landmarks are the knee, the working set and the footprint; a lower tier adds to those above it.
+"""
 
 from __future__ import annotations
 
@@ -90,3 +93,66 @@ class _Prefix:
         """Return the sum of weights over places ≤ capacity."""
         result: Int64s = self.weight[np.searchsorted(self.place, capacity, side="right")]
         return result
+
+
+#: The working set reaches this share of the hits of an unbounded cache.
+WORKING_SET_SHARE = 0.99
+
+
+@dataclass(frozen=True, slots=True)
+class Landmarks:
+    """Capacities in blocks.
+
+    ``knee``: the corner farthest above the straight line from nothing to the footprint (Kneedle, Satopää et
+    al. 2011). ``working_set``: the smallest that reaches 99 % of the hits of an unbounded cache.
+    ``footprint``: the smallest that reaches all of them; below a tier of this size a lower tier adds no hit.
+    """
+
+    knee_blocks: int
+    working_set_blocks: int
+    footprint_blocks: int
+
+
+def landmarks(curve: Steps) -> Landmarks:
+    """Return the landmarks of a curve; all are 0 for a trace without reuse."""
+    top, last = curve.top, curve.last
+    if top == 0:
+        return Landmarks(0, 0, 0)
+    corners = curve.corners[curve.corners <= last]
+    above = curve.at(corners) / top - corners / last
+    return Landmarks(
+        knee_blocks=int(corners[int(np.argmax(above))]),
+        working_set_blocks=curve.reaching(WORKING_SET_SHARE * top),
+        footprint_blocks=last,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LowerTier:
+    """Hits in blocks that a tier of each capacity adds to the tiers above it, ``above_blocks`` in all.
+
+    ``exclusive``: a block is in one tier, so the tiers are slices of one recency list. ``inclusive``: the
+    lower tier also holds what is above it, so only what exceeds the largest tier above counts, and the
+    tiers above find ``above_inclusive_hit_blocks`` instead of ``above_hit_blocks``.
+    """
+
+    capacities: Int64s
+    above_blocks: int
+    above_hit_blocks: int
+    above_inclusive_hit_blocks: int
+    exclusive: Int64s
+    inclusive: Int64s
+
+
+def lower_tier(curve: Steps, above: list[int], capacities: Int64s) -> LowerTier:
+    """Return the curve of the tier below tiers of these sizes (fast to slow)."""
+    total, largest = sum(above), max(above)
+    found = curve.at(np.array([total, largest]))
+    return LowerTier(
+        capacities=capacities,
+        above_blocks=total,
+        above_hit_blocks=int(found[0]),
+        above_inclusive_hit_blocks=int(found[1]),
+        exclusive=curve.at(capacities + total) - found[0],
+        inclusive=curve.at(np.maximum(capacities, largest)) - found[1],
+    )

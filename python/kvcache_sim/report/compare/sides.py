@@ -46,7 +46,7 @@ def open_sides(paths: Sequence[Path], repeats: int, stack: ExitStack) -> list[li
 
 def _simulated(scenario_file: Path, directory: Path, repeat: int) -> FinishedRun:
     from kvcache_sim.metrics.run_directory import open_run_directory
-    from kvcache_sim.rng.streams import repeat_seed
+    from kvcache_sim.rng.root import repeat_seed
     from kvcache_sim.scenario.execute import execute, store
     from kvcache_sim.scenario.load import load_varied
     from kvcache_sim.scenario.requests import read_requests

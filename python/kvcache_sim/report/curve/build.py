@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 from kvcache_sim.errors import UsageError
 from kvcache_sim.policies.resolve import resolve_policy, row_of
 from kvcache_sim.replay.curve.hits import HitCurve, hit_curve
-from kvcache_sim.replay.curve.landmarks import landmarks
 from kvcache_sim.replay.curve.others import policy_points
 from kvcache_sim.replay.curve.sample import sampled_curve
 from kvcache_sim.replay.curve.sessions import session_hits
-from kvcache_sim.replay.curve.tiers import lower_tier
+from kvcache_sim.replay.curve.steps import landmarks, lower_tier
 from kvcache_sim.replay.prompt_blocks import PromptBlocks, blocks_of_prompts
 from kvcache_sim.replay.request import ReplayRequest
 

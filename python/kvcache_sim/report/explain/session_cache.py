@@ -11,8 +11,7 @@ import numpy as np
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.columns import OUTCOMES, STATUSES, miss_column
 from kvcache_sim.replay.miss_causes import told_by
-from kvcache_sim.report.finished import FinishedRun, text_column
-from kvcache_sim.report.trace_of import find_trace
+from kvcache_sim.report.finished import FinishedRun, find_trace, text_column
 from kvcache_sim.spec.lookups import SessionCacheInfo
 from kvcache_sim.spelling import close_matches
 from kvcache_sim.tiers import PLACES

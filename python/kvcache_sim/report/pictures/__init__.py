@@ -1,6 +1,6 @@
 """The pictures, one a file; this table is the order of the report and the list of ``kvsim plot``.
 
-- ``split_distribution``  a latency's cumulative distribution, split into classes of requests
+- ``split_distribution``  cumulative distributions of latencies, split into classes of requests
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from typing import NamedTuple
 
 
 class Kind(NamedTuple):
-    """A kind of picture: its module with ``draw(runs) -> Picture | NothingToDraw``, a line of help, and the
-    question of users that it answers."""
+    """A kind of picture: what draws it, a line of help, and the question of users that it answers.
 
-    module: str
+    ``drawn_by`` is a module with ``draw(runs) -> Picture | NothingToDraw``, or ``module:function``.
+    """
+
+    drawn_by: str
     help: str
     question: str
 
@@ -25,7 +27,7 @@ PICTURES: dict[str, Kind] = {
         "What is the hit rate at each size, and where is the knee?",
     ),
     "ttft-by-tier": Kind(
-        "ttft_by_tier",
+        "split_distribution:ttft_by_tier",
         "TTFT split by the slowest tier a request read from",
         "Does a lower tier help TTFT, or hurt?",
     ),
@@ -58,7 +60,9 @@ PICTURES: dict[str, Kind] = {
     "waterfall": Kind(
         "waterfall", "what TTFT is made of, at p50, p90 and p99", "Where does the time to first token go?"
     ),
-    "ttft": Kind("ttft_distribution", "TTFT split by full hit, partial hit and miss", "Who waits how long?"),
+    "ttft": Kind(
+        "split_distribution:ttft", "TTFT split by full hit, partial hit and miss", "Who waits how long?"
+    ),
     "queue": Kind(
         "queue", "sequences waiting, running and loading over time", "When does TTFT spike: is it the queue?"
     ),
@@ -68,6 +72,8 @@ PICTURES: dict[str, Kind] = {
         "What does a fault cost, and for how long?",
     ),
     "tpot": Kind(
-        "tpot_distribution", "TPOT split by full hit, partial hit and miss", "How fast do the tokens come?"
+        "split_distribution:tpot",
+        "TPOT split by full hit, partial hit and miss",
+        "How fast do the tokens come?",
     ),
 }

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from kvcache_sim.replay.curve.hits import hit_curve
-from kvcache_sim.replay.curve.landmarks import landmarks
 from kvcache_sim.replay.curve.others import policy_points
+from kvcache_sim.replay.curve.steps import landmarks
 from kvcache_sim.replay.prompt_blocks import blocks_of_prompts
 from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.report.colours import colour_scale

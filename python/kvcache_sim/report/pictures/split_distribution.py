@@ -1,4 +1,4 @@
-"""A latency's cumulative distribution, split into classes of requests: shared by three pictures."""
+"""Cumulative distributions of latencies, split into classes of requests: TTFT, TPOT."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.report.colours import colour_scale
-from kvcache_sim.report.distributions import distribution, percentile
+from kvcache_sim.report.distributions import HIT_CLASSES, distribution, hit_class, percentile, slowest_tier
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value, side_by_side
+from kvcache_sim.tiers import PLACES
 
 _PERCENTILES = (50, 75, 90, 99)
 
@@ -55,3 +56,51 @@ def draw_split(
     headings = ("run", "class", "requests", *(f"p{p}, ms" for p in _PERCENTILES))
     labels = [run.label for run in runs]
     return Picture(kind, title, definition, data, side_by_side(chart, labels), Table(headings, tuple(rows)))
+
+
+def _ttft_ms(run: FinishedRun) -> NDArray[Any]:
+    return np.asarray((run.finished["first_token_ns"] - run.finished["arrival_ns"]) / 1e6)
+
+
+def ttft(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
+    """Return the TTFT distribution of each hit class."""
+    definition = (
+        "TTFT: first token − arrival. Full hit: every block that may hit was served from a tier (the last "
+        "token is always computed); partial hit: some were; miss: none."
+    )
+    return draw_split(
+        ("ttft", "Time to first token, by hit", definition),
+        runs,
+        HIT_CLASSES,
+        lambda run: (_ttft_ms(run), hit_class(run.finished, run.block_size_tokens)),
+    )
+
+
+def ttft_by_tier(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
+    """Return the TTFT distribution of each tier."""
+    definition = (
+        "TTFT: first token − arrival. A request counts under the slowest tier that served part of its prompt "
+        f"({', '.join(PLACES)}), or under none."
+    )
+    return draw_split(
+        ("ttft-by-tier", "Time to first token, by tier", definition),
+        runs,
+        ("none", *PLACES),
+        lambda run: (_ttft_ms(run), slowest_tier(run.finished) + 1),
+    )
+
+
+def tpot(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
+    """Return the TPOT distribution of each hit class."""
+    definition = (
+        "TPOT: (last token − first token) ÷ (output tokens − 1); requests of one output token have none. "
+        "Classes as for TTFT."
+    )
+
+    def split(run: FinishedRun) -> tuple[NDArray[Any], NDArray[Any]]:
+        rows = run.finished
+        gaps = rows["output_tokens"] - 1
+        tpot_ms = (rows["finish_ns"] - rows["first_token_ns"]) / np.maximum(gaps, 1) / 1e6
+        return tpot_ms, np.where(gaps > 0, hit_class(rows, run.block_size_tokens), -1)
+
+    return draw_split(("tpot", "Time per output token, by hit", definition), runs, HIT_CLASSES, split)

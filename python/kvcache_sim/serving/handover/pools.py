@@ -13,8 +13,7 @@ from kvcache_sim.rng import derive_seed
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.router.contract import Router
-from kvcache_sim.serving.router.in_core import rule_in_core
-from kvcache_sim.serving.router.look import look_at
+from kvcache_sim.serving.router.in_core import look_at, rule_in_core
 from kvcache_sim.serving.router.registry import router_maker
 from kvcache_sim.serving.router.views import Views
 from kvcache_sim.serving.sequence import Arrival

@@ -4,6 +4,5 @@
 - ``membership``  the events of a plan, and who serves
 - ``losses``      tiers and indexes that are lost, caches that are emptied
 - ``scaling``     a policy that orders machines and lets them go
-- ``emptying``    a machine's caches emptied: a weight update, or a machine that was off and comes back
 - ``scaling_policy`` how many machines serve: one small class a policy, one row here
 """

@@ -1,18 +1,53 @@
-"""What fails while the machines stay: copies on a tier or in a shared pool, what the router knew."""
+"""Losses while the machines stay: copies on a tier or in a shared pool, a router's index, emptied caches."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 from kvcache_sim.cache.pool import PoolNode
-from kvcache_sim.cache.store import ALL_BLOCKS
+from kvcache_sim.cache.store import ALL_BLOCKS, GpuStore
+from kvcache_sim.cache.store_kinds import store_kind
 from kvcache_sim.cache.tree_store import NO_COPY, MarkingStore
 from kvcache_sim.engine import MEMBERSHIP, NO_MACHINE, Engine, Event
-from kvcache_sim.serving.membership.emptying import empty_caches
 from kvcache_sim.serving.membership.plan import Flush, MembershipPlan, PoolLoss, TierLoss
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.router.contract import Router
 from kvcache_sim.serving.sequence import Arrival
+from kvcache_sim.tiers import COMPUTE
+
+
+def empty_caches(replica: NativeReplica, tree: MarkingStore | None, requests: int) -> int:
+    """Drop every copy on every tier that nobody holds at this moment; return how many blocks are gone.
+
+    What running requests hold, and what is being read or written, stays. An engine's own cache is emptied
+    only while nobody waits or runs there, as vLLM's ``reset_prefix_cache`` and SGLang's ``flush_cache`` have
+    it, and its blocks count as evicted. Cost: a walk a request of the trace, or one call.
+    """
+    replica.catch_up(replica.engine.now_ns)
+    if tree is None:
+        if any(replica.counts()[:3]):
+            return 0
+        kept = int(store_kind(replica.cache).keeps_page_free and replica.cache.block_size_tokens > 1)
+        return _evict_all(replica.store, kept, replica.engine.now_ns)
+    gone = 0
+    for request in range(requests):
+        parts = tree.copies(request, ALL_BLOCKS)
+        if parts:
+            for tier in range(replica.tiers - 1, COMPUTE - 1, -1):
+                gone += tree.remove(request, (0, parts[-1][0]), tier)
+    return gone
+
+
+def _evict_all(store: GpuStore, kept_free_blocks: int, now_ns: int) -> int:
+    """Make room for all that can be had, and give it back."""
+    room = store.room(COMPUTE)
+    lease = store.acquire(0, 0)
+    wanted = room.free_blocks + room.evictable_blocks - kept_free_blocks
+    taken = store.reserve(lease, wanted, now_ns)
+    assert taken is not None, "evictable blocks can be had"
+    store.release(lease, now_ns)
+    return room.evictable_blocks
+
 
 #: What is lost; an int: when the router's index is.
 _Loss = TierLoss | Flush | PoolLoss | int

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from kvcache_sim.cache.store import GpuStore
 from kvcache_sim.cache.tree_store import MarkingStore
 from kvcache_sim.engine import MEMBERSHIP, NO_MACHINE, Engine, Event
-from kvcache_sim.serving.membership.emptying import empty_caches
+from kvcache_sim.serving.membership.losses import empty_caches
 from kvcache_sim.serving.membership.membership import Membership
 from kvcache_sim.serving.membership.scaling_policy import SCALING
 from kvcache_sim.serving.membership.scaling_policy.contract import FleetState, ScalingPolicy

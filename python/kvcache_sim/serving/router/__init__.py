@@ -1,7 +1,6 @@
 """Routers: which machine takes a request. A policy is one class and one row in ``registry.ROUTERS``.
 
 - ``contract``          the ``Router`` protocol and what it may look at
-- ``look``              found blocks of every machine in one call
 - ``index``             the router's own late and bounded index, false and missed hits counted
 - ``registry``          policy name → constructor; ``file.py:Name`` plug-ins
 - ``views``             makes what routers look at, and loads as old as the last poll

@@ -1,12 +1,52 @@
-"""Rules of routing that the core decides by without asking Python."""
+"""Routing in the core: found blocks of every machine in one call, and rules that decide without Python."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from kvcache_sim import _core
-from kvcache_sim.serving.router.contract import Router, RouterView
-from kvcache_sim.serving.router.look import FleetLook
+from kvcache_sim.engine import Engine
+from kvcache_sim.serving.replica.native import NativeReplica
+from kvcache_sim.serving.router.contract import Look, Router, RouterView
+from kvcache_sim.serving.sequence import Arrival
+
+
+def look_at(replicas: Sequence[NativeReplica], engine: Engine, heard: bool = False) -> FleetLook:
+    """Return what looks at the machines as they are at this moment.
+
+    Every batch first runs the iterations that began before now, so that a store has what single steps would
+    have put there; ``heard``: now is when all boundaries of this instant are over. Effects: none that a
+    result shows.
+    """
+    fleet = _core.Fleet([replica.store for replica in replicas], [replica.core for replica in replicas])
+    return FleetLook(fleet, replicas[0].cache.matchable_blocks, engine, heard)  # all match by the same rules
+
+
+class FleetLook:
+    """Looks at machines in one call, as they are now; ``heard`` as in ``look_at``."""
+
+    def __init__(
+        self, fleet: _core.Fleet, matchable_blocks: Callable[[int], int], engine: Engine, heard: bool
+    ) -> None:
+        self.fleet = fleet
+        self._matchable_blocks = matchable_blocks
+        self._engine = engine
+        self._heard = heard
+
+    def __call__(self, sequence: Arrival) -> Look:
+        """Return what each machine has."""
+        limit = self._matchable_blocks(sequence.prompt_num_tokens)
+        return Look(*self.fleet.look(sequence.request, limit, self._engine.now_ns + self._heard))
+
+    def longest(self, sequence: Arrival, threshold: float, known: Sequence[int] | None = None) -> int:
+        """Return the machine of ``prefix.equally_long`` whose turn it is (``plain.Ties``).
+
+        ``known``: loads by machine; None: as they are now. Only machines are looked at that can have it: what
+        idle ones have is entered on one board of all machines. Cost: a pass over loads, a look a candidate.
+        """
+        wanted = (sequence.request, self._matchable_blocks(sequence.prompt_num_tokens))
+        return self.fleet.longest(wanted, self._engine.now_ns + self._heard, known, threshold)
 
 
 class CoreRule(NamedTuple):
