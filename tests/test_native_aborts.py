@@ -14,14 +14,13 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings
-from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.metrics.columns import STATUSES
 from kvcache_sim.serving.settings import HandoverSettings, ReplicaSettings, RouterSettings
 from kvcache_sim.simulation import simulate
 from kvcache_sim.workload.trace import NOT_TOLD
 from pools import pools
 from support.agreement import agree, columns
-from support.clusters import BLOCK, cluster
+from support.clusters import BLOCK, cluster, varied
 from support.drawn_settings import NATIVE, engines, kinds, movements, replicas, trees
 from support.lookahead import assert_same_by_the_clock
 from support.traces import only, random_trace, with_aborts
@@ -41,12 +40,8 @@ _WAY = ("status", "first_token_ns", "prefill_ns", "fetch_ns", "num_tokens_actual
     seed=st.integers(1, 99),
 )
 def test_aborts_agree_on_one_tier(replica, cache, blocks, machines, closed_loop, seed):
-    settings = cluster((blocks,), machines)
-    built = tuple(replace(machine, replica=replica) for machine in settings.machines)
-    settings, trace = (
-        replace(settings, cache=cache, machines=built),
-        with_aborts(seed, closed_loop=closed_loop),
-    )
+    settings = varied(cluster((blocks,), machines), replica, cache=cache)
+    trace = with_aborts(seed, closed_loop=closed_loop)
     if cache.semantics == "tree":
         agree(settings, trace)
     else:
@@ -159,10 +154,8 @@ def test_who_leaves_at_once_might_not_have_come(scheduler, ahead):
     seed=st.integers(1, 99),
 )
 def test_aborts_agree_while_kv_arrives(replica, cache, movement, shape, kind, machines, seed):
-    settings = cluster(shape, machines, latency_occupies=seed % 2 == 0)
-    built = tuple(replace(machine, replica=replica) for machine in settings.machines)
-    channels = {name: replace(one, **kind) for name, one in settings.channels.items()}
-    settings = replace(settings, cache=cache, movement=movement, machines=built, channels=channels)
+    plain = cluster(shape, machines, latency_occupies=seed % 2 == 0)
+    settings = varied(plain, replica, kind, cache=cache, movement=movement)
     agree(settings, with_aborts(seed))
 
 
@@ -173,12 +166,7 @@ def test_aborts_agree_while_kv_arrives(replica, cache, movement, shape, kind, ma
     seed=st.integers(1, 99),
 )
 def test_aborts_agree_where_machines_read_each_other(movement, wire, seed):
-    settings = cluster((90, 60, 400), 3)
-    settings = replace(
-        settings,
-        movement=replace(movement, lookup="cluster"),
-        network=NetworkSettings(default=ChannelSettings("net", *wire)),
-    )
+    settings = varied(cluster((90, 60, 400), 3), wire=wire, movement=replace(movement, lookup="cluster"))
     agree(settings, with_aborts(seed))
 
 

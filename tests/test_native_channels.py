@@ -16,7 +16,7 @@ from kvcache_sim.simulation import simulate
 from kvcache_sim.workload.trace import OPEN_LOOP
 from pools import channel, pools
 from support.agreement import agree, columns
-from support.clusters import cluster, table
+from support.clusters import cluster, table, varied
 from support.drawn_settings import kinds, movements, replicas, trees
 from support.lookahead import assert_same_by_the_clock
 from support.traces import only, random_trace
@@ -76,9 +76,7 @@ plain = st.fixed_dictionaries(
 def test_channels_that_are_chosen_agree(
     replica, cache, movement, choice, shape, rails, scope, rates, kind, lookup, machines, seed
 ):
-    settings = cluster(shape, machines)
-    built = tuple(replace(machine, replica=replica) for machine in settings.machines)
-    settings = on_rails(replace(settings, machines=built), rails, scope, rates, kind)
+    settings = on_rails(varied(cluster(shape, machines), replica), rails, scope, rates, kind)
     settings = replace(
         settings,
         cache=cache,
@@ -150,8 +148,7 @@ def test_hand_overs_over_channels_of_every_kind_agree(
     wire = replace(channel(bandwidth_bytes_per_s=10**7 * (1 + seed % 5)), **kind)
     handover = HandoverSettings(path if len(tiers) > 1 else "gpu-direct", transfer, first_token)
     settings = pools(roles, replace(handover, network=NetworkSettings(default=wire)), tiers, table())
-    settings = replace(settings, machines=tuple(replace(m, replica=replica) for m in settings.machines))
-    settings = on_rails(settings, rails, scope, rates, kind, 10**7)
+    settings = on_rails(varied(settings, replica), rails, scope, rates, kind, 10**7)
     channels, pairs = dict(settings.channels), {}
     if wires != "pairs":
         # all hand-overs on one channel, maybe on one that an edge of a machine takes too
@@ -191,9 +188,7 @@ def test_hand_overs_over_channels_of_every_kind_agree(
 def test_copies_may_be_lost_beside_channels_served_layer_by_layer(
     replica, cache, movement, shape, kind, scope, buffers, machines, at_ms, seed
 ):
-    settings = cluster(shape, machines)
-    built = tuple(replace(machine, replica=replica) for machine in settings.machines)
-    settings = on_rails(replace(settings, machines=built), 1, scope, (1, 2), kind)
+    settings = on_rails(varied(cluster(shape, machines), replica), 1, scope, (1, 2), kind)
     tiers, flushes = [], []
     for k, ms in enumerate(sorted(at_ms)):
         if k % 3:

@@ -7,11 +7,10 @@ from dataclasses import replace
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.serving.settings import HandoverSettings
 from pools import pools
 from support.agreement import agree
-from support.clusters import cluster
+from support.clusters import cluster, varied
 from support.drawn_settings import kinds, movements, replicas, trees
 from support.traces import random_trace
 
@@ -40,10 +39,8 @@ def charged(settings, charge):
     seed=st.integers(1, 99),
 )
 def test_copies_cost_the_same_steps(replica, cache, movement, shape, kind, machines, charge, seed):
-    settings = cluster(shape, machines, latency_occupies=seed % 2 == 0)
-    built = tuple(replace(machine, replica=replica) for machine in settings.machines)
-    channels = {name: replace(one, **kind) for name, one in settings.channels.items()}
-    settings = replace(settings, cache=cache, movement=movement, machines=built, channels=channels)
+    plain = cluster(shape, machines, latency_occupies=seed % 2 == 0)
+    settings = varied(plain, replica, kind, cache=cache, movement=movement)
     agree(charged(settings, charge), random_trace(seed, requests=40, sessions=7))
 
 
@@ -56,14 +53,8 @@ def test_copies_cost_the_same_steps(replica, cache, movement, shape, kind, machi
     seed=st.integers(1, 99),
 )
 def test_reads_from_other_machines_cost_the_same_steps(movement, wire, kind, charge, seed):
-    settings = cluster((90, 60, 400), 3)
-    channels = {name: replace(one, **kind) for name, one in settings.channels.items()}
-    settings = replace(
-        settings,
-        movement=replace(movement, lookup="cluster"),
-        channels=channels,
-        network=NetworkSettings(default=replace(ChannelSettings("net", *wire), **kind)),
-    )
+    movement = replace(movement, lookup="cluster")
+    settings = varied(cluster((90, 60, 400), 3), kind=kind, wire=wire, movement=movement)
     agree(charged(settings, charge), random_trace(seed, requests=40, sessions=7))
 
 

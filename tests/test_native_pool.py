@@ -17,7 +17,7 @@ from kvcache_sim.serving.settings import HandoverSettings, RouterSettings
 from kvcache_sim.simulation import simulate
 from pools import pools
 from support.agreement import agree, columns
-from support.clusters import READ, WRITE, cluster
+from support.clusters import READ, WRITE, cluster, uneven, varied
 from support.drawn_settings import NATIVE, ahead, kinds, replicas, trees
 from support.lookahead import assert_same_by_the_clock
 from support.traces import only, random_trace, turns, with_aborts
@@ -63,21 +63,8 @@ def sharing(settings, pool, wire, kind=None):
 def test_machines_that_share_a_pool_agree(
     replica, cache, movement, lookup, remote_disk, shapes, pool, wire, kind, closed_loop, seed
 ):
-    settings = cluster((90, 60, 400), len(shapes))
-    built = [
-        replace(
-            machine,
-            tiers=tuple(replace(t, capacity_blocks=c) for t, c in zip(machine.tiers, shape, strict=False)),
-            replica=replica,
-        )
-        for machine, shape in zip(settings.machines, shapes, strict=True)
-    ]
-    for at, machine in enumerate(built):
-        if len(machine.tiers) == 2:
-            edges = {e: name for e, name in machine.edge_channels.items() if "disk" not in e}
-            built[at] = replace(machine, edge_channels=edges)
     movement = replace(movement, lookup=lookup, remote_disk=remote_disk)
-    settings = replace(settings, cache=cache, movement=movement, machines=tuple(built))
+    settings = varied(uneven(shapes), replica, cache=cache, movement=movement)
     agree(sharing(settings, pool, wire, kind), turns(seed, closed_loop))
 
 

@@ -10,17 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cache.prefetch import PREFETCHES
 from kvcache_sim.cache.settings import MovementSettings
-from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.serving.settings import HandoverSettings, RouterSettings
 from kvcache_sim.simulation import simulate
 from pools import pools
 from support.agreement import agree
-from support.clusters import cluster
+from support.clusters import cluster, uneven, varied
 from support.drawn_settings import NATIVE, ahead, kinds, replicas, trees
 from support.lookahead import assert_same_by_the_clock
 from support.traces import turns, with_aborts
 
-MS = 1_000_000
+#: The network: bytes per second, and its latency in nanoseconds.
+WIRE = (3 * 10**9, 30_000)
 
 
 @examples(40)
@@ -35,10 +35,8 @@ MS = 1_000_000
     seed=st.integers(1, 10**6),
 )
 def test_prefetches_of_one_machine_agree(replica, cache, movement, shape, machines, kind, closed_loop, seed):
-    settings = cluster(shape, machines, latency_occupies=seed % 2 == 0)
-    built = tuple(replace(machine, replica=replica) for machine in settings.machines)
-    channels = {name: replace(one, **kind) for name, one in settings.channels.items()}
-    settings = replace(settings, cache=cache, movement=movement, machines=built, channels=channels)
+    plain = cluster(shape, machines, latency_occupies=seed % 2 == 0)
+    settings = varied(plain, replica, kind, cache=cache, movement=movement)
     agree(settings, turns(seed, closed_loop))
 
 
@@ -56,22 +54,8 @@ def test_prefetches_of_one_machine_agree(replica, cache, movement, shape, machin
 def test_prefetches_of_other_machines_agree(
     replica, movement, shapes, remote_disk, wire, kind, closed_loop, seed
 ):
-    settings = cluster((90, 60, 400), len(shapes))
-    built = tuple(
-        replace(
-            machine,
-            tiers=tuple(replace(t, capacity_blocks=c) for t, c in zip(machine.tiers, shape, strict=True)),
-            replica=replica,
-        )
-        for machine, shape in zip(settings.machines, shapes, strict=True)
-    )
-    settings = replace(
-        settings,
-        movement=replace(movement, lookup="cluster", remote_disk=remote_disk),
-        machines=built,
-        channels={name: replace(one, **kind) for name, one in settings.channels.items()},
-        network=NetworkSettings(default=replace(ChannelSettings("net", *wire), **kind)),
-    )
+    movement = replace(movement, lookup="cluster", remote_disk=remote_disk)
+    settings = varied(uneven(shapes), replica, kind, wire, movement=movement)
     agree(settings, turns(seed, closed_loop))
 
 
@@ -84,9 +68,7 @@ def test_prefetches_of_other_machines_agree(
     seed=st.integers(1, 99),
 )
 def test_an_abort_leaves_its_prefetch_alone(movement, shape, lookup, closed_loop, seed):
-    settings = cluster(shape, 2)
-    network = NetworkSettings(default=ChannelSettings("net", 3 * 10**9, 30_000))
-    settings = replace(settings, movement=replace(movement, lookup=lookup), network=network)
+    settings = varied(cluster(shape, 2), wire=WIRE, movement=replace(movement, lookup=lookup))
     agree(settings, with_aborts(seed, closed_loop=closed_loop))
 
 
@@ -115,13 +97,9 @@ def test_prefetches_beside_hand_overs_agree(movement, path, transfer, roles, clo
     seed=st.integers(1, 10**6),
 )
 def test_requests_of_a_batch_have_their_blocks_brought_up(movement, router, lookup, machines, size, seed):
-    settings = cluster((90, 60, 400), machines)
-    settings = replace(
-        settings,
-        movement=replace(movement, prefetch="queued", lookup=lookup),
-        router=RouterSettings(router),
-        network=NetworkSettings(default=ChannelSettings("net", 3 * 10**9, 30_000)),
-    )
+    movement = replace(movement, prefetch="queued", lookup=lookup)
+    parts = {"movement": movement, "router": RouterSettings(router)}
+    settings = varied(cluster((90, 60, 400), machines), wire=WIRE, **parts)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("kvcache_sim.serving.front_door._AT_A_TIME", size)
         assert_same_by_the_clock(settings, turns(seed, closed_loop=False), batches=True)
@@ -132,10 +110,8 @@ def test_each_policy_has_something_to_bring_up():
     """The settings above are such that blocks come up, from below and from other machines, and requests stay for them."""
     for policy in PREFETCHES:
         for lookup in ("local", "cluster"):
-            settings = cluster((90, 60, 400), 2)
             movement = MovementSettings(fetch="wait", prefetch=policy, lookup=lookup)
-            network = NetworkSettings(default=ChannelSettings("net", 3 * 10**9, 30_000))
-            settings = replace(settings, movement=movement, network=network)
+            settings = varied(cluster((90, 60, 400), 2), wire=WIRE, movement=movement)
             counters = agree(settings, turns(4, closed_loop=True, requests=120)).counters
             assert counters["prefetched_blocks"] > 100
             assert (counters.get("edge.remote->cpu.bytes", 0) > 0) == (lookup == "cluster")

@@ -10,11 +10,11 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cache.settings import CacheSettings
-from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings, Slowdown
+from kvcache_sim.channels.settings import ChannelSettings, Slowdown
 from kvcache_sim.serving.settings import ReplicaSettings
 from kvcache_sim.simulation import simulate
 from support.agreement import agree
-from support.clusters import BLOCK, cluster
+from support.clusters import BLOCK, cluster, uneven, varied
 from support.drawn_settings import engines, kinds, movements, replicas, trees
 from support.lookahead import assert_same_by_the_clock
 from support.recorded import assert_recording_changes_nothing
@@ -63,9 +63,8 @@ def agree_or_by_the_clock(settings, trace):
     seed=st.integers(1, 9),
 )
 def test_lower_tiers_agree(replica, cache, movement, shape, machines, seed):
-    settings = cluster(shape, machines, latency_occupies=seed % 2 == 0)
-    built = tuple(replace(machine, replica=replica) for machine in settings.machines)
-    settings = replace(settings, cache=cache, movement=movement, machines=built)
+    plain = cluster(shape, machines, latency_occupies=seed % 2 == 0)
+    settings = varied(plain, replica, cache=cache, movement=movement)
     trace = random_trace(seed, requests=40, sessions=7)
     agree(settings, trace)
     assert_recording_changes_nothing(settings, trace)
@@ -83,26 +82,9 @@ def test_lower_tiers_agree(replica, cache, movement, shape, machines, seed):
     seed=st.integers(1, 9),
 )
 def test_machines_that_read_each_other_agree(replica, cache, movement, shapes, remote_disk, wire, kind, seed):
-    settings = cluster((90, 60, 400), len(shapes), latency_occupies=seed % 2 == 0)
-    built = [
-        replace(
-            machine,
-            tiers=tuple(replace(t, capacity_blocks=c) for t, c in zip(machine.tiers, shape, strict=False)),
-        )
-        for machine, shape in zip(settings.machines, shapes, strict=True)
-    ]
-    for at, (machine, shape) in enumerate(zip(built, shapes, strict=True)):
-        absent = ("gpu", "cpu", "disk")[len(shape) :]
-        edges = {e: name for e, name in machine.edge_channels.items() if not set(e.split("->")) & set(absent)}
-        built[at] = replace(machine, edge_channels=edges, replica=replica)
-    settings = replace(
-        settings,
-        cache=cache,
-        movement=replace(movement, lookup="cluster", remote_disk=remote_disk),
-        machines=tuple(built),
-        channels={name: replace(one, **kind) for name, one in settings.channels.items()},
-        network=NetworkSettings(default=replace(ChannelSettings("net", *wire), **kind)),
-    )
+    machines = uneven(shapes, latency_occupies=seed % 2 == 0)
+    movement = replace(movement, lookup="cluster", remote_disk=remote_disk)
+    settings = varied(machines, replica, kind, wire, cache=cache, movement=movement)
     agree(settings, random_trace(seed, requests=40, sessions=7))
 
 
@@ -132,8 +114,7 @@ def waiting_for_duplicates(settings, seed, share=0.0):
 )
 def test_requests_that_wait_for_a_block_of_another_agree(replica, cache, shape, machines, share, seed):
     settings = cluster(shape if cache.semantics == "tree" else shape[:1], machines)
-    built = tuple(replace(machine, replica=replica) for machine in settings.machines)
-    settings = replace(settings, cache=cache, machines=built)
+    settings = varied(settings, replica, cache=cache)
     agree_or_by_the_clock(*waiting_for_duplicates(settings, seed, share))
 
 
@@ -218,6 +199,5 @@ def test_channels_that_are_slow_for_a_time_agree(replica, movement, shape, machi
         slowdowns.append(Slowdown(begin, until, share))
     channels = {name: replace(one, slowdowns=tuple(slowdowns)) for name, one in settings.channels.items()}
     reads = replace(movement, lookup="cluster" if seed % 3 == 0 and machines > 1 else "local")
-    built = tuple(replace(machine, replica=replica) for machine in settings.machines)
-    settings = replace(settings, movement=reads, machines=built, channels=channels)
+    settings = varied(replace(settings, channels=channels), replica, movement=reads)
     agree(settings, random_trace(seed, requests=40, sessions=7))

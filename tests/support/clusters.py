@@ -76,6 +76,42 @@ def cluster(
     )
 
 
+def varied(
+    settings: ClusterSettings,
+    replica: ReplicaSettings | None = None,
+    kind: dict[str, Any] | None = None,
+    wire: tuple[int, int] | None = None,
+    **parts: Any,
+) -> ClusterSettings:
+    """Return a cluster with other engines, channels of another kind, a network, and further settings.
+
+    Args:
+        settings: The cluster.
+        replica: The settings of every machine's engine.
+        kind: Fields of every channel and of the network.
+        wire: The network's bytes per second and its latency in nanoseconds.
+        parts: Further fields of the cluster.
+    """
+    if replica is not None:
+        parts["machines"] = tuple(replace(machine, replica=replica) for machine in settings.machines)
+    if wire is not None:
+        parts["network"] = NetworkSettings(default=replace(ChannelSettings("net", *wire), **(kind or {})))
+    channels = {name: replace(one, **(kind or {})) for name, one in settings.channels.items()}
+    return replace(settings, channels=channels, **parts)
+
+
+def uneven(shapes: list[tuple[int, ...]], **channel: Any) -> ClusterSettings:
+    """Return a cluster whose machines have tiers of different capacities, and some fewer tiers than others."""
+    settings = cluster((90, 60, 400), len(shapes), **channel)
+    machines = []
+    for machine, shape in zip(settings.machines, shapes, strict=True):
+        tiers = tuple(replace(t, capacity_blocks=c) for t, c in zip(machine.tiers, shape, strict=False))
+        absent = {"gpu", "cpu", "disk"} - {tier.name for tier in tiers}
+        edges = {e: name for e, name in machine.edge_channels.items() if not set(e.split("->")) & absent}
+        machines.append(replace(machine, tiers=tiers, edge_channels=edges))
+    return replace(settings, machines=tuple(machines))
+
+
 def reading_each_other(tiers=(90, 60, 400), machines: int = 3, **movement: Any) -> ClusterSettings:
     settings = cluster(tiers, machines, pipelined=movement.pop("layer_pipelining", True))
     network = NetworkSettings(default=ChannelSettings("net", 3 * 10**9, 30_000))
