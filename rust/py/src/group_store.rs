@@ -3,7 +3,7 @@
 use kvsim_core::engines::group_store::GroupStore;
 use kvsim_core::engines::group_tier::{GroupTier, GroupWrites};
 use kvsim_core::engines::groups::{Limits, Reuse};
-use kvsim_core::store::contract::{BatchStore, MovingStore};
+use kvsim_core::store::contract::{BatchStore, GroupAdmission, MovingStore};
 use kvsim_core::store::newcomer::{Entry, Newcomer};
 use kvsim_core::store::{StoreError, STAGING};
 use pyo3::prelude::*;
@@ -145,6 +145,16 @@ store_calls! {
             )
         }
 
+        /// `tokens`: those that are computed, and those up to which room is asked for.
+        fn grow(
+            slf: PyRefMut<'_, Self>,
+            lease: Told<u64>,
+            tokens: Told<(u64, u64)>,
+            now_ns: Told<u64>,
+        ) -> PyResult<bool> {
+            Self::call(slf, |store| store.grow_to(lease.0, tokens.0, now_ns.0))
+        }
+
         /// By group: blocks that got a key, that lost it, tokens lost since nothing was kept, and by eviction.
         fn by_group(slf: PyRefMut<'_, Self>) -> PyResult<Vec<(u64, u64, u64, u64)>> {
             Self::call(slf, |store| {
@@ -166,8 +176,6 @@ store_calls! {
     }
     fallible fn chunk(lease: u64, computed: u64, target: u64, tokens: u64) -> u64;
     plain fn most_blocks(tokens: u64, steps_in_flight: u64) -> u64;
-    /// `tokens`: those that are computed, and those up to which room is asked for.
-    fallible fn grow(lease: u64, tokens: (u64, u64), now_ns: u64) -> bool;
     /// Group and key of the free blocks, next to be taken first; `None` where there is none.
     plain fn free_queue() -> Vec<Option<(u8, u64)>>;
 }

@@ -163,28 +163,3 @@ impl ChunkOrder {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_policy_has_its_victim() {
-        let victim = |policy| {
-            let mut order = ChunkOrder::new(policy);
-            [1, 2, 3].into_iter().for_each(|key| order.put(key));
-            [1, 1, 2, 3].into_iter().for_each(|key| order.hit(key));
-            order.evict(|key| key == 9)
-        };
-        let all = [
-            ChunkPolicy::Lru,
-            ChunkPolicy::Lfu,
-            ChunkPolicy::Fifo,
-            ChunkPolicy::Mru,
-        ];
-        assert_eq!(all.map(victim), [Some(1), Some(2), Some(1), Some(3)]);
-        let mut order = ChunkOrder::new(ChunkPolicy::Lru);
-        order.put(7);
-        assert_eq!((order.evict(|key| key == 7), order.keys()), (None, vec![7]));
-    }
-}

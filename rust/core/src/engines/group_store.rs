@@ -17,8 +17,7 @@ use super::groups::rules::{chunk_end, next_change, Chunk};
 use super::groups::{Group, Kind, Limits};
 use super::leases::EngineLeases;
 use crate::records::Records;
-use crate::store::newcomer::{Entry, Newcomer};
-use crate::store::{Answer, LeaseId, Violation};
+use crate::store::LeaseId;
 
 /// What is known of a running request.
 #[derive(Debug, Clone, Copy, Default)]
@@ -80,31 +79,8 @@ impl GroupStore {
         self
     }
 
-    /// Refuses a request beyond the trace.
-    pub fn known_request(&self, request: u32) -> Answer<()> {
-        self.leases.known_request(request)
-    }
-
-    /// Whether the prompts of two requests have a block of the alignment in common, by the name of its first tokens.
-    pub fn have_same_block(&self, a: u32, b: u32, block: u32) -> bool {
-        let group = &self.manager.groups()[0];
-        let unit_tokens = group.block_size / u64::from(group.units);
-        let unit = self.tokens(block) / unit_tokens;
-        group.keys.have_same_block(a, b, unit as u32)
-    }
-
     fn tokens(&self, blocks: u32) -> u64 {
         u64::from(blocks) * self.manager.align()
-    }
-
-    /// How many leading blocks of the alignment every group can go on from, and how many of them are ready in the pool.
-    pub fn peek(&self, request: u32, limit: u32) -> (u32, u32) {
-        let looked = self.look_up(request, self.tokens(limit));
-        let blocks = |tokens| (tokens / self.manager.align()) as u32;
-        let below = self.below.as_ref();
-        let waits = below.is_some_and(|tier| tier.is_arriving(&self.manager, request, looked));
-        let ready = if waits { 0 } else { looked.pool_tokens };
-        (blocks(looked.found.tokens), blocks(ready))
     }
 
     fn look_up(&self, request: u32, limit: u64) -> FoundBelow {
@@ -123,11 +99,6 @@ impl GroupStore {
         u64::from(self.manager.most_blocks(tokens, steps_in_flight))
     }
 
-    /// Most tokens that one step computes.
-    pub fn max_num_batched_tokens(&self) -> u64 {
-        self.manager.limits().max_num_batched_tokens
-    }
-
     /// Notes that another step is composed: states that get their keys from now on are computed in it.
     pub fn begin_step(&mut self) {
         self.manager.begin_step();
@@ -135,55 +106,7 @@ impl GroupStore {
 
     /// Group and key of the free blocks, next to be taken first.
     pub fn free_queue(&self) -> Vec<Option<(u8, u64)>> {
-        self.manager.free_queue().collect()
-    }
-
-    /// Looks a request up and admits it with what is cached and room for its first step.
-    pub fn admit(&mut self, asked: &Newcomer, now_ns: u64) -> Answer<Entry> {
-        let (request, known) = (asked.request, asked.known_tokens);
-        self.known_request(request)?;
-        let limit = self.tokens(asked.matchable_blocks);
-        let looked = self.look_up(request, limit);
-        let found = looked.found;
-        let lease = self.leases.give(
-            request,
-            (found.tokens / self.manager.align()) as u32,
-            |_, b| b,
-        )?;
-        let limits = self.manager.limits();
-        let room = Within {
-            blocks: self
-                .manager
-                .free_blocks()
-                .saturating_sub(asked.kept_blocks as u32),
-            whole_tokens: asked.whole.then_some(known),
-            in_flight_tokens: asked.steps_in_flight * limits.max_num_batched_tokens,
-        };
-        let running = Running {
-            junction: found.junction,
-            prompt_tokens: asked.prompt_tokens,
-            chunk_tokens: asked.chunk_tokens,
-            is_counted: true,
-            ..Running::default()
-        };
-        let tokens = asked.step_tokens.min(known - found.tokens);
-        let end = self.chunk_end(&running, found.tokens, known, tokens);
-        let entry = if end <= found.tokens && end < known {
-            Entry::NoTokens
-        } else if self.manager.is_computed_now(request, found.tokens) {
-            Entry::NotYet
-        } else if self.hold_counted(lease, room, (running, end), looked, now_ns) {
-            let hit_blocks = (found.tokens / self.manager.align()) as u32;
-            return Ok(Entry::Admitted {
-                lease,
-                hit_blocks,
-                room_tokens: end,
-            });
-        } else {
-            Entry::NoRoom
-        };
-        self.leases.abandon(lease)?;
-        Ok(entry)
+        self.manager.pool.free_queue().collect()
     }
 
     /// As `hold`; at the first admission of a request what it found is counted.
@@ -219,7 +142,7 @@ impl GroupStore {
         now_ns: u64,
     ) -> bool {
         let (request, found) = (self.leases.request(lease), looked.found);
-        let (before, prompt) = (self.manager.counts().evicted, running.prompt_tokens);
+        let (before, prompt) = (self.manager.pool.counts().evicted, running.prompt_tokens);
         let held = if self.below.is_some() {
             self.hold_and_bring(lease, (room, prompt, end), looked, now_ns)
         } else {
@@ -235,7 +158,7 @@ impl GroupStore {
         };
         self.running[request as usize].depth = (found.tokens / self.manager.align()) as u32;
         if self.below.is_none() {
-            let evicted = self.manager.counts().evicted - before;
+            let evicted = self.manager.pool.counts().evicted - before;
             self.records.evicted_blocks(evicted, now_ns);
         }
         true
@@ -253,60 +176,17 @@ impl GroupStore {
         chunk_end(self.manager.groups(), chunk)
     }
 
-    /// Lets go of what nobody reads once `computed` tokens are, then takes room up to `end` tokens; false where
-    /// blocks are too few, and what was let go stays so.
-    pub fn grow(
-        &mut self,
-        lease: LeaseId,
-        (computed, end): (u64, u64),
-        now_ns: u64,
-    ) -> Answer<bool> {
-        let request = self.leases.admitted(lease)?.request;
-        self.manager.computed_to(request, computed);
-        let before = self.manager.counts().evicted;
-        if !self.manager.extend(request, end) {
-            return Ok(false);
-        }
-        let running = &mut self.running[request as usize];
-        running.room_tokens = running.room_tokens.max(end);
-        let evicted = self.manager.counts().evicted - before;
-        self.records.evicted_blocks(evicted, now_ns);
-        Ok(true)
-    }
-
     /// The next number of computed tokens, at least `computed`, at which a decode that computes one token while
     /// `ahead` - 1 are under way changes a table.
     pub fn next_change(&self, computed: u64, ahead: u64) -> u64 {
         next_change(self.manager.groups(), computed, ahead, self.manager.align())
     }
 
-    /// Notes what a request found; its blocks are held when its room is reserved, in one step with it.
-    pub fn acquire(&mut self, request: u32, hits: u32) -> Answer<LeaseId> {
-        self.known_request(request)?;
-        let found = self.look_up(request, self.tokens(hits)).found.tokens / self.manager.align();
-        self.leases.give(request, hits, |_, _| found as u32)
-    }
-
-    /// Takes an acquisition back.
-    pub fn abandon(&mut self, lease: LeaseId) -> Answer<()> {
-        self.leases.abandon(lease)
-    }
-
-    /// Lets go of a request's blocks.
-    pub fn release(&mut self, lease: LeaseId) -> Answer<()> {
-        let ended = self.leases.end(lease)?;
-        self.manager.release(ended.request);
-        if let Some(tier) = &mut self.below {
-            tier.release(lease, (ended.request, ended.admitted));
-        }
-        Ok(())
-    }
-
     /// (free without a key, held, free with a key, which may all be evicted) blocks.
     pub fn room(&self) -> (u64, u64, u64, u64) {
         let (free, idle) = (
-            u64::from(self.manager.free_blocks()),
-            self.manager.idle_keyed(),
+            u64::from(self.manager.pool.free_blocks()),
+            self.manager.pool.idle_keyed(),
         );
         (free - idle, self.capacity - free, idle, idle)
     }
@@ -316,27 +196,8 @@ impl GroupStore {
         (&self.losses, &self.junctions)
     }
 
-    /// Blocks given back since another one had their key, under the tree's rules.
-    pub fn merged_blocks(&self) -> u64 {
-        self.manager.merged_blocks()
-    }
-
     /// By group, blocks that got a key, and that lost it.
     pub fn by_group(&self) -> &[(u64, u64)] {
-        self.manager.by_group()
-    }
-
-    /// Blocks that lost their key so far.
-    pub fn evictions(&self) -> u64 {
-        self.manager.counts().evicted
-    }
-
-    /// Checks the pool and the tables from scratch (I2, I3, I4); the first violation is the error.
-    pub fn check(&self) -> Result<(), Violation> {
-        self.manager.check()?;
-        match &self.below {
-            Some(tier) => tier.check(&self.manager.holders()),
-            None => Ok(()),
-        }
+        self.manager.pool.by_group()
     }
 }

@@ -20,7 +20,7 @@ use crate::records::Records;
 use crate::store::contract::MovingStore;
 use crate::store::newcomer::Brought;
 use crate::store::{Answer, LeaseId, MoveId, Order, Violation};
-use presence::{PoolOrTier, PoolThenTier};
+use presence::InBoth;
 
 /// When blocks go down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,16 +78,21 @@ impl GroupTier {
 
     /// What a request of at most so many tokens finds; nothing changes.
     pub fn look_up(&self, manager: &GroupManager, request: u32, limit: u64) -> FoundBelow {
+        let in_both = |pool_tokens| InBoth {
+            manager,
+            tier: &self.tier,
+            request,
+            pool_tokens,
+        };
         if self.writes != GroupWrites::Engine {
-            let has = PoolOrTier::new(manager, &self.tier, request);
-            let found = manager.lookup_in(has).find(limit);
+            let found = manager.lookup_in(in_both(None)).find(limit);
             let pool_tokens = manager.look_up(request, found.tokens).tokens;
             return FoundBelow { found, pool_tokens };
         }
         let in_pool = manager.look_up(request, limit);
         let mut found = in_pool;
         if found.tokens < limit {
-            let has = PoolThenTier::new(manager, &self.tier, (request, in_pool.tokens));
+            let has = in_both(Some(in_pool.tokens));
             found.tokens = manager.lookup_in(has).find(limit).tokens;
         }
         FoundBelow {

@@ -70,24 +70,21 @@ pub fn replay(
     let mut causes = requests.causes();
     let chunk = u64::from(requests.block_size);
     for request in 0..requests.keys.requests() {
-        let n = requests.input_tokens[request as usize];
-        let whole = (n / chunk) as u32;
-        let keys: Vec<u64> = (0..whole).map(|k| requests.keys.key(request, k)).collect();
+        let keys = requests.prompt_keys(request, 0);
         let (on_cpu, found) = tiers.look_up(&keys);
         let hits = found.min(tiers.cpu_chunks as usize);
         if let (Some(causes), Some(log)) = (&mut causes, &mut tiers.log) {
             log.now = request;
+            let limit = keys.len() as u32;
             let lookup = Lookup {
-                request,
-                input_tokens: n,
-                hits: hits as u32,
-                limit: whole,
+                limit,
+                ..requests.lookup(request, hits as u32)
             };
             let (cpu, disk) = (&tiers.cpu, &tiers.disk);
             let key = |block: u32| keys[block as usize];
             let is_here = |block| cpu.contains(key(block)) || disk.contains(key(block));
             causes.count(lookup, log, Some(&is_here));
-            causes.learn(request, whole);
+            causes.learn(request, limit);
         }
         tiers.load(&keys[..hits], on_cpu);
         tiers.store(&keys[hits..]);

@@ -5,10 +5,10 @@
 
 use super::offload_tier::{ArcSizes, OffloadTier};
 use super::requests::Requests;
-use crate::causes::engine::{Lookup, MissCauses};
+use crate::causes::engine::MissCauses;
 
 /// What a replay decided, in blocks (vLLM's chunks).
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct OffloadReplay {
     /// Hit tokens of each request.
     pub hits: Vec<i64>,
@@ -26,45 +26,26 @@ pub struct OffloadReplay {
 
 /// Replays every request against a tier; the window is not used.
 pub fn replay(requests: &Requests<'_>, tier: &mut OffloadTier) -> OffloadReplay {
-    let keys = requests.keys;
     let mut causes = requests.causes();
     let mut log = requests.log();
-    let mut result = OffloadReplay {
-        hits: vec![],
-        stored: 0,
-        evicted: 0,
-        refused: 0,
-        arc: None,
-        causes: None,
-    };
-    for request in 0..keys.requests() {
-        let n = requests.input_tokens[request as usize];
-        let full = (n / u64::from(requests.block_size)) as u32;
-        let all: Vec<u64> = (0..full).map(|block| keys.key(request, block)).collect();
+    let mut result = OffloadReplay::default();
+    for request in 0..requests.keys.requests() {
+        let all = requests.prompt_keys(request, 0);
         let limit = requests.limit(request);
-        let found = all[..limit as usize]
-            .iter()
-            .take_while(|&&key| tier.contains(key))
+        let leading = all[..limit as usize].iter();
+        let found = leading
+            .take_while(|&&key| tier.policy.contains(key))
             .count() as u32;
         result
             .hits
             .push(i64::from(found) * i64::from(requests.block_size));
         if let (Some(causes), Some(log)) = (&mut causes, &mut log) {
             log.now = request;
-            let lookup = Lookup {
-                request,
-                input_tokens: n,
-                hits: found,
-                limit,
-            };
-            causes.count(
-                lookup,
-                log,
-                Some(&|block| tier.contains(all[block as usize])),
-            );
-            causes.learn(request, full);
+            let is_there = |block| tier.policy.contains(all[block as usize]);
+            causes.count(requests.lookup(request, found), log, Some(&is_there));
+            causes.learn(request, all.len() as u32);
         }
-        let offered = tier.offer(all);
+        let offered = tier.offer(all, &|_| false);
         result.stored += offered.stored;
         result.refused += u64::from(offered.is_refused);
         result.evicted += offered.evicted.len() as u64;
@@ -73,7 +54,7 @@ pub fn replay(requests: &Requests<'_>, tier: &mut OffloadTier) -> OffloadReplay 
         }
         tier.finish(&offered.accesses);
     }
-    result.arc = tier.arc_sizes();
+    result.arc = tier.policy.arc_sizes();
     result.causes = causes;
     result
 }

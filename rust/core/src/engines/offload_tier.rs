@@ -126,7 +126,8 @@ pub struct Offered {
 /// A tier of so many blocks (vLLM's chunks) under a policy.
 #[derive(Debug)]
 pub struct OffloadTier {
-    policy: Box<AnyPolicy>,
+    /// Which keys are there, and which of them stay.
+    pub policy: Box<AnyPolicy>,
     capacity: usize,
     counts: OfferCounts,
 }
@@ -141,44 +142,19 @@ impl OffloadTier {
         }
     }
 
-    /// Whether a key is in the tier.
-    pub fn contains(&self, key: u64) -> bool {
-        self.policy.contains(key)
-    }
-
-    /// Keys in the tier.
-    pub fn resident(&self) -> u64 {
-        self.policy.resident() as u64
-    }
-
-    /// The keys in the tier.
-    pub fn keys(&self) -> Box<dyn Iterator<Item = u64> + '_> {
-        self.policy.keys()
-    }
-
-    /// The sizes of ARC's lists, where the policy has them.
-    pub fn arc_sizes(&self) -> Option<ArcSizes> {
-        self.policy.arc_sizes()
-    }
-
     /// Learns the keys that a request has used so far, in order.
     pub fn access(&mut self, keys: &[u64]) {
         self.policy.access(keys);
     }
 
-    /// Stores the offered keys that are not there, all or none of them.
-    pub fn offer(&mut self, keys: Vec<u64>) -> Offered {
-        self.offer_beside(keys, &|_| false)
-    }
-
-    /// The same; keys in use stay, whatever is stored.
-    pub fn offer_beside(&mut self, keys: Vec<u64>, is_in_use: &dyn Fn(u64) -> bool) -> Offered {
+    /// Stores the offered keys that are not there, all or none of them; keys in use stay.
+    pub fn offer(&mut self, keys: Vec<u64>, is_in_use: &dyn Fn(u64) -> bool) -> Offered {
         let keys = self.counts.often(keys);
         self.policy.offer(&keys);
         let new: Vec<u64> = keys
             .iter()
             .copied()
-            .filter(|&key| !self.contains(key))
+            .filter(|&key| !self.policy.contains(key))
             .collect();
         let shortfall = (self.policy.resident() + new.len()).saturating_sub(self.capacity);
         let victims = match shortfall {
@@ -200,7 +176,7 @@ impl OffloadTier {
             .map(|&key| {
                 (
                     key,
-                    if self.contains(key) {
+                    if self.policy.contains(key) {
                         Access::Reused
                     } else {
                         missing

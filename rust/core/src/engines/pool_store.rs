@@ -92,25 +92,6 @@ impl PoolStore {
         self.pool.free_queue()
     }
 
-    /// Notes what a request found; its blocks are held when its room is reserved, in one step with it.
-    pub fn acquire(&mut self, request: u32, hits: u32) -> Answer<LeaseId> {
-        let pool = &self.pool;
-        let found = |request, blocks| pool.peek(request, blocks);
-        self.leases.give(request, hits, found)
-    }
-
-    /// Takes an acquisition back.
-    pub fn abandon(&mut self, lease: LeaseId) -> Answer<()> {
-        self.leases.abandon(lease)
-    }
-
-    /// Lets go of a request's blocks.
-    pub fn release(&mut self, lease: LeaseId) -> Answer<()> {
-        let ended = self.leases.end(lease)?;
-        self.pool.release(ended.request);
-        Ok(())
-    }
-
     /// (free without a key, held, free with a key, which may all be evicted) blocks.
     pub fn room(&self) -> (u64, u64, u64, u64) {
         let counts = self.pool.counts();
@@ -237,8 +218,11 @@ impl MachineStore for PoolStore {
 }
 
 impl BlockStore for PoolStore {
+    /// Notes what a request found; its blocks are held when its room is reserved, in one step with it.
     fn acquire(&mut self, request: u32, depth: u32) -> Answer<LeaseId> {
-        PoolStore::acquire(self, request, depth)
+        let pool = &self.pool;
+        let found = |request, blocks| pool.peek(request, blocks);
+        self.leases.give(request, depth, found)
     }
 
     fn have_same_block(&self, a: u32, b: u32, block: u32) -> bool {
@@ -246,10 +230,12 @@ impl BlockStore for PoolStore {
     }
 
     fn abandon(&mut self, lease: LeaseId) -> Answer<()> {
-        PoolStore::abandon(self, lease)
+        self.leases.abandon(lease)
     }
 
     fn release(&mut self, lease: LeaseId, _now_ns: u64) -> Answer<()> {
-        PoolStore::release(self, lease)
+        let ended = self.leases.end(lease)?;
+        self.pool.release(ended.request);
+        Ok(())
     }
 }

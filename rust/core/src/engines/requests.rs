@@ -33,6 +33,14 @@ impl Requests<'_> {
         ((self.input_tokens[request as usize] - 1) / u64::from(self.block_size)) as u32
     }
 
+    /// The keys of a prompt's full blocks, from one on.
+    pub fn prompt_keys(&self, request: u32, from: u32) -> Vec<u64> {
+        let tokens = self.input_tokens[request as usize];
+        let full = (tokens / u64::from(self.block_size)) as u32;
+        let key = |block| self.keys.key(request, block);
+        (from..full).map(key).collect()
+    }
+
     /// The look-up of a request that found so many leading blocks.
     pub fn lookup(&self, request: u32, hits: u32) -> Lookup {
         Lookup {

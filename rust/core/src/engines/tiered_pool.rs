@@ -12,7 +12,7 @@ use super::below::{Below, Prompt, Site};
 use super::copied_pool::CopiedPool;
 use crate::keys::BlockKeys;
 use crate::records::Records;
-use crate::store::{Answer, LeaseId, Slots, StoreError, Violation, GPU};
+use crate::store::{Answer, Slots, StoreError, GPU};
 
 /// A request of whose prompt nothing is to be offered.
 const NOTHING: u32 = u32::MAX;
@@ -99,35 +99,6 @@ impl TieredPool {
     /// The keys of its requests' blocks.
     pub fn keys(&self) -> &BlockKeys {
         self.pool.keys()
-    }
-
-    /// Notes what a request found; its blocks are held when its room is reserved, in one step with it.
-    pub fn acquire(&mut self, request: u32, hits: u32) -> Answer<LeaseId> {
-        self.pool.leases.known_request(request)?;
-        let found = self.pool.found(request, hits);
-        self.pool.leases.give(request, hits, |_, _| found)
-    }
-
-    /// Takes an acquisition back.
-    pub fn abandon(&mut self, lease: LeaseId) -> Answer<()> {
-        self.pool.leases.abandon(lease)
-    }
-
-    /// Lets go of a request's blocks; what it used of the tiers may count once more.
-    pub fn release(&mut self, lease: LeaseId) -> Answer<()> {
-        let ended = self.pool.leases.end(lease)?;
-        if ended.admitted {
-            self.pool.release(ended.request);
-        }
-        self.to_offer[ended.request as usize] = NOTHING;
-        self.below.finish(ended.request);
-        Ok(())
-    }
-
-    /// Checks the pool and the tiers from scratch (I2, I3); the first violation is the error.
-    pub fn check(&self) -> Result<(), Violation> {
-        self.pool.check()?;
-        self.below.check(&self.pool)
     }
 
     /// Offers what has been computed of a prompt, as far as that has not been taken.

@@ -47,7 +47,7 @@ impl UsedTier {
 
     /// Whether a key is there.
     pub fn contains(&self, key: u64) -> bool {
-        self.tier.contains(key)
+        self.tier.policy.contains(key)
     }
 
     /// Keys of the tier that are not in use, and room for others.
@@ -67,7 +67,7 @@ impl UsedTier {
     pub fn offer(&mut self, request: u32, offered: &[(Place, u64)]) -> Option<Stored> {
         let keys = offered.iter().map(|&(_, key)| key).collect();
         let in_use = &self.in_use;
-        let done = self.tier.offer_beside(keys, &|key| in_use.contains(key));
+        let done = self.tier.offer(keys, &|key| in_use.contains(key));
         for (&(place, _), &access) in offered.iter().zip(&done.accesses) {
             let known = self.used[request as usize]
                 .get(place.0)
@@ -130,7 +130,7 @@ impl UsedTier {
 
     /// How its blocks are used, of which so many are being written.
     pub fn room(&self, writing_blocks: u64) -> TierRoom {
-        let there = self.tier.resident();
+        let there = self.tier.policy.resident() as u64;
         TierRoom {
             free: self.capacity_blocks - there,
             active: 0,
@@ -147,17 +147,17 @@ impl UsedTier {
 
     /// How many of its keys something holds of.
     pub fn count(&self, is_so: impl Fn(u64) -> bool) -> u64 {
-        self.tier.keys().filter(|&key| is_so(key)).count() as u64
+        self.tier.policy.keys().filter(|&key| is_so(key)).count() as u64
     }
 
     /// Checks that it adds up and that keys in use are there (I2, I3).
     pub fn check(&self) -> Result<(), Violation> {
-        let there = self.tier.resident();
+        let there = self.tier.policy.resident() as u64;
         if there != self.stored - self.evicted || there > self.capacity_blocks {
             let room = self.capacity_blocks;
             return Err(format!("I2: {there} of {room} blocks in the tier"));
         }
-        if !self.in_use.all(|key| self.tier.contains(key)) {
+        if !self.in_use.all(|key| self.tier.policy.contains(key)) {
             return Err("I3: a block of the tier was evicted while it was copied".into());
         }
         Ok(())

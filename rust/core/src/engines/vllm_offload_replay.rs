@@ -55,26 +55,25 @@ pub fn replay(
     let Offloading {
         tier, mut counts, ..
     } = below;
-    counts.resident = tier.resident();
-    counts.arc = tier.arc_sizes();
+    counts.resident = tier.policy.resident() as u64;
+    counts.arc = tier.policy.arc_sizes();
     (replay, counts)
 }
 
 impl Below for Offloading<'_, '_> {
     fn found(&mut self, request: u32, from: u32) -> u32 {
-        let tokens = self.requests.input_tokens[request as usize];
-        let full = (tokens / u64::from(self.requests.block_size)) as u32;
-        let keys = (from..full).map(|block| self.requests.keys.key(request, block));
-        self.asked = keys.collect();
+        self.asked = self.requests.prompt_keys(request, from);
         let there = self
             .asked
             .iter()
-            .take_while(|&&key| self.tier.contains(key));
+            .take_while(|&&key| self.tier.policy.contains(key));
         there.count() as u32
     }
 
     fn has(&self, request: u32, block: u32) -> bool {
-        self.tier.contains(self.requests.keys.key(request, block))
+        self.tier
+            .policy
+            .contains(self.requests.keys.key(request, block))
     }
 
     /// Loads what the tier has of the keys behind the pool's hit, and offers it the rest of the prompt.
@@ -92,7 +91,7 @@ impl Below for Offloading<'_, '_> {
         }
         offered.extend(rest);
         if !offered.is_empty() {
-            let stored = self.tier.offer(offered);
+            let stored = self.tier.offer(offered, &|_| false);
             self.counts.stored += stored.stored;
             self.counts.evicted += stored.evicted.len() as u64;
             self.counts.refused += u64::from(stored.is_refused);

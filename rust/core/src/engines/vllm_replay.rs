@@ -95,10 +95,8 @@ pub(super) fn replay_over(
         };
         if let (Some(causes), Some(log)) = (&mut causes, &running.pool.log) {
             let lookup = Lookup {
-                request,
-                input_tokens: n,
-                hits: found + lower,
                 limit: limit.max(found + lower),
+                ..requests.lookup(request, found + lower)
             };
             let (pool, below) = (&running.pool, &*running.below);
             let is_there = |block| pool.has(request, block) || below.has(request, block);
@@ -125,7 +123,17 @@ pub(super) fn replay_over(
     while let Some(oldest) = running.overlap.oldest() {
         running.end(oldest);
     }
-    VllmReplay::of(hits, running.forced_frees, &running.pool, causes)
+    let (cached_blocks, unique_keys) = running.pool.cached_blocks();
+    VllmReplay {
+        hits,
+        forced_frees: running.forced_frees,
+        counts: running.pool.counts(),
+        cached_blocks,
+        unique_keys,
+        free_queue: running.pool.free_queue(),
+        causes,
+        heap_bytes: running.pool.heap_bytes(),
+    }
 }
 
 /// The pool and the requests that hold its blocks.
@@ -170,22 +178,5 @@ impl<B: Below> Running<'_, B> {
     fn end(&mut self, request: u32) {
         self.pool.release(request);
         self.below.ended(request);
-    }
-}
-
-impl VllmReplay {
-    /// What a pool has decided by its end.
-    fn of(hits: Vec<i64>, forced_frees: u64, pool: &BlockPool, causes: Option<MissCauses>) -> Self {
-        let (cached_blocks, unique_keys) = pool.cached_blocks();
-        Self {
-            hits,
-            forced_frees,
-            counts: pool.counts(),
-            cached_blocks,
-            unique_keys,
-            free_queue: pool.free_queue(),
-            causes,
-            heap_bytes: pool.heap_bytes(),
-        }
     }
 }

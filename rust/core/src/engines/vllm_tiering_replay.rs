@@ -31,16 +31,6 @@ struct Tiering<'a, 'b> {
     loaded: Vec<i64>,
 }
 
-impl Tiering<'_, '_> {
-    /// The keys of a prompt's full blocks, from one on.
-    fn prompt(&self, request: u32, from: u32) -> Vec<u64> {
-        let tokens = self.requests.input_tokens[request as usize];
-        let full = (tokens / u64::from(self.requests.block_size)) as u32;
-        let key = |block| self.requests.keys.key(request, block);
-        (from..full).map(key).collect()
-    }
-}
-
 /// Replays every request through a pool of `capacity_blocks` blocks and the tiers.
 pub fn replay(
     requests: &Requests<'_>,
@@ -66,7 +56,7 @@ pub fn replay(
 
 impl Below for Tiering<'_, '_> {
     fn found(&mut self, request: u32, from: u32) -> u32 {
-        let keys = self.prompt(request, from);
+        let keys = self.requests.prompt_keys(request, from);
         self.tiers.ask(request, from, &keys)
     }
 
@@ -79,10 +69,10 @@ impl Below for Tiering<'_, '_> {
         self.loaded
             .push(i64::from(below) * i64::from(self.requests.block_size));
         let behind = found + below;
-        let keys = self.prompt(request, found);
+        let keys = self.requests.prompt_keys(request, found);
         self.tiers.load(request, found, &keys[..below as usize]);
         let start = if below > 0 { behind } else { 0 };
-        let offered = self.prompt(request, start);
+        let offered = self.requests.prompt_keys(request, start);
         if !offered.is_empty() {
             self.tiers.offer(request, start, &offered);
         }

@@ -24,17 +24,17 @@ impl BatchStore for GroupStore {
             self.manager.drop_unread(request);
             missing += u64::from(self.manager.lacking(request, computed + tokens));
         }
-        if missing > u64::from(self.manager.free_blocks()) {
+        if missing > u64::from(self.manager.pool.free_blocks()) {
             return Ok(Room::Refused);
         }
-        let before = self.manager.counts().evicted;
+        let before = self.manager.pool.counts().evicted;
         for &(lease, tokens) in wanted {
             let request = self.leases.request(lease);
             let running = &mut self.running[request as usize];
             running.room_tokens += tokens;
             self.manager.take(request, running.room_tokens);
         }
-        let evicted = self.manager.counts().evicted - before;
+        let evicted = self.manager.pool.counts().evicted - before;
         self.records.evicted_blocks(evicted, now_ns);
         Ok(self.after_reserve(now_ns))
     }
@@ -63,7 +63,7 @@ impl BatchStore for GroupStore {
         if self.tier().is_some() {
             return 0; // what leaves may go down, and what is given out may still be read
         }
-        u64::from(self.manager.free_blocks())
+        u64::from(self.manager.pool.free_blocks())
     }
 
     fn chunk(&self, lease: LeaseId, computed: u64, target: u64, tokens: u64) -> Answer<u64> {
@@ -76,8 +76,25 @@ impl BatchStore for GroupStore {
         Ok(end.saturating_sub(computed))
     }
 
-    fn grow_to(&mut self, lease: LeaseId, tokens: (u64, u64), now_ns: u64) -> Answer<bool> {
-        self.grow(lease, tokens, now_ns)
+    /// Lets go of what nobody reads once `computed` tokens are, then takes room up to `end` tokens; false where
+    /// blocks are too few, and what was let go stays so.
+    fn grow_to(
+        &mut self,
+        lease: LeaseId,
+        (computed, end): (u64, u64),
+        now_ns: u64,
+    ) -> Answer<bool> {
+        let request = self.leases.admitted(lease)?.request;
+        self.manager.computed_to(request, computed);
+        let before = self.manager.pool.counts().evicted;
+        if !self.manager.extend(request, end) {
+            return Ok(false);
+        }
+        let running = &mut self.running[request as usize];
+        running.room_tokens = running.room_tokens.max(end);
+        let evicted = self.manager.pool.counts().evicted - before;
+        self.records.evicted_blocks(evicted, now_ns);
+        Ok(true)
     }
 
     fn lacking_blocks(&self, lease: LeaseId, tokens: u64) -> Answer<u64> {
@@ -97,7 +114,7 @@ impl GroupStore {
         found.junction = 0;
         let known = found.tokens + tokens;
         let room = Within {
-            blocks: self.manager.free_blocks(),
+            blocks: self.manager.pool.free_blocks(),
             whole_tokens: None,
             in_flight_tokens: 0,
         };

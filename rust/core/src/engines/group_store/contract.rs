@@ -1,6 +1,7 @@
 //! What a pool of several cache groups answers of the contract of all stores.
 
-use super::GroupStore;
+use super::{GroupStore, Running};
+use crate::engines::groups::admission::Room as Within;
 use crate::records::Records;
 use crate::store::contract::{
     gpu_alone, BlockStore, GroupAdmission, MachineStore, MovingStore, OffersComputed, TierLosses,
@@ -11,12 +12,18 @@ use crate::store::{Answer, LeaseId, Violation, STAGING};
 
 impl MachineStore for GroupStore {
     fn known_request(&self, request: u32) -> Answer<()> {
-        GroupStore::known_request(self, request)
+        self.leases.known_request(request)
     }
 
+    /// Counts blocks of the alignment: those that every group can go on from, and those ready in the pool.
     fn peek(&self, request: u32, limit: u32) -> Answer<(u32, u32)> {
-        GroupStore::known_request(self, request)?;
-        Ok(GroupStore::peek(self, request, limit))
+        self.known_request(request)?;
+        let looked = self.look_up(request, self.tokens(limit));
+        let blocks = |tokens| (tokens / self.manager.align()) as u32;
+        let below = self.below.as_ref();
+        let waits = below.is_some_and(|tier| tier.is_arriving(&self.manager, request, looked));
+        let ready = if waits { 0 } else { looked.pool_tokens };
+        Ok((blocks(looked.found.tokens), blocks(ready)))
     }
 
     fn room(&self, tier: usize) -> Answer<TierRoom> {
@@ -41,7 +48,7 @@ impl MachineStore for GroupStore {
             (STAGING, Some(below)) => below.tier().evicted(),
             _ => {
                 gpu_alone(tier)?;
-                self.evictions()
+                self.manager.pool.counts().evicted
             }
         };
         Ok(TierLosses {
@@ -51,7 +58,7 @@ impl MachineStore for GroupStore {
     }
 
     fn merged_blocks(&self) -> u64 {
-        GroupStore::merged_blocks(self)
+        self.manager.pool.merged
     }
 
     fn records(&self) -> &Records {
@@ -63,25 +70,40 @@ impl MachineStore for GroupStore {
     }
 
     fn check(&self) -> Result<(), Violation> {
-        GroupStore::check(self)
+        self.manager.check()?;
+        match &self.below {
+            Some(tier) => tier.check(&self.manager.holders()),
+            None => Ok(()),
+        }
     }
 }
 
 impl BlockStore for GroupStore {
     fn acquire(&mut self, request: u32, depth: u32) -> Answer<LeaseId> {
-        GroupStore::acquire(self, request, depth)
+        self.known_request(request)?;
+        let found = self.look_up(request, self.tokens(depth)).found.tokens / self.manager.align();
+        self.leases.give(request, depth, |_, _| found as u32)
     }
 
+    /// By the name of its first tokens.
     fn have_same_block(&self, a: u32, b: u32, block: u32) -> bool {
-        GroupStore::have_same_block(self, a, b, block)
+        let group = &self.manager.groups()[0];
+        let unit_tokens = group.block_size / u64::from(group.units);
+        let unit = self.tokens(block) / unit_tokens;
+        group.keys.have_same_block(a, b, unit as u32)
     }
 
     fn abandon(&mut self, lease: LeaseId) -> Answer<()> {
-        GroupStore::abandon(self, lease)
+        self.leases.abandon(lease)
     }
 
     fn release(&mut self, lease: LeaseId, _now_ns: u64) -> Answer<()> {
-        GroupStore::release(self, lease)
+        let ended = self.leases.end(lease)?;
+        self.manager.release(ended.request);
+        if let Some(tier) = &mut self.below {
+            tier.release(lease, (ended.request, ended.admitted));
+        }
+        Ok(())
     }
 
     fn groups(&mut self) -> Option<&mut dyn GroupAdmission> {
@@ -99,11 +121,55 @@ impl BlockStore for GroupStore {
 
 impl GroupAdmission for GroupStore {
     fn max_num_batched_tokens(&self) -> u64 {
-        GroupStore::max_num_batched_tokens(self)
+        self.manager.limits().max_num_batched_tokens
     }
 
     fn admit(&mut self, asked: &Newcomer, now_ns: u64) -> Answer<Entry> {
-        GroupStore::admit(self, asked, now_ns)
+        let (request, known) = (asked.request, asked.known_tokens);
+        self.known_request(request)?;
+        let limit = self.tokens(asked.matchable_blocks);
+        let looked = self.look_up(request, limit);
+        let found = looked.found;
+        let lease = self.leases.give(
+            request,
+            (found.tokens / self.manager.align()) as u32,
+            |_, b| b,
+        )?;
+        let limits = self.manager.limits();
+        let room = Within {
+            blocks: self
+                .manager
+                .pool
+                .free_blocks()
+                .saturating_sub(asked.kept_blocks as u32),
+            whole_tokens: asked.whole.then_some(known),
+            in_flight_tokens: asked.steps_in_flight * limits.max_num_batched_tokens,
+        };
+        let running = Running {
+            junction: found.junction,
+            prompt_tokens: asked.prompt_tokens,
+            chunk_tokens: asked.chunk_tokens,
+            is_counted: true,
+            ..Running::default()
+        };
+        let tokens = asked.step_tokens.min(known - found.tokens);
+        let end = self.chunk_end(&running, found.tokens, known, tokens);
+        let entry = if end <= found.tokens && end < known {
+            Entry::NoTokens
+        } else if self.manager.is_computed_now(request, found.tokens) {
+            Entry::NotYet
+        } else if self.hold_counted(lease, room, (running, end), looked, now_ns) {
+            let hit_blocks = (found.tokens / self.manager.align()) as u32;
+            return Ok(Entry::Admitted {
+                lease,
+                hit_blocks,
+                room_tokens: end,
+            });
+        } else {
+            Entry::NoRoom
+        };
+        self.leases.abandon(lease)?;
+        Ok(entry)
     }
 
     fn brought(&mut self, lease: LeaseId) -> Option<Brought> {

@@ -19,7 +19,7 @@ impl GroupStore {
         let Some(mut tier) = self.below.take() else {
             return false;
         };
-        let before = self.manager.counts().evicted;
+        let before = self.manager.pool.counts().evicted;
         self.manager.take_given();
         let (tables, lacking) = tier.lacking(&self.manager, request, looked);
         // what is to be loaded makes no room for what leaves
@@ -27,7 +27,7 @@ impl GroupStore {
         let of = (request, prompt);
         let held = self.manager.admit_over(room, of, looked.found, tables, end);
         if held {
-            let evicted = self.manager.counts().evicted - before;
+            let evicted = self.manager.pool.counts().evicted - before;
             self.records.evicted_blocks(evicted, now_ns);
             let given = self.manager.take_given();
             tier.demote(self.site(now_ns), &given);
@@ -70,25 +70,6 @@ impl GroupStore {
         Room::Pending(waits)
     }
 
-    /// Offers what a step has computed of some requests' prompts to the tier, in their order.
-    pub fn offer_computed(&mut self, leases: &[LeaseId], now_ns: u64) -> Answer<()> {
-        let Some(mut tier) = self.below.take() else {
-            return Ok(());
-        };
-        for &lease in leases {
-            let Ok(held) = self.leases.get(lease) else {
-                self.below = Some(tier);
-                return Err(StoreError::NoSuchLease);
-            };
-            if tier.is_to_offer(held.request) {
-                let computed = self.tokens(self.running[held.request as usize].depth);
-                tier.offer(self.site(now_ns), held.request, computed);
-            }
-        }
-        self.below = Some(tier);
-        Ok(())
-    }
-
     /// The tier below, where there is one.
     pub fn tier(&self) -> Option<&GroupTier> {
         self.below.as_deref()
@@ -108,7 +89,21 @@ impl GroupStore {
 
 impl OffersComputed for GroupStore {
     fn step_computed(&mut self, leases: &[LeaseId], now_ns: u64) -> Answer<()> {
-        self.offer_computed(leases, now_ns)
+        let Some(mut tier) = self.below.take() else {
+            return Ok(());
+        };
+        for &lease in leases {
+            let Ok(held) = self.leases.get(lease) else {
+                self.below = Some(tier);
+                return Err(StoreError::NoSuchLease);
+            };
+            if tier.is_to_offer(held.request) {
+                let computed = self.tokens(self.running[held.request as usize].depth);
+                tier.offer(self.site(now_ns), held.request, computed);
+            }
+        }
+        self.below = Some(tier);
+        Ok(())
     }
 
     fn is_to_offer(&self, lease: LeaseId) -> bool {

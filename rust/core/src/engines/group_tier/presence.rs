@@ -32,32 +32,18 @@ pub(super) fn key_of(manager: &GroupManager, group: usize, request: u32, block: 
     key_in_tier(groups.len() as u64, group, key)
 }
 
-/// The pool as far as its joint hit goes, the tier alone behind it.
-pub(super) struct PoolThenTier<'a> {
-    manager: &'a GroupManager,
-    tier: &'a UsedTier,
-    request: u32,
-    pool_tokens: u64,
+/// The pool and the tier: either, block by block, or the pool as far as its joint hit goes and the tier alone behind.
+pub(super) struct InBoth<'a> {
+    pub manager: &'a GroupManager,
+    pub tier: &'a UsedTier,
+    pub request: u32,
+    /// Tokens of the pool's joint hit, where the tier is asked alone behind it.
+    pub pool_tokens: Option<u64>,
 }
 
-impl<'a> PoolThenTier<'a> {
-    pub(super) fn new(
-        manager: &'a GroupManager,
-        tier: &'a UsedTier,
-        (request, pool_tokens): (u32, u64),
-    ) -> Self {
-        Self {
-            manager,
-            tier,
-            request,
-            pool_tokens,
-        }
-    }
-}
-
-impl Presence for PoolThenTier<'_> {
+impl Presence for InBoth<'_> {
     fn run(&self, group: usize, block: u32, limit: u32) -> u32 {
-        let in_pool = self.manager.groups()[group].whole(self.pool_tokens);
+        let in_pool = self.joint_blocks(group).unwrap_or(0);
         if block < in_pool {
             return limit.min(in_pool - block);
         }
@@ -65,40 +51,23 @@ impl Presence for PoolThenTier<'_> {
     }
 
     fn missing(&self, group: usize, block: u32) -> u32 {
-        let in_pool = self.manager.groups()[group].whole(self.pool_tokens);
+        let in_pool = match self.joint_blocks(group) {
+            Some(blocks) => block < blocks,
+            None => {
+                let key = self.manager.groups()[group].key(self.request, block);
+                self.manager.has(group, key)
+            }
+        };
         let key = key_of(self.manager, group, self.request, block);
-        u32::from(block >= in_pool && !self.tier.contains(key))
+        u32::from(!in_pool && !self.tier.contains(key))
     }
 }
 
-/// The pool or the tier, block by block.
-pub(super) struct PoolOrTier<'a> {
-    manager: &'a GroupManager,
-    tier: &'a UsedTier,
-    request: u32,
-}
-
-impl<'a> PoolOrTier<'a> {
-    pub(super) fn new(manager: &'a GroupManager, tier: &'a UsedTier, request: u32) -> Self {
-        Self {
-            manager,
-            tier,
-            request,
-        }
-    }
-}
-
-impl Presence for PoolOrTier<'_> {
-    fn run(&self, group: usize, block: u32, _limit: u32) -> u32 {
-        1 - self.missing(group, block)
-    }
-
-    fn missing(&self, group: usize, block: u32) -> u32 {
-        let key = self.manager.groups()[group].key(self.request, block);
-        let groups = self.manager.groups().len() as u64;
-        let is_here =
-            self.manager.has(group, key) || self.tier.contains(key_in_tier(groups, group, key));
-        u32::from(!is_here)
+impl InBoth<'_> {
+    /// Blocks of a group in the pool's joint hit.
+    fn joint_blocks(&self, group: usize) -> Option<u32> {
+        let tokens = self.pool_tokens?;
+        Some(self.manager.groups()[group].whole(tokens))
     }
 }
 

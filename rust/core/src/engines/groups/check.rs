@@ -32,7 +32,7 @@ impl GroupManager {
     fn check_tables(&self) -> Result<(), Violation> {
         for (request, held) in self.held.iter().enumerate() {
             for (number, (group, table)) in self.groups.iter().zip(&held.tables).enumerate() {
-                let computed = self.computed(request as u32);
+                let computed = held.computed;
                 let (first, end) = (skipped_blocks(group, computed), group.blocks(computed));
                 let gone = (first.max(table.start)..end).find(|&k| table.block(k) == NULL);
                 if table.start > first || gone.is_some() {
@@ -108,106 +108,5 @@ impl Pool {
             ));
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use super::*;
-    use crate::engines::groups::rules::{chunk_end, Chunk};
-    use crate::engines::groups::{Group, Kind, Limits, Reuse};
-    use crate::keys::{BlockKeys, NO_REQUEST};
-
-    /// Requests of up to 12 ids of 4 tokens; the first ids are those of one of three documents.
-    fn keys() -> (Arc<BlockKeys>, Vec<u64>) {
-        let (mut offsets, mut ids, mut full, mut prompts) = (vec![0], vec![], vec![], vec![]);
-        let mut fresh = 100;
-        for request in 0..40u32 {
-            let (length, shared) = (1 + request * 7 % 12, request * 5 % 9);
-            for k in 0..length {
-                fresh += 1;
-                ids.push(if k < shared {
-                    request % 3 * 20 + k
-                } else {
-                    fresh
-                });
-            }
-            offsets.push(ids.len() as u64);
-            full.push(4 * length);
-            prompts.push(u64::from(4 * length));
-        }
-        let continuation = vec![NO_REQUEST; full.len()];
-        let keys = BlockKeys::new(offsets, ids, 4, full, continuation).unwrap();
-        (Arc::new(keys), prompts)
-    }
-
-    /// What a hit's window or state needs is resident, and the pool adds up, after every step of every request.
-    #[test]
-    fn the_invariants_hold_after_every_step() {
-        let (keys, prompts) = keys();
-        let group = |kind, units: u32| Group {
-            kind,
-            block_size: u64::from(units),
-            keys: keys.clone(),
-            units,
-        };
-        let models = [
-            vec![group(Kind::Full, 4), group(Kind::Sliding(7), 2)],
-            vec![
-                group(Kind::Linear, 4),
-                group(Kind::Full, 4),
-                group(Kind::Linear, 4),
-            ],
-            vec![
-                group(Kind::Sliding(9), 4),
-                group(Kind::Chunked(8), 4),
-                group(Kind::Full, 4),
-            ],
-        ];
-        let rules = [Reuse::Engine, Reuse::Tree];
-        let cases = models.iter().zip([Some(0), None, Some(8)]);
-        for ((groups, interval), reuse) in cases.flat_map(|case| rules.map(|reuse| (case, reuse))) {
-            let limits = Limits {
-                max_num_batched_tokens: 8,
-                retention_interval: interval,
-                max_model_len: 1000,
-                reuse,
-            };
-            let mut manager = GroupManager::new(groups.clone(), 4, limits, 60);
-            let mut hits = 0;
-            for (request, &prompt) in (0..).zip(&prompts) {
-                if request >= 2 {
-                    manager.release(request - 2);
-                }
-                let found = manager.look_up(request, prompt - 1);
-                hits += found.tokens;
-                let mut at = found.tokens;
-                while at < prompt + 5 {
-                    let chunk = Chunk {
-                        computed: at,
-                        tokens: 8.min(prompt.saturating_sub(at)),
-                        most_tokens: 8,
-                        known: prompt,
-                        prompt,
-                        junction: found.junction,
-                    };
-                    let end = match at < prompt {
-                        true => chunk_end(manager.groups(), chunk),
-                        false => at + 1,
-                    };
-                    let fits = match at == found.tokens {
-                        true => manager.admit(request, prompt, found, end),
-                        false => manager.extend(request, end),
-                    };
-                    assert!(fits);
-                    manager.compute(request, end);
-                    manager.check().unwrap();
-                    at = end;
-                }
-            }
-            assert!(hits > 0);
-        }
     }
 }

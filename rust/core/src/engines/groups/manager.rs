@@ -8,7 +8,6 @@ use super::pool::{Given, Pool, NULL};
 use super::rules::{admission_blocks, retained, skipped_blocks};
 use super::tables::Table;
 use super::{Group, Kind, Limits, Reuse};
-use crate::engines::block_pool::PoolCounts;
 
 /// What a running request has.
 #[derive(Debug, Clone, Default)]
@@ -27,7 +26,8 @@ pub struct GroupManager {
     /// Tokens that every hit is a multiple of.
     pub(super) align: u64,
     pub(super) limits: Limits,
-    pub(super) pool: Pool,
+    /// The blocks, their queue and their keys.
+    pub(in crate::engines) pool: Pool,
     /// What each request holds; nothing for those that do not run.
     pub(super) held: Vec<Held>,
     /// Group and key of the states that got their keys in this step, where steps are told.
@@ -64,16 +64,6 @@ impl GroupManager {
         &self.limits
     }
 
-    /// Blocks in the free queue.
-    pub fn free_blocks(&self) -> u32 {
-        self.pool.free_blocks()
-    }
-
-    /// Free blocks with a key.
-    pub fn idle_keyed(&self) -> u64 {
-        self.pool.idle_keyed()
-    }
-
     /// Blocks that a sequence of so many tokens can hold while so many steps are under way.
     pub fn most_blocks(&self, tokens: u64, steps: u64) -> u32 {
         let in_flight = steps * self.limits.max_num_batched_tokens;
@@ -102,31 +92,6 @@ impl GroupManager {
                 .map(|(number, group)| (number, group.key(request, group.whole(hit) - 1)))
                 .any(|state| states.contains(&state))
         })
-    }
-
-    /// What the pool has done so far.
-    pub fn counts(&self) -> PoolCounts {
-        self.pool.counts()
-    }
-
-    /// By group, blocks that got a key, and that lost it.
-    pub fn by_group(&self) -> &[(u64, u64)] {
-        self.pool.by_group()
-    }
-
-    /// Group and key of the free blocks, next to be taken first.
-    pub fn free_queue(&self) -> impl Iterator<Item = Option<(u8, u64)>> + '_ {
-        self.pool.free_queue()
-    }
-
-    /// Whether a request holds anything.
-    pub fn runs(&self, request: u32) -> bool {
-        !self.held[request as usize].tables.is_empty()
-    }
-
-    /// Tokens of a request whose keys have been given, or were found.
-    pub fn computed(&self, request: u32) -> u64 {
-        self.held[request as usize].computed
     }
 
     /// The joint hit of a request of at most `limit` tokens; nothing changes.
@@ -289,11 +254,6 @@ impl GroupManager {
     /// How many hold each block; the first is none.
     pub fn holders(&self) -> Vec<u32> {
         self.pool.nodes.iter().map(|node| node.holders).collect()
-    }
-
-    /// Blocks given back since another one had their key.
-    pub fn merged_blocks(&self) -> u64 {
-        self.pool.merged
     }
 
     /// Bytes held on the heap, the trace's keys left out.

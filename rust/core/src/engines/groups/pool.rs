@@ -45,7 +45,7 @@ pub struct Pool {
     pub(super) free: u32,
     pub(super) counts: PoolCounts,
     /// Blocks that were given back since another one had their key.
-    pub(super) merged: u64,
+    pub merged: u64,
     /// By group, blocks that got a key, and that lost it.
     by_group: Vec<(u64, u64)>,
     /// Blocks with a key that somebody holds.

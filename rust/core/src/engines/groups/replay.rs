@@ -77,7 +77,8 @@ pub fn replay(
             running.manager.release(request);
             continue;
         }
-        peak_used_blocks = peak_used_blocks.max(capacity_blocks - running.manager.free_blocks());
+        peak_used_blocks =
+            peak_used_blocks.max(capacity_blocks - running.manager.pool.free_blocks());
         if let Some(ended) = running.overlap.start(request) {
             running.manager.release(ended);
         }
@@ -93,8 +94,8 @@ pub fn replay(
         alone_tokens: running.alone_tokens,
         chunks: running.chunks,
         peak_used_blocks,
-        counts: running.manager.counts(),
-        free_queue: running.manager.free_queue().collect(),
+        counts: running.manager.pool.counts(),
+        free_queue: running.manager.pool.free_queue().collect(),
         heap_bytes: running.manager.heap_bytes(),
     }
 }

@@ -116,7 +116,8 @@ impl MachineStore for TieredPool {
     }
 
     fn check(&self) -> Result<(), Violation> {
-        TieredPool::check(self)
+        self.pool.check()?;
+        self.below.check(&self.pool)
     }
 }
 
@@ -224,8 +225,11 @@ impl OffersComputed for TieredPool {
 }
 
 impl BlockStore for TieredPool {
+    /// Notes what a request found; its blocks are held when its room is reserved, in one step with it.
     fn acquire(&mut self, request: u32, depth: u32) -> Answer<LeaseId> {
-        TieredPool::acquire(self, request, depth)
+        self.pool.leases.known_request(request)?;
+        let found = self.pool.found(request, depth);
+        self.pool.leases.give(request, depth, |_, _| found)
     }
 
     fn have_same_block(&self, a: u32, b: u32, block: u32) -> bool {
@@ -233,11 +237,18 @@ impl BlockStore for TieredPool {
     }
 
     fn abandon(&mut self, lease: LeaseId) -> Answer<()> {
-        TieredPool::abandon(self, lease)
+        self.pool.leases.abandon(lease)
     }
 
+    /// Lets go of a request's blocks; what it used of the tiers may count once more.
     fn release(&mut self, lease: LeaseId, _now_ns: u64) -> Answer<()> {
-        TieredPool::release(self, lease)
+        let ended = self.pool.leases.end(lease)?;
+        if ended.admitted {
+            self.pool.release(ended.request);
+        }
+        self.to_offer[ended.request as usize] = NOTHING;
+        self.below.finish(ended.request);
+        Ok(())
     }
 
     fn moving(&mut self) -> Option<&mut dyn MovingStore> {

@@ -4,8 +4,7 @@ use super::sequence::Sequence;
 use super::VllmConfig;
 use crate::engines::group_store::GroupStore;
 use crate::engines::pool_store::PoolStore;
-
-use crate::store::contract::{BatchStore, BlockStore};
+use crate::store::contract::{BatchStore, BlockStore, GroupAdmission};
 use crate::store::newcomer::{Entry, Newcomer};
 use crate::store::Answer;
 
@@ -68,7 +67,7 @@ impl Blocks for PoolStore {
         if blocks > room || (asked.whole && config.blocks(asked.known_tokens) > room) {
             return Ok(Entry::NoRoom);
         }
-        let lease = PoolStore::acquire(self, asked.request, hits)?;
+        let lease = BlockStore::acquire(self, asked.request, hits)?;
         self.reserve(&[(lease, blocks - u64::from(hits))], now_ns)?;
         Ok(Entry::Admitted {
             lease,
@@ -147,7 +146,7 @@ impl Blocks for GroupStore {
     }
 
     fn admit(&mut self, asked: &Newcomer, _config: &VllmConfig, now_ns: u64) -> Answer<Entry> {
-        GroupStore::admit(self, asked, now_ns)
+        GroupAdmission::admit(self, asked, now_ns)
     }
 
     fn grow(
@@ -158,7 +157,7 @@ impl Blocks for GroupStore {
         now_ns: u64,
     ) -> Answer<bool> {
         let ended = s.computed - s.in_flight;
-        GroupStore::grow(self, s.lease, (ended, end), now_ns)
+        self.grow_to(s.lease, (ended, end), now_ns)
     }
 
     fn growth(&self, s: &Sequence, tokens: u64, _config: &VllmConfig) -> Answer<u64> {
@@ -182,7 +181,7 @@ impl Blocks for GroupStore {
         now_ns: u64,
     ) -> Answer<u64> {
         let end = s.computed + boundary;
-        GroupStore::grow(self, s.lease, (end - s.in_flight, end), now_ns)?;
+        self.grow_to(s.lease, (end - s.in_flight, end), now_ns)?;
         s.key_step(config, self, s.known + boundary)?;
         Ok(next_boundary(self, s, boundary + 1))
     }
