@@ -93,7 +93,7 @@ impl Copies {
     }
 
     /// Starts a copy once these moves have ended.
-    pub fn start(&mut self, copy: Copy, after: &[MoveId]) -> MoveId {
+    fn start(&mut self, copy: Copy, after: &[MoveId]) -> MoveId {
         let (from, to, blocks) = (copy.from, copy.to, copy.keys.len() as u64);
         let id = self.moves.insert(copy);
         self.orders.push(Order {
@@ -104,6 +104,22 @@ impl Copies {
             after: after.to_vec(),
         });
         id
+    }
+
+    /// Starts a copy between two lower tiers once these moves have ended.
+    pub fn below(
+        &mut self,
+        keys: Vec<u64>,
+        (from, to): (usize, usize),
+        after: &[MoveId],
+    ) -> MoveId {
+        let copy = Copy {
+            keys,
+            blocks: Vec::new(),
+            from,
+            to,
+        };
+        self.start(copy, after)
     }
 
     /// Reads keys of the tier below into blocks of the pool.

@@ -10,47 +10,17 @@ use super::copied_pool::CopiedPool;
 use super::copies::Copy;
 use super::held_keys::HeldKeys;
 use super::key_index::KeyMap;
+use super::lmcache_tiers::{Tier, Tiers};
 use crate::store::contract::{TierLosses, TierRoom};
 use crate::store::{MoveId, Part, Violation, NO_MOVE, STAGING};
 
 /// The tier below the CPU.
 const DISK: usize = STAGING + 1;
 
-/// Chunks of one tier, those of them in use by copies, and how many were evicted.
-#[derive(Debug)]
-struct Tier {
-    chunks: ChunkOrder,
-    capacity: u64,
-    in_use: HeldKeys,
-    evictions: u64,
-}
-
-impl Tier {
-    fn new(chunks: ChunkOrder, capacity: u64) -> Self {
-        Self {
-            chunks,
-            capacity,
-            in_use: HeldKeys::default(),
-            evictions: 0,
-        }
-    }
-
-    /// Removes the next chunk that is not in use and may go; whether there was one.
-    fn evict(&mut self, is_kept: impl Fn(u64) -> bool) -> bool {
-        let in_use = &self.in_use;
-        let victim = self
-            .chunks
-            .evict(|key| in_use.contains(key) || is_kept(key));
-        self.evictions += u64::from(victim.is_some());
-        victim.is_some()
-    }
-}
-
 /// The tiers, and what is on its way to the disk.
 #[derive(Debug)]
 pub struct LmcacheBelow {
-    cpu: Tier,
-    disk: Tier,
+    tiers: Tiers,
     /// Chunks that are being written to the disk, by the move.
     to_disk: KeyMap<u64, MoveId>,
     /// By running request, the chunks of its prompt that its look-up found on the CPU.
@@ -60,10 +30,8 @@ pub struct LmcacheBelow {
 impl LmcacheBelow {
     /// Empty tiers below the pool of a trace of so many requests; a disk of no chunks is none.
     pub fn new(orders: [ChunkOrder; 2], capacity_chunks: (u64, u64), requests: u32) -> Self {
-        let [cpu, disk] = orders;
         Self {
-            cpu: Tier::new(cpu, capacity_chunks.0),
-            disk: Tier::new(disk, capacity_chunks.1),
+            tiers: Tiers::new(orders, capacity_chunks),
             to_disk: KeyMap::default(),
             on_cpu: vec![0; requests as usize],
         }
@@ -71,72 +39,32 @@ impl LmcacheBelow {
 
     /// The leading chunks found on the CPU, and those with what follows on disk, as far as the CPU has room for them.
     fn look_up(&self, prompt: Prompt<'_>) -> (u32, u32) {
-        let whole = prompt.whole_blocks;
-        let missing = |tier: &Tier, block: u32| !tier.chunks.contains(prompt.key(block));
-        let on_cpu = (0..whole).find(|&block| missing(&self.cpu, block));
-        let on_cpu = on_cpu.unwrap_or(whole);
-        let on_disk = (on_cpu..whole).find(|&block| missing(&self.disk, block));
-        let on_disk = on_disk.unwrap_or(whole) - on_cpu;
-        if on_disk == 0 {
+        let (on_cpu, found) = self
+            .tiers
+            .look_up(prompt.whole_blocks, |block| prompt.key(block));
+        if found == on_cpu {
             return (on_cpu, on_cpu);
         }
+        let cpu = &self.tiers.cpu;
         // the engine would wait for more of its CPU memory
-        let both = self.cpu.in_use.among(prompt.keys((0, on_cpu)));
-        let kept = u64::from(on_cpu) + (self.cpu.in_use.len() - both) as u64;
-        let room = self.cpu.capacity - kept;
-        (on_cpu, on_cpu + room.min(u64::from(on_disk)) as u32)
-    }
-
-    /// Makes room on the CPU; for how many chunks there is some, and how many were evicted.
-    fn take(&mut self, chunks: usize, pinned: &HeldKeys) -> (usize, u64) {
-        let before = self.cpu.evictions;
-        for taken in 0..chunks {
-            let is_full = self.cpu.chunks.len() + taken as u64 == self.cpu.capacity;
-            if is_full && !self.cpu.evict(|key| pinned.contains(key)) {
-                return (taken, self.cpu.evictions - before);
-            }
-        }
-        (chunks, self.cpu.evictions - before)
-    }
-
-    /// Puts chunks on the CPU; those that were not there.
-    fn put(&mut self, keys: &[u64]) -> Vec<u64> {
-        let chunks = &mut self.cpu.chunks;
-        let new = keys.iter().copied().filter(|&key| !chunks.contains(key));
-        let new: Vec<u64> = new.collect();
-        new.iter().for_each(|&key| chunks.put(key));
-        new
-    }
-
-    /// Stores chunks on disk too; the new ones, and how many were evicted.
-    fn store_on_disk(&mut self, keys: &[u64]) -> (Vec<u64>, u64) {
-        let (mut new, before) = (Vec::new(), self.disk.evictions);
-        for &key in keys {
-            if self.disk.capacity == 0 {
-                break;
-            }
-            if self.disk.chunks.contains(key) {
-                self.disk.chunks.hit(key);
-            } else if self.disk.chunks.len() < self.disk.capacity || self.disk.evict(|_| false) {
-                self.disk.chunks.put(key);
-                new.push(key);
-            }
-        }
-        (new, self.disk.evictions - before)
+        let both = cpu.in_use.among(prompt.keys((0, on_cpu)));
+        let kept = u64::from(on_cpu) + (cpu.in_use.len() - both) as u64;
+        let room = cpu.capacity - kept;
+        (on_cpu, on_cpu + room.min(u64::from(found - on_cpu)) as u32)
     }
 
     fn tier(&self, tier: usize) -> &Tier {
         if tier == STAGING {
-            &self.cpu
+            &self.tiers.cpu
         } else {
-            &self.disk
+            &self.tiers.disk
         }
     }
 }
 
 impl Below for LmcacheBelow {
     fn tiers(&self) -> usize {
-        if self.disk.capacity == 0 {
+        if self.tiers.disk.capacity == 0 {
             return DISK;
         }
         DISK + 1
@@ -179,23 +107,19 @@ impl Below for LmcacheBelow {
     }
 
     fn hold(&mut self, keys: &[u64]) {
-        self.cpu.in_use.hold(keys);
+        self.tiers.cpu.in_use.hold(keys);
     }
 
     fn let_be(&mut self, keys: &[u64]) {
-        self.cpu.in_use.let_be(keys);
+        self.tiers.cpu.in_use.let_be(keys);
     }
 
     /// Counts the hits of the look-up, the last chunk first; what follows it is to be offered.
     fn admitted(&mut self, prompt: Prompt<'_>) -> u32 {
         let (on_cpu, below) = self.look_up(prompt);
         self.on_cpu[prompt.request as usize] = on_cpu;
-        for key in prompt.keys((0, on_cpu)).rev() {
-            self.cpu.chunks.hit(key);
-        }
-        for key in prompt.keys((on_cpu, below)).rev() {
-            self.disk.chunks.hit(key);
-        }
+        let found: Vec<u64> = prompt.keys((0, below)).collect();
+        self.tiers.hit(&found, on_cpu as usize);
         below
     }
 
@@ -212,22 +136,13 @@ impl Below for LmcacheBelow {
             return after;
         }
         let keys: Vec<u64> = prompt.keys(blocks).collect();
-        let mut pinned = HeldKeys::default();
-        pinned.hold(&prompt.keys((0, on_cpu)).collect::<Vec<u64>>());
-        let (taken, evicted) = self.take(keys.len(), &pinned);
-        debug_assert_eq!(taken, keys.len(), "what was found has room");
-        keys.iter().for_each(|&key| self.disk.chunks.hit(key));
-        let new = self.put(&keys);
+        let pinned: Vec<u64> = prompt.keys((0, on_cpu)).collect();
+        let (new, evicted) = self.tiers.load(&keys, &pinned);
+        let evicted = evicted.len() as u64;
         site.records.evicted_from(STAGING, evicted, site.now_ns);
-        self.disk.in_use.hold(&keys);
-        self.cpu.in_use.hold(&keys);
-        let copy = Copy {
-            keys,
-            blocks: Vec::new(),
-            from: DISK,
-            to: STAGING,
-        };
-        let read = site.pool.copies.start(copy, &after);
+        self.tiers.disk.in_use.hold(&keys);
+        self.tiers.cpu.in_use.hold(&keys);
+        let read = site.pool.copies.below(keys, (DISK, STAGING), &after);
         site.pool.copies.is_written(&new, read);
         after.push(read);
         after
@@ -240,30 +155,27 @@ impl Below for LmcacheBelow {
     /// Stores blocks as far as there is room; what finds none is not stored.
     fn offer(&mut self, site: Site<'_>, prompt: Prompt<'_>, (start, end): (u32, u32)) -> bool {
         let mut keys: Vec<u64> = prompt.keys((start, end)).collect();
-        let (taken, evicted) = self.take(keys.len(), &HeldKeys::default());
+        let (taken, evicted) = self.tiers.take(keys.len(), &HeldKeys::default());
         keys.truncate(taken);
-        let new = self.put(&keys);
-        site.records.evicted_from(STAGING, evicted, site.now_ns);
+        let new = self.tiers.put(&keys);
+        site.records
+            .evicted_from(STAGING, evicted.len() as u64, site.now_ns);
         if keys.is_empty() {
             return true;
         }
         let blocks = site
             .pool
             .blocks(prompt.request, (start, start + taken as u32));
-        self.cpu.in_use.hold(&keys);
+        self.tiers.cpu.in_use.hold(&keys);
         let written = site.pool.copies.write(keys.clone(), blocks, &new);
-        let (to_disk, lost) = self.store_on_disk(&keys);
-        site.records.evicted_from(DISK, lost, site.now_ns);
+        let (to_disk, lost) = self.tiers.store_on_disk(&keys);
+        site.records
+            .evicted_from(DISK, lost.len() as u64, site.now_ns);
         if !to_disk.is_empty() {
-            self.disk.in_use.hold(&to_disk);
-            self.cpu.in_use.hold(&to_disk);
-            let copy = Copy {
-                keys: to_disk.clone(),
-                blocks: Vec::new(),
-                from: STAGING,
-                to: DISK,
-            };
-            let by = site.pool.copies.start(copy, &[written]);
+            self.tiers.disk.in_use.hold(&to_disk);
+            self.tiers.cpu.in_use.hold(&to_disk);
+            let sent = to_disk.clone();
+            let by = site.pool.copies.below(sent, (STAGING, DISK), &[written]);
             self.to_disk
                 .extend(to_disk.into_iter().map(|key| (key, by)));
         }
@@ -271,9 +183,9 @@ impl Below for LmcacheBelow {
     }
 
     fn ended(&mut self, copy: &Copy, by: MoveId) {
-        self.cpu.in_use.let_be(&copy.keys);
+        self.tiers.cpu.in_use.let_be(&copy.keys);
         if DISK == copy.from || DISK == copy.to {
-            self.disk.in_use.let_be(&copy.keys);
+            self.tiers.disk.in_use.let_be(&copy.keys);
         }
         for key in &copy.keys {
             if self.to_disk.get(key) == Some(&by) {
@@ -312,18 +224,22 @@ impl Below for LmcacheBelow {
 
     fn duplicates(&self, pool: &CopiedPool, tier: usize) -> u64 {
         let keys = self.tier(tier).chunks.keys().into_iter();
-        let above = |&key: &u64| pool.has(key) || (tier > STAGING && self.cpu.chunks.contains(key));
+        let above =
+            |&key: &u64| pool.has(key) || (tier > STAGING && self.tiers.cpu.chunks.contains(key));
         keys.filter(above).count() as u64
     }
 
     fn check(&self, pool: &CopiedPool) -> Result<(), Violation> {
-        for tier in [&self.cpu, &self.disk] {
+        for tier in [&self.tiers.cpu, &self.tiers.disk] {
             if tier.chunks.len() > tier.capacity {
                 let (there, room) = (tier.chunks.len(), tier.capacity);
                 return Err(format!("I2: {there} of {room} blocks in a tier"));
             }
         }
-        if !pool.copies.all_written(|key| self.cpu.chunks.contains(key)) {
+        if !pool
+            .copies
+            .all_written(|key| self.tiers.cpu.chunks.contains(key))
+        {
             return Err("I3: a block was evicted from the CPU while it was written".into());
         }
         Ok(())

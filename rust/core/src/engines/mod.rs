@@ -36,6 +36,8 @@ mod linked_keys;
 pub mod lmcache;
 /// LMCache's tiers below vLLM's pool, in time.
 pub mod lmcache_below;
+/// LMCache's CPU and disk tiers.
+mod lmcache_tiers;
 /// The policy ARC of vLLM's CPU tier.
 pub mod offload_arc;
 /// vLLM's CPU tier below its pool, in time.

@@ -14,6 +14,19 @@ use crate::keys::BlockKeys;
 use crate::records::Records;
 use crate::store::{Answer, Slots, StoreError, GPU};
 
+/// A request's prompt, borrowed from nothing but the keys.
+macro_rules! prompt {
+    ($store:ident, $request:expr) => {
+        Prompt {
+            request: $request,
+            whole_blocks: $store.whole_blocks($request),
+            keys: &$store.pool.keys().clone(),
+        }
+    };
+}
+
+use prompt;
+
 /// A request of whose prompt nothing is to be offered.
 const NOTHING: u32 = u32::MAX;
 
@@ -106,12 +119,7 @@ impl TieredPool {
         let start = self.to_offer[request as usize];
         let whole = self.whole_blocks(request);
         let end = self.pool.keyed(request).min(whole);
-        let keys = self.pool.keys().clone();
-        let prompt = Prompt {
-            request,
-            whole_blocks: whole,
-            keys: &keys,
-        };
+        let prompt = prompt!(self, request);
         let site = Site {
             pool: &mut self.pool,
             records: &mut self.records,

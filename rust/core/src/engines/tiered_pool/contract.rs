@@ -1,6 +1,6 @@
 //! What vLLM's pool with an engine's tiers below answers of the contract of all stores.
 
-use super::{TieredPool, NOTHING};
+use super::{prompt, TieredPool, NOTHING};
 use crate::engines::below::{InParts, Prompt, Site};
 use crate::engines::leases::EngineLease;
 use crate::records::Records;
@@ -11,17 +11,6 @@ use crate::store::contract::{
 use crate::store::{
     Answer, HoldId, LeaseId, MoveId, Order, Part, Room, StoreError, Times, Violation, GPU,
 };
-
-/// A request's prompt, borrowed from nothing but the keys.
-macro_rules! prompt {
-    ($store:ident, $request:expr) => {
-        Prompt {
-            request: $request,
-            whole_blocks: $store.whole_blocks($request),
-            keys: &$store.pool.keys().clone(),
-        }
-    };
-}
 
 impl BatchStore for TieredPool {
     fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Room> {

@@ -1,0 +1,132 @@
+//! LMCache's CPU tier and the disk tier below it (0.5.6, `v1/storage_backend`): what a look-up finds, and what is evicted.
+//!
+//! A chunk takes one unit of CPU memory. What a caller takes units for it puts there next.
+
+use super::chunk_order::ChunkOrder;
+use super::held_keys::HeldKeys;
+
+/// Chunks of one tier, those of them in use by copies, and how many were evicted.
+#[derive(Debug)]
+pub(super) struct Tier {
+    pub chunks: ChunkOrder,
+    pub capacity: u64,
+    pub in_use: HeldKeys,
+    pub evictions: u64,
+}
+
+impl Tier {
+    fn new(chunks: ChunkOrder, capacity: u64) -> Self {
+        Self {
+            chunks,
+            capacity,
+            in_use: HeldKeys::default(),
+            evictions: 0,
+        }
+    }
+
+    /// Removes the next chunk that is not in use and may go.
+    fn evict(&mut self, is_kept: impl Fn(u64) -> bool) -> Option<u64> {
+        let in_use = &self.in_use;
+        let victim = self
+            .chunks
+            .evict(|key| in_use.contains(key) || is_kept(key));
+        self.evictions += u64::from(victim.is_some());
+        victim
+    }
+}
+
+/// Both tiers; a disk of no chunks is none.
+#[derive(Debug)]
+pub(super) struct Tiers {
+    pub cpu: Tier,
+    pub disk: Tier,
+}
+
+impl Tiers {
+    /// Empty tiers of so many chunks.
+    pub fn new([cpu, disk]: [ChunkOrder; 2], capacity_chunks: (u64, u64)) -> Self {
+        Self {
+            cpu: Tier::new(cpu, capacity_chunks.0),
+            disk: Tier::new(disk, capacity_chunks.1),
+        }
+    }
+
+    /// Leading chunks of a prompt of `whole` on the CPU, and leading chunks that either tier has, the CPU's first.
+    pub fn look_up(&self, whole: u32, key: impl Fn(u32) -> u64) -> (u32, u32) {
+        let missing = |tier: &Tier, block: u32| !tier.chunks.contains(key(block));
+        let on_cpu = (0..whole).find(|&block| missing(&self.cpu, block));
+        let on_cpu = on_cpu.unwrap_or(whole);
+        let found = (on_cpu..whole).find(|&block| missing(&self.disk, block));
+        (on_cpu, found.unwrap_or(whole))
+    }
+
+    /// Counts the hits of a look-up, the last chunk of each tier first.
+    pub fn hit(&mut self, found: &[u64], on_cpu: usize) {
+        let (on_cpu, on_disk) = found.split_at(on_cpu);
+        on_cpu
+            .iter()
+            .rev()
+            .for_each(|&key| self.cpu.chunks.hit(key));
+        on_disk
+            .iter()
+            .rev()
+            .for_each(|&key| self.disk.chunks.hit(key));
+    }
+
+    /// Takes units of CPU memory, evicting if need be, until nothing may go; how many it got, and what was evicted.
+    pub fn take(&mut self, units: usize, pinned: &HeldKeys) -> (usize, Vec<u64>) {
+        let mut evicted = Vec::new();
+        for taken in 0..units {
+            if self.cpu.chunks.len() + taken as u64 == self.cpu.capacity {
+                match self.cpu.evict(|key| pinned.contains(key)) {
+                    Some(victim) => evicted.push(victim),
+                    None => return (taken, evicted),
+                }
+            }
+        }
+        (units, evicted)
+    }
+
+    /// Puts chunks that have units on the CPU; those that were not there.
+    pub fn put(&mut self, keys: &[u64]) -> Vec<u64> {
+        let chunks = &mut self.cpu.chunks;
+        let new = keys.iter().copied().filter(|&key| !chunks.contains(key));
+        let new: Vec<u64> = new.collect();
+        new.iter().for_each(|&key| chunks.put(key));
+        new
+    }
+
+    /// Brings chunks from disk to the CPU, those before them pinned; the new ones, and what was evicted.
+    pub fn load(&mut self, keys: &[u64], pinned: &[u64]) -> (Vec<u64>, Vec<u64>) {
+        let mut kept = HeldKeys::default();
+        kept.hold(pinned);
+        let (taken, evicted) = self.take(keys.len(), &kept);
+        debug_assert_eq!(taken, keys.len(), "what was found has room");
+        keys.iter().for_each(|&key| self.disk.chunks.hit(key));
+        (self.put(keys), evicted)
+    }
+
+    /// Stores chunks on disk too; the new ones, and what was evicted.
+    pub fn store_on_disk(&mut self, keys: &[u64]) -> (Vec<u64>, Vec<u64>) {
+        let (mut new, mut evicted) = (Vec::new(), Vec::new());
+        let disk = &mut self.disk;
+        if disk.capacity == 0 {
+            return (new, evicted);
+        }
+        for &key in keys {
+            if disk.chunks.contains(key) {
+                disk.chunks.hit(key);
+                continue;
+            }
+            if disk.chunks.len() == disk.capacity {
+                match disk.evict(|_| false) {
+                    Some(victim) => evicted.push(victim),
+                    None => continue,
+                }
+            }
+            disk.chunks.put(key);
+            new.push(key);
+        }
+        (new, evicted)
+    }
+}
