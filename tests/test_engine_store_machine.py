@@ -170,6 +170,13 @@ class EngineStore(RuleBasedStateMachine):
             assert self.store.room(0).active_blocks == 0
 
 
+def named(code: int) -> tuple[object, ...]:
+    """Return the key that the core writes as an integer, as ``namer`` names it."""
+    if code >> 63:
+        return "own", (code >> 32) & 0x7FFF_FFFF, code & 0xFFFF_FFFF
+    return divmod(code, 2)
+
+
 class VllmPool(EngineStore):
     """vLLM's pool beside its model."""
 
@@ -202,6 +209,8 @@ class VllmPool(EngineStore):
         assert tuple(self.store.room(GPU)) == self.model.room(GPU)
         assert tuple(self.store.losses(GPU)) == (self.model.evicted[GPU], 0, 0)
         assert self.store.merged_blocks == 0
+        queue = [None if key is None else named(key) for key in self.store.free_queue()]
+        assert queue == [block.key for block in self.model.free]
         for request in NUMBERS:
             assert self.store.peek(request, 40) == self.model.peek(request, 40)
         for request, (lease, _) in self.running.items():
