@@ -226,6 +226,7 @@ impl BlockKeys {
     }
 
     /// The key of one block; private blocks have bit 63 set.
+    #[inline]
     pub fn key(&self, request: u32, block: u32) -> u64 {
         let (source, _) = self.source(request, block);
         if source == NO_REQUEST {

@@ -34,6 +34,7 @@ impl Requests<'_> {
     }
 
     /// The keys of a prompt's full blocks, from one on.
+    #[inline]
     pub fn prompt_keys(&self, request: u32, from: u32) -> Vec<u64> {
         let tokens = self.input_tokens[request as usize];
         let full = (tokens / u64::from(self.block_size)) as u32;
