@@ -19,7 +19,7 @@ from round_times import round_s
 
 REQUESTS, BLOCKS, SHARED, GROUPS, CAPACITY = 2_000, 24, 12, 50, 10_000
 pytestmark = pytest.mark.benchmark(group="operations, CPU time", timer=time.process_time)
-NOBODY = 2**32 - 1
+NO_MEMBER = 2**32 - 1
 
 
 def keys() -> _core.Keys:
@@ -34,7 +34,7 @@ def keys() -> _core.Keys:
     offsets = np.arange(REQUESTS + 1, dtype=np.int64) * BLOCKS
     full = np.full(REQUESTS, BLOCKS, np.uint32)
     return _core.Keys(
-        offsets, np.array(rows, np.uint32).ravel(), 1, full, np.full(REQUESTS, NOBODY, np.uint32)
+        offsets, np.array(rows, np.uint32).ravel(), 1, full, np.full(REQUESTS, NO_MEMBER, np.uint32)
     )
 
 

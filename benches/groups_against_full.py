@@ -43,8 +43,8 @@ def full_copy(folder: str) -> str:
 def used(command: list[str], counts: bool) -> Used:
     """Run a command and return what it took; RuntimeError with what it said where it fails."""
     with tempfile.TemporaryFile() as said:
-        told = [*(COUNTING if counts else []), *command]
-        process = subprocess.Popen(told, stdout=subprocess.DEVNULL, stderr=said)
+        reported = [*(COUNTING if counts else []), *command]
+        process = subprocess.Popen(reported, stdout=subprocess.DEVNULL, stderr=said)
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         said.seek(0)
@@ -58,9 +58,19 @@ def used(command: list[str], counts: bool) -> Used:
 
 def replay(model: str, block: int, blocks: int) -> list[str]:
     """Return the command that replays the conversation trace."""
-    told = [sys.executable, "-m", "kvcache_sim", "cachesim", str(TRACE), "--policy", "vllm", "--model", model]
-    told += ["--capacity", str(blocks), "--block-size", str(block), "--window", "32"]
-    return [*told, "--outputs", "computed"]
+    reported = [
+        sys.executable,
+        "-m",
+        "kvcache_sim",
+        "cachesim",
+        str(TRACE),
+        "--policy",
+        "vllm",
+        "--model",
+        model,
+    ]
+    reported += ["--capacity", str(blocks), "--block-size", str(block), "--window", "32"]
+    return [*reported, "--outputs", "computed"]
 
 
 def main() -> None:

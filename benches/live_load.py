@@ -27,12 +27,12 @@ GENERATOR = (
 
 def seen(pid: int) -> tuple[float, int, int]:
     """Return a process's CPU seconds, resident KiB and open files."""
-    place = Path(f"/proc/{pid}")
-    user, system = (place / "stat").read_text().rpartition(")")[2].split()[11:13]
-    resident = re.search(r"VmRSS:\s+(\d+)", (place / "status").read_text())
+    index = Path(f"/proc/{pid}")
+    user, system = (index / "stat").read_text().rpartition(")")[2].split()[11:13]
+    resident = re.search(r"VmRSS:\s+(\d+)", (index / "status").read_text())
     assert resident is not None
     cpu_s = (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
-    return cpu_s, int(resident[1]), len(list((place / "fd").iterdir()))
+    return cpu_s, int(resident[1]), len(list((index / "fd").iterdir()))
 
 
 def main() -> None:

@@ -87,18 +87,18 @@ def main() -> None:
         proxy, proxy_port = started([*record, "--port", "0", "-o", f"{directory}/trace.jsonl"])
         try:
             # Ten connections each, as clients keep them.
-            ways = [
+            variants = [
                 [socket.create_connection(("127.0.0.1", p)) for _ in range(10)] for p in (port, proxy_port)
             ]
-            for connection in (*ways[0], *ways[1]):
+            for connection in (*variants[0], *variants[1]):
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 one_ns(connection)
             took: list[list[int]] = [[], []]
             began = time.perf_counter()
             for number in range(2 * asked.requests):
                 time.sleep(max(began + number / (2 * asked.rate) - time.perf_counter(), 0))
-                way = number % 2
-                took[way].append(one_ns(ways[way][number // 2 % 10]))
+                variant = number % 2
+                took[variant].append(one_ns(variants[variant][number // 2 % 10]))
         finally:
             proxy.send_signal(signal.SIGTERM)
             proxy.wait(10)

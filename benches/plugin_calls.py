@@ -93,8 +93,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     asked = parser.parse_args()
     print(f"{'kind':16}{'built in':>10}{'plug-in':>10}{'ratio':>8}{'calls':>9}{'us a call':>11}")
-    with tempfile.TemporaryDirectory() as place:
-        own = Path(place) / "own.py"
+    with tempfile.TemporaryDirectory() as index:
+        own = Path(index) / "own.py"
         own.write_text(OWN)
         for kind, (common, built_in, plugin) in KINDS.items():
             least = [float("inf"), float("inf")]

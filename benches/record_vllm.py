@@ -34,11 +34,11 @@ def read_stream(core: Any, path: str, salted: bool, vocabulary: int) -> list[tup
     """Return the requests of a trace with their times in seconds, ready to be sent."""
     size = core.vllm_config.cache_config.block_size
     found = []
-    for place, line in enumerate(Path(path).read_text().splitlines()):
+    for index, line in enumerate(Path(path).read_text().splitlines()):
         row = json.loads(line)
         prompt = tokens_of(row, size, vocabulary)
-        salt = f"own-{place}" if salted else None
-        request = new_request(core, f"{place}", prompt, row["output_length"], salt)
+        salt = f"own-{index}" if salted else None
+        request = new_request(core, f"{index}", prompt, row["output_length"], salt)
         found.append((row["timestamp"] / 1000, request))
     return found
 

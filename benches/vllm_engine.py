@@ -60,18 +60,18 @@ class Recorder:
 
     def __post_init__(self) -> None:
         """Put a clock around the scheduler's two calls of a step."""
-        scheduler, under_way = self.core.scheduler, {}
+        scheduler, in_flight = self.core.scheduler, {}
         schedule, update = scheduler.schedule, scheduler.update_from_output
 
         def timed_schedule(*args: Any, **kwargs: Any) -> Any:
             start = time.perf_counter_ns()
             out = schedule(*args, **kwargs)
-            under_way[id(out)] = start
+            in_flight[id(out)] = start
             return out
 
         def timed_update(out: Any, tokens: Any) -> Any:
             done = time.perf_counter_ns()
-            start = under_way.pop(id(out), done)
+            start = in_flight.pop(id(out), done)
             if out.total_num_scheduled_tokens:
                 cached = out.scheduled_cached_reqs
                 new = [(r.req_id, r.num_computed_tokens) for r in out.scheduled_new_reqs]
@@ -116,16 +116,16 @@ class Recorder:
         start = time.perf_counter_ns()
         due = [(start + int(at * 1e9), request) for at, request in sorted(requests, key=lambda r: r[0])]
         kept = {request.request_id: request for _, request in due}
-        place = 0
-        while place < len(due) or self.busy():
+        index = 0
+        while index < len(due) or self.busy():
             now = time.perf_counter_ns()
-            while place < len(due) and due[place][0] <= now:
-                self.add(due[place][1], due[place][0])
-                place += 1
+            while index < len(due) and due[index][0] <= now:
+                self.add(due[index][1], due[index][0])
+                index += 1
             if self.busy():
                 self.step()
             else:
-                time.sleep(max(min(0.0002, (due[place][0] - now) / 1e9), 0))
+                time.sleep(max(min(0.0002, (due[index][0] - now) / 1e9), 0))
         for name, request in kept.items():
             self.sent[name].preemptions = request.num_preemptions
         gc.enable()

@@ -23,26 +23,26 @@ def settle(rows: list[dict[str, str]]) -> list[float]:
     """Return the settled times in ms of the rows of one segment, in order, with their ``seen_ms``."""
     times = [float(row["seen_ms"]) for row in rows]
     plain: deque[tuple[int, int, float]] = deque(maxlen=_REMEMBERED)
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         if int(row["prefill_tokens"]):
             continue
         sequences, kv = int(row["decode_requests"]), int(row["decode_kv_tokens"])
-        if not _launches_a_chunk(rows, place):
-            plain.append((sequences, kv, times[place]))
+        if not _launches_a_chunk(rows, index):
+            plain.append((sequences, kv, times[index]))
             continue
         if not plain:
             continue
         alike = sorted(plain, key=lambda one: abs(one[0] - sequences) / sequences + abs(one[1] - kv) / kv)
-        more = times[place] - median(ms for _, _, ms in alike[:_ALIKE])
+        more = times[index] - median(ms for _, _, ms in alike[:_ALIKE])
         if more > _LEAST_MS:
-            times[place] -= more
-            times[place + 1] += more
+            times[index] -= more
+            times[index + 1] += more
     return times
 
 
-def _launches_a_chunk(rows: list[dict[str, str]], place: int) -> bool:
+def _launches_a_chunk(rows: list[dict[str, str]], index: int) -> bool:
     """Whether the next row has a chunk and follows at once."""
-    if place + 1 == len(rows) or not int(rows[place + 1]["prefill_tokens"]):
+    if index + 1 == len(rows) or not int(rows[index + 1]["prefill_tokens"]):
         return False
-    row, after = rows[place], rows[place + 1]
+    row, after = rows[index], rows[index + 1]
     return int(after["start_us"]) - int(row["start_us"]) <= float(row["seen_ms"]) * 1000 + 2

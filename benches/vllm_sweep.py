@@ -36,13 +36,13 @@ class Sweep:
 
     def run(self, limits: Limits) -> int:
         """Visit cells until the seconds are spent; returns how many were visited."""
-        room = min(int(limits.kv_tokens * 0.75), 120_000)
+        capacity = min(int(limits.kv_tokens * 0.75), 120_000)
         cells = [
             (n, length, skewed)
             for n in SEQUENCES
             for length in LENGTHS
             for skewed in (False, True)
-            if n <= limits.sequences and n * length <= room and length + 600 < limits.length
+            if n <= limits.sequences and n * length <= capacity and length + 600 < limits.length
         ]
         self._random.shuffle(cells)
         pasts = [self._park(past, limits) for past in PASTS]
@@ -84,8 +84,8 @@ class Sweep:
         ]
         lengths = [min(one, limits.length - 600) for one in lengths]
         filling = sum(lengths) // limits.step_tokens + 2
-        for place, one in enumerate(lengths):
-            self._send(self._tokens(one), filling + 26 + place * 10 // n)
+        for index, one in enumerate(lengths):
+            self._send(self._tokens(one), filling + 26 + index * 10 // n)
         chunks = draw.sample(CHUNKS, 5)
         for step in range(filling + 25):
             if step >= filling + 6 and (step - filling) % 4 == 2 and chunks:

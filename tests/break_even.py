@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class FetchCosts:
     """What loading and computing a prefix cost on an idle machine, per block and once, in ns.
 
-    ``rest_ns``: the step that computes what follows the prefix, alone. ``load_ns_per_block``: the channel's
+    ``residual_ns``: the step that computes what follows the prefix, alone. ``load_ns_per_block``: the
+    channel's
     occupation, the larger of bytes / bandwidth and layers · overhead; a multiple of ``layers`` is exact.
     ``submit_ns_per_block``: the CPU's time to submit a block's pieces, all of them before the first byte.
     """
@@ -17,7 +18,7 @@ class FetchCosts:
     latency_ns: int
     load_ns_per_block: int
     compute_ns_per_block: int
-    rest_ns: int
+    residual_ns: int
     layers: int
     pipelining: bool = True
     submit_ns_per_block: int = 0
@@ -29,7 +30,8 @@ def break_even_blocks(costs: FetchCosts) -> tuple[int, int | None] | None:
     ``to`` is None where there is no upper bound; None: recomputing always ends earlier. With latency a, load
     and compute time m and q of a block, the rest C and L layers, k blocks are recomputed by k·q + C. Loaded,
     they end at a + k·m + C without pipelining, and with it at max(a + k·m/L + C, a + k·m + C/L) (semantics 4:
-    C starts at the first layer's arrival and ends at least one layer after the last one's). Submitting s a block
+    C starts at the first layer's arrival and ends at least one layer after the last one's). Submitting s a
+    block
     first makes all of these k·s later, as if a block were computed in q − s. Solved for k, with r = q − s:
 
         k ≥ a / (r − m)                                                 without pipelining,
@@ -42,7 +44,7 @@ def break_even_blocks(costs: FetchCosts) -> tuple[int, int | None] | None:
     r = costs.compute_ns_per_block - costs.submit_ns_per_block
     if not costs.pipelining:
         return _both([_at_least(a, r - m)])
-    hidden = costs.rest_ns + (-costs.rest_ns // layers)  # C − C/L, a part of a ns rounded up
+    hidden = costs.residual_ns + (-costs.residual_ns // layers)  # C − C/L, a part of a ns rounded up
     return _both([_at_least(a * layers, r * layers - m), _at_least(a - hidden, r - m)])
 
 

@@ -1,4 +1,5 @@
-"""Random fleets for routers: machines without engines, with ties, idle machines, and prompts that share prefixes."""
+"""Random fleets for routers: machines without engines, with ties, idle machines, and prompts that share
+prefixes."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ class Machine:
 
     @property
     def store(self):
-        return SimpleNamespace(room=lambda tier: SimpleNamespace(capacity_blocks=self.gpu_blocks))
+        return SimpleNamespace(capacity=lambda tier: SimpleNamespace(capacity_blocks=self.gpu_blocks))
 
 
 @dataclass

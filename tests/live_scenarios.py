@@ -14,13 +14,13 @@ from kvcache_sim.scenario.load import load_scenario
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.simulation.live import LiveSimulation, requests_of
 from kvcache_sim.simulation.options import RunOptions
-from kvcache_sim.workload.trace import NOT_TOLD, Trace
+from kvcache_sim.workload.trace import NOT_GIVEN, Trace
 
 BLOCK = 16
 #: What ``live/metrics.py`` reads of a request that has left.
 _READ = (
     "request", "arrival_ns", "machine", "preemptions", "first_token_ns", "client_ns", "queue_ns", "lookup_ns",
-    "cached_prefix_length_used", "cached_tokens_by_place", "status",
+    "cached_prefix_length_used", "cached_tokens_by_source", "status",
 )  # fmt: skip
 
 
@@ -151,7 +151,7 @@ _ROUTERS = [
 ]
 
 
-class Heard:
+class Notified:
     """What a listener is told, in order."""
 
     def __init__(self) -> None:
@@ -176,10 +176,10 @@ class Driven:
     """One live run: its clients' chats, aborts and chosen machines, and what the server does meanwhile."""
 
     def __init__(self, settings: ClusterSettings, seed: int, options: RunOptions | None = None) -> None:
-        self.heard = Heard()
+        self.notified = Notified()
         more = () if options is None else (options,)
         self.settings = settings
-        self.simulation = LiveSimulation(settings, self.heard, *more)
+        self.simulation = LiveSimulation(settings, self.notified, *more)
         self.rows: list[tuple[int, int, int, list[int]]] = []
         self.aborted_after: dict[int, int] = {}
         #: Whether a replay of the arrivals can do the same: no machine was chosen, no cache was cleared.
@@ -204,7 +204,7 @@ class Driven:
             if draw.random() < 0.25:
                 self._abort()
             if forgets and draw.random() < 0.3:
-                kept = self.simulation.forget(sorted(self.heard.open))
+                kept = self.simulation.forget(sorted(self.notified.open))
                 if kept is not None:
                     self._blocks.keep(kept)
                 self.said.append(("forget", None if kept is None else sorted(kept)))
@@ -214,7 +214,7 @@ class Driven:
                 self.said.append(("clear", cleared))
         self._wait(draw.choice([10**8, 10**11]))
         run = self.simulation.end()
-        assert not self.heard.open
+        assert not self.notified.open
         return run
 
     def _wait(self, most_ns: int) -> None:
@@ -225,12 +225,12 @@ class Driven:
                 self._run_to(due)
         self._run_to(until)
         caches = self.simulation.caches
-        self.said.append([cache.room(0) for cache in caches])
+        self.said.append([cache.occupancy(0) for cache in caches])
 
     def _run_to(self, until: int) -> None:
         self.simulation.run_to(until)
         self._ran_to = max(self._ran_to, until)
-        assert all(time <= self._ran_to for _, time in self.heard.tokens_came[-1:])
+        assert all(time <= self._ran_to for _, time in self.notified.tokens_came[-1:])
 
     def _submit(self, chooses: bool) -> None:
         draw, simulation = self._draw, self.simulation
@@ -249,7 +249,7 @@ class Driven:
             self.can_replay = False
         row = (at, len(chat), len(answer), ids)
         self.rows.append(row)
-        self.heard.open.add(number)
+        self.notified.open.add(number)
         simulation.feed(requests_of(BLOCK, [row], len(chat) + len(answer)), self._blocks.given, machine)
         self._run_to(at)
         self.said.append(simulation.last_machine)
@@ -257,7 +257,7 @@ class Driven:
 
     def _abort(self) -> None:
         request = self._draw.randrange(self.simulation.fed)
-        if request in self.heard.open and request not in self.aborted_after:
+        if request in self.notified.open and request not in self.aborted_after:
             at = self._ran_to + self._draw.choice([1, 5_000_000])
             self.aborted_after[request] = at - self.rows[request][0]
             self.simulation.abort(request, at)
@@ -267,7 +267,7 @@ class Driven:
         """Return the arrivals as a trace, as their log would be read."""
         parts = requests_of(BLOCK, self.rows, 0)
         named = np.array([prompt + answer for _, prompt, answer, _ in self.rows], np.int64)
-        after = np.full(len(self.rows), NOT_TOLD, np.int64)
+        after = np.full(len(self.rows), NOT_GIVEN, np.int64)
         for request, after_ns in self.aborted_after.items():
             after[request] = after_ns
         return replace(parts, named_tokens=named, abort_after_ns=after if self.aborted_after else after[:0])

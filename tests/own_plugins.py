@@ -1,6 +1,8 @@
-"""Plug-ins of each kind for random scenarios: constant, seeded and extreme answers, and a note of all they saw.
+"""Plug-ins of each kind for random scenarios: constant, seeded and extreme answers, and a note of all they
+saw.
 
-Named as ``own_plugins:Fetch(how='half', seed=3)``. ``SEEN`` holds what the calls saw and answered since it was
+Named as ``own_plugins:Fetch(how='half', seed=3)``. ``SEEN`` holds what the calls saw and answered since it
+was
 last emptied: two runs that call plug-ins alike leave the same.
 """
 
@@ -159,9 +161,9 @@ class Write(Own):
 
     def sends(self, store: Any, what: str, saw: Any, send: Any) -> Any:
         """Note a call and the tiers' blocks before and after it; return the move that is sent, if one is."""
-        before = [tuple(store.room(tier)) for tier in (0, self.upper + 1)]
+        before = [tuple(store.occupancy(tier)) for tier in (0, self.upper + 1)]
         move = send() if self.how != "random" or self.draw.random() < 0.5 else None
-        after = [tuple(store.room(tier)) for tier in (0, self.upper + 1)]
+        after = [tuple(store.occupancy(tier)) for tier in (0, self.upper + 1)]
         self.answer(f"write {what}", (self.upper, saw, before, after), move is not None)
         return move
 

@@ -1,13 +1,17 @@
-"""Slow, plain schedulers after vLLM v1's rules: the oracle of the RTX 4090 run and of asynchronous scheduling.
+"""Slow, plain schedulers after vLLM v1's rules: the oracle of the RTX 4090 run and of asynchronous
+scheduling.
 
 One step at a time: running requests first, each with the tokens it still has to compute, within the budget; a
 request that cannot get a block preempts the last running one, which starts again at the front of the queue;
-then waiting requests in order, each only if its whole prompt fits (after its cached prefix), unless something was
+then waiting requests in order, each only if its whole prompt fits (after its cached prefix), unless something
+was
 preempted in this step. Blocks are keyed from scheduling on and freed tail first.
 
-``simulate_ahead`` decides on a step while the one before it runs, as vLLM does with ``--async-scheduling``: a
-sequence in flight counts a placeholder for the token that has not come (``v1/core/sched/async_scheduler.py``), one
-whose placeholder is its last token by ``max_tokens`` is not scheduled again, one that will stop at a token is, and
+``simulate_async`` decides on a step while the one before it runs, as vLLM does with ``--async-scheduling``: a
+sequence in flight counts a placeholder for the token that has not come
+(``v1/core/sched/async_scheduler.py``), one
+whose placeholder is its last token by ``max_tokens`` is not scheduled again, one that will stop at a token
+is, and
 what a request holds is given back when its last token has come (``EngineCore.step_with_batch_queue``).
 """
 
@@ -138,7 +142,7 @@ def simulate(requests: list[Request], table: StepTimeTable, pool: Pool, budget: 
                 running.remove(request)
 
 
-def simulate_ahead(
+def simulate_async(
     requests: list[Request],
     table: StepTimeTable,
     pool: Pool,

@@ -1,4 +1,5 @@
-"""kvsim with one router more: its file among the others, its row in the table, then the command line as it is."""
+"""kvsim with one router more: its file among the others, its row in the table, then the command line as it
+is."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ assert found is not None
 assert found.loader is not None
 sys.modules[NAME] = module_from_spec(found)
 found.loader.exec_module(sys.modules[NAME])
-ROUTERS._places["emptiest"] = "emptiest:Emptiest"
+ROUTERS._positions["emptiest"] = "emptiest:Emptiest"
 
 from kvcache_sim.cli.main import run  # noqa: E402
 

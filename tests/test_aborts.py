@@ -1,4 +1,5 @@
-"""Requests that their clients give up: they leave, their blocks are free, and nobody else notices who need not."""
+"""Requests that their clients give up: they leave, their blocks are free, and nobody else notices who need
+not."""
 
 from __future__ import annotations
 
@@ -64,8 +65,8 @@ def test_whatever_is_given_up_everything_is_free_and_accounted_for(tmp_path_fact
         blocks = data.draw(st.integers(1, 12))
         shared = data.draw(st.integers(0, blocks))
         ids = [*range(shared), *(1000 * (n + 1) + block for block in range(shared, blocks))]
-        given_up = {"abort_after": data.draw(st.integers(0, 400)) / 2} if data.draw(st.booleans()) else {}
-        rows.append(row(time, blocks * 16, data.draw(st.integers(1, 80)), ids, **given_up))
+        aborted = {"abort_after": data.draw(st.integers(0, 400)) / 2} if data.draw(st.booleans()) else {}
+        rows.append(row(time, blocks * 16, data.draw(st.integers(1, 80)), ids, **aborted))
     trace = written(tmp_path_factory.mktemp("aborts"), rows)
     found = run(trace, name)  # ends with the checks that nothing is held and every request is closed
     status = np.asarray(found.requests["status"])
@@ -85,12 +86,13 @@ def test_who_never_got_in_leaves_no_trace_in_the_others(tmp_path, name):
     later = row(100, 160, 30, [*range(900, 910)])
     waits = row(50, 160, 30, [*range(700, 710)], abort_after=20)  # all four places are taken
     alone = run(written(tmp_path, [*busy, later]), name)
-    beside = run(written(tmp_path, [*busy, waits, later]), name)
+    alongside = run(written(tmp_path, [*busy, waits, later]), name)
     kept = [0, 1, 2, 3, 5]
-    assert beside.requests["status"].tolist() == [0, 0, 0, 0, ABORTED, 0]
+    assert alongside.requests["status"].tolist() == [0, 0, 0, 0, ABORTED, 0]
     for column in ("first_token_ns", "finish_ns", "cached_prefix_length_used", "queue_ns"):
         assert (
-            np.asarray(beside.requests[column])[kept].tolist() == np.asarray(alone.requests[column]).tolist()
+            np.asarray(alongside.requests[column])[kept].tolist()
+            == np.asarray(alone.requests[column]).tolist()
         )
 
 
@@ -107,10 +109,8 @@ def test_room_of_one_given_up_lets_the_next_one_in(tmp_path, name):
     large = row(0, 640, 300, [*range(40)])
     waits = row(10, 640, 10, [*range(100, 140)])
     kept_out = run(written(tmp_path, [large, waits]), name).requests["first_token_ns"][1]
-    let_in = run(written(tmp_path, [{**large, "abort_after": 200}, waits]), name).requests["first_token_ns"][
-        1
-    ]
-    assert let_in < 400_000_000 < kept_out
+    admit = run(written(tmp_path, [{**large, "abort_after": 200}, waits]), name).requests["first_token_ns"][1]
+    assert admit < 400_000_000 < kept_out
 
 
 @pytest.mark.parametrize("engine", ["native", "spec", "spec-plain"])

@@ -1,4 +1,5 @@
-"""Step times from measured kernels: spellings, refusals in one line, the table against its source, the cache."""
+"""Step times from measured kernels: spellings, refusals in one line, the table against its source, the
+cache."""
 
 import json
 import time
@@ -11,9 +12,9 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.model.aiconfigurator import library
 from kvcache_sim.model.aiconfigurator.deployment import LABEL_REPAIRS, REPAIRS, Dtypes, parse_deployment
 from kvcache_sim.model.aiconfigurator.sampled import cache_folder, read_table, table_key
-from kvcache_sim.model.aiconfigurator.sampling import bends
+from kvcache_sim.model.aiconfigurator.sampling import breakpoints
 from kvcache_sim.model.aiconfigurator.source import aiconfigurator_step_time
-from kvcache_sim.model.rest_grid import Rests
+from kvcache_sim.model.residual_grid import Residuals
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import MeasuredOn, load_step_time, measured_on, with_absolute_files
 
@@ -144,7 +145,7 @@ def test_bends_are_found_where_a_straight_line_misses(jumps):
         return 10 + count / 50 + 2 * sum(over)
 
     asked = []
-    found = bends(ms_of, (1, 16, 64, 256, 512, 1024))
+    found = breakpoints(ms_of, (1, 16, 64, 256, 512, 1024))
     assert len(asked) == len(set(asked)) == len(found) <= (21 if not jumps else 120)
     assert list(found) == sorted(found)
     every = np.arange(1, 1025)
@@ -155,7 +156,8 @@ def test_bends_are_found_where_a_straight_line_misses(jumps):
 @needs_library
 @pytest.mark.parametrize("name", ["deepseek-v4-flash@b300:tp4,ep4", "deepseek-v3@h200:tp8"])
 def test_a_source_that_falls_is_followed(name):
-    """Kernels change at token counts: 5 sequences take longer than 6, 65 tokens than 80, a past may save time."""
+    """Kernels change at token counts: 5 sequences take longer than 6, 65 tokens than 80, a past may save
+    time."""
     from kvcache_sim.model.aiconfigurator.kernels import measured_kernels
 
     source = load_step_time(f"aiconfigurator:{name}")
@@ -188,7 +190,7 @@ def test_sparse_attentions_bend_is_followed_and_only_where_lines_miss_it():
         assert found == pytest.approx(kernels.step_ms(0, 0, n, n * each), rel=0.02), (n, each)
     rise = [kernels.step_ms(0, 0, 64, 64 * each) for each in (512, 2048, 3584)]
     assert rise[1] - rise[0] > 2 * (rise[2] - rise[1]) > 0, "the bend is in the source"
-    assert load_step_time(DENSE).rests == Rests() != source.rests
+    assert load_step_time(DENSE).residuals == Residuals() != source.residuals
 
 
 @needs_library

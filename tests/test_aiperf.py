@@ -1,7 +1,8 @@
 """AIPerf against `kvsim serve`: what it counts and times is what the simulated cluster did.
 
 Runs where `KVSIM_AIPERF` names its program, on a machine that does nothing else:
-``python -m venv aiperf; aiperf/bin/pip install aiperf; KVSIM_AIPERF=aiperf/bin/aiperf pytest -s tests/test_aiperf.py``
+``python -m venv aiperf; aiperf/bin/pip install aiperf; KVSIM_AIPERF=aiperf/bin/aiperf pytest -s
+tests/test_aiperf.py``
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ def a_tokenizer(directory: Path) -> Path:
     """Write a tokenizer of some hundred words as a snapshot of a hub, which needs no network; return it."""
     from tokenizers import Tokenizer, models, pre_tokenizers
 
-    place = directory / "hub" / f"models--{_NAME.replace('/', '--')}"
-    snapshot = place / "snapshots" / _COMMIT
+    index = directory / "hub" / f"models--{_NAME.replace('/', '--')}"
+    snapshot = index / "snapshots" / _COMMIT
     snapshot.mkdir(parents=True)
-    (place / "refs").mkdir()
-    (place / "refs" / "main").write_text(_COMMIT)
-    letters = [*"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.,;:!?'-<>|_/"]
+    (index / "refs").mkdir()
+    (index / "refs" / "main").write_text(_COMMIT)
+    characters = [*"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.,;:!?'-<>|_/"]
     words = [a + b for a in "bcdfghjklmnprstvw" for b in "aeiou"]
-    vocabulary = {word: n for n, word in enumerate(["<unk>", "<s>", "</s>", *letters, *words])}
+    vocabulary = {word: n for n, word in enumerate(["<unk>", "<s>", "</s>", *characters, *words])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.add_special_tokens(["<unk>", "<s>", "</s>"])
@@ -47,7 +48,8 @@ def a_tokenizer(directory: Path) -> Path:
 
 
 def a_trace(path: Path) -> list[int]:
-    """Write a Mooncake trace; return the tokens of its answers. Last, partial blocks have ids of their own."""
+    """Write a Mooncake trace; return the tokens of its answers. Last, partial blocks have ids of their
+    own."""
     draw, at, id, rows = random.Random(1), 0.0, 10, []
     for _ in range(REQUESTS):
         at += draw.expovariate(8 / 1000)

@@ -20,7 +20,7 @@ from kvcache_sim.workload.trace import NO_REQUEST, OPEN_LOOP
 MS, S = 10**6, 10**9
 #: One token a byte and one a block, so that ids show what each prompt holds.
 PLAIN = ReadSettings()
-LETTERS = ReadSettings(block_size=1, bytes_per_token=1)
+CHARACTERS = ReadSettings(block_size=1, bytes_per_token=1)
 
 
 def read(tmp_path, lines, settings=PLAIN):
@@ -62,7 +62,8 @@ def weka(requests, name="x", **more):
 
 
 def tiered():
-    """Three sub-agents of the first turn: A joins the second, B the third, C nobody; D is between the last two."""
+    """Three sub-agents of the first turn: A joins the second, B the third, C nobody; D is between the last
+    two."""
     return [
         asked(0.0, 128, [1, 2], api_time=2.0),
         agent(
@@ -150,7 +151,7 @@ def test_turns_hold_what_was_said_before_and_come_after_a_delay(tmp_path):
             "turns": [{"texts": [{"name": "f", "contents": ["th", "ree"]}], "delay": 2, "output_length": 9}],
         },
     ]
-    made = read(tmp_path, lines, LETTERS)
+    made = read(tmp_path, lines, CHARACTERS)
     trace = made.trace
     assert made.format == "aiperf-multi-turn"
     assert trace.input_tokens.tolist() == [6, 6 + 4 + 3, 4, 6 + 4 + 3 + ANSWER_TOKENS + 5]
@@ -171,7 +172,7 @@ def test_a_system_turn_that_says_more_than_text_is_a_request(tmp_path):
         ([{"role": "system", "text": "SYS"}], [3]),
         ([{"role": "system", "text": "S"}, {"role": "system", "text": "T"}], [1, 2 + ANSWER_TOKENS]),
     ):
-        trace = read(tmp_path, [{"session_id": "a", "turns": turns}], LETTERS).trace
+        trace = read(tmp_path, [{"session_id": "a", "turns": turns}], CHARACTERS).trace
         assert trace.input_tokens.tolist() == tokens
 
 
@@ -204,7 +205,7 @@ def test_spawned_conversations_begin_afresh_and_are_waited_for(tmp_path):
         conversation("other", said("planet", delay=3), pre_session_spawns=["early"]),
         conversation("early", said("hi")),
     ]
-    made = read(tmp_path, lines, LETTERS)
+    made = read(tmp_path, lines, CHARACTERS)
     trace = made.trace
     assert made.format == "aiperf-dag"
     assert sessions(trace) == ["root", "s1", "s1", "s2", "root", "root", "late", "early", "other"]
@@ -226,7 +227,7 @@ def test_forked_conversations_go_on_from_their_parents(tmp_path):
         conversation("f1", said("x", tools=[{"a": 1}])),
         conversation("f2", said("y"), said("z")),
     ]
-    trace = read(tmp_path, lines, LETTERS).trace
+    trace = read(tmp_path, lines, CHARACTERS).trace
     assert sessions(trace) == ["root", "bg", "root", "f1", "f2", "f2"]
     assert waits(trace) == [[], [0], [0], [2], [2], [4]]
     tools = len(json.dumps([{"a": 1}]))
@@ -252,7 +253,7 @@ def test_rounds_of_conversations_without_a_request_of_their_own(tmp_path):
         {"session_id": "r", "orchestrator": True, "spawns": ["s"]},
         conversation("s", said("s")),
     ]
-    trace = read(tmp_path, lines, LETTERS).trace
+    trace = read(tmp_path, lines, CHARACTERS).trace
     assert sessions(trace) == ["a", "a", "b", "a#2", "a#2", "b#2", "c", "d", "d", "q", "s", "q"]
     assert waits(trace) == [[], [0], [], [1, 2], [3], [1, 2], [], [6], [7], [], [9], [9]]
     assert trace.arrival_ns[[0, 2]].tolist() == [10 * MS, 11 * MS]
@@ -264,7 +265,8 @@ def test_rounds_of_conversations_without_a_request_of_their_own(tmp_path):
 
 @pytest.mark.parametrize("seed", range(10))
 def test_drawn_graphs_against_a_walk_of_their_own(tmp_path, seed):
-    """Every conversation is of a tree: a request comes after its turn before, what it joins, or what began it."""
+    """Every conversation is of a tree: a request comes after its turn before, what it joins, or what began
+    it."""
     draw = random.Random(seed)
     count = draw.randint(2, 12)
     lines = [
@@ -276,28 +278,28 @@ def test_drawn_graphs_against_a_walk_of_their_own(tmp_path, seed):
     ]
     expected: dict[tuple[str, int], set[tuple[str, int]]] = {}
     for line in lines:
-        for place in range(len(line["turns"])):
-            expected[line["session_id"], place] = {(line["session_id"], place - 1)} if place else set()
+        for index in range(len(line["turns"])):
+            expected[line["session_id"], index] = {(line["session_id"], index - 1)} if index else set()
     for child in range(1, count):
         parent = lines[draw.randrange(child)]
-        place, turns = draw.randrange(len(parent["turns"])), len(parent["turns"])
+        index, turns = draw.randrange(len(parent["turns"])), len(parent["turns"])
         own, last = (f"c{child}", 0), (f"c{child}", len(lines[child]["turns"]) - 1)
-        expected[own] = {(parent["session_id"], place)}
-        turn = parent["turns"][place]
+        expected[own] = {(parent["session_id"], index)}
+        turn = parent["turns"][index]
         if draw.random() < 0.4:
             turn.setdefault("forks", []).append({"child": own[0], "background": True})
             continue
-        join = draw.choice([None, *range(place + 1, turns)])
+        join = draw.choice([None, *range(index + 1, turns)])
         turn.setdefault("spawns", []).append({"children": [own[0]], "join_at": join} if join else own[0])
-        if (join or place + 1) < turns:
-            expected[parent["session_id"], join or place + 1].add(last)
+        if (join or index + 1) < turns:
+            expected[parent["session_id"], join or index + 1].add(last)
     draw.shuffle(lines)
-    trace = read(tmp_path, lines, LETTERS).trace
-    place = [
+    trace = read(tmp_path, lines, CHARACTERS).trace
+    index = [
         (trace.session_id(s), t) for s, t in zip(trace.session.tolist(), trace.turn.tolist(), strict=True)
     ]
-    assert len(place) == len(expected)
-    assert {place[k]: {place[j] for j in own} for k, own in enumerate(waits(trace))} == expected
+    assert len(index) == len(expected)
+    assert {index[k]: {index[j] for j in own} for k, own in enumerate(waits(trace))} == expected
 
 
 def test_a_graph_runs_and_an_answer_is_found_again(tmp_path):

@@ -71,13 +71,13 @@ def test_digests(kind, time_ns, subject, value):
 @given(columns(np.int64), columns(np.int64), columns(np.uint32), columns(np.uint32), columns(np.uint32),
        st.integers(0, 5), st.none() | st.integers(0, 9), st.integers(0, 9), st.integers(0, 7), st.integers(0, 7),
        st.integers(0, 40))  # fmt: skip
-def test_token_rows(lengths, offsets, ids, starts, tails, size, separator, corpus, first, last, room):
+def test_token_rows(lengths, offsets, ids, starts, tails, size, separator, corpus, first, last, capacity):
     rows = SimpleNamespace(
         lengths=lengths, id_offsets=offsets, block_ids=ids, starts=starts, tail_starts=tails,
         block_size=size, separator=separator,
     )  # fmt: skip
     try:
-        _core.write_token_rows(rows, corpus, first, last, np.zeros(room, np.uint32))
+        _core.write_token_rows(rows, corpus, first, last, np.zeros(capacity, np.uint32))
     except ValueError as refused:
         in_one_line(refused)
 
@@ -141,7 +141,7 @@ def test_the_stores_of_engines(store: str, data: Any) -> None:
 
 
 def test_what_no_engines_store_can_be_made_of() -> None:
-    assert radix("", 4, (PROMPTS, WHOLES)).room(0).capacity_blocks == 10
+    assert radix("", 4, (PROMPTS, WHOLES)).occupancy(0).capacity_blocks == 10
     for page, prompts, wholes, said in (
         (0, PROMPTS, WHOLES, "a page of no tokens; expected 1 token or more"),
         (4, PROMPTS[:2], WHOLES, "not the lengths of the requests; expected 3 prompts and wholes"),

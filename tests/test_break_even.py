@@ -28,7 +28,7 @@ COSTS = st.builds(
     latency_ns=st.integers(0, 3_000),
     load_ns_per_block=st.integers(0, 100).map(lambda n: n * LAYERS),
     compute_ns_per_block=st.integers(0, 400),
-    rest_ns=st.integers(0, 3_000),
+    residual_ns=st.integers(0, 3_000),
     layers=st.just(LAYERS),
     pipelining=st.booleans(),
     submit_ns_per_block=st.sampled_from([0, 0, 8, 60]),
@@ -44,7 +44,7 @@ def fetched(costs: FetchCosts, blocks: int) -> bool:
         return (before + load // LAYERS, before + load) if n else (0, 0)
 
     def compute(tokens, n):
-        return costs.rest_ns + (blocks - n) * costs.compute_ns_per_block
+        return costs.residual_ns + (blocks - n) * costs.compute_ns_per_block
 
     mover = SimpleNamespace(pipelining=costs.pipelining, layers=LAYERS)
     estimates = SimpleNamespace(arrival_ns=arrival, compute_ns=compute, mover=mover)

@@ -64,7 +64,7 @@ def test_rows_are_spread_over_the_phases_and_the_file():
 
 @needs_library
 def test_thirty_rows_are_as_good_without_the_source():
-    for place, degree in enumerate(DEGREES):
+    for index, degree in enumerate(DEGREES):
         rows = rows_of(degree)
         source = load_step_time(f"aiconfigurator:qwen3-32b@b300:tp{degree}")
         curve = error_curve(source, rows, held_out(len(rows)))
@@ -77,17 +77,19 @@ def test_thirty_rows_are_as_good_without_the_source():
         assert curve[30]["mixed"][1] <= 5.0
         for count, found in curve.items():
             stated = figures("aiconfigurator.md", "Corrected by iterations of one's own", str(count))
-            for phase, cell in zip(("decode", "mixed"), stated[2 * place : 2 * place + 2], strict=True):
+            for phase, cell in zip(("decode", "mixed"), stated[2 * index : 2 * index + 2], strict=True):
                 with_source, alone = found[phase]
                 assert with_source == pytest.approx(cell[0], abs=0.051)
-                # Without a source the fit ends in one of several places, by the machine's arithmetic: the worst is stated.
+                # Without a source the fit ends in one of several places, by the machine's arithmetic: the
+                # worst is stated.
                 assert (alone is None) == (not cell[1:])
                 assert alone is None or 0.65 * cell[1] <= alone <= cell[1] + 0.3
 
 
 @needs_library
 def test_a_correction_transfers_to_a_degree_not_measured():
-    """Six ways between three degrees: the median is what counts; from TP 2 alone to TP 8 is the one that fails."""
+    """Six ways between three degrees: the median is what counts; from TP 2 alone to TP 8 is the one that
+    fails."""
     with_source, without = [], []
     for measured in DEGREES:
         source = load_step_time(f"aiconfigurator:qwen3-32b@b300:tp{measured}")

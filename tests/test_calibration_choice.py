@@ -1,4 +1,5 @@
-"""The form of step times that `kvsim calibrate fit` takes: the one that meets stretches it was not fitted to."""
+"""The form of step times that `kvsim calibrate fit` takes: the one that meets stretches it was not fitted
+to."""
 
 from dataclasses import replace
 
@@ -7,7 +8,7 @@ import pytest
 from fidelity_page import figures
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.model.calibration import choice
-from kvcache_sim.model.calibration.choice import FORMS, STRETCHES, fit_best, spread_rows
+from kvcache_sim.model.calibration.choice import FOLDS, FORMS, fit_best, spread_rows
 from kvcache_sim.model.calibration.fit import predict_ms
 from kvcache_sim.model.calibration.rows import IterationRows, held_out, phase_errors, read_iterations
 from kvcache_sim.model.calibration.runs import compiles
@@ -30,7 +31,8 @@ def mape(model, rows: IterationRows, phase: str) -> float:
 
 
 def made(chunk_ms: float, count: int = 240) -> IterationRows:
-    """Steps of an engine whose decode steps take 5 ms and 0.02 a sequence, and whose chunks take so much more."""
+    """Steps of an engine whose decode steps take 5 ms and 0.02 a sequence, and whose chunks take so much
+    more."""
     draw = np.random.default_rng(7)
     n = draw.integers(1, 65, count).astype(np.float64)
     kind = np.arange(count) % 3
@@ -59,7 +61,7 @@ def test_chunks_that_cost_a_launch_of_their_own_get_a_base_of_their_own():
 
 
 def test_where_both_forms_serve_alike_the_simpler_one_is_taken(monkeypatch):
-    monkeypatch.setattr(choice, "_stretch_error", lambda fit, rows: 3.0)
+    monkeypatch.setattr(choice, "_fold_error", lambda fit, rows: 3.0)
     assert fit_best(made(chunk_ms=0)).form == "one base"
 
 
@@ -69,11 +71,11 @@ def test_its_errors_are_those_of_stretches_that_the_fit_never_saw():
     found = fit_best(rows).errors
     for name, fit in FORMS.items():
         error = np.zeros(len(rows))
-        for number in range(STRETCHES):
+        for number in range(FOLDS):
             out = np.zeros(len(rows), np.bool_)
             for mask in rows.phases().values():
                 own = np.flatnonzero(mask)
-                out[own[len(own) * number // STRETCHES : len(own) * (number + 1) // STRETCHES]] = True
+                out[own[len(own) * number // FOLDS : len(own) * (number + 1) // FOLDS]] = True
             unseen = rows.take(out)
             error[out] = 100 * np.abs(predict_ms(fit(rows.take(~out)), unseen) / unseen.iter_ms - 1)
         by_phase = [error[mask].mean() for mask in rows.phases().values() if mask.any()]

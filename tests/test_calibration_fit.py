@@ -209,9 +209,9 @@ def folds_mape(rows: IterationRows, folds: list, base=(), gpu: str = "b300") -> 
 
 def test_stretches_held_out_are_met_as_the_page_says():
     rows = read_iterations(shared("calibration/iter_b300_qwen3_32b.csv"), {"tp": "8"})
-    stretch = np.arange(len(rows)) * 50 // len(rows)
+    span = np.arange(len(rows)) * 50 // len(rows)
     order = np.random.default_rng(0).permutation(50)
-    met = folds_mape(rows, [np.isin(stretch, order[fold::5]) for fold in range(5)])
+    met = folds_mape(rows, [np.isin(span, order[fold::5]) for fold in range(5)])
     (stated, *_) = figures("fidelity.md", "Held out in other ways.", "Qwen3-32B on B300, TP 8")
     assert met == pytest.approx(stated, abs=0.06)
     assert met[0] <= 2.3
@@ -252,7 +252,8 @@ def test_a_sequence_is_read_by_as_many_cores_as_there_are_for_it():
 
 
 def test_a_family_finds_what_a_degree_splits_and_what_it_does_not():
-    """8 ms of weights and the KV are split; 3 ms, 20 µs a sequence and a core's rate for the longest are not."""
+    """8 ms of weights and the KV are split; 3 ms, 20 µs a sequence and a core's rate for the longest are
+    not."""
 
     def of(degree: int) -> IterationRows:
         rows, kv = random_rows(900, degree), SplitKv()
@@ -316,7 +317,8 @@ def test_a_model_file_reads_back_equal(tmp_path):
 
 
 def test_shares_of_unequal_lengths_are_found_again_for_each_kind_of_step(tmp_path):
-    """α .05 in decode steps and .1 beside a chunk, where KV costs twice as much; a batch too large is left out."""
+    """α .05 in decode steps and .1 beside a chunk, where KV costs twice as much; a batch too large is left
+    out."""
     model = ParametricStepTime(kv_ms_per_thousand=1.0, kv_mixed_ms_per_thousand=2.0)
     lines = ["regime,pc,kp,n,kv_mean,kv_big,t_mean_us,t_skew_us"]
     for regime, new, rate, alpha in (("pure", 0, 1.0, 0.05), ("mixed", 256, 2.0, 0.1)):

@@ -152,7 +152,8 @@ def test_no_runs_of_no_rows():
 
 
 def test_times_that_scatter_are_met_in_their_mean(monkeypatch):
-    """Errors relative to what was measured weigh the short times of a scatter most: a fit stays below its mean."""
+    """Errors relative to what was measured weigh the short times of a scatter most: a fit stays below its
+    mean."""
     rows = seen_late_by(engine_rows(2500, "scattered"), 0.8)
     values = {name: getattr(rows, name) for name in rows.__dataclass_fields__}
     scatter = stream(11, "scatter").lognormal(0.0, 0.2, len(rows))
@@ -161,8 +162,8 @@ def test_times_that_scatter_are_met_in_their_mean(monkeypatch):
     monkeypatch.setattr(fit, "_QUERY_TILES", ())
 
     def off() -> float:
-        told = predict_ms(fit_runs(rows, runs_of(rows)), rows)
-        return float(told.sum() / rows.iter_ms.sum() - 1)
+        reported = predict_ms(fit_runs(rows, runs_of(rows)), rows)
+        return float(reported.sum() / rows.iter_ms.sum() - 1)
 
     assert abs(off()) < 0.01
     monkeypatch.setattr(fit, "_OWN_ROUNDS", 0)

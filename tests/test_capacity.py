@@ -22,7 +22,7 @@ from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import RunOptions
 from kvcache_sim.sizing.question import Answer, Question
 from kvcache_sim.sizing.search import STEP, Found, Probe, highest_attaining, speed_of
-from kvcache_sim.sizing.text import candidate_table, tell
+from kvcache_sim.sizing.text import answer_text, candidate_table
 from kvcache_sim.workload.toolbox.transforms import scale
 
 
@@ -128,15 +128,15 @@ def test_a_run_that_is_given_up_would_not_have_attained():
         text + "replica: {max_num_seqs: 8}\nmeasure: {warmup: 10%, cooldown: 5%}", "s", None
     )
     trace = read_requests(scenario)
-    given_up = 0
+    aborted = 0
     for speed in (Fraction(1, 2), Fraction(1), Fraction(2), Fraction(5), Fraction(20)):
         probe = Probe(scenario, trace, 0.95)
         quick, whole = probe.at(speed), probe.at(speed, whole=True)
         assert quick.attains == whole.attains
-        given_up += quick.summary is None
+        aborted += quick.summary is None
         if quick.summary is not None:
             assert quick.summary == whole.summary
-    assert given_up
+    assert aborted
 
 
 # --- several candidates ------------------------------------------------------------------------------------
@@ -179,7 +179,8 @@ def test_any_number_of_workers_and_shards_give_one_answer(tmp_path, monkeypatch,
 
 
 def test_models_are_candidates(tmp_path):
-    """Two models asked for in turn, each on machines of its own, hold twice the rate of one machine's service."""
+    """Two models asked for in turn, each on machines of its own, hold twice the rate of one machine's
+    service."""
     path = write_trace(tmp_path / "t.jsonl", 100)
     alone, service = service_times(path)
     rows = [json.loads(line) | {"model": "ab"[n % 2]} for n, line in enumerate(path.read_text().splitlines())]
@@ -288,7 +289,7 @@ def test_attainment_that_is_not_monotone_is_told():
         "capacity.attains_to_per_s": 3.0,
     }
     found[0] |= {"capacity.judged": 900, "capacity.waits": 0, "capacity.is_few": False}
-    said = tell(Answer(tuple(found)), 0.99)
+    said = answer_text(Answer(tuple(found)), 0.99)
     assert said == (
         "attainment of 99 % is not monotone in the rate: every rate tried up to 1 requests/s attains, "
         "the highest that attains is 3 requests/s"
@@ -303,7 +304,7 @@ def test_several_candidates_are_told_with_the_cheapest_and_those_that_are_odd():
     }
     known = {"capacity.judged": 250, "capacity.waits": 0, "capacity.is_few": True, "status": "ok"}
     rows = (row(0, 1.0, 3.6) | known | odd, row(1, 4.0, 7.2) | known)
-    said = tell(Answer(rows), 0.99).splitlines()
+    said = answer_text(Answer(rows), 0.99).splitlines()
     assert "cell 0: attainment of 99 % is not monotone in the rate" in "\n".join(said)
     assert any(line.startswith("cheapest a request: cell 1, 4 requests/s for 7.2 an hour") for line in said)
     assert said[-1].endswith("250 requests are measured, 2 of them may miss: a longer trace says more")
@@ -312,7 +313,7 @@ def test_several_candidates_are_told_with_the_cheapest_and_those_that_are_odd():
     assert [line[0] for line in shown.rows] == ["0", "1 *"]
     cost = shown.headings.index("cost/M requests")
     assert [line[cost] for line in shown.rows] == ["1000", "500"]
-    none = tell(Answer(rows, 9.0), 0.99)
+    none = answer_text(Answer(rows, 9.0), 0.99)
     assert "no candidate holds 9 requests/s at 99 %" in none
 
 

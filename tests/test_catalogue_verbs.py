@@ -90,10 +90,10 @@ def test_models_show_prints_the_sequence_of_a_configuration(capsys):
     sheet = json.loads(capsys.readouterr().out)
     assert sheet["kv_bytes_per_sequence_per_gpu"] == {"128000": 18 * 2 * 64 * (128_000 + 128)}
     assert main.run(["models", "show", "qwen3-32b", "--gpu", "h100", "--tp", "2", "--json"]) == 0
-    room = json.loads(capsys.readouterr().out)["room"]
-    assert room["kv_bytes"] / 2**30 == pytest.approx(34.5, abs=0.2)
-    assert room["tokens"] == room["kv_bytes"] // (262_144 // 2)
-    assert "within about" in room["sentence"]
+    capacity = json.loads(capsys.readouterr().out)["room"]
+    assert capacity["kv_bytes"] / 2**30 == pytest.approx(34.5, abs=0.2)
+    assert capacity["tokens"] == capacity["kv_bytes"] // (262_144 // 2)
+    assert "within about" in capacity["sentence"]
     assert main.run(["models", "show", str(CONFIG), "--kv-dtype", "fp7"]) == 2
     assert "fp8" in capsys.readouterr().err
 

@@ -118,9 +118,9 @@ def test_help_and_the_page_of_channels_have_the_same_edges(capsys):
     page = (Path(__file__).parents[1] / "docs" / "channels.md").read_text()
     assert main.run(["help", "channels"]) == 0
     edge = r"(?:\d:)?[a-z]+->(?:\d:)?[a-z]+"
-    told = set(re.findall(edge, capsys.readouterr().out))
-    assert {"1:cpu->0:cpu", "0:cpu->gpu", "1:gpu->0:gpu", "remote->cpu"} <= told
-    assert told <= set(re.findall(edge, page))
+    reported = set(re.findall(edge, capsys.readouterr().out))
+    assert {"1:cpu->0:cpu", "0:cpu->gpu", "1:gpu->0:gpu", "remote->cpu"} <= reported
+    assert reported <= set(re.findall(edge, page))
 
 
 @pytest.mark.parametrize("verb", sorted(VERBS))

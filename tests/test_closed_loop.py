@@ -1,4 +1,5 @@
-"""A closed loop by stretches equals one that goes step by step and keeps a record a request, and closed forms."""
+"""A closed loop by stretches equals one that goes step by step and keeps a record a request, and closed
+forms."""
 
 from __future__ import annotations
 
@@ -68,13 +69,13 @@ class StepByStep:
 
     def step(self) -> None:
         prompts = bool(self.queue)
-        decoding = [] if prompts and not self.launch.beside_decodes else list(self.running)
-        room, new, past, ended = self.launch.budget_tokens - len(decoding), 0, 0, []
+        decoding = [] if prompts and not self.launch.with_decodes else list(self.running)
+        capacity, new, past, ended = self.launch.budget_tokens - len(decoding), 0, 0, []
         for one in list(self.queue):
-            take = min(room, one.prompt - one.done)
+            take = min(capacity, one.prompt - one.done)
             if take <= 0:
                 break
-            new, past, room = new + take, past + one.done, room - take
+            new, past, capacity = new + take, past + one.done, capacity - take
             one.done += take
             if one.done == one.prompt:
                 ended.append(one)
@@ -98,7 +99,7 @@ class StepByStep:
 LAUNCHES = st.builds(
     Launch,
     budget_tokens=st.sampled_from([96, 256, 1024]),
-    beside_decodes=st.booleans(),
+    with_decodes=st.booleans(),
     overlapped=st.booleans(),
     poll_steps=st.sampled_from([1, 1, 3, 10]),
 )
@@ -125,7 +126,7 @@ def test_the_parts_of_the_clock_are_all_of_it():
 def test_prompts_that_come_together_wait_for_each_other():
     """Eight prompts, one a step of its own: the mean waits for four and a half."""
     load = Load(8, [100] * 8, [5] * 8)
-    found = closed_loop(lambda new, *_: 50.0 if new else 10.0, Launch(100, beside_decodes=False), load)
+    found = closed_loop(lambda new, *_: 50.0 if new else 10.0, Launch(100, with_decodes=False), load)
     assert found.waits[:, 2].mean() == pytest.approx(4.5 * 50 + CLIENT_MS + 100 * CLIENT_MS_PER_TOKEN)
     assert found.answers[:, 2].mean() == pytest.approx(4 * 10 + 3.5 * 50)
 
@@ -136,7 +137,7 @@ def test_a_server_that_looks_seldom_lets_prompts_wait_half_its_interval():
     load = Load(40, [100] * 800, draw.integers(800, 1001, 800).tolist())
     steps = {}
     for poll in (1, 30):
-        rules = Launch(8192, beside_decodes=False, poll_steps=poll)
+        rules = Launch(8192, with_decodes=False, poll_steps=poll)
         found = closed_loop(lambda new, *_: 0.5 if new else 10.0, rules, load)
         steps[poll] = found.waits[40:, 0].mean() / 10
     assert steps[1] < 2.5

@@ -1,7 +1,8 @@
 """In ``serving/`` and ``cache/`` an object is whole once it is built: its parts are given to its constructor.
 
 What comes later, because two objects need each other, comes through a method of the object itself. Checked on
-the source: no assignment to an attribute of anything but ``self``, save the fields of the records listed here;
+the source: no assignment to an attribute of anything but ``self``, save the fields of the records listed
+here;
 no parameter that is a tuple of several of the project's classes; at most six parameters a function.
 """
 
@@ -17,7 +18,7 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.serving.sequence import Arrival
 
 PACKAGE = Path(kvcache_sim.__file__).parent
-ROOMS = ("serving", "cache")
+CAPACITIES = ("serving", "cache")
 MOST_PARAMETERS = 6
 
 #: What is a record of data: its class, the names it goes by, and why others write to it.
@@ -100,7 +101,7 @@ def long_lists(tree: ast.AST, file: str) -> list[str]:
 
 
 def sources() -> list[tuple[str, ast.AST]]:
-    paths = sorted(path for room in ROOMS for path in (PACKAGE / room).rglob("*.py"))
+    paths = sorted(path for capacity in CAPACITIES for path in (PACKAGE / capacity).rglob("*.py"))
     return [(path.relative_to(PACKAGE).as_posix(), ast.parse(path.read_text())) for path in paths]
 
 

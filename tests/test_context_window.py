@@ -19,7 +19,8 @@ from kvcache_sim.workload.context_window import slide
 from kvcache_sim.workload.sessions import continues_prompt, previous_turns
 from small_traces import trace_of
 
-#: A session of five turns over blocks of 16 tokens; each prompt is the last one, its answer of 16, and 16 new.
+#: A session of five turns over blocks of 16 tokens; each prompt is the last one, its answer of 16, and 16
+#: new.
 TURNS = [(32 + 32 * turn, list(range(2 + 2 * turn))) for turn in range(5)]
 
 
@@ -119,9 +120,9 @@ def test_what_is_kept_is_the_end_of_the_prompt_in_blocks_of_their_own(window, le
     lost = held.dropped_tokens if len(held.dropped_tokens) else np.zeros(len(held), np.int64)
     over = whole.input_tokens + whole.output_tokens - window
     history = [0, *(p + o for p, o in zip(prompts, outputs, strict=True))][: len(prompts)]
-    goes_on = continues_prompt(whole, previous_turns(whole))
+    extrapolates = continues_prompt(whole, previous_turns(whole))
     for row in range(len(held)):
-        may_lose = history[row] if goes_on[row] else 0
+        may_lose = history[row] if extrapolates[row] else 0
         expected = over[row] if 0 < over[row] <= min(may_lose, prompts[row] - 1) else 0
         assert lost[row] == expected
         assert held.input_tokens[row] == prompts[row] - expected

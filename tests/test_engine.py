@@ -6,15 +6,15 @@ from kvcache_sim.engine import ARRIVAL, BOUNDARY, TRANSFER, Engine
 
 
 def test_own_events_take_their_turn_among_all():
-    engine, told = Engine(2), []
-    engine.schedule(5, BOUNDARY, 0, told.append, "boundary")
-    engine.schedule_own(5, TRANSFER, 1, told.append, "own transfer")
-    engine.schedule(5, ARRIVAL, -1, told.append, "arrival")
-    engine.schedule_own(5, BOUNDARY, 1, told.append, "own boundary")
-    engine.cancel(engine.schedule_own(4, BOUNDARY, 1, told.append, "taken back"))
+    engine, reported = Engine(2), []
+    engine.schedule(5, BOUNDARY, 0, reported.append, "boundary")
+    engine.schedule_own(5, TRANSFER, 1, reported.append, "own transfer")
+    engine.schedule(5, ARRIVAL, -1, reported.append, "arrival")
+    engine.schedule_own(5, BOUNDARY, 1, reported.append, "own boundary")
+    engine.cancel(engine.schedule_own(4, BOUNDARY, 1, reported.append, "taken back"))
     assert not engine.idle
     assert engine.run()
-    assert told == ["own transfer", "arrival", "boundary", "own boundary"]
+    assert reported == ["own transfer", "arrival", "boundary", "own boundary"]
     assert (engine.idle, engine.processed) == (True, 4)
 
 

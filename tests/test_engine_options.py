@@ -1,4 +1,5 @@
-"""Asynchronous scheduling, the host's time between steps, and the client's offset: each moves what it should."""
+"""Asynchronous scheduling, the host's time between steps, and the client's offset: each moves what it
+should."""
 
 import json
 
@@ -9,7 +10,7 @@ from kvcache_sim.model.step_times import load_step_time
 from kvcache_sim.scenario.load import load_scenario
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import RunOptions
-from sequential_vllm import Pool, Request, simulate_ahead
+from sequential_vllm import Pool, Request, simulate_async
 from shared_files import shared
 from support.agreement import agree
 from support.flat_steps import FLAT, MS, moments_ms, row, run, write_rows
@@ -29,7 +30,7 @@ def slow(rows, blocks, mode, host_ns):
         Request(round(r["timestamp"] * 1e6), r["input_length"], r["output_length"], r["hash_ids"], i)
         for i, r in enumerate(rows)
     ]
-    simulate_ahead(requests, table, Pool(blocks, True), (2048, 256), mode == "stop-token", host_ns)
+    simulate_async(requests, table, Pool(blocks, True), (2048, 256), mode == "stop-token", host_ns)
     return [r.first_ns for r in requests], [r.end_ns for r in requests]
 
 
@@ -72,7 +73,8 @@ def test_sequences_that_cost_more_beside_a_chunk_than_a_whole_decode_step(tmp_pa
 
 
 def test_who_comes_during_a_step_waits_for_one_more(tmp_path, flat):
-    """Steps begin at 0, 10, 20 … ms. The second request comes at 4 ms: the step of 10 ms is decided on already."""
+    """Steps begin at 0, 10, 20 … ms. The second request comes at 4 ms: the step of 10 ms is decided on
+    already."""
     path = write_rows(tmp_path, [row(0, 64, 9, 0), row(4, 64, 3, 100)])
     assert moments_ms(run(path, flat)) == ([10, 20], [90, 40])
     assert moments_ms(run(path, flat, "replica.async_scheduling=length")) == ([10, 30], [90, 50])

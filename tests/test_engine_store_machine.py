@@ -1,8 +1,12 @@
-"""The stores of engines' GPU caches through whatever requests may do to them: vLLM's beside a small model of it.
+"""The stores of engines' GPU caches through whatever requests may do to them: vLLM's beside a small model of
+it.
 
-Requests are looked up, admitted, grow alone and together, share what they computed and end in any order. Of SGLang's
-tree a look-up finds what running requests have and nothing that was never shown, and all of that while nothing was
-evicted; which leaves go, the rows of SGLang's own classes judge (``test_engine_streams.py``). A session counts as a
+Requests are looked up, admitted, grow alone and together, share what they computed and end in any order. Of
+SGLang's
+tree a look-up finds what running requests have and nothing that was never shown, and all of that while
+nothing was
+evicted; which leaves go, the rows of SGLang's own classes judge (``test_engine_streams.py``). A session
+counts as a
 test only if the hard cases occurred in some run of it.
 """
 
@@ -13,15 +17,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from call_outcome import call
 from examples import examples
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from kvcache_sim import _core
-from support.forests import random_forest as thicket
+from support.forests import random_forest
 from support.shown import Shown
 from support.tiered_pool import GPU, PoolModel, namer
-from told import told
 
 #: What happened over all runs of a session.
 SEEN: Counter[str] = Counter()
@@ -33,7 +37,8 @@ NO_LEASE = "store: no such lease; expected one that is held"
 
 
 class EngineStore(RuleBasedStateMachine):
-    """A store through what requests do; what it answers is compared in ``expected_*`` and ``the_store_agrees``."""
+    """A store through what requests do; what it answers is compared in ``expected_*`` and
+    ``the_store_agrees``."""
 
     capacity = 40
     #: Blocks at most that a request reserves at once beyond its prompt.
@@ -41,7 +46,7 @@ class EngineStore(RuleBasedStateMachine):
 
     @initialize()
     def build(self) -> None:
-        rows, following = thicket()
+        rows, following = random_forest()
         flat: dict[int, int] = {}
         ids = np.array([flat.setdefault(i, len(flat)) for row in rows for i in row], np.uint32)
         offsets = np.cumsum([0] + [len(row) for row in rows]).astype(np.int64)
@@ -58,10 +63,10 @@ class EngineStore(RuleBasedStateMachine):
         """Return a store of these keys, and make what it is compared with."""
         raise NotImplementedError
 
-    def reserved(self, request: int, hits: int, blocks: int, room: list[int] | None) -> None:
+    def reserved(self, request: int, hits: int, blocks: int, occupancy: list[int] | None) -> None:
         """Compare a first reservation."""
 
-    def grew(self, blocks: dict[int, int], room: list[int] | None) -> None:
+    def grew(self, blocks: dict[int, int], occupancy: list[int] | None) -> None:
         """Compare a further reservation of several requests, all or nothing."""
 
     def shared(self, request: int, blocks: int) -> None:
@@ -76,16 +81,16 @@ class EngineStore(RuleBasedStateMachine):
         found, ready = self.store.peek(request, self.full[request])
         assert found == ready
         hits = max(min(found, self.full[request] - 1) - less, 0)
-        lease = told(self.store, "acquire", (request, hits))
+        lease = call(self.store, "acquire", (request, hits))
         if request in self.running:
             assert "the request has a lease" in lease
             return
         assert self.store.depth(lease) == hits
         blocks = self.full[request] - hits + min(more, self.most_more)
-        room = self.store.reserve(lease, blocks, self.now)
+        occupancy = self.store.reserve(lease, blocks, self.now)
         SEEN["hit"] += hits > 0
-        self.reserved(request, hits, blocks, room)
-        if room is None:
+        self.reserved(request, hits, blocks, occupancy)
+        if occupancy is None:
             SEEN["refusal"] += 1
             self.store.abandon(lease)
             self.ended.append(lease)
@@ -111,12 +116,12 @@ class EngineStore(RuleBasedStateMachine):
 
     def take(self, blocks: dict[int, int]) -> bool:
         self.now += 1
-        room = self.store.reserve_many([(self.running[r][0], n) for r, n in blocks.items()], self.now)
-        self.grew(blocks, room)
-        for request, n in blocks.items() if room is not None else ():
+        occupancy = self.store.reserve_many([(self.running[r][0], n) for r, n in blocks.items()], self.now)
+        self.grew(blocks, occupancy)
+        for request, n in blocks.items() if occupancy is not None else ():
             lease, held = self.running[request]
             self.running[request] = (lease, held + n)
-        return room is not None
+        return occupancy is not None
 
     @rule(request=REQUESTS, blocks=st.sampled_from([1, 2, 5, 40]))
     def share(self, request: int, blocks: int) -> None:
@@ -143,31 +148,31 @@ class EngineStore(RuleBasedStateMachine):
     def call_with_an_ended_lease(self, name: str, which: int) -> None:
         if self.ended:
             rest = {"release": (1,), "commit": (2,), "reserve": (1, 1)}.get(name, ())
-            assert told(self.store, name, (self.ended[which % len(self.ended)], *rest)) == NO_LEASE
+            assert call(self.store, name, (self.ended[which % len(self.ended)], *rest)) == NO_LEASE
 
     @rule(request=REQUESTS, name=st.sampled_from(["commit", "abandon"]))
     def ask_too_much(self, request: int, name: str) -> None:
         if request in self.running:
             lease, held = self.running[request]
             digest = self.store.digest
-            assert isinstance(told(self.store, name, (lease, *([held + 1] * (name == "commit")))), str)
+            assert isinstance(call(self.store, name, (lease, *([held + 1] * (name == "commit")))), str)
             assert self.store.digest == digest, "refused without effect"
 
     @invariant()
-    def rooms_add_up(self) -> None:
+    def capacities_add_up(self) -> None:
         if not hasattr(self, "store"):
             return
         self.store.check()
-        room = self.store.room(0)
-        assert room.free_blocks + room.active_blocks + room.cached_blocks == self.capacity
-        SEEN["eviction"] += self.store.losses(0).evicted_blocks > 0
+        occupancy = self.store.occupancy(0)
+        assert occupancy.free_blocks + occupancy.active_blocks + occupancy.cached_blocks == self.capacity
+        SEEN["eviction"] += self.store.eviction_counts(0).evicted_blocks > 0
 
     def teardown(self) -> None:
         for request in sorted(getattr(self, "running", {})):
             self.end(request)
         if hasattr(self, "store"):
-            self.rooms_add_up()
-            assert self.store.room(0).active_blocks == 0
+            self.capacities_add_up()
+            assert self.store.occupancy(0).active_blocks == 0
 
 
 def named(code: int) -> tuple[object, ...]:
@@ -186,13 +191,13 @@ class VllmPool(EngineStore):
         self.model = self.model_of(self.name, self.capacity, [0] * len(self.full), 1)
         return _core.PoolStore(keys, self.capacity)
 
-    def reserved(self, request: int, hits: int, blocks: int, room: list[int] | None) -> None:
+    def reserved(self, request: int, hits: int, blocks: int, occupancy: list[int] | None) -> None:
         waits = self.model.reserve(request, hits, blocks)
-        assert room == (None if waits is None else [])
+        assert occupancy == (None if waits is None else [])
 
-    def grew(self, blocks: dict[int, int], room: list[int] | None) -> None:
+    def grew(self, blocks: dict[int, int], occupancy: list[int] | None) -> None:
         fits = sum(blocks.values()) <= len(self.model.free)
-        assert room == ([] if fits else None)
+        assert occupancy == ([] if fits else None)
         for request, n in blocks.items() if fits else ():
             self.model.grow(request, n)
 
@@ -206,8 +211,8 @@ class VllmPool(EngineStore):
     def the_pool_is_its_model(self) -> None:
         if not hasattr(self, "store"):
             return
-        assert tuple(self.store.room(GPU)) == self.model.room(GPU)
-        assert tuple(self.store.losses(GPU)) == (self.model.evicted[GPU], 0, 0)
+        assert tuple(self.store.occupancy(GPU)) == self.model.occupancy(GPU)
+        assert tuple(self.store.eviction_counts(GPU)) == (self.model.evicted[GPU], 0, 0)
         assert self.store.merged_blocks == 0
         queue = [None if key is None else named(key) for key in self.store.free_queue()]
         assert queue == [block.key for block in self.model.free]
@@ -246,7 +251,7 @@ class SglangTree(EngineStore):
     def what_was_shown_is_found(self) -> None:
         if not hasattr(self, "store"):
             return
-        evicted = self.store.losses(0).evicted_blocks
+        evicted = self.store.eviction_counts(0).evicted_blocks
         for request in NUMBERS:
             found, _ = self.store.peek(request, self.full[request])
             most = self.model.most(request, self.full[request])

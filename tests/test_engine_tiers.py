@@ -17,7 +17,7 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.policies.engine_modes import ENGINE_MODES, with_engines
 from kvcache_sim.replay.engine_requests import native_requests
 from kvcache_sim.replay.engine_tiers import WRITE_POLICIES
-from kvcache_sim.replay.request import REPLAYERS, ReplayRequest, StorageRoom
+from kvcache_sim.replay.request import REPLAYERS, ReplayRequest, StorageCapacity
 from kvcache_sim.workload.readers import read_trace
 from kvcache_sim.workload.toolbox.transforms import head
 from shared_files import ROOT, shared
@@ -130,7 +130,7 @@ def test_the_default_tree_keeps_its_room(request, strategy):
     assert got["final_tree_tokens"] + got["final_free_tokens"] == got["capacity_tokens"]
 
 
-storages = st.none() | st.builds(StorageRoom, st.none() | st.integers(1, 60), st.integers(1, 20))
+storages = st.none() | st.builds(StorageCapacity, st.none() | st.integers(1, 60), st.integers(1, 20))
 
 
 @given(
@@ -183,23 +183,25 @@ def test_the_cpu_brings_the_last_block_of_a_prompt_too():
 @pytest.mark.parametrize(
     ("write", "host", "room", "brought", "evicted"),
     [
-        ("write_through", 8, StorageRoom(None, 64), 64, 0),
-        ("write_through", 8, StorageRoom(None, 65), 0, 0),
+        ("write_through", 8, StorageCapacity(None, 64), 64, 0),
+        ("write_through", 8, StorageCapacity(None, 65), 0, 0),
         # four pages of the host are on the device too and stay: there is room for two of the four
-        ("write_through", 6, StorageRoom(None, 32), 32, 0),
-        ("write_through", 6, StorageRoom(None, 33), 0, 0),
-        ("write_back", 6, StorageRoom(None, 64), 64, 0),
-        ("write_through_selective", 8, StorageRoom(None, 16), 0, 0),
-        # for the sixteenth page the oldest three of fifteen go, and for the prompt that missed them three more
-        ("write_through", 8, StorageRoom(15, 16), 0, 96),
-        ("write_through", 8, StorageRoom(16, 16), 64, 0),
+        ("write_through", 6, StorageCapacity(None, 32), 32, 0),
+        ("write_through", 6, StorageCapacity(None, 33), 0, 0),
+        ("write_back", 6, StorageCapacity(None, 64), 64, 0),
+        ("write_through_selective", 8, StorageCapacity(None, 16), 0, 0),
+        # for the sixteenth page the oldest three of fifteen go, and for the prompt that missed them three
+        # more
+        ("write_through", 8, StorageCapacity(15, 16), 0, 96),
+        ("write_through", 8, StorageCapacity(16, 16), 64, 0),
     ],
 )
-def test_what_left_the_host_comes_back_from_storage(write, host, room, brought, evicted):
-    """Four prompts of four pages and a token, and the first again; the device holds one of them and no more."""
+def test_what_left_the_host_comes_back_from_storage(write, host, capacity, brought, evicted):
+    """Four prompts of four pages and a token, and the first again; the device holds one of them and no
+    more."""
     rows = [[f"{name}{k}" for k in range(5)] for name in "abcda"]
     trace = trace_of(rows, 16, [65] * 5)
-    request = ReplayRequest(trace, 16, 8, host_blocks=host, write_policy=write, storage=room)
+    request = ReplayRequest(trace, 16, 8, host_blocks=host, write_policy=write, storage=capacity)
     got = REPLAYERS["sglang-unified"](request, "lru")
     assert got["first_20_prefetched"] == got["first_20_loaded"] == [0, 0, 0, 0, brought]
     assert got["storage_evicted_tokens"] == evicted
@@ -216,7 +218,8 @@ def test_without_pressure_the_default_tree_hits_as_the_classic_one():
 
 
 def test_a_split_inherits_its_time_of_making():
-    """The third prompt splits the first: its upper part is new to the classic tree, as old as it was to this."""
+    """The third prompt splits the first: its upper part is new to the classic tree, as old as it was to
+    this."""
     rows = [["a", "b"], ["c"], ["a", "x"], ["e", "f"], ["g"], ["c", "y"]]
     request = ReplayRequest(trace_of(rows, 4, [8, 4, 5, 8, 4, 5]), 4, 5)
     last = {
@@ -302,10 +305,10 @@ def test_the_verb_prints_a_row_under_its_names(tmp_path, capsys):
     row = rows_of("sglang_unified_lcg")[1]
     host = ["--host-capacity", f"{row['host_capacity_tokens']} tokens", "--write-policy", row["write_policy"]]
     below = ["--storage", "unbounded", "--prefetch-threshold", str(10**6)]
-    room = ["--capacity", f"{row['capacity_tokens']} tokens", "--page-size", str(row["page_size"])]
-    main.run([*given, "--policy", f"sglang-unified:{row['policy']}", *room, *host])
+    capacity = ["--capacity", f"{row['capacity_tokens']} tokens", "--page-size", str(row["page_size"])]
+    main.run([*given, "--policy", f"sglang-unified:{row['policy']}", *capacity, *host])
     assert not differences(row, json.loads(capsys.readouterr().out))
-    main.run([*given, "--policy", f"sglang-unified:{row['policy']}", *room, *host, *below])
+    main.run([*given, "--policy", f"sglang-unified:{row['policy']}", *capacity, *host, *below])
     got = json.loads(capsys.readouterr().out)
     # nothing is worth a prefetch, so all but the looks as requests come is as without; those count as uses
     assert (got["prefetched_tokens"], got["storage_written_tokens"] > 0) == (0, True)
@@ -378,7 +381,7 @@ def test_other_policies_refuse_the_room_of_these():
         ({"host_blocks": 4}, "--host-capacity"),
         ({"write_policy": "write_back"}, "--write-policy"),
         ({"disk_blocks": 4}, "--disk-chunks"),
-        ({"storage": StorageRoom(None)}, "--storage"),
+        ({"storage": StorageCapacity(None)}, "--storage"),
         ({"cpu_blocks": 4}, "--cpu-chunks"),
     ):
         families = [("sglang", "lru"), ("prefix", "lru"), ("prefix", "belady")]

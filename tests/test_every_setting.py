@@ -1,4 +1,5 @@
-"""Each key of the schema by ``--set`` alone: it changes a figure in the expected direction, or says why it cannot."""
+"""Each key of the schema by ``--set`` alone: it changes a figure in the expected direction, or says why it
+cannot."""
 
 from __future__ import annotations
 
@@ -148,8 +149,8 @@ def test_every_key_of_a_generator_has_a_row():
 )
 def test_every_key_of_a_generator_gives_other_requests(kind, key):
     value, needs = GENERATED[key]
-    beside = ", ".join(part for part in needs.split(", ") if part and not part.startswith(f"{key}:"))
-    with_it = ", ".join(part for part in (f"{key}: {value}", beside) if part)
+    alongside = ", ".join(part for part in needs.split(", ") if part and not part.startswith(f"{key}:"))
+    with_it = ", ".join(part for part in (f"{key}: {value}", alongside) if part)
     if key == "requests":
         made = requests_of(kind, "")
         assert len(made[1]) == 80 * 8

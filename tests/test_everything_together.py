@@ -1,5 +1,7 @@
-"""Everything at once, at random: tiers down to one block, preemption, chunked prefill, writing through, prefetching,
-remote reads and eviction, on several machines. No crash, no broken invariant, nothing held at the end; the core
+"""Everything at once, at random: tiers down to one block, preemption, chunked prefill, writing through,
+prefetching,
+remote reads and eviction, on several machines. No crash, no broken invariant, nothing held at the end; the
+core
 equals the specification, and with routers that it lacks itself without look-ahead.
 """
 
@@ -19,9 +21,9 @@ from support.lookahead import assert_same_by_the_clock
 from support.traces import random_trace
 
 
-def rooms_of(simulation: Simulation) -> list[tuple[int, int, tuple[int, ...]]]:
+def capacities_of(simulation: Simulation) -> list[tuple[int, int, tuple[int, ...]]]:
     return [
-        (replica.machine, tier, replica.store.room(tier))
+        (replica.machine, tier, replica.store.occupancy(tier))
         for replica in simulation.replicas
         for tier in range(replica.tiers)
     ]
@@ -31,7 +33,7 @@ def check_the_end(simulation: Simulation, run) -> None:
     """Nothing is held, on its way or waited for; what the edges moved is what the channels carried."""
     for replica in simulation.replicas:
         assert replica.counts()[:3] == (0, 0, 0), "waiting, running, waiting for KV"
-    for machine, tier, (_, active, cached, in_flight, evictable) in rooms_of(simulation):
+    for machine, tier, (_, active, cached, in_flight, evictable) in capacities_of(simulation):
         assert (active, in_flight) == (0, 0), f"I3: machine {machine}, tier {tier}"
         assert cached == evictable, f"I3: machine {machine}, tier {tier}"
     edges = sum(n for name, n in run.counters.items() if name.startswith("edge."))

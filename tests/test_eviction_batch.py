@@ -1,4 +1,5 @@
-"""Eviction in batches: closed forms of simple streams, runs of core and specification, and what one block at once comes to."""
+"""Eviction in batches: closed forms of simple streams, runs of core and specification, and what one block at
+once comes to."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from support.agreement import agree_on
 from support.spec_store import WholeStore
 from tiered_scenario import run_with
 
-ROOM, REQUESTS = 12, 50
+FREE_BLOCKS, REQUESTS = 12, 50
 
 
 def streams(capacities, batch):
@@ -30,7 +31,8 @@ def streams(capacities, batch):
 
 
 def pass_through(store, until_written=True):
-    """Let the requests pass one after the other; return the sizes of all copies down, and how often one waited."""
+    """Let the requests pass one after the other; return the sizes of all copies down, and how often one
+    waited."""
     copies, waited = [], 0
     for request in range(REQUESTS):
         lease = store.acquire(request, 0)
@@ -49,57 +51,57 @@ def pass_through(store, until_written=True):
 @pytest.mark.parametrize("which", [0, 1])
 @pytest.mark.parametrize("batch", [1, 2, 3, 5, 11, 12])
 def test_a_stream_of_single_blocks_makes_a_batch_for_every_so_many_of_them(which, batch):
-    store = streams([ROOM, None], batch)[which]
+    store = streams([FREE_BLOCKS, None], batch)[which]
     copies, waited = pass_through(store)
     # from the first request without a free block on: a batch leaves, and as many requests find room
-    batches = -(-(REQUESTS - ROOM) // batch)
+    batches = -(-(REQUESTS - FREE_BLOCKS) // batch)
     assert copies == [batch] * batches
     assert waited == batches
-    assert store.losses(0)[0] == batch * batches
+    assert store.eviction_counts(0)[0] == batch * batches
 
 
 @pytest.mark.parametrize("which", [0, 1])
 def test_room_that_is_coming_free_is_waited_for_before_more_is_evicted(which):
-    store = streams([ROOM, None], 4)[which]
-    for request in range(ROOM):
+    store = streams([FREE_BLOCKS, None], 4)[which]
+    for request in range(FREE_BLOCKS):
         lease = store.acquire(request, 0)
         assert store.reserve(lease, 1, 0) == []
         store.commit(lease, 1, (0, 0))
         store.release(lease, 0)
-    leases = [store.acquire(request, 0) for request in range(ROOM, ROOM + 5)]
+    leases = [store.acquire(request, 0) for request in range(FREE_BLOCKS, FREE_BLOCKS + 5)]
     first = store.reserve(leases[0], 1, 1)
-    assert store.room(0)[:4] == (0, 0, ROOM - 4, 4)
+    assert store.occupancy(0)[:4] == (0, 0, FREE_BLOCKS - 4, 4)
     assert [store.reserve(lease, 1, 1) for lease in leases[1:4]] == [first] * 3
-    assert store.losses(0)[0] == 4
+    assert store.eviction_counts(0)[0] == 4
     [second] = store.reserve(leases[4], 1, 2)
     assert [second] != first, "the first batch is spoken for"
     store.finish_move(first[0])
-    assert store.room(0)[:4] == (0, 4, ROOM - 8, 4)
+    assert store.occupancy(0)[:4] == (0, 4, FREE_BLOCKS - 8, 4)
     store.finish_move(second)
-    assert store.room(0)[:4] == (3, 5, ROOM - 8, 0), "three that nobody asked for are free"
+    assert store.occupancy(0)[:4] == (3, 5, FREE_BLOCKS - 8, 0), "three that nobody asked for are free"
     store.check()
 
 
 @pytest.mark.parametrize("which", [0, 1])
-@pytest.mark.parametrize("batch", [ROOM, ROOM + 1, 1 << 62])
+@pytest.mark.parametrize("batch", [FREE_BLOCKS, FREE_BLOCKS + 1, 1 << 62])
 def test_a_batch_beyond_what_may_go_takes_what_may_go(which, batch):
-    store = streams([ROOM, 5], batch)[which]
+    store = streams([FREE_BLOCKS, 5], batch)[which]
     held = store.acquire(0, 0)
     assert store.reserve(held, 1, 0) == []
     store.commit(held, 1, (0, 0))
-    for request in range(1, ROOM):
+    for request in range(1, FREE_BLOCKS):
         lease = store.acquire(request, 0)
         assert store.reserve(lease, 1, 0) == []
         store.commit(lease, 1, (0, 0))
         store.release(lease, 0)
-    lease = store.acquire(ROOM, 0)
+    lease = store.acquire(FREE_BLOCKS, 0)
     # eleven go, five are written; the six oldest find no room below, and theirs is free now
     assert store.reserve(lease, 1, 1) == []
     [(write, _, _, written, _)] = store.take_orders()
     assert written == 5
-    assert store.losses(0)[0] == ROOM - 1
-    assert store.losses(0)[1] == 6
-    assert store.room(0)[:4] == (5, 1, 1, 5)
+    assert store.eviction_counts(0)[0] == FREE_BLOCKS - 1
+    assert store.eviction_counts(0)[1] == 6
+    assert store.occupancy(0)[:4] == (5, 1, 1, 5)
     store.finish_move(write)
     assert store.peek(0, 1) == (1, 1), "what is held stays"
     store.check()

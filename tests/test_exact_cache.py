@@ -14,7 +14,7 @@ from kvcache_sim import _core
 from kvcache_sim.errors import StoreError, UsageError
 from kvcache_sim.replay.cachesim import simulate_cache
 from kvcache_sim.replay.engine_requests import block_keys
-from kvcache_sim.replay.miss_causes import MISS_CAUSES, told_by
+from kvcache_sim.replay.miss_causes import MISS_CAUSES, reported_by
 from kvcache_sim.replay.request import REJECTED, REPLAYERS, ReplayRequest
 from kvcache_sim.workload.readers import read_trace
 from shared_files import shared
@@ -102,8 +102,8 @@ def test_vllm_core_is_the_model(request, outputs, reuse):
     assert core["requests"]["hit_tokens"] == hits
     assert (core["evictions"], core["hashed_blocks_inserted"]) == (len(pool.evicted), pool.inserted)
     assert core["cached_blocks_at_end"] == len(pool.key_of) == pool.inserted - len(pool.evicted)
-    rows = zip(*(core["requests"][f"{cause.name}_tokens"] for cause in told_by("replay")), strict=True)
-    columns = [MISS_CAUSES.index(cause) for cause in told_by("replay")]
+    rows = zip(*(core["requests"][f"{cause.name}_tokens"] for cause in reported_by("replay")), strict=True)
+    columns = [MISS_CAUSES.index(cause) for cause in reported_by("replay")]
     assert [list(row) for row in rows] == [[row[column] for column in columns] for row in causes.tokens]
 
 

@@ -15,8 +15,8 @@ from kvcache_sim.metrics.columns import TTFT_PARTS
 from kvcache_sim.metrics.tier_use import TierUse, summarize_tiers
 from kvcache_sim.report.explain.break_even import break_even_tokens, compute_ns, load_ns
 from kvcache_sim.report.explain.case import Case
+from kvcache_sim.report.explain.explanation import explanation
 from kvcache_sim.report.explain.sentences import SENTENCES, explain
-from kvcache_sim.report.explain.story import story
 from kvcache_sim.report.finished import open_runs
 from support.report_traces import make_trace
 
@@ -343,9 +343,9 @@ def test_a_planted_cause_says_it_and_its_absence_does_not(name):
 
 
 def test_a_tier_that_was_written_to_and_never_read_says_so():
-    told = said(evicted)["cpu-unused"]
-    assert "nothing that came down was asked for again (500 blocks were evicted from gpu)" in told
-    assert "at all" not in told, "one of them was asked for again, on time or not"
+    reported = said(evicted)["cpu-unused"]
+    assert "nothing that came down was asked for again (500 blocks were evicted from gpu)" in reported
+    assert "at all" not in reported, "one of them was asked for again, on time or not"
 
     def never_again(p):
         p.evictions["gpu"] = 500
@@ -370,7 +370,7 @@ def test_a_request_is_told_event_by_event(tmp_path):
     (run,) = open_runs([made_up_run(tmp_path / "run", 50)])
     rows = run.requests
     slowest = int(np.argmax(rows["first_token_ns"] - rows["arrival_ns"]))
-    moments, reasons = story(run, slowest)
+    moments, reasons = explanation(run, slowest)
     times = [moment.since_arrival_ns for moment in moments]
     assert times == sorted(times)
     assert moments[0].text.startswith("arrives")
@@ -380,7 +380,7 @@ def test_a_request_is_told_event_by_event(tmp_path):
     assert "slower than 100.0 %" in reasons[0]
     assert reasons[1].startswith("Most of the difference is ")
     with pytest.raises(UsageError, match="0 to 49"):
-        story(run, 50)
+        explanation(run, 50)
 
 
 def test_the_command(tmp_path, capsys):

@@ -32,7 +32,7 @@ def simulated(tmp_path, *options, rows=CHAT):
     return out
 
 
-def told(capsys, run, *options):
+def reported(capsys, run, *options):
     capsys.readouterr()
     assert kvsim(["explain", str(run), *options, "--format", "json"]) == 0
     return json.loads(capsys.readouterr().out)
@@ -41,7 +41,7 @@ def told(capsys, run, *options):
 @pytest.mark.parametrize("accounting", ["detailed", "simplified"])
 def test_a_session_turn_by_turn(tmp_path, capsys, accounting):
     run = simulated(tmp_path, "--causes", "--set", f"cache.accounting={accounting}")
-    turns = told(capsys, run, "--session", "chat")["turns"]
+    turns = reported(capsys, run, "--session", "chat")["turns"]
     assert [turn["request"] for turn in turns] == [0, 1, 2, 3]
     hits = {"detailed": [0, 48, 80, 48], "simplified": [0, 49, 96, 48]}[accounting]
     assert [turn["cached_prefix_length"] for turn in turns] == hits
@@ -82,7 +82,7 @@ def test_the_text_of_a_session_fits_a_terminal(tmp_path, capsys):
 @pytest.mark.parametrize("accounting", ["detailed", "simplified"])
 def test_the_global_prefix_store_at_the_end(tmp_path, capsys, accounting):
     run = simulated(tmp_path, "--prefixes", "--set", f"cache.accounting={accounting}")
-    entries = {entry["prefix_hash"]: entry for entry in told(capsys, run, "--prefixes")["prefixes"]}
+    entries = {entry["prefix_hash"]: entry for entry in reported(capsys, run, "--prefixes")["prefixes"]}
     # All five begin with blocks 1, 2 and 3: the first fills its third block with its answer.
     shared, longer = entries[3], entries[6]
     assert (shared["length"], shared["blocks"], shared["kv_block_ids"]) == (48, 3, [1, 2, 3])

@@ -37,8 +37,8 @@ def test_two_blocks_are_one_exactly_where_ids_and_keys_up_to_them_are(trace, dat
     keyed = with_extra_keys(replace(trace, extra=texts), ["salt", "mm"])
     named = defaultdict(set)
     for row, members in enumerate(rows):
-        for place, (before, after) in enumerate(zip(row_ids(trace, row), row_ids(keyed, row), strict=True)):
-            end = (place + 1) * trace.block_size
+        for index, (before, after) in enumerate(zip(row_ids(trace, row), row_ids(keyed, row), strict=True)):
+            end = (index + 1) * trace.block_size
             images = [image["hash"] for image in members.get("mm", []) if image["offset"] < end]
             named[before, members.get("salt"), tuple(images)].add(after)
     numbers = [number for found in named.values() for number in found]

@@ -1,4 +1,5 @@
-"""Every figure of ``summary.json`` has a definition in its table and a line in docs/figures.md, and the other way."""
+"""Every figure of ``summary.json`` has a definition in its table and a line in docs/figures.md, and the other
+way."""
 
 from __future__ import annotations
 
@@ -16,11 +17,11 @@ from kvcache_sim.metrics.figure import Figure
 from kvcache_sim.metrics.figures import DEFINITIONS, FIGURES
 from kvcache_sim.metrics.names import STABLE_METRICS
 from kvcache_sim.metrics.percentiles import STATISTICS
-from kvcache_sim.replay.miss_causes import told_by
+from kvcache_sim.replay.miss_causes import reported_by
 from kvcache_sim.scenario.execute import execute, wall
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import RunOptions
-from kvcache_sim.tiers import PLACES, TIERS
+from kvcache_sim.tiers import KV_SOURCES, TIERS
 from tiered_scenario import load
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "figures.md"
@@ -29,12 +30,12 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "figures.md"
 FAMILIES: dict[str, tuple[str, ...] | None] = {
     "<statistic>": STATISTICS,
     "<tier>": TIERS,
-    "<place>": PLACES,
+    "<place>": KV_SOURCES,
     "<ttft_part>": TTFT_PARTS,
     "<fetch_part>": FETCH_PARTS,
     "<outcome>": OUTCOMES,
     "<hit>": ("hit", "miss"),
-    "<cause>": tuple(cause.name for cause in told_by("timed")),
+    "<cause>": tuple(cause.name for cause in reported_by("timed")),
     "<gap>": None,
     "<class>": None,
     "<tenant>": None,

@@ -1,4 +1,5 @@
-"""What a person types first works: every format without a setting, lengths and blocks told, presets varied."""
+"""What a person types first works: every format without a setting, lengths and blocks told, presets
+varied."""
 
 from __future__ import annotations
 
@@ -79,10 +80,10 @@ def test_every_format_runs_at_the_first_command(tmp_path, monkeypatch, capsys, n
     assert load_run(tmp_path / "again").manifest["config_hash"] == stored.manifest["config_hash"]
     capsys.readouterr()
     assert run(["explain", "out"]) == 0
-    told = capsys.readouterr().out
+    reported = capsys.readouterr().out
     if said == "hit rates need ids":
-        assert "hit rates need ids" in told
-        assert "could serve" not in told
+        assert "hit rates need ids" in reported
+        assert "could serve" not in reported
 
 
 def test_a_block_that_is_written_stays(tmp_path):

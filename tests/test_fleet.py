@@ -117,9 +117,9 @@ class InFlight:
         def lose(membership, machine):
             replica = membership._replicas[machine]
             replica.catch_up(membership._engine.now_ns)
-            moving = sum(replica.store.room(level).in_flight_blocks for level in range(replica.tiers))
+            moving = sum(replica.store.occupancy(level).in_flight_blocks for level in range(replica.tiers))
             self.with_transfers += bool(moving or replica.counts()[2])
-            self.with_requests += machine in membership._places.values()
+            self.with_requests += machine in membership._positions.values()
             return own(membership, machine)
 
         monkeypatch.setattr(Membership, "_lose", lose)
@@ -244,14 +244,14 @@ def test_an_unneeded_event_changes_nothing_and_does_not_prolong_the_run():
 
 
 def test_a_silent_machine_hears_nothing():
-    engine, heard = Engine(2), []
+    engine, notified = Engine(2), []
     for machine in (0, 1):
         for schedule in (engine.schedule, engine.schedule_own):
-            schedule(5, BOUNDARY, machine, heard.append, machine)
+            schedule(5, BOUNDARY, machine, notified.append, machine)
     engine.silence(0)
-    engine.schedule(7, BOUNDARY, 0, heard.append, 0)
+    engine.schedule(7, BOUNDARY, 0, notified.append, 0)
     assert engine.run()
-    assert heard == [1, 1]
+    assert notified == [1, 1]
 
 
 def test_tiers_of_every_machine_are_told():

@@ -1,4 +1,5 @@
-"""A tier is a row of the table: a machine of gpu, cpu, disk and object, end to end; and no name stands elsewhere."""
+"""A tier is a row of the table: a machine of gpu, cpu, disk and object, end to end; and no name stands
+elsewhere."""
 
 from __future__ import annotations
 
@@ -57,14 +58,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_fourth_tier_serves_and_has_its_part_everywhere(run: Path):
-    told, rows = summary(run), columns(run, "requests")
-    assert told["cache"]["hit_tokens"]["object"] == rows["cached_object_tokens"].sum() > 0
-    assert told["cache"]["evictions"]["disk"] > 0
-    assert told["tiers"]["object"]["present"] == 2
-    assert told["tiers"]["object"]["written_bytes"] > 0 < told["tiers"]["object"]["read_bytes"]
-    assert told["tiers"]["object"]["no_effect"] is None
+    reported, rows = summary(run), columns(run, "requests")
+    assert reported["cache"]["hit_tokens"]["object"] == rows["cached_object_tokens"].sum() > 0
+    assert reported["cache"]["evictions"]["disk"] > 0
+    assert reported["tiers"]["object"]["present"] == 2
+    assert reported["tiers"]["object"]["written_bytes"] > 0 < reported["tiers"]["object"]["read_bytes"]
+    assert reported["tiers"]["object"]["no_effect"] is None
     assert rows["fetch_object_ns"].sum() > 0 < rows["stall_object_disk_ns"].sum()
-    assert told["latency"]["fetch_parts"]["stall_object_disk"]["avg"] > 0
+    assert reported["latency"]["fetch_parts"]["stall_object_disk"]["avg"] > 0
     assert {"object.free", "object.cached"} <= set(columns(run, "series")["name"])
 
 
@@ -76,31 +77,31 @@ def test_the_parts_of_ttft_and_the_tiers_hits_sum_exactly(run: Path):
     hops = [name for name in rows if name.startswith("stall_")]
     assert len(hops) == 4
     assert np.array_equal(rows["fetch_room_ns"] + sum(rows[name] for name in hops), rows["fetch_ns"])
-    places = ("cpu", "disk", "object", "remote")
+    positions = ("cpu", "disk", "object", "remote")
     assert np.array_equal(
-        rows["fetch_room_ns"] + sum(rows[f"fetch_{p}_ns"] for p in places), rows["fetch_ns"]
+        rows["fetch_room_ns"] + sum(rows[f"fetch_{p}_ns"] for p in positions), rows["fetch_ns"]
     )
-    hits = sum(rows[f"cached_{place}_tokens"] for place in ("gpu", *places))
+    hits = sum(rows[f"cached_{index}_tokens"] for index in ("gpu", *positions))
     assert np.array_equal(hits, rows["cached_prefix_length_used"])
 
 
 def test_bytes_on_each_edge_are_its_blocks(run: Path):
     """I9, over the channels of the fourth tier and all others."""
-    events, told = columns(run, "events"), summary(run)
+    events, reported = columns(run, "events"), summary(run)
     sent = events["kind"] == "transfer"
     for edge in ("disk->object", "object->disk", "disk->cpu", "cpu->gpu"):
         blocks = int(events["blocks"][sent & (events["detail"] == edge)].sum())
         carried = sum(
-            told["channels"][f"{edge.replace('->', '-to-')}-{machine}"]["bytes"] for machine in (0, 1)
+            reported["channels"][f"{edge.replace('->', '-to-')}-{machine}"]["bytes"] for machine in (0, 1)
         )
         assert carried == blocks * BLOCK_BYTES > 0, edge
 
 
 def test_a_miss_is_put_down_to_the_tier_that_was_too_small(tmp_path: Path):
     small = ("--causes", "--set", "tiers.object.capacity=400 blocks", "--set", "tiers.object.policy=sieve")
-    told = summary(simulated(tmp_path, *small))
-    assert told["misses"]["evicted"] > 0 < told["cache"]["evictions"]["object"]
-    assert "sieve on object" in told["misses"]["evicted_by"]
+    reported = summary(simulated(tmp_path, *small))
+    assert reported["misses"]["evicted"] > 0 < reported["cache"]["evictions"]["object"]
+    assert "sieve on object" in reported["misses"]["evicted_by"]
 
 
 def test_the_specification_gives_the_same_run(run: Path, tmp_path: Path):
@@ -130,12 +131,12 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_every_way_of_moving_reaches_the_fourth_tier(change: str, run: Path, tmp_path: Path):
     settings = [word for setting in CHANGES[change] for word in ("--set", setting)]
-    told, plain = summary(simulated(tmp_path, "--check", "full", *settings)), summary(run)
-    assert told["requests"]["finished"] == 150
-    assert told["digest"]["events"] != plain["digest"]["events"]
-    at, was = told["tiers"]["object"], plain["tiers"]["object"]
+    reported, plain = summary(simulated(tmp_path, "--check", "full", *settings)), summary(run)
+    assert reported["requests"]["finished"] == 150
+    assert reported["digest"]["events"] != plain["digest"]["events"]
+    at, was = reported["tiers"]["object"], plain["tiers"]["object"]
     if change == "prefetch":
-        assert told["cache"]["hit_tokens"]["object"] < plain["cache"]["hit_tokens"]["object"], (
+        assert reported["cache"]["hit_tokens"]["object"] < plain["cache"]["hit_tokens"]["object"], (
             "it is up already"
         )
     if change in ("writing through", "an edge of its own"):
@@ -144,10 +145,10 @@ def test_every_way_of_moving_reaches_the_fourth_tier(change: str, run: Path, tmp
     if change == "exclusive":
         assert at["duplicate_blocks"] < was["duplicate_blocks"]
     if change.startswith("remote"):
-        assert told["cache"]["hit_tokens"]["remote"] > 0
+        assert reported["cache"]["hit_tokens"]["remote"] > 0
     if change == "a channel of its own":
-        assert told["channels"]["s3-0"]["bytes"] > 0
-        assert "object-to-disk-0" not in told["channels"]
+        assert reported["channels"]["s3-0"]["bytes"] > 0
+        assert "object-to-disk-0" not in reported["channels"]
 
 
 def test_it_is_explained_and_drawn(run: Path, tmp_path: Path):
@@ -209,7 +210,7 @@ EXCEPTIONS = {
     "metrics/summary_text.py": "CPU time of the simulation",
     "scenario/execute.py": "CPU time of the simulation; where the capacity of a GPU comes from",
     "policies/plugins/stand_ins.py": "a module of vLLM",
-    "scenario/other_words.py": "an option of vLLM; a GPU as a product, not as a tier",
+    "scenario/key_suggestions.py": "an option of vLLM; a GPU as a product, not as a tier",
     "replay/engines.py": "an option of vLLM",
     "policies/engine_modes.py": "tiers of LMCache",
     "policies/table.py": "tiers of LMCache",
@@ -252,16 +253,16 @@ def names_of_tiers(source: str) -> list[str]:
 def test_names_of_tiers_stand_in_the_table_alone():
     found = {}
     for path in sorted(PACKAGE.rglob("*.py")):
-        place = path.relative_to(PACKAGE).as_posix()
-        if not place.startswith(tuple(EXCEPTIONS)):
-            found[place] = names_of_tiers(path.read_text())
-    assert {place: texts for place, texts in found.items() if texts} == {}
+        index = path.relative_to(PACKAGE).as_posix()
+        if not index.startswith(tuple(EXCEPTIONS)):
+            found[index] = names_of_tiers(path.read_text())
+    assert {index: texts for index, texts in found.items() if texts} == {}
 
 
 def test_every_exception_is_still_needed():
-    for place in EXCEPTIONS:
-        paths = (PACKAGE / place).rglob("*.py") if place.endswith("/") else [PACKAGE / place]
-        assert any(names_of_tiers(path.read_text()) for path in paths), place
+    for index in EXCEPTIONS:
+        paths = (PACKAGE / index).rglob("*.py") if index.endswith("/") else [PACKAGE / index]
+        assert any(names_of_tiers(path.read_text()) for path in paths), index
 
 
 def test_the_search_for_names_finds_them():

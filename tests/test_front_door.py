@@ -27,7 +27,7 @@ from support.traces import random_trace
 
 def comes_in_batches(settings, trace):
     """Return whether a run's requests arrive in batches."""
-    return Simulation(settings, trace, RunOptions())._comes_natively
+    return Simulation(settings, trace, RunOptions())._native_arrivals
 
 
 replicas = st.builds(
@@ -100,7 +100,7 @@ def test_requests_of_any_number_of_packets_come(monkeypatch):
     trace = random_trace(5, requests=60, sessions=7)
     whole = simulate(settings, trace)
     for size in (1, 7, 60):
-        monkeypatch.setattr("kvcache_sim.serving.front_door._AT_A_TIME", size)
+        monkeypatch.setattr("kvcache_sim.serving.native_arrivals._AT_A_TIME", size)
         assert comes_in_batches(settings, trace)
         assert_same(simulate(settings, trace), whole)
 

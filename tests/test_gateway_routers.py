@@ -1,7 +1,8 @@
 """Gateways' routers, choice by choice beside small rewritings of their public sources, on random fleets.
 
 The rewritings share nothing with the routers but the numbers they look at: dictionaries of whole prefixes, no
-arrays, no masks. Fleets have ties, idle machines and prompts of one block; where a source draws at random among
+arrays, no masks. Fleets have ties, idle machines and prompts of one block; where a source draws at random
+among
 equals the choice has to be one of them, and all of them have to come up.
 """
 
@@ -17,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.rng import stream
 from kvcache_sim.serving.router.contract import Occupancy
-from kvcache_sim.serving.router.production_stack import PLACES, HashRing, position
+from kvcache_sim.serving.router.production_stack import KV_SOURCES, HashRing, position
 from msgspec.structs import force_setattr
 
 seeds = st.integers(0, 2**32 - 1)
@@ -29,7 +30,8 @@ def order(fleet):
         yield int(fleet.draw.integers(len(fleet.rows)))
 
 
-# --- power of two choices, consistent hashing -----------------------------------------------------------------
+# --- power of two choices, consistent hashing
+# -----------------------------------------------------------------
 
 
 @given(seeds)
@@ -50,9 +52,9 @@ def test_power_of_two(seed):
 
 def owner_on_a_line(key, machines):
     """The machine whose place is the first from the key's own on, by looking at all of them."""
-    places = [(position(f"machine {m}#{i}"), m) for m in range(machines) for i in range(PLACES)]
-    behind = [p for p in places if p[0] >= position(key)]
-    return min(behind or places)[1]
+    positions = [(position(f"machine {m}#{i}"), m) for m in range(machines) for i in range(KV_SOURCES)]
+    behind = [p for p in positions if p[0] >= position(key)]
+    return min(behind or positions)[1]
 
 
 @given(seeds, st.sampled_from([None, 1.0, 1.5, 4.0]))
@@ -77,8 +79,10 @@ def test_consistent_hashing_with_bounded_load(seed, skew):
         if skew is None or load_ok(preferred) or not any(load_ok(m) for m in range(fleet.count)):
             assert chosen == preferred
             continue
-        places = sorted((position(f"machine {m}#{i}"), m) for m in range(fleet.count) for i in range(PLACES))
-        turned = [p for p in places if p[0] >= position(key)] + places
+        positions = sorted(
+            (position(f"machine {m}#{i}"), m) for m in range(fleet.count) for i in range(KV_SOURCES)
+        )
+        turned = [p for p in positions if p[0] >= position(key)] + positions
         assert chosen == next(m for _, m in turned if load_ok(m))
 
 
@@ -90,7 +94,8 @@ def test_few_keys_move_when_a_machine_joins():
     assert len(set(after.clockwise("7"))) == len(list(after.clockwise("7"))) == 10
 
 
-# --- vLLM's production stack -------------------------------------------------------------------------------------
+# --- vLLM's production stack
+# -------------------------------------------------------------------------------------
 
 
 class Qps:
@@ -152,7 +157,8 @@ def test_loadaware(seed, beta):
         assert made.choose(sequence) == expected
 
 
-# --- vLLM's own balancer ----------------------------------------------------------------------------------------
+# --- vLLM's own balancer
+# ----------------------------------------------------------------------------------------
 
 
 class Polled:
@@ -206,7 +212,8 @@ def test_eight_requests_in_one_instant_go_round_four_idle_ranks():
     assert made.choose(fleet.request(9)) == 1  # 5 waiting at 0.9 add 12: 17 against 16
 
 
-# --- llm-d's weighted scorers -----------------------------------------------------------------------------------
+# --- llm-d's weighted scorers
+# -----------------------------------------------------------------------------------
 
 
 def scored(name, fleet, sequence, matched, hashed, memory):
@@ -341,7 +348,8 @@ def test_a_holder_with_holes_counts_what_it_holds():
     assert index.match(fleet.request(1)).of == 1  # 63 tokens hash one block
 
 
-# --- NVIDIA Dynamo's KV router ----------------------------------------------------------------------------------
+# --- NVIDIA Dynamo's KV router
+# ----------------------------------------------------------------------------------
 
 
 @given(seeds, st.sampled_from([0.0, 1.0, 2.5]))
@@ -353,8 +361,8 @@ def test_dynamo(seed, scale):
     for number in order(fleet):
         fleet.shake()
         for ended in [r for r in opened if fleet.draw.random() < 0.15]:
-            for tell in fleet.closings:
-                tell(ended)
+            for notify in fleet.closings:
+                notify(ended)
             del opened[ended]
         if number in opened:
             continue
@@ -388,6 +396,6 @@ def test_a_temperature_spreads_by_the_range_of_costs(found, expected, shares):
         sequence = fleet.request(1)
         fleet.found = found
         counts[made.choose(sequence)] += 1
-        for tell in fleet.closings:
-            tell(1)
+        for notify in fleet.closings:
+            notify(1)
     assert [counts[m] / 6000 for m in range(len(found))] == pytest.approx(shares, abs=0.02)

@@ -12,11 +12,11 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.errors import TraceError, UsageError
-from kvcache_sim.workload.ceiling import ceiling_hit_tokens
 from kvcache_sim.workload.generate import KINDS, build, settings_of, write_jsonl
 from kvcache_sim.workload.missing_ids import fill_missing_ids, with_history
 from kvcache_sim.workload.rows import select_rows
 from kvcache_sim.workload.sessions import predecessors, previous_turns
+from kvcache_sim.workload.upper_bound import upper_bound_hit_tokens
 from unbounded_replay import prompt_ids, replay
 
 SMALL = {
@@ -71,7 +71,7 @@ def test_every_kind_makes_a_sound_trace(kind, loop):
 def test_the_ceiling_is_that_of_the_plain_replay(kind):
     trace = small(kind)
     for cache_output in (True, False):
-        assert ceiling_hit_tokens(trace, cache_output).tolist() == replay(trace, cache_output)
+        assert upper_bound_hit_tokens(trace, cache_output).tolist() == replay(trace, cache_output)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -347,8 +347,8 @@ def test_lengths_and_rate_of_a_trace(tmp_path):
     assert set(trace.input_tokens.tolist()) == {5, 7, 9, 11, 13}
     assert (trace.output_tokens == 8).mean() == pytest.approx(1 / 3, abs=0.03)
     # 5 arrivals in 6 s, again and again: 4 of them in the first two seconds of each round, none in the next
-    place = trace.arrival_ns % (6 * 10**9) // (2 * 10**9)
-    assert np.bincount(place, minlength=3) / 5000 == pytest.approx([0.8, 0.0, 0.2], abs=0.03)
+    index = trace.arrival_ns % (6 * 10**9) // (2 * 10**9)
+    assert np.bincount(index, minlength=3) / 5000 == pytest.approx([0.8, 0.0, 0.2], abs=0.03)
     assert trace.arrival_ns[-1] / 1e9 == pytest.approx(6000, rel=0.05)
     with pytest.raises(UsageError, match="trace not found"):
         settings_of("diverse", {"arrivals": {"process": "trace", "path": str(tmp_path / "no"), "bin": "2s"}})

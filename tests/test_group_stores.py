@@ -1,4 +1,5 @@
-"""Timed runs over several KV cache groups: the manager's integers, invariants, closed forms, one-line refusals."""
+"""Timed runs over several KV cache groups: the manager's integers, invariants, closed forms, one-line
+refusals."""
 
 from __future__ import annotations
 
@@ -222,13 +223,14 @@ def test_drafts_in_one_group_of_full_attention_are_those_without_groups():
     for column in ("first_token_ns", "finish_ns", "cached_prefix_length_used"):
         assert (runs[0].requests[column] == runs[1].requests[column]).all(), column
         assert (runs[2].requests[column] == runs[1].requests[column]).all(), column
-    told = [{k: v for k, v in run.counters.items() if k.startswith("speculation")} for run in runs]
-    assert told[0] == told[1] == told[2]
+    reported = [{k: v for k, v in run.counters.items() if k.startswith("speculation")} for run in runs]
+    assert reported[0] == reported[1] == reported[2]
 
 
 @pytest.mark.parametrize(("kind", "cause"), [("sliding", "window_moved_on"), ("linear", "no_checkpoint")])
 def test_what_a_group_did_not_keep_is_told_by_cause_and_by_group(kind, cause):
-    """20 blocks; then 12 of them and others: full attention could go on from 192 tokens, the other group kept none.
+    """20 blocks; then 12 of them and others: full attention could go on from 192 tokens, the other group kept
+    none.
 
     The third prompt parts there too, and by then what the second one kept at the junction serves it.
     """
@@ -245,12 +247,12 @@ def test_what_a_group_did_not_keep_is_told_by_cause_and_by_group(kind, cause):
     run = simulate(settings, trace, options=RunOptions(check="full"))
     assert run.requests["cached_prefix_length_used"].tolist() == [0, 0, 192]
     missed = miss_causes(run.requests, trace, 16, True, run.junctions)
-    told = {name: values.tolist() for name, values in missed.items() if name != "evicted_idle_ns"}
-    assert told.pop(f"miss_{cause}_tokens") == [0, 192, 0]
-    assert told.pop("miss_diverged_tokens") == [0, 112, 112]
-    assert told.pop("miss_never_seen_tokens") == [304, 0, 0]
-    assert told.pop("miss_shorter_tokens") == [16, 16, 16]
-    assert not any(map(any, told.values()))
+    reported = {name: values.tolist() for name, values in missed.items() if name != "evicted_idle_ns"}
+    assert reported.pop(f"miss_{cause}_tokens") == [0, 192, 0]
+    assert reported.pop("miss_diverged_tokens") == [0, 112, 112]
+    assert reported.pop("miss_never_seen_tokens") == [304, 0, 0]
+    assert reported.pop("miss_shorter_tokens") == [16, 16, 16]
+    assert not any(map(any, reported.values()))
     groups = summarize_groups(run.counters)["cache_groups"]
     assert [own["lost_not_kept_tokens"] for own in groups.values()] == [0, 192]
     assert [own["lost_evicted_tokens"] for own in groups.values()] == [0, 0]
@@ -278,12 +280,12 @@ def test_groups_of_one_kind_are_told_apart():
 def test_a_finished_run_tells_its_causes_with_and_without_the_option(tmp_path):
     """``kvsim explain`` reads what groups did not keep from the run, whether causes were counted or not."""
     scenario = scenario_from_text(BASE, "s.yaml", tmp_path, ["workload.requests=120", "cache.block_size=16"])
-    told = []
+    reported = []
     for causes in (True, False):
         with open_run_directory(tmp_path / f"run{causes}", force=False) as directory:
             done = execute(scenario, read_requests(scenario), RunOptions(causes=causes), None, directory)
             store(done, directory, ["kvsim"])
         run = FinishedRun(load_run(tmp_path / f"run{causes}"), "", done.trace)
-        told.append({name: values.tolist() for name, values in reuse_of(run).missed.items()})
-    assert told[0] == told[1]
-    assert sum(told[0]["window_moved_on"]) > 0
+        reported.append({name: values.tolist() for name, values in reuse_of(run).missed.items()})
+    assert reported[0] == reported[1]
+    assert sum(reported[0]["window_moved_on"]) > 0

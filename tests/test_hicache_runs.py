@@ -1,4 +1,5 @@
-"""``tiers.cpu.semantics: hicache``: SGLang's default tree with HiCache's host tier, in runs with and without time."""
+"""``tiers.cpu.semantics: hicache``: SGLang's default tree with HiCache's host tier, in runs with and without
+time."""
 
 from __future__ import annotations
 
@@ -63,7 +64,8 @@ def check_moved(run, block_bytes: int) -> None:
     """Check that whole blocks are loaded where requests found some below, and there alone."""
     loaded = run.counters.get("edge.cpu->gpu.bytes", 0)
     assert loaded % block_bytes == 0
-    # a load that several wait for goes over its channel once; what is loaded after a preemption counts nowhere
+    # a load that several wait for goes over its channel once; what is loaded after a preemption counts
+    # nowhere
     found = run.requests["cached_cpu_tokens"].sum()
     assert loaded > 0 if found else loaded == 0 or run.requests["preemptions"].sum()
 
@@ -71,7 +73,7 @@ def check_moved(run, block_bytes: int) -> None:
 @examples(40)
 @given(
     replica=replicas,
-    rooms=st.sampled_from([(60, 30), (70, 200), (110, 60), (110, 1), (400, 900)]),
+    capacities=st.sampled_from([(60, 30), (70, 200), (110, 60), (110, 1), (400, 900)]),
     policy=st.sampled_from(["lru", "lfu", "fifo", "slru", "mru"]),
     write=st.sampled_from(list(WRITES)),
     machines=st.sampled_from([1, 1, 2]),
@@ -79,9 +81,9 @@ def check_moved(run, block_bytes: int) -> None:
     pipelined=st.booleans(),
     seed=st.integers(1, 99),
 )
-def test_drawn_runs_keep_every_invariant(replica, rooms, policy, write, machines, kind, pipelined, seed):
+def test_drawn_runs_keep_every_invariant(replica, capacities, policy, write, machines, kind, pipelined, seed):
     """With every check and every record, and without, decided ahead: the same run."""
-    settings = with_host(*rooms, machines, write)
+    settings = with_host(*capacities, machines, write)
     built = [
         replace(m, replica=replica, tiers=tuple(replace(tier, policy=policy) for tier in m.tiers))
         for m in settings.machines
@@ -95,9 +97,14 @@ def test_drawn_runs_keep_every_invariant(replica, rooms, policy, write, machines
     )
     trace = random_trace(seed, 40, 7)
     _, checked = recorded(settings, trace)
-    ahead = simulate(settings, trace)
-    assert [ahead.digest_events, ahead.digest_results, ahead.counters, ahead.end_ns] == checked["digests"]
-    check_moved(ahead, settings.cache.block_bytes)
+    lookahead = simulate(settings, trace)
+    assert [
+        lookahead.digest_events,
+        lookahead.digest_results,
+        lookahead.counters,
+        lookahead.end_ns,
+    ] == checked["digests"]
+    check_moved(lookahead, settings.cache.block_bytes)
 
 
 def test_loads_take_the_time_of_their_channel():
@@ -153,5 +160,5 @@ def test_a_prompt_that_two_requests_computed_at_once_is_kept_once():
     assert store.merged_blocks == 3
     for lease in leases:
         store.release(lease, 0)
-    assert store.room(0).cached_blocks == 3
+    assert store.occupancy(0).cached_blocks == 3
     assert store.merged_blocks == 3

@@ -10,7 +10,7 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.errors import UsageError
-from kvcache_sim.replay.request import REPLAYERS, ReplayRequest, StorageRoom
+from kvcache_sim.replay.request import REPLAYERS, ReplayRequest, StorageCapacity
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.simulation import simulate
@@ -24,15 +24,17 @@ from support.recorded import recorded
 from support.traces import random_trace
 
 
-def scenario(rooms: tuple[int, int, int], policy: str, write: str, block: int, fetch: str, ahead: str) -> str:
+def scenario(
+    capacities: tuple[int, int, int], policy: str, write: str, block: int, fetch: str, lookahead: str
+) -> str:
     tiers = [
         f"{name}: {{capacity: {pages} blocks"
-        for name, pages in zip(("gpu", "cpu", "disk"), rooms, strict=True)
+        for name, pages in zip(("gpu", "cpu", "disk"), capacities, strict=True)
     ]
     tiers[1] += ", semantics: hicache"
     return (
         f"cache: {{block_size: {block}, policy: {policy}}}\ntiers: {{{'}, '.join(tiers)}}}}}\n"
-        f"write: {{policy: {write}}}\nfetch: {{{fetch}}}\nprefetch: {{policy: queued, {ahead}}}\n"
+        f"write: {{policy: {write}}}\nfetch: {{{fetch}}}\nprefetch: {{policy: queued, {lookahead}}}\n"
     )
 
 
@@ -61,7 +63,7 @@ def test_an_instant_run_gives_the_replays_integers(trace, page, spare, host, dis
         outputs="computed",
         write_policy=WRITES[write],
         host_blocks=host,
-        storage=StorageRoom(disk, threshold),
+        storage=StorageCapacity(disk, threshold),
     )
     replayed = REPLAYERS["sglang-unified"](request, policy)
     evicted, moved = done.summary["cache"]["evictions"], done.run.counters
@@ -83,7 +85,8 @@ def test_an_instant_run_gives_the_replays_integers(trace, page, spare, host, dis
     assert moved.get("edge.disk->cpu.bytes", 0) == replayed["prefetched_tokens"] * token_bytes
 
 
-#: A prompt of 300 pages comes back after others have pushed it to the storage: three reads of 128, 128 and 44 pages.
+#: A prompt of 300 pages comes back after others have pushed it to the storage: three reads of 128, 128 and 44
+#: pages.
 PAGES = 300
 
 
@@ -103,9 +106,9 @@ def timed(text: str, trace):
     return execute(scenario_from_text(text, "s.yaml", ROOT, []), trace, CHECKED).run
 
 
-def text_of(fetch: str, ahead: str = "threshold: 16") -> str:
+def text_of(fetch: str, lookahead: str = "threshold: 16") -> str:
     """A storage that gives a hundred pages a second."""
-    text = scenario((320, 700, 4000), "lru", "through", 16, fetch, ahead)
+    text = scenario((320, 700, 4000), "lru", "through", 16, fetch, lookahead)
     return text + f"channels: {{disk-to-cpu: {{bandwidth: {100 * 16 * 131_072}B/s, edges: [disk->cpu]}}}}\n"
 
 
@@ -114,7 +117,8 @@ def text_of(fetch: str, ahead: str = "threshold: 16") -> str:
     [
         ("policy: wait", 300, 3.0),
         ("policy: best-effort", 0, 0.0),
-        # 4,800 tokens asked for: the wait is 1 s and 0.25 s for each 1,024 tokens, 2.17 s, so one read has come
+        # 4,800 tokens asked for: the wait is 1 s and 0.25 s for each 1,024 tokens, 2.17 s, so one read has
+        # come
         ("policy: timeout", 128, 2.171875),
         ("policy: timeout, timeout: 1500ms", 256, 2.671875),
         ("policy: timeout, timeout: 1s, timeout_per_ki_token: 0s", 0, 1.0),
@@ -156,7 +160,7 @@ def test_prefetches_under_way_ask_for_a_share_of_the_host_at_most():
 
 @examples(25)
 @given(
-    rooms=st.sampled_from([(60, 40, 30), (70, 120, 400), (110, 60, 90), (60, 20, 900)]),
+    capacities=st.sampled_from([(60, 40, 30), (70, 120, 400), (110, 60, 90), (60, 20, 900)]),
     policy=st.sampled_from(["lru", "lfu", "fifo", "slru", "mru"]),
     write=st.sampled_from(list(WRITES)),
     fetch=st.sampled_from(["wait", "best-effort", "timeout, timeout: 5ms", "timeout, timeout: 200ms"]),
@@ -165,9 +169,11 @@ def test_prefetches_under_way_ask_for_a_share_of_the_host_at_most():
     machines=st.sampled_from([1, 1, 2]),
     seed=st.integers(1, 99),
 )
-def test_drawn_runs_keep_every_invariant(rooms, policy, write, fetch, threshold, share, machines, seed):
+def test_drawn_runs_keep_every_invariant(capacities, policy, write, fetch, threshold, share, machines, seed):
     """With every check and every record, and without, decided ahead: the same run, of whole pages."""
-    text = scenario(rooms, policy, write, 16, f"policy: {fetch}", f"threshold: {threshold}, share: {share}")
+    text = scenario(
+        capacities, policy, write, 16, f"policy: {fetch}", f"threshold: {threshold}, share: {share}"
+    )
     text += f"cluster: {{machines: {machines}}}\n"
     settings, trace = scenario_from_text(text, "s.yaml", ROOT, []).settings, random_trace(seed, 40, 7)
     _, checked = recorded(settings, trace)

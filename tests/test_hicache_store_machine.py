@@ -1,7 +1,9 @@
 """The store of SGLang's tree with a host tier, and maybe a storage, through whatever a machine may ask.
 
-Requests are looked up, admitted with what they load and join, grow, compute and end; copies end in any order. After
-every step the store passes its own check, rooms and losses add up, a look-up finds what running requests have and
+Requests are looked up, admitted with what they load and join, grow, compute and end; copies end in any order.
+After
+every step the store passes its own check, rooms and losses add up, a look-up finds what running requests have
+and
 nothing that was never shown. Which pages go, and what is written when, the rows of SGLang's own classes judge
 (``test_engine_streams.py``), through the runs of ``test_hicache_runs.py`` and ``test_hicache_storage.py``.
 """
@@ -14,16 +16,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from call_outcome import call
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim import _core
 from kvcache_sim.cache.store import NO_MOVE
 from kvcache_sim.tiers import COMPUTE, STAGING
-from support.forests import random_forest as thicket
+from support.forests import random_forest
 from support.shown import Shown
 from support.tiered_pool import namer
-from told import told
 
 #: What happened over all runs of a session.
 SEEN: Counter[str] = Counter()
@@ -47,7 +49,7 @@ class HiCacheWalk:
     sees: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self) -> None:
-        rows, following = thicket()
+        rows, following = random_forest()
         flat: dict[int, int] = {}
         ids = np.array([flat.setdefault(i, len(flat)) for row in rows for i in row], np.uint32)
         offsets = np.cumsum([0] + [len(row) for row in rows]).astype(np.int64)
@@ -58,8 +60,8 @@ class HiCacheWalk:
         wholes = [prompt + ANSWER * self.page for prompt in prompts]
         own = None
         if self.storage is not None:
-            room, threshold, share = self.storage
-            own = (room, -(-threshold // self.page), int(share * self.pages[1] * self.page))
+            capacity, threshold, share = self.storage
+            own = (capacity, -(-threshold // self.page), int(share * self.pages[1] * self.page))
         self.store = _core.RadixStore(
             _core.Keys(*keyed), (self.strategy, self.write), self.page, self.pages, (prompts, wholes), own
         )
@@ -89,20 +91,20 @@ class HiCacheWalk:
         self.now += 1
         if request in self.running:
             found = self.store.peek(request, self.full[request])
-            assert "the request has a lease" in told(self.store, "acquire", (request, found[1]))
+            assert "the request has a lease" in call(self.store, "acquire", (request, found[1]))
             return
         found, ready = self.store.peek(request, self.full[request] - 1)
         parts = self.store.match_prefix(request, found)
         joined = sum(end - start for tier, start, end, by in parts if tier == COMPUTE and by != NO_MOVE)
         lease = self.store.acquire(request, ready)
-        room = self.store.reserve(lease, self.full[request] + more - ready - joined, self.now)
+        capacity = self.store.reserve(lease, self.full[request] + more - ready - joined, self.now)
         self.collect()
-        if room is None:
+        if capacity is None:
             SEEN["refusal"] += 1
             self.store.abandon(lease)
             return
-        assert set(room) <= set(self.moves)
-        assert not room or self.write == "write_back", "pages are kept until they are written"
+        assert set(capacity) <= set(self.moves)
+        assert not capacity or self.write == "write_back", "pages are kept until they are written"
         SEEN["hit"] += ready > 0
         for tier, _, end, by in parts:
             if end <= ready:
@@ -124,13 +126,13 @@ class HiCacheWalk:
             (request, min(n, self.full[request] + ANSWER - self.running[request][1]))
             for request, n in zip(sorted(self.running), pages, strict=False)
         ]
-        before = self.store.room(COMPUTE).active_blocks
-        room = self.store.reserve_many([(self.running[request][0], n) for request, n in each], self.now)
+        before = self.store.occupancy(COMPUTE).active_blocks
+        capacity = self.store.reserve_many([(self.running[request][0], n) for request, n in each], self.now)
         self.collect()
-        SEEN["refused together"] += room is None
-        wanted = sum(n for _, n in each) if room is not None else 0
-        assert self.store.room(COMPUTE).active_blocks == before + wanted
-        for request, n in each if room is not None else ():
+        SEEN["refused together"] += capacity is None
+        wanted = sum(n for _, n in each) if capacity is not None else 0
+        assert self.store.occupancy(COMPUTE).active_blocks == before + wanted
+        for request, n in each if capacity is not None else ():
             lease, held = self.running[request]
             self.running[request] = (lease, held + n)
 
@@ -198,8 +200,8 @@ class HiCacheWalk:
         if request in self.running:
             lease, held = self.running[request]
             digest = self.store.digest
-            assert isinstance(told(self.store, "commit", (lease, held + 1)), str), "refused"
-            assert isinstance(told(self.store, "abandon", (lease,)), str), "refused"
+            assert isinstance(call(self.store, "commit", (lease, held + 1)), str), "refused"
+            assert isinstance(call(self.store, "abandon", (lease,)), str), "refused"
             assert self.store.digest == digest
 
     def holds(self) -> None:
@@ -210,9 +212,9 @@ class HiCacheWalk:
             self.logged[tier] += pages
         sizes = [*self.pages, *([self.storage[0]] if self.storage is not None else ())]
         for tier, size in enumerate(sizes):
-            assert sum(store.room(tier)[:4]) == size, tier
-            assert store.losses(tier).evicted_blocks == self.logged[tier], "each has its event"
-        assert isinstance(told(store, "room", (len(sizes),)), str), "no such tier"
+            assert sum(store.occupancy(tier)[:4]) == size, tier
+            assert store.eviction_counts(tier).evicted_blocks == self.logged[tier], "each has its event"
+        assert isinstance(call(store, "room", (len(sizes),)), str), "no such tier"
         lost = self.logged[COMPUTE] + self.logged[STAGING]
         for request in REQUESTS:
             limit = self.full[request] - 1
@@ -253,16 +255,17 @@ class HiCacheWalk:
             self.end(request)
         self.finish_all()
         self.holds()
-        assert self.store.room(COMPUTE).active_blocks == 0
-        assert self.store.room(STAGING).in_flight_blocks == 0
-        # what came to the host and did not leave it is there; under write_back copies of what is loaded go as well
+        assert self.store.occupancy(COMPUTE).active_blocks == 0
+        assert self.store.occupancy(STAGING).in_flight_blocks == 0
+        # what came to the host and did not leave it is there; under write_back copies of what is loaded go as
+        # well
         came = self.sent[COMPUTE, STAGING] + (self.store.prefetched_blocks if self.storage is not None else 0)
-        there = self.store.room(STAGING).cached_blocks
+        there = self.store.occupancy(STAGING).cached_blocks
         assert there == came - self.logged[STAGING] or (
             self.write == "write_back" and there < came - self.logged[STAGING]
         )
         if self.storage is not None and not self.logged[DISK]:
-            assert self.store.room(DISK).cached_blocks <= self.sent[STAGING, DISK]
+            assert self.store.occupancy(DISK).cached_blocks <= self.sent[STAGING, DISK]
 
 
 #: How often each step is taken.

@@ -16,7 +16,7 @@ from kvcache_sim.policies.resolve import parse_variant
 from kvcache_sim.replay.curve.hits import hit_curve
 from kvcache_sim.replay.curve.sample import sampled_curve
 from kvcache_sim.replay.curve.sessions import session_hits
-from kvcache_sim.replay.curve.steps import landmarks, lower_tier
+from kvcache_sim.replay.curve.steps import lower_tier, reference_points
 from kvcache_sim.replay.prompt_blocks import blocks_of_prompts
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
 from kvcache_sim.report.curve.build import CurveAsk, curve_document
@@ -62,7 +62,7 @@ def test_the_ends_of_the_curve(request):
     curve = hit_curve(prompts, request.touch_from)
     assert curve.hit_blocks.at(np.array([0]))[0] == 0
     assert curve.hit_blocks.top == np.minimum(prompts.native.belady(2**63).hits, prompts.limits).sum()
-    marks = landmarks(curve.hit_blocks)
+    marks = reference_points(curve.hit_blocks)
     assert marks.knee_blocks <= marks.footprint_blocks
     assert marks.working_set_blocks <= marks.footprint_blocks
     if marks.footprint_blocks:
@@ -125,7 +125,7 @@ def test_a_trace_without_sessions_has_no_split():
 def test_the_knee_of_a_loop_is_its_end():
     """Ten blocks over and over: nothing below ten, everything from ten on."""
     rows = [[k] for _ in range(20) for k in range(10)]
-    marks = landmarks(
+    marks = reference_points(
         hit_curve(
             blocks_of_prompts(ReplayRequest(trace_of(rows), 4, 1, last_partial="keep")), "tail"
         ).hit_blocks
@@ -203,11 +203,11 @@ def test_the_command_prints_pure_json(trace_file, capsys):
 
 
 @pytest.mark.parametrize("ceiling", [[], ["--policy", "unbounded"]])
-def test_the_command_draws_the_curve_of_either_order(trace_file, capsys, ceiling):
+def test_the_command_draws_the_curve_of_either_order(trace_file, capsys, upper_bound):
     """Belady stands beside both: it does not depend on the order in which blocks are released."""
     found = {}
     for touch_from in ("tail", "root"):
-        asked = ["--capacity", "1", "--order", touch_from, *ceiling, "--format", "json"]
+        asked = ["--capacity", "1", "--order", touch_from, *upper_bound, "--format", "json"]
         assert run(["curve", str(trace_file), *BLOCK, *asked]) == 0, capsys.readouterr().err
         found[touch_from] = json.loads(capsys.readouterr().out)["points"][0]
     assert found["tail"]["belady"] == found["root"]["belady"]

@@ -1,6 +1,7 @@
 """Each rule on settings without effect, in a sweep of two cells of which the other one uses the setting.
 
-Rows come from the table of ``test_every_setting``: where one setting has a refusal and a change, the refusal's settings
+Rows come from the table of ``test_every_setting``: where one setting has a refusal and a change, the
+refusal's settings
 make a cell that cannot use it and the change's one that does.
 """
 
@@ -115,10 +116,10 @@ def test_a_cell_leaves_out_what_it_cannot_use(row: Refusal, tmp_path):
 
 def test_every_rule_is_tried():
     assert len(WITHOUT_EFFECT) > 55
-    told = [(key(row.assignment), str(of_a_run(row))) for row in WITHOUT_EFFECT]
+    reported = [(key(row.assignment), str(of_a_run(row))) for row in WITHOUT_EFFECT]
     for name, reasons in RULED_OUT.items():
         for why in reasons:
-            assert any(name == own and why in refusal for own, refusal in told), (name, why)
+            assert any(name == own and why in refusal for own, refusal in reported), (name, why)
 
 
 def pairs() -> list[tuple[Refusal, tuple[str, ...]]]:

@@ -1,7 +1,9 @@
-"""With service time switched off the run takes the decisions of a real engine's block manager, to the integer.
+"""With service time switched off the run takes the decisions of a real engine's block manager, to the
+integer.
 
 The rows are vLLM's own KVCacheManager on the conversation trace (``../shared/oracles``), one request after
-another. Prompts that end with a block and are cached whole are left out of the small cases: there vLLM keeps two
+another. Prompts that end with a block and are cached whole are left out of the small cases: there vLLM keeps
+two
 copies of the last block where a tree keeps one.
 """
 
@@ -79,12 +81,12 @@ def block_by_block(requests: list[tuple[list[int], int, int]], capacity: int) ->
         private = -(-total // B) - len(keys)
         for key in keys[:hit]:
             del cache[key]  # held
-        room = capacity - len(cache) - hit
+        sizes = capacity - len(cache) - hit
         needed = len(keys) - hit + private
-        while room < needed:
+        while sizes < needed:
             cache.popitem(last=False)
             evictions += 1
-            room += 1
+            sizes += 1
         for key in reversed(keys):
             cache[key] = None
     return hits, evictions

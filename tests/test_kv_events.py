@@ -1,4 +1,5 @@
-"""KV events: vLLM's hashes and bytes, a socket's frames and replays, and indexers that end with what the caches hold."""
+"""KV events: vLLM's hashes and bytes, a socket's frames and replays, and indexers that end with what the
+caches hold."""
 
 from __future__ import annotations
 
@@ -89,7 +90,8 @@ def test_the_older_layout_is_arrays_with_the_tag_first():
 )
 @pytest.mark.parametrize("as_bytes", [False, True])
 def test_vllms_own_structures_read_every_field_of_every_event(as_bytes):
-    """What they read, written again, has the same members in the same order; the head of a map may be longer."""
+    """What they read, written again, has the same members in the same order; the head of a map may be
+    longer."""
     with zipfile.ZipFile(os.environ["KVSIM_VLLM_WHEEL"]) as wheel:
         source = wheel.read("vllm/distributed/kv_events.py").decode()
     structures = re.sub(
@@ -135,8 +137,8 @@ class Indexer:
                 del self.held[key]
         else:
             size, parent = event["block_size"], event["parent_block_hash"]
-            for place, hash_ in enumerate(event["block_hashes"]):
-                tokens = tuple(event["token_ids"][place * size : (place + 1) * size])
+            for index, hash_ in enumerate(event["block_hashes"]):
+                tokens = tuple(event["token_ids"][index * size : (index + 1) * size])
                 assert len(tokens) == size
                 assert self.tokens.setdefault(hash_, (parent, tokens)) == (parent, tokens)
                 key = event["medium"], hash_
@@ -202,7 +204,7 @@ def of_the_simulation(fleet: Fleet) -> dict[str, int]:
     """Return by medium how many blocks the simulator's own cache holds."""
     [replica] = fleet.simulation.replicas
     return {
-        medium: replica.store.room(tier).cached_blocks
+        medium: replica.store.occupancy(tier).cached_blocks
         for tier, medium in enumerate(("GPU", "CPU")[: replica.tiers])
     }
 

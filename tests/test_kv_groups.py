@@ -131,7 +131,8 @@ def test_more_checkpoints_never_hit_less_without_a_bound(request):
 
 
 def test_a_joint_hit_by_hand():
-    """A prompt again: full attention has it all, the window its last blocks, the state its last aligned end."""
+    """A prompt again: full attention has it all, the window its last blocks, the state its last aligned
+    end."""
     trace = trace_of(
         [range(8), range(8), [*range(4), 20, 21, 22, 23]], block_size=4, input_tokens=[32, 32, 32]
     )
@@ -154,7 +155,8 @@ def test_a_joint_hit_by_hand():
 
 @pytest.mark.parametrize("kind", [("sliding", 9), ("linear", 0)])
 def test_what_a_group_lost_by_hand(kind):
-    """Full attention has 16 tokens of the third prompt, the other group nothing there: not kept, or evicted."""
+    """Full attention has 16 tokens of the third prompt, the other group nothing there: not kept, or
+    evicted."""
     first = list(range(8))
     other = [[100 * k + j for j in range(8)] for k in range(1, 9)]
 
@@ -278,10 +280,10 @@ def test_the_curve_of_a_model_is_its_replays():
         joint, alone = point["groups"]["hit_rate"], point["groups"]["alone_hit_rates"]
         assert list(alone) == ["swa128", "full"]
         assert joint <= min(alone.values()) < max(alone.values())
-    ceiling = document["ceiling"]["groups"]
-    assert ceiling["hit_tokens"] >= point["groups"]["hit_tokens"]
+    upper_bound = document["ceiling"]["groups"]
+    assert upper_bound["hit_tokens"] >= point["groups"]["hit_tokens"]
     assert (
-        ceiling["hit_tokens"]
+        upper_bound["hit_tokens"]
         == replay_groups(unbounded(replace(asked, groups=settings)), settings)["hit_tokens"]
     )
     lines = groups_rendered(document, "text").splitlines()
@@ -292,7 +294,8 @@ def test_the_curve_of_a_model_is_its_replays():
 @given(replays())
 @examples(60)
 def test_full_attention_alone_hits_the_longest_prefix_that_was_shown(request):
-    """Without a bound: the closed form of a full group alone, and the joint hit is never more than any group's."""
+    """Without a bound: the closed form of a full group alone, and the joint hit is never more than any
+    group's."""
     got = replay_groups(unbounded(request), request.groups, alone=True)
     layout, trace = request.groups.layout, request.trace
     for group, alone in zip(layout.groups, got["alone_hit_tokens"], strict=True):

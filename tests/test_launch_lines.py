@@ -106,10 +106,10 @@ def test_drafts_ranks_and_the_engines_own_schedulers():
     own = kv.Scenario.from_yaml(scenario_of_launch(VLLM_OWN, "h200"))
     assert (own["replica.scheduler"], own["replica.queue_order"]) == ("vllm", "priority")
     assert own["tiers.gpu.capacity"] == "40GiB", "20 GiB on each of two GPUs"
-    beside = scenario_of_launch(VLLM_OWN + " --kv-offloading-size 8", "h200")
+    alongside = scenario_of_launch(VLLM_OWN + " --kv-offloading-size 8", "h200")
     assert (
         "--long-prefill-token-threshold 512 (of the engine's own scheduler, which has no lower tiers"
-        in beside
+        in alongside
     )
     printed = launch_of_scenario(scenario.settings, "sglang").line
     assert re.search(r"--enable-dp-attention --tp\S* 4 ", printed), "SGLang counts the GPUs of all ranks"
@@ -151,7 +151,8 @@ def test_one_engine_over_several_gpus():
 
 
 def test_windows_that_keep_every_block():
-    """gpt-oss-120b: 36 layers of 8 heads of 64 values, keys and values in 2 bytes; half of them are windows."""
+    """gpt-oss-120b: 36 layers of 8 heads of 64 values, keys and values in 2 bytes; half of them are
+    windows."""
     full = kv.Scenario.from_yaml(scenario_of_launch(WINDOWS_FULL, "h200"))
     assert full["cache.layer_groups"] == "as-full"
     assert full["cache.kv_bytes_per_token"] == f"{36 * 2 * 8 * 64 * 2 // 1024}KiB"

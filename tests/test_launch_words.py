@@ -1,4 +1,5 @@
-"""Launch lines word by word: what a scenario's line says and leaves out, and how a line's words belong together."""
+"""Launch lines word by word: what a scenario's line says and leaves out, and how a line's words belong
+together."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from kvcache_sim.scenario.launch.drafts import drafts_of, flags_of_drafts
 from kvcache_sim.scenario.launch.line import parse_launch
 from kvcache_sim.scenario.launch.to_line import Launch, launch_of_scenario
 
-ROOM = {"tiers.gpu.capacity": "4000 blocks"}
+FREE_BLOCKS = {"tiers.gpu.capacity": "4000 blocks"}
 VLLM = (
     "vllm serve llama-3-8b{} --block-size 512 --max-num-seqs 256 --max-num-batched-tokens 8192 "
     "--gpu-memory-utilization 0.9 --seed 0 --num-gpu-blocks-override 4000"
@@ -21,7 +22,7 @@ SGLANG = (
 
 
 def launch(engine: str, **settings) -> Launch:
-    scenario = kv.Scenario.from_yaml("").with_(**ROOM, **settings)
+    scenario = kv.Scenario.from_yaml("").with_(**FREE_BLOCKS, **settings)
     return launch_of_scenario(scenario.checked.resolved, engine)
 
 

@@ -43,7 +43,7 @@ SLOW = [
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
+def index(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows = [
         ROW % (k * 1000, s, s + 1, s + 2) for k, s in enumerate([10, 20, 30, 10, 40, 20, 50, 10, 60, 30] * 3)
@@ -71,7 +71,7 @@ def test_quantities_end_where_sums_of_them_would_not_fit(parse, good, bad):
 
 @pytest.mark.parametrize("setting", SLOW)
 @pytest.mark.parametrize("engine", ["native", "spec", "spec-plain"])
-def test_a_run_whose_clock_would_run_out_says_so(place, capsys, setting, engine):
+def test_a_run_whose_clock_would_run_out_says_so(index, capsys, setting, engine):
     argv = [
         "simulate",
         "t.jsonl",
@@ -89,7 +89,7 @@ def test_a_run_whose_clock_would_run_out_says_so(place, capsys, setting, engine)
     assert capsys.readouterr().err.startswith(
         "error: simulated time would pass 73 years; expected a run that ends"
     )
-    assert not (place / "out").exists()
+    assert not (index / "out").exists()
 
 
 @pytest.mark.parametrize("process", ["poisson", "constant", "gamma"])
@@ -102,17 +102,17 @@ def test_arrivals_beyond_the_clock_are_refused_not_put_at_nought(process):
     assert 0 < slow.arrival_ns[0] < slow.arrival_ns[-1] <= LAST_NS
 
 
-def test_blank_lines_before_a_trace_are_counted_not_the_end_of_it(place):
+def test_blank_lines_before_a_trace_are_counted_not_the_end_of_it(index):
     for blank in (1 << 16, 1 << 18):
-        (place / "late.jsonl").write_text("\n" * blank + (place / "t.jsonl").read_text())
+        (index / "late.jsonl").write_text("\n" * blank + (index / "t.jsonl").read_text())
         trace = read_trace("late.jsonl")
         assert len(trace) == 30
         assert f"{blank} blank lines" in trace.warnings[0]
-    (place / "late.csv").write_text(
+    (index / "late.csv").write_text(
         "\n" * (1 << 16) + "arrived_at,num_prefill_tokens,num_decode_tokens\n1,2,3\n"
     )
     assert len(read_trace("late.csv")) == 1
-    (place / "void").write_text("\n" * ((1 << 24) + 9))
+    (index / "void").write_text("\n" * ((1 << 24) + 9))
     with pytest.raises(TraceError, match="no requests"):
         read_trace("void")
 
@@ -125,28 +125,28 @@ def test_blank_lines_before_a_trace_are_counted_not_the_end_of_it(place):
         ('[{"conversations": [{"from": "human", "value": ' + "[" * 5000, "t:1: JSON nested too deep"),
     ],
 )
-def test_deep_nesting_is_refused_wherever_it_stands(place, text, said):
-    (place / "t").write_text(text)
+def test_deep_nesting_is_refused_wherever_it_stands(index, text, said):
+    (index / "t").write_text(text)
     with pytest.raises(TraceError, match=said):
         read_trace("t")
 
 
-def test_a_small_file_that_grows_without_a_line_end_is_refused(place):
+def test_a_small_file_that_grows_without_a_line_end_is_refused(index):
     for start, said in (
         (b'{"a": "', "bomb:1: line too long; expected at most 134217728 bytes"),
         (b'[{"conversations": [{"from": "human", "value": "', "bomb:1: an element too long"),
     ):
-        (place / "bomb").write_bytes(gzip.compress(start + b"x" * (140 << 20), 1))
+        (index / "bomb").write_bytes(gzip.compress(start + b"x" * (140 << 20), 1))
         with pytest.raises(TraceError, match=said):
             read_trace("bomb")
 
 
-def test_a_zstandard_window_larger_than_memory_is_refused(place):
+def test_a_zstandard_window_larger_than_memory_is_refused(index):
     for window in (31 << 3, 31 << 3 | 7):
-        (place / "t.zst").write_bytes(b"\x28\xb5\x2f\xfd\x00" + bytes([window]) + b"\x01\x00\x00")
+        (index / "t.zst").write_bytes(b"\x28\xb5\x2f\xfd\x00" + bytes([window]) + b"\x01\x00\x00")
         with pytest.raises(TraceError, match=r"a window of .* bytes where 134217728 are allowed"):
             read_trace("t.zst")
-    (place / "t.zst").write_bytes(b"\x28\xb5\x2f\xfd\xe0" + b"\xff" * 8 + b"\x01\x00\x00")
+    (index / "t.zst").write_bytes(b"\x28\xb5\x2f\xfd\xe0" + b"\xff" * 8 + b"\x01\x00\x00")
     with pytest.raises(TraceError, match="a window of"):
         read_trace("t.zst")
 
@@ -224,18 +224,18 @@ def test_no_memory_is_one_line(monkeypatch, capsys):
     assert capsys.readouterr().err == "error: out of memory\n"
 
 
-def test_six_equal_runs_at_once_take_six_numbers(place):
+def test_six_equal_runs_at_once_take_six_numbers(index):
     command = [sys.executable, "-m", "kvcache_sim", "simulate", "t.jsonl", "-c", "two.yaml", "-q"]
     runs = [
         subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         for _ in range(6)
     ]
-    told = [(one.communicate(timeout=120)[1], one.returncode) for one in runs]
-    assert told == [("", 0)] * 6
-    names = sorted(os.listdir(place / "runs"))
+    reported = [(one.communicate(timeout=120)[1], one.returncode) for one in runs]
+    assert reported == [("", 0)] * 6
+    names = sorted(os.listdir(index / "runs"))
     assert [name.split("-")[0] for name in names] == ["1", "2", "3", "4", "5", "6"]
-    assert not [path for name in names for path in (place / "runs" / name).iterdir() if path.name == ".lock"]
-    assert len({load_run(place / "runs" / name).manifest["digest"]["results"] for name in names}) == 1
+    assert not [path for name in names for path in (index / "runs" / name).iterdir() if path.name == ".lock"]
+    assert len({load_run(index / "runs" / name).manifest["digest"]["results"] for name in names}) == 1
 
 
 def study(rows):
@@ -286,6 +286,6 @@ def test_a_cell_whose_file_is_a_directory_is_set_aside_and_runs_again(tmp_path, 
     assert list((tmp_path / "s" / "quarantine").iterdir())
 
 
-def test_a_scenario_is_found_out_before_its_trace_is_read(place):
+def test_a_scenario_is_found_out_before_its_trace_is_read(index):
     with pytest.raises(UsageError, match=r"tiers.cpu.capacity: size out of range"):
         load_scenario(None, ["tiers.cpu.capacity=9e15 TB"])

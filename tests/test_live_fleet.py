@@ -60,12 +60,12 @@ def wait(fleet: Fleet, ns: int) -> None:
     fleet.clock.at_ns = until
 
 
-async def heard(overrides: Sequence[str], options: RunOptions, seed: int):
+async def notified(overrides: Sequence[str], options: RunOptions, seed: int):
     """Return each token of random requests as (request, time), and how each left."""
     fleet, random = fleet_of(overrides, options), np.random.default_rng(seed)
     came: list[tuple[int, int]] = []
-    tell = fleet.tokens
-    fleet.tokens = lambda requests, now: (came.extend((r, now) for r in requests), tell(requests, now))
+    notify = fleet.tokens
+    fleet.tokens = lambda requests, now: (came.extend((r, now) for r in requests), notify(requests, now))
     gaps: Counter[int] = Counter()
     fleet.gap = lambda machine, gap_ns, times: gaps.update({gap_ns: times})
     kinds = {type(replica) for replica in fleet.simulation.replicas}
@@ -87,8 +87,8 @@ async def heard(overrides: Sequence[str], options: RunOptions, seed: int):
             between[now - last[request]] += 1
         last[request] = now
     assert gaps == between
-    told = [(t.tokens_out, t.aborted, t.cached_tokens, t.last_ns) for t in tickets]
-    return came, told, kinds
+    reported = [(t.tokens_out, t.aborted, t.cached_tokens, t.last_ns) for t in tickets]
+    return came, reported, kinds
 
 
 def test_a_request_arrives_when_its_body_came_unless_something_happened_since():
@@ -107,7 +107,7 @@ def test_a_request_arrives_when_its_body_came_unless_something_happened_since():
     assert asyncio.run(arrivals()) == [0, 1]
 
 
-HEARD = {
+NOTIFIED = {
     "roomy": [],
     "preempting": ["tiers.gpu.capacity=90 blocks"],
     "small steps": ["replica.max_num_batched_tokens=64", "replica.max_num_seqs=7"],
@@ -118,13 +118,13 @@ HEARD = {
 
 
 @pytest.mark.parametrize("seed", range(max(NEW_EXAMPLES, 1)))
-@pytest.mark.parametrize("name", HEARD)
+@pytest.mark.parametrize("name", NOTIFIED)
 def test_each_token_is_reported_once_and_in_order(name, seed):
-    came, told, kinds = asyncio.run(heard(HEARD[name], DEFAULT_OPTIONS, seed))
+    came, reported, kinds = asyncio.run(notified(NOTIFIED[name], DEFAULT_OPTIONS, seed))
     assert kinds == {NativeReplica}
     assert [now for _, now in came] == sorted(now for _, now in came)
     by_request = {request: sum(r == request for r, _ in came) for request, _ in came}
-    assert [by_request.get(n, 0) for n in range(40)] == [tokens for tokens, *_ in told]
+    assert [by_request.get(n, 0) for n in range(40)] == [tokens for tokens, *_ in reported]
 
 
 class Client:
@@ -229,7 +229,7 @@ def test_a_client_that_hangs_up_frees_its_blocks(reads):
         wait(fleet, 1_000_000_000)
         assert not fleet.open
         [replica] = fleet.simulation.replicas
-        assert replica.store.room(0).active_blocks == 0
+        assert replica.store.occupancy(0).active_blocks == 0
         assert len(asyncio.all_tasks()) == 1
 
     asyncio.run(go())
@@ -277,14 +277,14 @@ def test_a_failing_write_ends_its_own_answer_and_no_other():
 
 def test_percentiles_of_lags_are_those_of_a_sorted_list():
     random = np.random.default_rng(1)
-    lags, told = TokenLags(), []
+    lags, reported = TokenLags(), []
     for lag, tokens in zip(random.exponential(4e6, 500).astype(int), random.integers(1, 9, 500), strict=True):
         lags.add(int(lag), int(tokens))
-        told += [int(lag)] * int(tokens)
-    told.sort()
-    assert lags.tokens == len(told)
+        reported += [int(lag)] * int(tokens)
+    reported.sort()
+    assert lags.tokens == len(reported)
     for part in (0.5, 0.9, 0.99, 1.0):
-        own = told[max(int(np.ceil(part * len(told))) - 1, 0)] / 1e6
+        own = reported[max(int(np.ceil(part * len(reported))) - 1, 0)] / 1e6
         assert own <= lags.percentile_ms(part) <= own + 0.05
     assert TokenLags().percentile_ms(0.5) == 0.0
     assert "500" not in TokenLags().text

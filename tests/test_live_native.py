@@ -1,4 +1,5 @@
-"""Live runs of the core on random scenarios: a replay of the arrivals agrees, by the core and by the specification."""
+"""Live runs of the core on random scenarios: a replay of the arrivals agrees, by the core and by the
+specification."""
 
 from __future__ import annotations
 
@@ -28,10 +29,10 @@ def served(seed: int, options: RunOptions | None = None) -> tuple[Driven, Run]:
 def test_a_replay_of_the_arrivals_gives_the_digests_of_the_live_run(seed):
     driven, run = served(seed)
     assert run.engine.name == "native"
-    times = [time for _, time in driven.heard.tokens_came]
+    times = [time for _, time in driven.notified.tokens_came]
     assert times == sorted(times)
     for request, (_, _, output, _) in enumerate(driven.rows):
-        came = driven.heard.answers.get(request, 0)
+        came = driven.notified.answers.get(request, 0)
         assert came == output or (came < output and request in driven.aborted_after)
     if driven.can_replay:
         settings, trace = driven.settings, driven.trace()

@@ -1,4 +1,5 @@
-"""``tiers.cpu.semantics: lmcache``: vLLM's pool with LMCache's CPU and disk below, in runs with and without time."""
+"""``tiers.cpu.semantics: lmcache``: vLLM's pool with LMCache's CPU and disk below, in runs with and without
+time."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ def spread(trace):
     return replace(trace, arrival_ns=trace.arrival_ns.cumsum() * 10**9)
 
 
-def room_for(trace) -> int:
+def within_limit(trace) -> int:
     return -(-int((trace.input_tokens + trace.output_tokens - 1).max()) // 4)
 
 
@@ -44,7 +45,7 @@ def room_for(trace) -> int:
 @examples(8)
 def test_an_instant_run_with_a_cpu_gives_the_replays_integers(trace, spare, cpu, policy):
     """Without a disk LMCache decides as it would alone, and so does vLLM's pool."""
-    gpu, trace = room_for(trace) + spare, spread(trace)
+    gpu, trace = within_limit(trace) + spare, spread(trace)
     done = instant(scenario(gpu, cpu, 0, policy), trace, CHECKED)
     alone = ReplayRequest(trace, 4, cpu)
     below = _core.replay_lmcache(native_requests(alone), policy, cpu, 0)
@@ -111,7 +112,7 @@ class Lists:
 @given(tree_traces(4, 15), st.integers(0, 12), st.integers(1, 30), st.integers(1, 60))
 @examples(8)
 def test_an_instant_run_with_a_disk_is_lists(trace, spare, cpu, disk):
-    gpu, trace = room_for(trace) + spare, spread(trace)
+    gpu, trace = within_limit(trace) + spare, spread(trace)
     done = instant(scenario(gpu, cpu, disk, "lru"), trace, CHECKED)
     request = ReplayRequest(trace, 4, gpu, outputs="computed")
     in_pool, keys = native_requests(request).vllm(gpu)["hits"].tolist(), block_keys(request)

@@ -143,10 +143,10 @@ def test_no_copy_that_has_arrived_has_an_unknown_time():
         ((0, -1), "no such request; got -1"),
     ],
 )
-def test_a_machine_or_a_request_that_there_is_not_is_one_line(place, line):
+def test_a_machine_or_a_request_that_there_is_not_is_one_line(index, line):
     simulation = Simulation(reading_each_other((90, 60, 400), machines=2), TRACE, RunOptions())
     with pytest.raises(UsageError, match=line):
-        simulation.match_prefix(*place)
+        simulation.match_prefix(*index)
 
 
 def test_tokens_are_those_of_the_prompt_and_an_answer_has_those_of_the_next_turn():

@@ -1,4 +1,5 @@
-"""Streams that a real vLLM served on an H100: what was said before they ran, and what its sweep makes of them."""
+"""Streams that a real vLLM served on an H100: what was said before they ran, and what its sweep makes of
+them."""
 
 from __future__ import annotations
 
@@ -62,7 +63,7 @@ def served(stream: str) -> list[tuple[float, float | None, float, int]]:
                 more = int(row["output"]) - 1
                 tpot = (end - first) / more if more else None
                 found[int(row["request"])] = (first - came, tpot, end - came, int(row["cached"]))
-    return [found[place] for place in sorted(found)]
+    return [found[index] for index in sorted(found)]
 
 
 def means(stream: str) -> list[float]:
@@ -122,9 +123,10 @@ def test_held_out_runs_are_met_as_the_page_says(model, name):
         cells = section.split(f"| {name} | {how} |")[1].split("\n")[0]
         errors = {error.phase: error for error in run_errors(fitted.unseen, fitted.runs, found)}
         met = [error for phase in ("decode", "mixed") for error in (errors[phase].mape, errors[phase].p95)]
-        told = [float(figure) for figure in cells.replace("|", "/").split("/") if figure.strip()]
-        # as printed; linear algebra rounds otherwise on other processors, and the last digit may be the next one
-        assert told == pytest.approx(met, abs=0.11)
+        reported = [float(figure) for figure in cells.replace("|", "/").split("/") if figure.strip()]
+        # as printed; linear algebra rounds otherwise on other processors, and the last digit may be the next
+        # one
+        assert reported == pytest.approx(met, abs=0.11)
 
 
 @pytest.mark.parametrize("stream", [*DENSE, *MIXTURE])
@@ -233,9 +235,9 @@ def test_cells_of_the_sweep_that_were_held_out_are_met_better_relative_to_the_mo
         for fold in range(5):
             kept, out = rows.take(cell % 5 != fold), rows.take(cell % 5 == fold)
             model = fit.fit_runs(kept, runs_of(kept), load_gpu("h100").kernels)
-            told = np.bincount(cell[cell % 5 == fold], predict_ms(model, out))
+            reported = np.bincount(cell[cell % 5 == fold], predict_ms(model, out))
             took = np.bincount(cell[cell % 5 == fold], out.iter_ms)
-            errors += np.abs(told[took > 0] / took[took > 0] - 1).tolist()
+            errors += np.abs(reported[took > 0] / took[took > 0] - 1).tolist()
         return 100 * fmean(errors)
 
     own = mean_error()

@@ -1,4 +1,5 @@
-"""The part of a run that is measured: against the rows themselves, the rule written out, and planted transients."""
+"""The part of a run that is measured: against the rows themselves, the rule written out, and planted
+transients."""
 
 from __future__ import annotations
 
@@ -187,8 +188,8 @@ def test_what_is_counted_while_the_measured_requests_arrive():
     inside = (events["time_ns"] > begin) & (events["time_ns"] <= end) & (kinds == "evict")
     tiers = np.array([events["detail"].words[code] for code in events["detail"].codes])
     for tier in ("gpu", "cpu"):
-        told = int(events["blocks"][inside & np.char.startswith(tiers, tier)].sum())
-        assert summary["cache"]["evictions"][tier] == told > 0
+        reported = int(events["blocks"][inside & np.char.startswith(tiers, tier)].sum())
+        assert summary["cache"]["evictions"][tier] == reported > 0
     whole = execution.run
     first, last = (sum(whole.marks[at].itl_ns.counts) for at in (begin, end))
     assert 0 < last - first < sum(whole.itl_ns.counts)
@@ -252,7 +253,8 @@ measure: {warmup: 30%, cooldown: 20%}
 
 
 def moved(run, begin, end):
-    """Return by machine's channel the time it was sending in (begin, end], and by edge the jobs begun there."""
+    """Return by machine's channel the time it was sending in (begin, end], and by edge the jobs begun
+    there."""
     events = run.events
     kinds = np.array([events["kind"].words[code] for code in events["kind"].codes])
     own = kinds == "transfer"

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from kvcache_sim.cache.settings import TierSettings
-from kvcache_sim.model.rest_grid import Rests
+from kvcache_sim.model.residual_grid import Residuals
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.simulation import simulate
 from kvcache_sim.workload.trace import Trace
@@ -19,13 +19,13 @@ TIMES = ("queue_ns", "prefill_ns", "first_token_ns", "finish_ns")
 
 def with_table(settings: ClusterSettings, factor: int) -> ClusterSettings:
     exact = replace(table(), pair_half_fs=0, spread_decode_fs=0, spread_mixed_fs=0, past_fs=1_000_000)
-    exact = replace(exact, idle_fs=0, past_base_ns=exact.base_ns // 1_000 * 999, rests=Rests())
+    exact = replace(exact, idle_fs=0, past_base_ns=exact.base_ns // 1_000 * 999, residuals=Residuals())
     scaled = replace(
         exact,
         base_ns=exact.base_ns * factor,
         past_base_ns=exact.past_base_ns * factor,
         decode_base_ns=exact.decode_base_ns * factor,
-        beside_fs=exact.beside_fs * factor,
+        alongside_fs=exact.alongside_fs * factor,
         kv_decode_fs=exact.kv_decode_fs * factor,
         kv_mixed_fs=exact.kv_mixed_fs * factor,
         sequence_fs=exact.sequence_fs * factor,
@@ -52,7 +52,7 @@ def test_relabelled_ids_change_nothing():
     assert simulate(settings, trace).digest_results == simulate(settings, relabelled).digest_results
 
 
-def ceiling_blocks(trace: Trace, block: int) -> int:
+def upper_bound_blocks(trace: Trace, block: int) -> int:
     """Return the leading blocks that any earlier prompt or answer showed, requests one after another."""
     per, seen, hits = trace.block_size // block, set(), 0
     for r in range(len(trace)):
@@ -71,7 +71,7 @@ def test_an_unbounded_tier_reaches_the_ceiling_one_after_another():
     settings = cluster((160,))
     machine = replace(settings.machines[0], tiers=(TierSettings("gpu", None),))
     run = simulate(replace(settings, machines=(machine,)), trace)
-    assert run.requests["cached_prefix_length_used"].sum() == 16 * ceiling_blocks(trace, 16)
+    assert run.requests["cached_prefix_length_used"].sum() == 16 * upper_bound_blocks(trace, 16)
     assert run.counters["evictions.gpu"] == 0
 
 

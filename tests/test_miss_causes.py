@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kvcache_sim import _core
 from kvcache_sim.metrics.columns import MISS_COLUMNS, miss_column
 from kvcache_sim.metrics.miss_causes import miss_causes
-from kvcache_sim.replay.miss_causes import MISS_CAUSES, told_by
+from kvcache_sim.replay.miss_causes import MISS_CAUSES, reported_by
 from kvcache_sim.report.colours import COLOURS
 from kvcache_sim.report.explain.sentences import SENTENCES
 from kvcache_sim.simulation import simulate
@@ -28,9 +28,9 @@ SENTENCE_NAMES = {name for group in SENTENCES.values() for name in group}
 def test_a_cause_is_defined_documented_and_shown(cause):
     words = cause.name.replace("_", " ")
     assert cause.meaning
-    assert cause.told_by
+    assert cause.reported_by
     assert f"\n| {words} |" in (DOCS / "miss-causes.md").read_text(), "a row of docs/miss-causes.md"
-    if "timed" in cause.told_by:
+    if "timed" in cause.reported_by:
         assert cause.meaning in MISS_COLUMNS[miss_column(cause)].meaning
         assert cause.name.replace("_", "-") in SENTENCE_NAMES, "a sentence of kvsim explain"
         assert words in COLOURS, "a colour of its own in pictures"
@@ -38,7 +38,7 @@ def test_a_cause_is_defined_documented_and_shown(cause):
 
 def test_the_core_tells_the_causes_of_the_list():
     assert tuple(cause.name for cause in MISS_CAUSES) == _core.MISS_CAUSES
-    assert set(MISS_COLUMNS) == {miss_column(cause) for cause in told_by("timed")} | {"evicted_idle_ns"}
+    assert set(MISS_COLUMNS) == {miss_column(cause) for cause in reported_by("timed")} | {"evicted_idle_ns"}
 
 
 @st.composite
@@ -124,6 +124,6 @@ def test_columns_that_do_not_fit_together_are_refused():
         13: 2 * one,
         12: one[:0],
     }
-    for place, value in bad.items():
+    for index, value in bad.items():
         with pytest.raises(ValueError, match="miss causes"):
-            _core.timed_miss_tokens(*good[:place], value, *good[place + 1 :])
+            _core.timed_miss_tokens(*good[:index], value, *good[index + 1 :])

@@ -89,11 +89,11 @@ def test_one_gpu_alone_is_seen_late_and_its_set_meets_the_sums_of_runs():
     unseen = rows.take(runs.mask(out))
     predicted = runs.take(out).sums(predict_ms(load_step_time(MIXTURES[0].name), unseen))
     errors = {e.phase: e for e in phase_errors(runs.take(out).totals(unseen), predicted)}
-    _, by_rows, by_stretch, _, by_mixed_rows, mixed = figures(
+    _, by_rows, by_span, _, by_mixed_rows, mixed = figures(
         "fidelity.md", "Measured MoE and hybrid models", f"`{MIXTURES[0].name}`"
     )[1:]
     stated = read_entry("step_times", "step time", MIXTURES[0].name)
-    for phase, rows_cell, cell in (("decode", by_rows, by_stretch), ("mixed", by_mixed_rows, mixed)):
+    for phase, rows_cell, cell in (("decode", by_rows, by_span), ("mixed", by_mixed_rows, mixed)):
         assert [round(errors[phase].mape, 2), round(errors[phase].p95, 1)] == cell
         held = stated["held_out"][phase]
         assert [round(held["mape_percent"], 2), round(held["p95_percent"], 1)] == rows_cell

@@ -80,8 +80,8 @@ def test_everything_together_at_tiny_tiers(tiers):
 def test_writing_through_moves_the_writes_from_eviction_to_commit():
     back, through, chosen = (run(moving(write={"gpu": how})) for how in ("back", "through", "selective"))
     assert sent(through, "gpu->cpu") > sent(back, "gpu->cpu") > sent(chosen, "gpu->cpu") > 0
-    rooms = [int(r.requests["fetch_room_ns"].sum()) for r in (back, through)]
-    assert rooms[1] < rooms[0], "what is below already frees its room at once"
+    capacities = [int(r.requests["fetch_room_ns"].sum()) for r in (back, through)]
+    assert capacities[1] < capacities[0], "what is below already frees its room at once"
 
 
 def test_a_synchronous_write_delays_the_batch():
@@ -115,7 +115,8 @@ def test_more_uses_before_a_write_write_less():
 
 
 def test_an_exclusive_edge_leaves_no_copy_behind():
-    """Both tiers then hold different blocks, so more is found; what comes down again must be written again."""
+    """Both tiers then hold different blocks, so more is found; what comes down again must be written
+    again."""
     inclusive, exclusive = run(moving((90, 60))), run(moving((90, 60), exclusive=frozenset({"gpu"})))
     hits = [int(r.requests["cached_prefix_length_used"].sum()) for r in (inclusive, exclusive)]
     assert hits[1] >= hits[0]
@@ -187,7 +188,8 @@ def test_waiting_recomputes_least_and_best_effort_most():
 
 
 def test_blocks_of_waiting_requests_are_evicted_last():
-    """CachedAttention's look-ahead window over the queue: with it more is found, on each tier that is full."""
+    """CachedAttention's look-ahead window over the queue: with it more is found, on each tier that is
+    full."""
     for tiers in ((90,), (90, 60), TIERS):
         found = [
             int(run(moving(tiers, {"scheduler_aware_window": n})).requests["cached_prefix_length_used"].sum())

@@ -17,7 +17,7 @@ from kvcache_sim.cache.settings import CacheSettings, MovementSettings
 from kvcache_sim.metrics.columns import STATUSES
 from kvcache_sim.serving.settings import HandoverSettings, ReplicaSettings, RouterSettings
 from kvcache_sim.simulation import simulate
-from kvcache_sim.workload.trace import NOT_TOLD
+from kvcache_sim.workload.trace import NOT_GIVEN
 from pools import pools
 from support.agreement import agree, columns
 from support.clusters import BLOCK, cluster, varied
@@ -27,7 +27,7 @@ from support.traces import only, random_trace, with_aborts
 
 MS = 1_000_000
 ABORTED = STATUSES.index("aborted")
-_WAY = ("status", "first_token_ns", "prefill_ns", "fetch_ns", "num_tokens_actually_prefilled")
+_VARIANT = ("status", "first_token_ns", "prefill_ns", "fetch_ns", "num_tokens_actually_prefilled")
 
 
 @examples(60)
@@ -48,9 +48,9 @@ def test_aborts_agree_on_one_tier(replica, cache, blocks, machines, closed_loop,
         assert_same_by_the_clock(settings, trace)
 
 
-def under_scheduler(scheduler, ahead="none", blocks=400, **replica):
+def under_scheduler(scheduler, lookahead="none", blocks=400, **replica):
     """Return one machine under an engine's scheduler, and its cache."""
-    replica = ReplicaSettings(512, 8, scheduler=scheduler, async_scheduling=ahead, **replica)
+    replica = ReplicaSettings(512, 8, scheduler=scheduler, async_scheduling=lookahead, **replica)
     settings = cluster((blocks,))
     machine = replace(settings.machines[0], replica=replica)
     semantics = "tree" if scheduler == "kvsim" else scheduler
@@ -61,15 +61,15 @@ def under_scheduler(scheduler, ahead="none", blocks=400, **replica):
 @examples(30)
 @given(
     scheduler=st.sampled_from(["vllm", "sglang"]),
-    ahead=st.sampled_from(["none", "length", "stop-token"]),
+    lookahead=st.sampled_from(["none", "length", "stop-token"]),
     order=st.sampled_from(["fcfs", "priority"]),
     blocks=st.sampled_from([35, 70, 400]),
     offset_ns=st.sampled_from([0, 2 * MS]),
     seed=st.integers(1, 99),
 )
-def test_engines_own_schedulers_abort_at_any_time(scheduler, ahead, order, blocks, offset_ns, seed):
+def test_engines_own_schedulers_abort_at_any_time(scheduler, lookahead, order, blocks, offset_ns, seed):
     order = order if scheduler == "vllm" else "fcfs"
-    settings = under_scheduler(scheduler, ahead, blocks, queue_order=order, client_offset_ns=offset_ns)
+    settings = under_scheduler(scheduler, lookahead, blocks, queue_order=order, client_offset_ns=offset_ns)
     assert_same_by_the_clock(settings, with_aborts(seed))
 
 
@@ -96,9 +96,9 @@ SCHEDULERS = [
 
 @pytest.mark.parametrize(("scheduler", "ahead"), SCHEDULERS)
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_an_abort_is_an_answer_cut_short(scheduler, ahead, seed):
+def test_an_abort_is_an_answer_cut_short(scheduler, lookahead, seed):
     """To the others: of as many tokens as were out at the end of the step in which the client left."""
-    settings, trace = under_scheduler(scheduler, ahead), without_sessions(seed)
+    settings, trace = under_scheduler(scheduler, lookahead), without_sessions(seed)
     whole = simulate(settings, trace).requests
 
     def with_answer(request, tokens):
@@ -112,7 +112,7 @@ def test_an_abort_is_an_answer_cut_short(scheduler, ahead, seed):
         if whole["status"][request] or trace.output_tokens[request] < 8:
             continue
         at_ns = (first_ns + finish_ns) // 2
-        after = np.full(len(trace), NOT_TOLD)
+        after = np.full(len(trace), NOT_GIVEN)
         after[request] = at_ns - trace.arrival_ns[request]
         aborted = simulate(settings, replace(trace, abort_after_ns=after))
         assert aborted.requests["status"][request] == ABORTED
@@ -129,10 +129,10 @@ def test_an_abort_is_an_answer_cut_short(scheduler, ahead, seed):
 
 
 @pytest.mark.parametrize(("scheduler", "ahead"), SCHEDULERS)
-def test_who_leaves_at_once_might_not_have_come(scheduler, ahead):
-    settings, trace = under_scheduler(scheduler, ahead), without_sessions(5, requests=40)
+def test_who_leaves_at_once_might_not_have_come(scheduler, lookahead):
+    settings, trace = under_scheduler(scheduler, lookahead), without_sessions(5, requests=40)
     for request in (7, 20, 33):
-        after = np.full(len(trace), NOT_TOLD)
+        after = np.full(len(trace), NOT_GIVEN)
         after[request] = 0
         aborted = simulate(settings, replace(trace, abort_after_ns=after))
         assert aborted.requests["status"][request] == ABORTED
@@ -183,14 +183,14 @@ handovers = st.builds(
 @given(
     handover=handovers,
     roles=st.sampled_from(["pd", "ppd", "pdd", "ppddd", "pbd"]),
-    ahead=st.sampled_from(["none", "length", "stop-token"]),
+    lookahead=st.sampled_from(["none", "length", "stop-token"]),
     budget=st.sampled_from([128, 512]),
     blocks=st.lists(st.sampled_from([40, 80, 300]), min_size=5, max_size=5),
     seed=st.integers(1, 99),
 )
-def test_aborts_agree_in_a_hand_over(handover, roles, ahead, budget, blocks, seed):
+def test_aborts_agree_in_a_hand_over(handover, roles, lookahead, budget, blocks, seed):
     tiers = (300, 50) if handover.path == "via-cpu" else (300,)
-    replica = {"async_scheduling": ahead, "max_num_batched_tokens": budget}
+    replica = {"async_scheduling": lookahead, "max_num_batched_tokens": budget}
     settings = pools(roles, handover, tiers=tiers, **replica)
     machines = [
         replace(machine, tiers=(replace(machine.tiers[0], capacity_blocks=own), *machine.tiers[1:]))
@@ -214,7 +214,7 @@ def test_clients_leave_in_batches_of_arrivals(router, semantics, tiers, machines
     settings = replace(cluster(tiers, machines), router=RouterSettings(router), cache=cache)
     trace = with_aborts(seed, requests=60)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("kvcache_sim.serving.front_door._AT_A_TIME", size)
+        patched.setattr("kvcache_sim.serving.native_arrivals._AT_A_TIME", size)
         assert_same_by_the_clock(settings, trace, batches=True)
     if semantics == "tree":
         agree(settings, trace)
@@ -235,12 +235,12 @@ def test_every_way_to_leave_is_tried():
     """The traces above give requests up while they wait, load, compute and decode."""
     settings = cluster((90, 60, 400))
     settings = replace(settings, movement=MovementSettings(fetch="always", layer_pipelining=False))
-    ways = set()
+    variants = set()
     for seed in range(3, 20, 4):
         table = agree(settings, with_aborts(seed, requests=120)).requests
-        rows = zip(*(table[name].tolist() for name in _WAY), strict=True)
+        rows = zip(*(table[name].tolist() for name in _VARIANT), strict=True)
         for status, first_token_ns, prefill_ns, fetch_ns, left in rows:
             if status == ABORTED:
                 loaded = "loading" if fetch_ns else "computing" if prefill_ns or left else "waiting"
-                ways.add("decoding" if first_token_ns >= 0 else loaded)
-    assert ways == {"waiting", "loading", "computing", "decoding"}
+                variants.add("decoding" if first_token_ns >= 0 else loaded)
+    assert variants == {"waiting", "loading", "computing", "decoding"}

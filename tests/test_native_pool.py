@@ -18,7 +18,7 @@ from kvcache_sim.simulation import simulate
 from pools import pools
 from support.agreement import agree, columns
 from support.clusters import READ, WRITE, cluster, uneven, varied
-from support.drawn_settings import NATIVE, ahead, kinds, replicas, trees
+from support.drawn_settings import NATIVE, kinds, lookahead, replicas, trees
 from support.lookahead import assert_same_by_the_clock
 from support.traces import only, random_trace, turns, with_aborts
 
@@ -28,7 +28,7 @@ shared = st.builds(
     policy=st.sampled_from(["lru", "lru", "fifo", "lfu"]),
 )
 wires = st.sampled_from([(3 * 10**9, 30_000), (10**11, 0), (5 * 10**8, 2_000_000)])
-moves = st.tuples(ahead, st.sampled_from(["none", "none", *PREFETCHES])).map(
+moves = st.tuples(lookahead, st.sampled_from(["none", "none", *PREFETCHES])).map(
     lambda drawn: replace(drawn[0], prefetch=drawn[1])
 )
 lookups = st.sampled_from(["local", "local", "cluster"])
@@ -149,7 +149,7 @@ def test_requests_of_a_batch_find_the_pool(movement, router, lookup, pool, machi
         movement = replace(movement, prefetch="queued")
     settings = replace(cluster((90, 60, 400), machines), movement=movement, router=RouterSettings(router))
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("kvcache_sim.serving.front_door._AT_A_TIME", size)
+        patched.setattr("kvcache_sim.serving.native_arrivals._AT_A_TIME", size)
         settings, trace = sharing(settings, pool, (3 * 10**9, 30_000)), turns(seed, closed_loop=False)
         assert_same_by_the_clock(settings, trace, batches=True)
     agree(settings, trace)
@@ -163,7 +163,8 @@ def test_requests_of_a_batch_find_the_pool(movement, router, lookup, pool, machi
     ],
 )
 def test_a_pool_has_something_to_give(lookup, blocks, what):
-    """With settings as above blocks are put, read, refused and evicted, and first admissions are given some."""
+    """With settings as above blocks are put, read, refused and evicted, and first admissions are given
+    some."""
     settings = cluster((90, 60, 100), 3, through=True)
     settings = replace(settings, movement=replace(settings.movement, lookup=lookup))
     settings = sharing(settings, PoolSettings(blocks), (3 * 10**9, 30_000))

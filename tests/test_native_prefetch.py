@@ -15,7 +15,7 @@ from kvcache_sim.simulation import simulate
 from pools import pools
 from support.agreement import agree
 from support.clusters import cluster, uneven, varied
-from support.drawn_settings import NATIVE, ahead, kinds, replicas, trees
+from support.drawn_settings import NATIVE, kinds, lookahead, replicas, trees
 from support.lookahead import assert_same_by_the_clock
 from support.traces import turns, with_aborts
 
@@ -27,7 +27,7 @@ WIRE = (3 * 10**9, 30_000)
 @given(
     replica=replicas,
     cache=trees,
-    movement=ahead,
+    movement=lookahead,
     shape=st.sampled_from([(90, 60, 400), (90, 200, 900), (100, 40, 60), (90, 200)]),
     machines=st.sampled_from([1, 1, 3]),
     kind=st.one_of(st.just({}), st.just({}), kinds),
@@ -43,7 +43,7 @@ def test_prefetches_of_one_machine_agree(replica, cache, movement, shape, machin
 @examples(25)
 @given(
     replica=replicas,
-    movement=ahead,
+    movement=lookahead,
     shapes=st.lists(st.sampled_from([(90, 60, 400), (90, 70, 90), (100, 40, 60)]), min_size=2, max_size=4),
     remote_disk=st.sampled_from(["direct", "staged"]),
     wire=st.sampled_from([(3 * 10**9, 30_000), (10**11, 0), (5 * 10**8, 2_000_000)]),
@@ -61,7 +61,7 @@ def test_prefetches_of_other_machines_agree(
 
 @examples(25)
 @given(
-    movement=ahead,
+    movement=lookahead,
     shape=st.sampled_from([(90, 60, 400), (100, 40, 60)]),
     lookup=st.sampled_from(["local", "cluster"]),
     closed_loop=st.booleans(),
@@ -74,7 +74,7 @@ def test_an_abort_leaves_its_prefetch_alone(movement, shape, lookup, closed_loop
 
 @examples(20)
 @given(
-    movement=ahead,
+    movement=lookahead,
     path=st.sampled_from(["gpu-direct", "via-cpu"]),
     transfer=st.sampled_from(["at-end", "layer-by-layer"]),
     roles=st.sampled_from(["pd", "ppd", "pbd"]),
@@ -89,7 +89,7 @@ def test_prefetches_beside_hand_overs_agree(movement, path, transfer, roles, clo
 
 @examples(25)
 @given(
-    movement=ahead,
+    movement=lookahead,
     router=st.sampled_from(NATIVE),
     lookup=st.sampled_from(["local", "cluster"]),
     machines=st.integers(2, 4),
@@ -101,13 +101,14 @@ def test_requests_of_a_batch_have_their_blocks_brought_up(movement, router, look
     parts = {"movement": movement, "router": RouterSettings(router)}
     settings = varied(cluster((90, 60, 400), machines), wire=WIRE, **parts)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("kvcache_sim.serving.front_door._AT_A_TIME", size)
+        patched.setattr("kvcache_sim.serving.native_arrivals._AT_A_TIME", size)
         assert_same_by_the_clock(settings, turns(seed, closed_loop=False), batches=True)
     agree(settings, turns(seed, closed_loop=False))
 
 
 def test_each_policy_has_something_to_bring_up():
-    """The settings above are such that blocks come up, from below and from other machines, and requests stay for them."""
+    """The settings above are such that blocks come up, from below and from other machines, and requests stay
+    for them."""
     for policy in PREFETCHES:
         for lookup in ("local", "cluster"):
             movement = MovementSettings(fetch="wait", prefetch=policy, lookup=lookup)

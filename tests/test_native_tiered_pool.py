@@ -1,4 +1,5 @@
-"""The stores of vLLM's pool with an engine's tiers below, beside small models of them, through whatever a machine may ask."""
+"""The stores of vLLM's pool with an engine's tiers below, beside small models of them, through whatever a
+machine may ask."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from kvcache_sim import _core
 from kvcache_sim.cache.store import NO_MOVE
 from kvcache_sim.errors import StoreError
 from kvcache_sim.tiers import COMPUTE
-from support.forests import random_forest as thicket
+from support.forests import random_forest
 from support.lmcache_pool import LmcacheModel
 from support.tiered_pool import READY, OffloadModel, namer
 
@@ -33,34 +34,35 @@ BLOCK, OVER = 4, 2
 
 
 class TieredStores(RuleBasedStateMachine):
-    """A store and its model through whatever a replica may do: look up, load, join, compute, offer, end, in any order."""
+    """A store and its model through whatever a replica may do: look up, load, join, compute, offer, end, in
+    any order."""
 
     engine = ("vllm-offload", "lru")
-    room = (40, 30, 0)
+    capacity = (40, 30, 0)
 
     @initialize()
     def build(self) -> None:
-        rows, following = thicket()
+        rows, following = random_forest()
         flat: dict[int, int] = {}
         ids = np.array([flat.setdefault(i, len(flat)) for row in rows for i in row], np.uint32)
         offsets = np.cumsum([0] + [len(row) for row in rows]).astype(np.int64)
         self.full = [2 * len(row) for row in rows]
         keys = _core.Keys(offsets, ids, 2, np.array(self.full, np.uint32), np.array(following, np.uint32))
         prompts = [blocks * BLOCK + (request % 2) * OVER for request, blocks in enumerate(self.full)]
-        (name, policy), (gpu, cpu, disk) = self.engine, self.room
+        (name, policy), (gpu, cpu, disk) = self.engine, self.capacity
         of_block = namer(offsets.tolist(), ids.tolist(), 2, self.full, following)
         if name == "lmcache":
             self.store = _core.TieredPoolStore.with_lmcache(keys, gpu, (cpu, disk), policy, (prompts, BLOCK))
-            self.model: OffloadModel = LmcacheModel(of_block, self.room, policy, prompts, BLOCK)
+            self.model: OffloadModel = LmcacheModel(of_block, self.capacity, policy, prompts, BLOCK)
         else:
             self.store = _core.TieredPoolStore.with_offload(keys, gpu, cpu, policy, (prompts, BLOCK))
-            self.model = OffloadModel(of_block, self.room, policy, prompts, BLOCK)
+            self.model = OffloadModel(of_block, self.capacity, policy, prompts, BLOCK)
         self.now = 0
         #: request → lease, blocks that have room.
         self.running: dict[int, tuple[int, int]] = {}
         #: The store's numbers of moves, at the places of the model's; by request the moves that it waits for.
         self.numbers = [NO_MOVE]
-        self.under_way: list[int] = []
+        self.in_flight: list[int] = []
         self.waits: dict[int, set[int]] = {request: set() for request in NUMBERS}
         #: Requests whose last offer was refused.
         self.refused: set[int] = set()
@@ -71,11 +73,11 @@ class TieredStores(RuleBasedStateMachine):
 
     def take_orders(self) -> None:
         orders, self.model.orders = self.model.orders, []
-        told = self.store.take_orders()
-        self.numbers += [order[0] for order in told]
-        self.under_way += [order[0] for order in orders]
+        reported = self.store.take_orders()
+        self.numbers += [order[0] for order in reported]
+        self.in_flight += [order[0] for order in orders]
         named = [(*order[1:4], self.numbered(order[4])) for order in orders]
-        assert [(*order[1:4], set(order[4])) for order in told] == named
+        assert [(*order[1:4], set(order[4])) for order in reported] == named
 
     @rule(request=REQUESTS)
     def admit(self, request: int) -> None:
@@ -88,8 +90,8 @@ class TieredStores(RuleBasedStateMachine):
         if request in self.running:
             return
         parts = model.parts(request, found)
-        told = [(*part[:3], self.numbers[part[3]]) for part in parts]
-        assert store.match_prefix(request, found) == told
+        reported = [(*part[:3], self.numbers[part[3]]) for part in parts]
+        assert store.match_prefix(request, found) == reported
         holds = [
             (part[0], store.protect(request, part[2], part[0]), model.protect(request, part[2]))
             for part in parts
@@ -99,14 +101,14 @@ class TieredStores(RuleBasedStateMachine):
         joined = sum(part[2] - part[1] for part in parts if part[0] == COMPUTE and part[3] != READY)
         total = self.full[request] + 1
         own = total - ready - joined
-        room = store.reserve(lease, own, self.now)
+        capacity = store.reserve(lease, own, self.now)
         waits = model.reserve(request, ready, own)
         if waits is None:
-            assert room is None
+            assert capacity is None
             SEEN["refusal"] += 1
             store.abandon(lease)
         else:
-            assert set(room) == self.numbered(waits)
+            assert set(capacity) == self.numbered(waits)
             SEEN["room waits for a write"] += bool(waits)
             for tier, _, end, by in (part for part in parts if part[2] > ready):
                 if tier == COMPUTE:
@@ -141,7 +143,7 @@ class TieredStores(RuleBasedStateMachine):
     def land(self, request: int) -> None:
         """End all copies that a request waits for."""
         if self.waits[request]:
-            for move in list(self.under_way):
+            for move in list(self.in_flight):
                 self.end(move)
 
     def offer(self, *requests: int) -> None:
@@ -165,8 +167,10 @@ class TieredStores(RuleBasedStateMachine):
         if request in self.running:
             self.now += 1
             lease, held = self.running[request]
-            room, waits = self.store.reserve(lease, blocks, self.now), self.model.grow(request, blocks)
-            assert (room if room is None else set(room)) == (waits if waits is None else self.numbered(waits))
+            capacity, waits = self.store.reserve(lease, blocks, self.now), self.model.grow(request, blocks)
+            assert (capacity if capacity is None else set(capacity)) == (
+                waits if waits is None else self.numbered(waits)
+            )
             self.running[request] = (lease, held + (blocks if waits is not None else 0))
 
     @rule(requests=st.lists(REQUESTS, min_size=1, max_size=4), lands=st.booleans())
@@ -176,7 +180,7 @@ class TieredStores(RuleBasedStateMachine):
                 self.admit(request)
                 self.compute(request, 40)
                 self.leave(request)
-        for move in list(self.under_way) if lands else ():
+        for move in list(self.in_flight) if lands else ():
             self.end(move)
 
     @rule(requests=st.permutations(NUMBERS), number=st.integers(2, 4))
@@ -201,24 +205,25 @@ class TieredStores(RuleBasedStateMachine):
 
     @rule(first=st.sampled_from([0, 2, 4]))
     def find_a_busy_tier(self, first: int) -> None:
-        """A prompt is offered while another one's blocks are still on their way, and again once they are there."""
+        """A prompt is offered while another one's blocks are still on their way, and again once they are
+        there."""
         for request in list(self.running):
             self.leave(request)
         for request in (first, 1):
             self.admit(request)
             self.compute(request, 40)
-        for move in list(self.under_way):
+        for move in list(self.in_flight):
             self.end(move)
         self.step_of_all()
 
     @rule(which=st.integers(0, 99))
     def end_a_copy(self, which: int) -> None:
         """Copies of a tier end in any order, but what waits for another after it."""
-        if self.under_way:
-            self.end(self.under_way[0 if which % 3 else which % len(self.under_way)])
+        if self.in_flight:
+            self.end(self.in_flight[0 if which % 3 else which % len(self.in_flight)])
 
     def end(self, move: int) -> None:
-        self.under_way.remove(move)
+        self.in_flight.remove(move)
         for waited in self.waits.values():
             waited.discard(move)
         self.model.finish(move)
@@ -246,8 +251,8 @@ class TieredStores(RuleBasedStateMachine):
             return
         store, model = self.store, self.model
         for tier in range(model.tiers):
-            assert tuple(store.room(tier)) == model.room(tier), tier
-            assert tuple(store.losses(tier)) == (model.evicted_from(tier), 0, 0), tier
+            assert tuple(store.occupancy(tier)) == model.occupancy(tier), tier
+            assert tuple(store.eviction_counts(tier)) == (model.evicted_from(tier), 0, 0), tier
             if tier:
                 assert store.duplicates(tier) == model.duplicates(tier), tier
             SEEN[f"evicted from {tier}"] += model.evicted_from(tier) > 0

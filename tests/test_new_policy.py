@@ -1,4 +1,5 @@
-"""A new eviction policy is one file in Rust, one row and a small model that judges it: everything knows it then.
+"""A new eviction policy is one file in Rust, one row and a small model that judges it: everything knows it
+then.
 
 Done in a copy of the tree, whose core is built without optimisation below ``target/new-policy``; the first
 build takes a CPU minute, later ones some seconds.
@@ -17,8 +18,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 NEW = Path(__file__).parent / "data" / "new_policy"
-PLACE = ROOT / "target" / "new-policy"
-TREE = PLACE / "tree"
+INDEX = ROOT / "target" / "new-policy"
+TREE = INDEX / "tree"
 PAGE = "docs/cache-curve-and-policies.md"
 #: Those that pytest finds only where the table has the policy.
 TESTS_OF_EVERY_POLICY = (
@@ -54,11 +55,11 @@ def build() -> None:
     if shutil.which("cargo") is None:
         pytest.fail("cargo not found: this test builds the core with one policy more", pytrace=False)
     fast = {"CARGO_PROFILE_DEV_DEBUG": "0", "CARGO_INCREMENTAL": "0", "PYO3_PYTHON": sys.executable}
-    target = {"CARGO_TARGET_DIR": str(PLACE / "build")}
+    target = {"CARGO_TARGET_DIR": str(INDEX / "build")}
     cargo = ["cargo", "build", "--locked", "--quiet", "-p", "kvsim-py", "--features", "pyo3/extension-module"]
     done = subprocess.run(cargo, cwd=TREE, env=os.environ | fast | target, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    shutil.copy(PLACE / "build/debug/lib_core.so", TREE / "python/kvcache_sim/_core.abi3.so")
+    shutil.copy(INDEX / "build/debug/lib_core.so", TREE / "python/kvcache_sim/_core.abi3.so")
 
 
 def python(*arguments: str, code: int = 0) -> str:

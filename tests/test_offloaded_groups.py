@@ -1,4 +1,5 @@
-"""Cache groups with vLLM's CPU offloading tier below their pool: what is kept, found, loaded, and when it comes."""
+"""Cache groups with vLLM's CPU offloading tier below their pool: what is kept, found, loaded, and when it
+comes."""
 
 from __future__ import annotations
 
@@ -81,7 +82,8 @@ def test_with_room_below_a_window_beyond_every_prompt_hits_what_full_attention_h
 @pytest.mark.parametrize(("kind", "reach"), LOADED)
 @pytest.mark.parametrize("pipelined", [True, False])
 def test_a_load_is_what_its_groups_read_and_takes_the_time_of_its_layers(kind, reach, pipelined):
-    """A prompt, another that evicts it, the first again: all of full attention and what the other group reads."""
+    """A prompt, another that evicts it, the first again: all of full attention and what the other group
+    reads."""
     prompts = [[f"a{k}" for k in range(100)], [f"b{k}" for k in range(100)], [f"a{k}" for k in range(100)]]
     trace = trace_of(prompts, 4, [PROMPT] * 3, None, [2] * 3)
     trace = replace(trace, arrival_ns=np.arange(3, dtype=np.int64) * 10**12)
@@ -128,7 +130,7 @@ def test_room_that_a_copy_still_reads_is_waited_for(arrived):
         store.finish_move(move)
     waits = [] if arrived else [move]
     at_once, _, _ = store.admit(newcomer(1, 16), 0)
-    assert store.brought(at_once).room == waits
+    assert store.brought(at_once).capacity == waits
     store.release(at_once, 0)
     bit_by_bit, _, _ = store.admit(newcomer(1, 16, step=4), 0)
     assert store.reserve_many([(bit_by_bit, 12)], 0) == waits
@@ -136,7 +138,8 @@ def test_room_that_a_copy_still_reads_is_waited_for(arrived):
 
 @pytest.mark.parametrize("second_ends_first", [True, False])
 def test_what_a_request_used_of_the_tier_is_recent_when_it_ends(second_ends_first):
-    """Two store three blocks each, all that the tier has room for; g takes the place of one of who ended first."""
+    """Two store three blocks each, all that the tier has room for; g takes the place of one of who ended
+    first."""
     rows = [["a", "b", "c"], ["d", "e", "f"], ["g"], ["a", "b", "c", "x"], ["d", "e", "f", "y"]]
     rows.append([f"h{k}" for k in range(9)])
     store = core_store_of(one_full(4), rows, 10, cpu=6)
@@ -168,7 +171,7 @@ def test_what_has_been_offered_is_not_offered_again():
     store.finish_move(move)
     store.release(serve(store, 1, 8), 0)
     end_copies(store)
-    assert store.losses(1).evicted_blocks == 1
+    assert store.eviction_counts(1).evicted_blocks == 1
     assert store.reserve_many([(lease, 4)], 0) == []
     store.commit(lease, 2)
     store.step_computed([lease], 0)
@@ -194,8 +197,8 @@ def test_a_state_of_the_pool_takes_no_room_where_a_later_one_is_loaded(free):
         store.release(serve(store, request, tokens), 0)
         end_copies(store)
     hog = store.admit(newcomer(3, 4 * len(rows[3])), 0)[0]
-    room = store.room(0)
-    assert room.free_blocks + room.evictable_blocks == free
+    capacity = store.occupancy(0)
+    assert capacity.free_blocks + capacity.evictable_blocks == free
     lease, hits, _ = store.admit(newcomer(4, 41), 0)
     store.check()
     if free < 13:

@@ -1,4 +1,5 @@
-"""``tiers.cpu.semantics: vllm-offload``: vLLM's pool with its CPU offloading below, in runs with and without time."""
+"""``tiers.cpu.semantics: vllm-offload``: vLLM's pool with its CPU offloading below, in runs with and without
+time."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ CHECKED = RunOptions(check="full")
 
 def scenario(gpu: int, cpu: int, policy: str, block: int = 4) -> str:
     tier = f"{{capacity: {cpu} blocks, policy: {policy}, semantics: vllm-offload}}"
-    room = f"gpu: {{capacity: {gpu} blocks}}, cpu: {tier}"
-    return f"cache: {{block_size: {block}}}\ntiers: {{{room}}}\n"
+    capacity = f"gpu: {{capacity: {gpu} blocks}}, cpu: {tier}"
+    return f"cache: {{block_size: {block}}}\ntiers: {{{capacity}}}\n"
 
 
 @given(tree_traces(4), st.integers(0, 12), st.integers(1, 40), st.sampled_from(["lru", "arc"]))

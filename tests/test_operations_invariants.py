@@ -97,13 +97,13 @@ class Machines:
             return None
         self.held[machine].append(got)
         SEEN["reused from below"] += got.reused_blocks["cpu"] + got.reused_blocks["disk"] > 0
-        return got.reused_blocks, got.active_blocks, got.room_at_ns, got.ready_at_ns
+        return got.reused_blocks, got.active_blocks, got.reserved_at_ns, got.ready_at_ns
 
     def switch(self, cache, machine, pick, blocks):
         idle = [
             a
             for a in self.held[machine]
-            if max(or_never(a.ready_at_ns), or_never(a.room_at_ns)) <= cache.now_ns
+            if max(or_never(a.ready_at_ns), or_never(a.reserved_at_ns)) <= cache.now_ns
         ]
         if not idle:
             return None
@@ -116,7 +116,7 @@ class Machines:
         idle = [
             a
             for a in self.held[machine]
-            if max(or_never(a.ready_at_ns), or_never(a.room_at_ns)) <= cache.now_ns
+            if max(or_never(a.ready_at_ns), or_never(a.reserved_at_ns)) <= cache.now_ns
         ]
         if idle:
             active = idle[pick % len(idle)]
@@ -151,16 +151,16 @@ class Machines:
             return None
         edge = f"{source}->{tier}"
         if or_never(space.ready_at_ns) > cache.now_ns or (source and edge not in EDGES):
-            cache.give_back(space)
+            cache.release_space(space)
             return space.ready_at_ns
         try:
             sent = cache.transmit(edge if source else "cpu->gpu", 4)
         except UsageError as refused:
-            cache.give_back(space)
+            cache.release_space(space)
             return str(refused)
         marked = cache.mark(space, request, start, sent, source)
         if marked is None:
-            cache.give_back(space)
+            cache.release_space(space)
         SEEN["marked"] += marked is not None
         return None if marked is None else marked.ready_at_ns
 
@@ -174,7 +174,7 @@ class Machines:
         for number, cache in enumerate(self.caches):
             cache.store.check()
             for tier, capacity in enumerate(self.capacities[number]):
-                assert sum(cache.store.room(tier)[:4]) == capacity
+                assert sum(cache.store.occupancy(tier)[:4]) == capacity
             for active in self.held[number]:
                 depth = cache.store.depth(active.lease)
                 on_gpu = [
@@ -182,15 +182,15 @@ class Machines:
                     for block in cache.match_prefix(active.request, depth)
                 ]
                 assert on_gpu == [True] * depth, "I3: a held block is never evicted"
-            on_its_way = cache.mover.transfers
-            for transfer in on_its_way.values():
+            in_transit = cache.mover.transfers
+            for transfer in in_transit.values():
                 ready = or_never(transfer.ready_at_ns)
                 assert ready >= or_never(transfer.first_layer_ready_at_ns)
                 assert ready >= cache.now_ns, "I5: nothing ends in the past"
             for request, row in enumerate(ROWS):
                 for _, by in cache.store.copies(request, len(row)):
                     unready = [move for move in by if move not in (NO_COPY, NO_MOVE)]
-                    assert all(move in on_its_way for move in unready), "I7: what is not ready is on its way"
+                    assert all(move in in_transit for move in unready), "I7: what is not ready is on its way"
                 for _, copies in cache.store.residency(request, len(row)):
                     for _, move, first_layer_ns, ready_ns, _ in copies:
                         assert first_layer_ns <= ready_ns
@@ -209,7 +209,7 @@ class Machines:
             (
                 sorted((t.edge, t.blocks, t.ready_at_ns or 0) for t in cache.mover.transfers.values()),
                 sorted(cache.mover.edge_bytes.items()),
-                [cache.store.room(tier) for tier in range(3)],
+                [cache.store.occupancy(tier) for tier in range(3)],
             )
             for cache in self.caches
         ]
@@ -226,7 +226,7 @@ class Machines:
         for cache in self.caches:
             assert not cache.mover.transfers
             for tier in range(3):
-                _, active, cached, in_flight, evictable = cache.store.room(tier)
+                _, active, cached, in_flight, evictable = cache.store.occupancy(tier)
                 assert (active, in_flight) == (0, 0)
                 assert cached == evictable, "no reference is left"
             assert all(size % BLOCK_BYTES == 0 for size in cache.mover.edge_bytes.values())
@@ -302,4 +302,4 @@ def test_a_second_release_is_one_line_and_changes_nothing():
     with pytest.raises(StoreError, match=r"^store: no such lease; expected one that is held$"):
         cache.release(active)
     cache.store.check()
-    assert cache.store.room(0)[4] == 3, "its blocks can be evicted"
+    assert cache.store.occupancy(0)[4] == 3, "its blocks can be evicted"

@@ -83,7 +83,7 @@ def test_a_time_to_live_ends():
     assert one.match_prefix(A, 1) == ()
     assert len(one.match_prefix(B, 1)) == 1
     one.run_until(10**10)
-    assert one.store.room(0)[:3] == (3, 0, 0)
+    assert one.store.occupancy(0)[:3] == (3, 0, 0)
 
 
 def test_a_cache_that_is_no_tree_is_refused():

@@ -41,33 +41,33 @@ def iterations() -> str:
 @pytest.fixture(scope="module")
 def standins(tmp_path_factory) -> Path:
     """Return a folder with what the pages' commands name."""
-    place = tmp_path_factory.mktemp("standins")
+    index = tmp_path_factory.mktemp("standins")
     assert (
-        kvsim(["trace", "generate", "conversational", "--requests", "150", "-o", str(place / "trace.jsonl")])
+        kvsim(["trace", "generate", "conversational", "--requests", "150", "-o", str(index / "trace.jsonl")])
         == 0
     )
-    shutil.copy(place / "trace.jsonl", place / "conversation_trace.jsonl")
-    (place / "s.yaml").write_text(
+    shutil.copy(index / "trace.jsonl", index / "conversation_trace.jsonl")
+    (index / "s.yaml").write_text(
         "workload: {kind: conversational, requests: 60}\ntiers: {gpu: {capacity: 64 blocks}, cpu: {capacity: 1GiB}}\n"
     )
-    (place / "sweep.yaml").write_text(SWEEP)
-    (place / "mypolicy.py").write_text(POLICY)
-    np.save(place / "corpus.npy", np.arange(1000, 6000, dtype=np.int32))
-    (place / "rows.csv").write_text(iterations())
+    (index / "sweep.yaml").write_text(SWEEP)
+    (index / "mypolicy.py").write_text(POLICY)
+    np.save(index / "corpus.npy", np.arange(1000, 6000, dtype=np.int32))
+    (index / "rows.csv").write_text(iterations())
     configuration = {
         "architectures": ["LlamaForCausalLM"], "hidden_size": 4096, "num_hidden_layers": 32,
         "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256,
         "torch_dtype": "bfloat16", "max_position_embeddings": 131072,
     }  # fmt: skip
-    (place / "config.json").write_text(json.dumps(configuration))
+    (index / "config.json").write_text(json.dumps(configuration))
     runs = {"A": "64 blocks", "B": "128 blocks", "RUN": "96 blocks"}
     chats = kv.generate("conversational", requests=60)
     for name, size in runs.items():
-        kv.simulate(chats, tiers={"gpu": size}, name=name).save(place / name)
-    with contextlib.chdir(place):
+        kv.simulate(chats, tiers={"gpu": size}, name=name).save(index / name)
+    with contextlib.chdir(index):
         assert kvsim(["models", "new", "my", "--from", "gpt-oss-20b"]) == 0
         assert kvsim(["gpus", "new", "mygpu"]) == 0
-    return place
+    return index
 
 
 def page_commands_of(page: Path) -> list[str]:
@@ -97,9 +97,10 @@ def test_the_tutorial_shows_what_its_commands_print(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_in_sentences_name_verbs_and_options_that_exist(page, capsys):
-    """What stands in backticks may be notation (``list|show``): its verb and its options exist all the same."""
-    told = re.findall(r"`kvsim ([a-z-]+)([^`]*)`", page.read_text())
-    for verb, rest in told:
+    """What stands in backticks may be notation (``list|show``): its verb and its options exist all the
+    same."""
+    reported = re.findall(r"`kvsim ([a-z-]+)([^`]*)`", page.read_text())
+    for verb, rest in reported:
         assert verb in VERBS, verb
         options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", rest))
         if not options:

@@ -60,16 +60,17 @@ def test_two_requests_on_two_stages_are_each_other_s_second_stage():
             ends[request] = begun[len(durations) - 2][1]
             times.append(ends[request])
             durations.append(decode(64 + (len(durations) - 2) // 2))
-    told = flow_shop(durations, times, 2)
-    assert run.requests["first_token_ns"].tolist() == [told[0][1], told[1][1]]
-    assert run.requests["finish_ns"].tolist() == [told[-2][1], told[-1][1]]
+    reported = flow_shop(durations, times, 2)
+    assert run.requests["first_token_ns"].tolist() == [reported[0][1], reported[1][1]]
+    assert run.requests["finish_ns"].tolist() == [reported[-2][1], reported[-1][1]]
     # from then on neither waits: a token a step of one request, where one stage computes both in each step
-    assert told[1][1] == chunk(64) + chunk(64) - chunk(64) // 2
-    assert told[-1][1] - told[-3][1] == pytest.approx(decode(67), rel=1e-4)
+    assert reported[1][1] == chunk(64) + chunk(64) - chunk(64) // 2
+    assert reported[-1][1] - reported[-3][1] == pytest.approx(decode(67), rel=1e-4)
 
 
 def test_no_more_batches_are_in_flight_than_stages():
-    """Three prompts that fill a step each: the third shares its batch with the first one's decode, once that is back."""
+    """Three prompts that fill a step each: the third shares its batch with the first one's decode, once that
+    is back."""
     trace = trace_of([[*range(n, n + 4)] for n in (0, 10, 20)], 16, [64] * 3, [0] * 3, [5] * 3)
     run = simulate(over(2, replica=ReplicaSettings(64, 8, scheduler="vllm")), trace)
     at_once = flow_shop([chunk(64)] * 3, [0] * 3, 2)
@@ -81,14 +82,14 @@ def test_no_more_batches_are_in_flight_than_stages():
 def flow_shop(durations: list[int], times: list[int], stages: int) -> list[tuple[int, int]]:
     """Begin and end of each step by the recurrence of a line of machines, cell by cell."""
     left = np.zeros((len(durations) + 1, stages + 1), np.int64)
-    told = []
+    reported = []
     for j, (duration, now) in enumerate(zip(durations, times, strict=True), 1):
         begin = left[j][0] = max(now, left[j - 1][1])
         for s in range(1, stages + 1):
             share = duration * s // stages - duration * (s - 1) // stages
             left[j][s] = max(left[j][s - 1], left[j - 1][s]) + share
-        told.append((int(begin), int(left[j][stages])))
-    return told
+        reported.append((int(begin), int(left[j][stages])))
+    return reported
 
 
 @examples(60)
@@ -99,7 +100,8 @@ def flow_shop(durations: list[int], times: list[int], stages: int) -> list[tuple
 def test_steps_go_through_stages_as_jobs_through_machines(prompts, stages):
     """Prompts of whole chunks: every step computes one, and goes through the stages behind the one before it.
 
-    The engine decides on steps while fewer are in flight than there are stages and a prompt is there; else it waits
+    The engine decides on steps while fewer are in flight than there are stages and a prompt is there; else it
+    waits
     for the oldest one, and sees only then what has come meanwhile.
     """
     arrivals = (np.cumsum([wait for _, wait in prompts]) * 1_000_000).tolist()
@@ -111,18 +113,18 @@ def test_steps_go_through_stages_as_jobs_through_machines(prompts, stages):
         for k in range(chunks)
     ]
     now, ended, times = 0, 0, []
-    told: list[tuple[int, int]] = []
-    while len(told) < len(to_do):
-        if len(told) - ended < stages and to_do[len(told)][0] <= now:
+    reported: list[tuple[int, int]] = []
+    while len(reported) < len(to_do):
+        if len(reported) - ended < stages and to_do[len(reported)][0] <= now:
             times.append(now)
-            told = flow_shop([duration for _, duration in to_do[: len(times)]], times, stages)
-        elif ended < len(told):
-            now, ended = told[ended][1], ended + 1
+            reported = flow_shop([duration for _, duration in to_do[: len(times)]], times, stages)
+        elif ended < len(reported):
+            now, ended = reported[ended][1], ended + 1
         else:
-            now = to_do[len(told)][0]
+            now = to_do[len(reported)][0]
     last = np.cumsum([chunks for chunks, _ in prompts]) - 1
     settings = over(stages, 4000, ReplicaSettings(64, 8, scheduler="vllm"))
-    assert simulate(settings, trace).requests["first_token_ns"].tolist() == [told[k][1] for k in last]
+    assert simulate(settings, trace).requests["first_token_ns"].tolist() == [reported[k][1] for k in last]
 
 
 @examples(10)
@@ -133,7 +135,8 @@ def test_steps_go_through_stages_as_jobs_through_machines(prompts, stages):
     seed=st.integers(1, 9),
 )
 def test_every_request_gets_its_tokens_whatever_the_stages(replica, blocks, stages, seed):
-    """With invariants checked at every boundary: what ends in one stage ends in several, with as many tokens."""
+    """With invariants checked at every boundary: what ends in one stage ends in several, with as many
+    tokens."""
     trace = random_trace(seed, requests=30, sessions=7)
     found = simulate(over(stages, blocks, replica), trace, options=RunOptions(check="full")).requests
     alone = simulate(over(1, blocks, replica), trace).requests
@@ -163,7 +166,8 @@ def blocks_of(*overrides: str) -> int:
 
 
 def test_gpus_that_share_out_a_block_hold_as_many_more():
-    """A latent stands on all 16 GPUs: 2, 4 or 16 of them that share out its tokens hold 2, 4 or 16 times as many."""
+    """A latent stands on all 16 GPUs: 2, 4 or 16 of them that share out its tokens hold 2, 4 or 16 times as
+    many."""
     one = blocks_of()
     for cp in (2, 4, 16):
         assert one * cp <= blocks_of(f"replica.cp={cp}") < (one + 1) * cp

@@ -135,7 +135,8 @@ def with_rails(draw: Any) -> ClusterSettings:
 @examples(15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(settings=with_rails(), also=st.sets(st.sampled_from(sorted(KINDS))), seed=st.integers(0, 10**6))
 def test_a_plugin_with_a_built_in_policys_rule_decides_as_that_policy(kind, settings, also, seed):
-    """What a plug-in sees, and what its answers do, is right if the rule of the policy gives the policy's run."""
+    """What a plug-in sees, and what its answers do, is right if the rule of the policy gives the policy's
+    run."""
     hosted = settings
     for one in {kind, *also}:
         hosted = repeated(hosted, one)
@@ -187,7 +188,7 @@ def test_the_store_of_a_write_policy_is_empty_outside_its_calls(monkeypatch):
     stores = []
     monkeypatch.setattr(own_plugins.Write, "used", lambda self, store, lease, now_ns: stores.append(store))
     seen_by(with_one("write"), 3)
-    assert {tuple(store.room(0)) for store in stores} == {(0, 0, 0, 0, 0)}
+    assert {tuple(store.occupancy(0)) for store in stores} == {(0, 0, 0, 0, 0)}
     with pytest.raises(KvsimError, match="no such lease"):
         stores[0].depth(0)
 

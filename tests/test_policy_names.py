@@ -261,12 +261,12 @@ def test_an_unknown_name_lists_the_known_ones_of_its_kind():
 
 def test_the_command_lists_every_kind(capsys):
     assert kvsim(["policies", "list"]) == 0
-    told = capsys.readouterr().out
+    reported = capsys.readouterr().out
     assert kvsim(["policies", "list", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)["other_kinds"]
     for key, kind in POLICY_KINDS.items():
         name = ".".join(map(str, key))
-        assert f"{name:<20}  {' | '.join(kind.names)}" in told
+        assert f"{name:<20}  {' | '.join(kind.names)}" in reported
         assert tuple(listed[name]["names"]) == kind.names
 
 

@@ -1,4 +1,5 @@
-"""Eviction policies against invariants and frozen numbers of other systems; ``test_eviction_orders.py`` has the models."""
+"""Eviction policies against invariants and frozen numbers of other systems; ``test_eviction_orders.py`` has
+the models."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from kvcache_sim.policies import table
 from kvcache_sim.policies.page import with_policies
 from kvcache_sim.policies.resolve import parse_variant
 from kvcache_sim.policies.table import EVICTION_POLICIES, NATIVE_KINDS, POLICIES
-from kvcache_sim.replay.miss_causes import MISS_CAUSES, told_by
+from kvcache_sim.replay.miss_causes import MISS_CAUSES, reported_by
 from kvcache_sim.replay.policy_misses import explained
 from kvcache_sim.replay.prefix import prefix_answer
 from kvcache_sim.replay.prompt_blocks import blocks_of_prompts
@@ -82,9 +83,11 @@ def test_root_first_lru_equals_a_plain_recency_list(request):
         seen.update(path)
     result = run(request, "lru", touch_from="root", explain=True)
     assert result["hit_blocks"] == hits
-    told = result["misses"].get("evicted_before_requests", {"p50": None, "max": None})
+    reported = result["misses"].get("evicted_before_requests", {"p50": None, "max": None})
     ages.sort()
-    assert (told["p50"], told["max"]) == (ages[(len(ages) - 1) // 2], ages[-1]) if ages else (None, None)
+    assert (
+        (reported["p50"], reported["max"]) == (ages[(len(ages) - 1) // 2], ages[-1]) if ages else (None, None)
+    )
 
 
 @examples(60)
@@ -121,7 +124,7 @@ def test_causes_are_those_of_the_model_block_by_block(request, variant):
         new = [Block(key, k, 1, 0, 0, now_ns, found, len(path) - found) for k, key in enumerate(path)]
         leaf_first(tier, new, found, i + 1)
     native = run(request, variant)["requests"]
-    for cause in told_by("replay"):
+    for cause in reported_by("replay"):
         column = [row[MISS_CAUSES.index(cause)] for row in causes.tokens]
         assert native[f"{cause.name}_tokens"] == column, cause.name
 

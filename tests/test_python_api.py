@@ -1,4 +1,5 @@
-"""What ``import kvcache_sim`` gives: the command line's own figures, one line for every refusal, cheap to import."""
+"""What ``import kvcache_sim`` gives: the command line's own figures, one line for every refusal, cheap to
+import."""
 
 from __future__ import annotations
 
@@ -133,16 +134,16 @@ def test_a_run_is_what_the_command_gives(trace, tmp_path, capsys, monkeypatch):
     Path("t.jsonl").write_text("".join(mooncake_lines(trace)))
     settings = {"tiers.gpu.capacity": "96 blocks", "tiers.cpu.capacity": "8GiB", "replica.max_num_seqs": 8}
     sets = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
-    told = json_of(capsys, ["simulate", "t.jsonl", *sets, "-o", "out", "-q", "--format", "json"])
+    reported = json_of(capsys, ["simulate", "t.jsonl", *sets, "-o", "out", "-q", "--format", "json"])
     of_file, of_object = kv.simulate("t.jsonl", **settings), kv.simulate(trace, **settings)
     nested = kv.simulate(
         trace, tiers={"gpu": {"capacity": "96 blocks"}, "cpu": "8GiB"}, replica={"max_num_seqs": np.int64(8)}
     )
-    told.pop("wall")
+    reported.pop("wall")
     for run in (of_file, of_object, nested):
         mine = dict(run.summary)
         assert mine.pop("wall")["cpu_s"] > 0
-        assert mine == told
+        assert mine == reported
     for name in ("requests", "series", "events"):
         table = getattr(of_object, name)
         assert isinstance(table, pa.Table)
@@ -337,13 +338,15 @@ def test_a_comparison_is_what_the_command_prints(trace, tmp_path, capsys):
 def test_curve_and_cachesim_are_what_the_commands_print(trace, tmp_path, capsys):
     file = tmp_path / "t.jsonl"
     file.write_text("".join(mooncake_lines(trace)))
-    told = json_of(capsys, ["curve", str(file), "--policy", "lfu", "--capacity", "64", "--format", "json"])
-    assert kv.curve(file, policy=["lfu"], capacity=[64]).document == told
+    reported = json_of(
+        capsys, ["curve", str(file), "--policy", "lfu", "--capacity", "64", "--format", "json"]
+    )
+    assert kv.curve(file, policy=["lfu"], capacity=[64]).document == reported
     assert kv.curve(trace, policy=["lfu"]).to_arrow().num_rows == 3 * len(kv.curve(trace).points)
     argv = ["cachesim", str(file), "--policy", "vllm", "--capacity", "4GiB", "--model", "llama-3-8b"]
-    told = json_of(capsys, [*argv, "--format", "json"])
+    reported = json_of(capsys, [*argv, "--format", "json"])
     replay = kv.cachesim(file, "vllm", capacity="4GiB", model="llama-3-8b")
-    assert dict(replay) == told
+    assert dict(replay) == reported
     assert kv.cachesim(trace, capacity=64).requests.num_rows == len(trace)
     with pytest.raises(kv.UsageError, match=r"windw: unknown setting 'windw'; did you mean 'window'\?"):
         kv.cachesim(trace, capacity=64, windw=3)
@@ -392,13 +395,13 @@ def test_what_a_notebook_shows_is_escaped_and_has_the_figures(trace):
 def test_the_curve_of_a_model_of_windows_is_the_verbs(trace, tmp_path, capsys):
     file = tmp_path / "t.jsonl"
     file.write_text("".join(mooncake_lines(trace)))
-    told = json_of(
+    reported = json_of(
         capsys, ["curve", str(file), "--model", "gpt-oss-20b", "--capacity", "2GiB", "--format", "json"]
     )
     curve = kv.curve(file, model="gpt-oss-20b", capacity=["2GiB"])
     assert isinstance(curve, kv.Curve)
-    assert curve.document == told
-    assert curve.points[0]["groups"]["hit_rate"] == told["points"][0]["groups"]["hit_rate"]
+    assert curve.document == reported
+    assert curve.points[0]["groups"]["hit_rate"] == reported["points"][0]["groups"]["hit_rate"]
     assert curve.to_arrow().column("kind").to_pylist() == ["groups", "full_attention"]
     assert str(curve).startswith("gpt-oss-20b: ")
     assert "<table" in curve._repr_html_()

@@ -1,4 +1,5 @@
-"""Data-parallel ranks: in lock step with the slowest, one rank as no ranks, balanced as vLLM's coordinator."""
+"""Data-parallel ranks: in lock step with the slowest, one rank as no ranks, balanced as vLLM's
+coordinator."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ def decode(length):
 
 
 def test_two_ranks_step_as_long_as_the_longer_one():
-    """Two prompts at once on two ranks, of 64 and of 512 tokens, three tokens each: every step is the longer's."""
+    """Two prompts at once on two ranks, of 64 and of 512 tokens, three tokens each: every step is the
+    longer's."""
     trace = trace_of([[*range(4)], [*range(10, 42)]], 16, [64, 512], [0, 0], [3, 3])
     run = simulate(in_step(cluster((400,), 2), 2), trace)
     assert sorted(run.requests["machine"].tolist()) == [0, 1]
@@ -108,7 +110,8 @@ SAME = (
     seed=st.integers(1, 99),
 )
 def test_two_ranks_with_the_same_requests_are_each_as_one_machine(replica, cache, blocks, share, seed):
-    """Their steps are the same, so neither waits: arrivals in a step, refusals, preemption, clients that leave."""
+    """Their steps are the same, so neither waits: arrivals in a step, refusals, preemption, clients that
+    leave."""
     trace = with_aborts(seed, share=share)
     one = replace(cluster((blocks,)), cache=cache)
     one = replace(one, machines=tuple(replace(machine, replica=replica) for machine in one.machines))
@@ -141,9 +144,9 @@ def test_beside_an_idle_rank_every_step_takes_a_dummy_step_at_least(blocks, seed
 
     alone = simulate(on(cluster((blocks,)), slower), trace).requests
     two = in_step(on(cluster((blocks,), 2), table), 2)
-    beside = simulate(replace(two, router=RouterSettings("round-robin")), pairs).requests
+    alongside = simulate(replace(two, router=RouterSettings("round-robin")), pairs).requests
     for name in SAME:
-        assert beside[name][::2].tolist() == alone[name].tolist(), name
+        assert alongside[name][::2].tolist() == alone[name].tolist(), name
 
 
 @examples(40)
@@ -160,15 +163,21 @@ def test_beside_an_idle_rank_every_step_takes_a_dummy_step_at_least(blocks, seed
 def test_ranks_begin_a_step_together_and_end_it_with_the_slowest(
     replica, cache, blocks, ranks, router, share, closed_loop, seed
 ):
-    """By the recorded steps of each engine: none begins within another, and tokens come at the ends of the slowest."""
+    """By the recorded steps of each engine: none begins within another, and tokens come at the ends of the
+    slowest."""
     size, of = ranks
     settings = replace(cluster((blocks,), size * of), cache=cache)
     built = tuple(replace(machine, replica=replica) for machine in settings.machines)
     settings = replace(in_step(replace(settings, machines=built), size), router=RouterSettings(router))
     trace = with_aborts(seed, share=share, closed_loop=closed_loop)
     _, tables = recorded(settings, trace)
-    ahead = simulate(settings, trace)
-    assert [ahead.digest_events, ahead.digest_results, ahead.counters, ahead.end_ns] == tables["digests"]
+    lookahead = simulate(settings, trace)
+    assert [
+        lookahead.digest_events,
+        lookahead.digest_results,
+        lookahead.counters,
+        lookahead.end_ns,
+    ] == tables["digests"]
     overhead = 0 if replica.async_scheduling != "none" else replica.step_overhead_ns
     dummy = DUMMY + overhead
     columns = ("kind", "machine", "time_ns", "duration_ns")

@@ -1,4 +1,5 @@
-"""Read buffers bound how far loading runs ahead of compute; against the recurrence, a closed form, and runs."""
+"""Read buffers bound how far loading runs ahead of compute; against the recurrence, a closed form, and
+runs."""
 
 from __future__ import annotations
 
@@ -25,12 +26,12 @@ from support.traces import random_trace
 GB = 10**9
 
 
-def step_end(layers, ahead, per_layer, compute, begin, latency=0):
+def step_end(layers, lookahead, per_layer, compute, begin, latency=0):
     """Load from 0 on, start a step at ``begin``, or at the first layer's arrival; return the step's end."""
     engine = Engine(1)
     channel = BufferedChannel(ChannelSettings("c", GB, latency), engine)
     mover = SimpleNamespace(
-        engine=engine, machine=0, layers=layers, read_buffer_layers=ahead, pipelining=True
+        engine=engine, machine=0, layers=layers, read_buffer_layers=lookahead, pipelining=True
     )
     load = Transfer(mover, 0, (1, 0), 1)
     load.channel = channel
@@ -41,7 +42,7 @@ def step_end(layers, ahead, per_layer, compute, begin, latency=0):
 
     def submit(_):
         load.job = channel.submit((layers * per_layer, 0, layers), layers, True, on_layer)
-        channel.allow(load.job, ahead)
+        channel.allow(load.job, lookahead)
         load.sent = load.job.times
 
     begin = max(begin, per_layer + latency)
@@ -53,12 +54,13 @@ def step_end(layers, ahead, per_layer, compute, begin, latency=0):
     return loading.late_until(begin, layers * compute)
 
 
-def by_recurrence(layers, ahead, per_layer, compute, begin, latency=0):
-    """Layer k leaves when layer k − 1 has left and layer k − n is computed, and is computed when it is there."""
+def by_recurrence(layers, lookahead, per_layer, compute, begin, latency=0):
+    """Layer k leaves when layer k − 1 has left and layer k − n is computed, and is computed when it is
+    there."""
     begin = max(begin, per_layer + latency)
     sent, computed = 0, [begin]
     for k in range(1, layers + 1):
-        free = computed[k - ahead] if k > ahead else 0
+        free = computed[k - lookahead] if k > lookahead else 0
         sent = max(sent, free) + per_layer
         computed.append(max(computed[-1], sent + latency) + compute)
     return computed[-1]
@@ -86,13 +88,13 @@ def test_more_buffers_never_end_later_and_as_many_as_layers_are_no_bound(shape):
 
 
 @given(st.integers(2, 12), st.integers(2, 12), st.integers(1, 60), st.integers(0, 60), st.integers(0, 900))
-def test_the_closed_form_of_a_load_that_is_slower_than_compute(layers, ahead, p, c, later):
+def test_the_closed_form_of_a_load_that_is_slower_than_compute(layers, lookahead, p, c, later):
     """The buffer is full when the step starts at t ≥ n·p; from then on a layer comes every p ≥ c:
     end = max(t + L·c, t + 2·c + (L − n)·p) while layers are left to load."""
-    c, ahead = min(c, p), min(ahead, layers)
-    t = ahead * p + later
-    end = t + layers * c if ahead == layers else max(t + layers * c, t + 2 * c + (layers - ahead) * p)
-    assert step_end(layers, ahead, p, c, t) == end
+    c, lookahead = min(c, p), min(lookahead, layers)
+    t = lookahead * p + later
+    end = t + layers * c if lookahead == layers else max(t + layers * c, t + 2 * c + (layers - lookahead) * p)
+    assert step_end(layers, lookahead, p, c, t) == end
 
 
 def test_one_buffer_means_no_overlap():

@@ -99,10 +99,10 @@ def test_a_recorded_trace_is_what_the_server_saw_and_holds_no_text(tmp_path):
         [*command, "-o", str(tmp_path / "again"), "-q"], check=True, timeout=LONGEST, capture_output=True
     )
     texts = [SECRET, "quixotic", *(answer[:20] for own in answers for answer in own)]
-    for place in tmp_path.rglob("*"):
-        if place.is_file():
-            data = place.read_bytes()
-            assert not [text for text in texts if text.encode() in data], place
+    for index in tmp_path.rglob("*"):
+        if index.is_file():
+            data = index.read_bytes()
+            assert not [text for text in texts if text.encode() in data], index
 
 
 def test_kept_texts_import_as_what_was_recorded(tmp_path):

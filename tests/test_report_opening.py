@@ -1,4 +1,5 @@
-"""A report opens with the answer: measured in a real browser, wide and narrow, on light and on dark ground."""
+"""A report opens with the answer: measured in a real browser, wide and narrow, on light and on dark
+ground."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from kvcache_sim.report.explain.case import Case
 from kvcache_sim.report.explain.sentences import explain
 from kvcache_sim.report.finished import find_trace, open_runs
 from kvcache_sim.report.headline import headlines
-from kvcache_sim.report.run_report import letter
+from kvcache_sim.report.run_report import character
 from support.page_overflow import overflowing
 
 #: Viewport and the height in which the answer must stand.
@@ -167,14 +168,14 @@ def test_the_cards_say_what_summary_and_comparison_say(directories):
         assert change.interval.removeprefix("may be chance: ") == f"{bounds[0]} to {bounds[1]} %"
     hits = differences["cache.token_hit_rate"]
     assert cards["cache.token_hit_rate"].changes[1].amount == f"+{100 * hits.change:.1f} points"
-    for factor, told in (
+    for factor, reported in (
         (2, ("+100 %", "one figure a run: no interval", False)),
         (1.0004, ("the same within 0.1 %", "", None)),
     ):
         base, other = (case.run.summary["cost"] for case in cases)
         other["per_million_tokens"] = factor * base["per_million_tokens"]
         (cost,) = (c for c in headlines(cases, [comparison]) if c.key == "cost.per_million_tokens")
-        assert cost.changes[1] == told
+        assert cost.changes[1] == reported
 
 
 def test_a_run_beside_itself_has_no_change(directories):
@@ -191,7 +192,7 @@ def test_without_prices_and_trace_no_figure_is_made_up(tmp_path):
 
 
 def test_letters():
-    assert [letter(number) for number in (0, 1, 25, 26, 27, 701, 702)] == [
+    assert [character(number) for number in (0, 1, 25, 26, 27, 701, 702)] == [
         "A",
         "B",
         "Z",

@@ -1,4 +1,5 @@
-"""What is reported of hops, channels and tiers: exact sums, definitions by hand, and why a tier did nothing."""
+"""What is reported of hops, channels and tiers: exact sums, definitions by hand, and why a tier did
+nothing."""
 
 from __future__ import annotations
 
@@ -23,8 +24,9 @@ from tiered_scenario import run_with, summary_with
 STALLS = ("stall_cpu_gpu_ns", "stall_remote_cpu_ns", "stall_disk_cpu_ns")
 
 
-def way(*arrivals: tuple[int, int]) -> Transfer:
-    """Return the last hop of a way from a remote disk, given (first layer, last layer) of each hop in turn."""
+def variant(*arrivals: tuple[int, int]) -> Transfer:
+    """Return the last hop of a way from a remote disk, given (first layer, last layer) of each hop in
+    turn."""
     tiers = [(2, 1), (3, 1), (1, 0)][-len(arrivals) :]
     below = None
     for (first, last), (from_tier, to_tier) in zip(arrivals, tiers, strict=True):
@@ -43,7 +45,7 @@ def split_by_hop(transfer: Transfer, span: tuple[int, int], layer: int) -> dict[
 
 
 def test_a_wait_is_the_hops_that_was_under_way():
-    transfer = way((30, 100), (40, 150), (60, 170))
+    transfer = variant((30, 100), (40, 150), (60, 170))
     assert split_by_hop(transfer, (10, 60), layer=0) == {"disk->cpu": 20, "remote->cpu": 10, "cpu->gpu": 20}
     assert split_by_hop(transfer, (120, 170), layer=31) == {"disk->cpu": 0, "remote->cpu": 30, "cpu->gpu": 20}
     assert split_by_hop(transfer, (160, 170), layer=31) == {"disk->cpu": 0, "remote->cpu": 0, "cpu->gpu": 10}
@@ -52,7 +54,7 @@ def test_a_wait_is_the_hops_that_was_under_way():
 @given(st.lists(st.integers(0, 99), min_size=6, max_size=6), st.integers(0, 120), st.integers(0, 50))
 def test_the_hops_sum_to_the_wait(times, start, length):
     firsts, lasts = sorted(times[:3]), sorted(times[3:])
-    parts = split_by_hop(way(*zip(firsts, lasts, strict=True)), (start, start + length), layer=1)
+    parts = split_by_hop(variant(*zip(firsts, lasts, strict=True)), (start, start + length), layer=1)
     assert sum(parts.values()) == length
     assert set(parts) == set(HOPS)
     assert min(parts.values()) >= 0
@@ -105,11 +107,11 @@ def test_the_demand_of_a_channel_by_hand():
     assert list(demand.hiding) == [500, 2]
     use = ChannelUse("up", 100, 22, 3, 500, 20, np.array(demand.hiding), np.array(demand.offered))
     idle = ChannelUse("down", 100, 0, 0, 0, 0, np.zeros(0, np.int64), np.zeros(0, np.int64))
-    told = summarize_channels((use, idle), 1000)
-    assert list(told) == ["up"]
-    assert told["up"]["busy_share"] == 0.5
-    assert told["up"]["needed_bytes_per_s"] == {"p50": 251.0, "p99": 495.02, "max": 500.0}
-    assert told["up"]["offered_bytes_per_s"]["max"] == 15.0
+    reported = summarize_channels((use, idle), 1000)
+    assert list(reported) == ["up"]
+    assert reported["up"]["busy_share"] == 0.5
+    assert reported["up"]["needed_bytes_per_s"] == {"p50": 251.0, "p99": 495.02, "max": 500.0}
+    assert reported["up"]["offered_bytes_per_s"]["max"] == 15.0
 
 
 def test_what_a_channel_would_have_needed_does_not_hang_on_what_it_has_and_hides_the_loads():
@@ -153,11 +155,11 @@ def test_drive_writes_per_day_by_hand():
         TierUse("disk", 1000, 1000, 0, 0, 0, True),
         TierUse("gpu", 10, 99, 0, 0, 0, True),
     )
-    told = summarize_tiers(uses, dict.fromkeys(("gpu", "cpu", "disk", "remote"), 1), 43_200 * NS_PER_S)
-    assert told["disk"]["drive_writes_per_day"] == 4.0
-    assert told["disk"]["drive_writes_per_day_hottest"] == 6.0
-    assert told["gpu"]["drive_writes_per_day"] is None
-    assert (told["disk"]["present"], told["cpu"]["present"]) == (2, 0)
+    reported = summarize_tiers(uses, dict.fromkeys(("gpu", "cpu", "disk", "remote"), 1), 43_200 * NS_PER_S)
+    assert reported["disk"]["drive_writes_per_day"] == 4.0
+    assert reported["disk"]["drive_writes_per_day_hottest"] == 6.0
+    assert reported["gpu"]["drive_writes_per_day"] is None
+    assert (reported["disk"]["present"], reported["cpu"]["present"]) == (2, 0)
 
 
 def test_an_exclusive_edge_leaves_fewer_duplicates():
@@ -191,12 +193,12 @@ NO_EFFECT = {
 def test_a_tier_that_did_nothing_says_why(reason):
     overrides, tier = NO_EFFECT[reason]
     summary = summary_with(*overrides)
-    told = summary["tiers"][tier]["no_effect"]
-    assert told is not None
-    assert told.endswith(reason)
+    reported = summary["tiers"][tier]["no_effect"]
+    assert reported is not None
+    assert reported.endswith(reason)
     wall = {"wall": {"cpu_s": 1.0, "peak_rss_bytes": 1}}
     lines = summary_text(summary | wall, "run").splitlines()
-    assert any(told in line for line in lines)
+    assert any(reported in line for line in lines)
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
 

@@ -55,19 +55,19 @@ def in_common(a, b) -> int:
 @examples(60)
 @given(replays, st.sampled_from(VARIANTS))
 def test_a_window_of_one_is_one_after_another(request, variant):
-    told = ("window", "not_admitted_blocks", "misses", "requests")
-    alone = without(run(request, variant, window=0), *told)
-    assert without(run(request, variant, window=1), *told) == alone
+    reported = ("window", "not_admitted_blocks", "misses", "requests")
+    alone = without(run(request, variant, window=0), *reported)
+    assert without(run(request, variant, window=1), *reported) == alone
 
 
 @examples(40)
 @given(replays, st.sampled_from([v for v in VARIANTS if not v.startswith("ttl")]))
 def test_with_room_for_all_the_window_does_not_matter(request, variant):
     roomy = replace(request, capacity_blocks=10**6)
-    told = ("window", "not_admitted_blocks")
+    reported = ("window", "not_admitted_blocks")
     result = run(roomy, variant)
     assert result["not_admitted_blocks"] == 0
-    assert without(result, *told) == without(run(roomy, variant, window=0), *told)
+    assert without(result, *reported) == without(run(roomy, variant, window=0), *reported)
 
 
 @examples(150)

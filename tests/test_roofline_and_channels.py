@@ -1,4 +1,5 @@
-"""The roofline for any model and GPU, the table source, the channel presets, and the tier ladder they make."""
+"""The roofline for any model and GPU, the table source, the channel presets, and the tier ladder they
+make."""
 
 import csv
 
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.channels import channel_names, load_channel
 from kvcache_sim.model.gpus import gpu_names, load_gpu
-from kvcache_sim.model.kv_room import EngineMemory, kv_blocks, kv_room
+from kvcache_sim.model.kv_capacity import EngineMemory, kv_blocks, kv_capacity
 from kvcache_sim.model.model_file import load_model, model_names
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time, measured_on, step_time_names
@@ -118,7 +119,8 @@ def test_the_roofline_is_near_every_fitted_set_of_a_dense_model(shipped):
 
 @pytest.mark.parametrize("shipped", MIXTURES)
 def test_the_roofline_of_a_mixture_is_no_more_than_a_bound(shipped):
-    """Between a ninth of the engine's time and 1.6 of it: it has the kernels alone, and evenly chosen experts.
+    """Between a ninth of the engine's time and 1.6 of it: it has the kernels alone, and evenly chosen
+    experts.
 
     A roofline has all experts on its TP group. With eight ranks that share them it reads eight times as many.
     """
@@ -149,13 +151,13 @@ def test_the_table_source_reads_measured_iterations_through(tmp_path):
 
 def test_blocks_from_memory():
     llama, h100, engine = load_model("llama-3-8b"), load_gpu("h100"), EngineMemory()
-    room = kv_room(llama, h100, 1, engine)
-    assert kv_blocks("llama", room, 16 * 131_072) == room.kv_bytes // (16 * 131_072)
-    half = kv_room(llama, h100, 2, engine)
-    assert kv_blocks("llama", half, 16 * 131_072 // 2) > 2 * kv_blocks("llama", room, 16 * 131_072)
+    capacity = kv_capacity(llama, h100, 1, engine)
+    assert kv_blocks("llama", capacity, 16 * 131_072) == capacity.kv_bytes // (16 * 131_072)
+    half = kv_capacity(llama, h100, 2, engine)
+    assert kv_blocks("llama", half, 16 * 131_072 // 2) > 2 * kv_blocks("llama", capacity, 16 * 131_072)
     with pytest.raises(UsageError, match="does not fit"):
-        kv_room(load_model("llama-3-70b"), load_gpu("rtx4090"), 1, engine)
-    tight = kv_room(load_model("qwen3-32b"), h100, 1, EngineMemory(0.78))
+        kv_capacity(load_model("llama-3-70b"), load_gpu("rtx4090"), 1, engine)
+    tight = kv_capacity(load_model("qwen3-32b"), h100, 1, EngineMemory(0.78))
     with pytest.raises(UsageError, match="qwen3-32b leaves no room for a KV block of 4,194,304 bytes"):
         kv_blocks("qwen3-32b", tight, 16 * 262_144)
 

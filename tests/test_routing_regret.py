@@ -1,4 +1,5 @@
-"""Routing regret: by hand to the nanosecond, beside a recount from the run, and that watching changes nothing."""
+"""Routing regret: by hand to the nanosecond, beside a recount from the run, and that watching changes
+nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.model.rest_grid import Rests
+from kvcache_sim.model.residual_grid import Residuals
 from kvcache_sim.serving.settings import RouterSettings
 from kvcache_sim.simulation import RunOptions, simulate
 from pools import TOKEN_NS, pools, requests
@@ -22,9 +23,11 @@ def sums(run):
 
 
 def test_by_hand():
-    """Round robin over two machines: 64 tokens to 0; 80 that begin with them to 1; then the same 80 to 0 again.
+    """Round robin over two machines: 64 tokens to 0; 80 that begin with them to 1; then the same 80 to 0
+    again.
 
-    The second would have found four blocks of 16 on machine 0. The third finds those four, and machine 1 has all
+    The second would have found four blocks of 16 on machine 0. The third finds those four, and machine 1 has
+    all
     five, of which four may be reused.
     """
     trace = requests((0, 64, 1), (10, 80, 1), (20, 80, 1), shared=5)
@@ -42,7 +45,8 @@ def test_by_hand():
 
 
 def test_what_waits_counts_until_its_first_token():
-    """Session affinity keeps all on machine 0: the second prompt stands behind the first, machine 1 is idle."""
+    """Session affinity keeps all on machine 0: the second prompt stands behind the first, machine 1 is
+    idle."""
     trace = requests((0, 200, 1), (1, 100, 1), (2.1, 50, 1))
     trace = replace(trace, session=0 * trace.session)
     found = sums(
@@ -72,7 +76,7 @@ def test_watching_changes_nothing_and_the_best_is_never_worse(policy):
 def test_longest_prefix_loses_fewer_hits_than_round_robin():
     three, lost = cluster((900,), 3), {}
     linear = tuple(
-        replace(one, step_time=replace(one.step_time, rests=Rests())) for one in three.machines
+        replace(one, step_time=replace(one.step_time, residuals=Residuals())) for one in three.machines
     )  # what it loses is small where machines are not overloaded
     for policy in ("round-robin", "longest-prefix"):
         settings = replace(three, machines=linear, router=RouterSettings(policy))
@@ -92,8 +96,8 @@ def test_explain_tells_it(tmp_path, capsys):
     assert kvsim([*argv, "-o", str(tmp_path / "r"), "-q"]) == 0
     assert kvsim(["explain", str(tmp_path / "r"), "--regret", "--format", "json"]) == 0
     out = capsys.readouterr().out
-    told = json.loads(out[out.index("{") :])
-    assert told["choices"] == 60
+    reported = json.loads(out[out.index("{") :])
+    assert reported["choices"] == 60
     assert kvsim(["explain", str(tmp_path / "r"), "--regret"]) == 0
     text = capsys.readouterr().out
     assert "Router round-robin, 60 choices among 3 machines" in text

@@ -68,17 +68,17 @@ def test_rows_in_any_order_leave_in_file_order(order, batches, group):
 def run(directory: Path, options: RunOptions, leaves: bool):
     scenario = scenario_from_text(SCENARIO, "s.yaml", Path.cwd(), [])
     requests = read_requests(scenario)
-    with open_run_directory(directory, force=False) as place:
-        execution = execute(scenario, requests, options, directory=place if leaves else None)
-        store(execution, place, [])
+    with open_run_directory(directory, force=False) as index:
+        execution = execute(scenario, requests, options, directory=index if leaves else None)
+        store(execution, index, [])
     return execution, load_run(directory)
 
 
 def test_a_run_whose_rows_leave_is_the_run_whose_rows_stay(tmp_path, monkeypatch):
     options = RunOptions()
     kept, kept_read = run(tmp_path / "kept", options, leaves=False)
-    for place in (request_rows, tables):
-        monkeypatch.setattr(place, "GROUP_ROWS", 16)
+    for index in (request_rows, tables):
+        monkeypatch.setattr(index, "GROUP_ROWS", 16)
     left, left_read = run(tmp_path / "left", options, leaves=True)
     assert len(kept.run.requests["request"]) == 300
     assert not left.run.requests

@@ -1,4 +1,5 @@
-"""Imports of the Rust core go down only: a package imports those before it in one order, never those after."""
+"""Imports of the Rust core go down only: a package imports those before it in one order, never those
+after."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ CORE = Path(__file__).resolve().parents[1] / "rust" / "core" / "src"
 #: The packages of the core, bottom to top. Each may import those before it.
 ORDER = [
     "ids",
-    "places",
+    "slab",
     "tiers",
     "error",
     "digest",
@@ -22,7 +23,7 @@ ORDER = [
     "trace",
     "keys",
     "records",
-    "rest_grid",
+    "residual_grid",
     "step_time",
     "policies",
     "views",
@@ -70,12 +71,12 @@ def leaves(tree: str) -> list[str]:
     if opening < 0:
         return [tree]
     prefix, inner, depth, found = tree[:opening], tree[opening + 1 : tree.rindex("}")], 0, [""]
-    for letter in inner:
-        depth += {"{": 1, "}": -1}.get(letter, 0)
-        if letter == "," and depth == 0:
+    for character in inner:
+        depth += {"{": 1, "}": -1}.get(character, 0)
+        if character == "," and depth == 0:
             found.append("")
         else:
-            found[-1] += letter
+            found[-1] += character
     return [prefix + leaf for part in found if part for leaf in leaves(part)]
 
 

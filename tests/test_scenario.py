@@ -1,4 +1,5 @@
-"""A scenario is read strictly, refused with the place and a way out, and written out so that it runs again."""
+"""A scenario is read strictly, refused with the place and a way out, and written out so that it runs
+again."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from kvcache_sim.cache.settings import TierSettings
 from kvcache_sim.errors import KvsimError, UsageError
 from kvcache_sim.model.gpus import load_gpu
-from kvcache_sim.model.kv_room import EngineMemory, kv_room
+from kvcache_sim.model.kv_capacity import EngineMemory, kv_capacity
 from kvcache_sim.model.model_file import load_model
 from kvcache_sim.scenario.key_list import key_lines
 from kvcache_sim.scenario.load import load_scenario, scenario_from_text
@@ -252,29 +253,29 @@ def test_the_starter_is_a_scenario_and_says_what_holds_by_default():
 )
 def test_a_tree_says_once_that_it_takes_windows_and_states_for_full_attention(text, said):
     notes = load(f"{text}\ntiers: {{gpu: {{capacity: 100 blocks}}}}").notes
-    told = [note for note in notes if "count as full attention" in note]
-    assert len(told) == bool(said)
-    assert said in "".join(told)
+    reported = [note for note in notes if "count as full attention" in note]
+    assert len(reported) == bool(said)
+    assert said in "".join(reported)
 
 
 def test_auto_room_is_what_the_weights_leave_and_the_resolved_scenario_says_how_much():
     scenario = load()
     (tier,) = scenario.settings.machines[0].tiers
     engine = EngineMemory(0.9, 8192, 1024)  # the engine's defaults on the GPU
-    room = kv_room(load_model("llama-3-8b"), load_gpu("h100"), 1, engine)
-    expected = room.kv_bytes // (512 * 131_072)
-    assert room.kv_bytes / 2**30 == pytest.approx(51.4, abs=0.1)
+    capacity = kv_capacity(load_model("llama-3-8b"), load_gpu("h100"), 1, engine)
+    expected = capacity.kv_bytes // (512 * 131_072)
+    assert capacity.kv_bytes / 2**30 == pytest.approx(51.4, abs=0.1)
     assert load("replica: {max_num_seqs: 256}").settings == scenario.settings  # a default that is written
     fewer = load("replica: {max_num_seqs: 128}")
     assert fewer.settings.machines[0].tiers[0].capacity_blocks > expected
     assert "8,192 tokens and 128 sequences" in fewer.notes[0]
     assert tier == TierSettings("gpu", expected)
     assert scenario.resolved["tiers"]["gpu"]["capacity"] == f"{expected} blocks"
-    assert scenario.notes == (f"tiers.gpu.capacity: auto is {expected} blocks here: {room}",)
+    assert scenario.notes == (f"tiers.gpu.capacity: auto is {expected} blocks here: {capacity}",)
     given = load("tiers: {gpu: {capacity: 3 blocks}}")
     assert given.notes == ()
     assert given.gpu_capacity.sentence == (
-        f"tiers.gpu.capacity: 3 blocks as given; the GPU's memory would hold {expected} blocks: {room}"
+        f"tiers.gpu.capacity: 3 blocks as given; the GPU's memory would hold {expected} blocks: {capacity}"
     )
     too_many = load(f"tiers: {{gpu: {{capacity: {expected + 1} blocks}}}}")
     assert too_many.settings.machines[0].tiers[0].capacity_blocks == expected + 1
@@ -318,9 +319,11 @@ def test_every_key_is_explained_and_the_defaults_shown_are_the_defaults():
         path = name.replace("NAME", "x")
         if default not in ("*", "no", "null", "{}", "[]") and not path.startswith(("channels.", "cost.")):
             # drafts need what is accepted of them
-            beside = ["replica.speculation.mean_length=2"] if path.startswith("replica.speculation.") else []
+            alongside = (
+                ["replica.speculation.mean_length=2"] if path.startswith("replica.speculation.") else []
+            )
             if path.startswith("cluster.pool."):  # and a pool its room
-                beside = ["cluster.pool.capacity=9GiB", "tiers.cpu.capacity=9GiB"]
-            beside += ["models.of.x.machines=1"] if path.startswith("models.") else []
-            load("trace: {path: t.jsonl}", *beside, f"{path}={default}")
+                alongside = ["cluster.pool.capacity=9GiB", "tiers.cpu.capacity=9GiB"]
+            alongside += ["models.of.x.machines=1"] if path.startswith("models.") else []
+            load("trace: {path: t.jsonl}", *alongside, f"{path}={default}")
     assert given.keys() <= {name.replace("NAME", "x") for name, default in shown.items() if default == "*"}

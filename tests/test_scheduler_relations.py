@@ -1,6 +1,7 @@
 """Relations that hold for every scheduler: later arrivals, slower steps, scaled time, machines apart.
 
-Each turns settings that no recorded row has into settings that rows, closed forms and the engines' own classes judge.
+Each turns settings that no recorded row has into settings that rows, closed forms and the engines' own
+classes judge.
 """
 
 from __future__ import annotations
@@ -85,10 +86,10 @@ def test_what_the_scheduler_gets_later_arrives_later(kind, blocks, seed, offset,
 @given(**drawn)
 def test_the_overhead_between_steps_is_a_part_of_each(kind, blocks, seed):
     trace = small_trace(seed)
-    beside = served(kind, blocks, trace, plain_table(), {"step_overhead_ns": 3 * MS})
+    alongside = served(kind, blocks, trace, plain_table(), {"step_overhead_ns": 3 * MS})
     inside = served(kind, blocks, trace, plain_table(overhead_ns=3 * MS))
-    assert [times.tolist() for times in beside[0]] == [times.tolist() for times in inside[0]]
-    assert beside[1] == inside[1]
+    assert [times.tolist() for times in alongside[0]] == [times.tolist() for times in inside[0]]
+    assert alongside[1] == inside[1]
 
 
 @every
@@ -113,17 +114,17 @@ def test_time_has_no_unit(kind, blocks, seed):
 def test_a_step_decided_ahead_takes_what_the_host_takes_at_least(kind, blocks, seed):
     """An overhead below every step's time is hidden; one above all of them is every step's time."""
     trace = small_trace(seed)
-    ahead = {"async_scheduling": "length"}
-    hidden = served(kind, blocks, trace, plain_table(), {**ahead, "step_overhead_ns": MS})
-    plain = served(kind, blocks, trace, plain_table(), ahead)
+    lookahead = {"async_scheduling": "length"}
+    hidden = served(kind, blocks, trace, plain_table(), {**lookahead, "step_overhead_ns": MS})
+    plain = served(kind, blocks, trace, plain_table(), lookahead)
     assert [times.tolist() for times in hidden[0]] == [times.tolist() for times in plain[0]]
-    bound = served(kind, blocks, trace, plain_table(), {**ahead, "step_overhead_ns": 50 * MS})
+    bound = served(kind, blocks, trace, plain_table(), {**lookahead, "step_overhead_ns": 50 * MS})
     constant = replace(
         plain_table(),
         base_ns=plain_table().base_ns * 0 + 50 * MS,
         decode_base_ns=plain_table().decode_base_ns * 0 + 50 * MS,
     )
-    even = served(kind, blocks, trace, constant, ahead)
+    even = served(kind, blocks, trace, constant, lookahead)
     assert [times.tolist() for times in bound[0]] == [times.tolist() for times in even[0]]
     assert bound[1] == even[1]
 

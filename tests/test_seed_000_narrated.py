@@ -1,4 +1,5 @@
-"""One conversation followed by hand through seed 000: event by event, block by block, nanosecond by nanosecond.
+"""One conversation followed by hand through seed 000: event by event, block by block, nanosecond by
+nanosecond.
 
 Blocks hold 16 tokens. A step costs 1 ms plus 10 µs a prefilled token, a decode step 2 ms, so every time below
 can be added up on paper.
@@ -144,7 +145,7 @@ def test_what_a_conversation_leaves_session_by_session_and_block_by_block(engine
     assert list(chat.kv_block_ids) == [0, 1, 3, 8]  # a b c d0 in order of first appearance
     assert chat.last_update_time == pytest.approx(3.00312)
     # Six blocks are resident: a b c d e, and f of turn 2, whose KV came with its prefill.
-    _free, active, cached, in_flight, evictable = machine.store.room(0)
+    _free, active, cached, in_flight, evictable = machine.store.occupancy(0)
     assert (active, cached, in_flight, evictable) == (0, 6, 0, 6)
 
 
@@ -185,7 +186,8 @@ def test_a_sequence_knows_what_of_its_prompt_is_processed_and_in_which_blocks():
     ("accounting", "engine"), [("detailed", "spec"), ("detailed", "spec-plain"), ("simplified", "spec-plain")]
 )
 def test_a_prompt_is_processed_chunk_by_chunk(accounting, engine):
-    """A budget of 20 tokens a step: 48 cached, then 20, 20 and 12 more; a step takes 1 ms and 10 us a token."""
+    """A budget of 20 tokens a step: 48 cached, then 20, 20 and 12 more; a step takes 1 ms and 10 us a
+    token."""
     rows = [
         (0, -1, 0, 50, 1, ["a", "b", "c", "x0"]),
         (1, -1, 0, 100, 3, ["a", "b", "c", "d", "e", "f", "g0"]),

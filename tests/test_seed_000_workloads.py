@@ -12,8 +12,8 @@ from kvcache_sim.metrics.summary import summarize
 from kvcache_sim.scenario.load import load_scenario
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import simulate
-from kvcache_sim.workload.ceiling import ceiling_hit_tokens
 from kvcache_sim.workload.sessions import previous_turns
+from kvcache_sim.workload.upper_bound import upper_bound_hit_tokens
 from support.agreement import agree
 
 SCENARIOS = Path(__file__).resolve().parents[1] / "scenarios"
@@ -227,7 +227,7 @@ def test_instant_replay_without_bounds_hits_what_the_ceiling_says(name):
     ran = Ran(name, *rows(300), "workload.loop=open", *closed_only(name), "replica.instant=true")
     order = np.argsort(ran.trace.arrival_ns, kind="stable")
     assert np.array_equal(order, np.arange(300))
-    assert ran.cached.tolist() == ceiling_hit_tokens(ran.trace).tolist()
+    assert ran.cached.tolist() == upper_bound_hit_tokens(ran.trace).tolist()
 
 
 def closed_only(name):

@@ -106,9 +106,9 @@ def test_mark_a_block_on_one_device():
     copy = BlockCopy(0, "cpu", first_layer_ready_at_ns=1_100, ready_at_ns=4_100)
     assert [block.copies for block in zero.match_prefix(A, 3)] == [(copy,), (copy,)]
     zero.run_until(4_099)
-    assert zero.store.room(1) == (2, 0, 0, 2, 0), "found, in flight, not ready"
+    assert zero.store.occupancy(1) == (2, 0, 0, 2, 0), "found, in flight, not ready"
     zero.run_until(4_100)
-    assert zero.store.room(1) == (2, 0, 2, 0, 2), "ready"
+    assert zero.store.occupancy(1) == (2, 0, 2, 0, 2), "ready"
     assert zero.match_prefix(A, 3)[1].copies == (copy,), "and it remembers since when"
     assert zero.mark_absent(A, (1, 2), "cpu") == 1
     assert where(zero, A) == [["cpu 0"]]
@@ -121,7 +121,7 @@ def test_a_block_is_not_marked_twice_nor_before_its_space_is_free():
     computed(zero, A, 3)
     space = zero.acquire_space("gpu", 1)
     assert zero.mark(space, A, 2, zero.transmit("cpu->gpu", 4)) is None, "not necessary: present before"
-    zero.give_back(space)
+    zero.release_space(space)
     evicting = zero.acquire_space("gpu", 2)  # one is free, the other's victim is written down first
     assert evicting.ready_at_ns == 2_100
     with pytest.raises(UsageError, match="before the space is free"):
@@ -220,7 +220,7 @@ def test_disk_to_memory_as_the_seed_walks_through_it():
         on_disk(cache, A, 2)
         assert cache.evict("gpu", 3).ready_at_ns == 6_100, "C goes down: 12,000 bytes at 2 a ns"
         cache.run_until(6_100)
-        assert cache.store.room(1)[:3] == (1, 0, 3), "one block of four is free in memory"
+        assert cache.store.occupancy(1)[:3] == (1, 0, 3), "one block of four is free in memory"
     # First, it prepares the space by calling synced_acquire_space. One of C's blocks must go: it is written
     # to the disk, one block at 0.5 bytes a ns and 500 ns of latency.
     space = by_hand.acquire_space("cpu", 2)
@@ -245,7 +245,9 @@ def test_disk_to_memory_as_the_seed_walks_through_it():
         assert where(cache, A) == [["cpu 0", "disk 0"]] * 2, "a copy, never a move"
         assert cache.mark_absent(A, (0, 2), "disk") == 2
         cache.store.check()
-    assert [by_hand.store.room(tier) for tier in range(3)] == [in_one.store.room(tier) for tier in range(3)]
+    assert [by_hand.store.occupancy(tier) for tier in range(3)] == [
+        in_one.store.occupancy(tier) for tier in range(3)
+    ]
 
 
 def test_from_disk_to_gpu_it_goes_through_the_cpu():
@@ -261,20 +263,20 @@ def test_from_disk_to_gpu_it_goes_through_the_cpu():
 
 
 @pytest.mark.parametrize(("place", "first_layer", "ready"), [("cpu", 1_300, 4_300), ("disk", 2_800, 5_800)])
-def test_remote_cpu_and_remote_disk_come_to_the_local_cpu(place, first_layer, ready):
+def test_remote_cpu_and_remote_disk_come_to_the_local_cpu(index, first_layer, ready):
     """It will fetch to the CPU of this machine first. From a remote disk: one move over two channels."""
     zero, one = machines()
-    space = one.acquire_space(place, 1)
+    space = one.acquire_space(index, 1)
     one.mark(space, A, 0, one.transmit("gpu->cpu", 0))
     one.run_until(0)
-    assert where(zero, A) == [[f"{place} 1"]], "found in the cluster"
+    assert where(zero, A) == [[f"{index} 1"]], "found in the cluster"
     [fetched] = zero.fetch_from_remote(A, 3)
-    assert one.mark_absent(A, (0, 1), place) == 0, "held until it is read"
+    assert one.mark_absent(A, (0, 1), index) == 0, "held until it is read"
     zero.run_until(10_000)
     # The network: 300 + k * 1,000. The disk feeds it: layer k leaves there at 500 + k * 1,000.
     assert (fetched.first_layer_ready_at_ns, fetched.ready_at_ns) == (first_layer, ready)
-    assert where(zero, A) == [["cpu 0", f"{place} 1"]], "no room was taken on the owner's other tiers"
-    assert one.mark_absent(A, (0, 1), place) == 1
+    assert where(zero, A) == [["cpu 0", f"{index} 1"]], "no room was taken on the owner's other tiers"
+    assert one.mark_absent(A, (0, 1), index) == 1
 
 
 def test_staging_a_remote_disk_may_push_out_what_was_to_be_read_next():
@@ -304,11 +306,11 @@ def test_active_blocks_are_allocated_beside_the_reused_ones_and_evict_for_both()
     # One block is free; three more must go, all of C, which the CPU does not have yet.
     active = zero.allocate_active(A, reuse=0, active=4)
     assert where(zero, C) == [["cpu 0"]] * 3, "evict_to_lower_location"
-    assert active.room_at_ns == 6_100
-    assert zero.store.room(0) == (0, 1, 0, 3, 0), "one active, three in flight until C has gone"
+    assert active.reserved_at_ns == 6_100
+    assert zero.store.occupancy(0) == (0, 1, 0, 3, 0), "one active, three in flight until C has gone"
     assert zero.allocate_active(B, reuse=0, active=1) is None, "a refusal, never a crash"
     zero.run_until(6_100)
-    assert zero.store.room(0) == (0, 4, 0, 0, 0)
+    assert zero.store.occupancy(0) == (0, 4, 0, 0, 0)
 
 
 def test_full_active_blocks_are_switched_into_the_cache_and_duplicates_freed():
@@ -324,11 +326,11 @@ def test_full_active_blocks_are_switched_into_the_cache_and_duplicates_freed():
     assert (switched.cached_blocks, switched.duplicate_blocks) == (1, 2), "system and manual were there"
     ready = [block.copies[0].ready_at_ns for block in zero.match_prefix(B, 3)]
     assert ready == [5_000, 5_000, 9_000], "the first copies stay, the later ones are freed"
-    assert zero.store.room(0) == (4, 0, 4, 0, 0), "four blocks cached, all held"
+    assert zero.store.occupancy(0) == (4, 0, 4, 0, 0), "four blocks cached, all held"
     zero.release(of_a)
-    assert zero.store.room(0)[4] == 1, "B holds the first copies of what it shares with A"
+    assert zero.store.occupancy(0)[4] == 1, "B holds the first copies of what it shares with A"
     zero.release(of_b)
-    assert zero.store.room(0)[4] == 4, "no reference is left"
+    assert zero.store.occupancy(0)[4] == 4, "no reference is left"
     with pytest.raises(UsageError, match="not that many active blocks"):
         zero.switch_active_into_cache(of_b, 1, 0)
 
@@ -373,7 +375,7 @@ def test_on_the_lowest_layer_it_is_discarded_and_cannot_be_found_anymore():
     assert len(zero.match_prefix(A, 3)) == 1
     assert zero.discard(A, 3) == 1
     assert zero.match_prefix(A, 3) == ()
-    assert zero.store.room(0) == (4, 0, 0, 0, 0)
+    assert zero.store.occupancy(0) == (4, 0, 0, 0, 0)
 
 
 # -- Contention
@@ -446,14 +448,14 @@ def test_no_time_told_by_hand_is_made_up(sharing, priority, latency_occupies):
     things = [active, space, written, *zero.fetch_from_remote(C, 1)]
     assert len(things) == 4
 
-    def told():
-        names = ("first_layer_ready_at_ns", "ready_at_ns", "room_at_ns")
+    def reported():
+        names = ("first_layer_ready_at_ns", "ready_at_ns", "reserved_at_ns")
         return [getattr(thing, name, 0) for thing in things for name in names]
 
-    assert all(time is None or 0 <= time < 10**11 for time in told())
-    assert final or None in told()
+    assert all(time is None or 0 <= time < 10**11 for time in reported())
+    assert final or None in reported()
     zero.run_until(10**11)
-    assert all(0 <= time < 10**11 for time in told()), "all has come"
+    assert all(0 <= time < 10**11 for time in reported()), "all has come"
 
 
 # -- Caching policy: how the operations are built upon, and who calls them

@@ -22,7 +22,7 @@ def named(found, name):
 
 
 DECODE, CHUNK = "step time: decode steps", "step time: steps with a prefill chunk"
-ROOM = "KV room of the gpu"
+FREE_BLOCKS = "KV room of the gpu"
 UNBOUNDED = "tiers: {gpu: {capacity: unbounded}}\n"
 
 
@@ -97,7 +97,8 @@ def turns(blocks=16):
 
 
 def test_the_submission_of_pieces_moves_a_lone_load_by_all_of_it(tmp_path, capsys):
-    """Twelve blocks are loaded (three are still there), 384 pieces of 1 ms: with the bytes at the least, before them at the most."""
+    """Twelve blocks are loaded (three are still there), 384 pieces of 1 ms: with the bytes at the least,
+    before them at the most."""
     up = "{bandwidth: 1000GB/s, latency: 0ns, piece_overhead: 1ms, edges: [cpu->gpu]}"
     found, _ = asked(tmp_path, capsys, turns(), COPIED.format(up=up), token=0.0001)
     submission = named(found, "submission of pieces: cpu-to-gpu")
@@ -133,9 +134,9 @@ def test_a_run_at_the_edge_of_its_room_names_the_room(tmp_path, capsys):
     """Fifteen prefixes of eight blocks go round on a gpu with room for 121 blocks: less, and none is kept."""
     rows = [(n * 1000, 4096, 2, [100 * (n % 15) + k for k in range(8)]) for n in range(150)]
     found, text = asked(tmp_path, capsys, rows, "tiers: {gpu: {capacity: 121 blocks}}\n")
-    assert found["decides"] == ROOM
+    assert found["decides"] == FREE_BLOCKS
     assert found["answers"]["hit rate"] > 0.75
-    assert named(found, ROOM)["slow"]["hit rate"] < 0.1
+    assert named(found, FREE_BLOCKS)["slow"]["hit rate"] < 0.1
     assert "blocks as given state no error: ±10 % assumed" in " ".join(text.split())
 
 
@@ -143,9 +144,9 @@ def test_a_room_found_from_memory_states_its_own_error(tmp_path, capsys):
     rows = [(n * 1000, 600, 3, [2 * n, 2 * n + 1]) for n in range(5)]
     scenario = "tiers: {gpu: {capacity: auto}}\nreplica: {step_time: h100-llama-3-8b-tp1}\n"
     found, _ = asked(tmp_path, capsys, rows, scenario)
-    room = named(found, ROOM)
-    assert room["is_stated"]
-    assert 1.01 < room["high"] < 1.05
+    capacity = named(found, FREE_BLOCKS)
+    assert capacity["is_stated"]
+    assert 1.01 < capacity["high"] < 1.05
     assert named(found, "step time: KV read beside a chunk")["high"] == pytest.approx(1.1, rel=1e-3)
 
 

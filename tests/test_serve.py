@@ -139,9 +139,9 @@ def test_what_cannot_be_served_is_refused_as_openai_does(served, path, body, sta
 
 def test_tokenize_counts_bytes_and_detokenize_gives_them_back(served):
     status, answer = exchange(served.url, "POST", "/tokenize", '{"prompt": "añb"}'.encode())
-    told = json.loads(answer)
-    assert (status, told["count"], told["max_model_len"]) == (200, 4, 4096)
-    body = json.dumps({"tokens": told["tokens"]}).encode()
+    reported = json.loads(answer)
+    assert (status, reported["count"], reported["max_model_len"]) == (200, 4, 4096)
+    body = json.dumps({"tokens": reported["tokens"]}).encode()
     assert json.loads(exchange(served.url, "POST", "/detokenize", body)[1]) == {"prompt": "añb"}
 
 
@@ -283,8 +283,8 @@ def test_texts_are_kept_only_where_asked_and_import_as_the_arrivals_were(tmp_pat
     )
     assert kept == served
     assert texts.read_text().count("quixotic") == 6
-    for place in (file for run in runs for file in run.rglob("*") if file.is_file()):
-        assert b"quixotic" not in place.read_bytes(), place
+    for index in (file for run in runs for file in run.rglob("*") if file.is_file()):
+        assert b"quixotic" not in index.read_bytes(), index
 
 
 def test_a_server_that_nobody_asked_leaves_a_run_of_no_requests(tmp_path):

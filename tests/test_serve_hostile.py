@@ -1,4 +1,5 @@
-"""`kvsim serve` before clients who mean no good, or hang up, or do not read: refusals, and nothing that stays."""
+"""`kvsim serve` before clients who mean no good, or hang up, or do not read: refusals, and nothing that
+stays."""
 
 from __future__ import annotations
 
@@ -81,10 +82,10 @@ def gauge(server: LiveServer, name: str) -> float:
 
 def of_process(server: LiveServer) -> tuple[int, int]:
     """Return open files and resident KiB."""
-    place = Path(f"/proc/{server.process.pid}")
-    resident = re.search(r"VmRSS:\s+(\d+)", (place / "status").read_text())
+    index = Path(f"/proc/{server.process.pid}")
+    resident = re.search(r"VmRSS:\s+(\d+)", (index / "status").read_text())
     assert resident is not None
-    return len(list((place / "fd").iterdir())), int(resident[1])
+    return len(list((index / "fd").iterdir())), int(resident[1])
 
 
 def settled(server: LiveServer, files: int) -> None:

@@ -45,7 +45,7 @@ caches = st.builds(
 )
 
 
-def with_room(replica, cache, tokens, machines=1):
+def with_capacity(replica, cache, tokens, machines=1):
     settings = cluster((tokens // cache.block_size_tokens,), machines)
     each = tuple(replace(machine, replica=replica) for machine in settings.machines)
     return replace(settings, cache=cache, machines=each)
@@ -62,7 +62,10 @@ def with_room(replica, cache, tokens, machines=1):
 def test_the_books_of_a_drawn_schedule_balance(replica, cache, tokens, machines, seed):
     # what comes to the scheduler later than it arrives is in test_scheduler_relations
     replica, cache = replace(replica, client_offset_ns=0), replace(cache, lookup_ns=0)
-    settings, trace = with_room(replica, cache, tokens, machines), random_trace(seed, requests=50, sessions=7)
+    settings, trace = (
+        with_capacity(replica, cache, tokens, machines),
+        random_trace(seed, requests=50, sessions=7),
+    )
     built = tuple(replace(machine, step_time=plain_table()) for machine in settings.machines)
     simulation = Simulation(replace(settings, machines=built), trace, RunOptions(schedule=True, check="full"))
     check_books(simulation.run(), simulation.replicas, step_time(replica), replica.async_scheduling)
@@ -73,7 +76,7 @@ def run(trace, tokens=25_600, **changes):
         **{"max_num_batched_tokens": 512, "max_num_seqs": 8, "scheduler": "sglang", **changes}
     )
     cache = CacheSettings(block_size_tokens=16, semantics="sglang")
-    return Simulation(with_room(replica, cache, tokens), trace, RunOptions(check="full")).run()
+    return Simulation(with_capacity(replica, cache, tokens), trace, RunOptions(check="full")).run()
 
 
 def test_the_longest_prefix_first_finds_more_than_the_order_of_arrival():
@@ -112,7 +115,7 @@ def two_that_do_not_fit(prompts, tokens, answer=10):
     cache = CacheSettings(block_size_tokens=1, semantics="sglang")
     # 0.098 of what is to come of a running answer is reserved
     replica = ReplicaSettings(512, 8, scheduler="sglang", schedule_conservativeness=0.14)
-    settings = with_room(replica, cache, tokens)
+    settings = with_capacity(replica, cache, tokens)
     machine = replace(settings.machines[0], step_time=plain_table())
     rows = [[f"{name}{k}" for k in range(length)] for name, length in zip("ab", prompts, strict=True)]
     trace = trace_of(rows, 1, list(prompts), [0, 1], [answer, answer])
@@ -125,8 +128,10 @@ def two_that_do_not_fit(prompts, tokens, answer=10):
 def test_a_retraction_step_by_step():
     """33 tokens: 10 are held, and 10 + 10 + 1 are less than 23 - 0.098 * 9, so both run.
 
-    Six steps bring each a token: 10 + 6 and 10 + 6 are held, and a seventh needs two where one is free. The second
-    goes, with the KV of 16 tokens; to free 20 tokens for the other its prompt leaves the tree. The first decodes
+    Six steps bring each a token: 10 + 6 and 10 + 6 are held, and a seventh needs two where one is free. The
+    second
+    goes, with the KV of 16 tokens; to free 20 tokens for the other its prompt leaves the tree. The first
+    decodes
     alone to its tenth token; then the second computes its 17 known tokens and decodes twice.
     """
     rows, log = two_that_do_not_fit((10, 10), 33)

@@ -1,4 +1,5 @@
-"""`kvsim shadow`: what events let see of an engine, other caches beside it, and a live server followed to its end."""
+"""`kvsim shadow`: what events let see of an engine, other caches beside it, and a live server followed to its
+end."""
 
 from __future__ import annotations
 
@@ -55,13 +56,14 @@ class Truth:
         self.found += ticket.cached_tokens // 16
 
     def arrived(self, *args) -> None: ...
-    def gave_up(self, *args) -> None: ...
+    def on_abort(self, *args) -> None: ...
     def advanced(self, *args) -> None: ...
     def cleared(self, *args) -> None: ...
 
 
 def chats(random: np.random.Generator, users: int, turns: int):
-    """Yield prompts and answers of chats in rounds: each turn repeats its chat behind one of four beginnings."""
+    """Yield prompts and answers of chats in rounds: each turn repeats its chat behind one of four
+    beginnings."""
     said = [list(range(100 * (user % 4), 100 * (user % 4) + 320)) for user in range(users)]
     for _ in range(turns):
         for user in random.permutation(users).tolist():
@@ -73,7 +75,8 @@ def chats(random: np.random.Generator, users: int, turns: int):
 
 @cache
 def served(blocks: int, users: int = 10, turns: int = 6, gap_ms: int = 4000) -> tuple[list[KvBatch], Truth]:
-    """Serve chats from a cache of so many blocks; return its batches as published, and what it truly found."""
+    """Serve chats from a cache of so many blocks; return its batches as published, and what it truly
+    found."""
     overrides = [f"tiers.gpu.capacity={blocks} blocks", "cache.block_size=16", "trace.path=unused"]
     overrides += ["replica.step_time=h100-llama-3-8b-tp1", "trace.block_size=16"]
     scenario, clock, truth = load_scenario(None, overrides), Standing(), Truth()
@@ -238,7 +241,8 @@ def free_ports(count: int) -> list[int]:
 
 
 def test_a_live_server_is_followed_until_a_signal(tmp_path):
-    """Two chats of several turns: what is printed is what the server's own metrics say; the capture says the same."""
+    """Two chats of several turns: what is printed is what the server's own metrics say; the capture says the
+    same."""
     capture = tmp_path / "capture.jsonl"
     events, replay = (f"tcp://127.0.0.1:{port}" for port in free_ports(2))
     options = ["--kv-events", events, "--kv-events-replay", replay, "--speed", "20"]

@@ -65,8 +65,8 @@ def test_without_its_prefix_cache_requests_take_longer():
     """
     ratios = []
     for blocks in (BLOCKS - 24, BLOCKS - 12, BLOCKS, BLOCKS + 12, BLOCKS + 24):
-        room = f"tiers.gpu.capacity={blocks} blocks"
-        ratios.append(means(room, *NO_PREFIX_CACHE)["e2e_s"] / means(room)["e2e_s"])
+        capacity = f"tiers.gpu.capacity={blocks} blocks"
+        ratios.append(means(capacity, *NO_PREFIX_CACHE)["e2e_s"] / means(capacity)["e2e_s"])
     assert min(ratios) > 1.03
     assert np.mean(ratios) == pytest.approx(1.05, abs=0.015)
 

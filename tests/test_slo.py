@@ -69,15 +69,15 @@ def test_attainment_is_that_of_each_request_by_itself(rows, others, of_long, bou
     totals, columns = AttainmentTotals(objectives), table(rows)
     for start in range(0, len(rows), step):
         totals.add({name: own[start : start + step] for name, own in columns.items()})
-    told = [judged(row, of_long if row[5] >= bound else others) for row in rows]
+    reported = [judged(row, of_long if row[5] >= bound else others) for row in rows]
     found = totals.figures(2_000_000_000)
-    assert found["slo"]["judged"] == sum(own is not None for own in told)
-    assert found["slo"]["attained"] == sum(own is True for own in told)
-    assert totals.missed == sum(own is False for own in told)
-    assert objectives.within(columns).tolist() == [-1 if own is None else int(own) for own in told]
-    tokens = sum(row[4] for row, own in zip(rows, told, strict=True) if own)
+    assert found["slo"]["judged"] == sum(own is not None for own in reported)
+    assert found["slo"]["attained"] == sum(own is True for own in reported)
+    assert totals.missed == sum(own is False for own in reported)
+    assert objectives.within(columns).tolist() == [-1 if own is None else int(own) for own in reported]
+    tokens = sum(row[4] for row, own in zip(rows, reported, strict=True) if own)
     assert found["goodput"]["output_tokens_per_s"] == tokens / 2
-    of_class = [own for row, own in zip(rows, told, strict=True) if row[5] >= bound and own is not None]
+    of_class = [own for row, own in zip(rows, reported, strict=True) if row[5] >= bound and own is not None]
     named = found["slo"]["classes"].get("long", {"judged": 0, "attained": 0})
     assert (named["judged"], named["attained"]) == (len(of_class), sum(of_class))
 

@@ -1,4 +1,5 @@
-"""The specification against the core: random scenarios over all that it covers, its refusals, its readers' promises."""
+"""The specification against the core: random scenarios over all that it covers, its refusals, its readers'
+promises."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from kvcache_sim.scenario.load import Scenario, load_scenario
 from kvcache_sim.scenario.requests import read_requests, refuse_beyond_spec
 from kvcache_sim.simulation import RunOptions, simulate, spec_simulation
 from kvcache_sim.simulation.spec_keys import COVERAGE, Only, coverage
-from kvcache_sim.workload.trace import NOT_TOLD, Trace
+from kvcache_sim.workload.trace import NOT_GIVEN, Trace
 from support.agreement import ENGINES, beyond_spec, by_spec
 from support.spec_scenarios import drawn
 
@@ -331,7 +332,7 @@ def test_a_trace_with_cancellations_or_hints_is_refused():
     hinted = replace(trace, retention=np.zeros(len(trace), np.int8))
     with pytest.raises(UsageError, match="a hint of what becomes of a request's blocks"):
         simulate(scenario.settings, hinted, options=RunOptions(engine="spec"))
-    patient = replace(trace, abort_after_ns=trace.arrival_ns * 0 + NOT_TOLD)
+    patient = replace(trace, abort_after_ns=trace.arrival_ns * 0 + NOT_GIVEN)
     simulate(scenario.settings, patient, options=RunOptions(engine="spec"))
 
 

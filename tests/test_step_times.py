@@ -15,7 +15,7 @@ from kvcache_sim.model.parametric import (
     padded_tokens,
     parametric_step_time,
 )
-from kvcache_sim.model.rest_grid import RestGrid, Rests
+from kvcache_sim.model.residual_grid import ResidualGrid, Residuals
 from kvcache_sim.model.step_time import StepBatch, StepTimeTable
 from kvcache_sim.model.step_times import DEFAULT_STEP_TIME, load_step_time, step_time_names
 from kvcache_sim.serving.step_tables import step_table
@@ -96,8 +96,8 @@ def test_decode_steps_take_more_and_a_chunk_never_makes_them_shorter():
     coefficients = {"base_points": [[1, 4.0], [100, 4.0]], "graph_tokens": 0, "decode_extra_ms": 1.0}
     table = parametric_step_time({**coefficients, "sequence_mixed_ms": 0.25}, "f").table(50, 50)
     assert [table.step(StepBatch((), n, n, 1)) for n in (1, 4, 9)] == [5_000_000] * 3
-    beside = [table.step(StepBatch(((1, 0),), n, n, 1)) for n in (1, 2, 4, 8)]
-    assert beside == [5_000_000, 5_250_000, 5_750_000, 6_750_000]
+    alongside = [table.step(StepBatch(((1, 0),), n, n, 1)) for n in (1, 2, 4, 8)]
+    assert alongside == [5_000_000, 5_250_000, 5_750_000, 6_750_000]
     assert table.step(StepBatch(((1, 0),))) == 4_000_000
 
 
@@ -168,7 +168,7 @@ def test_idle_tiles_cost_a_decode_sequence_for_each_token_of_the_chunks():
 def test_a_chunks_past_and_decodes_beside_it_by_hand():
     """A base of its own where any chunk has a past; 3 ns for decodes beside a chunk, however many."""
     base, past = np.array([0, 10, 20, 30, 40]), np.array([0, 7, 9, 8, 50])
-    table = StepTimeTable(base, np.array([0, 5, 6]), beside_fs=3_000_000, past_base_ns=past)
+    table = StepTimeTable(base, np.array([0, 5, 6]), alongside_fs=3_000_000, past_base_ns=past)
     assert table.step(StepBatch(((3, 0),))) == 30
     assert table.step(StepBatch(((3, 1),))) == table.step(StepBatch(((2, 0), (1, 1)))) == 8
     assert table.step(StepBatch((), 2)) == 6
@@ -181,16 +181,16 @@ def test_a_chunks_past_and_decodes_beside_it_by_hand():
         step_table(replace(table, past_base_ns=past[:2]))
 
 
-GRID = RestGrid((2, 4, 8), (0, 3), ((-9, 0), (3, 6), (30, 33)))
+GRID = ResidualGrid((2, 4, 8), (0, 3), ((-9, 0), (3, 6), (30, 33)))
 
 
 def test_what_is_not_linear_is_read_from_grids_by_hand():
     """By sequences and the KV of one, rounded down; for each chunk with a past by its tokens and that."""
     by_hand = {(2, 0): -9, (2, 1): -6, (1, 2): -3, (3, 0): -3, (3, 1): -1, (4, 3): 6, (6, 1): 17, (8, 9): 33}
     assert {at: GRID.at(*at) for at in by_hand} == by_hand
-    past = RestGrid((1, 2), (1, 11), ((0, 100), (0, 200)))
+    past = ResidualGrid((1, 2), (1, 11), ((0, 100), (0, 200)))
     table = StepTimeTable(
-        np.array([0, *[50] * 9]), np.array([0, *[40] * 8]), rests=Rests(GRID, GRID.times(2), past)
+        np.array([0, *[50] * 9]), np.array([0, *[40] * 8]), residuals=Residuals(GRID, GRID.times(2), past)
     )
     assert table.step(StepBatch()) == 0
     assert table.step(StepBatch((), 2, 1, 1)) == 40 - 9, "1 // 2 tokens of KV each"
@@ -208,7 +208,7 @@ def test_a_grid_of_rests_is_lines_between_its_points(data):
     axis = st.lists(st.integers(1, 70_000), min_size=2, max_size=5, unique=True).map(sorted).map(tuple)
     counts, tokens = data.draw(axis), data.draw(axis)
     times = st.tuples(*[st.integers(-(10**9), 10**9)] * len(tokens))
-    grid = RestGrid(counts, tokens, tuple(data.draw(times) for _ in counts))
+    grid = ResidualGrid(counts, tokens, tuple(data.draw(times) for _ in counts))
     count, token = data.draw(st.integers(0, 80_000)), data.draw(st.integers(0, 80_000))
     by_count = [np.interp(token, tokens, row) for row in grid.ns]
     at_least = math.floor(round(float(np.interp(count, counts, by_count)), 3))
@@ -222,11 +222,11 @@ def test_a_grid_that_does_not_rise_is_refused_by_the_core():
     table = StepTimeTable(np.array([0, 1]), np.array([0, 1]))
     for grid in (replace(GRID, counts=(2, 2, 8)), replace(GRID, tokens=(3,)), replace(GRID, ns=())):
         with pytest.raises(StoreError, match="two axes that rise"):
-            step_table(replace(table, rests=Rests(kv=grid)))
+            step_table(replace(table, residuals=Residuals(kv=grid)))
         with pytest.raises(StoreError, match="two axes that rise"):
-            step_table(replace(table, rests=Rests(beside=grid)))
+            step_table(replace(table, residuals=Residuals(alongside=grid)))
         with pytest.raises(StoreError, match="two axes that rise"):
-            step_table(replace(table, rests=Rests(past=grid)))
+            step_table(replace(table, residuals=Residuals(past=grid)))
 
 
 def test_a_clock_spelled_out_is_exact():

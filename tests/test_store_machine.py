@@ -1,8 +1,12 @@
-"""The core's store and the plain store of ``spec/``, side by side, through everything that serving may ask of them.
+"""The core's store and the plain store of ``spec/``, side by side, through everything that serving may ask of
+them.
 
-The machine of ``support/store_machine.py`` gives both the same life. After every step both stores must give the same
-answers and their own checks must hold. In eviction orders that the specification does not cover, the plain store
-takes the small models of ``support/eviction_orders.py``. A session counts as a test only if the hard cases occurred.
+The machine of ``support/store_machine.py`` gives both the same life. After every step both stores must give
+the same
+answers and their own checks must hold. In eviction orders that the specification does not cover, the plain
+store
+takes the small models of ``support/eviction_orders.py``. A session counts as a test only if the hard cases
+occurred.
 """
 
 from __future__ import annotations
@@ -67,7 +71,8 @@ def run(session: settings = SHORT, **facts) -> None:
 
 
 def test_of_two_bared_parents_the_deeper_leaves_first() -> None:
-    """On the cpu: a, x behind it, d, y behind that, but not c between a and d. One request used a, c and d last."""
+    """On the cpu: a, x behind it, d, y behind that, but not c between a and d. One request used a, c and d
+    last."""
     facts = {
         "capacities": (40, 8, 40),
         "forest": staticmethod(lambda: ([[*"acd"], [*"ax"], [*"acdy"]], [NO_NEXT_TURN] * 3)),
@@ -78,7 +83,7 @@ def test_of_two_bared_parents_the_deeper_leaves_first() -> None:
     machine.run_a_request(1, [(2, True), (2, True)], True)
     machine.run_a_request(2, [(2, False), (2, True), (2, True)], True)
     machine.run_a_request(0, [], True)
-    machine.take_room(STAGING, 6)  # x, y, and one of their parents, which are equally recent
+    machine.reserve_lease(STAGING, 6)  # x, y, and one of their parents, which are equally recent
     machine.both_stores_agree()
     on_cpu = [by[STAGING] != NO_COPY for by in machine.copies(machine.native, 2, 8)]
     assert on_cpu == [True, True, False, False, False, False, False, False]
@@ -86,7 +91,8 @@ def test_of_two_bared_parents_the_deeper_leaves_first() -> None:
 
 
 def test_blocks_of_one_path_have_uses_of_their_own() -> None:
-    """Three requests have a, two of them b behind it; a fourth that has both writes what four have used: a alone."""
+    """Three requests have a, two of them b behind it; a fourth that has both writes what four have used: a
+    alone."""
     facts = {
         "capacities": (12, 16),
         "forest": staticmethod(lambda: ([[*"ab"], [*"a"]], [NO_NEXT_TURN] * 2)),
@@ -100,7 +106,7 @@ def test_blocks_of_one_path_have_uses_of_their_own() -> None:
     machine.admit(0, 0, 1)
     machine.write_selected(0, 0, 4)
     machine.both_stores_agree()
-    assert machine.native.room(STAGING).in_flight_blocks == 2
+    assert machine.native.occupancy(STAGING).in_flight_blocks == 2
     machine.teardown()
 
 

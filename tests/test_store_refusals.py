@@ -27,10 +27,12 @@ def make(capacities: tuple[int | None, ...] = (8, 6, 12)) -> _core.Store:
 def state(store: Any, tiers: int = 3) -> tuple[object, ...]:
     """Return everything that a caller can see of a store; in-flight moves by their place only."""
     store.check()
-    rooms = [(store.room(tier), store.losses(tier), store.duplicates(tier)) for tier in range(tiers)]
+    capacities = [
+        (store.occupancy(tier), store.eviction_counts(tier), store.duplicates(tier)) for tier in range(tiers)
+    ]
     copies = [[(end, tuple(map(str, by))) for end, by in split(store.copies(r, 8))] for r in range(3)]
     uses = [[(end, *rest) for end, *rest in split(store.uses(r, 8))] for r in range(3)]
-    return rooms, copies, uses, store.digest, store.merged_blocks
+    return capacities, copies, uses, store.digest, store.merged_blocks
 
 
 def split(runs):
@@ -63,7 +65,7 @@ def released(store):
 def on_the_cpu(store):
     """Blocks 0 and 1 of request 0 on the cpu alone."""
     claim, _ = store.claim(1, 2, 0)
-    assert store.place(claim, 0, (0, 2), None)
+    assert store.fill_claim(claim, 0, (0, 2), None)
     store.finish_move(claim)
 
 
@@ -165,7 +167,7 @@ def loaded_after_a_move_that_has_ended(store):
     lease = store.acquire(0, 0)
     store.reserve(lease, 2, 0)
     claim, _ = store.claim(1, 1, 0)
-    store.give_back(claim)
+    store.release_claim(claim)
     return lambda: store.load(lease, 2, [claim])
 
 
@@ -185,7 +187,7 @@ def joined_backwards(store):
 
 def a_move_ended_twice(store):
     claim, _ = store.claim(1, 2, 0)
-    store.place(claim, 0, (0, 2), None)
+    store.fill_claim(claim, 0, (0, 2), None)
     store.finish_move(claim)
     return lambda: store.finish_move(claim)
 
@@ -197,26 +199,26 @@ def an_empty_claim_ended(store):
 
 def a_placed_claim_given_back(store):
     claim, _ = store.claim(1, 2, 0)
-    store.place(claim, 0, (0, 2), None)
-    return lambda: store.give_back(claim)
+    store.fill_claim(claim, 0, (0, 2), None)
+    return lambda: store.release_claim(claim)
 
 
 def a_claim_placed_twice(store):
     claim, _ = store.claim(1, 2, 0)
-    store.place(claim, 0, (0, 2), None)
-    return lambda: store.place(claim, 1, (0, 2), None)
+    store.fill_claim(claim, 0, (0, 2), None)
+    return lambda: store.fill_claim(claim, 1, (0, 2), None)
 
 
 def a_claim_placed_in_part(store):
     claim, _ = store.claim(1, 2, 0)
-    return lambda: store.place(claim, 0, (0, 1), None)
+    return lambda: store.fill_claim(claim, 0, (0, 1), None)
 
 
 def room_given_back_before_it_is_free(store):
     cached(store, 2, 6)
     claim, waits = store.claim(0, 8, 3)
     assert waits
-    return lambda: store.give_back(claim)
+    return lambda: store.release_claim(claim)
 
 
 def a_hold_ended_twice(store):
@@ -259,7 +261,7 @@ def staged_no_blocks(store):
 
 def staged_what_is_there(store):
     claim, _ = store.claim(2, 2, 0)
-    store.place(claim, 0, (0, 2), None)
+    store.fill_claim(claim, 0, (0, 2), None)
     store.finish_move(claim)
     move = store.stage(0, (0, 2), 1, None, 0)
     store.finish_move(move)
@@ -291,7 +293,7 @@ def no_such_request(store):
 
 
 def no_such_tier(store):
-    return lambda: store.room(3)
+    return lambda: store.occupancy(3)
 
 
 def a_negative_number(store):

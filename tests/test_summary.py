@@ -168,10 +168,10 @@ def test_the_brief_text_has_the_figures_that_are_asked_for_first_and_who_was_not
     assert f"{100 * summary['cache']['token_hit_rate']:.2f} % of tokens" in text
     assert f"p99 {number(summary['latency']['ttft']['p99'])};" in text
     assert ("rejected" in text) == bool(summary["requests"]["rejected"])
-    told = summary | {"requests": summary["requests"] | {"failed": 7}}
-    told |= {"tiers": {"cpu": {"no_effect": "nothing was evicted"}}}
-    assert "7 failed" in brief_text(told, "x", "y")
-    assert "no effect  nothing was evicted" in brief_text(told, "x", "y")
+    reported = summary | {"requests": summary["requests"] | {"failed": 7}}
+    reported |= {"tiers": {"cpu": {"no_effect": "nothing was evicted"}}}
+    assert "7 failed" in brief_text(reported, "x", "y")
+    assert "no effect  nothing was evicted" in brief_text(reported, "x", "y")
 
 
 def test_the_makespan_goes_from_the_first_arrival_to_the_last_end():

@@ -1,4 +1,5 @@
-"""Tenants: weighted shares, classes, tokens a second, quotas of cache, isolation, and what fairness is called."""
+"""Tenants: weighted shares, classes, tokens a second, quotas of cache, isolation, and what fairness is
+called."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ class Served:
 
     def __init__(self, settings, arrivals, service_ns=S):
         """``arrivals``: (time, tenant, tokens) in order."""
-        self.engine, self.let_in, self.service_ns = Engine(0), [], service_ns
+        self.engine, self.admit, self.service_ns = Engine(0), [], service_ns
         tenants, tokens = [a[1] for a in arrivals], [a[2] for a in arrivals]
         names = [str(n) for n in range(max(tenants) + 1)]
         self.gate = TenantGate(settings, names, tenants, tokens, self.engine)
@@ -39,7 +40,7 @@ class Served:
         self.engine.run()
 
     def _enter(self, request):
-        self.let_in.append((self.engine.now_ns, request))
+        self.admit.append((self.engine.now_ns, request))
         at_ns = self.engine.now_ns + self.service_ns
         self.engine.schedule(at_ns, ARRIVAL, NO_MACHINE, lambda _: self.gate.closed())
 
@@ -50,19 +51,20 @@ def by_weight(*weights):
 
 @pytest.mark.parametrize("weights", [(1, 1), (3, 1), (5, 2, 1), (0.5, 0.25)])
 def test_shares_of_tenants_that_always_have_something_to_send(weights):
-    """In every prefix each pair's tokens by weight differ by at most the largest request by the smaller weight."""
+    """In every prefix each pair's tokens by weight differ by at most the largest request by the smaller
+    weight."""
     count, tokens = len(weights), 700
     arrivals = [(0, n % count, tokens) for n in range(60 * count)]
     run = Served(TenancySettings(by_weight(*weights), 1), arrivals)
     given = [0] * count
-    for _, request in run.let_in[: 60 * count // 2]:
+    for _, request in run.admit[: 60 * count // 2]:
         given[request % count] += tokens
         if all(given[n] < 60 * tokens for n in range(count)):
             shares = [own / weight for own, weight in zip(given, weights, strict=True)]
             assert max(shares) - min(shares) <= tokens / min(weights)
     # while all have requests left the share of each is its weight's
     upto = sum(weights) * 8
-    first = [request % count for _, request in run.let_in[: round(upto)]]
+    first = [request % count for _, request in run.admit[: round(upto)]]
     if all(float(weight).is_integer() for weight in weights):
         assert [first.count(n) for n in range(count)] == [8 * weight for weight in weights]
 
@@ -71,31 +73,32 @@ def test_a_tenant_that_rested_begins_with_the_least_that_others_have():
     """Without the lift tenant 1, idle for ten seconds, would get the ten that follow."""
     arrivals = [(0, 0, 100)] * 30 + [(10 * S + 5, 1, 100)] * 10
     run = Served(TenancySettings({}, 1), arrivals)
-    after = [request >= 30 for at_ns, request in run.let_in if at_ns > 10 * S]
+    after = [request >= 30 for at_ns, request in run.admit if at_ns > 10 * S]
     assert sum(after[:10]) == 5
 
 
 def test_classes_go_before_weights():
     named = {"0": TenantSettings(weight=100), "1": TenantSettings(weight=1, priority=-1)}
     run = Served(TenancySettings(named, 1), [(0, n % 2, 50) for n in range(20)])
-    assert [request % 2 for _, request in run.let_in] == [1] * 10 + [0] * 10
+    assert [request % 2 for _, request in run.admit] == [1] * 10 + [0] * 10
 
 
 @pytest.mark.parametrize(("burst", "tokens"), [(1000, 400), (300, 400), (1, 7)])
 def test_tokens_a_second(burst, tokens):
-    """Request k of those that wait goes when k + 1 of them have come in beside the burst; a large one in debt."""
+    """Request k of those that wait goes when k + 1 of them have come in beside the burst; a large one in
+    debt."""
     rate = 500
     named = {"0": TenantSettings(tokens_per_s=rate, burst_tokens=burst)}
     run = Served(TenancySettings(named), [(0, 0, tokens)] * 9)
     need = min(tokens, burst)
     due = [max(0, -(-(k * tokens + need - burst) * S // rate)) for k in range(9)]
-    assert [at_ns for at_ns, _ in run.let_in] == due
+    assert [at_ns for at_ns, _ in run.admit] == due
 
 
 def test_a_bucket_holds_no_more_than_its_burst():
     named = {"0": TenantSettings(tokens_per_s=100, burst_tokens=200)}
     run = Served(TenancySettings(named), [(100 * S, 0, 100)] * 4)
-    assert [at_ns for at_ns, _ in run.let_in] == [100 * S, 100 * S, 101 * S, 102 * S]
+    assert [at_ns for at_ns, _ in run.admit] == [100 * S, 100 * S, 101 * S, 102 * S]
 
 
 @pytest.mark.parametrize("seed", range(int(os.environ.get("KVSIM_EXAMPLES", "40"))))
@@ -148,7 +151,7 @@ def test_the_gate_written_again(seed):
             own = named[str(n)]
             if own.tokens_per_s is not None:
                 levels[n] = min(levels[n] + Fraction(own.tokens_per_s, 10), Fraction(own.burst_tokens))
-    assert run.let_in == expected
+    assert run.admit == expected
 
 
 # --- in a run ----------------------------------------------------------------------------------------------
@@ -214,8 +217,8 @@ def test_weights_count_by_their_ratio_and_names_do_not(tmp_path, seed):
 
 def test_tenants_without_limits_are_nobody(tmp_path):
     rows = drawn_rows(3)
-    free, nobody = (runs(tmp_path, rows, more).run for more in ("tenants: {}", ""))
-    assert (free.digest_results, free.digest_events) == (nobody.digest_results, nobody.digest_events)
+    free, no_member = (runs(tmp_path, rows, more).run for more in ("tenants: {}", ""))
+    assert (free.digest_results, free.digest_events) == (no_member.digest_results, no_member.digest_events)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -318,20 +321,22 @@ def rows_of(*own):
 
 def test_jain_and_the_service_gap_by_hand():
     rows = rows_of((0, 10, 100), (0, 20, 300), (5, 30, 100), (0, 40, 100))
-    told = summarize_tenants(rows, np.array([0, 1, 0, 0], np.int32), ["a", "b"], [1.0, 2.0], {})["tenants"]
+    reported = summarize_tenants(rows, np.array([0, 1, 0, 0], np.int32), ["a", "b"], [1.0, 2.0], {})[
+        "tenants"
+    ]
     # tokens by weight: a 300, b 150
-    assert told["jain"] == pytest.approx(450**2 / (2 * (300**2 + 150**2)))
+    assert reported["jain"] == pytest.approx(450**2 / (2 * (300**2 + 150**2)))
     # a is 100 ahead at 10, b 50 ahead at 20; then b has no request
-    assert told["service_gap_tokens"] == 100
-    assert told["by_name"]["b"] == {
+    assert reported["service_gap_tokens"] == 100
+    assert reported["by_name"]["b"] == {
         "requests": 1, "tokens": 300, "token_hit_rate": 0.25, "ttft_avg": 1.0, "ttft_p99": 1.0
     }  # fmt: skip
 
 
 def test_the_gap_begins_anew_when_a_tenant_comes_back():
     rows = rows_of((0, 10, 500), (20, 40, 70), (20, 30, 60))
-    told = summarize_tenants(rows, np.array([0, 1, 0], np.int32), ["a", "b"], [1.0, 1.0], {})["tenants"]
-    assert told["service_gap_tokens"] == 60
+    reported = summarize_tenants(rows, np.array([0, 1, 0], np.int32), ["a", "b"], [1.0, 1.0], {})["tenants"]
+    assert reported["service_gap_tokens"] == 60
     even = summarize_tenants(
         rows_of((0, 9, 5), (0, 9, 5)), np.array([0, 1], np.int32), ["a", "b"], [1.0, 1.0], {}
     )
@@ -340,5 +345,5 @@ def test_the_gap_begins_anew_when_a_tenant_comes_back():
 
 def test_the_gap_begins_anew_for_a_tenant_that_was_there_all_the_time():
     rows = rows_of((0, 10, 500), (5, 30, 60), (20, 40, 70))
-    told = summarize_tenants(rows, np.array([0, 0, 1], np.int32), ["a", "b"], [1.0, 1.0], {})["tenants"]
-    assert told["service_gap_tokens"] == 60
+    reported = summarize_tenants(rows, np.array([0, 0, 1], np.int32), ["a", "b"], [1.0, 1.0], {})["tenants"]
+    assert reported["service_gap_tokens"] == 60

@@ -1,4 +1,5 @@
-"""What a person sees in a terminal of 80 columns: progress, tables, comparisons with their numbers, next steps."""
+"""What a person sees in a terminal of 80 columns: progress, tables, comparisons with their numbers, next
+steps."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ SHARES = st.floats(0, 3)
     st.builds(
         Progress,
         now_ns=st.integers(0, 2**62),
-        done_requests=st.integers(0, 10**9),
+        finished_requests=st.integers(0, 10**9),
         total_requests=st.integers(0, 10**7),
         steps=st.integers(0, 10**12),
         tiers=st.dictionaries(st.sampled_from(["gpu", "cpu", "disk"]), SHARES),
@@ -58,7 +59,7 @@ def test_progress_fits_and_never_passes_its_end(glance, wall_s):
 
 def test_progress_says_time_left_speed_queue_and_channels():
     glance = Progress(
-        now_ns=int(4000e9), done_requests=3008, total_requests=12031, steps=70_000,
+        now_ns=int(4000e9), finished_requests=3008, total_requests=12031, steps=70_000,
         tiers={"gpu": 1.0, "cpu": 0.5}, token_hit_rate=0.31, queue=12, end_ns=int(3537e9),
         tier_hit_rates={"gpu": 0.2, "cpu": 0.11}, channels={"pcie": 0.4},
     )  # fmt: skip
@@ -114,13 +115,13 @@ def test_fewer_than_thirty_requests_are_not_compared_in_words(tmp_path):
         two["finish_ns"] = two["finish_ns"] + 10**6
         runs = open_runs([write_run(tmp_path / f"{n}-{count}", c) for n, c in enumerate((one, two))])
         compared = compare([runs[0]], [runs[1]])
-        told = sentences(compared)
+        reported = sentences(compared)
         if compared.requests < LEAST_COMPARED:
-            assert told == [
+            assert reported == [
                 f"1-{count} and 0-{count} are not compared in words: {compared.requests} requests, fewer than 30."
             ]
         else:
-            assert all(f"n = {compared.requests}" in sentence for sentence in told)
+            assert all(f"n = {compared.requests}" in sentence for sentence in reported)
 
 
 @pytest.fixture
@@ -152,9 +153,9 @@ def test_the_summary_says_what_was_simulated_and_prices(trace, tmp_path, capsys,
     assert main.run(["simulate", "t.jsonl", "-q", "-o", "out", *(w for s in sets for w in ("--set", s))]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines[:-1])) <= 80
-    told = next(n for n, line in enumerate(lines) if line.startswith("run "))
-    assert len(lines) - told <= 25
-    first = " ".join(lines[:told])
+    reported = next(n for n, line in enumerate(lines) if line.startswith("run "))
+    assert len(lines) - reported <= 25
+    first = " ".join(lines[:reported])
     for part in ("llama-3-8b on 1 × h100", "2 machines", "gpu 64 blocks", "cpu 4GiB", "t.jsonl, 80 requests",
                  "router longest-prefix", "priced"):  # fmt: skip
         assert part in first

@@ -118,7 +118,8 @@ def test_a_load_is_what_its_groups_read(kind, reach, write):
 def store_of(
     drawn: GroupSettings, rows: list[list], gpu: int, cpu: int, write: str = "back"
 ) -> _core.GroupStore:
-    """Return a machine's store for requests of blocks of 4 tokens, whose victims go down, or all it computes."""
+    """Return a machine's store for requests of blocks of 4 tokens, whose victims go down, or all it
+    computes."""
     return core_store_of(replace(drawn, rules="tree"), rows, gpu, cpu, write)
 
 
@@ -140,8 +141,8 @@ def test_what_leaves_the_pool_goes_down_and_its_room_is_waited_for():
     lease = serve(store, 1, 20)
     [(move, *order)] = store.take_orders()
     assert order == [0, 1, 2, []]
-    assert store.brought(lease).room == [move]
-    assert store.room(1).in_flight_blocks == 2
+    assert store.brought(lease).capacity == [move]
+    assert store.occupancy(1).in_flight_blocks == 2
     store.finish_move(move)
     store.release(lease, 0)
     store.check()
@@ -162,7 +163,7 @@ def test_a_tier_of_one_block_keeps_the_last_that_came():
     store.release(serve(store, 0, 12), 0)
     store.release(serve(store, 1, 24), 0)
     end_copies(store)
-    assert (store.room(1).cached_blocks, store.losses(1).evicted_blocks) == (1, 0)
+    assert (store.occupancy(1).cached_blocks, store.eviction_counts(1).evicted_blocks) == (1, 0)
     lease, hits, _ = store.admit(newcomer(2, 16), 0)
     assert (hits, store.brought(lease).in_pool_blocks) == (1, 0), "a, which left last"
     store.check()
@@ -177,7 +178,7 @@ def test_what_is_to_be_loaded_makes_no_room_for_what_leaves():
         end_copies(store)
     store.admit(newcomer(2, 16), 0)
     assert [order[:3] for _, *order in store.take_orders()] == [[0, 1, 1], [1, 0, 2]]
-    assert (store.room(1).cached_blocks, store.room(1).in_flight_blocks) == (2, 1)
+    assert (store.occupancy(1).cached_blocks, store.occupancy(1).in_flight_blocks) == (2, 1)
     store.check()
 
 
@@ -192,12 +193,13 @@ def test_what_is_being_loaded_is_found_in_the_pool_and_loaded_once():
     loads = [move for move, source, *_ in store.take_orders() if source == 1]
     assert len(loads) == 1
     assert [store.brought(lease).loads for lease in (first, second)] == [[(loads[0], 1)]] * 2
-    assert store.room(0).in_flight_blocks == store.blocks_of_move(loads[0])[0]
+    assert store.occupancy(0).in_flight_blocks == store.blocks_of_move(loads[0])[0]
     store.check()
 
 
 def test_a_block_that_still_goes_down_is_loaded_when_it_is_there():
-    """c and b, then a are on their way down; their room went to d and then to f, so only the load waits for them."""
+    """c and b, then a are on their way down; their room went to d and then to f, so only the load waits for
+    them."""
     rows = [["a", "b", "c"], [f"d{k}" for k in range(7)], ["f", "g", "h"], ["a", "b", "c", "e"]]
     store = store_of(one_full(4), rows, 8, 100)
     for request, tokens in ((0, 12), (1, 28), (2, 12)):
@@ -205,7 +207,7 @@ def test_a_block_that_still_goes_down_is_loaded_when_it_is_there():
     (first, *_), (second, *_) = store.take_orders()
     lease, _, _ = store.admit(newcomer(3, 16), 0)
     (own, *_), (_, *order) = store.take_orders()
-    assert store.brought(lease).room == [own]
+    assert store.brought(lease).capacity == [own]
     assert order == [1, 0, 3, [first, second, own]]
     store.check()
 

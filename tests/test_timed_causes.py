@@ -65,8 +65,8 @@ def test_each_cause_where_it_was_planted():
         "not_ready": (first, first),
     }
     for cause, rows in cases.items():
-        room = 12 if cause == "evicted" else 1000
-        found = causes_of(cluster((room,)), requests(*rows))
+        capacity = 12 if cause == "evicted" else 1000
+        found = causes_of(cluster((capacity,)), requests(*rows))
         assert found[cause] > 128 * (cause == "never_seen"), cause
         others = set(MISS_CAUSES) - {cause, "never_seen", "shorter"}
         assert not any(found[other] for other in others), (cause, found)

@@ -1,4 +1,5 @@
-"""T-LRU as the policy of a timed tier: block for block as in a model of it, and its paper's sign under load."""
+"""T-LRU as the policy of a timed tier: block for block as in a model of it, and its paper's sign under
+load."""
 
 from __future__ import annotations
 
@@ -59,7 +60,7 @@ def test_without_time_it_is_the_model(tmp_path, seed):
     assert (found["cached_prefix_length_used"] // 512).tolist() == expected
 
 
-def agents_beside_single_prompts(seed: int, requests: int = 1200):
+def agents_with_single_prompts(seed: int, requests: int = 1200):
     """Return half the requests of agents with tool calls and half of prompts that never come again."""
     poisson = {"process": "poisson", "rate_per_s": 0.4}
     agents = {
@@ -110,7 +111,7 @@ def over(trace, limit_blocks: int, name: str) -> float:
 
 def test_its_sign_in_a_timed_run():
     """Of five seeds 2 to 5 have it (means of 1 to 5: .4137 with LRU, .3940 with T-LRU); seed 1 is equal."""
-    trace = agents_beside_single_prompts(2)
+    trace = agents_with_single_prompts(2)
     following = next_blocks(trace)
     limit = 2 * following
     assert over(trace, limit, "lru") == pytest.approx(0.4150, abs=5e-5)

@@ -56,7 +56,8 @@ def prompts_of(trace: Trace, config: PromptConfig) -> list[list[int]]:
 
 @st.composite
 def small_traces(draw) -> Trace:
-    """Rows that share prefixes; lasts partial or whole, tails, rows without ids, with and without sessions."""
+    """Rows that share prefixes; lasts partial or whole, tails, rows without ids, with and without
+    sessions."""
     name = draw(
         st.sampled_from([lambda k: k, lambda k: k * 10**17 - 5, lambda k: f"blob{k}", lambda k: k + 10**30])
     )
@@ -187,8 +188,8 @@ def test_the_conversation_trace_row_by_row():
         for first, last in zip(batch.offsets[:-1], batch.offsets[1:], strict=True):
             if row % 10 == 0:
                 ids = trace.block_ids[trace.id_offsets[row] : trace.id_offsets[row + 1]]
-                places = np.repeat(starts[ids], 512)[: last - first] + np.arange(last - first) % 512
-                assert np.array_equal(batch.tokens[first:last], places % 1_000_000)
+                positions = np.repeat(starts[ids], 512)[: last - first] + np.arange(last - first) % 512
+                assert np.array_equal(batch.tokens[first:last], positions % 1_000_000)
             row += 1
     assert (row, total) == (12_031, 144_793_823)
 

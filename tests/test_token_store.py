@@ -125,7 +125,7 @@ def test_the_oldest_unused_entry_goes_session_or_prefix(kind):
     machine.serve(3)  # 60 more: the session (40) is older than a and b
     assert not machine.knows("s")
     assert machine.store.peek(2, 32) == (32, 32)
-    assert machine.store.losses(0)[0] == 40
+    assert machine.store.eviction_counts(0)[0] == 40
     # c and d went with it: the follow-up finds nothing
     assert machine.store.peek(4, 59) == (0, 0)
 
@@ -200,7 +200,7 @@ def test_counts_always_add_up(kind, turns, capacity, overlapped):
             machine.finish(*running.pop(0))
     for request, lease in running:
         machine.finish(request, lease)
-    free, active, cached, in_flight, evictable = machine.store.room(0)
+    free, active, cached, in_flight, evictable = machine.store.occupancy(0)
     assert (active, in_flight) == (0, 0)
     assert cached == evictable
     assert capacity is None or free + cached == capacity

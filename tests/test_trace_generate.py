@@ -54,6 +54,6 @@ def test_the_ratio_reached_is_told_on_stderr(capsys):
         == 0
     )
     captured = capsys.readouterr()
-    told = float(captured.err.removeprefix("target hit ratio 0.5: reached ").split()[0])
-    assert told == pytest.approx(0.5, abs=0.01)
+    reported = float(captured.err.removeprefix("target hit ratio 0.5: reached ").split()[0])
+    assert reported == pytest.approx(0.5, abs=0.01)
     assert len(captured.out.splitlines()) == 1000

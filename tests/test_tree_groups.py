@@ -93,9 +93,9 @@ def test_one_full_group_is_the_tree_without_groups(trace, spare, output):
 @given(st.integers(1, 99), st.sampled_from([60, 120, 400]))
 def test_one_full_group_in_time_hits_what_the_tree_hits_where_requests_come_alone(seed, blocks):
     trace = random_trace(seed, requests=30)
-    gaps, nobody = np.arange(len(trace), dtype=np.int64) * 10**12, np.full(len(trace), -1, np.int32)
+    gaps, no_member = np.arange(len(trace), dtype=np.int64) * 10**12, np.full(len(trace), -1, np.int32)
     # turns of this trace do not repeat what was answered, so no session names its blocks
-    trace = replace(trace, arrival_ns=gaps, session=nobody)
+    trace = replace(trace, arrival_ns=gaps, session=no_member)
     settings = of_tree(settings_of(one_full(16), CacheSettings(), ReplicaSettings(max_num_seqs=8), blocks, 1))
     runs = [simulate(s, trace, options=RunOptions(check="full")) for s in (settings, no_groups(settings))]
     for column in ("status", "cached_prefix_length_used", "first_token_ns", "finish_ns"):
@@ -127,7 +127,8 @@ def test_without_a_bound_windows_beyond_every_prompt_hit_all_and_smaller_ones_ne
 
 
 class SmallModel:
-    """What a pool keeps for prompts that come one at a time, each in one step: sets of prefixes and their ages.
+    """What a pool keeps for prompts that come one at a time, each in one step: sets of prefixes and their
+    ages.
 
     A block is named by its group and all that comes before its end. Nothing here knows tables or queues.
     """
@@ -182,7 +183,8 @@ class SmallModel:
         return hit
 
     def _worth(self, number: int, end: int, prompt: int, junction: int) -> bool:
-        """Whether a computed block is kept; states here exist only where a step ended: at the prompt's end."""
+        """Whether a computed block is kept; states here exist only where a step ended: at the prompt's
+        end."""
         group = self.groups[number]
         if group.kind in ("full", "chunked"):
             return True

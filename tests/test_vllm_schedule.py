@@ -148,7 +148,8 @@ caches = st.builds(
     seed=st.integers(1, 9),
 )
 def test_the_books_of_a_drawn_schedule_balance(replica, cache_settings, blocks, machines, seed):
-    """``tests/engine_oracles`` compares drawn schedules with the real scheduler; this holds without its wheel."""
+    """``tests/engine_oracles`` compares drawn schedules with the real scheduler; this holds without its
+    wheel."""
     # what comes to the scheduler later than it arrives is in test_scheduler_relations
     replica = replace(replica, client_offset_ns=0)
     settings = cluster((blocks,), machines)
@@ -208,10 +209,10 @@ def test_each_of_several_machines_has_the_schedule_of_its_requests_alone():
     trace = random_trace(4, requests=60)
     trace = replace(trace, session=np.full(60, -1, np.int32), arrival_ns=trace.arrival_ns // 20)
     options = RunOptions(schedule=True)
-    told = Simulation(three, trace, options).run().schedule["by_machine"]
-    assert [each["machine"] for each in told] == [0, 1, 2]
-    assert sum(each["preemptions"] for each in told) > 0
-    for k, each in enumerate(told):
+    reported = Simulation(three, trace, options).run().schedule["by_machine"]
+    assert [each["machine"] for each in reported] == [0, 1, 2]
+    assert sum(each["preemptions"] for each in reported) > 0
+    for k, each in enumerate(reported):
         alone = replace(three, machines=three.machines[k : k + 1])
         own = Simulation(alone, every_third(trace, k), options).run().schedule
         for name in (

@@ -10,10 +10,10 @@ import pytest
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import simulate
-from kvcache_sim.workload.ceiling import ceiling_hit_tokens
 from kvcache_sim.workload.generate import KINDS, build, settings_of, write_jsonl
 from kvcache_sim.workload.readers import ReadSettings, read_trace
 from kvcache_sim.workload.sessions import predecessors
+from kvcache_sim.workload.upper_bound import upper_bound_hit_tokens
 from shared_files import ROOT, shared
 
 
@@ -47,7 +47,7 @@ def test_rows_with_the_new_input_only_get_their_history_back(tmp_path):
     read = read_trace(path, settings=ReadSettings(block_size=64))
     made = build("conversational", mapping, 9)
     assert np.array_equal(read.input_tokens, made.input_tokens)
-    assert ceiling_hit_tokens(read).tolist() == ceiling_hit_tokens(made).tolist()
+    assert upper_bound_hit_tokens(read).tolist() == upper_bound_hit_tokens(made).tolist()
 
 
 def weka_recount(path):
@@ -75,7 +75,7 @@ def test_weka_sessions_hit_the_blocks_their_text_says():
     assert (blocks, hits) == (52_950_005, 50_962_289)
     trace = read_trace(path)
     assert int((trace.input_tokens // 64).sum()) == blocks
-    assert int(ceiling_hit_tokens(trace, cache_output=False).sum()) == 64 * hits
+    assert int(upper_bound_hit_tokens(trace, cache_output=False).sum()) == 64 * hits
     assert hits / blocks == pytest.approx(0.9626, abs=0.001)
 
 

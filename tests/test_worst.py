@@ -121,7 +121,7 @@ def test_the_command_finds_the_spike(tmp_path, capsys):
     assert "What grew most is queue" in out
     assert len(out.strip().splitlines()) < 24
     assert kvsim(["explain", directory, "--between", "6s", "7s", "--format", "json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert len(told["worst"]) == 10
-    assert all(6 <= row["arrives, s"] < 7 for row in told["worst"])
-    assert "among these requests" in told["spike"][0]
+    reported = json.loads(capsys.readouterr().out)
+    assert len(reported["worst"]) == 10
+    assert all(6 <= row["arrives, s"] < 7 for row in reported["worst"])
+    assert "among these requests" in reported["spike"][0]

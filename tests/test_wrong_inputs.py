@@ -1,4 +1,5 @@
-"""Wrong inputs end with their exit code and one line that names the place; new mutations are asked for by number."""
+"""Wrong inputs end with their exit code and one line that names the place; new mutations are asked for by
+number."""
 
 from __future__ import annotations
 
@@ -6,10 +7,11 @@ import os
 
 import examples
 import pytest
-from wrong_inputs import Wrong, ended, mutated, prepare, suggested, table, told
+from wrong_inputs import Wrong, ended, mutated, prepare, reported, suggested, table
 
 CODES = {2, 3, 6, 7}
-#: Mutations that are tried where the environment asks for new examples; a run with the same number tries the same.
+#: Mutations that are tried where the environment asks for new examples; a run with the same number tries the
+#: same.
 FIRST = 1_000_000 + int(os.environ.get("KVSIM_SEED", "0"))
 NEW = range(FIRST, FIRST + examples.NEW_EXAMPLES)
 
@@ -18,7 +20,7 @@ NEW = range(FIRST, FIRST + examples.NEW_EXAMPLES)
 def test_a_wrong_input_ends_with_its_code_and_line(tmp_path, row: Wrong):
     prepare(tmp_path)
     code, said = ended(row, tmp_path)
-    assert (code, told(said), suggested(said)) == (row.code, row.line, row.meant)
+    assert (code, reported(said), suggested(said)) == (row.code, row.line, row.meant)
     assert len([one for one in said.splitlines() if not one.startswith("warning: ")]) == 1 or row.argv == ""
     assert code in CODES
     if row.argv.startswith(("simulate ", "sweep ", "calibrate ")):

@@ -1,7 +1,9 @@
 """The table of wrong inputs: what is typed or written, its exit code and the first line it ends with.
 
-``typed.jsonl`` was written by hand, ``mutated.jsonl`` by ``mutations``: sound scenarios, traces and settings with a few
-characters changed. ``python tests/wrong_inputs.py`` writes code and line of every row anew, to be read before it is
+``typed.jsonl`` was written by hand, ``mutated.jsonl`` by ``mutations``: sound scenarios, traces and settings
+with a few
+characters changed. ``python tests/wrong_inputs.py`` writes code and line of every row anew, to be read before
+it is
 committed. A line that ends with ``…`` goes on with names that others add to.
 """
 
@@ -75,21 +77,21 @@ def _run() -> Path:
     return Path(made_up_run(Path(tempfile.mkdtemp()) / "run", 50))
 
 
-def prepare(place: Path) -> None:
+def prepare(index: Path) -> None:
     """Write the files that the rows name into an empty directory, and a finished run."""
-    (place / "run").symlink_to(_run())
-    (place / "t.jsonl").write_text(TRACE)
-    (place / "sub").mkdir()
-    (place / "taken").mkdir()
-    (place / "taken" / "file").write_text("")
+    (index / "run").symlink_to(_run())
+    (index / "t.jsonl").write_text(TRACE)
+    (index / "sub").mkdir()
+    (index / "taken").mkdir()
+    (index / "taken" / "file").write_text("")
 
 
-def ended(row: Wrong, place: Path) -> tuple[int, str]:
+def ended(row: Wrong, index: Path) -> tuple[int, str]:
     """Type a row in a directory that ``prepare`` filled; return its exit code and what it wrote on stderr."""
     if row.file:
-        (place / row.file).write_bytes(row.text.encode("utf-8", "surrogateescape"))
+        (index / row.file).write_bytes(row.text.encode("utf-8", "surrogateescape"))
     before = Path.cwd()
-    os.chdir(place)
+    os.chdir(index)
     said = io.StringIO()
     try:
         with (
@@ -100,11 +102,12 @@ def ended(row: Wrong, place: Path) -> tuple[int, str]:
             code = run(shlex.split(row.argv))
     finally:
         os.chdir(before)
-    return code, said.getvalue().replace(f"{place}{os.sep}", "")
+    return code, said.getvalue().replace(f"{index}{os.sep}", "")
 
 
-def told(said: str) -> str:
-    """Return the line of the table for what was written: the first that is no warning, without others' names."""
+def reported(said: str) -> str:
+    """Return the line of the table for what was written: the first that is no warning, without others'
+    names."""
     lines = [line for line in said.splitlines() if not line.startswith("warning: ")]
     line = lines[0] if lines else ""
     cuts = [line.index(word) for word in _CUT if word in line]
@@ -158,10 +161,10 @@ def mutations(count: int) -> list[Wrong]:
 def recorded(row: Wrong) -> Wrong:
     """Return a row with the code and the line with which it ends."""
     with tempfile.TemporaryDirectory() as directory:
-        place = Path(directory).resolve()
-        prepare(place)
-        code, said = ended(row, place)
-    return replace(row, code=code, line=told(said), meant=suggested(said))
+        index = Path(directory).resolve()
+        prepare(index)
+        code, said = ended(row, index)
+    return replace(row, code=code, line=reported(said), meant=suggested(said))
 
 
 def write(name: str, rows: list[Wrong]) -> None:

@@ -1,6 +1,7 @@
 """Pages of the site that are written elsewhere: help of the verbs, docstrings, notebooks, pages beside docs/.
 
-A hook of mkdocs (``mkdocs.yml``). What a page shows is what the command prints, or what stands in the file: no text is
+A hook of mkdocs (``mkdocs.yml``). What a page shows is what the command prints, or what stands in the file:
+no text is
 kept twice.
 """
 
@@ -21,7 +22,7 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Pages beside docs/: where they stand in the site.
-BESIDE = {
+ALONGSIDE = {
     "ARCHITECTURE.md": "architecture.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
@@ -46,7 +47,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "api.md": api(),
     }
     made |= {f"{path.stem}.md": notebook(path) for path in sorted((ROOT / "docs").glob("*.ipynb"))}
-    made |= {page: beside(ROOT / name) for name, page in BESIDE.items()}
+    made |= {page: alongside(ROOT / name) for name, page in ALONGSIDE.items()}
     for name, text in made.items():
         files.append(File.generated(config, name, content=text))
     for listed in list(files):
@@ -102,10 +103,10 @@ def api() -> str:
     return "\n".join(parts)
 
 
-def beside(path: Path) -> str:
+def alongside(path: Path) -> str:
     """Return a page of the project's root with its links led into the site."""
     text = path.read_text(encoding="utf-8")
-    for name, page in BESIDE.items():
+    for name, page in ALONGSIDE.items():
         text = text.replace(f"]({name})", f"]({page})")
     return text.replace("](docs/", "](")
 

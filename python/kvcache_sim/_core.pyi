@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from kvcache_sim.cache.groups import Brought, Newcomer
 from kvcache_sim.cache.settings import PrefixViewSettings, SessionViewSettings
-from kvcache_sim.cache.store import GpuStore, Losses, Order, Room
+from kvcache_sim.cache.store import EvictionCounts, GpuStore, Occupancy, Order
 from kvcache_sim.cache.tier_rules import ChosenLane
 from kvcache_sim.channels.channel import Transmission
 from kvcache_sim.channels.settings import ChannelSettings
@@ -402,8 +402,8 @@ class MachineStore(Protocol):
         """``ready``: when their first layer, and all, were computed, in ns; None: the latest time told."""
     def depth(self, lease: int) -> int: ...
     def release(self, lease: int, now_ns: int) -> None: ...
-    def room(self, tier: int) -> Room: ...
-    def losses(self, tier: int) -> Losses: ...
+    def occupancy(self, tier: int) -> Occupancy: ...
+    def eviction_counts(self, tier: int) -> EvictionCounts: ...
     def note(self, kind: int, now_ns: int, subject: int, value: int) -> None: ...
     def log_evictions(self) -> None: ...
     def take_evictions(self) -> list[tuple[int, int, int]]: ...
@@ -475,8 +475,8 @@ class Store(MachineStore, LowerTiers, LoadedStore):
     def take_keys(self, keys: Keys) -> None:
         """Take keys that name what this store still names, and requests to come."""
     def claim(self, tier: int, blocks: int, now_ns: int) -> tuple[int, list[int]] | None: ...
-    def give_back(self, claim: int) -> None: ...
-    def place(self, claim: int, request: int, part: tuple[int, int], source: int | None) -> bool: ...
+    def release_claim(self, claim: int) -> None: ...
+    def fill_claim(self, claim: int, request: int, part: tuple[int, int], source: int | None) -> bool: ...
     def remove(self, request: int, part: tuple[int, int], tier: int) -> int: ...
     def lend(self, request: int, end: int, tier: int) -> int: ...
     def receive(self, request: int, part: tuple[int, int], now_ns: int) -> int | None: ...
@@ -647,7 +647,8 @@ class RadixStore(MachineStore, LowerTiers, LoadedStore):
 class StepTable:
     """The integers of a step-time model; bases of steps with a chunk, of those whose chunk has a past (may
     be empty), of decode steps; coefficients in the order pair half, kv decode, kv mixed, sequence, past,
-    spread decode, spread mixed, scan, idle, beside; ``longest_fs`` by decode sequences, or empty; ``rests``:
+    spread decode, spread mixed, scan, idle, beside; ``longest_fs`` by decode sequences, or empty;
+    ``residuals``:
     what these miss by decode sequences and the mean KV of one, the same beside a chunk, and by a chunk's
     tokens and its past, each as counts, tokens and ns for each pair, or empty; ``launch``: ns that launching
     a step of more tokens than the second takes, then ns of one with a chunk of up to as many, of a decode
@@ -659,7 +660,7 @@ class StepTable:
         coefficients_fs: list[int],
         least_tokens: tuple[int, int],
         longest_fs: NDArray[np.int64],
-        rests: list[tuple[list[int], list[int], list[int]]],
+        residuals: list[tuple[list[int], list[int], list[int]]],
         launch: list[int],
     ) -> StepTable: ...
 
@@ -786,19 +787,19 @@ class Cluster:
         """Return the rows of all machines' finished requests since the last call."""
 
     def enqueue(
-        self, machine: int, place: int, now_ns: int
+        self, machine: int, slot: int, now_ns: int
     ) -> tuple[tuple[int, int, int] | None, list[tuple[int, int]] | None, bytes | None]:
-        """Queue a request that has come to a machine, by its place there; return what ``give_up`` does."""
+        """Queue a request that has come to a machine, by its place there; return what ``abort`` does."""
 
     def prefetch(
         self, machine: int, wanted: tuple[int, int], now_ns: int
     ) -> tuple[tuple[int, int, int] | None, list[tuple[int, int]] | None, bytes | None]:
         """Bring up on a machine what a request's prompt of so many tokens would read from further down.
 
-        Return what ``give_up`` does.
+        Return what ``abort`` does.
         """
 
-    def give_up(
+    def abort(
         self, machine: int, request: int, now_ns: int
     ) -> tuple[tuple[int, int, int] | None, list[tuple[int, int]] | None, bytes | None]:
         """Let a request go whose client has given it up, wherever it is; it was sent to that machine.
@@ -870,7 +871,7 @@ class OperatedMachines:
         machine: int,
         of: tuple[int, int],
         part: tuple[int, int, int, int],
-        room: list[int],
+        freeing_moves: list[int],
         now_ns: int,
     ) -> int | None:
         """Load or join a part for (request, lease) behind moves; return the move, None without room."""
@@ -950,10 +951,10 @@ class Replica:
     ) -> tuple[int, int] | None:
         """Take a request over as ``arrive`` does and queue it; return what is next."""
 
-    def received(self, place: int, now_ns: int) -> None:
+    def received(self, slot: int, now_ns: int) -> None:
         """End a request's way from the client to the scheduler."""
 
-    def enqueue(self, place: int, now_ns: int) -> tuple[int, int] | None:
+    def enqueue(self, slot: int, now_ns: int) -> tuple[int, int] | None:
         """Queue a request that has been looked up; return what is next."""
 
     def prefetch(self, request: int, tokens: int, now_ns: int) -> tuple[int, int] | None:
@@ -973,18 +974,18 @@ class Replica:
     def catch_up(self, now_ns: int) -> None:
         """Run the iterations that began before a time."""
 
-    def give_up(
+    def abort(
         self, request: int, now_ns: int
     ) -> tuple[tuple[int, int] | None, list[int] | None, bytes | None]:
         """Let a request go that its client has given up, where it is here; return what ``run`` does."""
 
-    def told(self) -> tuple[tuple[int, int] | None, list[int] | None, bytes | None]:
+    def news(self) -> tuple[tuple[int, int] | None, list[int] | None, bytes | None]:
         """Return what ``run`` does without doing anything."""
 
     def take_rows(self) -> bytes:
         """Hand over the rows of finished requests: 64-bit integers in the order of their columns."""
 
-    def tell_prefilled(self) -> None:
+    def notify_prefilled(self) -> None:
         """Start keeping whose prompt has been computed."""
 
     def take_prefilled(self) -> list[tuple[int, int]]:

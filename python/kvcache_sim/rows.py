@@ -10,22 +10,22 @@ _T = TypeVar("_T")
 
 
 class Rows(Mapping[str, _T], Generic[_T]):
-    """Name → what a module of ``room`` defines, written ``module:Name``; names alone import nothing."""
+    """Name → what a module of ``package`` defines, written ``module:Name``; names alone import nothing."""
 
-    def __init__(self, room: str, places: Mapping[str, str]) -> None:
-        self._room = room
-        self._places = places
+    def __init__(self, package: str, attributes: Mapping[str, str]) -> None:
+        self._package = package
+        self._attributes = attributes
 
     def __getitem__(self, name: str) -> _T:
-        module, _, attribute = self._places[name].partition(":")
-        found: _T = getattr(import_module(f"{self._room}.{module}"), attribute)
+        module, _, attribute = self._attributes[name].partition(":")
+        found: _T = getattr(import_module(f"{self._package}.{module}"), attribute)
         return found
 
     def __contains__(self, name: object) -> bool:
-        return name in self._places
+        return name in self._attributes
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
+        return iter(self._attributes)
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._attributes)

@@ -19,7 +19,7 @@ STAGING = 1
 #: In place of a level: on another machine.
 REMOTE = len(TIERS)
 #: Where reused KV may have come from, by level.
-PLACES = (*TIERS, "remote")
+KV_SOURCES = (*TIERS, "remote")
 
 #: Every edge inside a machine, from the fastest tier down: over which KV is written, and read.
 WRITE_EDGES = tuple(f"{upper}->{lower}" for upper, lower in pairwise(TIERS))
@@ -27,8 +27,8 @@ LOAD_EDGES = tuple(f"{lower}->{upper}" for upper, lower in pairwise(TIERS))
 #: Both, from the fastest pair of tiers down.
 EDGES = tuple(edge for pair in zip(WRITE_EDGES, LOAD_EDGES, strict=True) for edge in pair)
 #: Edges from another machine: what is read from its lower tiers, and what is handed over.
-REMOTE_READ = f"{PLACES[REMOTE]}->{TIERS[STAGING]}"
-HAND_OVER = f"{PLACES[REMOTE]}->{TIERS[COMPUTE]}"
+REMOTE_READ = f"{KV_SOURCES[REMOTE]}->{TIERS[STAGING]}"
+HAND_OVER = f"{KV_SOURCES[REMOTE]}->{TIERS[COMPUTE]}"
 #: For examples: what machine 0 reads from machine 1 alone.
 READ_OF_ONE = f"1:{TIERS[STAGING]}->0:{TIERS[STAGING]}"
 #: Every edge over which KV comes up to be used, from the last hop of its way to the first.

@@ -37,10 +37,10 @@ def broken_installation() -> str:
     Nothing of the package is imported. Cost: one small file is read.
     """
     spec = find_spec("kvcache_sim")
-    places = list(spec.submodule_search_locations or ()) if spec else []
-    if spec is None or not places:
+    search_paths = list(spec.submodule_search_locations or ()) if spec else []
+    if spec is None or not search_paths:
         return f"kvsim: its package kvcache_sim is not installed; {_again()}"
-    origin = Path(spec.origin) if spec.origin else Path(places[0]) / "__init__.py"
+    origin = Path(spec.origin) if spec.origin else Path(search_paths[0]) / "__init__.py"
     try:
         text = origin.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -53,8 +53,8 @@ def broken_installation() -> str:
 def shared_name() -> str:
     """Return a warning where the other distribution is installed beside ours and ours was the later one."""
     spec = find_spec("kvcache_sim")
-    place = Path(spec.origin).parent.parent if spec and spec.origin else Path()
-    if not any(place.glob(f"{_OTHER.replace('-', '_')}-*.dist-info")):
+    origin_dir = Path(spec.origin).parent.parent if spec and spec.origin else Path()
+    if not any(origin_dir.glob(f"{_OTHER.replace('-', '_')}-*.dist-info")):
         return ""
     return f"warning: {_OTHER} shares files with kvsim; to keep kvsim: pip uninstall -y {_OTHER}; {_again()}"
 
@@ -69,8 +69,8 @@ def _again() -> str:
     source = _NAME
     try:
         noted = json.loads(distribution(_NAME).read_text("direct_url.json") or "{}")
-        place = Path(unquote(urlsplit(noted.get("url", "")).path))
-        source = shlex.quote(str(place)) if place.is_absolute() and place.exists() else _NAME
+        origin_dir = Path(unquote(urlsplit(noted.get("url", "")).path))
+        source = shlex.quote(str(origin_dir)) if origin_dir.is_absolute() and origin_dir.exists() else _NAME
     except (PackageNotFoundError, ValueError):
         pass
     return f"pip install --force-reinstall --no-deps {source}"

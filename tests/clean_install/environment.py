@@ -53,8 +53,10 @@ class Environment:
         """Return what a command printed; raises ``Failed`` where it ends otherwise."""
         done = self.run(*command)
         if done.returncode != code or (stderr is not None and stderr not in done.stderr):
-            told = (done.stderr or done.stdout).strip().splitlines()[-1:]
-            raise Failed(f"{' '.join(command)}: exit {done.returncode} (expected {code}); {' '.join(told)}")
+            reported = (done.stderr or done.stdout).strip().splitlines()[-1:]
+            raise Failed(
+                f"{' '.join(command)}: exit {done.returncode} (expected {code}); {' '.join(reported)}"
+            )
         return done.stdout
 
     def install(self, *what: str) -> None:

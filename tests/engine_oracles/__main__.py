@@ -1,6 +1,7 @@
 """``make oracles``: engines' own classes, from their wheels, against this project's on fresh streams.
 
-Prints what was stood in for and how many streams were equal; ``KVSIM_EXAMPLES`` says how many, ``KVSIM_SEED`` from
+Prints what was stood in for and how many streams were equal; ``KVSIM_EXAMPLES`` says how many, ``KVSIM_SEED``
+from
 which on. An engine whose wheel cannot be had is skipped with one line; a stream that differs fails.
 """
 
@@ -19,7 +20,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
 from kvcache_sim.replay.engine_tiers import WRITE_POLICIES  # noqa: E402
-from kvcache_sim.replay.request import REPLAYERS, ReplayRequest, StorageRoom  # noqa: E402
+from kvcache_sim.replay.request import REPLAYERS, ReplayRequest, StorageCapacity  # noqa: E402
 
 from engine_oracles import lmcache_tiers, sglang_tree  # noqa: E402  # from the folder above
 from engine_oracles.streams import stream  # noqa: E402
@@ -30,7 +31,8 @@ STRATEGIES = ("lru", "lfu", "fifo", "mru", "filo", "slru", "priority", "tlru", "
 
 
 class Program(NamedTuple):
-    """A driver that runs in a process of its own, since its stand-ins are its own, and the wheel that it drives."""
+    """A driver that runs in a process of its own, since its stand-ins are its own, and the wheel that it
+    drives."""
 
     name: str
     wheel: str
@@ -78,8 +80,8 @@ def asked(engine: Engine, seed: int) -> tuple[ReplayRequest, str]:
     host = max(1, int(pages * draw.choice([0.1, 0.2, 0.6, 1, 2, 3]))) if write_policy else 0
     storage = None
     if write_policy and draw.random() < 0.6:
-        room = draw.choice([None, None, host * 2, pages * 3])
-        storage = StorageRoom(room, draw.choice([1, 16, 64, 256]))
+        capacity = draw.choice([None, None, host * 2, pages * 3])
+        storage = StorageCapacity(capacity, draw.choice([1, 16, 64, 256]))
     request = ReplayRequest(
         trace,
         page,
@@ -95,8 +97,8 @@ def asked(engine: Engine, seed: int) -> tuple[ReplayRequest, str]:
 
 def pip(*arguments: str) -> bool:
     """Run pip quietly; whether it did what it was asked for."""
-    told = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments]
-    return subprocess.run(told, capture_output=True).returncode == 0
+    reported = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments]
+    return subprocess.run(reported, capture_output=True).returncode == 0
 
 
 def unpacked(wheel: str, needs: tuple[str, ...]) -> Path | None:
@@ -142,8 +144,8 @@ def run(program: Program, streams: int, first: int) -> bool:
     if folder is None:
         print(f"{program.name}: skipped, {program.wheel} cannot be had from the package index")
         return True
-    told = [sys.executable, str(HERE / program.script), str(folder), str(streams), str(first)]
-    return subprocess.run(told).returncode == 0
+    reported = [sys.executable, str(HERE / program.script), str(folder), str(streams), str(first)]
+    return subprocess.run(reported).returncode == 0
 
 
 def main() -> int:

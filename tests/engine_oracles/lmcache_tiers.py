@@ -1,6 +1,7 @@
 """LMCache's own LocalCPUBackend and LocalDiskBackend with their cache policies, driven over a stream.
 
-Stood in for: torch, memory (an integer pool: a chunk is one unit), files, threads (a disk write is done at once),
+Stood in for: torch, memory (an integer pool: a chunk is one unit), files, threads (a disk write is done at
+once),
 metrics, the engine around them (look up, retrieve and store are called here in its order).
 """
 
@@ -128,8 +129,8 @@ class AtOnce:
         return True
 
     def remove_put_task(self, key: Key) -> None: ...
-    def submit_task(self, kind: str, task: Any, **told: Any) -> None:
-        task(**told)
+    def submit_task(self, kind: str, task: Any, **reported: Any) -> None:
+        task(**reported)
 
 
 class Pool:
@@ -175,8 +176,8 @@ def run(real: types.SimpleNamespace, request: ReplayRequest, policy: str) -> dic
             units += loaded
         for unit in units:
             unit.ref_count_down()
-        for place, key in enumerate(keys[:found]):
-            (cpu if place < on_cpu else disk).unpin(key)
+        for index, key in enumerate(keys[:found]):
+            (cpu if index < on_cpu else disk).unpin(key)
         new = []
         for _ in keys[found:]:
             unit = cpu.allocate(None, 1, busy_loop=False)

@@ -1,6 +1,8 @@
-"""What engines' own classes did with random streams, recorded, so that a clone without their wheels meets it too.
+"""What engines' own classes did with random streams, recorded, so that a clone without their wheels meets it
+too.
 
-``python tests/engine_oracles/recorded.py`` drives the classes of every wheel over the streams of seeds 0, 1, … and
+``python tests/engine_oracles/recorded.py`` drives the classes of every wheel over the streams of seeds 0, 1,
+… and
 writes ``tests/data/oracles/engine_streams.json.xz``; a stream and its settings are drawn again from the seed.
 """
 
@@ -33,7 +35,8 @@ Figures = dict[str, Any]
 
 
 class Recorded(NamedTuple):
-    """Classes of a wheel: how many streams, the request of a seed, this project's figures of it, and theirs."""
+    """Classes of a wheel: how many streams, the request of a seed, this project's figures of it, and
+    theirs."""
 
     wheel: str
     needs: tuple[str, ...]
@@ -132,8 +135,8 @@ def main() -> int:
         if folder is None:
             print(f"{name}: {recorded.wheel} cannot be had from the package index")
             return 1
-        told = [sys.executable, __file__, name, str(folder)]
-        rows += subprocess.run(told, check=True, capture_output=True, text=True).stdout.splitlines()
+        reported = [sys.executable, __file__, name, str(folder)]
+        rows += subprocess.run(reported, check=True, capture_output=True, text=True).stdout.splitlines()
     text = "[\n" + ",\n".join(rows) + "\n]\n"
     FILE.write_bytes(lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
     print(f"{len(rows)} rows, {FILE.stat().st_size} bytes")

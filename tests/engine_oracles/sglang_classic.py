@@ -54,7 +54,7 @@ class Running:
     def slack(self) -> int:
         return self.theirs.page if self.theirs.page > 1 else 0
 
-    def lacks_room(self) -> bool:
+    def lacks_capacity(self) -> bool:
         spare = self.theirs.pool.free_tokens + self.theirs.cache.evictable_size()
         return bool(spare < self.paged(self.total) - self.hit + self.slack)
 
@@ -85,10 +85,10 @@ def run(real: types.SimpleNamespace, request: ReplayRequest, strategy: str) -> d
         if request.window and len(running) == request.window:
             running.pop(0).finish()
         now = Running(theirs, trace, number, n + max(output - 1, 0))
-        while now.lacks_room() and running:
+        while now.lacks_capacity() and running:
             running.pop(0).finish()
             forced += 1
-        if now.lacks_room():
+        if now.lacks_capacity():
             theirs.cache.unlock(now.req.lock)
             hits.append(-1)
             continue

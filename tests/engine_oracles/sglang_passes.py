@@ -1,7 +1,10 @@
-"""SGLang's own SchedulePolicy and PrefillAdder on its own RadixCache: who a pass admits, with how much, in which order.
+"""SGLang's own SchedulePolicy and PrefillAdder on its own RadixCache: who a pass admits, with how much, in
+which order.
 
-Each stream fills a tree, lets some requests run and others wait, and compares one pass over the queue with that of
-the core's scheduler (``machine/sglang``). Stood in for: torch, pools (integer counters), the scheduler around the pass (re-enacted). Run as
+Each stream fills a tree, lets some requests run and others wait, and compares one pass over the queue with
+that of
+the core's scheduler (``machine/sglang``). Stood in for: torch, pools (integer counters), the scheduler around
+the pass (re-enacted). Run as
 a program, since its stand-ins are others than those of ``sglang_tree``: FOLDER STREAMS FIRST.
 """
 
@@ -104,8 +107,8 @@ class Rows:
     def __init__(self, tokens: int) -> None:
         self.req_to_token = stubs.tensor([[0] * tokens])
 
-    def write(self, place: Any, values: Any) -> None:
-        self.req_to_token[place] = values
+    def write(self, index: Any, values: Any) -> None:
+        self.req_to_token[index] = values
 
 
 class Req:

@@ -1,6 +1,8 @@
-"""HiCache's storage in SGLang's own classes: the cache's prefetch and backup, the controller's queues, the evictor.
+"""HiCache's storage in SGLang's own classes: the cache's prefetch and backup, the controller's queues, the
+evictor.
 
-Stood in for: threads (what is queued is done at once), pages' bytes and files (their keys and sizes are there), the
+Stood in for: threads (what is queued is done at once), pages' bytes and files (their keys and sizes are
+there), the
 hash's C++ (the same chain in Python), the scheduler's few lines that ask for a prefetch when a request comes.
 """
 
@@ -12,7 +14,7 @@ from hashlib import sha256
 from queue import Queue
 from typing import Any
 
-from kvcache_sim.replay.request import StorageRoom
+from kvcache_sim.replay.request import StorageCapacity
 
 _SRT = "sglang.srt."
 REAL = frozenset(
@@ -99,8 +101,10 @@ class Files:
 class Storage:
     """The storage of one cache, and the work of the controller's threads."""
 
-    def __init__(self, cache: Any, real: types.SimpleNamespace, room: StorageRoom, stand_in: Any) -> None:
-        self.cache, self.real, self.files = cache, real, Files(real, room.blocks)
+    def __init__(
+        self, cache: Any, real: types.SimpleNamespace, capacity: StorageCapacity, stand_in: Any
+    ) -> None:
+        self.cache, self.real, self.files = cache, real, Files(real, capacity.blocks)
         plain = stand_in
         kind = type("Controller", (type(plain), real.Hybrid), {})
         cc = self.controller = cache.cache_controller = object.__new__(kind)
@@ -115,7 +119,10 @@ class Storage:
         cc.extra_host_mem_release_queues, cc.storage_backend = {}, self.files
         cc.page_set_func, cc.page_get_func = self.files.set, self.files.get
         cache.enable_storage = cache.tree_core.enable_storage = True
-        cache.prefetch_stop_policy, cache.prefetch_threshold = "wait_complete", room.prefetch_threshold_tokens
+        cache.prefetch_stop_policy, cache.prefetch_threshold = (
+            "wait_complete",
+            capacity.prefetch_threshold_tokens,
+        )
         cache.hicache_storage_pass_prefix_keys = cache.enable_storage_metrics = False
         cache.storage_metrics_collector, cache.storage_prefetch_retries = None, real.Retries()
         for name in ("ongoing_prefetch", "ongoing_backup", "_storage_prefetch_wait"):

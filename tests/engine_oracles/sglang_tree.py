@@ -1,6 +1,7 @@
 """SGLang's own UnifiedRadixCache on its own Python tree core, driven over a stream.
 
-Stood in for: torch, kernels, pools (integer counters), the cache controller (writes and loads are done at the next
+Stood in for: torch, kernels, pools (integer counters), the cache controller (writes and loads are done at the
+next
 poll), sessions, metrics, ranks; for the storage see ``sglang_storage``. Decisions are the wheel's.
 """
 
@@ -66,7 +67,7 @@ def load(wheel: Path) -> types.SimpleNamespace:
     )
 
 
-class Room:
+class Capacity:
     """A pool as a number of free tokens."""
 
     def __init__(self, tokens: int, page: int) -> None:
@@ -107,16 +108,16 @@ class Ack:
 class Controller:
     """Writes take room of the host or are refused, loads room of the device."""
 
-    def __init__(self, write_policy: str, device: Room, host: Room) -> None:
+    def __init__(self, write_policy: str, device: Capacity, host: Capacity) -> None:
         self.write_policy, self.device, self.mem_pool_host = write_policy, device, host
         self.ack_write_queue: list[Ack] = []
         self.ack_load_queue: list[Ack] = []
         self.written = self.loaded = 0
 
-    def _take(self, room: Room, tokens: int) -> Any:
-        if room.free_tokens < tokens:
+    def _take(self, capacity: Capacity, tokens: int) -> Any:
+        if capacity.free_tokens < tokens:
             return None
-        room.free_tokens -= tokens
+        capacity.free_tokens -= tokens
         return stubs.tensor([0] * tokens)
 
     def write(self, values: Any, node_id: int, **_: Any) -> Any:
@@ -140,17 +141,17 @@ class Engine:
 
     def __init__(self, real: types.SimpleNamespace, request: ReplayRequest, strategy: str) -> None:
         self.real, self.page, self.evicted = real, request.block_size_tokens, 0
-        self.room = Room(request.capacity_blocks * self.page, self.page)
-        self.host = Room(request.host_blocks * self.page, self.page)
-        name, *told = strategy.split(":")
-        config = dict(zip(("threshold", "next_prompt_estimate"), map(int, told), strict=False)) or None
+        self.capacity = Capacity(request.capacity_blocks * self.page, self.page)
+        self.host = Capacity(request.host_blocks * self.page, self.page)
+        name, *reported = strategy.split(":")
+        config = dict(zip(("threshold", "next_prompt_estimate"), map(int, reported), strict=False)) or None
         params = types.SimpleNamespace(
             page_size=self.page,
             is_eagle=False,
             enable_session_radix_cache=False,
             eviction_policy=name,
             eviction_policy_config=config,
-            token_to_kv_pool_allocator=self.room,
+            token_to_kv_pool_allocator=self.capacity,
             enable_kv_cache_events=False,
             dynamo_kv_event_format=False,
             kv_event_lora_names=None,
@@ -159,7 +160,7 @@ class Engine:
         cache.disable = cache.is_swa_enabled = cache.is_mamba_enabled = False
         cache.linker = cache.buffer_pipeline = cache.metrics_collector = cache.insert_session_id = None
         cache.enable_session_radix_cache, cache.host_memory_mode = False, "cache"
-        cache.token_to_kv_pool_allocator, cache.host_pool_group = self.room, self.host
+        cache.token_to_kv_pool_allocator, cache.host_pool_group = self.capacity, self.host
         cache.sidecar_pool_specs, cache.load_back_threshold, cache.pp_rank = [], 10, 0
         cache.ongoing_write_through, cache.ongoing_load_back = {}, {}
         full = real.FullComponent(cache, params)
@@ -169,7 +170,7 @@ class Engine:
         full.tree_core, cache.cache_controller = core, None
         if request.write_policy:
             full._full_kv_pool_host = self.host
-            cache.cache_controller = Controller(request.write_policy, self.room, self.host)
+            cache.cache_controller = Controller(request.write_policy, self.capacity, self.host)
             core.set_hicache_enabled()
             core.write_through_threshold = 1 if request.write_policy == "write_through" else 2
             core.is_write_back = request.write_policy == "write_back"
@@ -193,14 +194,14 @@ class Engine:
     def evict(self, tokens: int) -> None:
         """Free so many tokens more, if any."""
         if tokens > 0:
-            before = self.room.free_tokens
+            before = self.capacity.free_tokens
             self.cache.evict_for_alloc(self.real.base.EvictParams(num_tokens=tokens))
-            self.evicted += self.room.free_tokens - before
+            self.evicted += self.capacity.free_tokens - before
 
     def take(self, tokens: int) -> None:
         """Take room that is there."""
-        assert tokens <= self.room.free_tokens
-        self.room.free_tokens -= tokens
+        assert tokens <= self.capacity.free_tokens
+        self.capacity.free_tokens -= tokens
 
     @property
     def slack(self) -> int:
@@ -239,23 +240,23 @@ class Running:
     def prefetch(self, number: int) -> int:
         """Bring what a storage has to the host, as the request comes."""
         engine = self.engine
-        if engine.storage is None or engine.paged(self.total) + engine.slack > engine.room.logical_size:
+        if engine.storage is None or engine.paged(self.total) + engine.slack > engine.capacity.logical_size:
             return 0
         handle = engine.real.base.CacheRequestHandle(str(number), 0)
         found = engine.match(self.origin_input_ids[:-1])
         return engine.storage.prefetch(handle, found, self.origin_input_ids)
 
-    def lacks_room(self) -> bool:
+    def lacks_capacity(self) -> bool:
         engine = self.engine
         need = engine.paged(self.total) - self.kv.cache_protected_len + engine.slack
-        return engine.room.free_tokens + engine.core.full_evictable_size() < need
+        return engine.capacity.free_tokens + engine.core.full_evictable_size() < need
 
     def load(self, found: Any) -> int:
         """Load what the host has beyond the device."""
         engine = self.engine
         if not found.host_hit_length:
             return 0
-        before = engine.room.free_tokens
+        before = engine.capacity.free_tokens
         base = engine.real.base
         params = base.InitLoadBackParams(
             best_match_node=found.best_match_node,
@@ -264,7 +265,7 @@ class Running:
             req=self,
         )
         loaded, node = engine.cache.init_load_back(params)
-        engine.evicted += engine.room.free_tokens - before + loaded
+        engine.evicted += engine.capacity.free_tokens - before + loaded
         if loaded:
             lock = engine.cache.lock(node)
             engine.cache.unlock(self.lock)
@@ -281,17 +282,17 @@ class Running:
     def compute(self) -> None:
         """Prefill, check the prompt in, decode."""
         engine, held = self.engine, self.kv.cache_protected_len
-        engine.evict(self.n - held + engine.slack - engine.room.free_tokens)
+        engine.evict(self.n - held + engine.slack - engine.capacity.free_tokens)
         engine.take(engine.paged(self.n) - held)
         self.checkpoint(self.n)
         for position in range(self.n, self.total):
-            engine.evict(engine.page - engine.room.free_tokens)
+            engine.evict(engine.page - engine.capacity.free_tokens)
             if position % engine.page == 0:
                 engine.take(engine.page)
 
     def finish(self) -> None:
         self.checkpoint(self.total)
-        self.engine.room.free_tokens += self.engine.paged(self.total) - self.kv.cache_protected_len
+        self.engine.capacity.free_tokens += self.engine.paged(self.total) - self.kv.cache_protected_len
         self.engine.cache.unlock(self.lock)
 
 
@@ -301,8 +302,8 @@ class Rows:
     def __init__(self, tokens: int) -> None:
         self.req_to_token = stubs.tensor([[0] * tokens])
 
-    def write(self, place: Any, values: Any) -> None:
-        self.req_to_token[place] = values
+    def write(self, index: Any, values: Any) -> None:
+        self.req_to_token[index] = values
 
 
 def run(real: types.SimpleNamespace, request: ReplayRequest, strategy: str) -> dict[str, Any]:
@@ -317,15 +318,15 @@ def run(real: types.SimpleNamespace, request: ReplayRequest, strategy: str) -> d
         now = Running(engine, trace, number, total)
         prefetched.append(now.prefetch(number))
         found, ended = now.look_up(), -1
-        while ended and now.lacks_room() and running:
+        while ended and now.lacks_capacity() and running:
             ended = 0
-            while now.lacks_room() and running:
+            while now.lacks_capacity() and running:
                 running.pop(0).finish()
                 ended += 1
             forced += ended
-            if request.write_policy and not now.lacks_room():
+            if request.write_policy and not now.lacks_capacity():
                 found = now.look_up()
-        if now.lacks_room():
+        if now.lacks_capacity():
             engine.cache.unlock(now.lock)
             hits.append(-1)
             loads.append(0)
@@ -364,7 +365,7 @@ def figures(
         "hit_tokens": sum(hit for hit in hits if hit >= 0),
         "forced_finishes": forced,
         "evicted_tokens": engine.evicted,
-        "final_free_tokens": engine.room.free_tokens,
+        "final_free_tokens": engine.capacity.free_tokens,
         "final_tree_tokens": core.full_evictable_size(),
         "final_leaves": len(leaves),
         "final_leaf_eviction_order_sha256": sha256(

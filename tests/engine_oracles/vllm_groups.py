@@ -1,7 +1,9 @@
 """vLLM's own KVCacheManager and HybridKVCacheCoordinator over several cache groups, against the replays.
 
-Requests one after another or overlapping, prompts in chunks that end where vLLM's own Scheduler ends them, answers
-a token a step, as ``kvsim cachesim --policy vllm --model`` takes them. Run as a program: FOLDER STREAMS FIRST.
+Requests one after another or overlapping, prompts in chunks that end where vLLM's own Scheduler ends them,
+answers
+a token a step, as ``kvsim cachesim --policy vllm --model`` takes them. Run as a program: FOLDER STREAMS
+FIRST.
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ def asked(seed: int) -> tuple[ReplayRequest, GroupSettings]:
 
 
 def groups(draw: random.Random) -> KvLayout:
-    """Return full attention beside windows, chunks or states, in blocks that divide one another, in any order."""
+    """Return full attention beside windows, chunks or states, in blocks that divide one another, in any
+    order."""
     base, kinds = BLOCK * draw.choice([1, 1, 2, 3]), ["full"]
     kinds += draw.sample(["sliding", "sliding", "linear", "chunked"], draw.choice([1, 1, 1, 2]))
     # chunks and states stand at the common block in the engine
@@ -188,7 +191,7 @@ class Engine:
                 attempt = lambda tokens=tokens: allocate(  # noqa: E731
                     made, tokens, found, blocks, full_sequence_must_fit=True
                 )
-            if not self.with_room(attempt):
+            if not self.with_capacity(attempt):
                 return False
             at += tokens
             self.chunks += 1
@@ -201,12 +204,12 @@ class Engine:
         for computed in range(made.num_prompt_tokens, total):
             made.num_tokens = computed + 1
             made.block_hashes = names[: made.num_tokens // self.unit]
-            if not self.with_room(lambda: self.manager.allocate_slots(made, 1)):
+            if not self.with_capacity(lambda: self.manager.allocate_slots(made, 1)):
                 return False
             made.num_computed_tokens = computed + 1
         return True
 
-    def with_room(self, allocate: Callable[[], Any]) -> bool:
+    def with_capacity(self, allocate: Callable[[], Any]) -> bool:
         """Allocate in a step of its own, ending the oldest requests while that is refused."""
         self.manager.new_step_starts()
         while allocate() is None:

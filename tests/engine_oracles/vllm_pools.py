@@ -1,6 +1,7 @@
 """vLLM's own KVCacheManager and offloading managers, alone and one below the other, against the replays.
 
-Requests one after another or overlapping, as ``kvsim cachesim --policy vllm`` takes them; the connector's order of
+Requests one after another or overlapping, as ``kvsim cachesim --policy vllm`` takes them; the connector's
+order of
 look-up, load and store between the two is re-enacted. Run as a program: FOLDER STREAMS FIRST.
 """
 
@@ -27,7 +28,8 @@ from engine_oracles.vllm_core import BLOCK, Record
 
 
 def asked(seed: int) -> tuple[str, ReplayRequest]:
-    """Return the managers of a stream (``vllm``, ``vllm-offload``, both, or both and a secondary tier) and what is replayed."""
+    """Return the managers of a stream (``vllm``, ``vllm-offload``, both, or both and a secondary tier) and
+    what is replayed."""
     draw = random.Random(seed)
     trace = stream(draw)
     family = draw.choice(["vllm", "vllm-offload", "both", "tiering"])
@@ -59,8 +61,8 @@ class Tier:
         context = self.contexts[number] = self.real.ReqContext(str(number))
         self.manager.on_new_request(context)
         keys = [self.real.make_offload_key(name.encode(), 0) for name in names]
-        for place, key in enumerate(keys):
-            context.set_offload_key_position(key, (place + 1) * BLOCK)
+        for index, key in enumerate(keys):
+            context.set_offload_key_position(key, (index + 1) * BLOCK)
         return keys
 
     def leading(self, number: int, keys: list[bytes]) -> int:
@@ -99,7 +101,8 @@ class Tier:
 
 
 class Tiers(Tier):
-    """The manager of several tiers over the wheel's example of a secondary tier, looked up until nothing is pending."""
+    """The manager of several tiers over the wheel's example of a secondary tier, looked up until nothing is
+    pending."""
 
     def __init__(self, real: types.SimpleNamespace, chunks: int, policy: str) -> None:
         super().__init__(real, chunks, policy, 0)
@@ -107,7 +110,7 @@ class Tiers(Tier):
         self.primary = real.tiering.CPUPrimaryTierOffloadingManager(chunks, region, policy)
         self.secondary = real.ExampleSecondaryTierManager(None, vllm_core.Record(strides=(1, 1)), "example")
         self.manager = real.tiering.TieringOffloadingManager(self.primary, [self.secondary])
-        self.chunks, self.promoted, self.given_up = chunks, 0, 0
+        self.chunks, self.promoted, self.aborted = chunks, 0, 0
         prepare = self.primary.prepare_write
 
         def counted(keys: Any, context: Any) -> Any:
@@ -139,7 +142,7 @@ class Tiers(Tier):
                 return found
         self.manager._maybe_process_finished_jobs()
         self.manager.on_schedule_end(step)
-        self.given_up += 1
+        self.aborted += 1
         return self.leading_here(run)
 
     def leading_here(self, keys: list[bytes]) -> int:
@@ -208,7 +211,7 @@ def run(real: types.SimpleNamespace, family: str, request: ReplayRequest) -> dic
         if tier is not None:
             tier.finish(int(made.request_id))
 
-    def with_room(allocate: Callable[[], Any]) -> bool:
+    def with_capacity(allocate: Callable[[], Any]) -> bool:
         nonlocal forced
         while allocate() is None:
             if not running:
@@ -228,11 +231,11 @@ def run(real: types.SimpleNamespace, family: str, request: ReplayRequest) -> dic
             # a prompt that can never fit does not ask
             fits_alone = -(-totals[number] // BLOCK) <= request.capacity_blocks
             below = tier.ask(number, keys[found // BLOCK :]) if fits_alone else 0
-        fits = with_room(lambda: allocate(made, n - found, found, blocks))  # noqa: B023
+        fits = with_capacity(lambda: allocate(made, n - found, found, blocks))  # noqa: B023
         if fits and totals[number] > n:
             made.num_computed_tokens, made.num_tokens = n, totals[number]
             made.block_hashes, made.status = [name.encode() for name in names], real.RequestStatus.RUNNING
-            fits = with_room(lambda: allocate(made, totals[number] - n))  # noqa: B023
+            fits = with_capacity(lambda: allocate(made, totals[number] - n))  # noqa: B023
         if not fits:
             pool.manager.free(made)
         hits.append(found if fits else -1)
@@ -264,7 +267,7 @@ def run(real: types.SimpleNamespace, family: str, request: ReplayRequest) -> dic
             "refused_stores": tier.refused,
         }
     if isinstance(tier, Tiers):
-        figures |= {"promoted_chunks": tier.promoted, "lookups_given_up": tier.given_up}
+        figures |= {"promoted_chunks": tier.promoted, "lookups_given_up": tier.aborted}
         figures["secondary_chunks"] = tier.secondary.get_num_chunks()
     return figures
 

@@ -1,7 +1,9 @@
-"""vLLM's own Scheduler and AsyncScheduler, step by step under a virtual clock, against ``replica.scheduler: vllm``.
+"""vLLM's own Scheduler and AsyncScheduler, step by step under a virtual clock, against ``replica.scheduler:
+vllm``.
 
 Each stream draws requests, a pool and the scheduler's settings; start, tokens and queue of every step, every
-admission, first and last tokens and the final free queue must be equal. Run as a program, since its stand-ins are
+admission, first and last tokens and the final free queue must be equal. Run as a program, since its stand-ins
+are
 others than those of the other engines: FOLDER STREAMS FIRST.
 """
 
@@ -123,10 +125,10 @@ class Engine:
         order = list(out.num_scheduled_tokens)
         sampled = [[-1] if name in brings else [] for name in order]
         before = {name: request.num_output_tokens for name, request in self.live.items()}
-        places = {name: place for place, name in enumerate(order)}
+        positions = {name: index for index, name in enumerate(order)}
         outputs = Record(
             sampled_token_ids=sampled,
-            req_id_to_index=places,
+            req_id_to_index=positions,
             prompt_logprobs_dict={},
             prompt_token_id_logprobs_dict={},
         )

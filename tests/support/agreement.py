@@ -3,7 +3,8 @@
 Rules of the core that the specification lacks are added to it by models of this package (``spec_models``;
 ``spec_aborts`` and ``spec_copies``).
 
-``agree`` takes settings and a trace, ``agree_on`` a scenario with ``--set`` values. Where the specification does
+``agree`` takes settings and a trace, ``agree_on`` a scenario with ``--set`` values. Where the specification
+does
 not cover a setting both raise ``BeyondSpec``: a test of such settings needs another judge.
 """
 
@@ -29,10 +30,10 @@ from kvcache_sim.serving.settings import (
 )
 from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.simulation.spec_keys import Only, coverage
-from kvcache_sim.workload.trace import NOT_TOLD, Trace
+from kvcache_sim.workload.trace import NOT_GIVEN, Trace
 from tiered_scenario import BASE, load
 
-from support.spec_aborts import let_clients_abort
+from support.spec_aborts import allow_aborts
 from support.spec_copies import charge_copies
 from support.spec_models import MODELED, simulation_class
 
@@ -61,10 +62,10 @@ def agree(settings: ClusterSettings, trace: Trace) -> Run:
 def by_spec(settings: ClusterSettings, trace: Trace, engine: Literal["spec", "spec-plain"]) -> Run:
     """Return a run of the specification, with the models of what it lacks."""
     aborts = trace.abort_after_ns
-    patient = replace(trace, abort_after_ns=np.full(len(aborts), NOT_TOLD))
+    patient = replace(trace, abort_after_ns=np.full(len(aborts), NOT_GIVEN))
     simulation = simulation_class(settings)(settings, patient, RunOptions(engine=engine))
-    if (aborts != NOT_TOLD).any():
-        let_clients_abort(simulation.simulator, aborts.tolist())
+    if (aborts != NOT_GIVEN).any():
+        allow_aborts(simulation.simulator, aborts.tolist())
     if any(machine.replica.charges_copies for machine in settings.machines):
         charge_copies(simulation.simulator)
     return simulation.run()
@@ -110,7 +111,8 @@ def _in_one_line(refusal: KvsimError) -> str:
 
 
 def assert_same(run: Run, other: Run) -> None:
-    """Check that two runs have equal rows, events, series, counters, channels, tiers, inter-token latencies and digests."""
+    """Check that two runs have equal rows, events, series, counters, channels, tiers, inter-token latencies
+    and digests."""
     for table, of_other in zip(_tables(run), _tables(other), strict=True):
         for name, column in columns(table).items():
             assert column == columns(of_other)[name], name

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings, TierSettings
 from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
-from kvcache_sim.model.rest_grid import RestGrid, Rests
+from kvcache_sim.model.residual_grid import ResidualGrid, Residuals
 from kvcache_sim.model.step_time import StepTimeTable
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings, ReplicaSettings
 
@@ -36,18 +36,18 @@ def table(max_tokens: int = 4096, max_seqs: int = 64) -> StepTimeTable:
     # Neither base need rise: every third count costs less with a past.
     past_base = base - (np.arange(max_tokens + 1) % 3 == 0) * base // 4
     # What KV and a past cost besides is not linear, and may fall.
-    kv_rest = RestGrid(
+    kv_residuals = ResidualGrid(
         (1, 8, 64), (1, 200, 4000), ((0, 9, 7), (5, 900_000, 100_000), (-9, 40_000, 3_000_000))
     )
-    past_rest = RestGrid(
+    past_residuals = ResidualGrid(
         (1, 64, 4096), (1, 1000, 5000), ((0, 99, 9), (70_000, 2_000_000, -40_000), (1, 2, 3))
     )
     apart = {
         "longest_fs": longest,
         "past_base_ns": past_base,
-        "rests": Rests(kv_rest, kv_rest.times(0.5), past_rest),
+        "rests": Residuals(kv_residuals, kv_residuals.times(0.5), past_residuals),
     }
-    return StepTimeTable(base, decode, *linear, idle_fs=50_000, beside_fs=700_000_000_000, **apart)
+    return StepTimeTable(base, decode, *linear, idle_fs=50_000, alongside_fs=700_000_000_000, **apart)
 
 
 def cluster(
@@ -101,7 +101,8 @@ def varied(
 
 
 def uneven(shapes: list[tuple[int, ...]], **channel: Any) -> ClusterSettings:
-    """Return a cluster whose machines have tiers of different capacities, and some fewer tiers than others."""
+    """Return a cluster whose machines have tiers of different capacities, and some fewer tiers than
+    others."""
     settings = cluster((90, 60, 400), len(shapes), **channel)
     machines = []
     for machine, shape in zip(settings.machines, shapes, strict=True):

@@ -67,7 +67,7 @@ movements = st.builds(
 )
 #: Of waiting for KV, those policies that prefetches change most, and the others.
 _FETCHES = st.sampled_from(["wait", "timeout", "best-effort", "always", *FETCHES])
-ahead = st.builds(
+lookahead = st.builds(
     MovementSettings,
     write=st.fixed_dictionaries({"gpu": st.sampled_from(list(WRITES)), "cpu": st.sampled_from(list(WRITES))}),
     fetch=_FETCHES,

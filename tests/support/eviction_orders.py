@@ -40,9 +40,11 @@ MayGo = Callable[[Block], bool]
 
 
 class Order:
-    """Who leaves first. Hooks come deepest block first where leaves go first; ``Block`` is up to date at each.
+    """Who leaves first. Hooks come deepest block first where leaves go first; ``Block`` is up to date at
+    each.
 
-    ``evict`` removes and returns a block for which ``may_go`` holds, or None; ``give_up`` one that there is no more
+    ``evict`` removes and returns a block for which ``may_go`` holds, or None; ``abort`` one that there is no
+    more
     space for; ``remove`` forgets a block that left for another reason.
     """
 
@@ -53,7 +55,7 @@ class Order:
         """Forget and return the blocks whose time has run out, the deepest first."""
         return []
 
-    def give_up(self, may_go: MayGo) -> Block | None:
+    def abort(self, may_go: MayGo) -> Block | None:
         """Keep every block until space is asked for."""
         return None
 
@@ -338,9 +340,9 @@ class Slru(Order):
 class Segments:
     """Lists with room for so many blocks each, least recent first."""
 
-    def __init__(self, rooms_blocks: list[int]) -> None:
-        self.rooms_blocks = rooms_blocks
-        self.lists: list[list[Block]] = [[] for _ in rooms_blocks]
+    def __init__(self, segment_blocks: list[int]) -> None:
+        self.segment_blocks = segment_blocks
+        self.lists: list[list[Block]] = [[] for _ in segment_blocks]
         self.has_fallen = False
 
     def __len__(self) -> int:
@@ -358,7 +360,7 @@ class Segments:
         top = min(at + 1, len(self.lists) - 1)
         self.lists[top].append(block)
         for k in range(top, 0, -1):
-            if len(self.lists[k]) > self.rooms_blocks[k]:
+            if len(self.lists[k]) > self.segment_blocks[k]:
                 self.lists[k - 1].append(self.lists[k].pop(0))
                 self.has_fallen = k == 1
             else:
@@ -368,7 +370,7 @@ class Segments:
         """Take one out of the lowest segment where one fell into it and it is over its room."""
         if not self.has_fallen:
             return None
-        self.has_fallen = len(self.lists[0]) > self.rooms_blocks[0]
+        self.has_fallen = len(self.lists[0]) > self.segment_blocks[0]
         victim = next(filter(may_go, self.lists[0]), None) if self.has_fallen else None
         if victim is not None:
             self.lists[0].remove(victim)
@@ -376,8 +378,8 @@ class Segments:
 
     def insert(self, block: Block) -> None:
         """Put a block into the lowest segment with room, or into the lowest of all."""
-        rooms = zip(self.lists, self.rooms_blocks, strict=True)
-        next((blocks for blocks, room in rooms if len(blocks) < room), self.lists[0]).append(block)
+        capacities = zip(self.lists, self.segment_blocks, strict=True)
+        next((blocks for blocks, bounds in capacities if len(blocks) < bounds), self.lists[0]).append(block)
 
     def victim(self, may_go: MayGo) -> Block | None:
         """Return the least recent block that may go of the lowest segment that has one."""
@@ -412,7 +414,7 @@ class S4Lru(Order):
             self.segments.remove(victim)
         return victim
 
-    def give_up(self, may_go: MayGo) -> Block | None:
+    def abort(self, may_go: MayGo) -> Block | None:
         """Let go what a fall made one too many."""
         return self.segments.spill(may_go)
 
@@ -673,7 +675,7 @@ class Lirs(Order):
                 return block
         return None
 
-    def give_up(self, may_go: MayGo) -> Block | None:
+    def abort(self, may_go: MayGo) -> Block | None:
         """Return the queue's oldest while the queue is over its room."""
         if len(self.queue) <= self.queue_blocks:
             return None
@@ -812,7 +814,7 @@ class WTinyLfu(Order):
             self.remove(loser)
         return loser
 
-    def give_up(self, may_go: MayGo) -> Block | None:
+    def abort(self, may_go: MayGo) -> Block | None:
         """Let go what a fall made one too many in the main cache."""
         return self.main.spill(may_go)
 

@@ -12,6 +12,6 @@ WRITES = {"back": "write_back", "through": "write_through", "selective": "write_
 
 
 def scenario(gpu: int, cpu: int, policy: str, write: str, block: int = 4) -> str:
-    room = f"gpu: {{capacity: {gpu} blocks}}, cpu: {{capacity: {cpu} blocks, semantics: hicache}}"
+    capacity = f"gpu: {{capacity: {gpu} blocks}}, cpu: {{capacity: {cpu} blocks, semantics: hicache}}"
     cache = f"cache: {{block_size: {block}, policy: {policy}}}\n"
-    return f"{cache}tiers: {{{room}}}\nwrite: {{policy: {write}}}\n"
+    return f"{cache}tiers: {{{capacity}}}\nwrite: {{policy: {write}}}\n"

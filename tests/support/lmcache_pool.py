@@ -13,24 +13,27 @@ from support.tiered_pool import CPU, DISK, GPU, READY, Copy, Namer, OffloadModel
 class LmcacheModel(OffloadModel):
     """LMCache's CPU and disk below: a look-up from the first chunk on over the CPU, then over the disk.
 
-    What comes from the disk stays on the CPU. What a step computes behind the look-up is stored as far as there is
+    What comes from the disk stays on the CPU. What a step computes behind the look-up is stored as far as
+    there is
     room on the CPU, and goes on to the disk.
     """
 
     def __init__(
-        self, key: Namer, rooms: Sequence[int], policy: str,
+        self, key: Namer, capacities: Sequence[int], policy: str,
         prompts: Sequence[int], size: int,
     ) -> None:  # fmt: skip
-        super().__init__(key, rooms, "lru", prompts, size)
-        self.tier, self.disk = Chunks(policy, rooms[CPU]), Chunks(policy, rooms[DISK])  # type: ignore[assignment]
-        self.tiers = 3 if rooms[DISK] else 2
-        #: Copies that use a chunk of the disk's, and the one that writes it; what each request's look-up found.
+        super().__init__(key, capacities, "lru", prompts, size)
+        self.tier, self.disk = Chunks(policy, capacities[CPU]), Chunks(policy, capacities[DISK])  # type: ignore[assignment]
+        self.tiers = 3 if capacities[DISK] else 2
+        #: Copies that use a chunk of the disk's, and the one that writes it; what each request's look-up
+        #: found.
         self.disk_in_use: Counter[object] = Counter()
         self.writing_disk: dict[object, int] = {}
         self.looked_up: dict[int, tuple[int, int]] = {}
 
     def look_up(self, request: int) -> tuple[int, int]:
-        """Return the leading chunks on the CPU, and with those behind them on disk for which it has memory."""
+        """Return the leading chunks on the CPU, and with those behind them on disk for which it has
+        memory."""
         names = self.names(request, 0, self.prompts[request] // self.size)
         on_cpu = sum(1 for _ in takewhile(self.tier.__contains__, names))
         on_disk = sum(1 for _ in takewhile(self.disk.__contains__, names[on_cpu:]))
@@ -45,10 +48,10 @@ class LmcacheModel(OffloadModel):
         found = self.in_pool(request, self.asked(request, limit))
         if found == self.asked(request, limit) < limit and below <= found:
             found = self.in_pool(request, limit)
-        places = [(GPU, self.writer(key)) for key in names[:found]]
-        places += [(CPU, self.writing.get(key, READY)) for key in names[found:on_cpu]]
-        places += [(DISK, self.writing_disk.get(key, READY)) for key in names[max(found, on_cpu) : below]]
-        return runs(places)
+        positions = [(GPU, self.writer(key)) for key in names[:found]]
+        positions += [(CPU, self.writing.get(key, READY)) for key in names[found:on_cpu]]
+        positions += [(DISK, self.writing_disk.get(key, READY)) for key in names[max(found, on_cpu) : below]]
+        return runs(positions)
 
     def protect(self, request: int, end: int) -> list[object]:
         """Keep nothing: look-up and loads of a request are one moment."""
@@ -131,9 +134,9 @@ class LmcacheModel(OffloadModel):
     def evicted_from(self, tier: int) -> int:
         return super().evicted_from(tier) if tier == GPU else (self.tier, self.disk)[tier - CPU].evicted  # type: ignore[union-attr]
 
-    def room(self, tier: int) -> tuple[int, int, int, int, int]:
+    def occupancy(self, tier: int) -> tuple[int, int, int, int, int]:
         if tier != DISK:
-            return super().room(tier)
+            return super().occupancy(tier)
         there = len(self.disk)
         # a chunk may leave for others of its own store, before it is written
         writing = sum(key in self.disk for key in self.writing_disk)

@@ -22,7 +22,7 @@ from tiered_scenario import BASE, load
 from support.agreement import BeyondSpec, agree_on, assert_same, run_or_refusal
 
 SINGLE_ARRIVALS = "kvcache_sim.simulation.simulation.open_front_door"
-LOOKAHEAD = "kvcache_sim.simulation.simulation.Simulation._can_run_ahead"
+LOOKAHEAD = "kvcache_sim.simulation.simulation.Simulation._allows_lookahead"
 
 
 _T = TypeVar("_T")
@@ -43,11 +43,11 @@ def assert_same_by_the_clock(settings: ClusterSettings, trace: Trace, batches: b
     ``batches``: whether its requests have to arrive in batches; None: either.
     """
     simulation = Simulation(settings, trace, RunOptions())
-    assert batches in (None, simulation._comes_natively)
+    assert batches in (None, simulation._native_arrivals)
     run = simulation.run()
     with patch(SINGLE_ARRIVALS, return_value=False):
         single = Simulation(settings, trace, RunOptions(check="full"))
-        assert not single._comes_natively
+        assert not single._native_arrivals
         assert_same(run, single.run())
     with patch(LOOKAHEAD, return_value=False):
         assert_same(run, Simulation(settings, trace, RunOptions()).run())

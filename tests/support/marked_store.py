@@ -1,4 +1,5 @@
-"""The plain store of ``spec/`` with marks by hand, as manual cache operations set them on the core's store."""
+"""The plain store of ``spec/`` with marks by hand, as manual cache operations set them on the core's
+store."""
 
 from __future__ import annotations
 
@@ -21,13 +22,13 @@ class MarkedStore(WholeStore):
         self.moves[handle] = Move(tier, [self.root] * blocks)
         return handle, sorted({move for move, _ in space})
 
-    def give_back(self, claim: int) -> None:
+    def release_claim(self, claim: int) -> None:
         """Free claimed space in which no block was placed."""
         move = self.moves.pop(claim)
         self.tiers[move.to].in_flight -= len(move.blocks)
         self.tiers[move.to].free += len(move.blocks)
 
-    def place(self, claim: int, request: int, part: tuple[int, int], source: int | None) -> bool:
+    def fill_claim(self, claim: int, request: int, part: tuple[int, int], source: int | None) -> bool:
         """Mark blocks as being written into claimed space of their size; return whether that is possible."""
         move, (start, end) = self.moves[claim], part
         path = self._find(request, end)
@@ -59,7 +60,8 @@ class MarkedStore(WholeStore):
         )
 
     def remove(self, request: int, part: tuple[int, int], tier: int) -> int:
-        """Mark blocks absent from a tier, from the last one on as far as nothing keeps them; return how many."""
+        """Mark blocks absent from a tier, from the last one on as far as nothing keeps them; return how
+        many."""
         removed = 0
         for block in reversed(self._found(request, part[1])[part[0] :]):
             copy = block.copies[tier]

@@ -1,6 +1,7 @@
 """Small models of the causes of misses, block by block: of a replay, and of a timed run.
 
-They share no code with the core: ``MissCauses`` sorts the misses of a replay, ``timed_miss_tokens`` answers what
+They share no code with the core: ``MissCauses`` sorts the misses of a replay, ``timed_miss_tokens`` answers
+what
 ``_core.timed_miss_tokens`` does.
 """
 
@@ -26,7 +27,7 @@ class MissCauses:
     block_size: int
     seen: set[Key] = field(default_factory=set)
     #: Ids after which some request went on with another id.
-    went_on: set[object] = field(default_factory=set)
+    continued: set[object] = field(default_factory=set)
     #: Who evicted a key last.
     evicted_by: dict[Key, int] = field(default_factory=dict)
     #: Tokens by cause, a row a request.
@@ -55,7 +56,7 @@ class MissCauses:
     def _novelty(self, keys: Sequence[Key], block: int) -> str:
         key = keys[block]
         starts_an_id = len(key) == 2 and key[1] == 0 and block > 0
-        return "diverged" if starts_an_id and keys[block - 1][0] in self.went_on else "never_seen"
+        return "diverged" if starts_an_id and keys[block - 1][0] in self.continued else "never_seen"
 
     def learn(self, keys: Sequence[Key]) -> None:
         """Take notice of the blocks of a request."""
@@ -64,7 +65,7 @@ class MissCauses:
             # a continuation may name the middle of an id whose start was never shown: nobody reaches it
             if key[1] == 0 or (key[0], int(key[1]) - 1) in self.seen:
                 self.seen.add(key)
-        self.went_on.update(a[0] for a, b in pairwise(named) if a[0] != b[0])
+        self.continued.update(a[0] for a, b in pairwise(named) if a[0] != b[0])
 
 
 _COLUMNS = {cause.name: column for column, cause in enumerate(MISS_CAUSES)}
@@ -83,29 +84,29 @@ class _History:
     """What the requests admitted so far have shown, by place in the tree of all paths."""
 
     #: (place before, id) → place; the root is -1.
-    places: dict[tuple[int, int], int] = field(default_factory=dict)
+    positions: dict[tuple[int, int], int] = field(default_factory=dict)
     #: By (machine, place).
     uses: dict[tuple[int, int], _Use] = field(default_factory=dict)
     #: Places that any machine has shown, and those that some request went on from.
     shown: set[int] = field(default_factory=set)
-    went_on: set[int] = field(default_factory=set)
+    continued: set[int] = field(default_factory=set)
 
     def path(self, ids: list[int], before: int = -1) -> list[int]:
         """Return the places of ids that follow each other."""
-        places = []
+        positions = []
         for one in ids:
-            before = self.places.setdefault((before, one), len(self.places))
-            places.append(before)
-        return places
+            before = self.positions.setdefault((before, one), len(self.positions))
+            positions.append(before)
+        return positions
 
     def show(self, machine: int, path: list[int], ready_ns: int, used_ns: int) -> None:
         """Enter a path that a request computes or reuses on a machine."""
-        for place in path:
-            known = self.uses.setdefault((machine, place), _Use(ready_ns, used_ns))
+        for index in path:
+            known = self.uses.setdefault((machine, index), _Use(ready_ns, used_ns))
             known.ready_ns = min(known.ready_ns, ready_ns)
             known.used_ns = max(known.used_ns, used_ns)
         self.shown.update(path)
-        self.went_on.update(path[:-1])
+        self.continued.update(path[:-1])
 
 
 def timed_miss_tokens(
@@ -159,7 +160,7 @@ def timed_miss_tokens(
             elif k < len(path) and path[k] in history.shown:
                 cause = "elsewhere"
             else:
-                parts = 0 < k < len(path) and path[k - 1] in history.went_on
+                parts = 0 < k < len(path) and path[k - 1] in history.continued
                 novelty = cause = novelty or ("diverged" if parts else "never_seen")
             tokens[i, _COLUMNS[cause]] += upto - at
             at = upto

@@ -51,10 +51,10 @@ def nested(dotted):
     found = {}
     for key, value in dotted.items():
         *path, last = key.split(".")
-        place = found
+        index = found
         for step in path:
-            place = place.setdefault(step, {})
-        place[last] = value
+            index = index.setdefault(step, {})
+        index[last] = value
     return found
 
 

@@ -63,10 +63,10 @@ class Tier:
 
     def settle(self, may_go: MayGo) -> None:
         """Remove what the policy has no more room for."""
-        while (gone := self.policy.give_up(may_go)) is not None:
+        while (gone := self.policy.abort(may_go)) is not None:
             self.remove(gone)
 
-    def make_room(self, may_go: MayGo) -> bool:
+    def evict_for(self, may_go: MayGo) -> bool:
         """Evict until one more block fits."""
         while len(self.blocks) >= self.capacity:
             victim = self.policy.evict(may_go)
@@ -160,17 +160,17 @@ def leaf_first(tier: Tier, new: list[Block], found: int, access: int) -> None:
         return block.key not in tier.held and tier.is_leaf(block)
 
     kept = new[: found + tier.capacity - sum(key in tier.blocks for key in tier.held)]
-    room = len(kept) - found
+    capacity = len(kept) - found
     if isinstance(tier.policy, Ranked):
         # keys do not move while room is made, so room may be made first
-        while len(tier.blocks) + room > tier.capacity:
+        while len(tier.blocks) + capacity > tier.capacity:
             victim = tier.policy.evict(may_go)
             assert victim is not None
             tier.remove(victim)
     for block in reversed(kept[found:]):
         block.last_access = block.created = access
         tier.policy.on_miss(block.key)
-        tier.make_room(may_go)
+        tier.evict_for(may_go)
         tier.add(block, new[block.depth - 1].key if block.depth else None, may_go)
     for block in reversed(new[:found]):
         tier.use(block, access, may_go)
@@ -191,7 +191,7 @@ def objects(tier: Tier, new: list[Block], access: int) -> int:
             continue
         block.last_access = block.created = access
         tier.policy.on_miss(block.key)
-        if tier.make_room(may_go):
+        if tier.evict_for(may_go):
             tier.add(block, None, may_go)
     return hits
 

@@ -17,11 +17,11 @@ def workloads(draw):
     """Random prefix trees, cut into pages, with room that is at times too small for a prompt."""
     block = draw(st.sampled_from([4, 16]))
     page = draw(st.sampled_from([1, 2, 4, block]))
-    room = draw(st.integers(2, 40)) * block // page
+    capacity = draw(st.integers(2, 40)) * block // page
     return ReplayRequest(
         draw(tree_traces(block)),
         block_size_tokens=page,
-        capacity_blocks=max(1, room),
+        capacity_blocks=max(1, capacity),
         window=draw(st.sampled_from([0, 0, 1, 3])),
         outputs=draw(st.sampled_from(["prompt", "computed", "all"])),
         explain=True,

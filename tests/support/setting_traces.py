@@ -13,7 +13,7 @@ from word_tokenizer import write_tokenizer
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory) -> Path:
     """Return a folder of small traces: prompts that follow each other, with what some settings need."""
-    place = tmp_path_factory.mktemp("traces")
+    index = tmp_path_factory.mktemp("traces")
     draw = np.random.default_rng(4)
     rows, fresh = [], 1000
     for n in range(60):
@@ -23,21 +23,21 @@ def folder(tmp_path_factory) -> Path:
         rows.append(
             {"timestamp": 200 * n, "input_length": 512 * len(ids), "output_length": 20, "hash_ids": ids}
         )
-    write(place / "plain.jsonl", rows)
+    write(index / "plain.jsonl", rows)
     small = [{**row, "input_length": 128 * len(row["hash_ids"])} for row in rows]
-    write(place / "small-ids.jsonl", small)
-    write(place / "whole-blocks.jsonl", [{**row, "hash_ids": rows[n % 5]["hash_ids"], "input_length": 512 * len(rows[n % 5]["hash_ids"])} for n, row in enumerate(rows)])  # fmt: skip
-    write(place / "unsorted.jsonl", rows[::-1])
+    write(index / "small-ids.jsonl", small)
+    write(index / "whole-blocks.jsonl", [{**row, "hash_ids": rows[n % 5]["hash_ids"], "input_length": 512 * len(rows[n % 5]["hash_ids"])} for n, row in enumerate(rows)])  # fmt: skip
+    write(index / "unsorted.jsonl", rows[::-1])
     lines = [f"2023-11-16 00:{k // 10:02}:{6 * (k % 10):02}.0,{60 + 37 * k % 900},9\n" for k in range(150)]
-    (place / "lengths.csv").write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(lines))
-    write(place / "tenants.jsonl", [{**row, "tenant": n % 5} for n, row in enumerate(rows)])
-    write(place / "teams.jsonl", [{**row, "timestamp": 9 * n, "tenant": n % 5, "team": n % 2, "served": "ab"[n % 2], "half": "ab"[n // 45], "retention": ["close", "demote", 0.5, None][n % 4], "tool": "bash"} for n, row in enumerate(rows)])  # fmt: skip
-    write(place / "priorities.jsonl", [{**row, "timestamp": n, "priority": -n, "output_length": 9 + n % 7} for n, row in enumerate(rows)])  # fmt: skip
-    write(place / "bad-row.jsonl", [*rows[:-1], {**rows[-1], "input_length": -5}])
+    (index / "lengths.csv").write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(lines))
+    write(index / "tenants.jsonl", [{**row, "tenant": n % 5} for n, row in enumerate(rows)])
+    write(index / "teams.jsonl", [{**row, "timestamp": 9 * n, "tenant": n % 5, "team": n % 2, "served": "ab"[n % 2], "half": "ab"[n // 45], "retention": ["close", "demote", 0.5, None][n % 4], "tool": "bash"} for n, row in enumerate(rows)])  # fmt: skip
+    write(index / "priorities.jsonl", [{**row, "timestamp": n, "priority": -n, "output_length": 9 + n % 7} for n, row in enumerate(rows)])  # fmt: skip
+    write(index / "bad-row.jsonl", [*rows[:-1], {**rows[-1], "input_length": -5}])
     texts = [{"conversations": [{"from": who, "value": f"{who} {n} " * 90} for n in range(4) for who in ("human", "gpt")]} for _ in range(9)]  # fmt: skip
-    (place / "texts.json").write_text(json.dumps(texts))
-    write_tokenizer(place / "tokenizer.json", ["human", "gpt"])
-    return place
+    (index / "texts.json").write_text(json.dumps(texts))
+    write_tokenizer(index / "tokenizer.json", ["human", "gpt"])
+    return index
 
 
 def write(path: Path, rows: list[dict]) -> None:

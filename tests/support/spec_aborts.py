@@ -16,7 +16,7 @@ from kvcache_sim.spec.records import FINISH
 from kvcache_sim.spec.request import SequenceState, Status
 from kvcache_sim.spec.scheduler import Scheduler
 from kvcache_sim.spec.simulator import Machine, Simulator
-from kvcache_sim.workload.trace import NOT_TOLD
+from kvcache_sim.workload.trace import NOT_GIVEN
 
 from support.spec_routers import CostMilestones, expected_tokens
 
@@ -24,8 +24,8 @@ ABORTED: Any = SimpleNamespace(value=STATUSES.index("aborted"))
 _ENDED = (Status.FINISHED, Status.TRANSFERRING, ABORTED)
 
 
-def let_clients_abort(simulator: Simulator, abort_after_ns: list[int]) -> None:
-    """Let the clients of a simulator's requests abort so long after each arrival (NOT_TOLD: never)."""
+def allow_aborts(simulator: Simulator, abort_after_ns: list[int]) -> None:
+    """Let the clients of a simulator's requests abort so long after each arrival (NOT_GIVEN: never)."""
     aborted: set[int] = set()
     for machine in simulator.machines:
         machine.scheduler.__class__ = type("Aborting", (_Scheduler, type(machine.scheduler)), {})
@@ -49,7 +49,7 @@ def _arriving(simulator: Simulator, machine: Machine, abort_after_ns: list[int],
     def arrive(s: SequenceState) -> None:
         type(machine).arrive(machine, s)
         after_ns = abort_after_ns[s.request]
-        if after_ns != NOT_TOLD:
+        if after_ns != NOT_GIVEN:
             engine = simulator.engine
             engine.schedule(engine.now_ns + after_ns, ARRIVAL, NO_MACHINE, leave, s)
 

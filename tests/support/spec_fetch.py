@@ -15,7 +15,7 @@ from kvcache_sim.spec.admission import Admitter
 from kvcache_sim.spec.channels import Channel
 from kvcache_sim.spec.mover import Mover, Part
 from kvcache_sim.spec.remote import RemoteReads
-from kvcache_sim.tiers import COMPUTE, PLACES, REMOTE, STAGING, load_edge
+from kvcache_sim.tiers import COMPUTE, KV_SOURCES, REMOTE, STAGING, load_edge
 
 #: ``split`` tries so many evenly spread cuts: the estimate is smooth.
 _CUTS = 32
@@ -51,7 +51,7 @@ class Estimates:
     def arrival_ns(self, parts: Sequence[Part], blocks: int) -> tuple[int, int]:
         """Return when the first and the last layer of the KV of the first ``blocks`` would arrive."""
         cut = [part._replace(end=min(part.end, blocks)) for part in parts if part.start < blocks]
-        moved = [0] * len(PLACES)
+        moved = [0] * len(KV_SOURCES)
         for part in cut:
             moved[part.tier] += part.end - part.start
         moved[COMPUTE] = 0

@@ -23,7 +23,7 @@ from kvcache_sim.spec.routers import Router
 from kvcache_sim.spec.scheduler import Scheduler
 from kvcache_sim.spec.simulator import Simulator
 
-from support.spec_ahead import AheadBatch, AheadScheduler, AheadSimulator
+from support.spec_async import AsyncBatch, AsyncScheduler, AsyncSimulator
 from support.spec_fetch import ESTIMATING, EstimatingAdmitter
 from support.spec_kept import KeepingScheduler, discards
 from support.spec_pool import PoolAdmitter, PoolMover, PoolReads, PoolSimulation, PoolSimulator
@@ -84,7 +84,7 @@ MODELS = (
     ),
     Model(
         _of_any_replica("async_scheduling", "none"),
-        {Scheduler: AheadScheduler, Batch: AheadBatch, Simulator: AheadSimulator},
+        {Scheduler: AsyncScheduler, Batch: AsyncBatch, Simulator: AsyncSimulator},
     ),
     Model(
         lambda settings: settings.movement.read_buffer_layers is not None,

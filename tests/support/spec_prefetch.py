@@ -1,8 +1,10 @@
 """The specification with prefetches, which no seed asks for: a model of the core's rules.
 
-What a request would read from below the CPU, or from another machine, comes up while it queues (``queued``), or
+What a request would read from below the CPU, or from another machine, comes up while it queues (``queued``),
+or
 a while before a paused session's next turn (``session``), within a share of the CPU. Under the fetch policies
-``wait`` and ``timeout`` the request stays in the queue until it has come; ``timeout`` and ``best-effort`` reuse
+``wait`` and ``timeout`` the request stays in the queue until it has come; ``timeout`` and ``best-effort``
+reuse
 what is ready on GPU or CPU (HiCache).
 """
 
@@ -66,8 +68,8 @@ class Prefetcher:
         self.mover = mover
         self.settings = settings
         self.remote = remote
-        self._room = int(mover.store.room(STAGING).capacity_blocks * settings.prefetch_share)
-        self._on_its_way = 0
+        self._headroom = int(mover.store.occupancy(STAGING).capacity_blocks * settings.prefetch_share)
+        self._in_transit = 0
         #: Blocks brought up so far.
         self.blocks = 0
         #: By request the moves that it waits for, and until when.
@@ -104,16 +106,16 @@ class Prefetcher:
             self._hold_back(request, moves, now_ns)
 
     def _bounded(self, part: Part) -> int:
-        return min(part.end, part.start + self._room - self._on_its_way)
+        return min(part.end, part.start + self._headroom - self._in_transit)
 
     def _count(self, move: int, blocks: int, moves: set[int]) -> None:
-        self._on_its_way += blocks
+        self._in_transit += blocks
         self.blocks += blocks
         moves.add(move)
-        self.mover.when_done[move] = lambda: self._came(move, blocks, moves)
+        self.mover.on_complete[move] = lambda: self._came(move, blocks, moves)
 
     def _came(self, move: int, blocks: int, moves: set[int]) -> None:
-        self._on_its_way -= blocks
+        self._in_transit -= blocks
         moves.discard(move)
 
     def _hold_back(self, request: int, moves: set[int], now_ns: int) -> None:

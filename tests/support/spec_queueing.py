@@ -124,10 +124,10 @@ def computed_by_any(
 
     Ids are chained, so two prompts have a block in common when its id stands at the same place in both.
     """
-    place = block * block_size_tokens // trace.block_size
+    index = block * block_size_tokens // trace.block_size
 
     def block_id(request: int) -> int | None:
-        at = int(trace.id_offsets[request]) + place
+        at = int(trace.id_offsets[request]) + index
         return int(trace.block_ids[at]) if at < trace.id_offsets[request + 1] else None
 
     wanted = block_id(s.request)

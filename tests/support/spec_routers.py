@@ -2,7 +2,8 @@
 
 Prefill cost is new prefill tokens times the requests there, this one included. Overlap cost is a weight times
 the prefill blocks, of this request and of those that wait there, plus the decode blocks; a block on a lower
-tier is worth less than one on the GPU, unless a decode machine is chosen. The tokens that overlap cost expects
+tier is worth less than one on the GPU, unless a decode machine is chosen. The tokens that overlap cost
+expects
 to be prefilled weigh on a machine until they are, or until a hand-over has come.
 """
 
@@ -68,7 +69,7 @@ class CostRouter(Router):
         machines: Sequence[Any] = self.machines
         for machine, tokens, lacks in zip(machines, new, lacking, strict=True):
             prefill = (machine.milestones.expected_prefill_tokens + tokens) / block + lacks
-            active = machine.store.room(COMPUTE).active_blocks
+            active = machine.store.occupancy(COMPUTE).active_blocks
             costs.append(self.settings.overlap_weight * prefill + active + -(-tokens // block))
         chosen = self._least(costs)
         _expected(s, s.machine >= 0)[0] = new[chosen] + round(lacking[chosen] * block)

@@ -1,4 +1,5 @@
-"""The specification with write policies and exclusive edges that no seed asks for: models of the core's rules.
+"""The specification with write policies and exclusive edges that no seed asks for: models of the core's
+rules.
 
 ``through-sync`` writes as ``through`` does, and the next step waits for the copies. ``selective`` copies a
 block down at its n-th use; what was never written is discarded at its eviction. On an exclusive edge the
@@ -44,7 +45,7 @@ class OtherWrites(WritePolicies):
         move = super().committed(lease, blocks, now_ns)
         if move is not None and self._policies[0] == "through-sync":
             self.awaited.add(move)
-            self.mover.when_done[move] = partial(self.awaited.discard, move)
+            self.mover.on_complete[move] = partial(self.awaited.discard, move)
         return move
 
     def used(self, lease: int, now_ns: int) -> None:
@@ -69,8 +70,8 @@ class WritesScheduler(Scheduler):
     """A scheduler whose steps wait for copies."""
 
     def compose(self, now: int) -> list[int]:
-        room, writes = super().compose(now), self.parts.writes
-        return [*room, *writes.awaited] if isinstance(writes, OtherWrites) else room
+        capacity, writes = super().compose(now), self.parts.writes
+        return [*capacity, *writes.awaited] if isinstance(writes, OtherWrites) else capacity
 
 
 class WritesAdmitter(Admitter):
@@ -97,4 +98,4 @@ class WritesAdmitter(Admitter):
     def _drop_when_read(self, move: int, request: int, part: Part, lower: int) -> None:
         if TIERS[lower - 1] in self.movement.exclusive:
             drop = partial(self.store.drop_copy, request, part.start, part.end, lower)
-            self.mover.when_done[move] = drop
+            self.mover.on_complete[move] = drop

@@ -9,7 +9,8 @@ from support.store_operations import SEEN, StoreOperations
 
 
 class StoreMachine(StoreOperations):
-    """Compares capacity, losses, residency, recency, look-ups, users and digests; ends with nothing in use."""
+    """Compares capacity, losses, residency, recency, look-ups, users and digests; ends with nothing in
+    use."""
 
     @invariant()
     def both_stores_agree(self) -> None:
@@ -18,10 +19,10 @@ class StoreMachine(StoreOperations):
         self.native.check()
         self.plain.check()
         for tier, capacity in enumerate(self.capacities):
-            assert self.native.room(tier) == self.plain.room(tier)
-            assert self.native.losses(tier) == self.plain.losses(tier)
+            assert self.native.occupancy(tier) == self.plain.occupancy(tier)
+            assert self.native.eviction_counts(tier) == self.plain.eviction_counts(tier)
             if capacity is not None:
-                assert sum(self.native.room(tier)[:4]) == capacity
+                assert sum(self.native.occupancy(tier)[:4]) == capacity
         assert self.native.digest == self.plain.digest
         for request, limit in list(enumerate(self.full))[self.now % 8 :: 8]:
             assert self.copies(self.native, request, limit) == self.copies(self.plain, request, limit)
@@ -54,10 +55,12 @@ class StoreMachine(StoreOperations):
         """Return of each found block its copies: tier, whether ready, both times and its last access."""
         blocks: list[list[tuple]] = []
         for end, copies in store.residency(request, limit):
-            told = [(tier, move == NO_MOVE, *times) for tier, move, *times in copies]
-            blocks += [told] * (end - len(blocks))
-            SEEN["a ready copy by its times"] += any(ready and at > 0 for _, ready, _, at, _ in told)
-            SEEN["a timed copy in flight"] += any(not ready and at < 1 << 62 for _, ready, _, at, _ in told)
+            reported = [(tier, move == NO_MOVE, *times) for tier, move, *times in copies]
+            blocks += [reported] * (end - len(blocks))
+            SEEN["a ready copy by its times"] += any(ready and at > 0 for _, ready, _, at, _ in reported)
+            SEEN["a timed copy in flight"] += any(
+                not ready and at < 1 << 62 for _, ready, _, at, _ in reported
+            )
         return blocks
 
     def recency(self, store, request: int, limit: int) -> list[int]:
@@ -74,13 +77,13 @@ class StoreMachine(StoreOperations):
         while self.moves:
             self.end_a_move(0)
         while self.claims:
-            self.give_room_back()
+            self.release_space()
         for request in list(self.running):
             a, b, _ = self.running.pop(request)
             self.both("release", (a, 0), (b, 0))
         self.both_stores_agree()
         for tier in range(len(self.capacities)):
-            _, active, cached, in_flight, evictable = self.native.room(tier)
+            _, active, cached, in_flight, evictable = self.native.occupancy(tier)
             assert (active, in_flight) == (0, 0)
             assert cached == evictable
 

@@ -1,7 +1,9 @@
 """The operations of a machine's life on the core's store and a plain one, side by side, in any order.
 
-A state machine looks up, admits, loads, stages, writes through, commits, finishes, lets transfers end in any order;
-it touches, discards, expires, writes what is used often, writes on, lends, receives, drops copies and marks by hand.
+A state machine looks up, admits, loads, stages, writes through, commits, finishes, lets transfers end in any
+order;
+it touches, discards, expires, writes what is used often, writes on, lends, receives, drops copies and marks
+by hand.
 """
 
 from __future__ import annotations
@@ -93,11 +95,11 @@ class StoreOperations(RuleBasedStateMachine):
             SEEN[f"move {a[1]}->{a[2]}"] += 1
             SEEN["a write waits for another"] += bool(a[4])
 
-    def room(self, name: str, mine: tuple, theirs: tuple) -> set[int] | None:
-        before = [self.native.losses(t)[0] for t in range(len(self.capacities))]
+    def occupancy(self, name: str, mine: tuple, theirs: tuple) -> set[int] | None:
+        before = [self.native.eviction_counts(t)[0] for t in range(len(self.capacities))]
         a, b = self.both(name, mine, theirs)
         assert (a is None) == (b is None), (a, b)
-        evicted = [self.native.losses(t)[0] for t in range(len(self.capacities))]
+        evicted = [self.native.eviction_counts(t)[0] for t in range(len(self.capacities))]
         SEEN["refusal"] += a is None
         SEEN["eviction beside a hold"] += evicted != before and bool(self.running)
         self.orders()
@@ -127,24 +129,24 @@ class StoreOperations(RuleBasedStateMachine):
         holds = [(p[0], self.both("protect", (request, p[2], p[0]), (request, p[2], p[0]))) for p in lower]
         a, b = self.both("acquire", (request, ready), (request, ready))
         need = limit + output - ready - sum(p[2] - p[1] for p in joined)
-        room = self.room("reserve", (a, need, self.now), (b, need, self.now))
-        if room is None:
+        capacity = self.occupancy("reserve", (a, need, self.now), (b, need, self.now))
+        if capacity is None:
             self.both("abandon", (a,), (b,))
         else:
             self.running[request] = [a, b, need]
-            self.loading[request] = set(room)
+            self.loading[request] = set(capacity)
             for p in joined:
                 self.both("join", (a, p[2]), (b, p[2]))
                 self.loading[request].add(p[3])
-            self.take_lower(request, lower, room)
+            self.take_lower(request, lower, capacity)
         for tier, (x, y) in holds:
             self.both("unprotect", (tier, x), (tier, y))
         self.orders()
 
-    def take_lower(self, request: int, lower: list, room: set[int]) -> None:
+    def take_lower(self, request: int, lower: list, capacity: set[int]) -> None:
         a, b, _ = self.running[request]
         for tier, start, end, by in lower:
-            after = sorted(room)
+            after = sorted(capacity)
             waits = [] if by == NO_MOVE else [by]
             for upper in range(tier - 1, GPU, -1):
                 references = [self.moves[m][0] for m in waits]
@@ -207,29 +209,29 @@ class StoreOperations(RuleBasedStateMachine):
         if max(tier, source or 0) >= len(self.capacities) or end <= start:
             return
         self.now += 1
-        before = [self.native.losses(t)[0] for t in range(len(self.capacities))]
+        before = [self.native.eviction_counts(t)[0] for t in range(len(self.capacities))]
         a, b = self.both("claim", (tier, end - start, self.now), (tier, end - start, self.now))
         assert (a is None) == (b is None)
         self.orders()
         if a is None or b is None:
             return
-        evicted = [self.native.losses(t)[0] for t in range(len(self.capacities))]
+        evicted = [self.native.eviction_counts(t)[0] for t in range(len(self.capacities))]
         SEEN["a claim evicts"] += evicted != before
         assert len(a[1]) == len(b[1])
         x, y = self.both(
-            "place", (a[0], request, (start, end), source), (b[0], request, (start, end), source)
+            "fill_claim", (a[0], request, (start, end), source), (b[0], request, (start, end), source)
         )
         assert x == y
         if x:
             SEEN["marked by hand"] += 1
             self.moves[a[0]] = (b[0], set(a[1]))
         elif not a[1]:
-            self.both("give_back", (a[0],), (b[0],))
+            self.both("release_claim", (a[0],), (b[0],))
         else:  # what was evicted for it is still being written
             self.claims.append((a[0], b[0], set(a[1])))
 
     @rule(tier=st.integers(0, 3), blocks=st.integers(1, 12))
-    def take_room(self, tier: int, blocks: int) -> None:
+    def reserve_lease(self, tier: int, blocks: int) -> None:
         """Claim room that several victims must leave."""
         if tier >= len(self.capacities):
             return
@@ -243,10 +245,10 @@ class StoreOperations(RuleBasedStateMachine):
 
     @precondition(lambda self: self.claims)
     @rule()
-    def give_room_back(self) -> None:
+    def release_space(self) -> None:
         mine, theirs, after = self.claims[0]
         if not after:
-            self.both("give_back", (mine,), (theirs,))
+            self.both("release_claim", (mine,), (theirs,))
             self.claims.pop(0)
             SEEN["room given back"] += 1
 
@@ -293,10 +295,10 @@ class StoreOperations(RuleBasedStateMachine):
         request = self.idle()[pick % len(self.idle())]
         a, b, _ = self.running[request]
         self.now += 1
-        room = self.room("reserve_many", ([(a, 1)], self.now), ([(b, 1)], self.now))
-        if room is not None:
+        capacity = self.occupancy("reserve_many", ([(a, 1)], self.now), ([(b, 1)], self.now))
+        if capacity is not None:
             self.running[request][2] += 1
-            self.loading[request] |= room
+            self.loading[request] |= capacity
 
     @rule(
         request=REQUEST,
@@ -304,7 +306,8 @@ class StoreOperations(RuleBasedStateMachine):
         written=st.booleans(),
     )
     def run_a_request(self, request: int, pieces: list[tuple[int, bool]], written: bool) -> None:
-        """From the admission to the release, some of what it computes written through, maybe before its end."""
+        """From the admission to the release, some of what it computes written through, maybe before its
+        end."""
         if request in self.running:
             return
         self.admit(request, 0, 3)
@@ -362,9 +365,9 @@ class StoreOperations(RuleBasedStateMachine):
         self.now += ns
         if "ttl" not in str(self.policies):
             return
-        before = sum(self.native.losses(t)[0] for t in range(len(self.capacities)))
+        before = sum(self.native.eviction_counts(t)[0] for t in range(len(self.capacities)))
         self.both("expire", (self.now,), (self.now,))
-        after = sum(self.native.losses(t)[0] for t in range(len(self.capacities)))
+        after = sum(self.native.eviction_counts(t)[0] for t in range(len(self.capacities)))
         SEEN["a block lapses"] += after > before
 
     @precondition(lambda self: self.running)

@@ -1,4 +1,5 @@
-"""Small models of the orders in which engines' tiers give keys up: vLLM's LRU and ARC, LMCache's four policies.
+"""Small models of the orders in which engines' tiers give keys up: vLLM's LRU and ARC, LMCache's four
+policies.
 
 They share no code with the core. A tier answers ``key in tier`` and ``len(tier)``.
 """
@@ -46,7 +47,8 @@ class Lru:
 
 
 class Arc:
-    """Keys used once, keys used again, and ghosts of both (``policies/arc.py``; Megiddo and Modha, FAST 2003)."""
+    """Keys used once, keys used again, and ghosts of both (``policies/arc.py``; Megiddo and Modha, FAST
+    2003)."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity, self.target = capacity, 0.0
@@ -62,12 +64,12 @@ class Arc:
     def offer(self, keys: Sequence[object]) -> None:
         """Move the target by each key that left too early, the last one first."""
         for key in reversed(keys):
-            for gone, other, way in (
+            for gone, other, variant in (
                 (self.once_gone, self.again_gone, 1),
                 (self.again_gone, self.once_gone, -1),
             ):
                 if key in gone:
-                    step = way * max(1.0, len(other) / len(gone))
+                    step = variant * max(1.0, len(other) / len(gone))
                     self.target = min(max(self.target + step, 0.0), float(self.capacity))
                     _to_end(gone, key)
                     break

@@ -1,7 +1,9 @@
 """A small model of vLLM's pool with an engine's tiers below it and copies under way, block by block.
 
-It shares no code with the core. Requests stand for their leases; what the stores of the core answer is compared with
-what ``PoolModel`` (no tier), ``OffloadModel`` (vLLM's CPU offloading) and ``lmcache_pool.LmcacheModel`` answer. Moves are
+It shares no code with the core. Requests stand for their leases; what the stores of the core answer is
+compared with
+what ``PoolModel`` (no tier), ``OffloadModel`` (vLLM's CPU offloading) and ``lmcache_pool.LmcacheModel``
+answer. Moves are
 numbered from 1 in the order in which they begin.
 """
 
@@ -23,7 +25,8 @@ READY = 0
 
 @dataclass(eq=False)
 class Block:
-    """A block of the pool: its key, how many requests hold it, the copies that read it, the one that writes it."""
+    """A block of the pool: its key, how many requests hold it, the copies that read it, the one that writes
+    it."""
 
     key: object = None
     holders: int = 0
@@ -44,7 +47,8 @@ class Copy:
 def namer(
     offsets: Sequence[int], ids: Sequence[int], per_id: int, full: Sequence[int], following: Sequence[int]
 ) -> Namer:
-    """Return the names of the blocks of ``_core.Keys`` made of the same: an id and a place, or the request's own."""
+    """Return the names of the blocks of ``_core.Keys`` made of the same: an id and a place, or the request's
+    own."""
 
     def name(request: int, block: int) -> object:
         for source in (request, following[request]):
@@ -140,7 +144,7 @@ class PoolModel:
         """Return how many blocks a tier has evicted."""
         return self.evicted[tier]
 
-    def room(self, tier: int) -> tuple[int, int, int, int, int]:
+    def occupancy(self, tier: int) -> tuple[int, int, int, int, int]:
         """Return blocks that are free, held, kept, being written, and may go."""
         kept = sum(block.key is not None for block in self.free)
         arriving = sum(block.writer != READY for own in self.of_key.values() for block in own)
@@ -151,18 +155,19 @@ class PoolModel:
 class OffloadModel(PoolModel):
     """vLLM's CPU offloading below: what follows the pool's hit is loaded, what steps compute is offered.
 
-    A key stays in the tier while a copy uses it. A block given back while it is still read is given out again, and
+    A key stays in the tier while a copy uses it. A block given back while it is still read is given out
+    again, and
     who gets it waits.
     """
 
     tiers = 2
 
     def __init__(
-        self, key: Namer, rooms: Sequence[int], policy: str,
+        self, key: Namer, capacities: Sequence[int], policy: str,
         prompts: Sequence[int], size: int,
     ) -> None:  # fmt: skip
-        super().__init__(key, rooms[GPU], prompts, size)
-        self.tier: Lru | Arc = {"lru": Lru, "arc": Arc}[policy](rooms[CPU])
+        super().__init__(key, capacities[GPU], prompts, size)
+        self.tier: Lru | Arc = {"lru": Lru, "arc": Arc}[policy](capacities[CPU])
         self.moves: dict[int, Copy] = {}
         self.begun, self.orders = 0, list[tuple[int, int, int, int, set[int]]]()
         #: Copies and holds that use a key of the CPU's, and the copy that writes it.
@@ -195,8 +200,8 @@ class OffloadModel(PoolModel):
         if found == self.asked(request, limit) < limit and names[found] not in self.tier:
             found = self.in_pool(request, limit)
         below = takewhile(self.tier.__contains__, names[found:])
-        places = [(GPU, self.writer(key)) for key in names[:found]]
-        return runs([*places, *((CPU, self.writing.get(key, READY)) for key in below)])
+        positions = [(GPU, self.writer(key)) for key in names[:found]]
+        return runs([*positions, *((CPU, self.writing.get(key, READY)) for key in below)])
 
     # -- requests
 
@@ -231,7 +236,7 @@ class OffloadModel(PoolModel):
         names = self.names(request, depth, to)
         used = self.used.setdefault(request, {})
         used |= {depth + k: (key, REUSED) for k, key in enumerate(names)}
-        self.tier.use([used[place][0] for place in sorted(used)])
+        self.tier.use([used[index][0] for index in sorted(used)])
         move = self._read(request, names, after)
         self.to_offer[request] = to
         return move
@@ -279,11 +284,11 @@ class OffloadModel(PoolModel):
         new = [key for key in names if key not in self.tier]
         victims = self.tier.store(new, {*names, *+self.in_use})
         used = self.used.setdefault(request, {})
-        for place, key in enumerate(names, start):
-            if used.get(place, (key, REFUSED))[1] == REFUSED:
+        for index, key in enumerate(names, start):
+            if used.get(index, (key, REFUSED))[1] == REFUSED:
                 is_new = STORED if victims is not None else REFUSED
-                used[place] = key, is_new if key in new else REUSED
-        self.tier.use([used[place][0] for place in sorted(used)])
+                used[index] = key, is_new if key in new else REUSED
+        self.tier.use([used[index][0] for index in sorted(used)])
         if victims is None:
             return False
         self.evicted[CPU] += len(victims)
@@ -303,13 +308,13 @@ class OffloadModel(PoolModel):
         super().release(request)
         self.to_offer.pop(request, None)
         used = self.used.pop(request, {})
-        self.tier.finish([used[place] for place in sorted(used)])
+        self.tier.finish([used[index] for index in sorted(used)])
 
     # -- counts
 
-    def room(self, tier: int) -> tuple[int, int, int, int, int]:
+    def occupancy(self, tier: int) -> tuple[int, int, int, int, int]:
         if tier == GPU:
-            return super().room(tier)
+            return super().occupancy(tier)
         there, idle = len(self.tier), len(self.tier) - len(+self.in_use)
         return self.tier.capacity - there, 0, there - len(self.writing), len(self.writing), idle
 
@@ -318,10 +323,10 @@ class OffloadModel(PoolModel):
         return sum(key in self.tier for key in self.of_key)
 
 
-def runs(places: Iterable[tuple[int, int]]) -> list[tuple[int, int, int, int]]:
+def runs(positions: Iterable[tuple[int, int]]) -> list[tuple[int, int, int, int]]:
     """Return a prompt's blocks, each (tier, move that writes it), as (tier, first, past the last, move)."""
     parts, start = list[tuple[int, int, int, int]](), 0
-    for (tier, move), run in groupby(places):
+    for (tier, move), run in groupby(positions):
         end = start + len(list(run))
         parts.append((tier, start, end, move))
         start = end

@@ -42,8 +42,8 @@ def with_words(table: Any, words: Mapping[str, tuple[str, ...]]) -> Any:
 
     for name, meanings in words.items():
         if name in table.column_names:
-            place = table.column_names.index(name)
+            column = table.column_names.index(name)
             codes = table.column(name).combine_chunks().cast(pa.int32())
             coded = pa.DictionaryArray.from_arrays(codes, pa.array(list(meanings), pa.string()))
-            table = table.set_column(place, name, coded)
+            table = table.set_column(column, name, coded)
     return table

@@ -66,8 +66,8 @@ class Comparison:
         for found in self._found:
             title = f"{found.label} against {found.baseline}"
             settings = html_table(text.settings_table(found)) if found.settings else ""
-            told = html_list([*text.sentences(found), text.how_paired(found)])
-            parts.append(html_page(title, settings, html_table(text.numbers_table(found)), told))
+            html = html_list([*text.sentences(found), text.how_paired(found)])
+            parts.append(html_page(title, settings, html_table(text.numbers_table(found)), html))
         return "".join(parts)
 
     def __repr__(self) -> str:

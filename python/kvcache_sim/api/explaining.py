@@ -8,7 +8,7 @@ from pathlib import Path
 from kvcache_sim.api.html import html_list, html_page
 from kvcache_sim.api.run import Run, load_run
 from kvcache_sim.report.explain.case import Case
-from kvcache_sim.report.explain.sentences import explain as told
+from kvcache_sim.report.explain.sentences import explain as explain_case
 from kvcache_sim.report.finished import find_trace
 from kvcache_sim.report.plain_table import plain_sentences
 
@@ -45,4 +45,4 @@ def explain(run: Run | str | os.PathLike[str]) -> Explanation:
     """
     opened = run if isinstance(run, Run) else load_run(Path(run))
     missing = find_trace(opened.finished)
-    return Explanation(told(Case(opened.finished)), missing)
+    return Explanation(explain_case(Case(opened.finished)), missing)

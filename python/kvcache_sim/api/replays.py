@@ -20,7 +20,7 @@ from kvcache_sim.policies.resolve import resolve_policy
 from kvcache_sim.replay.cachesim import simulate_cache
 from kvcache_sim.replay.group_settings import group_settings
 from kvcache_sim.replay.request import DEFAULT_OUTPUTS, LastPartial, Outputs, PromptEnd, ReplayRequest
-from kvcache_sim.report.cachesim import RoomOptions, cachesim_text, room_of
+from kvcache_sim.report.cachesim import CapacityOptions, cachesim_text, capacity_of
 from kvcache_sim.report.curve.build import CurveAsk, Document, curve_document
 from kvcache_sim.report.curve.groups import GroupsAsk, groups_document, groups_rendered
 from kvcache_sim.report.curve.sizes import kv_bytes_per_token as kv_bytes_of
@@ -32,7 +32,7 @@ from kvcache_sim.workload.trace import Trace
 
 Size = int | str
 #: Settings that say how much room a policy has.
-_ROOM = (
+_CAPACITY_OPTIONS = (
     "host_capacity",
     "write_policy",
     "storage",
@@ -228,13 +228,15 @@ def cachesim(
         token_bytes = kv_bytes_of(model) or settings.get("kv_bytes_per_token", 0)
         group_bytes = groups.layout.bytes_per_block if groups else 0
         family, _ = resolve_policy(policy)
-        asked = {name: settings[name] for name in _ROOM if name in settings}  # type: ignore[literal-required]
-        options = RoomOptions(str(capacity), given, **asked)
-        room = room_of(policy, family, options, requests.block_size, (token_bytes, group_bytes))
+        asked = {name: settings[name] for name in _CAPACITY_OPTIONS if name in settings}  # type: ignore[literal-required]
+        options = CapacityOptions(str(capacity), given, **asked)
+        options_of_size = capacity_of(
+            policy, family, options, requests.block_size, (token_bytes, group_bytes)
+        )
     flat = settings.get("flat", False)
     request = ReplayRequest(
         requests,
-        **room,
+        **options_of_size,
         window=settings.get("window", 0),
         outputs=settings.get("outputs") or ("computed" if groups else DEFAULT_OUTPUTS.get(family, "prompt")),
         touch_from=settings.get("order", "tail"),

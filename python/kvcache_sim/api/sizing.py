@@ -74,7 +74,7 @@ class Capacity:
 
     def __str__(self) -> str:
         """Return the table and the sentences."""
-        return text.tell(self._answer(), self.attain)
+        return text.answer_text(self._answer(), self.attain)
 
     def _repr_html_(self) -> str:
         return html_page(f"{len(self)} candidates", html_table(text.candidate_table(self._answer())))

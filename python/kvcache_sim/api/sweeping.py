@@ -106,8 +106,8 @@ def requests_in_a_file(asked: Scenario, given: Trace | None) -> Iterator[tuple[S
         if given is not None:
             file = folder / "trace.jsonl"
             write_new(file, "".join(mooncake_lines(given)).encode(), overwrite=False)
-            told = {"path": str(file), "block_size": given.block_size, "time_order": "keep"}
-            asked = asked.with_(trace=told)
+            read_settings = {"path": str(file), "block_size": given.block_size, "time_order": "keep"}
+            asked = asked.with_(trace=read_settings)
         yield asked, folder / "cells"
 
 
@@ -139,7 +139,7 @@ def _dotted(row: Mapping[str, Any]) -> dict[str, Setting]:
     tree = Tree()
     lay_over(tree, row)
     settings: dict[str, Setting] = {}
-    for path in tree.places:
+    for path in tree.locations:
         value: Any = tree.values
         for step in path:
             value = value[step]

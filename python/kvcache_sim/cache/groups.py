@@ -76,7 +76,7 @@ class Brought(Value):
     #: Those that the pool itself had.
     in_pool_blocks: int
     #: Moves that must end before its room is free.
-    room: list[int]
+    freeing_moves: list[int]
     #: Moves that bring its KV, with the tier each comes from.
     loads: list[tuple[int, int]]
 

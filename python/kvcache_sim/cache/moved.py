@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kvcache_sim.tiers import PLACES, TIERS
+from kvcache_sim.tiers import KV_SOURCES, TIERS
 from kvcache_sim.values import Struct, field
 
 
@@ -20,6 +20,6 @@ class MovedBytes(Struct):
     def count(self, by_edge: Iterable[tuple[int, int, int]], by_tier: Iterable[tuple[int, int]]) -> None:
         """Take what the core has counted: (tier from, tier to, bytes) by edge, (read, written) by tier."""
         for source, target, size in by_edge:
-            self.edge_bytes[f"{PLACES[source]}->{PLACES[target]}"] = size
+            self.edge_bytes[f"{KV_SOURCES[source]}->{KV_SOURCES[target]}"] = size
         for level, (read, written) in enumerate(by_tier):
             self.read_bytes[level], self.written_bytes[level] = read, written

@@ -15,7 +15,7 @@ ALL_BLOCKS = 1 << 30
 Order = tuple[int, int, int, int, list[int]]
 
 
-class Room(NamedTuple):
+class Occupancy(NamedTuple):
     """How the blocks of a tier are used: the first four sum to its capacity."""
 
     free_blocks: int
@@ -34,7 +34,7 @@ class Room(NamedTuple):
         return self.free_blocks + self.active_blocks + self.cached_blocks + self.in_flight_blocks
 
 
-class Losses(NamedTuple):
+class EvictionCounts(NamedTuple):
     """Blocks that have left a tier so far, by why."""
 
     evicted_blocks: int
@@ -87,11 +87,11 @@ class GpuStore(Protocol):
         """End a lease and touch its path."""
         ...
 
-    def room(self, tier: int) -> Room:
+    def occupancy(self, tier: int) -> Occupancy:
         """Return how a tier's blocks are used."""
         ...
 
-    def losses(self, tier: int) -> Losses:
+    def eviction_counts(self, tier: int) -> EvictionCounts:
         """Return how many blocks a tier has lost so far."""
         ...
 

@@ -20,7 +20,7 @@ from kvcache_sim.policies.plugins.watchdog import Watchdog
 from kvcache_sim.policies.tier_orders import Orders
 from kvcache_sim.values import Value
 from kvcache_sim.workload.key_arrays import key_arrays
-from kvcache_sim.workload.trace import NOT_TOLD, Trace
+from kvcache_sim.workload.trace import NOT_GIVEN, Trace
 
 #: The stores of the core.
 CoreStore = (
@@ -138,7 +138,7 @@ class StoreMaker:
 
     def _of_tokens(self, keys: _core.Keys) -> _Make:
         trace, cache = self._trace, self.cache
-        history = trace.history_tokens if len(trace.history_tokens) else np.full(len(trace), NOT_TOLD)
+        history = trace.history_tokens if len(trace.history_tokens) else np.full(len(trace), NOT_GIVEN)
         prompts = (trace.session.astype(np.int64), trace.input_tokens.astype(np.int64), history)
         block, views = cache.block_size_tokens, (cache.session_view, cache.prefix_view)
 

@@ -86,7 +86,7 @@ class PrefetchRules(Value):
     #: under ``timeout``.
     hold_back: tuple[str, int]
     #: Most blocks that are on their way at once.
-    room_blocks: int
+    prefetch_blocks: int
     #: That time for each 1,024 tokens asked of an engine's storage; None: no storage brings blocks up.
     storage_per_ki_token_ns: int | None = None
 
@@ -98,9 +98,9 @@ class PrefetchRules(Value):
             return None
         if machine.tree is not None:
             name = core_name(movement.prefetch, movement.prefetch in PREFETCHES)
-            room = int(machine.tree.room(STAGING).capacity_blocks * movement.prefetch_share)
+            prefetch_blocks = int(machine.tree.occupancy(STAGING).capacity_blocks * movement.prefetch_share)
             hold_back = (movement.fetch, movement.fetch_timeout_ns)
-            return cls((name, "queued" in machine.occasions), hold_back, room)
+            return cls((name, "queued" in machine.occasions), hold_back, prefetch_blocks)
         assert storage is not None, "an engine's storage brings blocks up"
         hold_back = (storage.stop, storage.timeout_ns)
         return cls(("queued", True), hold_back, 0, storage.timeout_per_ki_token_ns)

@@ -100,11 +100,11 @@ class MarkingStore(TieredStore, Protocol):
         """
         ...
 
-    def give_back(self, claim: int) -> None:
+    def release_claim(self, claim: int) -> None:
         """Give claimed room back that no block was placed in."""
         ...
 
-    def place(self, claim: int, request: int, part: tuple[int, int], source: int | None) -> bool:
+    def fill_claim(self, claim: int, request: int, part: tuple[int, int], source: int | None) -> bool:
         """Mark blocks as being written into a claim of their size, read from a tier that holds them.
 
         False, nothing changed, where one is there already, is not on the source, or does not follow a block

@@ -141,7 +141,7 @@ def cachesim(
     from kvcache_sim.replay.cachesim import simulate_cache
     from kvcache_sim.replay.group_settings import group_settings
     from kvcache_sim.replay.request import DEFAULT_OUTPUTS, ReplayRequest
-    from kvcache_sim.report.cachesim import RoomOptions, cachesim_text, requests_csv, room_of
+    from kvcache_sim.report.cachesim import CapacityOptions, cachesim_text, capacity_of, requests_csv
     from kvcache_sim.report.curve.sizes import kv_bytes_per_token as bytes_of_model
     from kvcache_sim.workload.readers import ReadSettings, read_trace
     from kvcache_sim.workload.sessions import unseen_changes
@@ -165,7 +165,7 @@ def cachesim(
     group_bytes = groups.layout.bytes_per_block if groups else 0
     family, _ = resolve_policy(policy)
     default = "computed" if groups else DEFAULT_OUTPUTS.get(family, "prompt")
-    options = RoomOptions(
+    options = CapacityOptions(
         capacity,
         block_size,
         host_capacity,
@@ -186,7 +186,7 @@ def cachesim(
     read = read_trace(trace, settings=reading)
     request = ReplayRequest(
         read,
-        **room_of(policy, family, options, read.block_size, (token_bytes, group_bytes)),
+        **capacity_of(policy, family, options, read.block_size, (token_bytes, group_bytes)),
         window=window,
         outputs=outputs.value if outputs else default,
         touch_from=order.value,

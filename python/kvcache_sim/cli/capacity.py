@@ -80,7 +80,7 @@ def capacity(
     from kvcache_sim.report.plotting import check_file, encoded, require_plotting
     from kvcache_sim.sizing.candidate import plan_capacity
     from kvcache_sim.sizing.question import Answer, Question, parse_attain, parse_limits, parse_rate
-    from kvcache_sim.sizing.text import draw, tell
+    from kvcache_sim.sizing.text import answer_text, draw
     from kvcache_sim.sweeps.coordinator import run_sweep
     from kvcache_sim.sweeps.stop import stop_on_signals
     from kvcache_sim.sweeps.study import inline_sweep, read_sweep_file
@@ -114,7 +114,7 @@ def capacity(
         asked = {"slo": limits, **question.parameters()}
         print(json.dumps(answer.as_json(asked), indent=2, ensure_ascii=False, allow_nan=False))
     else:
-        print(tell(answer, question.attain))
+        print(answer_text(answer, question.attain))
     if plot is not None:
         drawn = draw(answer, plan.name)
         if isinstance(drawn, NothingToDraw):

@@ -17,27 +17,27 @@ if TYPE_CHECKING:
 class Option:
     """An option: its names (else its parameter's), and what typer is told of it besides."""
 
-    def __init__(self, *names: str, **told: Any) -> None:
-        self.names, self.told = names, told
+    def __init__(self, *names: str, **options: Any) -> None:
+        self.names, self.options = names, options
 
     def for_typer(self) -> Any:
         """Return it as typer declares it."""
         from typer import Option as TyperOption
 
-        return TyperOption(*self.names, **self.told)
+        return TyperOption(*self.names, **self.options)
 
 
 class Argument:
     """An argument, and what typer is told of it."""
 
-    def __init__(self, **told: Any) -> None:
-        self.told = told
+    def __init__(self, **options: Any) -> None:
+        self.options = options
 
     def for_typer(self) -> Any:
         """Return it as typer declares it."""
         from typer import Argument as TyperArgument
 
-        return TyperArgument(**self.told)
+        return TyperArgument(**self.options)
 
 
 #: Marks the parameter that takes the command line as it was typed.
@@ -60,15 +60,15 @@ class Verb:
         Plain is a line of whole names of options, each given once (lists apart), of values that their types
         take and that do not look like options, and of no more arguments than there are.
         """
-        options, places = _readers(self.function)
+        options, positions = _readers(self.function)
         given: dict[str, Any] = {}
         rest = list(reversed(arguments))
         while rest:
             word = rest.pop()
             if word in options:
                 name, kind = options[word]
-            elif places:
-                name, kind = places.pop(0)
+            elif positions:
+                name, kind = positions.pop(0)
                 rest.append(word)
             else:
                 return None
@@ -90,15 +90,15 @@ class Verb:
 def _readers(function: Callable[..., Any]) -> tuple[dict[str, tuple[str, Any]], list[tuple[str, Any]]]:
     """Return (parameter, its type) by option, and of each argument."""
     options: dict[str, tuple[str, Any]] = {}
-    places = []
+    positions = []
     for name, hint in get_type_hints(function, include_extras=True).items():
         kind, mark = get_args(hint)[:2] if get_origin(hint) is Annotated else (hint, None)
         if isinstance(mark, Argument):
-            places.append((name, kind))
+            positions.append((name, kind))
         elif isinstance(mark, Option):
             for option in mark.names or (f"--{name.replace('_', '-')}",):
                 options[option] = name, kind
-    return options, places
+    return options, positions
 
 
 def _take(given: dict[str, Any], name: str, kind: Any, text: str) -> bool:

@@ -57,10 +57,10 @@ def explain(
       kvsim explain runs/1-quickstart-3fa9c1 --regret
     """
     from kvcache_sim.api.explaining import explain as explain_run
+    from kvcache_sim.report.explain.explanation import explanation
     from kvcache_sim.report.explain.prefixes import prefix_rows, prefixes_text
     from kvcache_sim.report.explain.session_cache import session_json, session_text, session_turns
-    from kvcache_sim.report.explain.story import story
-    from kvcache_sim.report.explain.worst_text import told
+    from kvcache_sim.report.explain.worst_text import worst_requests
     from kvcache_sim.report.finished import open_runs
     from kvcache_sim.report.plain_table import plain_sentences
 
@@ -77,7 +77,7 @@ def explain(
         raise UsageError("one at a time", where=", ".join(name for name, given in asked.items() if given))
     (opened,) = open_runs([run])
     if longest:
-        print(told(opened, _MOST if worst is None else worst, _window(between), output_format))
+        print(worst_requests(opened, _MOST if worst is None else worst, _window(between), output_format))
         return
     if sensitive:
         from kvcache_sim.report.sensitivity.moves import sensitivity
@@ -114,7 +114,7 @@ def explain(
             print(prefixes_text(rows))
         return
     if request is not None:
-        moments, reasons = story(opened, request)
+        moments, reasons = explanation(opened, request)
         if output_format == "json":
             events = [{"since_arrival_ns": m.since_arrival_ns, "text": m.text} for m in moments]
             print(json.dumps({"request": request, "events": events, "reasons": reasons}, indent=2))

@@ -68,8 +68,8 @@ def run(argv: list[str]) -> int:
     except MemoryError:
         return _fail("error: out of memory", EXIT_IO)
     except OSError as error:
-        place = f"{error.filename}: " if error.filename else "error: "
-        return _fail(f"{place}{error.strerror or error}", EXIT_IO)
+        location = f"{error.filename}: " if error.filename else "error: "
+        return _fail(f"{location}{error.strerror or error}", EXIT_IO)
     except Exception as error:
         return _report_bug(error, argv)
 
@@ -156,7 +156,7 @@ def _report_bug(error: Exception, argv: list[str]) -> int:
     import traceback
 
     again = shlex.join(["kvsim", *argv])
-    place = "KVSIM_TRACEBACK=1 prints it"
+    location = "KVSIM_TRACEBACK=1 prints it"
     text = f"kvsim {__version__}, python {sys.version}\n{again}\n\n{traceback.format_exc()}"
     if os.environ.get("KVSIM_TRACEBACK"):
         print(text, file=sys.stderr)
@@ -164,8 +164,8 @@ def _report_bug(error: Exception, argv: list[str]) -> int:
         try:
             with tempfile.NamedTemporaryFile("w", prefix="kvsim-bug-", suffix=".txt", delete=False) as bundle:
                 bundle.write(text)
-            place = f"traceback saved in {bundle.name}"
+            location = f"traceback saved in {bundle.name}"
         except OSError:
             pass  # no room for a bundle: the line alone must do
     reason = " ".join(f"{type(error).__name__}: {error}".split())
-    return _fail(f"internal error: {reason}; {place}; reproduce with: {again}", EXIT_INTERNAL)
+    return _fail(f"internal error: {reason}; {location}; reproduce with: {again}", EXIT_INTERNAL)

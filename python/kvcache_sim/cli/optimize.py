@@ -66,11 +66,11 @@ def optimize(
     search = Search(file.space.draws, trials or file.space.draw_count, file.seed, workers, file.limits)
     directory = output or Path("searches") / file.name
     with stop_on_signals() as stop:
-        told = search_for(study, resolve, search, Goal(objective, conditions), directory, stop)
+        finished_trials = search_for(study, resolve, search, Goal(objective, conditions), directory, stop)
         stopped = stop.exit_code
-    chosen = best(told, objective)
-    feasible = sum(trial.is_feasible for trial in told)
-    print(f"{len(told)} trials, {feasible} meet every condition; {directory}", file=sys.stderr)
+    chosen = best(finished_trials, objective)
+    feasible = sum(trial.is_feasible for trial in finished_trials)
+    print(f"{len(finished_trials)} trials, {feasible} meet every condition; {directory}", file=sys.stderr)
     if stopped:
         print("stopped; run the same command again to go on", file=sys.stderr)
         return stopped

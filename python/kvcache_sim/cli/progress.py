@@ -63,7 +63,7 @@ def time_line(glance: Progress, wall_s: float) -> str:
 
     The share is of requests, never above 100 %; the time is the trace's, never beyond its last arrival.
     """
-    done = min(1.0, glance.done_requests / max(1, glance.total_requests))
+    done = min(1.0, glance.finished_requests / max(1, glance.total_requests))
     filled = round(done * _BAR)
     bar = f"▕{'█' * filled}{' ' * (_BAR - filled)}▏"
     eta = f"ETA {_clock(wall_s / done - wall_s)}" if done > 0 else "ETA unknown"

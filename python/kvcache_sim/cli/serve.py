@@ -88,11 +88,11 @@ def serve(
       kvsim serve -c preset:two-machines --port 8000 --port-per-machine
     """
     needed("kvsim serve", "starlette", "uvicorn", "msgspec", "prometheus_client")
-    from kvcache_sim.live.keeping import Asked, live_scenario
+    from kvcache_sim.live.run_output import Asked, live_scenario
     from kvcache_sim.live.serving import Serving, serve_fleet
 
     asked = Asked(Path(config) if config else None, settings or [], context.obj)
-    place = (
+    location = (
         open_run_directory(Path(output), force)
         if output
         else open_numbered_directory(
@@ -131,7 +131,7 @@ def serve(
         tokenizer=tokenizer,
         model_names=names,
         api_key=api_key,
-        tells_cached=cached_usage,
+        reports_cached=cached_usage,
         body_bytes=max_body * _MIB,
         requests=max_requests,
         shutdown_route=shutdown_route,
@@ -142,7 +142,7 @@ def serve(
         if not quiet:
             print(line, file=sys.stderr, flush=True)
 
-    with place as directory:
+    with location as directory:
         scenario = live_scenario(asked, directory.target)
         summary = serve_fleet(scenario, directory, serving, context.obj, say)
     subject = subject_line(scenario.resolved, summary["requests"]["arrived"])

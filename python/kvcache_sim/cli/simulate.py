@@ -116,12 +116,12 @@ def simulate(
     requests = open_requests(scenario, options)
     first = requests.first if isinstance(requests, TraceStream) else requests
     resolved_hash = config_hash(resolved_with_trace(scenario, first), first.sha256)
-    place = (
+    location = (
         open_run_directory(Path(output), force)
         if output
         else open_numbered_directory(Path("runs"), scenario.model.name, resolved_hash)
     )
-    with place as directory, shown_progress(quiet) as observer:
+    with location as directory, shown_progress(quiet) as observer:
         execution = execute(scenario, requests, options, observer, directory)
         if observer is not None:
             observer.phase("writing tables")

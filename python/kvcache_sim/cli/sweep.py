@@ -90,7 +90,7 @@ def sweep(
         return EXIT_OK
     from kvcache_sim.cli.sweep_progress import shown_sweep
     from kvcache_sim.report.best_cell import best_by_default
-    from kvcache_sim.report.sweep_report import tell, write_sweep_report
+    from kvcache_sim.report.sweep_report import rows_text, write_sweep_report
     from kvcache_sim.sweeps.coordinator import run_sweep
     from kvcache_sim.sweeps.single_run import single_run
     from kvcache_sim.sweeps.stop import stop_on_signals
@@ -100,7 +100,7 @@ def sweep(
     with stop_on_signals() as stop, shown_sweep(quiet, objectives[0] if objectives else None) as observer:
         outcome = run_sweep(plan, directory, runner, stop, observer)
     rows = result_rows(plan.own_cells(), outcome.records)
-    print(tell(rows, objectives))
+    print(rows_text(rows, objectives))
     best = best_by_default([row for row in rows if row["status"] == "ok"], objectives)
     if best is not None:
         (cell,) = (one for one in plan.own_cells() if one.index == best[0]["cell"])
@@ -152,11 +152,11 @@ def _estimate(plan: Plan, directory: Path, jobs: int) -> None:
     from kvcache_sim.units import format_time_ns
 
     records, _ = CellStore(directory).peek(cell.cell_id for cell in plan.unique_cells())
-    told = estimate(plan, records)
-    basis = "from finished cells" if told.is_measured else "from a default rate: no cell has ended yet"
-    print(f"rows        {told.rows}")
-    left = told.distinct - told.finished
-    print(f"cells       {told.distinct} distinct, {told.finished} finished, {left} to run")
-    print(f"cpu time    about {format_time_ns(told.cpu_s * 1e9)} ({basis})")
-    print(f"wall time   about {format_time_ns(told.wall_s(jobs) * 1e9)} on {jobs} workers")
+    estimated = estimate(plan, records)
+    basis = "from finished cells" if estimated.is_measured else "from a default rate: no cell has ended yet"
+    print(f"rows        {estimated.rows}")
+    left = estimated.distinct - estimated.finished
+    print(f"cells       {estimated.distinct} distinct, {estimated.finished} finished, {left} to run")
+    print(f"cpu time    about {format_time_ns(estimated.cpu_s * 1e9)} ({basis})")
+    print(f"wall time   about {format_time_ns(estimated.wall_s(jobs) * 1e9)} on {jobs} workers")
     print(f"directory   {directory}")

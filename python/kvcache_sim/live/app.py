@@ -46,7 +46,7 @@ class Served:
     generations: Generations
     #: Text of ``/metrics``.
     metrics: Callable[[], bytes]
-    tells_cached: bool
+    reports_cached: bool
     #: Where what was said is kept; None: nowhere.
     texts: Texts | None
     #: Called by ``/shutdown``; None: there is no such route.
@@ -172,7 +172,7 @@ class _Endpoints:
             raise Refusal(429, f"{self._limits.requests} requests are being served already")
         name = request.headers.get("x-request-id", "")[:128]
         created = int(served.fleet.clock.date_s(served.fleet.ran_to_ns))
-        wording = Wording(generation, served.names[0], name, created, served.tells_cached)
+        wording = Wording(generation, served.names[0], name, created, served.reports_cached)
         self._sequences += sequences
 
         def ended(reply: Reply, failed: bool) -> None:

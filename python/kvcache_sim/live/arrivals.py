@@ -57,7 +57,7 @@ class ArrivalLog:
         self._rows.append(row)
         self.requests += 1
 
-    def gave_up(self, ticket: Ticket, at_ns: int) -> None:
+    def on_abort(self, ticket: Ticket, at_ns: int) -> None:
         """Note when its client gave a request up."""
         self._open[ticket.number].abort_after_ns = at_ns - ticket.arrival_ns
 
@@ -74,8 +74,8 @@ class ArrivalLog:
             self._write(self._rows.popleft())
 
     def _write(self, row: _Row) -> None:
-        given_up = f', "abort_after": {ms(row.abort_after_ns)}' if row.abort_after_ns >= 0 else ""
-        self._file.write(f"{row.text}{given_up}}}\n".encode())
+        abort_text = f', "abort_after": {ms(row.abort_after_ns)}' if row.abort_after_ns >= 0 else ""
+        self._file.write(f"{row.text}{abort_text}}}\n".encode())
         self._ended.append(row.ticket)
         if len(self._ended) >= 2 * _GROUP:  # the last ones may still be on their way to the client
             self._hand_over(_GROUP)

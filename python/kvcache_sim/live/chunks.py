@@ -17,14 +17,15 @@ DONE = b"data: [DONE]\n\n"
 
 
 class Wording:
-    """Writes the answer to one request under its id; ``tells_cached`` adds the cached tokens to its usage."""
+    """Writes the answer to one request under its id; ``reports_cached`` adds the cached tokens to its
+    usage."""
 
     def __init__(
-        self, generation: Generation, model: str, request_id: str, created_s: int, tells_cached: bool
+        self, generation: Generation, model: str, request_id: str, created_s: int, reports_cached: bool
     ) -> None:
         kind = "chatcmpl" if generation.is_chat else "cmpl"
         self.id = f"{kind}-{request_id or uuid4().hex}"
-        self.generation, self._tells_cached = generation, tells_cached
+        self.generation, self._reports_cached = generation, reports_cached
         self._created, self._model = created_s, model
         chunk = "chat.completion.chunk" if generation.is_chat else "text_completion"
         head = self._head(chunk)
@@ -77,7 +78,7 @@ class Wording:
             "total_tokens": prompt + out,
             "completion_tokens": out,
         }
-        if cached is not None and self._tells_cached:
+        if cached is not None and self._reports_cached:
             usage["prompt_tokens_details"] = {"cached_tokens": cached}
         return usage
 

@@ -27,7 +27,7 @@ class Witness(Protocol):
     def closed(self, ticket: Ticket, sequence: ClosedRequest, now_ns: int) -> None:
         """A request was finished or given up."""
 
-    def gave_up(self, ticket: Ticket, at_ns: int) -> None:
+    def on_abort(self, ticket: Ticket, at_ns: int) -> None:
         """A client gave a request up; it leaves the cluster soon."""
 
     def advanced(self, now_ns: int) -> None:
@@ -105,13 +105,13 @@ class Fleet:
             return
         ticket.aborted, at = True, self._now()
         for witness in self.witnesses:
-            witness.gave_up(ticket, at)
+            witness.on_abort(ticket, at)
         self.simulation.abort(ticket.number, at)
         self._run_to(at)
 
     def reset(self) -> bool:
         """Empty the caches; False while they are in use."""
-        self._tell_advanced()
+        self._notify_advanced()
         cleared = self.simulation.clear()
         if cleared:
             for witness in self.witnesses:
@@ -177,15 +177,15 @@ class Fleet:
             self.broken = error
             raise
         self.ran_to_ns = max(self.ran_to_ns, until_ns)
-        self._tell_advanced()
-        self._tell_news()
+        self._notify_advanced()
+        self._notify_news()
         self._wake_at(self.simulation.engine.next_ns)
 
-    def _tell_advanced(self) -> None:
+    def _notify_advanced(self) -> None:
         for witness in self.witnesses:
             witness.advanced(self.ran_to_ns)
 
-    def _tell_news(self) -> None:
+    def _notify_news(self) -> None:
         news, self._news = self._news, []
         for ticket in news:
             if ticket.on_progress is not None:

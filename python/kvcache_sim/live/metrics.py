@@ -133,7 +133,7 @@ class Metrics:
         labels = ("block_size", "num_gpu_blocks", "engine")
         info = Gauge("vllm:cache_config_info", "the cache's settings", labels, registry=self._registry)
         for replica in fleet.simulation.replicas:
-            blocks = replica.store.room(COMPUTE).capacity_blocks
+            blocks = replica.store.occupancy(COMPUTE).capacity_blocks
             info.labels(str(replica.cache.block_size_tokens), str(blocks), str(replica.machine)).set(1)
 
     # -- what the fleet tells
@@ -141,7 +141,7 @@ class Metrics:
     def arrived(self, ticket: Ticket, numbers: Sequence[int]) -> None:
         """Do nothing: a request counts when it ends."""
 
-    def gave_up(self, ticket: Ticket, at_ns: int) -> None:
+    def on_abort(self, ticket: Ticket, at_ns: int) -> None:
         """Do nothing: it counts when it has left."""
 
     def advanced(self, now_ns: int) -> None:
@@ -155,7 +155,7 @@ class Metrics:
         own = self._machines[max(sequence.machine, 0)]
         last_ns = ticket.last_ns if ticket.last_ns >= 0 else None
         own.success["abort" if ticket.aborted else ticket.finish_reason].inc()
-        cached, here = ticket.cached_tokens, sequence.cached_tokens_by_place[COMPUTE]
+        cached, here = ticket.cached_tokens, sequence.cached_tokens_by_source[COMPUTE]
         counts = {
             "prefix_cache_queries": ticket.prompt_tokens,
             "prefix_cache_hits": here,
@@ -207,10 +207,10 @@ class Metrics:
         for replica in self._fleet.simulation.replicas:
             labels = (self._model, str(replica.machine))
             queued, running, loading, _ = replica.counts()
-            room = replica.store.room(COMPUTE)
+            occupancy = replica.store.occupancy(COMPUTE)
             self._gauges["num_requests_running"].labels(*labels).set(running)
             self._gauges["num_requests_waiting"].labels(*labels).set(queued + loading)
-            used = room.active_blocks / room.capacity_blocks
+            used = occupancy.active_blocks / occupancy.capacity_blocks
             self._gauges["kv_cache_usage_perc"].labels(*labels).set(used)
         return generate_latest(self._registry)
 

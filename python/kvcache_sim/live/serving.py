@@ -16,9 +16,9 @@ from kvcache_sim.live.app import Limits, Served
 from kvcache_sim.live.clock import WallClock, settle
 from kvcache_sim.live.fleet import Fleet
 from kvcache_sim.live.generation import Generations
-from kvcache_sim.live.keeping import Keeping
 from kvcache_sim.live.metrics import Metrics
 from kvcache_sim.live.prompts import BlockNumbers
+from kvcache_sim.live.run_output import Keeping
 from kvcache_sim.live.server import Ports, serve
 from kvcache_sim.live.tokenizer import tokenizer_of
 from kvcache_sim.metrics.run_directory import RunDirectory
@@ -44,7 +44,7 @@ class Serving:
     tokenizer: Path | None = None
     model_names: tuple[str, ...] = ()
     api_key: str = ""
-    tells_cached: bool = True
+    reports_cached: bool = True
     body_bytes: int = 1 << 25
     requests: int = 4096
     shutdown_route: bool = False
@@ -90,7 +90,7 @@ async def _served(
     announcer = _announcer(fleet, serving.events)
     generations = Generations(tokenizer, Answers(tokenizer, settings.seed), window)
     shutdown = stop.set if serving.shutdown_route else None
-    said = serving.tells_cached, serving.texts
+    said = serving.reports_cached, serving.texts
     served = Served(names, fleet, generations, metrics.text, *said, shutdown)
     limits = Limits(serving.body_bytes, serving.requests, serving.api_key)
     routed = len(fleet.simulation.cluster.pools.routed)

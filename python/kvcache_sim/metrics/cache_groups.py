@@ -95,8 +95,8 @@ def junctions_of(
         return tokens, is_state
     order = np.argsort(number, kind="stable")
     asked = np.asarray(junctions["request"])
-    places = np.searchsorted(number[order], asked).clip(max=max(len(number) - 1, 0))
-    rows = order[places]
+    positions = np.searchsorted(number[order], asked).clip(max=max(len(number) - 1, 0))
+    rows = order[positions]
     here = (number[rows] == asked) & (machine[rows] == np.asarray(junctions["machine"]))
     tokens[rows[here]] = np.asarray(junctions["junction_tokens"])[here]
     is_state[rows[here]] = np.asarray(junctions["is_state"])[here] != 0

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kvcache_sim.metrics.ttft_parts import ROWS
-from kvcache_sim.replay.miss_causes import MissCause, told_by
-from kvcache_sim.tiers import COMPUTE, HOPS, PLACES, REMOTE, TIERS, hop_name
+from kvcache_sim.replay.miss_causes import MissCause, reported_by
+from kvcache_sim.tiers import COMPUTE, HOPS, KV_SOURCES, REMOTE, TIERS, hop_name
 
 
 class Column(NamedTuple):
@@ -36,15 +36,15 @@ TTFT_PARTS = tuple(part.name for part in ROWS)
 FETCH_PARTS = ("fetch_room", *(f"stall_{hop_name(hop)}" for hop in HOPS))
 
 #: Where KV that came from a place was before, for the meanings of columns.
-_WHENCE = {place: f"this machine's {place}" for place in TIERS} | {PLACES[REMOTE]: "another machine"}
+_WHENCE = {source: f"this machine's {source}" for source in TIERS} | {KV_SOURCES[REMOTE]: "another machine"}
 
 #: By part of TTFT the columns that say more of it.
 _DETAILS: dict[str, dict[str, Column]] = {
     "fetch": {
         "fetch_room_ns": Column("int64", "waiting until evicted room was written down and free"),
         **{
-            f"fetch_{place}_ns": Column("int64", f"exposed wait for KV from {_WHENCE[place]}")
-            for place in PLACES[COMPUTE + 1 :]
+            f"fetch_{source}_ns": Column("int64", f"exposed wait for KV from {_WHENCE[source]}")
+            for source in KV_SOURCES[COMPUTE + 1 :]
         },
         **{
             f"stall_{hop_name(hop)}_ns": Column(
@@ -88,7 +88,10 @@ REQUEST_COLUMNS: dict[str, Column] = {
     "input_tokens": Column("int64", "prompt tokens, history included"),
     "output_tokens": Column("int64", "generated tokens"),
     "cached_prefix_length_used": Column("int64", "prompt tokens served from any tier at the first admission"),
-    **{f"cached_{place}_tokens": Column("int64", f"of these, from {_WHENCE[place]}") for place in PLACES},
+    **{
+        f"cached_{source}_tokens": Column("int64", f"of these, from {_WHENCE[source]}")
+        for source in KV_SOURCES
+    },
     "num_tokens_actually_prefilled": Column("int64", "prompt tokens computed at the first admission"),
     "handover_blocks": Column("int64", "blocks handed over: those of its prompt that were not there"),
     "recomputed_tokens": Column("int64", "tokens computed again after preemptions"),
@@ -138,7 +141,7 @@ def miss_column(cause: MissCause) -> str:
 #: tokens sum exactly to input_tokens - cached_prefix_length_used.
 MISS_COLUMNS: dict[str, Column] = {
     miss_column(cause): Column("int64", f"prompt tokens missed: {cause.meaning}")
-    for cause in told_by("timed")
+    for cause in reported_by("timed")
 } | {"evicted_idle_ns": Column("int64", "longest time since the last use of an evicted block, else -1")}
 
 #: Columns of requests.parquet beside these where the scenario has objectives (``slo``).

@@ -13,7 +13,7 @@ from kvcache_sim.metrics.columns import EVENT_COLUMNS, EVENT_KINDS, OUTCOMES
 from kvcache_sim.metrics.parts import Part, Parts
 from kvcache_sim.metrics.prefix_cache import outcomes_of
 from kvcache_sim.metrics.run import CodedText, ColumnData
-from kvcache_sim.tiers import PLACES
+from kvcache_sim.tiers import KV_SOURCES
 
 _ROW = Struct(f"{len(EVENT_COLUMNS)}q")
 #: Rows that become columns at a time.
@@ -37,7 +37,7 @@ class EventLog:
     def __init__(self) -> None:
         # The codes that the core packs: kinds by their place in the table, outcomes likewise, then no detail,
         # then edges from each place to each.
-        edges = [f"{source}->{target}" for source in PLACES for target in PLACES]
+        edges = [f"{source}->{target}" for source in KV_SOURCES for target in KV_SOURCES]
         self._kinds, self._details = TextCoder(EVENT_KINDS), TextCoder((*OUTCOMES, "", *edges))
         self._rows = bytearray()
         self._take: Callable[[Part], None] | None = None

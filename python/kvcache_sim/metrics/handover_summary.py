@@ -40,7 +40,7 @@ class HandoverTotals:
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
         self._machines = np.zeros(0, np.int64)
-        self._wait, self._room = Durations(), Durations()
+        self._wait, self._reserve_wait = Durations(), Durations()
 
     def add(self, done: Mapping[str, NDArray[Any]]) -> None:
         """Take the columns of some finished requests."""
@@ -59,7 +59,7 @@ class HandoverTotals:
         )
         self._machines = added(self._machines, rows["decode_machine"])
         self._wait.add(wait)
-        self._room.add(rows["handover_room_ns"])
+        self._reserve_wait.add(rows["handover_room_ns"])
 
     def figures(self, counters: Mapping[str, int]) -> dict[str, Any]:
         """Return counts, times in ms and shares."""
@@ -70,7 +70,7 @@ class HandoverTotals:
             "blocks": n["blocks"],
             "bytes": counters.get(f"edge.{HAND_OVER}.bytes", 0),
             "wait": self._wait.describe(),
-            "room": self._room.describe(),
+            "room": self._reserve_wait.describe(),
             "share_of_ttft": n["before_first_ns"] / n["ttft_ns"] if n["ttft_ns"] else None,
             "share_of_e2e": n["wait_ns"] / n["e2e_ns"] if n["e2e_ns"] else None,
             "machines": [*self._machines.tolist(), *[0] * unused] if n["requests"] else [],

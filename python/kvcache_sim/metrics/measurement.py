@@ -177,13 +177,13 @@ class MeasuredRequests:
             return ()
         rates = quarters[:, 2] / np.maximum(quarters[:, 1], 1)
         shown = " / ".join(f"{100 * rate:.1f}" for rate in rates)
-        told = []
+        warnings = []
         apart = float(abs(rates[0] - rates[-1]))
         if apart > 0.005 and apart > 0.03 * float(rates.max()):
             if settled is None:
-                told.append(f"the hit rate never settles: {shown} % by quarter of the requests")
+                warnings.append(f"the hit rate never settles: {shown} % by quarter of the requests")
             elif settled and self.measure == Measure():
-                told.append(
+                warnings.append(
                     f"the hit rate is {shown} % by quarter of the requests: about {settled:,} of them fill "
                     "the tiers; measure.warmup=auto leaves these out"
                 )
@@ -193,12 +193,12 @@ class MeasuredRequests:
         grows = waits_s[3] > waits_s[2] > waits_s[1] and waits_s[3] > 1.5 * waits_s[1]
         if grows and waits_s[3] > 1 and last_s > 1.02 * span_s > 0:
             count = self.windows.requests
-            told.append(
+            warnings.append(
                 f"overloaded: waiting rises from {waits_s[1]:.1f} s in the second quarter of the requests to "
                 f"{waits_s[3]:.1f} s in the last; {count / span_s:.2f} requests/s arrive, "
                 f"{count / last_s:.2f}/s are served"
             )
-        return tuple(told)
+        return tuple(warnings)
 
 
 def _is_open(trace: Trace) -> bool:
@@ -257,5 +257,5 @@ def _free_by_tier(part: Part) -> Iterator[tuple[str, list[int], list[float]]]:
             own = names.codes == code
             if not own.any():
                 continue
-            times, place = np.unique(time_ns[own], return_inverse=True)
-            yield tier, times.tolist(), np.bincount(place, value[own], len(times)).tolist()
+            times, window = np.unique(time_ns[own], return_inverse=True)
+            yield tier, times.tolist(), np.bincount(window, value[own], len(times)).tolist()

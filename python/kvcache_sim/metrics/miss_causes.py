@@ -14,7 +14,7 @@ from kvcache_sim.metrics.cache_groups import junctions_of
 from kvcache_sim.metrics.columns import MISS_COLUMNS, STATUSES, miss_column
 from kvcache_sim.metrics.figure import Figure
 from kvcache_sim.metrics.ttft_parts import ROWS
-from kvcache_sim.replay.miss_causes import MISS_CAUSES, told_by
+from kvcache_sim.replay.miss_causes import MISS_CAUSES, reported_by
 from kvcache_sim.workload.sessions import continuations
 from kvcache_sim.workload.trace import Trace
 
@@ -81,7 +81,7 @@ def miss_causes(
         *junctions_of(requests, junctions),
         kept,
     )
-    columns = {miss_column(cause): tokens[:, MISS_CAUSES.index(cause)] for cause in told_by("timed")}
+    columns = {miss_column(cause): tokens[:, MISS_CAUSES.index(cause)] for cause in reported_by("timed")}
     columns = {name: np.ascontiguousarray(values) for name, values in columns.items()}
     columns["evicted_idle_ns"] = evicted_idle_ns
     assert columns.keys() == MISS_COLUMNS.keys()
@@ -95,7 +95,7 @@ def summarize_misses(
 
     Only the rows count that are ``measured``.
     """
-    tokens = {cause.name: int(columns[miss_column(cause)][measured].sum()) for cause in told_by("timed")}
+    tokens = {cause.name: int(columns[miss_column(cause)][measured].sum()) for cause in reported_by("timed")}
     idle = columns["evicted_idle_ns"][measured]
     idle = idle[idle >= 0]
     return {

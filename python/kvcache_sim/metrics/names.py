@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.columns import FETCH_PARTS, TTFT_PARTS
 from kvcache_sim.spelling import close_matches
-from kvcache_sim.tiers import COMPUTE, PLACES, TIERS, WEARING
+from kvcache_sim.tiers import COMPUTE, KV_SOURCES, TIERS, WEARING
 
 _STATISTICS = ("avg", "min", "max", "p99", "p90", "p75", "p50", "std")
 
@@ -19,7 +19,7 @@ STABLE_METRICS: dict[str, str] = {
     **{f"tokens.{name}": "tokens" for name in ("input", "output", "cached", "prefilled")},
     **{f"cache.{name}": "blocks" for name in ("block_refs", "hit_blocks")},
     **{f"cache.{name}_hit_rate": "share" for name in ("token", "block", "request")},
-    **{f"cache.hit_tokens.{tier}": "tokens" for tier in PLACES},
+    **{f"cache.hit_tokens.{tier}": "tokens" for tier in KV_SOURCES},
     **{f"cache.evictions.{tier}": "blocks" for tier in TIERS},
     **{
         f"latency.{name}.{statistic}": "ms"

@@ -158,8 +158,8 @@ def _sentence(hit_ms: float | None, miss_ms: float | None, counts: Counter[str])
     if not hits:
         end = ""
     if min(hits or misses, misses or hits) < LEAST_COMPARED:
-        told = f"{hits:,} requests hit, in full or in part, {misses:,} missed"
-        return f"{told}: too few to compare how long they waited{end}"
+        hits_text = f"{hits:,} requests hit, in full or in part, {misses:,} missed"
+        return f"{hits_text}: too few to compare how long they waited{end}"
     if not hits:
         return f"no request hit; all {misses:,} waited {_shown_ms(miss_ms)} ms at the median"
     first = f"{hits:,} full and partial hits waited {_shown_ms(hit_ms)} ms at the median"

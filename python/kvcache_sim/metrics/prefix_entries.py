@@ -57,7 +57,7 @@ def prefix_entries(
     row = {name: np.asarray(requests[name]).tolist() for name in _READ}
     offsets, size = trace.id_offsets.tolist(), trace.block_size
     entries: list[_Entry] = []
-    places: dict[tuple[int, int, int], int] = {}
+    positions: dict[tuple[int, int, int], int] = {}
     machines: list[int] = []
     for request in range(len(trace)):
         machine = row["machine"][request]
@@ -70,7 +70,7 @@ def prefix_entries(
             length = (k + 1) * size
             while held[part][0] < length:
                 part += 1
-            above, at = at, places.setdefault((machine, at, dense), len(entries))
+            above, at = at, positions.setdefault((machine, at, dense), len(entries))
             if at == len(entries):
                 entries.append(_Entry(length, dense, request, held[part][1]))
                 machines.append(machine)

@@ -110,7 +110,7 @@ class RunRecorder:
         """Return the digest of the columns of ``requests`` after the end, also where they have left."""
         return digest_of_results(self.request_columns()) if self._digest is None else self._digest.value()
 
-    def let_rows_leave(self, take: Callable[[Part], None], digest: ResultsDigest) -> None:
+    def stream_rows(self, take: Callable[[Part], None], digest: ResultsDigest) -> None:
         """Hand the columns of closed rows to ``take`` and ``digest`` in file order while the run goes on."""
         self._digest = digest
 
@@ -120,7 +120,7 @@ class RunRecorder:
 
         self._rows.leave_to(self._closed_to(leave))
 
-    def let_events_leave(self, take: Callable[[Part], None]) -> None:
+    def stream_events(self, take: Callable[[Part], None]) -> None:
         """Hand events to ``take`` while the run goes on; not the optional ones, which are logged late."""
         if self.window_ns is None:
             self._events.leave_to(take)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from kvcache_sim.metrics.columns import REQUEST_COLUMNS
 from kvcache_sim.metrics.parts import GROUP_ROWS, Part, joined
 from kvcache_sim.metrics.run import ColumnData
-from kvcache_sim.tiers import PLACES
+from kvcache_sim.tiers import KV_SOURCES
 
 _NAMES = tuple(REQUEST_COLUMNS)
 _WIDTH = len(_NAMES)
@@ -38,7 +38,7 @@ class RequestRows:
         #: First arrivals of requests that started again elsewhere.
         self.first_arrivals: dict[int, int] = {}
         #: Prompt tokens of finished requests, and those that were cached, by place.
-        self._prompt_tokens, self._cached_tokens = 0, [0] * len(PLACES)
+        self._prompt_tokens, self._cached_tokens = 0, [0] * len(KV_SOURCES)
 
     def leave_to(self, take: Callable[[Part], None]) -> None:
         """Hand groups to ``take`` from now on."""
@@ -61,7 +61,7 @@ class RequestRows:
         """Return by place the cached share of the finished requests' prompt tokens so far."""
         self._flush()
         tokens = max(self._prompt_tokens, 1)
-        return {place: n / tokens for place, n in zip(PLACES, self._cached_tokens, strict=True)}
+        return {row: n / tokens for row, n in zip(KV_SOURCES, self._cached_tokens, strict=True)}
 
     def end(self) -> None:
         """Hand on the last group, whose rows have all come."""
@@ -82,7 +82,7 @@ class RequestRows:
         if self._watch is not None:
             self._watch({name: rows[:, at] for at, name in enumerate(_NAMES)})
         self._count_hits(rows)
-        number, place = np.divmod(rows[:, 0], GROUP_ROWS)
+        number, row = np.divmod(rows[:, 0], GROUP_ROWS)
         number -= self._first
         first, last = int(number.min()), int(number.max())
         for own in range(first, last + 1):
@@ -90,9 +90,9 @@ class RequestRows:
             while own >= len(self._groups):
                 self._groups.append(np.zeros((GROUP_ROWS, _WIDTH), np.int64))  # touched as rows come
                 self._counts.append(0)
-            places = place[chosen]
-            self._groups[own][places] = rows[chosen]
-            self._counts[own] += len(places)
+            rows_of = row[chosen]
+            self._groups[own][rows_of] = rows[chosen]
+            self._counts[own] += len(rows_of)
         while self._counts and self._counts[0] == GROUP_ROWS:
             self._hand_on(GROUP_ROWS)
 
@@ -111,8 +111,8 @@ class RequestRows:
     def _count_hits(self, rows: NDArray[np.int64]) -> None:
         finished = rows[rows[:, _FINISH] >= 0]
         self._prompt_tokens += int(finished[:, _INPUT].sum())
-        for place, column in enumerate(_CACHED):
-            self._cached_tokens[place] += int(finished[:, column].sum())
+        for row, column in enumerate(_CACHED):
+            self._cached_tokens[row] += int(finished[:, column].sum())
 
     def _hand_on(self, count: int) -> None:
         rows = self._groups.popleft()[:count]
@@ -124,7 +124,7 @@ class RequestRows:
 
 _ARRIVAL, _QUEUE = _NAMES.index("arrival_ns"), _NAMES.index("queue_ns")
 _FINISH, _INPUT = _NAMES.index("finish_ns"), _NAMES.index("input_tokens")
-_CACHED = [_NAMES.index(f"cached_{place}_tokens") for place in PLACES]
+_CACHED = [_NAMES.index(f"cached_{row}_tokens") for row in KV_SOURCES]
 
 
 class KeptRows:

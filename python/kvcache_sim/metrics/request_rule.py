@@ -77,12 +77,14 @@ class RequestRule(Value):
         """The fields that only the trace can tell."""
         return frozenset(c.field for c in self.conditions) - {*ROW_FIELDS}
 
-    def holds(self, rows: Mapping[str, NDArray[Any]], told: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
-        """Return of which rows of ``requests`` it is true; ``told`` has the trace's fields by request."""
+    def holds(
+        self, rows: Mapping[str, NDArray[Any]], members: Mapping[str, NDArray[Any]]
+    ) -> NDArray[np.bool_]:
+        """Return of which rows of ``requests`` it is true; ``members`` has the trace's fields by request."""
         true = np.ones(len(rows["request"]), np.bool_)
         for condition in self.conditions:
             own = rows[condition.field] if condition.field in ROW_FIELDS else None
-            true &= condition.holds(told[condition.field][rows["request"]] if own is None else own)
+            true &= condition.holds(members[condition.field][rows["request"]] if own is None else own)
         return true
 
 

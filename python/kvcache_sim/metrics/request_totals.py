@@ -20,7 +20,7 @@ from kvcache_sim.metrics.percentiles import Distribution
 from kvcache_sim.metrics.prefix_cache import PrefixCacheTotals
 from kvcache_sim.metrics.session_survival import SessionSurvival
 from kvcache_sim.metrics.slo import AttainmentTotals, Objectives
-from kvcache_sim.tiers import PLACES
+from kvcache_sim.tiers import KV_SOURCES
 
 
 class ChosenRows(Mapping[str, NDArray[Any]]):
@@ -125,7 +125,7 @@ class RequestTotals:
             block_refs=int((inputs // self._block_size_tokens).sum()),
             hit_blocks=int((cached // self._block_size_tokens).sum()),
         )
-        self.hit_tokens.update({place: int(done[f"cached_{place}_tokens"].sum()) for place in PLACES})
+        self.hit_tokens.update({source: int(done[f"cached_{source}_tokens"].sum()) for source in KV_SOURCES})
         self._hit_shares.append(math.fsum((cached / inputs).tolist()))
         self.loads = added(self.loads, done["machine"])
         self._ttft.add(first_token_ns - arrival_ns)

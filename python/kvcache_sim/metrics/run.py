@@ -112,7 +112,7 @@ class Progress(Value):
     """A glance at a running simulation. Rates and shares are in [0, 1]."""
 
     now_ns: int
-    done_requests: int
+    finished_requests: int
     total_requests: int
     #: Iterations so far, over all machines.
     steps: int

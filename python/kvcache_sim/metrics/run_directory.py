@@ -38,28 +38,28 @@ class RunDirectory:
 
     def write(self, name: str, data: str | bytes) -> None:
         """Write one file of the directory; not visible before ``commit``."""
-        with _place(self.target):
+        with _target_errors(self.target):
             (self.part / name).write_bytes(data.encode() if isinstance(data, str) else data)
 
     def table(self, name: str, schema: Mapping[str, Column]) -> TableFile:
         """Return a table of the directory, to be written and closed before ``commit``."""
-        with _place(self.target):
+        with _target_errors(self.target):
             return TableFile(self.part / f"{name}.parquet", schema)
 
     def rows(self, name: str) -> IO[bytes]:
         """Return a file of the directory that grows while the run goes on; close it before ``commit``."""
-        with _place(self.target):
+        with _target_errors(self.target):
             return (self.part / name).open("wb")
 
     def digest_of(self, name: str) -> str:
         """Return the SHA-256 in hex of a file that was written."""
-        with _place(self.target):
+        with _target_errors(self.target):
             return sha256_of(self.part / name)
 
     def scratch(self) -> IO[bytes]:
         """Return a nameless file beside the directory's own, gone when it is closed or the process ends."""
         path = self.part / ".scratch"
-        with _place(self.target):
+        with _target_errors(self.target):
             file = path.open("w+b")
             path.unlink()
             return file
@@ -70,7 +70,7 @@ class RunDirectory:
 
     def commit(self) -> None:
         """Write the completeness marker and move the directory to its place, replacing one if forced."""
-        with _place(self.target):
+        with _target_errors(self.target):
             names = sorted(path.name for path in self.part.iterdir() if path.name != ".lock")
             lines = [f"{sha256_of(self.part / name)}  {name}\n" for name in names]
             self.write(COMPLETE, "".join(lines))
@@ -85,7 +85,7 @@ class RunDirectory:
     def claim(self) -> None:
         """Refuse what is in the way, then make and lock the place beside it where files are written."""
         _check_target(self.target, self.force)
-        with _place(self.target):
+        with _target_errors(self.target):
             self.target.parent.mkdir(parents=True, exist_ok=True)
             self.part.mkdir(exist_ok=True)
             try:
@@ -159,7 +159,7 @@ def _last_number(parent: Path) -> int:
 
 
 def _check_target(target: Path, force: bool) -> None:
-    with _place(target):
+    with _target_errors(target):
         if not target.exists() and not target.is_symlink():
             return
         if not target.is_dir():
@@ -175,7 +175,7 @@ def _check_target(target: Path, force: bool) -> None:
 
 
 @contextlib.contextmanager
-def _place(target: Path) -> Iterator[None]:
+def _target_errors(target: Path) -> Iterator[None]:
     """Turn an OSError into one line that names the output."""
     try:
         yield

@@ -26,7 +26,7 @@ LEAST_INTERVAL_NS = 10_000_000
 
 #: What is sampled of a machine, of each of its tiers, and of a channel, in this order.
 _REPLICA = ("queue", "running", "loading", "output_tokens")
-_ROOM = ("free", "active", "cached", "in_flight")
+_OCCUPANCY = ("free", "active", "cached", "in_flight")
 _CHANNEL = ("busy_ns", "queued_ns", "bytes")
 #: Rows that become columns at a time, where a sample does not have more.
 _PART_ROWS = 1 << 15
@@ -98,7 +98,7 @@ class Sampler:
     def _with_gone(self, looked: bytes) -> bytes:
         parts, start = [], 0
         for replica in self.replicas:
-            width = 8 * (len(_REPLICA) + len(_ROOM) * replica.tiers)
+            width = 8 * (len(_REPLICA) + len(_OCCUPANCY) * replica.tiers)
             if replica.machine in self._gone:
                 parts.append(bytes(width))
             else:
@@ -110,7 +110,7 @@ class Sampler:
         """Return machine and name of the values of one sample, in their order."""
         rows = []
         for replica in self.replicas:
-            tiers = [f"{tier}.{part}" for tier in TIERS[: replica.tiers] for part in _ROOM]
+            tiers = [f"{tier}.{part}" for tier in TIERS[: replica.tiers] for part in _OCCUPANCY]
             rows += [(replica.machine, name) for name in (*_REPLICA, *tiers)]
         return rows + [(NO_MACHINE, f"channel.{name}.{part}") for name in self.channels for part in _CHANNEL]
 
@@ -163,7 +163,7 @@ def _look_at(replicas: Sequence[MeasuredReplica]) -> Callable[[int], bytes]:
             replica.catch_up(now_ns)
             values.extend(replica.counts())
             for level in range(replica.tiers):
-                values.extend(replica.store.room(level)[: len(_ROOM)])
+                values.extend(replica.store.occupancy(level)[: len(_OCCUPANCY)])
         return values.tobytes()
 
     return one_by_one

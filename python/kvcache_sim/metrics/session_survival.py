@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.metrics.figure import Figure
-from kvcache_sim.tiers import PLACES
+from kvcache_sim.tiers import KV_SOURCES
 from kvcache_sim.units import NS_PER_S
 
 FIGURES = (
@@ -42,7 +42,7 @@ class SessionSurvival:
     def __init__(self, block_size_tokens: int) -> None:
         self._block_size_tokens = block_size_tokens
         #: By gap: turns, those that found all and some; tokens that could survive, those found by place.
-        self._sums = np.zeros((len(GAP_BOUNDS_S), 4 + len(PLACES)), np.int64)
+        self._sums = np.zeros((len(GAP_BOUNDS_S), 4 + len(KV_SOURCES)), np.int64)
         #: By session its last turn: number (-1: none yet), last token, and tokens of prompt and answer.
         self._last = np.zeros((0, 3), np.int64)
 
@@ -103,11 +103,11 @@ def _found_by_tier(
     admitted: Mapping[str, NDArray[Any]], after: NDArray[np.int64], could: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """Return the tokens found in each tier; what other requests left beyond the session's own is cut off."""
-    room = could.copy()
-    found = np.zeros((len(PLACES), len(after)), np.int64)
-    for level, tier in enumerate(PLACES):
-        found[level] = np.minimum(admitted[f"cached_{tier}_tokens"][after], room)
-        room -= found[level]
+    remaining = could.copy()
+    found = np.zeros((len(KV_SOURCES), len(after)), np.int64)
+    for level, tier in enumerate(KV_SOURCES):
+        found[level] = np.minimum(admitted[f"cached_{tier}_tokens"][after], remaining)
+        remaining -= found[level]
     return found
 
 
@@ -121,6 +121,6 @@ def _row(gap: int, sums: list[int]) -> dict[str, float | int | None]:
         "survived": survived / turns,
         "partly": partly / turns,
     }
-    row |= {tier: found[level] / could for level, tier in enumerate(PLACES)}
+    row |= {tier: found[level] / could for level, tier in enumerate(KV_SOURCES)}
     row["lost"] = (could - sum(found)) / could
     return row

@@ -92,7 +92,7 @@ class Objectives(Value):
     others: Limits
     classes: tuple[RequestClass, ...] = ()
     #: The trace's fields that rules ask for, by request.
-    told: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    members: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     @property
     def trace_fields(self) -> frozenset[str]:
@@ -115,7 +115,7 @@ class Objectives(Value):
         free = np.ones(len(rows["request"]), np.bool_)
         found = []
         for own in self.classes:
-            chosen = free & own.rule.holds(rows, self.told)
+            chosen = free & own.rule.holds(rows, self.members)
             free &= ~chosen
             found.append((own.name, chosen, own.limits.met(rows)))
         found.append((OTHERS, free, self.others.met(rows)))

@@ -22,7 +22,7 @@ from kvcache_sim.metrics.prefix_cache import with_left
 from kvcache_sim.metrics.request_totals import RequestTotals
 from kvcache_sim.metrics.run import ColumnData, Run
 from kvcache_sim.metrics.tier_use import summarize_tiers
-from kvcache_sim.tiers import PLACES, TIERS
+from kvcache_sim.tiers import KV_SOURCES, TIERS
 from kvcache_sim.units import NS_PER_S
 
 
@@ -32,7 +32,7 @@ def summarize(run: Run, block_size_tokens: int, totals: RequestTotals | None = N
     ``totals`` are those of its rows where they have left the run. ``wall`` is added by whoever measured it.
     """
     requests = totals or totals_of(run.requests, block_size_tokens)
-    sums, hit_tokens = requests.sums, {place: requests.hit_tokens[place] for place in PLACES}
+    sums, hit_tokens = requests.sums, {source: requests.hit_tokens[source] for source in KV_SOURCES}
     seconds = requests.makespan_ns / NS_PER_S
     latency = requests.latencies()
     counted_ns = run.end_ns if run.counted_ns is None else run.counted_ns

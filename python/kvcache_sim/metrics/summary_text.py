@@ -8,7 +8,7 @@ from typing import Any
 
 from kvcache_sim.metrics.percentiles import STATISTICS
 from kvcache_sim.metrics.ttft_parts import ROWS
-from kvcache_sim.replay.miss_causes import told_by
+from kvcache_sim.replay.miss_causes import reported_by
 
 _LATENCIES = ("ttft", "tpot", "itl", "e2e", "queue")
 _HIT_RATES = (
@@ -203,7 +203,7 @@ def _misses(misses: Mapping[str, Any] | None) -> list[str]:
     """Return why tokens were missed, where the run was asked for it."""
     if misses is None:
         return []
-    names = [cause.name for cause in told_by("timed")]
+    names = [cause.name for cause in reported_by("timed")]
     missed = {name.replace("_", " "): misses[name] for name in names if misses[name]}
     lines = wrap(_counts(missed), 68, break_long_words=False)
     return [f"{'misses' if n == 0 else '':<11}{line}" for n, line in enumerate(lines)]

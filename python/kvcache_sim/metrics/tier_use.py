@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from kvcache_sim.metrics.figure import Figure
-from kvcache_sim.tiers import COMPUTE, PLACES, REMOTE, TIERS, WEARING
+from kvcache_sim.tiers import COMPUTE, KV_SOURCES, REMOTE, TIERS, WEARING
 from kvcache_sim.units import NS_PER_S
 from kvcache_sim.values import Value
 
@@ -86,14 +86,14 @@ def _summary(
     own = [use for use in uses if use.tier == tier]
     drives = [use for use in own if use.tier in WEARING and use.capacity_bytes is not None]
     days = counted_ns / _NS_PER_DAY
-    room = sum(use.capacity_bytes or 0 for use in drives)
+    total_bytes = sum(use.capacity_bytes or 0 for use in drives)
     return {
         "present": len(own),
         "written_bytes": sum(use.written_bytes for use in own),
         "read_bytes": sum(use.read_bytes for use in own),
         "duplicate_blocks": sum(use.duplicate_blocks for use in own),
-        "drive_writes_per_day": sum(use.written_bytes for use in drives) / room / days
-        if room and days
+        "drive_writes_per_day": sum(use.written_bytes for use in drives) / total_bytes / days
+        if total_bytes and days
         else None,
         "drive_writes_per_day_hottest": max(
             (use.written_bytes / (use.capacity_bytes or 1) / days for use in drives), default=None
@@ -109,7 +109,12 @@ def no_effect(tier: str, uses: tuple[TierUse, ...], hit_tokens: Mapping[str, int
     own = [use for use in uses if use.tier == tier]
     level = TIERS.index(tier)
     lower = sum(hit_tokens[name] for name in TIERS[level:])
-    if level == 0 or not own or lower or (hit_tokens[PLACES[REMOTE]] and any(use.read_bytes for use in own)):
+    if (
+        level == 0
+        or not own
+        or lower
+        or (hit_tokens[KV_SOURCES[REMOTE]] and any(use.read_bytes for use in own))
+    ):
         return None
     if not own[0].loads:
         return f"{tier} could not have mattered: fetch.policy is never"

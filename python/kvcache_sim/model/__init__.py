@@ -12,7 +12,7 @@
 - ``hosts``                host presets: what lies around a model's steps on the CPU of a real deployment
 - ``hugging_face``         models from Hugging Face configurations
 - ``kv_groups``            KV cache groups: how an engine lays a model's kinds of layers out in one pool
-- ``kv_room``              how much KV a GPU holds beside weights and activations
+- ``kv_capacity``              how much KV a GPU holds beside weights and activations
 - ``latent_attention``     attention over latents
 - ``layer_group``          layers of a model that are alike
 - ``linear``               the linear source: a step's time from four costs spelled out
@@ -20,7 +20,7 @@
 - ``model_file``           models by name or file
 - ``model_spec``           a language model as a list of layer groups
 - ``parametric``           the parametric source: a step's time from a handful of fitted coefficients
-- ``rest_grid``            what a table's linear terms miss, by two counts, sampled on a grid
+- ``residual_grid``            what a table's linear terms miss, by two counts, sampled on a grid
 - ``roofline``             the roofline source: a step's time for any model on any GPU
 - ``roofline_name``        the spelling of a roofline
 - ``stated_errors``        how far a source of step times says it may be off, in factors on the true times

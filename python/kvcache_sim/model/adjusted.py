@@ -54,7 +54,7 @@ StepPart = Literal["decode", "chunk", "mixed_kv", "launch"]
 #: The table's whole numbers that are multiplied with each part's factor.
 _SCALED = {
     "decode": ("kv_decode_fs", "spread_decode_fs"),
-    "chunk": ("pair_half_fs", "sequence_fs", "past_fs", "scan_fs", "idle_fs", "beside_fs"),
+    "chunk": ("pair_half_fs", "sequence_fs", "past_fs", "scan_fs", "idle_fs", "alongside_fs"),
     "kv_mixed": ("kv_mixed_fs", "spread_mixed_fs"),
     "launch": ("launch_ns", "pieces_launch_ns", "graph_launch_ns", "launch_sequence_ns"),
 }
@@ -83,7 +83,7 @@ class ScaledStepTime(StepTime):
         """Return the model as integers."""
         table = self.base.table(max_tokens, max_sequences)
         # A cost a sequence stands once in the table, for both kinds; the decode base takes the difference.
-        given_back = (self.decode - self.chunk) * table.sequence_fs / 1e6
+        padding_ms = (self.decode - self.chunk) * table.sequence_fs / 1e6
         sequences = np.arange(len(table.decode_base_ns))
         factors = {"decode": self.decode, "chunk": self.chunk, "launch": self.launch}
         factors["kv_mixed"] = self.chunk * self.mixed_kv
@@ -97,9 +97,9 @@ class ScaledStepTime(StepTime):
             **whole,
             base_ns=_times(table.base_ns, self.chunk),
             past_base_ns=_times(table.past_base_ns, self.chunk),
-            decode_base_ns=_times(table.decode_base_ns + given_back / self.decode * sequences, self.decode),
+            decode_base_ns=_times(table.decode_base_ns + padding_ms / self.decode * sequences, self.decode),
             longest_fs=_times(table.longest_fs, self.decode),
-            rests=table.rests.times(self.decode, self.chunk),
+            residuals=table.residuals.times(self.decode, self.chunk),
         )
 
 

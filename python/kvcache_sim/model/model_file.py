@@ -81,19 +81,19 @@ def parse_model(table: dict[str, Any], name: str, where: str) -> ModelSpec:
 def _groups(tables: list[Any], where: str) -> tuple[LayerGroup, ...]:
     groups: list[LayerGroup] = []
     for number, table in enumerate(tables, 1):
-        place = f"{where} group {number}"
+        location = f"{where} group {number}"
         if not isinstance(table, dict):
-            raise UsageError("a group must be a table", where=place, got=repr(table))
-        check_keys(table, {"layers": str, "attention": dict, "feed_forward": dict}, place)
+            raise UsageError("a group must be a table", where=location, got=repr(table))
+        check_keys(table, {"layers": str, "attention": dict, "feed_forward": dict}, location)
         if "layers" not in table:
-            raise UsageError("no layers", where=place, expected='such as layers = "0-31"')
+            raise UsageError("no layers", where=location, expected='such as layers = "0-31"')
         attention: Attention | None = None
         if "attention" in table:
-            attention = _part(table["attention"], _ATTENTION, f"{place} attention")
+            attention = _part(table["attention"], _ATTENTION, f"{location} attention")
         feed_forward: FeedForward | None = None
         if "feed_forward" in table:
-            feed_forward = _part(table["feed_forward"], _FEED_FORWARD, f"{place} feed_forward")
-        groups.append(LayerGroup(parse_layers(table["layers"], place), attention, feed_forward))
+            feed_forward = _part(table["feed_forward"], _FEED_FORWARD, f"{location} feed_forward")
+        groups.append(LayerGroup(parse_layers(table["layers"], location), attention, feed_forward))
     found = sorted(chain.from_iterable(group.layers for group in groups))
     if found != list(range(len(found))):
         expected = "every layer from 0 on in one group"

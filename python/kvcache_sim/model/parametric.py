@@ -157,7 +157,7 @@ def _lowered(model: ParametricStepTime, max_tokens: int, max_sequences: int) -> 
         spread_decode_fs=round(model.spread * kv * _FS_PER_MS / 1e3),
         spread_mixed_fs=round(model.spread_mixed * kv_mixed * _FS_PER_MS / 1e3),
         idle_fs=round(model.idle_ms_per_million * _FS_PER_MS / 1e6),
-        beside_fs=round(model.beside_ms * _FS_PER_MS),
+        alongside_fs=round(model.beside_ms * _FS_PER_MS),
         scan_fs=round(model.scan_ms_per_thousand * _FS_PER_MS / 1e3),
         least_kv_tokens=model.least_kv_tokens,
         least_query_tokens=model.least_query_tokens,
@@ -169,7 +169,7 @@ def _lowered(model: ParametricStepTime, max_tokens: int, max_sequences: int) -> 
 
 def _launches(model: ParametricStepTime) -> dict[str, Any]:
     """Return what the table says of launches; nothing where they are not told apart."""
-    told = {
+    given_ms = {
         "launch_ns": model.launch_ms,
         "pieces_launch_ns": model.launch_pieces_ms,
         "graph_launch_ns": model.launch_graph_ms,
@@ -177,10 +177,10 @@ def _launches(model: ParametricStepTime) -> dict[str, Any]:
         "tail_ns": model.tail_ms,
         "tail_sequence_ns": model.tail_sequence_ms,
     }
-    if not any(told.values()):
+    if not any(given_ms.values()):
         return {}
     held = {"captured_tokens": model.graph_tokens}
-    return held | {name: round(ms * _NS_PER_MS) for name, ms in told.items()}
+    return held | {name: round(ms * _NS_PER_MS) for name, ms in given_ms.items()}
 
 
 def six_digits(value: float) -> float:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.dtypes import bits_per_value
 from kvcache_sim.model.gpus import GpuSpec
-from kvcache_sim.model.kv_room import kv_room_bytes
+from kvcache_sim.model.kv_capacity import kv_capacity_bytes
 from kvcache_sim.model.layer_group import DenseFeedForward, FeedForward, LayerGroup
 from kvcache_sim.model.links import AllReduces, all_reduce_ms, load_links
 from kvcache_sim.model.model_spec import ModelSpec
@@ -155,7 +155,7 @@ def roofline_step_time(
             f"tensor parallel degree does not divide the {model.heads} heads of {model.name}",
             got=str(tensor_parallel),
         )
-    kv_room_bytes(model, gpu, tensor_parallel)
+    kv_capacity_bytes(model, gpu, tensor_parallel)
     tokens = _TOKENS.astype(np.float64)
     rates, work = gpu.kernels, attention_work(model, tensor_parallel)
     attention_per_ms = gpu.bf16_flops * rates.attention_efficiency * tensor_parallel / 1e3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.model.rest_grid import Rests
+from kvcache_sim.model.residual_grid import Residuals
 from kvcache_sim.values import Value, field
 
 _FS_PER_NS = 1_000_000
@@ -41,7 +41,8 @@ class StepTime:
 class StepTimeTable(Value, StepTime):
     """A step-time model as integers: a base by token count plus linear terms in femtoseconds.
 
-    ``T = base + round((max(attention, scan·longest) + rest) / 10⁶)`` with ``rest = sequence·n + past·Σ past +
+    ``T = base + round((max(attention, scan·longest) + residual) / 10⁶)`` with ``rest = sequence·n + past·Σ
+    past +
     idle·n·Σ new + beside``, ``attention = max(kv·K + spread·max(0, n·max KV − K), longest[n]·max KV) +
     pair_half·Σ (2·max(new, least_query)·past + new²)`` and ``K = max(ΣKV, least_kv·n)``. The scan, of steps
     with a prefill chunk, is the time of one core that reads the longest KV to its end, ``longest = max(max
@@ -51,7 +52,8 @@ class StepTimeTable(Value, StepTime):
     (CUDA-graph padding applied) of a pure decode step of n sequences; none need rise. ``beside`` counts once
     where a step has both a chunk and decodes, whose attention is a kernel of its own. Coefficients
     with two values use the first in pure decode steps. ``longest_fs`` is as long as ``decode_base_ns``, or
-    empty: no such term. Grids add what is not linear, where a source has it (``rests``): ``kv[n, ΣKV // n]``,
+    empty: no such term. Grids add what is not linear, where a source has it (``residuals``): ``kv[n, ΣKV //
+    n]``,
     beside a chunk ``beside[n, ΣKV // n]``, and for each chunk with a past ``past[new, past]``. These are the
     kernels of a step (``kernels``); it takes at least the time in which the host launches them (``launch``):
     ``launch_ns`` past ``captured_tokens`` tokens, which no CUDA graph holds, up to these ``pieces_launch_ns``
@@ -72,12 +74,12 @@ class StepTimeTable(Value, StepTime):
     spread_mixed_fs: int = 0
     scan_fs: int = 0
     idle_fs: int = 0
-    beside_fs: int = 0
+    alongside_fs: int = 0
     least_kv_tokens: int = 0
     least_query_tokens: int = 0
     longest_fs: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     past_base_ns: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    rests: Rests = Rests()
+    residuals: Residuals = Residuals()
     launch_ns: int = 0
     captured_tokens: int = 0
     pieces_launch_ns: int = 0
@@ -121,11 +123,11 @@ class StepTimeTable(Value, StepTime):
             fs = max(fs, self.scan_fs * longest)
             fs += self.past_fs * sum(past for _, past in batch.prefill_chunks)
             fs += self.idle_fs * n * sum(new for new, _ in batch.prefill_chunks)
-            fs += self.beside_fs * (n > 0)
+            fs += self.alongside_fs * (n > 0)
         fs += self.sequence_fs * n
-        rest = self.rests.of_decodes(n, batch.decode_kv_tokens, bool(batch.prefill_chunks))
-        rest += sum(self.rests.past.at(new, past) for new, past in batch.prefill_chunks if past)
-        return max(base + rest + (fs + _FS_PER_NS // 2) // _FS_PER_NS, 0)
+        residual = self.residuals.of_decodes(n, batch.decode_kv_tokens, bool(batch.prefill_chunks))
+        residual += sum(self.residuals.past.at(new, past) for new, past in batch.prefill_chunks if past)
+        return max(base + residual + (fs + _FS_PER_NS // 2) // _FS_PER_NS, 0)
 
     def pairs(self, new: int, past: int) -> int:
         """Return twice the products of a chunk's tokens with their keys; a short one fills its tile."""

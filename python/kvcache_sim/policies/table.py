@@ -27,7 +27,7 @@ class PolicyRow(Value):
     #: What may follow the name and a colon; None: nothing.
     setting: SettingGrammar | None = None
     #: Whether it knows the future: what no policy exceeds.
-    is_ceiling: bool = False
+    is_upper_bound: bool = False
 
     @property
     def variant(self) -> str:
@@ -37,14 +37,14 @@ class PolicyRow(Value):
     @property
     def evicts(self) -> bool:
         """Return whether it is an eviction policy, which replays and timed tiers take."""
-        return self.family == "prefix" and not self.is_ceiling
+        return self.family == "prefix" and not self.is_upper_bound
 
     @property
     def kind(self) -> str:
         """Return how it chooses: ``ranked``, ``queue``, ``ceiling``, or ``engine`` (a manager of its own)."""
         if self.family != "prefix":
             return "engine"
-        return "ceiling" if self.is_ceiling else NATIVE_KINDS[self.name]
+        return "ceiling" if self.is_upper_bound else NATIVE_KINDS[self.name]
 
     @property
     def module(self) -> str:
@@ -111,8 +111,8 @@ POLICIES: tuple[PolicyRow, ...] = (
     PolicyRow("length-aware", "uses, later blocks first", "Qin et al., Mooncake, FAST 2025"),
     PolicyRow("ttl", "unused for a time is gone", "Jung et al., IEEE INFOCOM 2003", setting=TIME_TO_LIVE),
     PolicyRow("priority", "token ranges", "TensorRT-LLM, KvCacheRetentionConfig", setting=PRIORITIES),
-    PolicyRow("belady", "ceiling: farthest next use", _BELADY, is_ceiling=True),
-    PolicyRow("unbounded", "ceiling: nothing is evicted", "a cache without a capacity", is_ceiling=True),
+    PolicyRow("belady", "ceiling: farthest next use", _BELADY, is_upper_bound=True),
+    PolicyRow("unbounded", "ceiling: nothing is evicted", "a cache without a capacity", is_upper_bound=True),
 )
 
 #: The eviction policies: what replays, timed tiers and the curve take.

@@ -67,7 +67,7 @@ def _choice(text: str, block_size_tokens: int) -> EvictionChoice:
         return EvictionChoice(None, _opened(text, variant))
     row = row_of(text)
     if not row.evicts:
-        why = "a ceiling knows the future" if row.is_ceiling else "set cache.semantics instead"
+        why = "a ceiling knows the future" if row.is_upper_bound else "set cache.semantics instead"
         raise UsageError("no eviction policy of a tier", got=repr(text), hint=why)
     return EvictionChoice(parse_variant(variant, block_size_tokens))
 
@@ -101,11 +101,11 @@ class Orders:
 
     def remarks(self) -> list[str]:
         """Return what should be said of the plug-ins after a run, a line each."""
-        told = [(host.name, tier, host.redirects) for tier, host in self._hosts if host.redirects]
+        redirected = [(host.name, tier, host.redirects) for tier, host in self._hosts if host.redirects]
         return [
             f"policy {name} on the {tier} tier: {redirects} victims were followed by a resident block; "
             "the deepest one went instead"
-            for name, tier, redirects in told
+            for name, tier, redirects in redirected
         ]
 
     def native(self, tiers: Sequence[OrderedTier]) -> list[NativeOrder]:

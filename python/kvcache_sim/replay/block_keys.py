@@ -57,8 +57,8 @@ class BlockKeys:
             source = self.continuation[request]
         if source is None or block >= self.named_blocks(source):
             return ("o", request, block)
-        place = self.trace.id_offsets[source] + block // self.per_id
-        return (int(self.trace.block_ids[place]), block % self.per_id)
+        index = self.trace.id_offsets[source] + block // self.per_id
+        return (int(self.trace.block_ids[index]), block % self.per_id)
 
     def keys(self, request: int, blocks: int) -> list[Key]:
         """Return the keys of the first ``blocks`` blocks of ``request``."""
@@ -75,7 +75,7 @@ class BlockKeys:
         return self.trace.id_names[dense_id] if len(self.trace.id_names) else dense_id
 
     def label(self, key: Key | None) -> str:
-        """Return a key as digests of vLLM's free queue do: ``id:place``, ``o<request>:<block>``, ``-``."""
+        """Return a key as digests of vLLM's free queue do: ``id:index``, ``o<request>:<block>``, ``-``."""
         if key is None:
             return "-"
         if len(key) == 3:
@@ -105,9 +105,9 @@ class BlockKeys:
             return self._number(key[0])
         _, request, block = key
         token, ids = block * self.block_size_tokens, self.ids(request)
-        place = token // self.trace.block_size
-        if token < int(self.trace.input_tokens[request]) and place < len(ids):
-            return self._number(ids[place])
+        index = token // self.trace.block_size
+        if token < int(self.trace.input_tokens[request]) and index < len(ids):
+            return self._number(ids[index])
         return -1 - request
 
     def _number(self, dense_id: int) -> int:

@@ -21,20 +21,22 @@ def simulate_cache(request: ReplayRequest, policy: str) -> ReplayResult:
     if mode is not None:
         result["equals"] = mode.sentence
     # the ceilings always compute a last token, LMCache finds whole prompts
-    has_ceilings = not request.reuse_outputs and request.groups is None and family != "lmcache"
-    if "ceilings" not in result and has_ceilings:
-        result |= _ceilings(request, int(result["hit_tokens"]) + int(result.get("loaded_tokens", 0)))
+    has_upper_bounds = not request.reuse_outputs and request.groups is None and family != "lmcache"
+    if "ceilings" not in result and has_upper_bounds:
+        result |= _upper_bounds(request, int(result["hit_tokens"]) + int(result.get("loaded_tokens", 0)))
     return result
 
 
-def _ceilings(request: ReplayRequest, hit_tokens: int) -> ReplayResult:
-    from kvcache_sim.replay.ceilings import ceilings
+def _upper_bounds(request: ReplayRequest, hit_tokens: int) -> ReplayResult:
     from kvcache_sim.replay.prompt_blocks import blocks_of_prompts
+    from kvcache_sim.replay.upper_bounds import upper_bounds
 
     alone = replace(request, window=0, store_threshold=0)
-    room = request.capacity_blocks + request.host_blocks
+    total_blocks = request.capacity_blocks + request.host_blocks
     if request.storage is not None:
-        room += len(request.trace.block_ids) if request.storage.blocks is None else request.storage.blocks
-    tops = ceilings(blocks_of_prompts(alone), room)
+        total_blocks += (
+            len(request.trace.block_ids) if request.storage.blocks is None else request.storage.blocks
+        )
+    tops = upper_bounds(blocks_of_prompts(alone), total_blocks)
     possible = tops["belady"]["hit_tokens"]
     return {"ceilings": tops, "share_of_possible": hit_tokens / possible if possible else None}

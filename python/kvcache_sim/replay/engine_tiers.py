@@ -16,7 +16,7 @@ from kvcache_sim.replay.engine_requests import (
     refuse_without_effect,
 )
 from kvcache_sim.replay.engines import head, hit_figures, how_replayed, miss_figures
-from kvcache_sim.replay.request import REJECTED, ReplayRequest, ReplayResult, StorageRoom
+from kvcache_sim.replay.request import REJECTED, ReplayRequest, ReplayResult, StorageCapacity
 
 #: When HiCache writes a node to the host: SGLang's ``hicache_write_policy``.
 WRITE_POLICIES = ("write_through", "write_through_selective", "write_back")
@@ -91,12 +91,14 @@ def _host_figures(request: ReplayRequest, answer: dict[str, Any]) -> dict[str, A
     }
 
 
-def _storage_figures(request: ReplayRequest, room: StorageRoom, answer: dict[str, Any]) -> dict[str, Any]:
+def _storage_figures(
+    request: ReplayRequest, storage: StorageCapacity, answer: dict[str, Any]
+) -> dict[str, Any]:
     page = request.block_size_tokens
     prefetched = np.asarray(answer["prefetched"], np.int64)
     return {
-        "storage_capacity_tokens": None if room.blocks is None else room.blocks * page,
-        "prefetch_threshold_tokens": room.prefetch_threshold_tokens,
+        "storage_capacity_tokens": None if storage.blocks is None else storage.blocks * page,
+        "prefetch_threshold_tokens": storage.prefetch_threshold_tokens,
         "prefetched_tokens": int(prefetched.sum()),
         "per_request_prefetched_tokens_sha256": _joined_sha256(map(str, prefetched.tolist())),
         "first_20_prefetched": prefetched[:_FIRST].tolist(),
@@ -107,15 +109,17 @@ def _storage_figures(request: ReplayRequest, room: StorageRoom, answer: dict[str
 
 
 def _strategy(variant: str) -> tuple[str, int, int]:
-    name, *told = variant.split(":")
-    if told and (name != "tlru" or len(told) > 2 or not all(text.isdecimal() for text in told)):
+    name, *parameters = variant.split(":")
+    if parameters and (
+        name != "tlru" or len(parameters) > 2 or not all(text.isdecimal() for text in parameters)
+    ):
         raise UsageError(
             "policy setting not understood",
             where="--policy",
             got=repr(f"sglang-unified:{variant}"),
             expected="tlru:THRESHOLD:NEXT_PROMPT in tokens, such as sglang-unified:tlru:4096:256",
         )
-    threshold, next_prompt = (*map(int, told), 0, 0)[:2]
+    threshold, next_prompt = (*map(int, parameters), 0, 0)[:2]
     if max(threshold, next_prompt) >= 2**31 - 1:
         raise UsageError("too many tokens", where="--policy", got=variant, expected="fewer than 2³¹ - 1")
     return name, threshold, next_prompt

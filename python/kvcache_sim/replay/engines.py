@@ -60,8 +60,8 @@ def replay_tiering(request: ReplayRequest) -> ReplayResult:
     """Replay the pair above with a secondary tier below the CPU's."""
     if request.store_threshold:
         raise UsageError("has no effect with --secondary-tier", where="--store-threshold")
-    room = (useful_blocks(request), request.cpu_policy, request.cpu_blocks)
-    answer = native_requests(request).vllm_tiering(*room)
+    sizes = (useful_blocks(request), request.cpu_policy, request.cpu_blocks)
+    answer = native_requests(request).vllm_tiering(*sizes)
     return {
         **offloading_figures(request, answer),
         "system": "vLLM V1 KVCacheManager + TieringOffloadingManager",

@@ -8,7 +8,7 @@ from kvcache_sim.values import Value
 
 #: Who tells causes: replays without time (``kvsim cachesim``), or timed runs (``kvsim simulate --causes``,
 #: ``kvsim explain``).
-Teller = Literal["replay", "timed"]
+Reporter = Literal["replay", "timed"]
 
 
 class MissCause(Value):
@@ -17,11 +17,11 @@ class MissCause(Value):
     name: str
     #: One sentence, for tables and pictures.
     meaning: str
-    told_by: frozenset[Teller]
+    reported_by: frozenset[Reporter]
 
 
-_BOTH: frozenset[Teller] = frozenset({"replay", "timed"})
-_TIMED: frozenset[Teller] = frozenset({"timed"})
+_BOTH: frozenset[Reporter] = frozenset({"replay", "timed"})
+_TIMED: frozenset[Reporter] = frozenset({"timed"})
 
 #: Every cause, in the order of the columns. ``rust/core/src/causes`` has the rules, under the same names in
 #: the same order (``_core.MISS_CAUSES``).
@@ -62,6 +62,6 @@ MISS_CAUSES: tuple[MissCause, ...] = (
 )
 
 
-def told_by(teller: Teller) -> tuple[MissCause, ...]:
+def reported_by(reporter: Reporter) -> tuple[MissCause, ...]:
     """Return the causes that replays, or timed runs, can tell, in the order of the columns."""
-    return tuple(cause for cause in MISS_CAUSES if teller in cause.told_by)
+    return tuple(cause for cause in MISS_CAUSES if reporter in cause.reported_by)

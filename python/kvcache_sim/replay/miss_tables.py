@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.replay.miss_causes import MISS_CAUSES, told_by
+from kvcache_sim.replay.miss_causes import MISS_CAUSES, reported_by
 from kvcache_sim.workload.trace import Trace
 
 #: Column of the tokens by cause → the name under which a replay reports it.
-_COLUMNS = {MISS_CAUSES.index(cause): f"{cause.name}_tokens" for cause in told_by("replay")}
+_COLUMNS = {MISS_CAUSES.index(cause): f"{cause.name}_tokens" for cause in reported_by("replay")}
 
 
 def miss_summary(

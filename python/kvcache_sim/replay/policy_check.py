@@ -17,10 +17,10 @@ from kvcache_sim.policies.plugins.load import Plugin
 from kvcache_sim.policies.plugins.open import PolicyMaker, open_policy
 from kvcache_sim.policies.plugins.views import TierView
 from kvcache_sim.policies.plugins.watchdog import watched
-from kvcache_sim.replay.ceilings import ceilings, share
 from kvcache_sim.replay.policy_misses import explained
 from kvcache_sim.replay.prompt_blocks import PromptBlocks, blocks_of_prompts, hit_tokens_sha256
 from kvcache_sim.replay.request import ReplayRequest, ReplayResult, refuse_lower_tiers
+from kvcache_sim.replay.upper_bounds import share, upper_bounds
 from kvcache_sim.rng import stream
 from kvcache_sim.tiers import COMPUTE, TIERS
 from kvcache_sim.workload.trace import Trace
@@ -46,7 +46,7 @@ def replay_plugin(request: ReplayRequest, variant: str) -> ReplayResult:
     prompts = blocks_of_prompts(request)
     plugin, maker = open_policy(variant)
     try:
-        tops = ceilings(prompts, request.capacity_blocks)
+        tops = upper_bounds(prompts, request.capacity_blocks)
     except ValueError as error:
         raise TraceError(str(error), where=request.trace.source) from None
     tier, hits, missed = run_plugin(plugin, maker, prompts, request.capacity_blocks, request.window)

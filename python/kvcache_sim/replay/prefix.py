@@ -11,10 +11,10 @@ from kvcache_sim import _core
 from kvcache_sim.errors import TraceError, UsageError
 from kvcache_sim.policies.resolve import parse_variant, row_of
 from kvcache_sim.policies.settings import Variant
-from kvcache_sim.replay.ceilings import ceilings, share
 from kvcache_sim.replay.policy_misses import explained
 from kvcache_sim.replay.prompt_blocks import PromptBlocks, blocks_of_prompts, hit_tokens_sha256
 from kvcache_sim.replay.request import ReplayRequest, ReplayResult, refuse_lower_tiers
+from kvcache_sim.replay.upper_bounds import share, upper_bounds
 
 _UNBOUNDED = 2**63
 
@@ -32,14 +32,14 @@ def replay_prefix(request: ReplayRequest, variant: str) -> ReplayResult:
         if request.discipline == "flat":
             return _head(request, prompts, variant) | _flat(request, prompts, policy)
         answer = prefix_answer(request, prompts, policy)
-        tops = ceilings(prompts, request.capacity_blocks)
+        tops = upper_bounds(prompts, request.capacity_blocks)
     except ValueError as error:
         raise TraceError(str(error), where=request.trace.source) from None
     result = _head(request, prompts, variant) | _figures(prompts, answer)
     result |= _overlap(request, prompts.references, answer)
     possible = tops["belady"]["hit_blocks"]
     # a ceiling keeps no record of what leaves
-    missed = None if row_of(policy.name).is_ceiling else answer.missed
+    missed = None if row_of(policy.name).is_upper_bound else answer.missed
     result |= explained(request, prompts, variant, answer.hits, missed)
     result["ceilings"] = tops
     result["share_of_possible"] = result["hit_blocks"] / possible if possible else None
@@ -57,7 +57,7 @@ def _check(request: ReplayRequest, policy: Variant) -> None:
     refuse_lower_tiers(request, policy.name)
     if request.store_threshold:
         raise UsageError(f"has no effect with --policy {policy.name}", where="--store-threshold")
-    if request.window and row_of(policy.name).is_ceiling:
+    if request.window and row_of(policy.name).is_upper_bound:
         raise UsageError(f"{policy.name} is a ceiling: its requests come one after another", where="--window")
     if (
         request.window

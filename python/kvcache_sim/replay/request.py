@@ -27,7 +27,7 @@ Discipline = Literal["prefix", "flat"]
 
 
 @dataclass(frozen=True, slots=True)
-class StorageRoom:
+class StorageCapacity:
     """HiCache's storage: its pages (None: unbounded), and the fewest tokens worth a prefetch."""
 
     blocks: int | None
@@ -60,7 +60,7 @@ class ReplayRequest:
     host_blocks: int = 0
     write_policy: str = ""
     #: What is below the host.
-    storage: StorageRoom | None = None
+    storage: StorageCapacity | None = None
     #: Blocks of vLLM's CPU offloading tier below the pool, and its policy.
     cpu_blocks: int = 0
     cpu_policy: str = "lru"

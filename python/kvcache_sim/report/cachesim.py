@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.replay.miss_causes import told_by
-from kvcache_sim.replay.request import StorageRoom
+from kvcache_sim.replay.miss_causes import reported_by
+from kvcache_sim.replay.request import StorageCapacity
 from kvcache_sim.report.curve.sizes import parse_capacity
 from kvcache_sim.report.plain_table import labelled, plain_sentences
 from kvcache_sim.units import format_bytes, format_time_ns
@@ -19,7 +19,7 @@ _CHUNK_TOKENS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class RoomOptions:
+class CapacityOptions:
     """The options as they were written; 0 and "" are options that were not given."""
 
     capacity: str = ""
@@ -35,8 +35,8 @@ class RoomOptions:
     secondary: bool = False
 
 
-def room_of(
-    policy: str, family: str, options: RoomOptions, trace_block_size: int, weights: tuple[int, int]
+def capacity_of(
+    policy: str, family: str, options: CapacityOptions, trace_block_size: int, weights: tuple[int, int]
 ) -> dict[str, Any]:
     """Return the room of a ``ReplayRequest`` by the names of its fields; raises ``UsageError``.
 
@@ -85,13 +85,13 @@ def room_of(
     if options.storage:
         bound = None if options.storage == "unbounded" else blocks(options.storage, "--storage")
         threshold = options.prefetch_threshold
-        room["storage"] = StorageRoom(bound) if threshold is None else StorageRoom(bound, threshold)
+        room["storage"] = StorageCapacity(bound) if threshold is None else StorageCapacity(bound, threshold)
     elif options.prefetch_threshold is not None:
         raise UsageError("has no effect without --storage", where="--prefetch-threshold")
     return room
 
 
-def _useless(family: str, options: RoomOptions) -> dict[str, bool]:
+def _useless(family: str, options: CapacityOptions) -> dict[str, bool]:
     """Return options, and whether each was given to a family that has no use for it."""
     chunks, host = family == "lmcache", family == "sglang-unified"
     return {
@@ -157,7 +157,7 @@ def _size(result: dict[str, Any]) -> str:
 def _miss_lines(misses: dict[str, Any]) -> list[str]:
     total = max(1, misses["missed_tokens"])
     lines = [f"{misses['missed_tokens']:,} tokens missed:"]
-    for cause in told_by("replay"):
+    for cause in reported_by("replay"):
         tokens = misses[f"{cause.name}_tokens"]
         label = f"  {tokens / total:6.1%}  {cause.name.replace('_', ' '):<13} "
         lines += labelled(label, cause.meaning, len(label))

@@ -11,15 +11,15 @@ from typing import Any
 
 from kvcache_sim.metrics.ttft_parts import ROWS as TTFT_ROWS
 from kvcache_sim.tier_table import ROWS
-from kvcache_sim.tiers import PLACES, REMOTE
+from kvcache_sim.tiers import KV_SOURCES, REMOTE
 
 #: What is left when the largest series of a picture are drawn by name.
 OTHER = "other"
 
-_PLACES = {row.name: row.colour for row in ROWS} | {PLACES[REMOTE]: "#a05fb4"}
+_KV_SOURCES = {row.name: row.colour for row in ROWS} | {KV_SOURCES[REMOTE]: "#a05fb4"}
 #: Colours that tell apart for colour-blind readers on light and on dark ground, by what they stand for.
 COLOURS: dict[str, str] = {
-    **_PLACES,
+    **_KV_SOURCES,
     OTHER: "#aeb6be",
     "none": "#6b7785",
     "full hit": "#1f9e89",
@@ -27,7 +27,7 @@ COLOURS: dict[str, str] = {
     "miss": "#d1495b",
     **{part.words: part.colour for part in TTFT_ROWS if part.colour is not None},
     "fetch room": "#d9a200",
-    **{f"fetch {place}": colour for place, colour in _PLACES.items()},
+    **{f"fetch {source}": colour for source, colour in _KV_SOURCES.items()},
     "running": "#1f9e89",
     "loading": "#3b82c4",
     "active": "#d1495b",

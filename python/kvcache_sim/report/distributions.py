@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.tiers import PLACES
+from kvcache_sim.tiers import KV_SOURCES
 
 #: Positions at which a distribution curve is drawn: 200 points, denser at the tail.
 _POSITIONS = np.unique(np.concatenate([np.linspace(0, 0.98, 150), 1 - np.geomspace(0.02, 1e-4, 50), [1.0]]))
@@ -46,8 +46,8 @@ def hit_class(requests: dict[str, NDArray[Any]], block_size_tokens: int) -> NDAr
 
 
 def slowest_tier(requests: dict[str, NDArray[Any]]) -> NDArray[np.int8]:
-    """Return the index into ``PLACES`` of the slowest place each request read from, −1 for none."""
+    """Return the index into ``KV_SOURCES`` of the slowest place each request read from, −1 for none."""
     slowest = np.full(len(requests["request"]), -1, np.int8)
-    for index, tier in enumerate(PLACES):
+    for index, tier in enumerate(KV_SOURCES):
         slowest[requests[f"cached_{tier}_tokens"] > 0] = index
     return slowest

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from kvcache_sim.metrics.names import metric_value
 from kvcache_sim.report.compare.comparison import Comparison, Difference
 from kvcache_sim.report.explain.case import Case
-from kvcache_sim.report.explain.hit_rate import ceiling_of
+from kvcache_sim.report.explain.hit_rate import upper_bound_of
 
 
 class Change(NamedTuple):
@@ -53,13 +53,13 @@ def _short(value: float) -> str:
 
 #: A change of figures without an interval that is smaller is not told from none.
 _SMALLEST = 0.001
-_CEILING = "ceiling"
+_UPPER_BOUND = "ceiling"
 #: Groups of the summary that a scenario asks for.
 _OPTIONAL = ("cost.", "slo.", "goodput.")
 _FIGURES = (
     _Figure("cache.token_hit_rate", "hit rate", "prompt tokens served from any tier", True, True, _percent),
     _Figure(
-        _CEILING,
+        _UPPER_BOUND,
         "its ceiling",
         "what one unbounded cache shared by all machines could have served of the same prompts",
         True,
@@ -116,8 +116,8 @@ def headlines(cases: Sequence[Case], comparisons: Sequence[Comparison]) -> list[
 
 
 def _value(case: Case, figure: _Figure) -> float | None:
-    if figure.metric == _CEILING:
-        return ceiling_of(case)
+    if figure.metric == _UPPER_BOUND:
+        return upper_bound_of(case)
     return metric_value(case.run.summary, figure.metric)
 
 
@@ -137,7 +137,9 @@ def _change(
     if abs(change) < _SMALLEST:
         return Change(f"the same within {100 * _SMALLEST:g} %", "", None)
     amount = _signed(figure, change if figure.is_share else value / base)
-    interval = "a property of the requests" if figure.metric == _CEILING else "one figure a run: no interval"
+    interval = (
+        "a property of the requests" if figure.metric == _UPPER_BOUND else "one figure a run: no interval"
+    )
     return Change(amount, interval, (value > base) == figure.more_is_better)
 
 

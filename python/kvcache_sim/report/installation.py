@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 from kvcache_sim import __version__
 from kvcache_sim.units import format_bytes
 
-_LEAST_ROOM_BYTES = 1 << 30
+_LEAST_FREE_BYTES = 1 << 30
 #: A package of another project that installs a package of our import name over ours.
 _INTRUDER = "kvcache-simulator"
 _EXTRAS = {"report": ("altair", "vl_convert"), "ray": ("ray",), "search": ("optuna",)}
@@ -48,7 +48,7 @@ def check_installation() -> list[Finding]:
         _measured_kernels(),
         _cache_folder(),
         _cores(),
-        _room(),
+        _disk_space(),
     ]
 
 
@@ -143,7 +143,7 @@ def _cores() -> Finding:
     return Finding("ok", "cores", f"{usable} usable of {os.cpu_count()}")
 
 
-def _room() -> Finding:
+def _disk_space() -> Finding:
     folder = tempfile.gettempdir()
     try:
         free = shutil.disk_usage(folder).free
@@ -151,5 +151,5 @@ def _room() -> Finding:
             file.write(b"x")
     except OSError as error:
         return Finding("broken", "temporary files", f"{folder}: {error.strerror}")
-    verdict: Literal["ok", "warning"] = "ok" if free >= _LEAST_ROOM_BYTES else "warning"
+    verdict: Literal["ok", "warning"] = "ok" if free >= _LEAST_FREE_BYTES else "warning"
     return Finding(verdict, "temporary files", f"{format_bytes(free)} free in {folder}")

@@ -10,8 +10,8 @@ from typing import Any
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.dtypes import KV_DTYPES, check_dtype
 from kvcache_sim.model.gpus import load_gpu
+from kvcache_sim.model.kv_capacity import default_engine, kv_capacity
 from kvcache_sim.model.kv_groups import kv_layout
-from kvcache_sim.model.kv_room import default_engine, kv_room
 from kvcache_sim.model.layer_group import layers_text
 from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.model_spec import ModelSpec
@@ -73,7 +73,7 @@ def model_sheet(name: str, asked: Asked) -> dict[str, Any]:
         "kv_bytes_per_sequence_per_gpu": {
             str(length): model.kv_bytes_per_gpu(length, tp) for length in asked.lengths
         },
-        "room": _room(model, asked) if asked.gpu else None,
+        "room": _kv_capacity(model, asked) if asked.gpu else None,
     }
 
 
@@ -109,15 +109,15 @@ def _kept(model: ModelSpec, tp: int, layers: tuple[int, ...]) -> int:
     return math.ceil(kept)
 
 
-def _room(model: ModelSpec, asked: Asked) -> dict[str, Any]:
+def _kv_capacity(model: ModelSpec, asked: Asked) -> dict[str, Any]:
     gpu, tp = load_gpu(asked.gpu), asked.tensor_parallel
-    room = kv_room(model, gpu, tp, replace(default_engine(gpu), utilisation=asked.gpu_memory_utilization))
+    kv = kv_capacity(model, gpu, tp, replace(default_engine(gpu), utilisation=asked.gpu_memory_utilization))
     return {
         "gpu": gpu.name,
-        "kv_bytes": room.kv_bytes,
-        "uncertainty_bytes": room.uncertainty_bytes,
-        "tokens": max(0, room.kv_bytes) // max(1, model.kv_bytes_per_token_per_gpu(tp)),
-        "sentence": str(room),
+        "kv_bytes": kv.kv_bytes,
+        "uncertainty_bytes": kv.uncertainty_bytes,
+        "tokens": max(0, kv.kv_bytes) // max(1, model.kv_bytes_per_token_per_gpu(tp)),
+        "sentence": str(kv),
     }
 
 
@@ -145,8 +145,8 @@ def sheet_text(sheet: dict[str, Any]) -> str:
     )
     for length, size in sheet["kv_bytes_per_sequence_per_gpu"].items():
         lines.append(f"          {int(length):>9,} tokens: {size:>17,} bytes ({format_bytes(size)})")
-    if (room := sheet["room"]) is not None:
-        lines.append(f"room      {room['gpu']}: {room['tokens']:,} tokens; {room['sentence']}")
+    if (kv := sheet["room"]) is not None:
+        lines.append(f"room      {kv['gpu']}: {kv['tokens']:,} tokens; {kv['sentence']}")
     return "\n".join(lines)
 
 

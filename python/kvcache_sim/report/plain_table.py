@@ -55,11 +55,11 @@ def shell_lines(before: str, words: Sequence[str]) -> str:
     A flag and its value stay together; a line that goes on ends with a backslash.
     """
     lines = [before.rstrip()]
-    room = terminal_width() - len(" \\")
+    free_width = terminal_width() - len(" \\")
     for number, word in enumerate(words):
         quoted = shlex.quote(word)
         takes = f"{quoted} {shlex.quote(words[number + 1])}" if _is_flag(words, number) else quoted
-        if len(lines[-1]) + 1 + len(takes) > room and number and not _is_flag(words, number - 1):
+        if len(lines[-1]) + 1 + len(takes) > free_width and number and not _is_flag(words, number - 1):
             lines.append("   ")
         lines[-1] += f" {quoted}"
     return " \\\n".join(lines)
@@ -71,8 +71,8 @@ def _is_flag(words: Sequence[str], number: int) -> bool:
 
 def terminal_width() -> int:
     """Return the columns of the terminal that is printed to, 80 at least and where there is none."""
-    told = sys.stdout is not None and sys.stdout.isatty()
-    return max(_WIDTH, shutil.get_terminal_size().columns) if told else _WIDTH
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    return max(_WIDTH, shutil.get_terminal_size().columns) if is_terminal else _WIDTH
 
 
 Cells = list[list[str]]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from kvcache_sim.metrics.columns import MISS_COLUMNS, miss_column
 from kvcache_sim.metrics.miss_causes import keeps_all_blocks, miss_causes
-from kvcache_sim.replay.miss_causes import told_by
+from kvcache_sim.replay.miss_causes import reported_by
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.workload.trace import Trace
@@ -64,7 +64,7 @@ def _missed(run: FinishedRun, trace: Trace) -> dict[str, NDArray[np.int64]]:
             columns, trace, run.block_size_tokens, keeps_all_blocks(cache), junctions=run.junctions
         )
     done = run.requests["status"] == 0
-    return {cause.name: columns[miss_column(cause)][done] for cause in told_by("timed")}
+    return {cause.name: columns[miss_column(cause)][done] for cause in reported_by("timed")}
 
 
 class _References:

@@ -30,7 +30,7 @@ def opening(labels: Sequence[str], subjects: Sequence[str], cards: Sequence[Head
     """Return the lines of the runs, the cards, and a note on how the changes were measured."""
     several = len(labels) > 1
     lines = "".join(
-        f'<p class="subject" title="{escape(text)}">{_letter(number) if several else ""}'
+        f'<p class="subject" title="{escape(text)}">{_tag(number) if several else ""}'
         f"<b>{escape(label)}</b> {escape(text)}</p>"
         for number, (label, text) in enumerate(zip(labels, subjects, strict=True))
     )
@@ -39,13 +39,13 @@ def opening(labels: Sequence[str], subjects: Sequence[str], cards: Sequence[Head
     return f'<div class="subjects">{lines}</div><div class="cards">{shown}</div>{explained}'
 
 
-def _letter(number: int) -> str:
-    return f'<span class="letter r{number % 6}">{letter(number)}</span> '
+def _tag(number: int) -> str:
+    return f'<span class="letter r{number % 6}">{tag(number)}</span> '
 
 
 def _card(card: Headline, several: bool) -> str:
     values = "".join(
-        f'<span class="value" data-run="{number}">{_letter(number) if several else ""}{escape(value)}</span>'
+        f'<span class="value" data-run="{number}">{_tag(number) if several else ""}{escape(value)}</span>'
         for number, value in enumerate(card.values)
     )
     changes = "".join(
@@ -60,23 +60,23 @@ def _card(card: Headline, several: bool) -> str:
 
 
 def _changed(number: int, change: Change, named: bool) -> str:
-    way = "even" if change.better is None else "better" if change.better else "worse"
-    word = "" if change.better is None else f' <span class="way">{way}</span>'
+    trend = "even" if change.better is None else "better" if change.better else "worse"
+    word = "" if change.better is None else f' <span class="way">{trend}</span>'
     interval = f'<span class="interval">{escape(change.interval)}</span>' if change.interval else ""
-    who = f"{letter(number)} " if named else ""
+    who = f"{tag(number)} " if named else ""
     return (
-        f'<span class="delta {way}" data-run="{number}">{who}<b>{escape(change.amount)}</b>{word}</span>'
+        f'<span class="delta {trend}" data-run="{number}">{who}<b>{escape(change.amount)}</b>{word}</span>'
         f"{interval}"
     )
 
 
-def letter(number: int) -> str:
+def tag(number: int) -> str:
     """Return the short name of a run by its place, from 0: A to Z, then AA, AB, …"""
     name = ""
     number += 1
     while number:
-        number, place = divmod(number - 1, len(ascii_uppercase))
-        name = ascii_uppercase[place] + name
+        number, source = divmod(number - 1, len(ascii_uppercase))
+        name = ascii_uppercase[source] + name
     return name
 
 

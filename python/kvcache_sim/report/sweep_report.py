@@ -16,7 +16,7 @@ from kvcache_sim.report.plain_table import plain_sentences, plain_table
 Row = Mapping[str, object]
 
 
-def tell(rows: Sequence[Row], goals: Sequence[Objective]) -> str:
+def rows_text(rows: Sequence[Row], goals: Sequence[Objective]) -> str:
     """Return the rows as a table for a terminal: those on the Pareto front where there are goals."""
     done = [row for row in rows if row["status"] == "ok"]
     found = best_by_default(done, goals)
@@ -32,8 +32,8 @@ def tell(rows: Sequence[Row], goals: Sequence[Objective]) -> str:
 
 def _praise(row: Row, goal: Objective) -> str:
     settings = ", ".join(f"{name.removeprefix('set.')}={row[name]}" for name in settings_of([row]))
-    way = "lowest" if goal.smaller_is_better else "highest"
-    return f"cell {row['cell']} has the {way} {goal.metric}, {shown(row[goal.metric])}: {settings}"
+    extreme = "lowest" if goal.smaller_is_better else "highest"
+    return f"cell {row['cell']} has the {extreme} {goal.metric}, {shown(row[goal.metric])}: {settings}"
 
 
 def write_sweep_report(path: Path, name: str, rows: Sequence[Row], goals: Sequence[Objective]) -> None:

@@ -9,7 +9,7 @@
 - ``validation``  the first thing wrong, as one line with its place
 - ``machines``    ``machines[k]`` laid over the common settings
 - ``filling``     what is left open: paths, generator defaults, model
-- ``gpu_room``    ``capacity: auto``
+- ``gpu_memory``    ``capacity: auto``
 - ``channels``    which channel carries which edge
 - ``effects``     settings that could not have an effect are refused
 - ``eviction``    the eviction policies that the rules of reuse have
@@ -30,7 +30,8 @@
 - ``key_list``    every key of a scenario with its default and meaning, as ``kvsim help scenario`` prints it
 - ``measure``     what a scenario measures, as the settings of the floor below
 - ``objectives``  a scenario's ``slo`` section as the limits that the summary judges by
-- ``other_words`` what a key that a section lacks may have meant: an engine's flag, or another section's key
+- ``key_suggestions`` what a key that a section lacks may have meant: an engine's flag, or another section's
+  key
 - ``policy_names`` settings that name a policy
 - ``pools``       pools: which machines prefill, which decode, and what cannot be without both
 - ``presets``     scenarios that come with the package

@@ -29,7 +29,7 @@ from kvcache_sim.scenario.idle import IdleError
 from kvcache_sim.scenario.pools import hands_over
 from kvcache_sim.scenario.schema import ChannelSection, MachineSection, ScenarioModel
 from kvcache_sim.scenario.section import lowered
-from kvcache_sim.scenario.validation import at_place
+from kvcache_sim.scenario.validation import at_location
 from kvcache_sim.scenario.yaml_tree import Tree
 from kvcache_sim.tier_table import ROWS
 from kvcache_sim.tiers import (
@@ -107,7 +107,9 @@ class NetworkClaims:
         """
         if (None, None, "in") in self._claims and (None, None, "out") in self._claims:
             name = self._claims[None, None, "out"]
-            raise UsageError("edges from and to remote both carry everything", tree.place(("channels", name)))
+            raise UsageError(
+                "edges from and to remote both carry everything", tree.location(("channels", name))
+            )
         pairs: dict[tuple[int, int], str] = {}
         rest: str | None = None
         for owner, reader in self.pairs:
@@ -115,7 +117,7 @@ class NetworkClaims:
             scope = sections[name].scope
             if scope == "pair" and side != "pair":
                 if side not in ("in-rest", "out-rest"):
-                    raise UsageError("scope pair is for all machines", tree.place(("channels", name)))
+                    raise UsageError("scope pair is for all machines", tree.location(("channels", name)))
                 rest = name
                 continue
             instance = name
@@ -191,7 +193,7 @@ def with_presets(raw: object, tree: Tree, directory: Path) -> object:
         preset = section.pop("preset", None)
         if preset is not None:
             own_file = str(directory / str(preset)) if str(preset).endswith(".toml") else str(preset)
-            figures = at_place(tree, ("channels", name, "preset"), partial(_figures, own_file))
+            figures = at_location(tree, ("channels", name, "preset"), partial(_figures, own_file))
             section = {
                 **{key: f"{figure}{_UNITS.get(key, 'ns')}" for key, figure in figures.items()},
                 **section,
@@ -264,7 +266,7 @@ def wire(model: ScenarioModel, machines: tuple[MachineSection, ...], tree: Tree)
                 if owner.setdefault(instance, name) != name:
                     raise UsageError(
                         f"channels {name!r} and {owner[instance]!r} are both called {instance!r} here",
-                        where=tree.place(("channels", name)),
+                        where=tree.location(("channels", name)),
                     )
                 channels[instance] = settings_of(instance, every[name])
             own[edge] = tuple(instances)
@@ -281,7 +283,7 @@ def wire(model: ScenarioModel, machines: tuple[MachineSection, ...], tree: Tree)
         if name not in used:
             raise IdleError(
                 f"channel {name!r} has no effect",
-                where=tree.place(("channels", name)),
+                where=tree.location(("channels", name)),
                 hint="other channels carry all its edges",
                 path=("channels", name),
             )
@@ -302,11 +304,11 @@ def _claims(
     for name, section in sections.items():
         if not section.edges:
             raise UsageError(
-                f"channel {name!r} carries nothing", where=tree.place(("channels", name, "edges"))
+                f"channel {name!r} carries nothing", where=tree.location(("channels", name, "edges"))
             )
         for position, text in enumerate(section.edges):
             path = ("channels", name, "edges", position)
-            where = tree.place(path)
+            where = tree.location(path)
             tier = NetworkClaims.tier_of(text)
             if tier is not None:
                 if tier not in networks:
@@ -345,14 +347,14 @@ def _refuse_unchosen(claims: Mapping[tuple[int | None, str], list[str]], choice:
         edge, (first, second, *_) = several[0]
         raise UsageError(
             f"edge {edge!r} is on two channels",
-            where=tree.place(("channels", second)),
+            where=tree.location(("channels", second)),
             got=f"{first!r} and {second!r}",
             hint="channel_choice can choose",
         )
     if choice != "assigned" and not several:
         raise IdleError(
             "channel_choice has no effect",
-            tree.place(("channel_choice",)),
+            tree.location(("channel_choice",)),
             hint="no edge is on two channels",
             path=("channel_choice",),
         )

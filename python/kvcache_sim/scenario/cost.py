@@ -38,7 +38,7 @@ def cost_of(scenario: Scenario, summary: Mapping[str, Any]) -> dict[str, float |
             if price and tier.capacity_blocks is None:
                 raise UsageError(
                     f"an unbounded {tier.name} tier has no price",
-                    where=scenario.tree.place(("tiers", tier.name, "capacity")),
+                    where=scenario.tree.location(("tiers", tier.name, "capacity")),
                     expected="a capacity",
                 )
             per_hour += (tier.capacity_blocks or 0) * block_gib * price / _HOURS_A_MONTH

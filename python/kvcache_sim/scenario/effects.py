@@ -64,7 +64,7 @@ def refuse_without_effect(model: ScenarioModel, machines: tuple[MachineSection, 
     """
     for finding in _findings(model, machines):
         path, why = finding
-        what, where = f"{'.'.join(map(str, path))} has no effect", tree.place(path)
+        what, where = f"{'.'.join(map(str, path))} has no effect", tree.location(path)
         if isinstance(finding, Contradiction):
             raise UsageError(what, where=where, hint=why)
         raise IdleError(what, where=where, hint=why, path=path)

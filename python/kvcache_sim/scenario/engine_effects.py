@@ -35,7 +35,7 @@ _OWN_ORDER = {
     "vllm": "vLLM's scheduler knows fcfs and priority",
     "sglang": "SGLang's scheduler goes by replica.schedule_policy",
 }
-_NOBODY_WAITS = {
+_NOTHING_WAITS = {
     "vllm": "vLLM's blocks have their keys before they are computed: nobody waits",
     "sglang": "SGLang's scheduler does not see what is being computed: nobody waits",
 }
@@ -111,7 +111,7 @@ def _scheduler(model: ScenarioModel, replica: ReplicaSection) -> Iterator[tuple[
     if replica.queue_order not in _ORDERS[replica.scheduler]:
         yield "queue_order", _OWN_ORDER[replica.scheduler]
     if replica.duplicate_prefill == "wait":
-        yield "duplicate_prefill", _NOBODY_WAITS[replica.scheduler]
+        yield "duplicate_prefill", _NOTHING_WAITS[replica.scheduler]
     if replica.scheduler == "sglang" and not (model.cache.enabled and model.cache.cache_output):
         yield (
             "scheduler",

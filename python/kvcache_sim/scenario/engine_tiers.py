@@ -40,14 +40,14 @@ def storage_prefetch(model: ScenarioModel) -> StoragePrefetch | None:
     named = [model.tiers.lower, *(machine.get("tiers") or {} for machine in model.machines)]
     if lower_semantics(model) != "hicache" or not any(tiers.get(_DISK) for tiers in named):
         return None
-    fetch, ahead = model.fetch, model.prefetch
+    fetch, lookahead = model.fetch, model.prefetch
     unset = StoragePrefetch(fetch.policy)
     return StoragePrefetch(
         fetch.policy,
         unset.timeout_ns if fetch.timeout is None else fetch.timeout,
         unset.timeout_per_ki_token_ns if fetch.timeout_per_ki_token is None else fetch.timeout_per_ki_token,
-        ahead.threshold or unset.threshold_tokens,
-        ahead.share,
+        lookahead.threshold or unset.threshold_tokens,
+        lookahead.share,
     )
 
 
@@ -103,14 +103,14 @@ def _prefetching(model: ScenarioModel) -> Iterator[Finding]:
 
 def _movement(model: ScenarioModel, own: LowerEngine) -> Iterator[Finding]:
     """Yield settings of movement, which the engine's rules decide."""
-    reads_ahead = storage_prefetch(model) is not None
+    prefetches = storage_prefetch(model) is not None
     given = {
         ("write", "policy"): lower_write(model) not in WITH_LOWER[own].lower_writes,
         ("write", "selective_uses"): model.write.selective_uses != 2,
-        ("fetch", "policy"): model.fetch.policy != "always" and not reads_ahead,
+        ("fetch", "policy"): model.fetch.policy != "always" and not prefetches,
         ("fetch", "lookup"): model.fetch.lookup != "local",
         ("fetch", "exclusive"): bool(model.fetch.exclusive),
-        ("prefetch", "policy"): model.prefetch.policy != "none" and not reads_ahead,
+        ("prefetch", "policy"): model.prefetch.policy != "none" and not prefetches,
         ("cache", "cache_output"): not model.cache.cache_output,
         ("cache", "full_hit"): model.cache.full_hit != "prefill-remainder",
     }

@@ -11,7 +11,7 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.policies.tier_orders import choose_eviction
 from kvcache_sim.scenario.policy_names import absolute_plugin
 from kvcache_sim.scenario.schema import ScenarioModel
-from kvcache_sim.scenario.validation import at_place
+from kvcache_sim.scenario.validation import at_location
 from kvcache_sim.scenario.yaml_tree import Path as KeyPath
 from kvcache_sim.scenario.yaml_tree import Tree
 from kvcache_sim.spelling import close_matches
@@ -20,8 +20,8 @@ from kvcache_sim.tiers import TIERS
 
 def with_absolute_eviction(tree: Tree, directory: Path) -> None:
     """Make the files of eviction plug-ins absolute, as those of other kinds."""
-    for path, holder in _named(tree.values):
-        holder["policy"] = absolute_plugin(holder["policy"], path, tree, directory)
+    for path, section in _named(tree.values):
+        section["policy"] = absolute_plugin(section["policy"], path, tree, directory)
 
 
 def refuse_unknown_eviction(model: ScenarioModel, tree: Tree) -> None:
@@ -29,14 +29,14 @@ def refuse_unknown_eviction(model: ScenarioModel, tree: Tree) -> None:
     known = store_kind(model.cache).policies
     name = model.cache.policy
     if known is None:
-        names = {path: holder["policy"] for path, holder in _named(tree.values)}
+        names = {path: section["policy"] for path, section in _named(tree.values)}
         for path, text in names.items():
-            at_place(tree, path, partial(choose_eviction, text, model.cache.block_size))
+            at_location(tree, path, partial(choose_eviction, text, model.cache.block_size))
     elif name not in known:
         close = close_matches(name, known, n=1)
         raise UsageError(
             f"cache.policy: no such policy under semantics {model.cache.semantics}",
-            where=tree.place(("cache", "policy")),
+            where=tree.location(("cache", "policy")),
             got=repr(name),
             expected=f"did you mean {close[0]}?" if close else f"one of {', '.join(known)}",
         )
@@ -44,18 +44,18 @@ def refuse_unknown_eviction(model: ScenarioModel, tree: Tree) -> None:
 
 def _named(values: dict[str, Any]) -> list[tuple[KeyPath, dict[Any, Any]]]:
     """Return (path, the mapping that holds it) of every eviction policy that is named."""
-    holders: list[tuple[KeyPath, Any]] = [(("cache",), values.get("cache"))]
+    sections: list[tuple[KeyPath, Any]] = [(("cache",), values.get("cache"))]
     cluster, machines = values.get("cluster"), values.get("machines")
     if isinstance(cluster, dict):
-        holders.append((("cluster", "pool"), cluster.get("pool")))
+        sections.append((("cluster", "pool"), cluster.get("pool")))
     roots: list[tuple[KeyPath, Any]] = [((), values)]
     roots += [(("machines", k), own) for k, own in enumerate(machines)] if isinstance(machines, list) else []
     for root, inside in roots:
         tiers = inside.get("tiers") if isinstance(inside, dict) else None
         if isinstance(tiers, dict):
-            holders += [((*root, "tiers", tier), tiers.get(tier)) for tier in TIERS]
+            sections += [((*root, "tiers", tier), tiers.get(tier)) for tier in TIERS]
     return [
-        ((*path, "policy"), holder)
-        for path, holder in holders
-        if isinstance(holder, dict) and isinstance(holder.get("policy"), str)
+        ((*path, "policy"), section)
+        for path, section in sections
+        if isinstance(section, dict) and isinstance(section.get("policy"), str)
     ]

@@ -12,13 +12,13 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.model.model_file import names_model_file
 from kvcache_sim.model.step_times import measured_on, with_absolute_files
 from kvcache_sim.scenario import engine_tiers
-from kvcache_sim.scenario.gpu_room import GPU_CAPACITY, with_gpu_room
+from kvcache_sim.scenario.gpu_memory import GPU_CAPACITY, with_gpu_capacity
 from kvcache_sim.scenario.pools import with_machines_of_pools, with_machines_of_ranks
 from kvcache_sim.scenario.read_settings import with_trace_block
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.served_model import served_model
 from kvcache_sim.scenario.trace_section import TraceChanges
-from kvcache_sim.scenario.validation import at_place, check
+from kvcache_sim.scenario.validation import at_location, check
 from kvcache_sim.scenario.yaml_tree import Tree
 
 
@@ -32,12 +32,12 @@ def fill(model: ScenarioModel, directory: Path, tree: Tree) -> ScenarioModel:
     model = with_machines_of_ranks(model, tree)
     model = replace(model, workload=_workload(model, tree))
     step_time = model.replica.step_time
-    named = model.model or at_place(tree, ("replica", "step_time"), lambda: measured_on(step_time).model)
+    named = model.model or at_location(tree, ("replica", "step_time"), lambda: measured_on(step_time).model)
     if named is None:
-        raise UsageError("the step-time file names no model", tree.place(("replica",)), hint="set model")
+        raise UsageError("the step-time file names no model", tree.location(("replica",)), hint="set model")
     model = _with_semantics(_with_model(model, named, tree), tree)
     common = MachineSection(tiers=model.tiers, replica=model.replica)
-    return replace(model, tiers=with_gpu_room(common, model, tree, GPU_CAPACITY).tiers)
+    return replace(model, tiers=with_gpu_capacity(common, model, tree, GPU_CAPACITY).tiers)
 
 
 def _workload(model: ScenarioModel, tree: Tree) -> dict[str, Any]:
@@ -54,9 +54,9 @@ def _workload(model: ScenarioModel, tree: Tree) -> dict[str, Any]:
     try:
         return written_out({"block_size": model.cache.block_size, **section})
     except UsageError as error:
-        place = tree.place(tuple(error.where.split(".")))
+        location = tree.location(tuple(error.where.split(".")))
         what = f"{error.where}: {error.what}"
-        raise UsageError(what, place, error.got, error.expected, error.hint) from None
+        raise UsageError(what, location, error.got, error.expected, error.hint) from None
 
 
 def _with_semantics(model: ScenarioModel, tree: Tree) -> ScenarioModel:
@@ -87,7 +87,7 @@ def _with(model: ScenarioModel, semantics: str) -> ScenarioModel:
 def _with_model(model: ScenarioModel, named: str, tree: Tree) -> ScenarioModel:
     """Return the model with the language model's name and KV size filled in."""
     model = replace(model, model=named)
-    spec = at_place(tree, ("model",), lambda: served_model(model))
+    spec = at_location(tree, ("model",), lambda: served_model(model))
     size = model.cache.kv_bytes_per_token or spec.kv_bytes_per_token
     cache = replace(model.cache, kv_bytes_per_token=size)
     return replace(model, cache=cache)

@@ -27,12 +27,12 @@ _MOST = 20_000
 class Fault(Value):
     """One fault: what fails when, on which of the machines that were there from the start, and until when.
 
-    ``place`` is not a machine's number: whoever joins after a repair stands in the same place.
+    ``slot`` is not a machine's number: whoever joins after a repair takes the same slot.
     """
 
     at_ns: int
     kind: FaultSection
-    place: int
+    slot: int
     #: None: it stays as it is.
     until_ns: int | None
 
@@ -44,9 +44,9 @@ def drawn_faults(fleet: FleetSection, machines: int, seed: int) -> list[Fault]:
     """
     found: list[Fault] = []
     for number, kind in enumerate(fleet.faults):
-        places = 1 if kind.do == "lose-index" else machines
-        for place in range(places):
-            for fault in _of(kind, (number, place), fleet.faults_until or 0, seed):
+        slots = 1 if kind.do == "lose-index" else machines
+        for slot in range(slots):
+            for fault in _of(kind, (number, slot), fleet.faults_until or 0, seed):
                 found.append(fault)
                 if len(found) > _MOST:
                     raise UsageError("too many faults", "fleet.faults", expected=f"at most {_MOST:,} of them")
@@ -54,15 +54,15 @@ def drawn_faults(fleet: FleetSection, machines: int, seed: int) -> list[Fault]:
 
 
 def _of(kind: FaultSection, numbered: tuple[int, int], until_ns: int, seed: int) -> Iterator[Fault]:
-    number, place = numbered
-    draws = stream(seed, f"fleet.faults.{number}.{kind.do}.{place}")
+    number, slot = numbered
+    draws = stream(seed, f"fleet.faults.{number}.{kind.do}.{slot}")
     now = 0
     while True:
         now += max(1, round(draws.exponential(kind.mtbf)))
         if now >= until_ns:
             return
         ends = None if kind.repair is None else now + kind.repair
-        yield Fault(now, kind, place, ends)
+        yield Fault(now, kind, slot, ends)
         if ends is None and kind.do in ("lose", "slow"):
             return
         now = ends or now
@@ -89,16 +89,16 @@ class _Machines(Struct):
     number: int
     serving: set[int]
     there: set[int]
-    places: dict[int, int] = field(default_factory=dict)
+    machine_of_slot: dict[int, int] = field(default_factory=dict)
     #: Whom a fault took before their time: what the plan has of them does not come to pass.
     failed: set[int] = field(default_factory=set)
 
-    def join(self, place: int | None = None) -> int:
+    def join(self, slot: int | None = None) -> int:
         machine, self.number = self.number, self.number + 1
         self.serving.add(machine)
         self.there.add(machine)
-        if place is not None:
-            self.places[place] = machine
+        if slot is not None:
+            self.machine_of_slot[slot] = machine
         return machine
 
     def leave(self, machine: int, lost: bool) -> None:
@@ -130,8 +130,8 @@ def fleet_events(model: ScenarioModel, tree: Tree) -> list[FleetEvent]:
 def _moments(model: ScenarioModel) -> Iterator[tuple[int, int | Fault]]:
     """Yield when each place of the plan comes, and when a drawn fault begins or its machine is replaced."""
     fleet = model.fleet
-    for place, event in enumerate(fleet.plan):
-        yield event.at + (fleet.startup if event.do == "join" else 0), place
+    for slot, event in enumerate(fleet.plan):
+        yield event.at + (fleet.startup if event.do == "join" else 0), slot
     for fault in drawn_faults(fleet, model.cluster.machines, model.seed):
         yield fault.at_ns, fault
         if fault.kind.do == "lose" and fault.until_ns is not None:
@@ -143,13 +143,13 @@ def _planned(own: FleetEventSection, path: Path, at_ns: int, machines: _Machines
     if own.do == "join":
         if machine is not None:
             hint = "a joining machine gets the next number"
-            raise UsageError("a join names a machine", tree.place(path), str(machine), hint=hint)
+            raise UsageError("a join names a machine", tree.location(path), str(machine), hint=hint)
         machine = machines.join()
     elif own.do in ("drain", "lose", "lose-tier") or (own.do == "flush" and machine is not None):
         able = machines.serving if own.do == "drain" else machines.there
         if machine is None or machine not in able:
             expected = f"machine: one of those that are there then, {_listed(able)}"
-            raise UsageError(f"no such machine to {own.do}", tree.place(path), str(machine), expected)
+            raise UsageError(f"no such machine to {own.do}", tree.location(path), str(machine), expected)
         if own.do in ("drain", "lose"):
             machines.leave(machine, own.do == "lose")
     until_ns = None if own.lasts is None else at_ns + own.lasts
@@ -158,16 +158,16 @@ def _planned(own: FleetEventSection, path: Path, at_ns: int, machines: _Machines
 
 def _drawn(fault: Fault, at_ns: int, machines: _Machines) -> Iterator[FleetEvent]:
     """Yield what a fault does to whoever stands in its place; nothing where nobody does."""
-    kind, machine = fault.kind, machines.places.get(fault.place, -1)
+    kind, machine = fault.kind, machines.machine_of_slot.get(fault.slot, -1)
     if kind.do == "lose-index":
         yield FleetEvent(at_ns, kind.do)
     elif kind.do == "lose" and at_ns != fault.at_ns:
         if machine == -1:
-            yield FleetEvent(at_ns, "join", machines.join(fault.place))
+            yield FleetEvent(at_ns, "join", machines.join(fault.slot))
     elif machine in machines.there:
         if kind.do == "lose":
             machines.leave(machine, lost=True)
-            machines.places[fault.place] = -1
+            machines.machine_of_slot[fault.slot] = -1
             machines.failed.add(machine)
         yield FleetEvent(
             at_ns, kind.do, machine, kind.tier or "", kind.channel or "", kind.share, fault.until_ns
@@ -175,11 +175,11 @@ def _drawn(fault: Fault, at_ns: int, machines: _Machines) -> Iterator[FleetEvent
 
 
 def _listed(machines: set[int]) -> str:
-    told = sorted(machines)
-    return ", ".join(map(str, told[:6])) + (", …" if len(told) > 6 else "") if told else "none"
+    listed = sorted(machines)
+    return ", ".join(map(str, listed[:6])) + (", …" if len(listed) > 6 else "") if listed else "none"
 
 
-def events_told(scenario: Mapping[str, Any], until_ns: int) -> list[tuple[int, str]]:
+def event_texts(scenario: Mapping[str, Any], until_ns: int) -> list[tuple[int, str]]:
     """Return time and words of what happened to the fleet of a resolved scenario up to a time."""
     own = {key: scenario[key] for key in ("fleet", "seed") if key in scenario}
     model = ScenarioModel(

@@ -39,7 +39,9 @@ def of_one_run(path: Path, tree: Tree) -> bool:
     """Tolerate what a file says and an option took the use of: a preset may be varied one key at a time."""
     if path[0] == "tiers" and len(path) == 2:
         return False  # hardware that a file names is not forgotten because of a typed key
-    return varied(path, tree) and not _typed(tree.place(path)) and any(map(_typed, tree.places.values()))
+    return (
+        varied(path, tree) and not _typed(tree.location(path)) and any(map(_typed, tree.locations.values()))
+    )
 
 
 def varied(path: Path, tree: Tree) -> bool:
@@ -49,28 +51,30 @@ def varied(path: Path, tree: Tree) -> bool:
     """
     if path[0] in ("replica", "tiers") and tree.values.get("machines"):
         return False
-    return _holder(path, tree) is not None
+    return _section(path, tree) is not None
 
 
 def leave_out(path: Path, tree: Tree) -> None:
     """Take a setting out of a tree."""
-    holder = _holder(path, tree)
-    assert holder is not None
-    if isinstance(holder, list) and len(holder) == 1:
+    section = _section(path, tree)
+    assert section is not None
+    if isinstance(section, list) and len(section) == 1:
         leave_out(path[:2], tree)  # a channel without edges, a list of no edges
         return
-    del holder[path[-1]]
-    for stale in [known for known in tree.places if known[: len(path)] == path]:
-        del tree.places[stale]
+    del section[path[-1]]
+    for stale in [known for known in tree.locations if known[: len(path)] == path]:
+        del tree.locations[stale]
 
 
-def _typed(place: str) -> bool:
+def _typed(location: str) -> bool:
     """Return whether a place is a ``--set`` or a key that Python gave; a file's has colons."""
-    section = place.partition(".")[0].partition("[")[0]
-    return place.startswith("--set ") or (":" not in place and section in ScenarioModel.__struct_fields__)
+    section = location.partition(".")[0].partition("[")[0]
+    return location.startswith("--set ") or (
+        ":" not in location and section in ScenarioModel.__struct_fields__
+    )
 
 
-def _holder(path: Path, tree: Tree) -> Any:
+def _section(path: Path, tree: Tree) -> Any:
     """Return the mapping or list that has the last step of a path; None where nothing is written there."""
     node: Any = tree.values
     for step in path[:-1]:

@@ -14,7 +14,7 @@ from kvcache_sim.scenario.channels import wire, with_presets
 from kvcache_sim.scenario.effects import refuse_without_effect
 from kvcache_sim.scenario.eviction import refuse_unknown_eviction, with_absolute_eviction
 from kvcache_sim.scenario.filling import absolute, fill
-from kvcache_sim.scenario.gpu_room import GpuCapacity, gpu_capacity
+from kvcache_sim.scenario.gpu_memory import GpuCapacity, gpu_capacity
 from kvcache_sim.scenario.idle import IdleError, Tolerates, leave_out, of_one_run, varied
 from kvcache_sim.scenario.lowering import lower
 from kvcache_sim.scenario.machines import build_machines
@@ -59,8 +59,8 @@ class Scenario(Value):
         step_time = () if replica.instant else step_time_facts(replica.step_time, replica.links)
         assumed = (other_model_timed(self.model), taken_as_full(self.model))
         idle = (f"{error.what} here: {error.hint}" for error in self.idle)
-        told = (*step_time, *(one for one in assumed if one))
-        return (*told, *((found.sentence,) if found is not None and found.remarkable else ()), *idle)
+        assumptions = (*step_time, *(one for one in assumed if one))
+        return (*assumptions, *((found.sentence,) if found is not None and found.remarkable else ()), *idle)
 
 
 def load_scenario(path: Path | None, overrides: Sequence[str] = (), trace: Path | None = None) -> Scenario:

@@ -35,7 +35,7 @@ from kvcache_sim.scenario.section import changed, lowered
 from kvcache_sim.scenario.served_model import served_model
 from kvcache_sim.scenario.shared_pool import pool_settings, with_pool
 from kvcache_sim.scenario.speculation import speculation
-from kvcache_sim.scenario.validation import at_place
+from kvcache_sim.scenario.validation import at_location
 from kvcache_sim.scenario.yaml_tree import Tree
 from kvcache_sim.serving.queue import served_as
 from kvcache_sim.serving.settings import (
@@ -62,7 +62,7 @@ def lower(
     block_bytes = cache.block_bytes
     step_times: dict[tuple[str, ...], StepTime] = {}
     replicas = [
-        at_place(tree, own_path(tree, index, ("replica", "host")), partial(with_host, machine.replica))
+        at_location(tree, own_path(tree, index, ("replica", "host")), partial(with_host, machine.replica))
         for index, machine in enumerate(machines)
     ]
     launches = [_launch_ns(model, index, replica) for index, replica in enumerate(replicas)]
@@ -70,13 +70,13 @@ def lower(
         kind = _step_time_kind(replica, launches[index])
         if kind not in step_times:
             path = own_path(tree, index, ("replica", "step_time"))
-            step_times[kind] = at_place(tree, path, partial(_step_time, replica, launches[index]))
+            step_times[kind] = at_location(tree, path, partial(_step_time, replica, launches[index]))
     return ClusterSettings(
         machines=tuple(
             MachineSettings(
                 tiers=_tiers((machine, index), model.cache.policy, _block_bytes(model, index, cache), tree),
                 step_time=step_times[_step_time_kind(replicas[index], launches[index])],
-                replica=at_place(
+                replica=at_location(
                     tree,
                     own_path(tree, index, ("replica", "host")),
                     partial(_replica, replicas[index], model.seed),
@@ -178,7 +178,7 @@ def _tiers(
             if blocks == 0:
                 raise UsageError(
                     f"tiers.{name}.capacity is below one block",
-                    where=tree.place(own_path(tree, index, ("tiers", name, "capacity"))),
+                    where=tree.location(own_path(tree, index, ("tiers", name, "capacity"))),
                     got=str(capacity),
                     expected=f"at least {block_bytes} bytes",
                 )
@@ -210,8 +210,8 @@ def _router(section: RouterSection) -> RouterSettings:
 
 def _cache(model: ScenarioModel, tree: Tree) -> CacheSettings:
     section = model.cache
-    spec = at_place(tree, ("model",), lambda: served_model(model))
-    groups = at_place(tree, ("model",), lambda: cache_groups(model))
+    spec = at_location(tree, ("model",), lambda: served_model(model))
+    groups = at_location(tree, ("model",), lambda: cache_groups(model))
     return lowered(
         CacheSettings,
         section,

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario.cluster_sections import model_of_machine, own_settings
 from kvcache_sim.scenario.fleet_events import fleet_events
-from kvcache_sim.scenario.gpu_room import GPU_CAPACITY, with_gpu_room
+from kvcache_sim.scenario.gpu_memory import GPU_CAPACITY, with_gpu_capacity
 from kvcache_sim.scenario.pools import pool_role
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.validation import check
@@ -25,7 +25,7 @@ def build_machines(model: ScenarioModel, tree: Tree) -> tuple[MachineSection, ..
     if len(model.machines) > count:
         raise UsageError(
             f"machines[{len(model.machines) - 1}] does not exist",
-            where=tree.place(("machines", len(model.machines) - 1)),
+            where=tree.location(("machines", len(model.machines) - 1)),
             expected=f"at most {count} entries",
             hint="raise cluster.machines",
         )
@@ -43,7 +43,7 @@ def build_machines(model: ScenarioModel, tree: Tree) -> tuple[MachineSection, ..
             base = {**written, "role": role}
             machine = check(MachineSection, _overlay(base, own), tree, ("machines", index))
             path = own_path(tree, index, GPU_CAPACITY)
-            machines.append(with_gpu_room(machine, its, tree, path))
+            machines.append(with_gpu_capacity(machine, its, tree, path))
         else:
             common = MachineSection(tiers=model.tiers, replica=model.replica, role=role)
             machines.append(common)
@@ -53,7 +53,7 @@ def build_machines(model: ScenarioModel, tree: Tree) -> tuple[MachineSection, ..
 def own_path(tree: Tree, index: int, path: Path) -> Path:
     """Return where machine ``index`` got the setting at ``path``: its own entry, or the common one."""
     own: Path = ("machines", index, *path)
-    return own if own in tree.places else path
+    return own if own in tree.locations else path
 
 
 def _overlay(base: Any, own: Any) -> Any:

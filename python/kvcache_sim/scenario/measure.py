@@ -26,8 +26,8 @@ def measured_requests(scenario: Scenario, trace: Trace | None) -> MeasuredReques
     measure = Measure()
     if section is not None:
         if section.cooldown is not None and section.cooldown.auto:
-            place = scenario.tree.place(("measure", "cooldown"))
-            raise UsageError("auto is for measure.warmup", place, hint="name a share, a time or a number")
+            location = scenario.tree.location(("measure", "cooldown"))
+            raise UsageError("auto is for measure.warmup", location, hint="name a share, a time or a number")
         measure = Measure(section.warmup or Edge(), section.cooldown or Edge())
     objectives = objectives_of(scenario.model)
     if objectives is not None:

@@ -54,9 +54,9 @@ def set_value(tree: Tree, path: Path, value: Any, where: str) -> None:
             if node[step] is None:
                 node[step] = [] if isinstance(path[depth + 1], int) else {}
             node = node[step]
-    for stale in [known for known in tree.places if known[: len(path)] == path]:
-        del tree.places[stale]
-    tree.places[path] = where
+    for stale in [known for known in tree.locations if known[: len(path)] == path]:
+        del tree.locations[stale]
+    tree.locations[path] = where
 
 
 def _enter(node: Any, step: str | int, last: bool, where: str) -> Any:

@@ -14,7 +14,7 @@ from kvcache_sim.cache.prefetch import PREFETCH
 from kvcache_sim.cache.write import WRITE
 from kvcache_sim.channels.choice import CHANNEL_CHOICE
 from kvcache_sim.policies.plugins.choice import Kind
-from kvcache_sim.scenario.validation import at_place
+from kvcache_sim.scenario.validation import at_location
 from kvcache_sim.scenario.yaml_tree import Path as KeyPath
 from kvcache_sim.scenario.yaml_tree import Tree
 from kvcache_sim.serving.membership.scaling_policy import SCALING
@@ -56,32 +56,32 @@ def with_absolute_plugins(tree: Tree, directory: Path) -> None:
 
     A run that is repeated elsewhere finds them again.
     """
-    for path, holder in _policies(tree.values):
-        holder[path[-1]] = absolute_plugin(holder[path[-1]], path, tree, directory)
+    for path, plugin in _policies(tree.values):
+        plugin[path[-1]] = absolute_plugin(plugin[path[-1]], path, tree, directory)
 
 
 def absolute_plugin(text: str, path: KeyPath, tree: Tree, directory: Path) -> str:
     """Return the name of a policy that stands at ``path``, the file of a plug-in made absolute."""
-    place, colon, name = text.partition(".py:")
-    adapter, between, file = place.rpartition(":")
+    location, colon, name = text.partition(".py:")
+    adapter, between, file = location.rpartition(":")
     if not colon:
         return text
-    base = Path.cwd() if tree.place(path).startswith("--set") else directory
+    base = Path.cwd() if tree.location(path).startswith("--set") else directory
     return f"{adapter}{between}{(base / file).absolute()}.py:{name}"
 
 
 def refuse_unknown_policies(tree: Tree) -> None:
     """Raise UsageError for a policy that is neither built in nor a plug-in, with the place of its name."""
-    for path, holder in _policies(tree.values):
-        at_place(tree, path, partial(_kind_of(path).refuse_unknown, holder[path[-1]]))
+    for path, plugin in _policies(tree.values):
+        at_location(tree, path, partial(_kind_of(path).refuse_unknown, plugin[path[-1]]))
 
 
 def refuse_broken_plugins(tree: Tree) -> None:
     """Import every plug-in that the scenario names; UsageError says where it was named and what is wrong."""
-    for path, holder in _policies(tree.values):
-        kind, name = _kind_of(path), holder[path[-1]]
+    for path, plugin in _policies(tree.values):
+        kind, name = _kind_of(path), plugin[path[-1]]
         if name not in kind.names:
-            at_place(tree, path, partial(kind.maker, name))
+            at_location(tree, path, partial(kind.maker, name))
 
 
 def _kind_of(path: KeyPath) -> Kind:
@@ -97,16 +97,16 @@ def _policies(values: dict[str, Any]) -> list[tuple[KeyPath, dict[Any, Any]]]:
     roots += [(("machines", k), own) for k, own in enumerate(machines)] if isinstance(machines, list) else []
     for root, inside in roots:
         for setting in POLICY_KINDS:
-            holder: Any = inside
+            plugin: Any = inside
             for step in setting[:-1]:
-                holder = holder.get(step) if isinstance(holder, dict) else None
-            if not isinstance(holder, dict) or setting[-1] not in holder:
+                plugin = plugin.get(step) if isinstance(plugin, dict) else None
+            if not isinstance(plugin, dict) or setting[-1] not in plugin:
                 continue
             if root and setting[0] != "replica":
                 continue  # refused by its own check
-            value, path = holder[setting[-1]], (*root, *setting)
+            value, path = plugin[setting[-1]], (*root, *setting)
             if isinstance(value, dict):
                 found += [((*path, part), value) for part in value if isinstance(value[part], str)]
             elif isinstance(value, str):
-                found.append((path, holder))
+                found.append((path, plugin))
     return found

@@ -27,7 +27,7 @@ def with_machines_of_pools(model: ScenarioModel, tree: Tree) -> ScenarioModel:
         return model
     if isinstance(given, dict) and "machines" in given:
         if model.cluster.machines < pooled:
-            where, got = tree.place(("cluster", "machines")), str(model.cluster.machines)
+            where, got = tree.location(("cluster", "machines")), str(model.cluster.machines)
             raise UsageError("cluster.machines: fewer than the pools have", where, got, f"at least {pooled}")
         return model
     return replace(model, cluster=replace(model.cluster, machines=pooled))
@@ -44,7 +44,7 @@ def with_machines_of_ranks(model: ScenarioModel, tree: Tree) -> ScenarioModel:
     given = tree.values.get("cluster")
     if isinstance(given, dict) and "machines" in given:
         if machines % ranks:
-            where, expected = tree.place(("cluster", "machines")), f"a multiple of replica.dp, {ranks}"
+            where, expected = tree.location(("cluster", "machines")), f"a multiple of replica.dp, {ranks}"
             raise UsageError("cluster.machines: no whole number of engines", where, str(machines), expected)
     else:
         model = replace(model, cluster=replace(model.cluster, machines=ranks))

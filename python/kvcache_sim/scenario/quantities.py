@@ -73,8 +73,8 @@ def render_size(count: int) -> str:
 
 
 _SIZES = (
-    *((1024**power, f"{letter}iB") for power, letter in ((4, "T"), (3, "G"), (2, "M"), (1, "K"))),
-    *((1000**power, f"{letter}B") for power, letter in ((4, "T"), (3, "G"), (2, "M"), (1, "k"))),
+    *((1024**power, f"{prefix}iB") for power, prefix in ((4, "T"), (3, "G"), (2, "M"), (1, "K"))),
+    *((1000**power, f"{prefix}B") for power, prefix in ((4, "T"), (3, "G"), (2, "M"), (1, "k"))),
 )
 
 

@@ -138,8 +138,8 @@ def _index(model: ScenarioModel) -> Iterator[tuple[Path, str]]:
     router = model.router
     kind, own = router.index.kind, ":" in router.policy
     if kind != "truth" and needs_of(router.policy).own_index != kind:
-        keepers = [name for name in ROUTERS if needs_of(name).own_index == kind]
-        yield ("router", "index", "kind"), f"router.policy is not {' or '.join(keepers)}"
+        kept_routers = [name for name in ROUTERS if needs_of(name).own_index == kind]
+        yield ("router", "index", "kind"), f"router.policy is not {' or '.join(kept_routers)}"
     if "eviction_interval" in changed(router.index) and kind != "gateway-tree":
         yield ("router", "index", "eviction_interval"), "router.index.kind is not gateway-tree"
     if router.index_blocks is not None:

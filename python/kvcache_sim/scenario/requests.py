@@ -28,7 +28,7 @@ def refuse_beyond_spec(scenario: Scenario) -> None:
     from kvcache_sim.simulation.spec_keys import uncovered
 
     for path, refusal in uncovered(scenario.resolved):
-        raise replace(refusal, where=scenario.tree.place(path) or "--engine spec")
+        raise replace(refusal, where=scenario.tree.location(path) or "--engine spec")
 
 
 def open_requests(scenario: Scenario, options: RunOptions) -> Trace | TraceStream:
@@ -128,7 +128,7 @@ def _check_block_size(scenario: Scenario, trace: Trace) -> None:
     if trace.block_size % block_size:
         raise UsageError(
             "cache.block_size does not divide the trace's block",
-            where=scenario.tree.place(("cache", "block_size")),
+            where=scenario.tree.location(("cache", "block_size")),
             got=str(block_size),
             expected=f"a divisor of {trace.block_size}",
         )

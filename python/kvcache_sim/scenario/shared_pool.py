@@ -32,7 +32,7 @@ def with_pool(wiring: Wiring, pool: SharedPoolSection | None, tree: Tree) -> Wir
     own, number = pool.channels, len(wiring.edge_channels)
     for name in POOL_CHANNELS:
         if name in channels:
-            raise UsageError(f"channel {name!r} is cluster.pool's", tree.place(("channels", name)))
+            raise UsageError(f"channel {name!r} is cluster.pool's", tree.location(("channels", name)))
         channels[name] = ChannelSettings(
             name, own.bandwidth, own.latency, own.piece_overhead, sharing=own.sharing
         )
@@ -53,7 +53,7 @@ def pool_settings(
     if blocks == 0:
         raise UsageError(
             "cluster.pool.capacity is below one block",
-            where=tree.place((*_PATH, "capacity")),
+            where=tree.location((*_PATH, "capacity")),
             got=str(capacity),
             expected=f"at least {block_bytes} bytes",
         )

@@ -71,14 +71,14 @@ def findings(model: ScenarioModel, replica: ReplicaSection) -> Iterator[tuple[st
     elif model.pools.prefill or model.pools.decode:
         yield "speculation", "drafts are not handed over between machines"
     elif (groups := cache_groups(model)) is not None and (
-        why := _beside_groups(groups, replica.speculation, lower_semantics(model) is not None)
+        why := _with_groups(groups, replica.speculation, lower_semantics(model) is not None)
     ):
         yield "speculation", why
     elif replica.speculation.eagle and not model.cache.enabled:
         yield "speculation", "cache.enabled is false: no hit loses its last block"
 
 
-def _beside_groups(groups: GroupSettings, section: SpeculationSection, has_tier: bool) -> str:
+def _with_groups(groups: GroupSettings, section: SpeculationSection, has_tier: bool) -> str:
     """Return why drafts cannot be simulated in several cache groups; "" where they can."""
     if any(group.kind == "linear" for group in groups.layout.groups):
         return "what a rejected draft leaves of a state is not simulated in several cache groups"

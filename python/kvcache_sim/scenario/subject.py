@@ -59,11 +59,11 @@ def _machines(resolved: Mapping[str, Any]) -> str:
 
 def _tiers(tiers: Mapping[str, Any], cache: Mapping[str, Any]) -> str:
     sizes = {name: tier.get("capacity") for name, tier in tiers.items() if isinstance(tier, Mapping)}
-    told = [f"{name} {size}{_beside(size, cache)}" for name, size in sizes.items()]
-    return "tiers " + ", ".join(told) if told else ""
+    sizes_text = [f"{name} {size}{_in_blocks(size, cache)}" for name, size in sizes.items()]
+    return "tiers " + ", ".join(sizes_text) if sizes_text else ""
 
 
-def _beside(size: Any, cache: Mapping[str, Any]) -> str:
+def _in_blocks(size: Any, cache: Mapping[str, Any]) -> str:
     """Return a capacity in the units that it is not written in: blocks, tokens and bytes."""
     try:
         capacity, token_bytes = parse_capacity(size), parse_size_bytes(str(cache["kv_bytes_per_token"]))

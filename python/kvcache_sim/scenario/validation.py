@@ -59,7 +59,7 @@ def _refusal(hint: Any, value: Any, stands: tuple[Tree, Path], error: Validation
             converted(inner, own)
         except ValidationError as wrong:
             return _refusal(inner, own, (tree, (*path, step)), wrong)
-    section, where = _section(hint), tree.place(path)
+    section, where = _section(hint), tree.location(path)
     if section is not None and isinstance(value, Mapping):
         lacking = next(key for key, field in keys(section).items() if field.required and key not in value)
         return UsageError(f"{dotted((*path, lacking))} is missing", where=where)
@@ -105,10 +105,10 @@ def _unknown_keys(hint: Any, value: Any, path: Path) -> Iterator[tuple[Path, lis
 
 
 def _unknown(model: type[Section], tree: Tree, path: Path, known: list[str]) -> UsageError:
-    from kvcache_sim.scenario.other_words import meant_by
+    from kvcache_sim.scenario.key_suggestions import meant_by
 
     hint = meant_by(model, path, known) or f"known keys: {', '.join(known)}"
-    return UsageError(f"unknown key {dotted(path)!r}", where=tree.place(path), hint=hint)
+    return UsageError(f"unknown key {dotted(path)!r}", where=tree.location(path), hint=hint)
 
 
 def _unusable(hint: Any, value: Any, error: ValidationError, named: tuple[str, str]) -> UsageError:
@@ -121,18 +121,18 @@ def _unusable(hint: Any, value: Any, error: ValidationError, named: tuple[str, s
     got = got if len(got) <= 60 else got[:57] + "..."
     section = _section(hint)
     if words := [str(word) for arm in _arms(hint) if get_origin(arm) is Literal for word in get_args(arm)]:
-        what, expected, way_out = "no such choice", f"one of {', '.join(words)}", _near(str(value), words)
+        what, expected, remedy = "no such choice", f"one of {', '.join(words)}", _near(str(value), words)
     elif section is not None:
-        what, expected, way_out = "not usable", "a mapping of settings", ""
+        what, expected, remedy = "not usable", "a mapping of settings", ""
         if own := [name for name in keys(section) if name in _SIZES]:
-            way_out = f"did you mean '{key}.{own[0]}'?"
+            remedy = f"did you mean '{key}.{own[0]}'?"
     else:
-        what, expected, way_out = "not usable", _expected(str(error), value), ""
+        what, expected, remedy = "not usable", _expected(str(error), value), ""
         if expected == _EXPECTED["`bool.*"]:
-            way_out = "yes, no, on and off are plain text in YAML 1.2"
+            remedy = "yes, no, on and off are plain text in YAML 1.2"
         elif expected.startswith("a list") and key == "machines":
-            way_out = "how many equal ones there are is 'cluster.machines'"
-    return UsageError(f"{key}: {what}", where=where, got=got, expected=expected, hint=way_out)
+            remedy = "how many equal ones there are is 'cluster.machines'"
+    return UsageError(f"{key}: {what}", where=where, got=got, expected=expected, hint=remedy)
 
 
 def _expected(said: str, value: object) -> str:
@@ -150,13 +150,13 @@ def _expected(said: str, value: object) -> str:
     )
 
 
-def at_place(tree: Tree, path: Path, make: Callable[[], T]) -> T:
+def at_location(tree: Tree, path: Path, make: Callable[[], T]) -> T:
     """Return ``make()``; its UsageError is raised again with the place where ``path`` was written."""
     try:
         return make()
     except UsageError as error:
         own = error.where and error.where != dotted(path)
-        where = tree.place(path)
+        where = tree.location(path)
         what = f"{error.where}: {error.what}" if own else f"{dotted(path)}: {error.what}"
         raise UsageError(what, where, error.got, error.expected, error.hint) from None
 

@@ -29,21 +29,21 @@ _NOT_FINITE = {".nan", ".inf", "-.inf", "+.inf"}
 class Tree:
     """Plain values (dict, list, str, int, float, bool, None) and where each was written.
 
-    ``places`` maps a path to ``file:line:col`` of its key, or to the option that set it.
+    ``locations`` maps a path to ``file:line:col`` of its key, or to the option that set it.
     """
 
     values: dict[str, Any] = field(default_factory=dict)
-    places: dict[Path, str] = field(default_factory=dict)
+    locations: dict[Path, str] = field(default_factory=dict)
     source: str = ""
 
-    def place(self, path: Path) -> str:
+    def location(self, path: Path) -> str:
         """Return where ``path`` stands, or what was written inside it, or its nearest ancestor."""
         for length in range(len(path), 0, -1):
-            if path[:length] in self.places:
-                return self.places[path[:length]]
-            for known, place in self.places.items():
+            if path[:length] in self.locations:
+                return self.locations[path[:length]]
+            for known, location in self.locations.items():
                 if known[:length] == path[:length]:
-                    return place
+                    return location
         return self.source
 
 
@@ -128,12 +128,12 @@ class _Reader:
             return self._scalar(node)
         if kind == "sequence":
             for index, item in enumerate(node.value):
-                self.tree.places[(*path, index)] = self._place(item)
+                self.tree.locations[(*path, index)] = self._location(item)
             return [self.convert(item, (*path, index), depth + 1) for index, item in enumerate(node.value)]
         mapping: dict[str, Any] = {}
         for key_node, value_node in node.value:
             key = self._key(key_node, mapping)
-            self.tree.places[(*path, key)] = self._place(key_node)
+            self.tree.locations[(*path, key)] = self._location(key_node)
             mapping[key] = self.convert(value_node, (*path, key), depth + 1)
         return mapping
 
@@ -152,8 +152,8 @@ class _Reader:
             raise self._refuse(node, f"{text} is not a finite number")
         return _plain_scalar(text)
 
-    def _place(self, node: Any) -> str:
+    def _location(self, node: Any) -> str:
         return f"{self.tree.source}:{node.start_mark.line + 1}:{node.start_mark.column + 1}"
 
     def _refuse(self, node: Any, what: str) -> UsageError:
-        return UsageError(what, where=self._place(node))
+        return UsageError(what, where=self._location(node))

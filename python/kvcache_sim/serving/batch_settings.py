@@ -24,7 +24,7 @@ class BatchSettings(Value):
     commit_at_begin: bool = False
     asks_every_step: bool = False
     #: Room is counted in tokens, and every step asks for what it computes (cache groups).
-    room_by_step: bool = False
+    reserve_by_step: bool = False
     #: Decoding sequences have tokens drafted.
     speculation: SpeculationRules | None = None
     least_step_ns: int = 0

@@ -18,7 +18,7 @@ from kvcache_sim.serving.router.contract import Router
 from kvcache_sim.serving.sequence import Arrival, Status
 from kvcache_sim.serving.waiting_requests import OneByOne, WaitingRequests
 from kvcache_sim.workload.sessions import continuations
-from kvcache_sim.workload.trace import NO_REQUEST, NOT_TOLD, OPEN_LOOP, Trace, view
+from kvcache_sim.workload.trace import NO_REQUEST, NOT_GIVEN, OPEN_LOOP, Trace, view
 
 if TYPE_CHECKING:
     from kvcache_sim.serving.membership.membership import Membership
@@ -60,7 +60,7 @@ class Cluster:
         #: Where requests wait for their tenant's turn, and what of a tenant's blocks is kept.
         self._gate: TenantGate | None = None
         #: Who is told which machine a request was done on: quotas of tenants, hints of the trace.
-        self._keepers: list[CacheQuotas | RetentionHints] = []
+        self._retention: list[CacheQuotas | RetentionHints] = []
         self._served_by: dict[int, int] = {}
         #: Whether requests are fed: they may be aborted, and the machine that each was sent to is kept.
         self._is_fed = False
@@ -145,7 +145,7 @@ class Cluster:
             expected = "a trace without cancellations, or tenants without max_in_flight and tokens_per_s"
             raise UsageError("requests are given up while they wait", "tenants", expected=expected)
         self._gate, self.open_loop = gate, False
-        gate.open_to(self._let_in)
+        gate.open_to(self._admit)
 
     def count(self, arrived: int, closed: int) -> None:
         """Count requests that came in, or left, without a word."""
@@ -154,18 +154,18 @@ class Cluster:
     @property
     def is_plain(self) -> bool:
         """Whether requests are routed as they come, and nobody hears of each one that comes or leaves."""
-        heard = self._scrapes or self._when_closed or self._keepers or self._continues
-        return self.open_loop and not (heard or self._membership)
+        has_observers = self._scrapes or self._when_closed or self._retention or self._continues
+        return self.open_loop and not (has_observers or self._membership)
 
     def come_in_by(self, come_in: Callable[[ReadOn | None], None]) -> None:
         """Let requests come in without an event each."""
         self._come_in = come_in
 
-    def drop_by(self, keeper: CacheQuotas | RetentionHints) -> None:
+    def drop_by(self, policy: CacheQuotas | RetentionHints) -> None:
         """Register what drops blocks when a request is done."""
-        self._keepers.append(keeper)
+        self._retention.append(policy)
 
-    def _let_in(self, request: int) -> None:
+    def _admit(self, request: int) -> None:
         if self._scrapes is not None:
             self._scrapes.expect(self.engine.now_ns)
         self.send(request)
@@ -244,7 +244,7 @@ class Cluster:
         machine = replica.machine
         if self._continues:
             self.machines[request] = machine
-        if self._keepers or self._is_fed:
+        if self._retention or self._is_fed:
             self._served_by[request] = machine
         self.digests[machine].record(_ARRIVE, now, request, arrival.prompt_num_tokens)
         if replica.records_all:
@@ -254,7 +254,7 @@ class Cluster:
         if in_window and self.pools.can_serve(replica, prompt, arrival.total_kv_tokens):
             replica.arrive(arrival)
             aborts = self._abort_after_ns
-            if aborts is not None and (after := aborts[request - self._from]) != NOT_TOLD:
+            if aborts is not None and (after := aborts[request - self._from]) != NOT_GIVEN:
                 self.engine.schedule(
                     now + after, ARRIVAL, NO_MACHINE, self._client_leaves, (request, machine)
                 )
@@ -288,14 +288,14 @@ class Cluster:
         if self._gate is not None:
             self._gate.closed()
         machine = self._served_by.pop(request, NO_MACHINE)
-        if self._keepers and machine != NO_MACHINE:
+        if self._retention and machine != NO_MACHINE:
             # at the end of the instant: every machine has let go of what it held until now
             now = self.engine.now_ns
-            self.engine.schedule(now, HANDOVER, NO_MACHINE, self._tell_keepers, (request, machine))
+            self.engine.schedule(now, HANDOVER, NO_MACHINE, self._notify_retention, (request, machine))
         if self._membership is not None:
             self._membership.closed(request, self.closed == len(self.trace))
-        for tell in self._when_closed:
-            tell(request)
+        for notify in self._when_closed:
+            notify(request)
         if self._instant:
             self._one_by_one.closed()
         if self._read_on is not None:
@@ -306,13 +306,13 @@ class Cluster:
         if following != NO_REQUEST and self._think_ns[following] == OPEN_LOOP:
             self._prefetch(request, following, self._arrival_ns[following])
 
-    def _tell_keepers(self, done: tuple[int, int]) -> None:
-        for keeper in self._keepers:
-            keeper.closed(*done)
+    def _notify_retention(self, done: tuple[int, int]) -> None:
+        for policy in self._retention:
+            policy.closed(*done)
 
     def _release(self, request: int) -> None:
         """Let those that wait for a request come."""
-        for following in self._waiting.let_go_by(request):
+        for following in self._waiting.pop_followers(request):
             at = self.engine.now_ns + self._think_ns[following]
             self.engine.schedule(at, ARRIVAL, NO_MACHINE, self._arrive, following)
             if self._scrapes is not None:

@@ -47,7 +47,7 @@ def sglang_rules(settings: ReplicaSettings) -> SglangRules:
     )
 
 
-def tokens_beside(page: int, kept_free_pages: int) -> int:
+def headroom_tokens(page: int, kept_free_pages: int) -> int:
     """Return how many tokens beside a request's KV and the pages kept free an empty GPU must have room for.
 
     An admission asks for less than all but a token and two pages (``init_req_max_new_tokens``).

@@ -55,7 +55,7 @@ def _batch_settings(cache: Machine, replica_settings: ReplicaSettings) -> BatchS
         track_commits=bool(cache.writes) and cache.writes[0].at_commit,
         commit_at_begin=kind.commits_at_begin,
         asks_every_step=kind.asks_every_step,
-        room_by_step=cache.groups is not None,
+        reserve_by_step=cache.groups is not None,
         speculation=SpeculationRules.of(speculation) if speculation is not None else None,
         num_layers=cache.cache.num_layers,
     )

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from kvcache_sim.serving.router.in_core import CoreRule
 
 #: What a hand-over crosses: of each hop the channels side by side.
-Way = list[Lane]
+Route = list[Lane]
 #: Where a request is decoded: the machine, what it crosses, tokens expected to cross.
-Chosen = tuple[int, Way, int]
+Chosen = tuple[int, Route, int]
 
 
 #: What is next, the machines and requests that have left, and rows of events.
-_Told = tuple[tuple[int, int, int] | None, list[tuple[int, int]] | None, bytes | None]
+_News = tuple[tuple[int, int, int] | None, list[tuple[int, int]] | None, bytes | None]
 
 
 class Door(Protocol):
@@ -91,9 +91,9 @@ class NativeCluster:
         self._in_step = 1
         #: What is next of all that machines do, and whether they may go on ahead of the clock.
         self._next: Event | None = None
-        self._runs_ahead = False
+        self._has_lookahead = False
         #: Those of which someone wants to hear whose prompt is computed.
-        self._heard: list[NativeReplica] = []
+        self._prefilled_replicas: list[NativeReplica] = []
         #: Those that are notified after each event.
         self._observers: list[NativeReplica] = []
         #: Where requests come in without an event of the engine's each.
@@ -108,13 +108,13 @@ class NativeCluster:
         if self._pool is not None:
             self._pool.count(sum(replica.core.pool_hit_blocks for replica in self._replicas))
 
-    def run_ahead(self) -> None:
+    def enable_lookahead(self) -> None:
         """Let the machines do at once all that comes before anything but their own work."""
-        self._runs_ahead = True
+        self._has_lookahead = True
 
-    def tell_prefilled_of(self, replica: NativeReplica) -> None:
+    def notify_prefilled_of(self, replica: NativeReplica) -> None:
         """Let a replica tell whose prompt has been computed there, after each event."""
-        self._heard.append(replica)
+        self._prefilled_replicas.append(replica)
 
     def report_events_to(self, replica: NativeReplica) -> None:
         """Notify a replica after each event of any machine."""
@@ -129,7 +129,7 @@ class NativeCluster:
         self,
         rule: CoreRule,
         decoding: Sequence[tuple[int, int]],
-        between: Callable[[int, int], Way],
+        between: Callable[[int, int], Route],
     ) -> None:
         """Let the core choose who decodes, of (machine, most tokens of a request).
 
@@ -152,7 +152,7 @@ class NativeCluster:
         """
         self._door = door
         self._core.open(rule, routed, *limits)
-        self._go_on(self._fed(None))
+        self._resume(self._fed(None))
 
     def _fed(self, at: tuple[int, int, int] | None) -> tuple[int, int, int] | None:
         """Tell the core of further requests; return what is next."""
@@ -162,19 +162,19 @@ class NativeCluster:
 
     def woken(self, machine: int) -> None:
         """Hear that a machine was told something."""
-        self._go_on(self._core.woken(machine))
+        self._resume(self._core.woken(machine))
 
-    def enqueue(self, machine: int, place: int) -> None:
+    def enqueue(self, machine: int, slot: int) -> None:
         """Queue a request that has come to a machine, by its place there."""
-        self._told(self._core.enqueue(machine, place, self._engine.now_ns))
+        self._take_news(self._core.enqueue(machine, slot, self._engine.now_ns))
 
     def prefetch(self, machine: int, request: int, tokens: int) -> None:
         """Copy up on a machine what the prompt of a request has further down."""
-        self._told(self._core.prefetch(machine, (request, tokens), self._engine.now_ns))
+        self._take_news(self._core.prefetch(machine, (request, tokens), self._engine.now_ns))
 
-    def give_up(self, machine: int, request: int) -> None:
+    def abort(self, machine: int, request: int) -> None:
         """Let a request go that was sent to a machine, its client having given it up, wherever it is."""
-        self._told(self._core.give_up(machine, request, self._engine.now_ns))
+        self._take_news(self._core.abort(machine, request, self._engine.now_ns))
 
     def longest(self, machine: int, request: int, blocks: tuple[int, int]) -> int | None:
         """Return the end of the longest run of a request that one other machine has below its GPU, or None.
@@ -183,20 +183,20 @@ class NativeCluster:
         """
         return self._core.longest((machine, (request, *blocks)), self._engine.now_ns)
 
-    def _told(self, told: _Told) -> None:
-        at, closed, events = told
+    def _take_news(self, news: _News) -> None:
+        at, closed, events = news
         if events is not None:
             self._recorder.add_events(events, self._engine.now_ns)
         if closed is not None:
-            self._tell_closed(closed)
-        self._go_on(at)
+            self._notify_closed(closed)
+        self._resume(at)
         self._event_ended()
 
     def _event_ended(self) -> None:
         for replica in self._observers:
             replica.event_ended()
 
-    def _go_on(self, at: tuple[int, int, int] | None) -> None:
+    def _resume(self, at: tuple[int, int, int] | None) -> None:
         """Let what the core does next come at a time, with a priority, on a machine."""
         following = self._next
         if following is not None:
@@ -210,40 +210,40 @@ class NativeCluster:
     def _run(self, event: tuple[int, int, int]) -> None:
         self._next = None
         engine = self._engine
-        now_ns, until_ns = engine.now_ns, engine.others_ns if self._runs_ahead else engine.now_ns
+        now_ns, until_ns = engine.now_ns, engine.others_ns if self._has_lookahead else engine.now_ns
         while True:
             at, question, closed, events = self._core.run(now_ns, until_ns)
             if events is not None:
                 self._recorder.add_events(events, now_ns)
             if closed is not None:
-                self._tell_closed(closed)
-            goes_on = question is not None
+                self._notify_closed(closed)
+            continues = question is not None
             if self._door is not None:
                 rejected, hungry = self._core.take_rejected()
                 for request, machine in rejected:
                     self._door.rejected(request, machine)
                 if hungry:
                     at, before = self._fed(at), at
-                    goes_on = at != before
+                    continues = at != before
             if question is not None:
                 assert self._choose is not None
                 machine, (request, arrival_ns), tokens, session = question
                 arrival = Arrival(request, arrival_ns, tokens[0], tokens[1], *session[:3], 0, session[3])
                 at = self._core.assign(*self._choose(machine, arrival))
-            if at is None or not goes_on or at[0] >= until_ns:
+            if at is None or not continues or at[0] >= until_ns:
                 break
-        self._go_on(at)
-        for replica in self._heard:
-            replica.tell_prefilled()
+        self._resume(at)
+        for replica in self._prefilled_replicas:
+            replica.notify_prefilled()
         self._event_ended()
         if event[1] == BOUNDARY:
             for replica in self._replicas[event[2] : event[2] + self._in_step]:
                 replica.check()
 
-    def _tell_closed(self, closed: list[tuple[int, int]]) -> None:
+    def _notify_closed(self, closed: list[tuple[int, int]]) -> None:
         if self._door is None:
             for machine, request in closed:
-                self._replicas[machine].tell_closed((request,))
+                self._replicas[machine].notify_closed((request,))
             return
         self._rows += len(closed)
         if self._rows >= self._recorder.rows_at_a_time:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from kvcache_sim.tiers import PLACES
+from kvcache_sim.tiers import KV_SOURCES
 from kvcache_sim.values import Struct
 
 
@@ -59,4 +59,4 @@ class ClosedRequest(Arrival):
     cached_prefix_length_used: int = 0
     num_tokens_requiring_prefill: int = 0
     #: The cached prefix by the place it came from.
-    cached_tokens_by_place: tuple[int, ...] = (0,) * len(PLACES)
+    cached_tokens_by_source: tuple[int, ...] = (0,) * len(KV_SOURCES)

@@ -96,8 +96,8 @@ class ReplicaSettings(Value):
     @property
     def steps_in_flight(self) -> int:
         """Steps that vLLM's scheduler may have under way at one time."""
-        ahead = int(self.scheduler == "vllm" and self.async_scheduling != "none")
-        return max(1 + ahead, self.stages)
+        lookahead = int(self.scheduler == "vllm" and self.async_scheduling != "none")
+        return max(1 + lookahead, self.stages)
 
     @property
     def lost_blocks(self) -> int:

@@ -18,12 +18,12 @@ def step_table(table: StepTimeTable) -> _core.StepTable:
 
     coefficients = [table.pair_half_fs, table.kv_decode_fs, table.kv_mixed_fs, table.sequence_fs]
     coefficients += [table.past_fs, table.spread_decode_fs, table.spread_mixed_fs]
-    coefficients += [table.scan_fs, table.idle_fs, table.beside_fs]
+    coefficients += [table.scan_fs, table.idle_fs, table.alongside_fs]
     bases = (table.base_ns, table.past_base_ns, table.decode_base_ns)
     least = (table.least_kv_tokens, table.least_query_tokens)
     launch = [table.launch_ns, table.captured_tokens, table.pieces_launch_ns, table.graph_launch_ns]
     launch += [table.launch_sequence_ns, table.tail_ns, table.tail_sequence_ns]
-    return _core.StepTable(bases, coefficients, least, table.longest_fs, table.rests.in_order(), launch)
+    return _core.StepTable(bases, coefficients, least, table.longest_fs, table.residuals.in_order(), launch)
 
 
 def table_of(settings: MachineSettings) -> StepTimeTable:

@@ -42,10 +42,10 @@ class WaitingRequests:
         """Return whether any request waits for another."""
         return len(self._waiting) > 0
 
-    def let_go_by(self, request: int) -> Iterator[int]:
+    def pop_followers(self, request: int) -> Iterator[int]:
         """Yield those that waited for a request alone, or for it last; call it once, when it has finished."""
-        for place in range(self._first[request], self._first[request + 1]):
-            following = self._waiting[place]
+        for index in range(self._first[request], self._first[request + 1]):
+            following = self._waiting[index]
             if following in self._missing:
                 self._missing[following] -= 1
                 if self._missing[following]:
@@ -80,15 +80,15 @@ class OneByOne:
     def check(self) -> None:
         """Queue the next request if one has left and no move is under way."""
         if self._waits and not any(replica.core.open_moves for replica in self._tiered):
-            self._go_on()
+            self._resume()
 
     def _event_ended(self, replica: NativeReplica) -> None:
         # What the event sent after the last move had ended does not count.
         was_drained = replica.core.take_drained()
         others = (other.core.open_moves for other in self._tiered if not (was_drained and other is replica))
         if self._waits and not any(others):
-            self._go_on()
+            self._resume()
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         self._waits = False
         self._queue_next()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kvcache_sim.serving.tenants.cache_quota import CacheQuotas
 
 
-class Keepers:
+class RetentionPolicies:
     """Quotas of tenants and hints of the trace, as far as a run has them."""
 
     def __init__(
@@ -52,18 +52,18 @@ class Keepers:
             from kvcache_sim.serving.retention.hints import RetentionHints
 
             self._by_name["retention"] = RetentionHints(trace, kept)
-        for keeper in self._by_name.values():
-            cluster.drop_by(keeper)
+        for policy in self._by_name.values():
+            cluster.drop_by(policy)
 
     @property
-    def hear(self) -> bool:
+    def is_notified(self) -> bool:
         """Whether somebody is to be told of each request when it is done, and not early."""
         return bool(self._by_name)
 
     @property
     def counts(self) -> dict[str, int]:
         """Blocks dropped so far."""
-        return {f"{name}.dropped_blocks": keeper.dropped_blocks for name, keeper in self._by_name.items()}
+        return {f"{name}.dropped_blocks": policy.dropped_blocks for name, policy in self._by_name.items()}
 
 
 class Changes:

@@ -13,7 +13,7 @@ from kvcache_sim.metrics.columns import FETCH_PARTS, TTFT_PARTS
 from kvcache_sim.metrics.run import ColumnData
 from kvcache_sim.serving.replica.contract import MeasuredReplica
 from kvcache_sim.simulation.measured import busy_until_ns
-from kvcache_sim.tiers import COMPUTE, PLACES, STAGING
+from kvcache_sim.tiers import COMPUTE, KV_SOURCES, STAGING
 
 
 def check_rows(rows: Mapping[str, ColumnData]) -> None:
@@ -32,7 +32,7 @@ def check_rows(rows: Mapping[str, ColumnData]) -> None:
     cached = column["cached_prefix_length_used"]
     if (cached + column["num_tokens_actually_prefilled"] != column["input_tokens"]).any():
         raise InvariantError("I8: cached + prefilled ≠ prompt tokens")
-    if not np.array_equal(sum(column[f"cached_{place}_tokens"] for place in PLACES), cached):
+    if not np.array_equal(sum(column[f"cached_{source}_tokens"] for source in KV_SOURCES), cached):
         raise InvariantError("I8: the tiers' hits do not sum to the hit")
 
 
@@ -42,15 +42,15 @@ def check_pool(pool: PoolNode) -> None:
     What its store raises too, and where a block there is held or on its way after the end.
     """
     pool.tree.check()
-    room, lost = pool.tree.room(STAGING), pool.tree.losses(STAGING)
-    if room.in_flight_blocks or room.cached_blocks != room.evictable_blocks:
+    occupancy, lost = pool.tree.occupancy(STAGING), pool.tree.eviction_counts(STAGING)
+    if occupancy.in_flight_blocks or occupancy.cached_blocks != occupancy.evictable_blocks:
         raise InvariantError("I3: blocks are held after the end", "cluster.pool")
     left = lost.evicted_blocks + lost.orphaned_blocks + pool.lost_blocks
-    if pool.put_blocks != room.cached_blocks + left:
+    if pool.put_blocks != occupancy.cached_blocks + left:
         raise InvariantError(
             "I2: the pool's blocks are not those that were put there",
             "cluster.pool",
-            str(room.cached_blocks),
+            str(occupancy.cached_blocks),
             f"{pool.put_blocks} put - {left} left",
         )
     if pool.written_bytes != pool.put_blocks * pool.block_bytes:
@@ -87,6 +87,10 @@ def check_stores(replicas: Iterable[MeasuredReplica]) -> None:
     """Raise InvariantError where a block is held or on its way after the end, and what stores raise."""
     for replica in replicas:
         replica.store.check()
-        room = replica.store.room(COMPUTE)
-        if room.active_blocks or room.in_flight_blocks or room.cached_blocks != room.evictable_blocks:
+        occupancy = replica.store.occupancy(COMPUTE)
+        if (
+            occupancy.active_blocks
+            or occupancy.in_flight_blocks
+            or occupancy.cached_blocks != occupancy.evictable_blocks
+        ):
             raise InvariantError("I3: blocks are held after the end", f"machine {replica.machine}")

@@ -23,7 +23,7 @@ from kvcache_sim.serving.sequence import Arrival, ClosedRequest, Status
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.simulation.options import DEFAULT_OPTIONS, RunOptions
 from kvcache_sim.simulation.simulation import Simulation
-from kvcache_sim.tiers import PLACES
+from kvcache_sim.tiers import KV_SOURCES
 from kvcache_sim.units import NS_PER_S
 from kvcache_sim.workload.key_arrays import key_arrays
 from kvcache_sim.workload.trace import NO_SESSION, OPEN_LOOP, Trace
@@ -71,7 +71,7 @@ class Outputs:
         self._replicas = replicas
         self._row = Struct(f"{len(columns)}q")
         self._fields = [(field, columns.index(column)) for field, column in _FIELDS.items()]
-        self._cached = [columns.index(f"cached_{place}_tokens") for place in PLACES]
+        self._cached = [columns.index(f"cached_{source}_tokens") for source in KV_SOURCES]
         self._status = columns.index("status")
         for replica in replicas:
             replica.log_outputs(self._log)
@@ -98,7 +98,7 @@ class Outputs:
         for field, column in self._fields:
             setattr(state, field, row[column])
         state.status = Status[STATUSES[row[self._status]].upper()]
-        state.cached_tokens_by_place = tuple([row[column] for column in self._cached])
+        state.cached_tokens_by_source = tuple([row[column] for column in self._cached])
         return state
 
 
@@ -197,7 +197,7 @@ class LiveSimulation(Simulation):
 
     def clear(self) -> bool:
         """Empty every cache; False, and no change, where one of them is in use."""
-        busy = any(cache.room(0).active_blocks for cache in self._caches)
+        busy = any(cache.occupancy(0).active_blocks for cache in self._caches)
         return not (busy or self._is_moving) and all([cache.clear() for cache in self._caches])
 
     @property

@@ -27,7 +27,7 @@ def tier_uses(settings: ClusterSettings, replica: MeasuredReplica) -> list[TierU
         sizes = moved.written_bytes[level], moved.read_bytes[level]
         duplicates = replica.duplicates(level) if level else 0
         loads = settings.movement.fetch != "never"
-        evicted = store.losses(level).evicted_blocks
+        evicted = store.eviction_counts(level).evicted_blocks
         uses.append(TierUse(tier.name, capacity, *sizes, evicted, duplicates, loads))
     return uses
 
@@ -42,7 +42,7 @@ def counters(
     found = dict.fromkeys((f"evictions.{t}" for t in TIERS), 0) | {"dropped_blocks": 0}
     for replica in replicas:
         for level in range(replica.tiers):
-            lost = replica.store.losses(level)
+            lost = replica.store.eviction_counts(level)
             found[f"evictions.{TIERS[level]}"] += lost.evicted_blocks
             found["dropped_blocks"] += lost.overflowed_blocks + lost.orphaned_blocks
     found["machines"] = len(replicas)
@@ -76,7 +76,7 @@ def counters(
 
 def pool_counters(pool: PoolNode, settings: ClusterSettings) -> dict[str, int]:
     """Return what a shared pool took, gave and lost so far, by the names of a run's counters."""
-    room, lost = pool.tree.room(STAGING), pool.tree.losses(STAGING)
+    occupancy, lost = pool.tree.occupancy(STAGING), pool.tree.eviction_counts(STAGING)
     return {
         "pool.hit_tokens": pool.hit_blocks * settings.cache.block_size_tokens,
         "pool.put_blocks": pool.put_blocks,
@@ -84,7 +84,7 @@ def pool_counters(pool: PoolNode, settings: ClusterSettings) -> dict[str, int]:
         "pool.refused_blocks": pool.refused_blocks,
         "pool.evicted_blocks": lost.evicted_blocks,
         "pool.lost_blocks": pool.lost_blocks,
-        "pool.kept_blocks": room.cached_blocks,
+        "pool.kept_blocks": occupancy.cached_blocks,
     }
 
 

@@ -13,10 +13,10 @@ def used_shares(replicas: Sequence[MeasuredReplica]) -> dict[str, float]:
     """Return by tier which share of all machines' bounded room is not free."""
     used: dict[str, float] = {}
     for level, tier in enumerate(TIERS):
-        rooms = [replica.store.room(level) for replica in replicas if replica.tiers > level]
-        capacity = sum(room.capacity_blocks for room in rooms)
-        if rooms and capacity < 1 << 60:
-            used[tier] = 1 - sum(room.free_blocks for room in rooms) / capacity
+        occupancies = [replica.store.occupancy(level) for replica in replicas if replica.tiers > level]
+        capacity = sum(occupancy.capacity_blocks for occupancy in occupancies)
+        if occupancies and capacity < 1 << 60:
+            used[tier] = 1 - sum(occupancy.free_blocks for occupancy in occupancies) / capacity
     return used
 
 

@@ -34,7 +34,7 @@ def written_down(replicas: Sequence[NativeReplica], trace: Trace) -> dict[str, A
 def _figures(replica: NativeReplica, trace: Trace) -> dict[str, Any]:
     log = replica.schedule()
     assert log is not None, "it was to be written down before the first step"
-    figures = schedule_figures(log, replica.store.losses(COMPUTE).evicted_blocks)
+    figures = schedule_figures(log, replica.store.eviction_counts(COMPUTE).evicted_blocks)
     if replica.settings.scheduler == "vllm" and replica.cache.groups is None:
         assert isinstance(replica.store, _core.PoolStore)
         queue = replica.store.free_queue()

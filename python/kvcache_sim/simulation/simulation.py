@@ -20,14 +20,14 @@ from kvcache_sim.metrics.sampler import SAMPLES, Sampler
 from kvcache_sim.policies.plugins.uses import begin_uses, summed
 from kvcache_sim.policies.plugins.watchdog import watching
 from kvcache_sim.serving.cluster import Cluster
-from kvcache_sim.serving.front_door import open_front_door
 from kvcache_sim.serving.handover.pools import Pools
 from kvcache_sim.serving.machine import build_replicas
+from kvcache_sim.serving.native_arrivals import open_front_door
 from kvcache_sim.serving.router.registry import needs_of
 from kvcache_sim.serving.router.views import Views
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.serving.store_limits import refuse_beyond_store
-from kvcache_sim.simulation.changes import Changes, Keepers
+from kvcache_sim.simulation.changes import Changes, RetentionPolicies
 from kvcache_sim.simulation.end_checks import check_channels, check_pool, check_rows, check_stores
 from kvcache_sim.simulation.marks import Marks
 from kvcache_sim.simulation.measured import (
@@ -92,9 +92,9 @@ class Simulation:
         )
         self._changes.join(self.cluster, routing, trace)
         trees = [cache.tree for cache in self._machines]
-        self._keepers = Keepers(settings, trace, self.cluster, trees)
+        self._retention = RetentionPolicies(settings, trace, self.cluster, trees)
         #: Whether requests come in without an event of the engine's each.
-        self._comes_natively = self._can_run_ahead(views) and self._runs_ahead()
+        self._native_arrivals = self._allows_lookahead(views) and self._has_lookahead()
         span = int(trace.arrival_ns.max()) if len(trace) else 0
         self.sampler = Sampler(self.engine, self.replicas, self.channels, span // SAMPLES, self._done)
         self._marks = Marks(self.engine, self.sampler, options.marks_ns, self._counted)
@@ -106,10 +106,10 @@ class Simulation:
             self._windows = Windows(stream, self.replicas, self._stores)
             self.cluster.read_on(self._windows.next)
 
-    def _runs_ahead(self) -> bool:
+    def _has_lookahead(self) -> bool:
         """Let replicas run ahead of the clock, and requests come natively; return whether they do."""
         for replica in self.replicas:
-            replica.run_ahead()
+            replica.enable_lookahead()
         return self._knows_arrivals and open_front_door(self.cluster)
 
     def _build_machines(self, counted: ClusterSettings) -> list[Machine]:
@@ -128,11 +128,11 @@ class Simulation:
             for number, machine in enumerate(counted.machines)
         ]
 
-    def _can_run_ahead(self, views: Views) -> bool:
+    def _allows_lookahead(self, views: Views) -> bool:
         """Return whether nobody reacts to what a machine does before the clock is there."""
         return (
             self.cluster.open_loop
-            and not self._keepers.hear
+            and not self._retention.is_notified
             and self._index is None
             and not views.when_closed
             and not needs_of(self.settings.handover.router).clock
@@ -206,7 +206,7 @@ class Simulation:
             self._changes.start()
             self.sampler.start()
             self._marks.start()
-            events = _NATIVE_EVENTS_PER_GLANCE if self._comes_natively else _EVENTS_PER_GLANCE
+            events = _NATIVE_EVENTS_PER_GLANCE if self._native_arrivals else _EVENTS_PER_GLANCE
             while not self.engine.run(max_events=events):
                 if observer is not None:
                     observer.update(self._progress())
@@ -215,7 +215,7 @@ class Simulation:
         shares = self.recorder.hit_shares()
         return Progress(
             now_ns=self.engine.now_ns,
-            done_requests=self.cluster.closed,
+            finished_requests=self.cluster.closed,
             total_requests=self._requests,
             steps=self._steps,
             tiers=used_shares(self.replicas),
@@ -282,7 +282,7 @@ class Simulation:
         if self.settings.cache.groups is not None:
             found |= group_counters(self.settings.cache.groups, self._groups.values())
         found |= self._changes.counters()
-        found |= self._keepers.counts
+        found |= self._retention.counts
         if self._pool is not None:
             self._count_pool()
             found |= pool_counters(self._pool, self.settings)
@@ -346,7 +346,7 @@ def simulate(
         return simulate_by_spec(settings, trace, observer, options, tables)
     simulation = Simulation(settings, requests, options)
     if tables is not None:
-        simulation.recorder.let_events_leave(tables.take_events)
+        simulation.recorder.stream_events(tables.take_events)
         if tables.digest is not None:
-            simulation.recorder.let_rows_leave(tables.take_rows, tables.digest)
+            simulation.recorder.stream_rows(tables.take_rows, tables.digest)
     return simulation.run(observer)

@@ -36,7 +36,7 @@ from kvcache_sim.spec.simulator import Machine, MakeStore, Simulator
 from kvcache_sim.spec.store import Store
 from kvcache_sim.tiers import COMPUTE
 from kvcache_sim.workload.key_arrays import key_arrays
-from kvcache_sim.workload.trace import NOT_TOLD, Trace
+from kvcache_sim.workload.trace import NOT_GIVEN, Trace
 
 #: Events between two looks at how far a run is.
 _EVENTS_PER_GLANCE = 20_000
@@ -79,7 +79,7 @@ class Seen:
     def counts(self) -> tuple[int, int, int, int]:
         """Return how many requests wait, run and wait for KV, and the tokens generated so far."""
         scheduler, batch = self._machine.scheduler, self._machine.batch
-        return scheduler.queued, len(scheduler.running), scheduler.on_their_way, batch.generated_tokens
+        return scheduler.queued, len(scheduler.running), scheduler.in_transit, batch.generated_tokens
 
     def accepted(self) -> tuple[int, int, list[int]]:
         """Return nothing: no tokens are drafted."""
@@ -108,7 +108,7 @@ class SpecSimulation:
 
     def __init__(self, settings: ClusterSettings, trace: Trace, options: RunOptions) -> None:
         _refuse_options(options)
-        if len(trace.abort_after_ns) and bool((trace.abort_after_ns != NOT_TOLD).any()):
+        if len(trace.abort_after_ns) and bool((trace.abort_after_ns != NOT_GIVEN).any()):
             raise _beyond("the trace", "a client that gives a request up")
         if len(trace.retention):
             raise _beyond("the trace", "a hint of what becomes of a request's blocks")
@@ -207,7 +207,7 @@ class SpecSimulation:
         shares, now = self.recorder.hit_shares(), self.simulator.engine.now_ns
         return Progress(
             now_ns=now,
-            done_requests=self.simulator.closed,
+            finished_requests=self.simulator.closed,
             total_requests=len(self.trace),
             steps=self._steps,
             tiers=used_shares(self.replicas),
@@ -286,7 +286,7 @@ def simulate_by_spec(
     """Simulate a trace by the specification; as ``simulation.simulate``."""
     simulation = SpecSimulation(settings, trace, options)
     if tables is not None:
-        simulation.recorder.let_events_leave(tables.take_events)
+        simulation.recorder.stream_events(tables.take_events)
         if tables.digest is not None:
-            simulation.recorder.let_rows_leave(tables.take_rows, tables.digest)
+            simulation.recorder.stream_rows(tables.take_rows, tables.digest)
     return simulation.run(observer)

@@ -61,7 +61,7 @@ def search_candidate(scenario: Scenario, trace: Trace, question: Question) -> di
     if found.attains is None:
         assert found.fails is not None
         slowest = at(speed_of(found.fails), whole=True)
-        return _told("no rate", None, None, (tried, own_rate, probe.runs, waits(trace)), slowest)
+        return _answer("no rate", None, None, (tried, own_rate, probe.runs, waits(trace)), slowest)
     speed = speed_of(found.attains)
     below = at(speed * BELOW, whole=True)
     above = at(speed * ABOVE, whole=True) if found.fails is not None else None
@@ -69,7 +69,7 @@ def search_candidate(scenario: Scenario, trace: Trace, question: Question) -> di
     verdict = "not monotone" if not confirmed else "found" if above is not None else "every rate"
     if not confirmed:
         speed = _holds_to(tried) or speed
-    return _told(verdict, below, above, (tried, own_rate, probe.runs, waits(trace)), at(speed, whole=True))
+    return _answer(verdict, below, above, (tried, own_rate, probe.runs, waits(trace)), at(speed, whole=True))
 
 
 def _own_rate(trace: Trace) -> float | None:
@@ -97,7 +97,7 @@ def _holds_to(tried: Mapping[Fraction, Outcome]) -> Fraction | None:
     return held
 
 
-def _told(
+def _answer(
     verdict: str,
     below: Outcome | None,
     above: Outcome | None,

@@ -108,7 +108,7 @@ Row = Mapping[str, object]
 
 _RATE_FIGURE, _HOURLY = "capacity.rate_per_s", "capacity.cost_per_hour"
 #: What a row of JSON tells of a candidate besides its settings.
-_TOLD = (
+_REPORTED = (
     "verdict",
     "rate_per_s",
     "attainment",
@@ -199,7 +199,7 @@ def typed(value: object) -> str:
 
 
 def _plain(row: Row) -> dict[str, Any]:
-    told = {name: row.get(f"capacity.{name}") for name in _TOLD}
+    told = {name: row.get(f"capacity.{name}") for name in _REPORTED}
     figures = ("latency.ttft.p99", "latency.tpot.avg", "cache.token_hit_rate", "goodput.requests_per_s")
     return {
         "cell": row["cell"],

@@ -74,10 +74,10 @@ def _outwards(attains: Callable[[int], bool], start: int, end: int, want: bool) 
 
     The second is None where even ``end`` is not.
     """
-    way = 1 if end >= start else -1
+    sign = 1 if end >= start else -1
     last, stride = start, _STRIDE
     while last != end:
-        step = last + way * min(stride, abs(end - last))
+        step = last + sign * min(stride, abs(end - last))
         if attains(step) == want:
             return last, step
         last, stride = step, 2 * stride
@@ -101,7 +101,7 @@ class Outcome:
         return share
 
 
-class _GivenUp(Exception):
+class _SearchAborted(Exception):
     """So many requests missed their limits that the others do not matter."""
 
 
@@ -119,7 +119,7 @@ class _Misses:
             return
         self._totals.add({name: own[inside] for name, own in rows.items()})
         if self._totals.missed > self._allowed:
-            raise _GivenUp
+            raise _SearchAborted
 
 
 class Probe:
@@ -140,7 +140,7 @@ class Probe:
             simulation.recorder.watch(_Misses(measured, measured.objectives, allowed).take)
         try:
             run = simulation.run()
-        except _GivenUp:
+        except _SearchAborted:
             return Outcome(speed, False, None, None)
         rate = arrival_rate(run)
         _, summary, _ = measured_summary(scenario, run, measured)

@@ -10,7 +10,7 @@ from kvcache_sim.report.plain_table import plain_table
 from kvcache_sim.sizing.question import Answer, Row, settings_text, typed
 
 
-def tell(answer: Answer, attain: float) -> str:
+def answer_text(answer: Answer, attain: float) -> str:
     """Return what a terminal shows: a table of several candidates, and sentences."""
     parts = []
     if len(answer.rows) > 1:

@@ -24,7 +24,7 @@ from kvcache_sim.spec.mover import Mover, Part, is_staged, stage_up
 from kvcache_sim.spec.records import Milestones
 from kvcache_sim.spec.remote import RemoteReads
 from kvcache_sim.spec.request import SequenceState
-from kvcache_sim.tiers import COMPUTE, PLACES, REMOTE, STAGING
+from kvcache_sim.tiers import COMPUTE, KV_SOURCES, REMOTE, STAGING
 
 if TYPE_CHECKING:
     from kvcache_sim._core import Store
@@ -51,9 +51,9 @@ class Admission(Struct):
     reused_blocks: int
     total_blocks: int
     #: Reused blocks by the place they came from.
-    from_place: list[int]
+    from_source: list[int]
     #: Moves that free its room; moves that bring its KV, with the place each comes from.
-    room: list[int]
+    freeing_moves: list[int]
     loads: list[tuple[int, int]]
 
 
@@ -78,13 +78,13 @@ class Admitter:
         # Blocks that another request is loading have their room already.
         joined = sum(part.end - part.start for part in found if part.tier == COMPUTE and part.by != NO_MOVE)
         lease = store.acquire(request, ready)
-        room = store.reserve(lease, total - ready - joined, now)
+        freeing_moves = store.reserve(lease, total - ready - joined, now)
         admission = None
-        if room is None:
+        if freeing_moves is None:
             store.abandon(lease)
         else:
-            from_place = [ready] + [0] * (len(PLACES) - 1)
-            admission = Admission(lease, ready, total, from_place, room, [])
+            from_source = [ready] + [0] * (len(KV_SOURCES) - 1)
+            admission = Admission(lease, ready, total, from_source, freeing_moves, [])
             self._load_parts(s, admission, [part for part in found if part.end > ready], now)
         for hold in held:
             store.finish_move(hold)
@@ -117,7 +117,7 @@ class Admitter:
             if load is None:
                 return
             admission.loads.append(load)
-            admission.from_place[part.tier] += part.end - part.start
+            admission.from_source[part.tier] += part.end - part.start
             admission.reused_blocks = part.end
 
     def _load(self, request: int, admission: Admission, part: Part, now: int) -> tuple[int, int] | None:
@@ -130,7 +130,7 @@ class Admitter:
             store.join(admission.lease, part.end)
             transfer = mover.transfers.get(part.by)
             return part.by, STAGING if transfer is None else transfer.from_tier
-        after = list(admission.room)
+        after = list(admission.freeing_moves)
         if part.tier == REMOTE:
             assert self.parts.remote is not None
             landed = self.parts.remote.fetch(request, part, now)

@@ -177,29 +177,29 @@ class NextStep:
         #: Requests that joined the step while their KV still arrives.
         self.late = late
         #: Moves whose room the step waits for, and transfers whose final times it waits for.
-        self._room: set[int] = set()
+        self._freeing: set[int] = set()
         self._unsettled: set[Transfer] = set()
         self._composed_ns = 0
 
     @property
     def waits(self) -> bool:
         """True while a composed step has not started."""
-        return bool(self._room or self._unsettled)
+        return bool(self._freeing or self._unsettled)
 
     def prepare(self, moves: Sequence[int], now: int) -> None:
         """Start the composed step once these moves have ended."""
         self._composed_ns = now
-        self._room = {move for move in moves if move in self.mover.transfers}
-        for move in self._room:
-            self.mover.transfers[move].watchers.append(self._room_came)
-        if not self._room:
+        self._freeing = {move for move in moves if move in self.mover.transfers}
+        for move in self._freeing:
+            self.mover.transfers[move].watchers.append(self._on_freed)
+        if not self._freeing:
             self._settle(now)
 
-    def _room_came(self, transfer: Transfer, complete: bool) -> None:
-        if not complete or transfer.move not in self._room:
+    def _on_freed(self, transfer: Transfer, complete: bool) -> None:
+        if not complete or transfer.move not in self._freeing:
             return
-        self._room.discard(transfer.move)
-        if self._room:
+        self._freeing.discard(transfer.move)
+        if self._freeing:
             return
         now = self.mover.engine.now_ns
         for s in self._without_token():

@@ -76,7 +76,7 @@ class Handover:
         self.lease = -1
         self.total_blocks = 0
         #: Where it goes, and the channel that it crosses.
-        self.target: Reception
+        self.target: HandOverTarget
         self.wire: Channel
 
     def release_source(self) -> None:
@@ -86,7 +86,7 @@ class Handover:
         source.moved()
 
 
-def _when_heard(machine: Peer, then: Callable[[], None]) -> None:
+def _deliver_later(machine: Peer, then: Callable[[], None]) -> None:
     """Do something on a machine once all boundaries of this instant are over."""
     engine = machine.engine
     engine.schedule(engine.now_ns, HANDOVER, machine.number, lambda _: then())
@@ -137,15 +137,15 @@ class Sender:
         handover.prefilled = True
         if handover.lease >= 0 and not s.handover_blocks:
             target = handover.target
-            _when_heard(target.machine, lambda: target.nothing_to_send(handover))
+            _deliver_later(target.machine, lambda: target.nothing_to_send(handover))
 
     def _send(self, s: SequenceState, computed: Transmission | None) -> Handover:
         handover = Handover(s, self.machine, computed)
-        _when_heard(self.machine, lambda: self._assign(handover))
+        _deliver_later(self.machine, lambda: self._assign(handover))
         return handover
 
 
-class Reception:
+class HandOverTarget:
     """The side of a decode machine: reserves room, first come, first served, and takes into the batch."""
 
     def __init__(self, machine: Peer, settings: HandoverSettings) -> None:
@@ -172,8 +172,8 @@ class Reception:
         total, full = -(-s.prompt_num_tokens // block), s.prompt_num_tokens // block
         here = store.peek(s.request, full)[1] if machine.cache.enabled else 0
         lease = store.acquire(s.request, here)
-        room = store.reserve(lease, total - here, now)
-        if room is None:
+        freeing_moves = store.reserve(lease, total - here, now)
+        if freeing_moves is None:
             store.abandon(lease)
             return False
         self.asking.popleft()
@@ -184,11 +184,11 @@ class Reception:
         if s.handover_blocks:
             hops = self._hops(handover)
             if hops[0].mover is machine.mover:
-                self._depart(handover, hops, room)
+                self._depart(handover, hops, freeing_moves)
             else:
-                _when_heard(handover.source, lambda: self._depart(handover, hops, room))
+                _deliver_later(handover.source, lambda: self._depart(handover, hops, freeing_moves))
         elif handover.prefilled:
-            _when_heard(handover.source, handover.release_source)
+            _deliver_later(handover.source, handover.release_source)
             self._received(handover)
             self.join()
         return True
@@ -212,21 +212,21 @@ class Reception:
             hop.streams = self.settings.transfer == "layer-by-layer"
         return hops
 
-    def _depart(self, handover: Handover, hops: Sequence[Transfer], room: Sequence[int]) -> None:
-        """Send the blocks once the moves ``room`` have freed theirs."""
+    def _depart(self, handover: Handover, hops: Sequence[Transfer], freeing_moves: Sequence[int]) -> None:
+        """Send the blocks once the moves ``freeing_moves`` have freed theirs."""
         first, source, computed = hops[0], handover.source, handover.computed
         if computed is not None and source.engine.now_ns < computed.completion_ns:
             source.mover.computing(computed, first)
 
-        def room_came(transfer: Transfer, complete: bool) -> None:
+        def on_freed(transfer: Transfer, complete: bool) -> None:
             if complete:
                 handover.reserved_ns = transfer.mover.engine.now_ns
 
-        for move in room:
+        for move in freeing_moves:
             before = self.machine.mover.transfers.get(move)
             if before is not None:
                 first.wait_for(before)
-                before.watchers.append(room_came)
+                before.watchers.append(on_freed)
         first.at_completion.append(handover.release_source)
         hops[-1].at_completion.append(lambda: self._received(handover))
         first.mover.launch(first)
@@ -266,13 +266,13 @@ class DecodeChoice:
     def __init__(
         self,
         machines: Sequence[Peer],
-        receptions: Sequence[Reception],
+        targets: Sequence[HandOverTarget],
         router: Router,
         channels: Channels,
     ) -> None:
         self.machines = machines
         self.channels = channels
-        self._receptions = receptions
+        self._targets = targets
         self._router = router
 
     def assign(self, handover: Handover) -> None:
@@ -283,5 +283,5 @@ class DecodeChoice:
             chosen = (chosen + 1) % len(self.machines)
         source, target = handover.source.number, self.machines[chosen].number
         handover.wire = self.channels.handed_over(source, target)
-        handover.target = self._receptions[chosen]
+        handover.target = self._targets[chosen]
         handover.target.ask(handover)

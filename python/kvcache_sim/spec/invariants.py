@@ -19,13 +19,13 @@ def violations(store: Residency) -> Iterator[str]:
     """Yield each broken invariant in words. Cost: the blocks of the store."""
     blocks = list(store.blocks())
     for tier in store.tiers:
-        yield from _room(store, tier, blocks)
+        yield from _freeing(store, tier, blocks)
     users = Counter(store.paths_in_use())
     for block in blocks:
         yield from _block(store, block, users)
 
 
-def _room(store: Residency, tier: Tier, blocks: list[Block]) -> Iterator[str]:
+def _freeing(store: Residency, tier: Tier, blocks: list[Block]) -> Iterator[str]:
     copies = [block.copies[tier.number] for block in blocks]
     cached, evictable = sum(c.state == READY for c in copies), sum(c.evictable for c in copies)
     moves = store.moves.values()

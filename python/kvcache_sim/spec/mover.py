@@ -21,7 +21,7 @@ from kvcache_sim.engine import TRANSFER, Engine
 from kvcache_sim.spec.blocks import NO_MOVE, Order
 from kvcache_sim.spec.channels import NOT_YET, Channel, LayeredChannel, LayeredJob, Size, Transmission
 from kvcache_sim.spec.records import TRANSFER as TRANSFER_RECORD
-from kvcache_sim.tiers import COMPUTE, PLACES, REMOTE, STAGING, TIERS
+from kvcache_sim.tiers import COMPUTE, KV_SOURCES, REMOTE, STAGING, TIERS
 
 if TYPE_CHECKING:
     from kvcache_sim._core import Store
@@ -50,7 +50,7 @@ class Transfer:
         self.from_tier, self.to_tier = tiers
         self.blocks = blocks
         #: Such as ``cpu->gpu`` or ``remote->cpu``.
-        self.edge = f"{PLACES[self.from_tier]}->{PLACES[self.to_tier]}"
+        self.edge = f"{KV_SOURCES[self.from_tier]}->{KV_SOURCES[self.to_tier]}"
         #: Whether it is fed, and feeds, layer by layer.
         self.streams = mover.pipelining
         self.channel: Channel
@@ -108,7 +108,7 @@ class Mover:
         #: Transfers of moves that have not ended.
         self.transfers: dict[int, Transfer] = {}
         #: Called once a move is done.
-        self.when_done: dict[int, Callable[[], None]] = {}
+        self.on_complete: dict[int, Callable[[], None]] = {}
         #: By move that reads from another machine: gives it its channel, returns its first hop.
         self.connects: dict[int, Callable[[Transfer], Transfer]] = {}
         #: Notified of every change of the store.
@@ -277,8 +277,8 @@ class Mover:
                 self.written(transfer.to_tier, transfer.move, self.engine.now_ns)
             del self.transfers[transfer.move]
             self._finish(transfer)
-            if transfer.move in self.when_done:
-                self.when_done.pop(transfer.move)()
+            if transfer.move in self.on_complete:
+                self.on_complete.pop(transfer.move)()
         for notify in transfer.at_completion:
             notify()
         for dependent in transfer.dependents:

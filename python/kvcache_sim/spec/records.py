@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from kvcache_sim.spec.request import Load, SequenceState, Status
-from kvcache_sim.tiers import HOPS, PLACES, hop_name
+from kvcache_sim.tiers import HOPS, KV_SOURCES, hop_name
 
 if TYPE_CHECKING:
     from kvcache_sim._core import Store
@@ -103,9 +103,9 @@ def row_of(s: SequenceState) -> dict[str, int]:
     row["status"], row["outcome"] = s.status.value, max(s.outcome, 0)
     row["input_tokens"] = s.prompt_num_tokens
     row["num_tokens_actually_prefilled"] = s.num_tokens_requiring_prefill
-    for level, place in enumerate(PLACES):
-        row[f"cached_{place}_tokens"] = s.cached_tokens_by_place[level]
-        row[f"fetch_{place}_ns"] = s.fetch_by_place_ns[level]
+    for level, source in enumerate(KV_SOURCES):
+        row[f"cached_{source}_tokens"] = s.cached_tokens_by_source[level]
+        row[f"fetch_{source}_ns"] = s.fetch_by_source_ns[level]
     return row | {f"stall_{hop_name(hop)}_ns": s.stall_by_hop_ns[hop] for hop in HOPS}
 
 

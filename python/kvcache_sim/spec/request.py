@@ -16,7 +16,7 @@ from enum import Enum
 
 from msgspec import Struct
 
-from kvcache_sim.tiers import HOPS, PLACES
+from kvcache_sim.tiers import HOPS, KV_SOURCES
 from kvcache_sim.units import NS_PER_S
 from kvcache_sim.workload.trace import Trace
 
@@ -65,7 +65,7 @@ class SequenceState:
         self.since_ns = 0
         self.client_ns = self.queue_ns = self.lookup_ns = 0
         self.fetch_room_ns = 0
-        self.fetch_by_place_ns = [0] * len(PLACES)
+        self.fetch_by_source_ns = [0] * len(KV_SOURCES)
         self.stall_by_hop_ns = dict.fromkeys(HOPS, 0)
         self.prefill_ns = self.batch_stall_ns = self.first_decode_ns = 0
         self.handover_ns = self.handover_gap_ns = self.handover_room_ns = 0
@@ -74,7 +74,7 @@ class SequenceState:
         self.outcome = -1
         self.cached_prefix_length_used = 0
         self.num_tokens_requiring_prefill = 0
-        self.cached_tokens_by_place = [0] * len(PLACES)
+        self.cached_tokens_by_source = [0] * len(KV_SOURCES)
         self.prefill_end_time_ns = -1
 
     @property
@@ -95,7 +95,7 @@ class SequenceState:
     @property
     def fetch_ns(self) -> int:
         """All waiting for KV or room before the first token."""
-        return self.fetch_room_ns + sum(self.fetch_by_place_ns)
+        return self.fetch_room_ns + sum(self.fetch_by_source_ns)
 
     @property
     def prompt_tokens_fully_processed(self) -> int:

@@ -38,7 +38,7 @@ _UNBOUNDED = 1 << 60
 Part = tuple[int, int, int, int]
 
 
-class Room(NamedTuple):
+class Occupancy(NamedTuple):
     """Blocks of a tier by use: the first four sum to its capacity; the last is a part of the cached ones."""
 
     free_blocks: int
@@ -53,7 +53,7 @@ class Room(NamedTuple):
         return sum(self[:4])
 
 
-class Losses(NamedTuple):
+class EvictionCounts(NamedTuple):
     """Blocks that a tier has lost so far: evicted; evicted but refused by the tier below; unreachable."""
 
     evicted_blocks: int
@@ -270,15 +270,15 @@ class Residency:
         """The rolling hash of all records so far."""
         return self._digest.value
 
-    def room(self, tier: int) -> Room:
+    def occupancy(self, tier: int) -> Occupancy:
         """Return how a tier's blocks are used."""
         t = self.tiers[tier]
-        return Room(t.free, t.active, t.cached, t.in_flight, t.evictable)
+        return Occupancy(t.free, t.active, t.cached, t.in_flight, t.evictable)
 
-    def losses(self, tier: int) -> Losses:
+    def eviction_counts(self, tier: int) -> EvictionCounts:
         """Return how many blocks a tier has lost so far."""
         t = self.tiers[tier]
-        return Losses(t.evicted, t.overflowed, t.orphaned)
+        return EvictionCounts(t.evicted, t.overflowed, t.orphaned)
 
     def duplicates(self, tier: int) -> int:
         """Return how many blocks of a tier have a copy on a faster one too. Cost: all blocks."""

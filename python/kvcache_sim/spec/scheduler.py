@@ -76,7 +76,7 @@ class Scheduler:
         return len(self.waiting) + len(self.asking)
 
     @property
-    def on_their_way(self) -> int:
+    def in_transit(self) -> int:
         """Requests that have room and wait for KV or for the next step."""
         return len(self.loading) + len(self.loaded) + len(self.coming) + len(self.arrived)
 
@@ -93,7 +93,7 @@ class Scheduler:
         Share out the budget, preempt, let loaded requests join, admit.
         """
         preempted = False
-        while (room := self.batch.begin(now)) is None:
+        while (freeing_moves := self.batch.begin(now)) is None:
             self._preempt_last(now)
             preempted = True
         self.mover.issue()
@@ -101,7 +101,7 @@ class Scheduler:
         self._join_all_loaded(now)
         if not preempted and not self.refused and self.queued:
             self._admit(now)
-        return room
+        return freeing_moves
 
     def _join_all_loaded(self, now: int) -> None:
         while self.loaded and self.batch.budget_left > 0:
@@ -172,12 +172,12 @@ class Scheduler:
         self.milestones.admitted(s, admission.reused_blocks, now)
         s.computed_tokens = min(admission.reused_blocks * block, s.prefill_target_tokens)
         if s.preemptions == 0:
-            s.cached_tokens_by_place = [blocks * block for blocks in admission.from_place]
+            s.cached_tokens_by_source = [blocks * block for blocks in admission.from_source]
             parts.lookups.first_admission(s, s.computed_tokens, now)
         else:
             s.recomputed_tokens -= s.computed_tokens
         self.mover.issue()
-        waits = admission.room, admission.loads
+        waits = admission.freeing_moves, admission.loads
         loading = Loading(s, admission.total_blocks, waits, self.mover, self._on_loaded)
         if loading.waits():
             s.status = Status.LOADING

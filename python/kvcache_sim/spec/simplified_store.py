@@ -17,7 +17,7 @@ from itertools import count
 from kvcache_sim.spec.lookups import LookUps
 from kvcache_sim.spec.prefix_store import GlobalPrefixStore, PrefixHash
 from kvcache_sim.spec.records import RollingDigest
-from kvcache_sim.spec.residency import Losses, Room, refused
+from kvcache_sim.spec.residency import EvictionCounts, Occupancy, refused
 
 _UNBOUNDED = 1 << 60
 
@@ -229,11 +229,11 @@ class SimplifiedStore:
         """Unique tokens in memory."""
         return self.prefixes.tokens + self._remainders + self._private
 
-    def room(self, tier: int) -> Room:
+    def occupancy(self, tier: int) -> Occupancy:
         """Return how the tier's tokens are used."""
         capacity = _UNBOUNDED if self.capacity is None else self.capacity
         cached = self.prefixes.tokens + self._remainders
-        return Room(capacity - self.used, self._private, cached, 0, cached - self._in_use())
+        return Occupancy(capacity - self.used, self._private, cached, 0, cached - self._in_use())
 
     def _in_use(self) -> int:
         """Return the tokens that running requests keep from being evicted. Cost: these tokens."""
@@ -279,9 +279,9 @@ class SimplifiedStore:
             self._evicted += self._block
         return True
 
-    def losses(self, tier: int) -> Losses:
+    def eviction_counts(self, tier: int) -> EvictionCounts:
         """Return how many tokens the tier has lost so far."""
-        return Losses(self._evicted, 0, 0)
+        return EvictionCounts(self._evicted, 0, 0)
 
     # -- records
 

@@ -25,7 +25,7 @@ from kvcache_sim.serving.settings import ClusterSettings, MachineSettings, Repli
 from kvcache_sim.spec.admission import Parts
 from kvcache_sim.spec.batch import Batch, NextStep
 from kvcache_sim.spec.channels import Channels
-from kvcache_sim.spec.handover import DecodeChoice, Reception, Sender
+from kvcache_sim.spec.handover import DecodeChoice, HandOverTarget, Sender
 from kvcache_sim.spec.lookups import LookUps
 from kvcache_sim.spec.movement_policies import WritePolicies
 from kvcache_sim.spec.mover import Mover
@@ -69,7 +69,7 @@ class Machine:
         self._boundary: Event | None = None
         self._stepping = False
         self._compute_ns = 0
-        self._capacity_blocks = self.store.room(COMPUTE).capacity_blocks
+        self._capacity_blocks = self.store.occupancy(COMPUTE).capacity_blocks
 
     @property
     def load(self) -> Load:
@@ -125,9 +125,9 @@ class Machine:
         if self._stepping:
             self._stepping = False
             self._end_step(now)
-        room = self.scheduler.compose(now)
+        freeing_moves = self.scheduler.compose(now)
         if self.batch.running:
-            self._next.prepare(room, now)
+            self._next.prepare(freeing_moves, now)
 
     def _start_step(self, begin_ns: int, stall_ns: int) -> None:
         self.batch.begin_ns = begin_ns
@@ -246,15 +246,15 @@ class Simulator:
         settings, roles = self.settings, [own.role for own in self.settings.machines]
         if "prefill" not in roles:
             return
-        own, receptions = settings.handover, []
+        own, targets = settings.handover, []
         self._decoding = [m for m, role in zip(self.machines, roles, strict=True) if role != "prefill"]
         for machine in self._decoding:
-            receptions.append(Reception(machine, own))
+            targets.append(HandOverTarget(machine, own))
         # Its own stream of random numbers: not those that chose the prefill machine.
         seed = derive_seed(settings.seed, "decode router")
         routing = settings.router, settings.cache
         router = self.router_class(own.router, self._decoding, routing, seed)
-        choice = DecodeChoice(self._decoding, receptions, router, self.channels)
+        choice = DecodeChoice(self._decoding, targets, router, self.channels)
         for machine, role in zip(self.machines, roles, strict=True):
             if role == "prefill":
                 machine.sender = Sender(machine, own, self.channels.by_layer, choice.assign)

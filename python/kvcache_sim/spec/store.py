@@ -222,7 +222,7 @@ class Store(Space):
 
     def write_on(self, move: int, now_ns: int) -> int | None:
         """Copy what a move is about to make ready one tier further down; call it before ``finish_move``."""
-        done = self._under_way(move)
+        done = self._open_move(move)
         if done.to + 1 == len(self.tiers):
             return None
         ends = [end for tier, end in done.holds if tier == done.to]
@@ -275,18 +275,18 @@ class Store(Space):
 
     # -- the end of a move
 
-    def _under_way(self, move: int) -> Move:
+    def _open_move(self, move: int) -> Move:
         if move not in self.moves:
             raise refused("no such move", "one that is under way")
         return self.moves[move]
 
     def set_times(self, move: int, first_layer_ns: int, ready_ns: int) -> None:
         """Set when what a move writes will be ready; its copies keep the times."""
-        self._under_way(move).times = first_layer_ns, ready_ns
+        self._open_move(move).times = first_layer_ns, ready_ns
 
     def finish_move(self, move: int) -> None:
         """Make a move's blocks ready, end its uses, and free the space that waited for it."""
-        done = self._under_way(move)
+        done = self._open_move(move)
         del self.moves[move]
         times = done.times or (self.latest_ns, self.latest_ns)
         self.latest_ns = max(self.latest_ns, times[1])

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from kvcache_sim.spec.channels import Transmission
 from kvcache_sim.spec.mover import Mover, Transfer
 from kvcache_sim.spec.request import SequenceState
-from kvcache_sim.tiers import COMPUTE, PLACES, STAGING
+from kvcache_sim.tiers import COMPUTE, KV_SOURCES, STAGING
 
 
 class Loading:
@@ -36,49 +36,49 @@ class Loading:
         mover: Mover,
         on_ready: Callable[[Loading], None],
     ) -> None:
-        room, loads = waits
+        freeing_moves, loads = waits
         self.sequence = sequence
         #: Blocks that it has room for.
         self.total_blocks = total_blocks
         self._on_ready = on_ready
         self._pipelining = mover.pipelining
         self._layers = mover.layers
-        self._places = dict(loads)
+        self._tiers = dict(loads)
         #: Transfers that bring its KV and had not ended at its admission.
         self.transfers = [mover.transfers[move] for move, _ in loads if move in mover.transfers]
-        self._room = {move for move in room if move in mover.transfers}
+        self._freeing = {move for move in freeing_moves if move in mover.transfers}
         self._kv: set[int] = set()
         now = mover.engine.now_ns
         for transfer in self.transfers:
             began = transfer.sent is not None and transfer.sent.first_layer_ns <= now
             if not (self._pipelining and began):
                 self._kv.add(transfer.move)
-        for move in self._room | self._kv:
+        for move in self._freeing | self._kv:
             mover.transfers[move].watchers.append(self._arrived)
         #: When room, and KV of each place, were last waited for, and (transfer, layer) that came then.
-        self._room_end_ns = 0
-        self._ends_ns = [0] * len(PLACES)
+        self._freed_end_ns = 0
+        self._ends_ns = [0] * len(KV_SOURCES)
         self._last: dict[int, tuple[Transfer, int]] = {}
         #: (transfer, layer, arrival) that a step's stall was for.
         self._latest: tuple[Transfer, int, int] | None = None
 
     def waits(self) -> bool:
         """Return whether room or KV is missing."""
-        return bool(self._room or self._kv)
+        return bool(self._freeing or self._kv)
 
     def _arrived(self, transfer: Transfer, complete: bool) -> None:
         if not self.waits():
             return
         assert transfer.sent is not None
         now = transfer.sent.completion_ns if complete else transfer.sent.first_layer_ns
-        if complete and transfer.move in self._room:
-            self._room.discard(transfer.move)
-            self._room_end_ns = now
+        if complete and transfer.move in self._freeing:
+            self._freeing.discard(transfer.move)
+            self._freed_end_ns = now
         if transfer.move in self._kv and (complete or self._pipelining):
             self._kv.discard(transfer.move)
-            place = self._places[transfer.move]
-            self._ends_ns[place] = now
-            self._last[place] = transfer, self._layers - 1 if complete else 0
+            position = self._tiers[transfer.move]
+            self._ends_ns[position] = now
+            self._last[position] = transfer, self._layers - 1 if complete else 0
         if not self.waits():
             self._charge(now)
             self._on_ready(self)
@@ -88,12 +88,12 @@ class Loading:
         s = self.sequence
         if s.first_token_ns >= 0:  # it was preempted: its TTFT is over
             return
-        at = max(s.since_ns, self._room_end_ns)
+        at = max(s.since_ns, self._freed_end_ns)
         s.fetch_room_ns += at - s.since_ns
-        for place, end in enumerate(self._ends_ns):
+        for position, end in enumerate(self._ends_ns):
             if end > at:
-                s.fetch_by_place_ns[_charged(place)] += end - at
-                _charge_hops(s, self._last[place], (at, end))
+                s.fetch_by_source_ns[_charged(position)] += end - at
+                _charge_hops(s, self._last[position], (at, end))
                 at = end
         assert at == now_ns, "the wait ends with its last cause"
         s.since_ns = now_ns
@@ -128,7 +128,7 @@ class Loading:
         s = self.sequence
         if s.first_token_ns >= 0:
             return
-        s.fetch_by_place_ns[_charged(max(self._places.values(), default=STAGING))] += stall_ns
+        s.fetch_by_source_ns[_charged(max(self._tiers.values(), default=STAGING))] += stall_ns
         s.since_ns += stall_ns
         if stall_ns:
             assert self._latest is not None, "something was late"
@@ -136,9 +136,9 @@ class Loading:
             _charge_hops(s, (transfer, layer), (arrival - stall_ns, arrival))
 
 
-def _charged(place: int) -> int:
+def _charged(position: int) -> int:
     """Return the place that a wait is charged to: what another request loads comes from below."""
-    return STAGING if place == COMPUTE else place
+    return STAGING if position == COMPUTE else position
 
 
 def _charge_hops(s: SequenceState, came: tuple[Transfer, int], span: tuple[int, int]) -> None:

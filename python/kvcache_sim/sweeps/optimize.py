@@ -82,8 +82,8 @@ def optimize(
             if records is None:
                 break
             for trial, row, record in zip(asked, rows, records, strict=True):
-                _tell(proposals, trial, row, record, goal)
-        return _told(proposals, goal)
+                _report(proposals, trial, row, record, goal)
+        return _trials(proposals, goal)
 
 
 def best(trials: Sequence[Trial], objective: Objective) -> Trial | None:
@@ -163,7 +163,7 @@ def _answers(
     return [records[cell.cell_id] for cell in cells]
 
 
-def _tell(proposals: Any, trial: Any, row: Suggested, record: CellRecord, goal: Goal) -> None:
+def _report(proposals: Any, trial: Any, row: Suggested, record: CellRecord, goal: Goal) -> None:
     from optuna.trial import TrialState
 
     value = metric_value(record.summary, goal.objective.metric) if record.status == "ok" else None
@@ -175,7 +175,7 @@ def _tell(proposals: Any, trial: Any, row: Suggested, record: CellRecord, goal: 
         proposals.tell(trial, value)
 
 
-def _told(proposals: Any, goal: Goal) -> list[Trial]:
+def _trials(proposals: Any, goal: Goal) -> list[Trial]:
     trials = []
     for trial in proposals.trials:
         if "settings" not in trial.user_attrs:  # asked and never answered: the search was killed meanwhile

@@ -75,8 +75,8 @@ def limit_memory(count_bytes: int) -> None:
     import resource
 
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-    ceiling = count_bytes if hard == resource.RLIM_INFINITY else min(count_bytes, hard)
-    resource.setrlimit(resource.RLIMIT_AS, (ceiling, hard))
+    upper_bound = count_bytes if hard == resource.RLIM_INFINITY else min(count_bytes, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (upper_bound, hard))
 
 
 def run_cell(function: CellFunction, study: Study, cell: Cell) -> dict[str, object]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from kvcache_sim.workload.rows import by_first_appearance
 from kvcache_sim.workload.sessions import continues_prompt, previous_turns
-from kvcache_sim.workload.trace import NO_REQUEST, NOT_TOLD, Trace
+from kvcache_sim.workload.trace import NO_REQUEST, NOT_GIVEN, Trace
 
 
 def slide(trace: Trace, max_model_len: int) -> Trace:
@@ -38,11 +38,13 @@ def slide(trace: Trace, max_model_len: int) -> Trace:
             ids = np.array([known.setdefault(key, fresh + len(known)) for key in keys], np.int64)
         rows.append(ids)
         counts.append(len(ids))
-    told = trace.history_tokens if len(trace.history_tokens) else np.full(len(trace), NOT_TOLD, np.int64)
+    known_history = (
+        trace.history_tokens if len(trace.history_tokens) else np.full(len(trace), NOT_GIVEN, np.int64)
+    )
     return replace(
         trace,
         input_tokens=trace.input_tokens - dropped,
-        history_tokens=np.where(dropped > 0, history - dropped, told),
+        history_tokens=np.where(dropped > 0, history - dropped, known_history),
         block_ids=by_first_appearance(np.concatenate(rows)),
         id_offsets=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
         id_names=np.empty(0, np.int64),
@@ -54,10 +56,10 @@ def _history(trace: Trace) -> NDArray[np.int64]:
     """Return how many leading tokens of each prompt are earlier turns'; one at least is new."""
     previous = previous_turns(trace)
     before = trace.input_tokens[previous] + trace.output_tokens[previous]
-    goes_on = (previous != NO_REQUEST) & continues_prompt(trace, previous)
-    history = np.where(goes_on, before, 0)
+    continues = (previous != NO_REQUEST) & continues_prompt(trace, previous)
+    history = np.where(continues, before, 0)
     if len(trace.history_tokens):
-        history = np.where(trace.history_tokens != NOT_TOLD, trace.history_tokens, history)
+        history = np.where(trace.history_tokens != NOT_GIVEN, trace.history_tokens, history)
     return np.minimum(history, trace.input_tokens - 1)
 
 

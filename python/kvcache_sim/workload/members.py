@@ -17,7 +17,7 @@ from kvcache_sim.errors import TraceError, UsageError
 from kvcache_sim.units import NS_PER_S
 from kvcache_sim.values import Value, field
 from kvcache_sim.workload.rows import by_first_appearance
-from kvcache_sim.workload.trace import NOT_TOLD, Trace
+from kvcache_sim.workload.trace import NOT_GIVEN, Trace
 
 #: One thing in a block's key: from which token on, the member, and its value as JSON.
 _Part = tuple[int, str, str]
@@ -77,7 +77,7 @@ def with_models(trace: Trace, member: str, names: Sequence[str]) -> Trace:
 
     Raises TraceError for a request that names no such model. Cost: each row's members are read as JSON.
     """
-    number = {name: place for place, name in enumerate(names)}
+    number = {name: position for position, name in enumerate(names)}
     found = np.empty(len(trace), np.int32)
     for request, value in enumerate(row.get(member) for row in _rows(trace)):
         if str(value) not in number or value is None:
@@ -97,8 +97,8 @@ def with_adapters(trace: Trace, member: str) -> Trace:
     A row without the member, or with null, asks for none. Raises UsageError for a member that no row has.
     Cost: each row's members are read as JSON.
     """
-    told = (row.get(member) for row in _rows(trace))
-    names = list(dict.fromkeys(str(value) for value in told if value is not None))
+    stated = (row.get(member) for row in _rows(trace))
+    names = list(dict.fromkeys(str(value) for value in stated if value is not None))
     return replace(with_extra_keys(trace, (member,)), adapter_names=names)
 
 
@@ -135,7 +135,7 @@ def with_retention(trace: Trace, rules: HintRules) -> Trace:
             f"no row has the member {rules.member!r}, or a tool of retention.ttl_s", where=trace.source
         )
     hints = np.zeros(len(trace), np.int8)
-    live_ns = np.full(len(trace), NOT_TOLD, np.int64)
+    live_ns = np.full(len(trace), NOT_GIVEN, np.int64)
     for number, row in enumerate(rows):
         value: Any = row.get(rules.member)
         tool = str(row.get(rules.tool))
@@ -163,7 +163,7 @@ def _is_time(value: Any) -> bool:
 
 
 #: Whose requests name nobody.
-NOBODY = "nobody"
+NO_MEMBER = "nobody"
 
 
 def with_tenants(trace: Trace, member: str, isolated: bool) -> Trace:
@@ -179,10 +179,10 @@ def with_tenants(trace: Trace, member: str, isolated: bool) -> Trace:
             where=trace.source,
             expected="tenants.field: a member of the JSON rows",
         )
-    told = [NOBODY if value is None else str(value) for value in values]
-    names = list(dict.fromkeys(told))
-    number = {name: place for place, name in enumerate(names)}
+    stated = [NO_MEMBER if value is None else str(value) for value in values]
+    names = list(dict.fromkeys(stated))
+    number = {name: position for position, name in enumerate(names)}
     if isolated:
         trace = with_extra_keys(trace, (member,))
-    tenant = np.array([number[name] for name in told], np.int32)
+    tenant = np.array([number[name] for name in stated], np.int32)
     return replace(trace, tenant=tenant, tenant_names=names)

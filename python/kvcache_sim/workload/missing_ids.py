@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from kvcache_sim.errors import TraceError
 from kvcache_sim.workload.rows import first_appearance, flat_positions
 from kvcache_sim.workload.sessions import previous_turns
-from kvcache_sim.workload.trace import NO_REQUEST, NO_SESSION, NOT_TOLD, Trace
+from kvcache_sim.workload.trace import NO_REQUEST, NO_SESSION, NOT_GIVEN, Trace
 
 
 def with_history(trace: Trace) -> Trace:
@@ -29,7 +29,7 @@ def with_history(trace: Trace) -> Trace:
             hint="hash_ids name whole prompts: leave them out, or write whole prompts",
         )
     prompt = trace.input_tokens.copy()
-    history = np.full(len(trace), NOT_TOLD, np.int64)
+    history = np.full(len(trace), NOT_GIVEN, np.int64)
     previous = previous_turns(trace)
     # In order of turns, whatever the order of the rows.
     for row in np.lexsort((trace.turn, trace.session)).tolist():

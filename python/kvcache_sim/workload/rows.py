@@ -73,18 +73,18 @@ def select_rows(trace: Trace, rows: NDArray[np.int64]) -> Trace:
 
 def _moved(after: NDArray[np.int32], rows: NDArray[np.int64]) -> NDArray[np.int32]:
     """Return the column ``after`` of the chosen rows, naming their new places."""
-    place = np.full(len(after) + 1, NO_REQUEST, np.int32)  # the last entry answers for NO_REQUEST
-    place[rows] = np.arange(len(rows), dtype=np.int32)
-    return place[after[rows]]
+    position = np.full(len(after) + 1, NO_REQUEST, np.int32)  # the last entry answers for NO_REQUEST
+    position[rows] = np.arange(len(rows), dtype=np.int32)
+    return position[after[rows]]
 
 
 def _moved_pairs(pairs: NDArray[np.int32], rows: NDArray[np.int64], count: int) -> NDArray[np.int32]:
     """Return the pairs of the chosen rows by their new places; one with a row left out is left out."""
     if not len(pairs):
         return pairs
-    place = np.full(count, NO_REQUEST, np.int32)
-    place[rows] = np.arange(len(rows), dtype=np.int32)
-    moved: NDArray[np.int32] = place[pairs]
+    position = np.full(count, NO_REQUEST, np.int32)
+    position[rows] = np.arange(len(rows), dtype=np.int32)
+    moved: NDArray[np.int32] = position[pairs]
     kept: NDArray[np.int32] = moved[(moved != NO_REQUEST).all(axis=1)]
     return kept
 

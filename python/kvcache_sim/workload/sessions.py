@@ -52,20 +52,20 @@ def continues_prompt(trace: Trace, previous: NDArray[np.int32]) -> NDArray[np.bo
     Ids are chained, so this is so when the last full block of the earlier prompt stands at the same place
     in this one. A prompt of less than a block is taken as gone on from where this one is longer.
     """
-    goes_on = np.zeros(len(trace), np.bool_)
+    continues = np.zeros(len(trace), np.bool_)
     later = np.flatnonzero(previous != NO_REQUEST)
     earlier = previous[later]
     full = trace.input_tokens[earlier] // trace.block_size
     longer = trace.input_tokens[later] > trace.input_tokens[earlier]
-    goes_on[later] = longer
+    continues[later] = longer
     tested = longer & (full > 0)
     at = full[tested] - 1
     same = (
         trace.block_ids[trace.id_offsets[later[tested]] + at]
         == trace.block_ids[trace.id_offsets[earlier[tested]] + at]
     )
-    goes_on[later[tested]] = same
-    return goes_on
+    continues[later[tested]] = same
+    return continues
 
 
 def unseen_changes(trace: Trace) -> int:

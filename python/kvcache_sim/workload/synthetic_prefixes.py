@@ -68,13 +68,13 @@ def _followed(trace: Trace, assumed: PrefixAssumption) -> NDArray[np.int64]:
     first = np.searchsorted(times, times - assumed.pause_ns)
     last = np.searchsorted(times, times - _SOONEST_NS, side="right")
     continues = draw.random(len(trace)) < 1 - 1 / assumed.turns
-    places = draw.random((len(trace), _TRIES))
+    positions = draw.random((len(trace), _TRIES))
     before = np.full(len(trace), -1, np.int64)
     taken = np.zeros(len(trace), bool)
-    for place in np.flatnonzero(continues & (last > first)).tolist():
-        low, high = int(first[place]), int(last[place])
-        tried = order[low + (places[place] * (high - low)).astype(np.int64)]
-        request = order[place]
+    for position in np.flatnonzero(continues & (last > first)).tolist():
+        low, high = int(first[position]), int(last[position])
+        tried = order[low + (positions[position] * (high - low)).astype(np.int64)]
+        request = order[position]
         fits = np.flatnonzero(~taken[tried] & (held[tried] < prompts[request]))
         if len(fits):
             before[request] = tried[fits[0]]

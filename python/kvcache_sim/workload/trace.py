@@ -12,10 +12,10 @@ from kvcache_sim.values import Value, field
 NO_SESSION = -1
 OPEN_LOOP = -1
 NO_REQUEST = -1
-NOT_TOLD = -1
+NOT_GIVEN = -1
 #: Columns that every trace has, and what an empty one of the others says throughout.
 COLUMNS = ("arrival_ns", "input_tokens", "output_tokens", "turn", "think_ns", "is_conversational_turn")
-WHERE_EMPTY = {"history_tokens": NOT_TOLD, "priority": 0, "named_tokens": 0, "abort_after_ns": NOT_TOLD}
+WHERE_EMPTY = {"history_tokens": NOT_GIVEN, "priority": 0, "named_tokens": 0, "abort_after_ns": NOT_GIVEN}
 NO_PAIRS: NDArray[np.int32] = np.empty((0, 2), np.int32)
 
 
@@ -58,15 +58,15 @@ class Trace(Value):
     #: its ``think_ns`` after the last of all has finished.
     also_after: NDArray[np.int32] = field(default_factory=lambda: NO_PAIRS)
     #: Prompt tokens that repeat earlier turns of the session (what a context window left of them);
-    #: NOT_TOLD where the source does not say. An empty array says NOT_TOLD throughout.
+    #: NOT_GIVEN where the source does not say. An empty array says NOT_GIVEN throughout.
     history_tokens: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     #: Who is served first where the queue orders so, the smallest; an empty array says 0 throughout.
     priority: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     #: Tokens of prompt and answer that the ids cover, where an answer's blocks are named too; 0 where they
     #: end with the prompt. An empty array says 0 throughout.
     named_tokens: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    #: The client gives the request up so long after its arrival; NOT_TOLD where it waits for all of its
-    #: answer. An empty array says NOT_TOLD throughout.
+    #: The client gives the request up so long after its arrival; NOT_GIVEN where it waits for all of its
+    #: answer. An empty array says NOT_GIVEN throughout.
     abort_after_ns: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     #: Oldest tokens that a context window took from each prompt, which ``input_tokens`` no longer counts; an
     #: empty array says 0 throughout.
@@ -79,7 +79,7 @@ class Trace(Value):
     #: The adapters that requests ask for; empty where nobody asks.
     adapter_names: list[str] = field(default_factory=list)
     #: What becomes of a request's blocks when it is done (``workload.retention``), and how long they live
-    #: after that, NOT_TOLD for ever; empty where nobody asks.
+    #: after that, NOT_GIVEN for ever; empty where nobody asks.
     retention: NDArray[np.int8] = field(default_factory=lambda: np.empty(0, np.int8))
     live_ns: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     source: str = ""

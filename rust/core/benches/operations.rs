@@ -82,7 +82,7 @@ fn measure(name: &str, operations: u32, mut work: impl FnMut()) {
     println!("{name:<28} {ns:>10.1} ns/op {:>14.0} op/s", 1e9 / ns);
 }
 
-fn stretch(keys: &Arc<BlockKeys>) {
+fn step_run(keys: &Arc<BlockKeys>) {
     let config = BatchConfig {
         block_size_tokens: 16,
         max_num_batched_tokens: 8_192,
@@ -91,9 +91,9 @@ fn stretch(keys: &Arc<BlockKeys>) {
         cache_output: false,
         commit_at_begin: false,
         asks_every_step: false,
-        room_by_step: false,
+        reserve_by_step: false,
         speculation: None,
-        commit_ends_stretch: false,
+        commit_ends_step_run: false,
         step_overhead_ns: 0,
         least_step_ns: 0,
         late_ends: false,
@@ -174,7 +174,7 @@ fn main() {
     measure("whole_requests_evicting", REQUESTS, || {
         run_requests(&mut store, 0..REQUESTS);
     });
-    stretch(&keys);
+    step_run(&keys);
     let stores: Vec<Store> = (0..MACHINES as u32)
         .map(|machine| {
             let mut one = empty_store(&keys, CAPACITY);

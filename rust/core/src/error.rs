@@ -57,7 +57,7 @@ pub enum StoreError {
 
 impl StoreError {
     /// What refuses: the store, or the scheduler that asks it.
-    pub fn place(&self) -> &'static str {
+    pub fn slot(&self) -> &'static str {
         match self {
             Self::NoProgress(_) => "replica.scheduler",
             Self::Plugin => "plug-in",

@@ -193,32 +193,32 @@ impl BlockKeys {
     }
 
     /// Where the columns have a request.
-    fn place(&self, request: u32) -> usize {
+    fn slot(&self, request: u32) -> usize {
         if request >= self.first {
             return (request - self.first) as usize + self.kept.len();
         }
-        let place = self.kept.binary_search(&request);
-        place.expect("whoever names a request keeps it")
+        let slot = self.kept.binary_search(&request);
+        slot.expect("whoever names a request keeps it")
     }
 
     /// Full blocks of a request that its ids name.
     pub fn full_blocks(&self, request: u32) -> u32 {
-        self.full_blocks[self.place(request)]
+        self.full_blocks[self.slot(request)]
     }
 
     /// Whether a later request, the session's next turn, may name blocks past a request's prompt.
     pub fn continues(&self, request: u32) -> bool {
-        self.continuation[self.place(request)] != NO_REQUEST
+        self.continuation[self.slot(request)] != NO_REQUEST
     }
 
     /// The request whose ids name block `block` of `request`, and where that stops being so.
     fn source(&self, request: u32, block: u32) -> (u32, u32) {
-        let place = self.place(request);
-        let own = self.full_blocks[place];
+        let slot = self.slot(request);
+        let own = self.full_blocks[slot];
         if block < own {
             return (request, own);
         }
-        let next = self.continuation[place];
+        let next = self.continuation[slot];
         if next != NO_REQUEST && block < self.full_blocks(next) {
             return (next, self.full_blocks(next));
         }
@@ -233,7 +233,7 @@ impl BlockKeys {
             return PRIVATE | (u64::from(request) << 32) | u64::from(block);
         }
         let id = self.ids
-            [self.id_offsets[self.place(source)] as usize + (block / self.blocks_per_id) as usize];
+            [self.id_offsets[self.slot(source)] as usize + (block / self.blocks_per_id) as usize];
         u64::from(id) * u64::from(self.blocks_per_id) + u64::from(block % self.blocks_per_id)
     }
 
@@ -244,16 +244,16 @@ impl BlockKeys {
     }
 
     /// Tells the keys of blocks `[from, to)` of a request, last to first.
-    pub fn each_back(&self, request: u32, (from, to): (u32, u32), mut tell: impl FnMut(u64)) {
-        let (place, mut end) = (self.place(request), to);
+    pub fn each_back(&self, request: u32, (from, to): (u32, u32), mut notify: impl FnMut(u64)) {
+        let (slot, mut end) = (self.slot(request), to);
         while end > from {
             let (source, _) = self.source(request, end - 1);
             if source == NO_REQUEST {
                 end -= 1;
-                tell(PRIVATE | (u64::from(request) << 32) | u64::from(end));
+                notify(PRIVATE | (u64::from(request) << 32) | u64::from(end));
                 continue;
             }
-            let own = self.full_blocks[place];
+            let own = self.full_blocks[slot];
             let first = from.max(if source == request { 0 } else { own });
             let ids = self.id_slice(source);
             while end > first {
@@ -261,7 +261,7 @@ impl BlockKeys {
                 let least = id * self.blocks_per_id;
                 let key = u64::from(ids[id as usize]) * u64::from(self.blocks_per_id);
                 for block in (least.max(first)..end).rev() {
-                    tell(key + u64::from(block - least));
+                    notify(key + u64::from(block - least));
                 }
                 end = least.max(first);
             }
@@ -323,8 +323,8 @@ impl BlockKeys {
     }
 
     fn id_slice(&self, request: u32) -> &[u32] {
-        let place = self.place(request);
-        &self.ids[self.id_offsets[place] as usize..self.id_offsets[place + 1] as usize]
+        let slot = self.slot(request);
+        &self.ids[self.id_offsets[slot] as usize..self.id_offsets[slot + 1] as usize]
     }
 }
 
@@ -353,10 +353,10 @@ mod tests {
         );
         assert_eq!(keys.key(0, 6), PRIVATE | 6);
         for (from, to) in [(0, 8), (1, 7), (3, 4), (2, 6), (4, 4), (6, 7)] {
-            let mut told = Vec::new();
-            keys.each_back(0, (from, to), |key| told.push(key));
+            let mut reported = Vec::new();
+            keys.each_back(0, (from, to), |key| reported.push(key));
             let one_by_one: Vec<u64> = (from..to).rev().map(|k| keys.key(0, k)).collect();
-            assert_eq!(told, one_by_one);
+            assert_eq!(reported, one_by_one);
         }
         assert_eq!([1, 2, 3, 5].map(|k| keys.run(0, k).1), [1, 1, 1, 1]);
         assert_eq!(keys.run(0, 6), (PRIVATE | 6, u32::MAX - 6));

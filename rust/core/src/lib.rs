@@ -23,13 +23,13 @@ pub mod key_map;
 pub mod keys;
 pub mod machine;
 pub mod parquet;
-pub mod places;
 pub mod policies;
 /// What a store keeps of what happened: its digest and its evictions.
 pub mod records;
 pub mod replay;
 /// What a table's linear terms miss.
-pub mod rest_grid;
+pub mod residual_grid;
+pub mod slab;
 /// The time of a scheduler step from one table of integers.
 pub mod step_time;
 /// The block store of one machine: trie, residency, leases, eviction, moves.

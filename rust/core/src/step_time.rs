@@ -1,6 +1,6 @@
 //! The time of a scheduler step from one table of integers (the rules of `model/step_time.py`).
 
-use crate::rest_grid::RestGrid;
+use crate::residual_grid::ResidualGrid;
 
 /// A base by token count plus terms in femtoseconds.
 ///
@@ -32,7 +32,7 @@ pub struct StepTimeTable {
     /// A pair of query and key tokens of the chunks, halved.
     pub pair_half_fs: u64,
     /// Decode sequences beside a chunk, however many: a kernel a layer of their own.
-    pub beside_fs: u64,
+    pub alongside_fs: u64,
     /// A KV token of a decode step.
     pub kv_decode_fs: u64,
     /// A KV token of the decode sequences in a step with a prefill chunk.
@@ -56,11 +56,11 @@ pub struct StepTimeTable {
     /// A token of the longest sequence alone, by decode sequences; empty: no such floor under attention.
     pub longest_fs: Vec<u64>,
     /// What these miss of a decode step, by its sequences and the mean KV of one, in ns.
-    pub kv_rest: RestGrid,
+    pub kv_residuals: ResidualGrid,
     /// The same of decode sequences beside a chunk.
-    pub beside_rest: RestGrid,
+    pub mixed_residuals: ResidualGrid,
     /// What they miss of a chunk behind a past, by its tokens and the past's, in ns.
-    pub past_rest: RestGrid,
+    pub past_residuals: ResidualGrid,
     /// The host's time to launch a step that no CUDA graph holds, kernel by kernel: a step takes at least its launch.
     pub launch_ns: u64,
     /// The most tokens of a step that a graph holds.
@@ -86,8 +86,8 @@ pub struct StepShape {
     pub pairs: u64,
     /// Σ past over the chunks.
     pub past_tokens: u64,
-    /// [`StepTimeTable::past_rest`] over the chunks that have a past, in ns.
-    pub past_rest_ns: i64,
+    /// [`StepTimeTable::past_residuals`] over the chunks that have a past, in ns.
+    pub past_residual_ns: i64,
     /// The largest past + new of a chunk.
     pub longest_chunk_tokens: u64,
     /// Sequences that get one token each.
@@ -105,7 +105,7 @@ impl StepShape {
         self.pairs += table.pairs(new, past);
         self.past_tokens += past;
         if past > 0 {
-            self.past_rest_ns += table.past_rest.at(new, past);
+            self.past_residual_ns += table.past_residuals.at(new, past);
         }
         self.longest_chunk_tokens = self.longest_chunk_tokens.max(past + new);
     }
@@ -175,12 +175,12 @@ impl StepTimeTable {
             let decode = self.kv_mixed_fs * kv + self.spread_mixed_fs * spread;
             let all = alone.max(decode) + self.pair_half_fs * s.pairs;
             let idle = self.idle_fs * s.decode_sequences * s.new_tokens;
-            let beside = if s.decode_sequences > 0 {
-                self.beside_fs
+            let alongside = if s.decode_sequences > 0 {
+                self.alongside_fs
             } else {
                 0
             };
-            let fs = all.max(scan) + self.past_fs * s.past_tokens + idle + beside;
+            let fs = all.max(scan) + self.past_fs * s.past_tokens + idle + alongside;
             let tokens = s.new_tokens + s.decode_sequences;
             let bases = if s.past_tokens > 0 && !self.past_base_ns.is_empty() {
                 &self.past_base_ns
@@ -189,14 +189,14 @@ impl StepTimeTable {
             };
             (bases[tokens as usize] as i64, fs)
         };
-        let decode_rest = match s.decode_kv_tokens.checked_div(s.decode_sequences) {
-            Some(each) if s.new_tokens > 0 => self.beside_rest.at(s.decode_sequences, each),
-            Some(each) => self.kv_rest.at(s.decode_sequences, each),
+        let decode_residual = match s.decode_kv_tokens.checked_div(s.decode_sequences) {
+            Some(each) if s.new_tokens > 0 => self.mixed_residuals.at(s.decode_sequences, each),
+            Some(each) => self.kv_residuals.at(s.decode_sequences, each),
             None => 0,
         };
-        let rest = decode_rest + s.past_rest_ns;
+        let residual = decode_residual + s.past_residual_ns;
         let ns = (linear + self.sequence_fs * s.decode_sequences + 500_000) / 1_000_000;
-        let kernels = base.saturating_add(rest).saturating_add_unsigned(ns);
+        let kernels = base.saturating_add(residual).saturating_add_unsigned(ns);
         kernels.max(0) as u64
     }
 }
@@ -291,7 +291,7 @@ mod tests {
             base_ns: vec![0, 10, 20, 30, 40],
             past_base_ns: vec![0, 7, 9, 8, 50],
             decode_base_ns: vec![0, 5, 6],
-            beside_fs: 3_000_000,
+            alongside_fs: 3_000_000,
             ..StepTimeTable::default()
         };
         let ns = |new_tokens, past_tokens, decode_sequences| {
@@ -338,12 +338,12 @@ mod tests {
         };
         assert_eq!(table.step_ns(&chunk(100)), 10 + 402);
         assert_eq!(table.step_ns(&chunk(0)), 10 + 6);
-        let beside_two_decodes = StepShape {
+        let with_two_decodes = StepShape {
             new_tokens: 2,
             pairs: table.pairs(2, 0),
             longest_chunk_tokens: 2,
             ..decode(100)
         };
-        assert_eq!(table.step_ns(&beside_two_decodes), 10 + 300 + 7 * 2 * 2);
+        assert_eq!(table.step_ns(&with_two_decodes), 10 + 300 + 7 * 2 * 2);
     }
 }

@@ -6,8 +6,8 @@ use pyo3::types::PyBytes;
 /// Packs 64-bit integers, in this machine's byte order.
 pub fn bytes<'py>(py: Python<'py>, numbers: &[i64]) -> PyResult<Bound<'py, PyBytes>> {
     PyBytes::new_with(py, numbers.len() * 8, |bytes| {
-        for (place, number) in bytes.chunks_exact_mut(8).zip(numbers) {
-            place.copy_from_slice(&number.to_ne_bytes());
+        for (slot, number) in bytes.chunks_exact_mut(8).zip(numbers) {
+            slot.copy_from_slice(&number.to_ne_bytes());
         }
         Ok(())
     })

@@ -11,12 +11,12 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 
+use crate::argument::{from_attributes, Arg};
 use crate::plugins::ChannelCall;
 use crate::refusal::refused;
-use crate::told::{told_by_attributes, Told};
 
 /// A `kvcache_sim.channels.channel.Transmission`.
-pub fn told(py: Python<'_>, sent: Transmission) -> PyResult<Bound<'_, PyAny>> {
+pub fn transmission_to_py(py: Python<'_>, sent: Transmission) -> PyResult<Bound<'_, PyAny>> {
     static TRANSMISSION: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     let class = TRANSMISSION.import(py, "kvcache_sim.channels.channel", "Transmission")?;
     class.call1((
@@ -28,7 +28,7 @@ pub fn told(py: Python<'_>, sent: Transmission) -> PyResult<Bound<'_, PyAny>> {
 }
 
 // `channels.channel.Transmission`, and `Slowdown` and `ChannelSettings` of `channels.settings`
-told_by_attributes! {
+from_attributes! {
     Transmission { start_ns, first_layer_ns, completion_ns, per_layer_ns }
     Slowdown { from_ns, until_ns, share_ppm }
     ChannelConfig {
@@ -49,7 +49,7 @@ pub struct PyChannel {
     settings: Py<PyAny>,
 }
 
-fn job(size_bytes: Told<u64>, pieces: Told<u64>, layers: Told<u64>) -> PyResult<Job> {
+fn job(size_bytes: Arg<u64>, pieces: Arg<u64>, layers: Arg<u64>) -> PyResult<Job> {
     if layers.0 == 0 {
         return Err(refused("a job without layers", "1 layer or more"));
     }
@@ -89,7 +89,7 @@ impl PyChannel {
     #[new]
     #[pyo3(signature = (settings, timeline=None))]
     fn new(settings: &Bound<'_, PyAny>, timeline: Option<&PyTimeline>) -> PyResult<Self> {
-        let Told(config): Told<ChannelConfig> = settings.extract()?;
+        let Arg(config): Arg<ChannelConfig> = settings.extract()?;
         if config.bandwidth_bytes_per_s == 0 {
             let expected = "1 byte a second or more";
             return Err(refused("a channel that carries nothing", expected));
@@ -98,7 +98,7 @@ impl PyChannel {
             Some(timeline) => Channel::layered(config, &timeline.0),
             None => {
                 let mut channel = Channel::new(config);
-                let slowdowns: Told<_> = settings.getattr("slowdowns")?.extract()?;
+                let slowdowns: Arg<_> = settings.getattr("slowdowns")?.extract()?;
                 channel.slowdowns = slowdowns.0;
                 SharedChannel::new(channel.into())
             }
@@ -150,37 +150,37 @@ impl PyChannel {
         PyDemand(self.channel.clone())
     }
 
-    #[pyo3(signature = (now_ns, pieces=Told(0)))]
-    fn wait_ns(&self, now_ns: Told<u64>, pieces: Told<u64>) -> u64 {
+    #[pyo3(signature = (now_ns, pieces=Arg(0)))]
+    fn wait_ns(&self, now_ns: Arg<u64>, pieces: Arg<u64>) -> u64 {
         locked(&self.channel).wait_ns(now_ns.0, pieces.0)
     }
 
     fn transmit<'py>(
         &self,
         py: Python<'py>,
-        size_bytes: Told<u64>,
-        pieces: Told<u64>,
-        layers: Told<u64>,
-        now_ns: Told<u64>,
+        size_bytes: Arg<u64>,
+        pieces: Arg<u64>,
+        layers: Arg<u64>,
+        now_ns: Arg<u64>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let job = job(size_bytes, pieces, layers)?;
         self.is_final()?;
         let sent = locked(&self.channel).transmit(&job, now_ns.0);
-        told(py, sent)
+        transmission_to_py(py, sent)
     }
 
     fn forward<'py>(
         &self,
         py: Python<'py>,
-        size_bytes: Told<u64>,
-        pieces: Told<u64>,
-        layers: Told<u64>,
-        feed: Told<Transmission>,
+        size_bytes: Arg<u64>,
+        pieces: Arg<u64>,
+        layers: Arg<u64>,
+        feed: Arg<Transmission>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let job = job(size_bytes, pieces, layers)?;
         self.is_final()?;
         let sent = locked(&self.channel).forward(&job, &feed.0);
-        told(py, sent)
+        transmission_to_py(py, sent)
     }
 }
 
@@ -190,12 +190,12 @@ pub struct PyDemand(SharedChannel);
 
 #[pymethods]
 impl PyDemand {
-    fn ask(&self, size_bytes: Told<u64>, now_ns: Told<u64>) {
+    fn ask(&self, size_bytes: Arg<u64>, now_ns: Arg<u64>) {
         let mut channel = locked(&self.0);
         channel.demand.ask(size_bytes.0, now_ns.0);
     }
 
-    fn hide(&self, size_bytes: Told<u64>, compute_ns: Told<u64>) {
+    fn hide(&self, size_bytes: Arg<u64>, compute_ns: Arg<u64>) {
         let mut channel = locked(&self.0);
         channel.demand.hide(size_bytes.0, compute_ns.0);
     }

@@ -10,7 +10,7 @@ use pyo3::types::PyBytes;
 use crate::bytes::bytes;
 use crate::channel::{PyLane, PyTimeline};
 use crate::digest::PyDigest;
-use crate::intake::{way_of, Choice, DecodeDoor, FrontDoor, PyChoice};
+use crate::intake::{route_of, Choice, DecodeDoor, FrontDoor, PyChoice};
 use crate::machines::{Replicas, Wires};
 use crate::operations::{end_of, longest, Wanted};
 use crate::refusal::refused;
@@ -39,7 +39,7 @@ type PyRun<'py> = (
 );
 
 /// As the last, without the question.
-type PyTold<'py> = (PyNext, PyClosed, Option<Bound<'py, PyBytes>>);
+type PyNews<'py> = (PyNext, PyClosed, Option<Bound<'py, PyBytes>>);
 
 /// All machines of a cluster whose events the core keeps in one order.
 #[pyclass(name = "Cluster")]
@@ -70,7 +70,7 @@ impl PyCluster {
     }
 
     /// What is next, who has left since that was last told, and these rows of events.
-    fn told<'py>(&mut self, py: Python<'py>, rows: &[i64]) -> PyResult<PyTold<'py>> {
+    fn news<'py>(&mut self, py: Python<'py>, rows: &[i64]) -> PyResult<PyNews<'py>> {
         let closed = Some(self.cluster.take_closed()).filter(|closed| !closed.is_empty());
         let events = match rows {
             [] => None,
@@ -80,15 +80,15 @@ impl PyCluster {
     }
 
     /// Lets the machines do something; tells what came of it.
-    fn tell<'py>(
+    fn notify<'py>(
         &mut self,
         py: Python<'py>,
         what: impl FnOnce(&mut Cluster, &mut Replicas<'_, '_>) -> PyResult<()>,
-    ) -> PyResult<PyTold<'py>> {
+    ) -> PyResult<PyNews<'py>> {
         let mut machines = Replicas::new(py, &self.replicas, self.wires.as_mut());
         what(&mut self.cluster, &mut machines)?;
         let rows = std::mem::take(&mut machines.events);
-        self.told(py, &rows)
+        self.news(py, &rows)
     }
 
     /// Does what is next, and then what comes before `until_ns`, arrivals too.
@@ -107,18 +107,18 @@ impl PyCluster {
             if let (ARRIVAL, Some(front)) = (priority, &mut self.front) {
                 match front.intake.take() {
                     Some(Outside::Comes(coming)) => {
-                        if let Some((machine, place)) = front.come(replicas, coming)? {
-                            let task = (machine, Task::Enqueue(place));
-                            self.cluster.tell(replicas, task, coming.at_ns)?;
+                        if let Some((machine, slot)) = front.come(replicas, coming)? {
+                            let task = (machine, Task::Enqueue(slot));
+                            self.cluster.notify(replicas, task, coming.at_ns)?;
                         }
                     }
-                    Some(Outside::GivesUp {
+                    Some(Outside::Aborts {
                         machine,
                         request,
                         at_ns,
                     }) => {
                         let who = (machine, request);
-                        self.cluster.give_up(replicas, who, at_ns)?;
+                        self.cluster.abort(replicas, who, at_ns)?;
                         continue;
                     }
                     None => {}
@@ -295,11 +295,11 @@ impl PyCluster {
         &mut self,
         py: Python<'py>,
         machine: u32,
-        place: u32,
+        slot: u32,
         now_ns: u64,
-    ) -> PyResult<PyTold<'py>> {
-        self.tell(py, |cluster, machines| {
-            cluster.tell(machines, (machine, Task::Enqueue(place)), now_ns)
+    ) -> PyResult<PyNews<'py>> {
+        self.notify(py, |cluster, machines| {
+            cluster.notify(machines, (machine, Task::Enqueue(slot)), now_ns)
         })
     }
 
@@ -310,23 +310,23 @@ impl PyCluster {
         machine: u32,
         wanted: (u32, u64),
         now_ns: u64,
-    ) -> PyResult<PyTold<'py>> {
+    ) -> PyResult<PyNews<'py>> {
         let (request, tokens) = wanted;
-        self.tell(py, |cluster, machines| {
-            cluster.tell(machines, (machine, Task::Prefetch(request, tokens)), now_ns)
+        self.notify(py, |cluster, machines| {
+            cluster.notify(machines, (machine, Task::Prefetch(request, tokens)), now_ns)
         })
     }
 
     /// Lets a request go at a time whose client has given it up, wherever it is; it was sent to that machine.
-    fn give_up<'py>(
+    fn abort<'py>(
         &mut self,
         py: Python<'py>,
         machine: u32,
         request: u32,
         now_ns: u64,
-    ) -> PyResult<PyTold<'py>> {
-        self.tell(py, |cluster, machines| {
-            cluster.give_up(machines, (machine, request), now_ns)
+    ) -> PyResult<PyNews<'py>> {
+        self.notify(py, |cluster, machines| {
+            cluster.abort(machines, (machine, request), now_ns)
         })
     }
 
@@ -365,7 +365,7 @@ impl PyCluster {
             );
             (source.0, (arrival.request, arrival_ns), tokens, session)
         });
-        let (next, closed, events) = self.told(py, &rows)?;
+        let (next, closed, events) = self.news(py, &rows)?;
         Ok((next, question, closed, events))
     }
 
@@ -385,7 +385,7 @@ impl PyCluster {
         };
         let chosen = Chosen {
             machine,
-            way: way_of(hops)?,
+            route: route_of(hops)?,
             expected_tokens,
         };
         let mut replicas = Replicas::new(py, &self.replicas, self.wires.as_mut());

@@ -3,7 +3,7 @@
 use kvsim_core::digest::Digest;
 use pyo3::prelude::*;
 
-use crate::told::Told;
+use crate::argument::Arg;
 
 /// A 64-bit rolling hash.
 #[pyclass(name = "Digest")]
@@ -17,7 +17,7 @@ impl PyDigest {
         Self::default()
     }
 
-    fn record(&mut self, kind: Told<u8>, time_ns: Told<u64>, subject: Told<u64>, value: Told<u64>) {
+    fn record(&mut self, kind: Arg<u8>, time_ns: Arg<u64>, subject: Arg<u64>, value: Arg<u64>) {
         let (time_ns, subject) = (time_ns.0, subject.0);
         self.0.record(kind.0, time_ns, subject, value.0);
     }

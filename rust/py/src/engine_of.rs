@@ -44,10 +44,10 @@ impl Engine {
     ) -> PyResult<Option<Self>> {
         let engine = match (rules.vllm.0.clone(), rules.sglang.0.clone()) {
             (Some(own), _) => {
-                let told = vllm(config, batch, own);
+                let settings = vllm(config, batch, own);
                 match store {
-                    AnyStore::Groups(_) => Self::VllmGroups(VllmScheduler::new(told)),
-                    _ => Self::Vllm(VllmScheduler::new(told)),
+                    AnyStore::Groups(_) => Self::VllmGroups(VllmScheduler::new(settings)),
+                    _ => Self::Vllm(VllmScheduler::new(settings)),
                 }
             }
             (_, Some(own)) => Self::Sglang(SglangScheduler::new(sglang(config, batch, own))),

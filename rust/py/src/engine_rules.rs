@@ -6,10 +6,10 @@ use kvsim_core::machine::vllm::VllmConfig;
 use kvsim_core::machine::ReplicaConfig;
 use pyo3::prelude::*;
 
-use crate::told::{told_by_attributes, told_by_name};
+use crate::argument::{from_attributes, told_by_name};
 
 // `VllmRules` and `SglangRules` of `serving.engine_rules`
-told_by_attributes! {
+from_attributes! {
     VllmConfig {
         long_prefill_token_threshold, watermark_blocks, reserve_full_isl, by_priority, stages, ..Self
     }

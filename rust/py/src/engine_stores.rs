@@ -14,11 +14,11 @@ use kvsim_core::engines::tiered_pool::TieredPool;
 use kvsim_core::engines::used_tier::UsedTier;
 use pyo3::prelude::*;
 
+use crate::argument::Arg;
 use crate::engines::{at_least_one, no_such_policy, offload_policy};
 use crate::keys::PyKeys;
 use crate::machine_store::{own_store, store_calls, AnyStore, PyMachineStore};
 use crate::refusal::{answered, refused};
-use crate::told::Told;
 
 /// The blocks of one GPU under vLLM's rules.
 #[pyclass(name = "PoolStore", module = "kvcache_sim._core", extends = PyMachineStore)]
@@ -29,7 +29,7 @@ own_store!(PyPoolStore, Pool(PoolStore));
 store_calls! {
     PyPoolStore {
         #[new]
-        fn new(keys: &PyKeys, capacity_blocks: Told<u32>) -> PyResult<(Self, PyMachineStore)> {
+        fn new(keys: &PyKeys, capacity_blocks: Arg<u32>) -> PyResult<(Self, PyMachineStore)> {
             if capacity_blocks.0 >= 1 << 31 {
                 return Err(refused("too many blocks", "fewer than 2^31"));
             }
@@ -76,10 +76,10 @@ impl PyTieredPoolStore {
     fn with_offload(
         py: Python<'_>,
         keys: &PyKeys,
-        capacity_blocks: Told<u32>,
-        cpu_blocks: Told<u64>,
+        capacity_blocks: Arg<u32>,
+        cpu_blocks: Arg<u64>,
         policy: &str,
-        prompts: Told<(Vec<u64>, u64)>,
+        prompts: Arg<(Vec<u64>, u64)>,
     ) -> PyResult<Py<Self>> {
         let below = OffloadBelow(offload_tier(cpu_blocks.0, policy, keys.0.requests())?);
         Self::above(py, Box::new(below), keys, capacity_blocks.0, prompts.0)
@@ -90,10 +90,10 @@ impl PyTieredPoolStore {
     fn with_lmcache(
         py: Python<'_>,
         keys: &PyKeys,
-        capacity_blocks: Told<u32>,
-        chunks: Told<(u64, u64)>,
+        capacity_blocks: Arg<u32>,
+        chunks: Arg<(u64, u64)>,
         policy: &str,
-        prompts: Told<(Vec<u64>, u64)>,
+        prompts: Arg<(Vec<u64>, u64)>,
     ) -> PyResult<Py<Self>> {
         at_least_one(chunks.0 .0, "chunks of the CPU")?;
         let order = ChunkPolicy::from_name(policy).ok_or_else(|| no_such_policy(policy))?;
@@ -128,10 +128,10 @@ store_calls! {
         fn new(
             keys: &PyKeys,
             rules: (String, String),
-            page: Told<u32>,
-            pages: Told<(u64, u64)>,
-            lengths: Told<(Vec<u64>, Vec<u64>)>,
-            storage: Option<(Told<u64>, Told<u32>, Told<u64>)>,
+            page: Arg<u32>,
+            pages: Arg<(u64, u64)>,
+            lengths: Arg<(Vec<u64>, Vec<u64>)>,
+            storage: Option<(Arg<u64>, Arg<u32>, Arg<u64>)>,
         ) -> PyResult<(Self, PyMachineStore)> {
             let (strategy, host) = if rules.1.is_empty() {
                 (LeafStrategy::of_classic(&rules.0), None)

@@ -115,7 +115,7 @@ impl EngineRequests {
         let answer = pool_answer(py, done)?;
         let counts = tiering.counts;
         set_arrays!(answer, tiering => loaded);
-        set_entries!(answer, counts => stored, tier_evicted = evicted, refused, promoted, given_up);
+        set_entries!(answer, counts => stored, tier_evicted = evicted, refused, promoted, aborted);
         set_entries!(answer, tiering => resident, below);
         answer.set_item("arc", arc_lists(tiering.arc))?;
         Ok(answer)

@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyList;
 
-use crate::told::Told;
+use crate::argument::Arg;
 
 /// A run that could be reused; its estimates are by the channels' queues as they are when they are asked for.
 #[pyclass(name = "FetchPlan", frozen)]
@@ -67,17 +67,17 @@ impl PyFetchPlan {
     }
 
     /// When the first and the last layer of the first blocks should be here, in ns from now.
-    fn arrival_ns(&self, blocks: Told<u32>) -> (u64, u64) {
+    fn arrival_ns(&self, blocks: Arg<u32>) -> (u64, u64) {
         self.plan.arrival_ns(blocks.0)
     }
 
     /// Computing everything after the first blocks, in ns.
-    fn compute_ns(&self, blocks: Told<u32>) -> u64 {
+    fn compute_ns(&self, blocks: Arg<u32>) -> u64 {
         self.plan.compute_ns(blocks.0)
     }
 
     /// When the prefill should end if the first blocks are reused, in ns from now.
-    fn done_ns(&self, blocks: Told<u32>) -> u64 {
+    fn done_ns(&self, blocks: Arg<u32>) -> u64 {
         self.plan.done_ns(blocks.0)
     }
 }

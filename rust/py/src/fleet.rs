@@ -9,10 +9,10 @@ use kvsim_core::store::contract::{BlockStore, MachineStore};
 use kvsim_core::store::Board;
 use pyo3::prelude::*;
 
+use crate::argument::Arg;
 use crate::machine_store::{each_store, AnyStore, PyMachineStore};
 use crate::refusal::{answered, refused};
 use crate::serving::PyReplica;
-use crate::told::Told;
 
 /// A store, and the replica that runs ahead of the clock on it.
 struct Machine {
@@ -71,8 +71,11 @@ impl PyFleet {
                 let mut own = machine.store.try_borrow_mut(py)?;
                 own.tree()
                     .into_iter()
-                    .for_each(|tree| tree.sit(board.seat(number)));
-                machine.replica.try_borrow_mut(py)?.sit(board.seat(number));
+                    .for_each(|tree| tree.sit(board.index_entry(number)));
+                machine
+                    .replica
+                    .try_borrow_mut(py)?
+                    .sit(board.index_entry(number));
             }
             let _ = self.board.set(board);
         }
@@ -215,9 +218,9 @@ impl PyFleet {
     fn look(
         &self,
         py: Python<'_>,
-        request: Told<u32>,
-        limit: Told<u32>,
-        now_ns: Told<u64>,
+        request: Arg<u32>,
+        limit: Arg<u32>,
+        now_ns: Arg<u64>,
     ) -> PyResult<(Vec<u32>, Vec<u64>)> {
         let wanted = (request.0, limit.0);
         let look = |machine: &Machine| {
@@ -232,9 +235,9 @@ impl PyFleet {
     fn longest(
         &self,
         py: Python<'_>,
-        wanted: Told<(u32, u32)>,
-        now_ns: Told<u64>,
-        loads: Option<Told<Vec<u64>>>,
+        wanted: Arg<(u32, u32)>,
+        now_ns: Arg<u64>,
+        loads: Option<Arg<Vec<u64>>>,
         threshold: f64,
     ) -> PyResult<u32> {
         self.longest_of(

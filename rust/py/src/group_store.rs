@@ -8,15 +8,15 @@ use kvsim_core::store::newcomer::{Entry, Newcomer};
 use kvsim_core::store::{StoreError, STAGING};
 use pyo3::prelude::*;
 
+use crate::argument::{from_attributes, Arg};
 use crate::engine_stores::offload_tier;
 use crate::groups::{capacity_of, limits_of, KvGroups};
 use crate::machine_store::{own_store, store_calls, AnyStore, PyMachineStore};
 use crate::named;
 use crate::refusal::{answered, refused};
-use crate::told::{told_by_attributes, Told};
 
 // `cache.groups.Newcomer`
-told_by_attributes! {
+from_attributes! {
     Newcomer {
         request, prompt_tokens, known_tokens, matchable_blocks, step_tokens, chunk_tokens, kept_blocks, whole,
         steps_in_flight
@@ -35,7 +35,7 @@ type PyLimits = (u64, Option<u64>, u64);
 fn made(
     groups: &KvGroups,
     limits: PyLimits,
-    blocks: Told<u32>,
+    blocks: Arg<u32>,
     rules: &str,
 ) -> PyResult<GroupStore> {
     let reuse = match rules {
@@ -62,7 +62,7 @@ store_calls! {
         fn new(
             groups: &KvGroups,
             limits: PyLimits,
-            capacity_blocks: Told<u32>,
+            capacity_blocks: Arg<u32>,
             rules: &str,
         ) -> PyResult<(Self, PyMachineStore)> {
             let store = made(groups, limits, capacity_blocks, rules)?;
@@ -75,10 +75,10 @@ store_calls! {
             py: Python<'_>,
             groups: &KvGroups,
             limits: PyLimits,
-            capacity_blocks: Told<u32>,
+            capacity_blocks: Arg<u32>,
             rules: &str,
-            tier: (Told<u64>, String, String),
-            prompt_tokens: Told<Vec<u64>>,
+            tier: (Arg<u64>, String, String),
+            prompt_tokens: Arg<Vec<u64>>,
         ) -> PyResult<Py<Self>> {
             let (cpu_blocks, policy, writes) = tier;
             let requests = prompt_tokens.0.len() as u32;
@@ -107,17 +107,17 @@ store_calls! {
         fn brought<'py>(
             slf: PyRefMut<'py, Self>,
             py: Python<'py>,
-            lease: Told<u64>,
+            lease: Arg<u64>,
         ) -> PyResult<Bound<'py, PyAny>> {
-            let told = Self::call(slf, |store| {
+            let admitted = Self::call(slf, |store| {
                 let below = store.tier_mut();
                 Ok(below.map(|tier| tier.brought(lease.0)).unwrap_or_default())
             })?;
-            let loads = told.loads.into_iter().map(|id| (id, STAGING)).collect();
-            named::brought(py, (told.in_pool_blocks, told.room, loads))
+            let loads = admitted.loads.into_iter().map(|id| (id, STAGING)).collect();
+            named::brought(py, (admitted.in_pool_blocks, admitted.freeing_moves, loads))
         }
 
-        fn blocks_of_move(slf: PyRefMut<'_, Self>, r#move: Told<u64>) -> PyResult<Vec<u64>> {
+        fn blocks_of_move(slf: PyRefMut<'_, Self>, r#move: Arg<u64>) -> PyResult<Vec<u64>> {
             Self::call(slf, |store| {
                 let counts = store.tier().and_then(|tier| tier.blocks_of_move(r#move.0));
                 counts.map(<[u64]>::to_vec).ok_or(StoreError::NoSuchMove)
@@ -128,17 +128,17 @@ store_calls! {
         /// tells whether for lack of blocks (0), of tokens (1), or since the state is computed in this step (2).
         fn admit(
             slf: PyRefMut<'_, Self>,
-            asked: Told<Newcomer>,
-            now_ns: Told<u64>,
+            asked: Arg<Newcomer>,
+            now_ns: Arg<u64>,
         ) -> PyResult<(Option<u64>, u32, u64)> {
             Ok(
                 match Self::call(slf, |store| store.admit(&asked.0, now_ns.0))? {
                     Entry::Admitted {
                         lease,
                         hit_blocks,
-                        room_tokens,
-                    } => (Some(lease), hit_blocks, room_tokens),
-                    Entry::NoRoom => (None, 0, 0),
+                        reserved_tokens,
+                    } => (Some(lease), hit_blocks, reserved_tokens),
+                    Entry::NoCapacity => (None, 0, 0),
                     Entry::NoTokens => (None, 1, 0),
                     Entry::NotYet => (None, 2, 0),
                 },
@@ -148,9 +148,9 @@ store_calls! {
         /// `tokens`: those that are computed, and those up to which room is asked for.
         fn grow(
             slf: PyRefMut<'_, Self>,
-            lease: Told<u64>,
-            tokens: Told<(u64, u64)>,
-            now_ns: Told<u64>,
+            lease: Arg<u64>,
+            tokens: Arg<(u64, u64)>,
+            now_ns: Arg<u64>,
         ) -> PyResult<bool> {
             Self::call(slf, |store| store.grow_to(lease.0, tokens.0, now_ns.0))
         }

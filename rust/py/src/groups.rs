@@ -7,10 +7,10 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::argument::Arg;
 use crate::keys::PyKeys;
 use crate::named::{set_arrays, set_entries};
 use crate::refusal::refused;
-use crate::told::Told;
 
 /// More blocks, or tokens of a request, than any pool takes.
 const MOST: u64 = 1 << 31;
@@ -60,9 +60,9 @@ impl KvGroups {
         py: Python<'py>,
         input_tokens: PyReadonlyArray1<'_, u64>,
         total_tokens: PyReadonlyArray1<'_, u64>,
-        window: (Told<u32>, bool),
+        window: (Arg<u32>, bool),
         limits: (u64, Option<u64>, u64),
-        capacity_blocks: Told<u32>,
+        capacity_blocks: Arg<u32>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let (input_tokens, total_tokens) = (input_tokens.as_slice()?, total_tokens.as_slice()?);
         let requests = self.groups[0].keys.requests() as usize;

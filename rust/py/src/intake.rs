@@ -6,8 +6,8 @@ use kvsim_core::cluster::intake::{Coming, Holds, Intake};
 use kvsim_core::cluster::routing::Rule;
 use kvsim_core::cluster::{Chosen, Question};
 use kvsim_core::digest::Record;
-use kvsim_core::machine::messages::Way;
-use kvsim_core::machine::{Arrival, Place};
+use kvsim_core::machine::messages::Route;
+use kvsim_core::machine::{Arrival, Slot};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -43,7 +43,7 @@ impl Choice {
     }
 
     /// The place of the machine chosen.
-    fn place(&self, py: Python<'_>, arrival: &Arrival, now_ns: u64) -> PyResult<usize> {
+    fn slot(&self, py: Python<'_>, arrival: &Arrival, now_ns: u64) -> PyResult<usize> {
         let fleet = self.fleet.get();
         match self.machines.as_slice() {
             [_] if !fleet.keeps_sessions(py) => Ok(0),
@@ -118,11 +118,11 @@ impl FrontDoor {
         &mut self,
         replicas: &Replicas<'_, '_>,
         coming: Coming,
-    ) -> PyResult<Option<(u32, Place)>> {
+    ) -> PyResult<Option<(u32, Slot)>> {
         let Coming { arrival, at_ns, .. } = coming;
         let py = replicas.py;
-        let place = self.choice.place(py, &arrival, at_ns)?;
-        let machine = self.choice.machines[place];
+        let slot = self.choice.slot(py, &arrival, at_ns)?;
+        let machine = self.choice.machines[slot];
         let (request, prompt) = (u64::from(arrival.request), arrival.prompt_tokens);
         let mut digest = self.digests[machine as usize].try_borrow_mut(py)?;
         digest
@@ -133,9 +133,9 @@ impl FrontDoor {
             return Ok(None);
         }
         let mut replica = replicas.of(machine).try_borrow_mut(py)?;
-        let place = replica.replica.arrive(arrival, at_ns);
+        let slot = replica.replica.arrive(arrival, at_ns);
         self.intake.sent(&coming, machine);
-        Ok(Some((machine, place)))
+        Ok(Some((machine, slot)))
     }
 }
 
@@ -146,7 +146,7 @@ pub struct DecodeDoor {
     holds: Vec<u64>,
     /// Names the channels from one machine to another.
     pub between: Py<PyAny>,
-    ways: HashMap<(u32, u32), Way>,
+    routes: HashMap<(u32, u32), Route>,
 }
 
 impl DecodeDoor {
@@ -156,7 +156,7 @@ impl DecodeDoor {
             choice,
             holds,
             between,
-            ways: HashMap::new(),
+            routes: HashMap::new(),
         }
     }
 
@@ -164,20 +164,20 @@ impl DecodeDoor {
     pub fn answer(&mut self, py: Python<'_>, question: &Question, now_ns: u64) -> PyResult<Chosen> {
         let arrival = question.arrival;
         // It is heard when all boundaries of this instant are over.
-        let place = self.choice.place(py, &arrival, now_ns + 1)?;
+        let slot = self.choice.slot(py, &arrival, now_ns + 1)?;
         let tokens = arrival.prompt_tokens + arrival.output_tokens.max(1) - 1;
-        let from_there = (place..self.holds.len()).chain(0..place);
-        let place = from_there.into_iter().find(|&at| tokens <= self.holds[at]);
-        let place = place.ok_or_else(|| refused("no machine can decode a request", "one"))?;
-        let (source, machine) = (question.source.0, self.choice.machines[place]);
-        if !self.ways.contains_key(&(source, machine)) {
+        let from_there = (slot..self.holds.len()).chain(0..slot);
+        let slot = from_there.into_iter().find(|&at| tokens <= self.holds[at]);
+        let slot = slot.ok_or_else(|| refused("no machine can decode a request", "one"))?;
+        let (source, machine) = (question.source.0, self.choice.machines[slot]);
+        if !self.routes.contains_key(&(source, machine)) {
             let named = self.between.bind(py).call1((source, machine))?;
             let hops: Vec<PyLane> = named.extract()?;
-            self.ways.insert((source, machine), way_of(hops)?);
+            self.routes.insert((source, machine), route_of(hops)?);
         }
         Ok(Chosen {
             machine,
-            way: self.ways[&(source, machine)].clone(),
+            route: self.routes[&(source, machine)].clone(),
             expected_tokens: 0,
         })
     }
@@ -185,10 +185,10 @@ impl DecodeDoor {
 
 /// The channel between two machines, or down, between and up where the memory of both is crossed; of each hop those
 /// side by side.
-pub fn way_of(hops: Vec<PyLane>) -> PyResult<Way> {
+pub fn route_of(hops: Vec<PyLane>) -> PyResult<Route> {
     let mut lanes = hops.into_iter().map(lane);
     let hops = (lanes.next(), lanes.next(), lanes.next(), lanes.next());
-    let way = match hops {
+    let route = match hops {
         (Some(wire), None, None, None) => (wire?, None),
         (Some(down), Some(wire), Some(up), None) => (wire?, Some((down?, up?))),
         _ => {
@@ -196,8 +196,8 @@ pub fn way_of(hops: Vec<PyLane>) -> PyResult<Way> {
             return Err(PyValueError::new_err(expected));
         }
     };
-    let (wire, memory) = way;
-    Ok(Way {
+    let (wire, memory) = route;
+    Ok(Route {
         wire: wire.assigned().clone(),
         memory,
     })

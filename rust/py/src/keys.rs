@@ -6,9 +6,9 @@ use kvsim_core::keys::BlockKeys;
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
 
+use crate::argument::Arg;
 use crate::machine_store::{AnyStore, PyMachineStore};
 use crate::refusal::{answered, refused};
-use crate::told::Told;
 
 /// Block keys of all requests, shared by the caches of all machines.
 #[pyclass(name = "Keys", module = "kvcache_sim._core")]
@@ -20,7 +20,7 @@ impl PyKeys {
     fn new(
         id_offsets: PyReadonlyArray1<'_, i64>,
         block_ids: PyReadonlyArray1<'_, u32>,
-        blocks_per_id: Told<u32>,
+        blocks_per_id: Arg<u32>,
         full_blocks: PyReadonlyArray1<'_, u32>,
         continuation: PyReadonlyArray1<'_, u32>,
     ) -> PyResult<Self> {
@@ -76,7 +76,7 @@ impl PyKeys {
             PyReadonlyArray1<'_, u32>,
             PyReadonlyArray1<'_, u32>,
         ),
-        ids: Told<u32>,
+        ids: Arg<u32>,
     ) -> PyResult<()> {
         let (offsets, block_ids, full) = &columns;
         let offsets: Vec<u64> = offsets.as_slice()?.iter().map(|&o| o as u64).collect();
@@ -100,7 +100,7 @@ impl PyKeys {
         }
     }
 
-    fn key(&self, request: Told<u32>, block: Told<u32>) -> PyResult<u64> {
+    fn key(&self, request: Arg<u32>, block: Arg<u32>) -> PyResult<u64> {
         answered(self.0.known_request(request.0))?;
         Ok(self.0.key(request.0, block.0))
     }

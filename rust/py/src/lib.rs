@@ -1,5 +1,6 @@
 //! The border: one file here per room of `kvsim-core`; nothing is decided on this side.
 
+mod argument;
 mod bytes;
 mod causes;
 mod channel;
@@ -39,7 +40,6 @@ mod store_values;
 mod table;
 mod token_store;
 mod tokens;
-mod told;
 mod trace;
 mod views;
 mod visits;

@@ -10,11 +10,11 @@ use kvsim_core::token_store::TokenStore;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
+use crate::argument::Arg;
 use crate::named;
 use crate::order::{raised, Failure};
 use crate::refusal::answered;
-use crate::store_values::{orders_to_py, parts_to_py, room_to_py, times, PyOrder, PyPart};
-use crate::told::Told;
+use crate::store_values::{orders_to_py, parts_to_py, reservation_to_py, times, PyOrder, PyPart};
 
 /// The store of a machine: a tree of runs, vLLM's pool (of one group or several, or with tiers of an engine below),
 /// one of SGLang's trees, or a count of tokens.
@@ -108,44 +108,44 @@ impl PyMachineStore {
 
     /// Blocks active on the GPU.
     pub fn active(&self) -> Answer<u64> {
-        let room = each_store!(&self.store, store => MachineStore::room(store, GPU));
-        room.map(|room| room.active)
+        let occupancy = each_store!(&self.store, store => MachineStore::occupancy(store, GPU));
+        occupancy.map(|occupancy| occupancy.active)
     }
 
     fn reserve_all(&mut self, wanted: &[(u64, u64)], now_ns: u64) -> PyResult<Option<Vec<u64>>> {
-        let room = self.store.blocks().reserve(wanted, now_ns);
-        self.answered(room).map(room_to_py)
+        let occupancy = self.store.blocks().reserve(wanted, now_ns);
+        self.answered(occupancy).map(reservation_to_py)
     }
 }
 
 /// The calls of every store, and those of stores with tiers below the GPU, which the others refuse.
 #[pymethods]
 impl PyMachineStore {
-    fn peek(&mut self, request: Told<u32>, limit: Told<u32>) -> PyResult<(u32, u32)> {
+    fn peek(&mut self, request: Arg<u32>, limit: Arg<u32>) -> PyResult<(u32, u32)> {
         answered(self.store.blocks().peek(request.0, limit.0))
     }
 
-    fn acquire(&mut self, request: Told<u32>, depth: Told<u32>) -> PyResult<u64> {
+    fn acquire(&mut self, request: Arg<u32>, depth: Arg<u32>) -> PyResult<u64> {
         answered(self.store.blocks().acquire(request.0, depth.0))
     }
 
-    fn abandon(&mut self, lease: Told<u64>) -> PyResult<()> {
+    fn abandon(&mut self, lease: Arg<u64>) -> PyResult<()> {
         answered(self.store.blocks().abandon(lease.0))
     }
 
     fn reserve(
         &mut self,
-        lease: Told<u64>,
-        blocks: Told<u64>,
-        now_ns: Told<u64>,
+        lease: Arg<u64>,
+        blocks: Arg<u64>,
+        now_ns: Arg<u64>,
     ) -> PyResult<Option<Vec<u64>>> {
         self.reserve_all(&[(lease.0, blocks.0)], now_ns.0)
     }
 
     fn reserve_many(
         &mut self,
-        wanted: Told<Vec<(u64, u64)>>,
-        now_ns: Told<u64>,
+        wanted: Arg<Vec<(u64, u64)>>,
+        now_ns: Arg<u64>,
     ) -> PyResult<Option<Vec<u64>>> {
         self.reserve_all(&wanted.0, now_ns.0)
     }
@@ -154,9 +154,9 @@ impl PyMachineStore {
     #[pyo3(signature = (lease, to, ready=None))]
     fn commit(
         &mut self,
-        lease: Told<u64>,
-        to: Told<u32>,
-        ready: Option<Told<(u64, u64)>>,
+        lease: Arg<u64>,
+        to: Arg<u32>,
+        ready: Option<Arg<(u64, u64)>>,
     ) -> PyResult<()> {
         let latest = match &self.store {
             AnyStore::Tree(tree) => Times::at(tree.now_ns()),
@@ -170,26 +170,30 @@ impl PyMachineStore {
         self.answered(committed)
     }
 
-    fn depth(&mut self, lease: Told<u64>) -> PyResult<u32> {
+    fn depth(&mut self, lease: Arg<u64>) -> PyResult<u32> {
         answered(self.store.blocks().depth(lease.0))
     }
 
-    fn release(&mut self, lease: Told<u64>, now_ns: Told<u64>) -> PyResult<()> {
+    fn release(&mut self, lease: Arg<u64>, now_ns: Arg<u64>) -> PyResult<()> {
         let released = self.store.blocks().release(lease.0, now_ns.0);
         self.answered(released)
     }
 
-    fn room<'py>(&mut self, py: Python<'py>, tier: Told<usize>) -> PyResult<Bound<'py, PyAny>> {
-        let t = answered(self.store.blocks().room(tier.0))?;
-        named::room(py, (t.free, t.active, t.cached, t.in_flight, t.evictable))
+    fn occupancy<'py>(&mut self, py: Python<'py>, tier: Arg<usize>) -> PyResult<Bound<'py, PyAny>> {
+        let t = answered(self.store.blocks().occupancy(tier.0))?;
+        named::occupancy(py, (t.free, t.active, t.cached, t.in_flight, t.evictable))
     }
 
-    fn losses<'py>(&mut self, py: Python<'py>, tier: Told<usize>) -> PyResult<Bound<'py, PyAny>> {
-        let t = answered(self.store.blocks().losses(tier.0))?;
-        named::losses(py, (t.evicted, t.overflowed, t.orphaned))
+    fn eviction_counts<'py>(
+        &mut self,
+        py: Python<'py>,
+        tier: Arg<usize>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let t = answered(self.store.blocks().eviction_counts(tier.0))?;
+        named::eviction_counts(py, (t.evicted, t.overflowed, t.orphaned))
     }
 
-    fn note(&mut self, kind: Told<u8>, now_ns: Told<u64>, subject: Told<u64>, value: Told<u64>) {
+    fn note(&mut self, kind: Arg<u8>, now_ns: Arg<u64>, subject: Arg<u64>, value: Arg<u64>) {
         let records = self.store.blocks().records_mut();
         records.note(kind.0, now_ns.0, subject.0, value.0);
     }
@@ -217,29 +221,29 @@ impl PyMachineStore {
         checked.map_err(PyRuntimeError::new_err)
     }
 
-    fn match_prefix(&mut self, request: Told<u32>, limit: Told<u32>) -> PyResult<Vec<PyPart>> {
+    fn match_prefix(&mut self, request: Arg<u32>, limit: Arg<u32>) -> PyResult<Vec<PyPart>> {
         answered(self.store.blocks().known_request(request.0))?;
         let store = answered(self.store.loading())?;
         Ok(parts_to_py(store.match_prefix(request.0, limit.0)))
     }
 
-    fn protect(&mut self, request: Told<u32>, end: Told<u32>, tier: Told<usize>) -> PyResult<u64> {
+    fn protect(&mut self, request: Arg<u32>, end: Arg<u32>, tier: Arg<usize>) -> PyResult<u64> {
         answered(self.store.blocks().known_request(request.0))?;
         let store = answered(self.store.loading())?;
         answered(store.protect(request.0, end.0, tier.0))
     }
 
-    fn unprotect(&mut self, tier: Told<usize>, hold: Told<u64>) -> PyResult<()> {
+    fn unprotect(&mut self, tier: Arg<usize>, hold: Arg<u64>) -> PyResult<()> {
         let store = answered(self.store.loading())?;
         answered(store.unprotect(tier.0, hold.0))
     }
 
-    fn load(&mut self, lease: Told<u64>, to: Told<u32>, after: Told<Vec<u64>>) -> PyResult<u64> {
+    fn load(&mut self, lease: Arg<u64>, to: Arg<u32>, after: Arg<Vec<u64>>) -> PyResult<u64> {
         let store = answered(self.store.loading())?;
         answered(store.load(lease.0, to.0, &after.0))
     }
 
-    fn join(&mut self, lease: Told<u64>, to: Told<u32>) -> PyResult<()> {
+    fn join(&mut self, lease: Arg<u64>, to: Arg<u32>) -> PyResult<()> {
         let store = answered(self.store.loading())?;
         answered(store.join(lease.0, to.0))
     }
@@ -252,30 +256,30 @@ impl PyMachineStore {
     /// Hears when what a move writes will be there, which no decision of an engine's depends on.
     fn set_times(
         &mut self,
-        r#move: Told<u64>,
-        first_layer_ns: Told<u64>,
-        ready_ns: Told<u64>,
+        r#move: Arg<u64>,
+        first_layer_ns: Arg<u64>,
+        ready_ns: Arg<u64>,
     ) -> PyResult<()> {
         let arrival = times((first_layer_ns.0, ready_ns.0));
         let moving = self.store.moving();
         answered(moving.map_or(Ok(()), |store| store.set_times(r#move.0, arrival)))
     }
 
-    fn finish_move(&mut self, r#move: Told<u64>) -> PyResult<()> {
+    fn finish_move(&mut self, r#move: Arg<u64>) -> PyResult<()> {
         let moving = self.store.moving().ok_or(StoreError::NoSuchMove);
         let ended = moving.and_then(|store| store.finish_move(r#move.0));
         self.answered(ended)
     }
 
     /// Reports that a step of these leases has ended, to a store that copies down what steps compute.
-    fn step_computed(&mut self, leases: Told<Vec<u64>>, now_ns: Told<u64>) -> PyResult<()> {
+    fn step_computed(&mut self, leases: Arg<Vec<u64>>, now_ns: Arg<u64>) -> PyResult<()> {
         let offers = self.store.blocks().offers();
         answered(offers.map_or(Ok(()), |store| store.step_computed(&leases.0, now_ns.0)))
     }
 
     /// Blocks of a tier that are on a faster one too.
-    fn duplicates(&mut self, tier: Told<usize>) -> PyResult<u64> {
-        answered(self.store.blocks().room(tier.0))?;
+    fn duplicates(&mut self, tier: Arg<usize>) -> PyResult<u64> {
+        answered(self.store.blocks().occupancy(tier.0))?;
         Ok(match &self.store {
             AnyStore::Tree(tree) => tree.duplicates(tier.0),
             AnyStore::TieredPool(pool) => answered(pool.duplicates(tier.0))?,
@@ -315,7 +319,7 @@ macro_rules! store_calls {
         impl $class {
             $($own)*
 
-            $($(#[$meta])* fn $name(slf: PyRefMut<'_, Self>, $($given: Told<$number>),*) -> PyResult<$answer> {
+            $($(#[$meta])* fn $name(slf: PyRefMut<'_, Self>, $($given: Arg<$number>),*) -> PyResult<$answer> {
                 Self::call(slf, |store| $crate::machine_store::store_call!($kind store.$name($($given.0),*)))
             })*
         }

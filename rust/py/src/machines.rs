@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use kvsim_core::cluster::Machines;
 use kvsim_core::machine::messages::{Done, Key, Task};
-use kvsim_core::machine::neighbours::{Errand, Neighbours};
+use kvsim_core::machine::neighbours::{Neighbours, Visitor};
 use kvsim_core::machine::Replica;
 use kvsim_core::store::{Answer, Store, StoreError};
 use kvsim_core::transfers::SharedChannel;
@@ -152,13 +152,13 @@ impl Neighbours for Replicas<'_, '_> {
         }
     }
 
-    fn visit(&mut self, machine: u32, errand: Errand<'_>) -> Answer<()> {
+    fn visit(&mut self, machine: u32, visitor: Visitor<'_>) -> Answer<()> {
         let replicas = self.replicas;
         let mut replica = match replicas[machine as usize].try_borrow_mut(self.py) {
             Ok(replica) => replica,
             Err(error) => return Err(self.fails(error.into())),
         };
-        let done = replica.visited(self.py, errand);
+        let done = replica.visited(self.py, visitor);
         self.take_events(&mut replica);
         self.visited.push(machine);
         done.map_err(|error| self.fails(error))

@@ -7,9 +7,9 @@ use pyo3::types::PyType;
 const MODULE: &str = "kvcache_sim.cache.store";
 
 /// `Room` of (free, active, cached, in flight, evictable) blocks.
-pub fn room(py: Python<'_>, blocks: (u64, u64, u64, u64, u64)) -> PyResult<Bound<'_, PyAny>> {
-    static ROOM: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-    ROOM.import(py, MODULE, "Room")?.call1(blocks)
+pub fn occupancy(py: Python<'_>, blocks: (u64, u64, u64, u64, u64)) -> PyResult<Bound<'_, PyAny>> {
+    static OCCUPANCY: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    OCCUPANCY.import(py, MODULE, "Occupancy")?.call1(blocks)
 }
 
 /// `cache.groups.Brought` of the pool's own blocks, the moves that free room, and those that bring KV with their tiers.
@@ -24,9 +24,11 @@ pub fn brought(
 }
 
 /// `Losses` of (evicted, overflowed, orphaned) blocks.
-pub fn losses(py: Python<'_>, blocks: (u64, u64, u64)) -> PyResult<Bound<'_, PyAny>> {
-    static LOSSES: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-    LOSSES.import(py, MODULE, "Losses")?.call1(blocks)
+pub fn eviction_counts(py: Python<'_>, blocks: (u64, u64, u64)) -> PyResult<Bound<'_, PyAny>> {
+    static EVICTION_COUNTS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    EVICTION_COUNTS
+        .import(py, MODULE, "EvictionCounts")?
+        .call1(blocks)
 }
 
 /// Sets entries of a dict: the fields of a struct, under their own names or those before `=`.

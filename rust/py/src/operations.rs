@@ -8,23 +8,23 @@ use kvsim_core::transfers::{Mover, TransferId, Transmission};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
-use crate::channel::{told, PyTimeline};
+use crate::argument::Arg;
+use crate::channel::{transmission_to_py, PyTimeline};
 use crate::machine_store::PyMachineStore;
 use crate::machines::{Replicas, Wires};
 use crate::refusal::refused;
 use crate::serving::PyReplica;
 use crate::serving_rules::{mover_config, with_writers, TierRules};
 use crate::store_values::{parts_to_py, PyPart};
-use crate::told::Told;
 use crate::write_plugin::WriteCall;
 
 /// `cache.operations.native.OperationRules`, attribute by attribute.
 #[derive(FromPyObject)]
 pub struct OperationRules {
     pub machine: u32,
-    pub places: usize,
+    pub sources: usize,
     layers: u64,
-    reads: Told<Option<ReadsConfig>>,
+    reads: Arg<Option<ReadsConfig>>,
     tiers: TierRules,
     writes: Vec<Option<WriteCall>>,
 }
@@ -32,8 +32,8 @@ pub struct OperationRules {
 impl OperationRules {
     /// What moves copies between the tiers.
     pub fn mover(&mut self, py: Python<'_>, store: &Py<PyMachineStore>) -> PyResult<Mover> {
-        let place = (self.machine, self.places.max(1) - 1);
-        let Some(config) = mover_config(&self.tiers, place, self.layers, false)? else {
+        let slot = (self.machine, self.sources.max(1) - 1);
+        let Some(config) = mover_config(&self.tiers, slot, self.layers, false)? else {
             return Ok(Mover::default());
         };
         let writes = std::mem::take(&mut self.writes);
@@ -138,7 +138,7 @@ impl PyOperatedMachines {
         for (store, mut rules) in machines {
             let config = ReplicaConfig {
                 machine: rules.machine.into(),
-                places: rules.places as i64,
+                sources: rules.sources as i64,
                 reads: rules.reads.0,
                 ..ReplicaConfig::default()
             };
@@ -192,7 +192,7 @@ impl PyOperatedMachines {
     fn issue(&mut self, py: Python<'_>, machine: u32, now_ns: u64) -> PyResult<()> {
         let mut machines = Replicas::new(py, &self.machines, self.wires.as_mut());
         self.cluster
-            .tell(&mut machines, (machine, Task::GoOn), now_ns)
+            .notify(&mut machines, (machine, Task::Resume), now_ns)
     }
 
     /// Loads or joins a part for a request's lease; the move, `None` where there is no room to stage it.
@@ -202,10 +202,10 @@ impl PyOperatedMachines {
         machine: u32,
         of: (u32, u64),
         part: PyPart,
-        room: Vec<u64>,
+        freeing_moves: Vec<u64>,
         now_ns: u64,
     ) -> PyResult<Option<u64>> {
-        let operation = Operation::Load(of, part_of(part), room);
+        let operation = Operation::Load(of, part_of(part), freeing_moves);
         self.moved(py, machine, operation, now_ns)
     }
 
@@ -241,7 +241,7 @@ impl PyOperatedMachines {
         py: Python<'_>,
         machine: u32,
         of: (u64, (usize, usize), u64),
-        sent: Told<Transmission>,
+        sent: Arg<Transmission>,
         now_ns: u64,
     ) -> PyResult<Option<u64>> {
         let operation = Operation::Arrive(of.0, of.1, of.2, sent.0);
@@ -261,7 +261,7 @@ impl PyOperatedMachines {
         id: u64,
     ) -> PyResult<Option<(TransferId, usize, usize, u64)>> {
         self.with_mover(py, machine, |mover| {
-            let number = mover.under_way(id)?;
+            let number = mover.in_flight(id)?;
             mover.keep(number);
             let transfer = mover.transfer(number);
             Some((number, transfer.from, transfer.to, transfer.blocks))
@@ -276,7 +276,7 @@ impl PyOperatedMachines {
         number: TransferId,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let sent = self.with_mover(py, machine, |mover| mover.sent(number))?;
-        sent.map(|sent| told(py, sent)).transpose()
+        sent.map(|sent| transmission_to_py(py, sent)).transpose()
     }
 
     /// By edge of a machine over which anything was sent: the tiers it leads from and to, and the bytes.

@@ -125,8 +125,8 @@ impl Hosted {
 impl EvictionOrder for Hosted {
     fn join(&mut self, block: Named, facts: &Facts) {
         let (now, now_ns) = (facts.created, facts.last_access_ns);
-        let told = (block.number, facts.depth, block.parent, now, now_ns);
-        self.call("join", told);
+        let arguments = (block.number, facts.depth, block.parent, now, now_ns);
+        self.call("join", arguments);
     }
 
     fn used(&mut self, block: u32, facts: &Facts) {

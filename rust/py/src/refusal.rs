@@ -9,12 +9,12 @@ use pyo3::sync::PyOnceLock;
 /// `kvcache_sim.errors.StoreError`.
 static STORE_ERROR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
-fn store_error(py: Python<'_>, what: &str, place: &str, expected: &str) -> PyErr {
+fn store_error(py: Python<'_>, what: &str, slot: &str, expected: &str) -> PyErr {
     let class = STORE_ERROR.get_or_try_init(py, || {
         let errors = py.import("kvcache_sim.errors")?;
         errors.getattr("StoreError").map(Bound::unbind)
     });
-    let made = class.and_then(|class| class.call1(py, (what, place, "", expected)));
+    let made = class.and_then(|class| class.call1(py, (what, slot, "", expected)));
     match made {
         Ok(error) => PyErr::from_value(error.into_bound(py)),
         Err(error) => error,
@@ -37,7 +37,7 @@ pub fn refusal(error: &StoreError) -> PyErr {
     if let (StoreError::Plugin, Some(raised)) = (error, RAISED.take()) {
         return raised;
     }
-    Python::attach(|py| store_error(py, error.what(), error.place(), &error.expected()))
+    Python::attach(|py| store_error(py, error.what(), error.slot(), &error.expected()))
 }
 
 /// Something that cannot be made or called so: one line, of what is wrong and what would have been right.

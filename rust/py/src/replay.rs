@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use kvsim_core::ids::NONE;
-use kvsim_core::policies::{Kind, NativePolicy, PolicySettings, Room};
+use kvsim_core::policies::{Bounds, Kind, NativePolicy, PolicySettings};
 use kvsim_core::replay::blocks::Blocks;
 use kvsim_core::replay::objects::{self, Discipline};
 use kvsim_core::replay::runs::{PromptError, Prompts, Runs};
@@ -113,7 +113,7 @@ impl ReplayPrompts {
         known: Option<PyReadonlyArray1<u32>>,
     ) -> PyResult<ReplayAnswer> {
         let (runs, touch_from) = (self.runs(py)?, touch_end(touch_from)?);
-        let (capacity, known) = (room(capacity)?, self.known(&known)?);
+        let (capacity, known) = (capacity_of(capacity)?, self.known(&known)?);
         let decisions = py.detach(|| recency::replay(runs, capacity, touch_from, known));
         Ok(answer(py, decisions))
     }
@@ -130,7 +130,7 @@ impl ReplayPrompts {
         known: Option<PyReadonlyArray1<u32>>,
     ) -> PyResult<ReplayAnswer> {
         let policy = native_policy(policy)?;
-        let (capacity, known) = (room(capacity)?, self.known(&known)?);
+        let (capacity, known) = (capacity_of(capacity)?, self.known(&known)?);
         let Kind::Ranked(make) = policy.kind else {
             let settings = &settings.inner;
             let asked = OnBlocks {
@@ -169,7 +169,7 @@ impl ReplayPrompts {
         let asked = OnBlocks {
             policy: native_policy(policy)?,
             settings: &settings.inner,
-            capacity: room(capacity)?,
+            capacity: capacity_of(capacity)?,
             discipline: how,
             window,
             known: None,
@@ -178,7 +178,7 @@ impl ReplayPrompts {
     }
 
     fn belady(&self, py: Python<'_>, capacity: u64) -> PyResult<ReplayAnswer> {
-        let (runs, capacity) = (self.runs(py)?, room(capacity)?);
+        let (runs, capacity) = (self.runs(py)?, capacity_of(capacity)?);
         Ok(answer(py, py.detach(|| belady::replay(runs, capacity))))
     }
 
@@ -188,7 +188,7 @@ impl ReplayPrompts {
         capacity: u64,
         touch_from: &str,
     ) -> PyResult<ReplayAnswer> {
-        let (touch_from, capacity) = (touch_end(touch_from)?, room(capacity)?);
+        let (touch_from, capacity) = (touch_end(touch_from)?, capacity_of(capacity)?);
         let decisions = py.detach(|| {
             let mut blocks = Blocks::of(self.prompts(), 0)?;
             belady::replay_flat(&mut blocks, capacity, touch_from)
@@ -236,14 +236,14 @@ impl ReplayPrompts {
             let universe = blocks.universe();
             // More room than there are blocks is all the same, and policies size their queues by it; the
             // three more are what quarters of the room may lose by rounding.
-            let room = asked.capacity.min(universe.max(1) as u64 + 3);
-            let capacity = room as usize;
+            let bound = asked.capacity.min(universe.max(1) as u64 + 3);
+            let capacity = bound as usize;
             let mut policy = asked
                 .policy
-                .on_blocks(asked.settings, Room { capacity, universe });
+                .on_blocks(asked.settings, Bounds { capacity, universe });
             Ok(objects::replay(
                 &mut blocks,
-                room,
+                bound,
                 policy.as_mut(),
                 asked.discipline,
                 &self.arrival_ns,
@@ -292,7 +292,7 @@ fn touch_end(name: &str) -> PyResult<TouchFrom> {
     }
 }
 
-fn room(capacity: u64) -> PyResult<u64> {
+fn capacity_of(capacity: u64) -> PyResult<u64> {
     if capacity == 0 {
         return Err(out_of_range("capacity", capacity, "≥ 1 block"));
     }

@@ -6,8 +6,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::argument::Arg;
 use crate::serving::PyReplica;
-use crate::told::Told;
 
 /// Native replicas, each with the number of its tiers.
 #[pyclass(name = "Sampled", frozen)]
@@ -28,7 +28,7 @@ impl PySampled {
     }
 
     /// By machine its counts and each tier's blocks; iterations that began before `now_ns` are run first.
-    fn sample<'py>(&self, py: Python<'py>, now_ns: Told<u64>) -> PyResult<Bound<'py, PyBytes>> {
+    fn sample<'py>(&self, py: Python<'py>, now_ns: Arg<u64>) -> PyResult<Bound<'py, PyBytes>> {
         let mut row = Vec::new();
         for (replica, tiers) in &self.machines {
             let mut replica = replica.borrow_mut(py);
@@ -40,10 +40,15 @@ impl PySampled {
 }
 
 /// Appends each tier's free, active, cached and in-flight blocks.
-pub fn rooms<S: MachineStore>(store: &S, tiers: usize, row: &mut Vec<u64>) -> Answer<()> {
+pub fn occupancies<S: MachineStore>(store: &S, tiers: usize, row: &mut Vec<u64>) -> Answer<()> {
     for tier in 0..tiers {
-        let room = store.room(tier)?;
-        row.extend([room.free, room.active, room.cached, room.in_flight]);
+        let occupancy = store.occupancy(tier)?;
+        row.extend([
+            occupancy.free,
+            occupancy.active,
+            occupancy.cached,
+            occupancy.in_flight,
+        ]);
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ pub type PySchedule = (
 );
 
 /// What was written down of a schedule: counts, steps, admissions and requests.
-pub fn told(log: &ScheduleLog) -> PySchedule {
+pub fn schedule_to_py(log: &ScheduleLog) -> PySchedule {
     let c = &log.counts;
     let counts = vec![
         c.scheduled_tokens,

@@ -7,21 +7,21 @@ use kvsim_core::machine::plugins::Occasion;
 use kvsim_core::machine::rows::Rows;
 use kvsim_core::machine::{Arrival, Now, Phase, Replica};
 use kvsim_core::store::contract::BlockStore;
-use kvsim_core::store::Seat;
+use kvsim_core::store::IndexEntry;
 use kvsim_core::store::{Answer, STAGING};
 use kvsim_core::transfers::MoverConfig;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::argument::Arg;
 use crate::bytes::bytes;
 use crate::engine_of::{scheduled, with_engine, Engine};
 use crate::machine_store::{with_store, PyMachineStore};
 use crate::outputs::PyOutputLog;
-use crate::samples::rooms;
-use crate::schedule::{told, PySchedule};
+use crate::samples::occupancies;
+use crate::schedule::{schedule_to_py, PySchedule};
 use crate::serving_rules::{config, ServingRules};
 use crate::step_table::PyStepTable;
-use crate::told::Told;
 
 /// When something is next to do, and its phase: 0 for what arrives, 1 for a step boundary.
 type PyNext = Option<(u64, u8)>;
@@ -56,7 +56,7 @@ impl PyReplica {
         self.py_catch_up(py, now_ns)?;
         let (queued, running, loading, generated) = self.counts();
         row.extend([queued as u64, running as u64, loading as u64, generated]);
-        with_store!(self, py, _replica, store => rooms(store, tiers, row))
+        with_store!(self, py, _replica, store => occupancies(store, tiers, row))
     }
 
     fn next(&self) -> PyNext {
@@ -83,8 +83,8 @@ impl PyReplica {
     }
 
     /// Enters how many that are where routers read it.
-    pub fn sit(&mut self, seat: Seat) {
-        self.replica.prefill_load.sit(seat);
+    pub fn sit(&mut self, index_entry: IndexEntry) {
+        self.replica.prefill_load.sit(index_entry);
     }
 }
 
@@ -95,15 +95,15 @@ impl PyReplica {
         py: Python<'_>,
         store: Py<PyMachineStore>,
         table: &PyStepTable,
-        batch: Told<BatchConfig>,
+        batch: Arg<BatchConfig>,
         rules: &Bound<'_, PyAny>,
     ) -> PyResult<Self> {
-        let (batch, told) = (batch.0, rules);
-        let mut rules: ServingRules = told.extract()?;
-        let config = config(told, &batch, &rules)?;
+        let (batch, given_rules) = (batch.0, rules);
+        let mut rules: ServingRules = given_rules.extract()?;
+        let config = config(given_rules, &batch, &rules)?;
         let engine = Engine::new((&config, &batch), &rules, &store.try_borrow(py)?.store)?;
         let columns = rules.request_columns.iter().map(String::as_str);
-        let rows = Rows::new(columns, &rules.places);
+        let rows = Rows::new(columns, &rules.sources);
         let mover = rules.mover(py, batch.num_layers, &store)?;
         let replica = Replica::new(config, Batch::new(batch, table.0.clone()), rows)
             .with_plugins(rules.plugins.plugins())
@@ -117,7 +117,7 @@ impl PyReplica {
 
     /// A shared pool, which no request comes to.
     #[staticmethod]
-    fn of_pool(store: Py<PyMachineStore>, rules: Told<MoverConfig>) -> Self {
+    fn of_pool(store: Py<PyMachineStore>, rules: Arg<MoverConfig>) -> Self {
         Self {
             store,
             replica: Replica::of_pool(rules.0),
@@ -175,24 +175,24 @@ impl PyReplica {
         session: (i64, i64, bool, i64),
         now_ns: u64,
     ) -> PyResult<PyNext> {
-        let place = self.arrive(request, tokens, session, now_ns);
-        self.enqueue(py, place, now_ns)
+        let slot = self.arrive(request, tokens, session, now_ns);
+        self.enqueue(py, slot, now_ns)
     }
 
-    fn received(&mut self, place: u32, now_ns: u64) {
-        self.replica.received(place, now_ns);
+    fn received(&mut self, slot: u32, now_ns: u64) {
+        self.replica.received(slot, now_ns);
     }
 
-    fn enqueue(&mut self, py: Python<'_>, place: u32, now_ns: u64) -> PyResult<PyNext> {
-        if self.replica.is_given_up(place) {
+    fn enqueue(&mut self, py: Python<'_>, slot: u32, now_ns: u64) -> PyResult<PyNext> {
+        if self.replica.is_aborted(slot) {
             with_store!(self, py, replica, store => {
-                replica.leave(&mut Now::alone(store, now_ns), place);
+                replica.leave(&mut Now::alone(store, now_ns), slot);
                 Ok(())
             })?;
             return Ok(self.next());
         }
         let engine = &mut self.engine;
-        with_store!(self, py, r, s => scheduled!(engine, r, s, now_ns, enqueue(place)))?;
+        with_store!(self, py, r, s => scheduled!(engine, r, s, now_ns, enqueue(slot)))?;
         Ok(self.next())
     }
 
@@ -216,25 +216,25 @@ impl PyReplica {
     fn prefetched_blocks(&self) -> u64 {
         self.replica
             .mover
-            .ahead
+            .prefetch_state
             .as_ref()
-            .map_or(0, |ahead| ahead.blocks)
+            .map_or(0, |prefetch_state| prefetch_state.blocks)
     }
 
     fn run<'py>(&mut self, py: Python<'py>, until_ns: u64) -> PyResult<PyRun<'py>> {
         let engine = &mut self.engine;
         with_store!(self, py, r, s => scheduled!(engine, r, s, until_ns, run(until_ns)))?;
-        self.told(py)
+        self.news(py)
     }
 
     /// Lets a request go that its client has given up, where it is here.
-    fn give_up<'py>(&mut self, py: Python<'py>, request: u32, now_ns: u64) -> PyResult<PyRun<'py>> {
+    fn abort<'py>(&mut self, py: Python<'py>, request: u32, now_ns: u64) -> PyResult<PyRun<'py>> {
         self.gone(py, request, now_ns)?;
-        self.told(py)
+        self.news(py)
     }
 
     /// What is next, who has left, and rows of events, since that was last told.
-    fn told<'py>(&mut self, py: Python<'py>) -> PyResult<PyRun<'py>> {
+    fn news<'py>(&mut self, py: Python<'py>) -> PyResult<PyRun<'py>> {
         let closed = Some(self.replica.take_closed()).filter(|closed| !closed.is_empty());
         let rows = &mut self.replica.reports.rows;
         let events = if rows.has_events() {
@@ -255,8 +255,8 @@ impl PyReplica {
         bytes(py, &self.replica.reports.rows.take_requests())
     }
 
-    fn tell_prefilled(&mut self) {
-        self.replica.tell_prefilled();
+    fn notify_prefilled(&mut self) {
+        self.replica.notify_prefilled();
     }
 
     fn take_prefilled(&mut self) -> Vec<(u32, u64)> {
@@ -283,7 +283,7 @@ impl PyReplica {
     /// What was written down of the schedule: counts, steps, admissions and requests; `None` where nothing was.
     fn schedule(&self) -> Option<PySchedule> {
         let log = self.engine.as_ref()?.log()?;
-        Some(told(log))
+        Some(schedule_to_py(log))
     }
 
     fn log_steps(&mut self) {

@@ -9,34 +9,34 @@ use kvsim_core::machine::sglang::SglangConfig;
 use kvsim_core::machine::vllm::VllmConfig;
 use kvsim_core::machine::{AsyncScheduling, ReadsConfig, ReplicaConfig, MOST_TIERS};
 use kvsim_core::transfers::{
-    AheadConfig, CopyRates, Edge, HoldBack, LayerPages, Mover, MoverConfig, WritePolicy,
+    CopyRates, Edge, HoldBack, LayerPages, Mover, MoverConfig, PrefetchConfig, WritePolicy,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+use crate::argument::{from_attributes, told_by_name, Arg, FromPython};
 use crate::channel::{lane, PyLane};
 use crate::machine_store::PyMachineStore;
 use crate::plugins::PluginRules;
-use crate::told::{told_by_attributes, told_by_name, FromTold, Told};
 use crate::write_plugin::{writers, WriteCall};
 
 // `serving.batch_settings.BatchSettings`, `serving.speculation.SpeculationRules`, `ReadsRules` and `PrefetchRules` of
 // `cache.tier_rules`, and of `serving.replica.native_rules` what `HandoverRules` says, `PoolRules`, and what
 // `ServingRules` says of how a replica schedules
-told_by_attributes! {
+from_attributes! {
     BatchConfig {
         block_size_tokens, max_num_batched_tokens, num_layers, cache_enabled, cache_output, commit_at_begin,
-        asks_every_step, room_by_step, speculation, commit_ends_stretch = track_commits, step_overhead_ns, least_step_ns,
+        asks_every_step, reserve_by_step, speculation, commit_ends_step_run = track_commits, step_overhead_ns, least_step_ns,
         late_ends
     }
     Speculation { thresholds, key, draft_ns }
     ReadsConfig { staged, machines, pool }
     HandoverConfig { layer_by_layer, first_token_at_prefill, remote }
-    AheadConfig { room_blocks, hold_back, storage_per_ki_token_ns }
+    PrefetchConfig { prefetch_blocks, hold_back, storage_per_ki_token_ns }
     MoverConfig { machine, remote, block_bytes, layers, layer_pipelining, ..Self }
     ReplicaConfig {
         machine, max_num_seqs, waits_for_duplicates, queue_order, async_scheduling, skips_full_prefill,
-        discard_on_finish, admits_prompts_only, lost_blocks, reads, expires, look_ahead, max_sessions, session_ttl_ns,
+        discard_on_finish, admits_prompts_only, lost_blocks, reads, expires, lookahead, max_sessions, session_ttl_ns,
         prefix_view, record_window_ns, ..Self
     }
 }
@@ -53,21 +53,21 @@ pub struct ServingRules {
     machine: i64,
     pub request_columns: Vec<String>,
     /// Names of the places that KV may come from: tiers, fast to slow, then other machines.
-    pub places: Vec<String>,
-    reads: Told<Option<ReadsConfig>>,
+    pub sources: Vec<String>,
+    reads: Arg<Option<ReadsConfig>>,
     pub tiers: TierRules,
     copy_submit_ns: u64,
     copy_gpu_share: f64,
-    pub vllm: Told<Option<VllmConfig>>,
-    pub sglang: Told<Option<SglangConfig>>,
-    handover: Told<Option<Role>>,
+    pub vllm: Arg<Option<VllmConfig>>,
+    pub sglang: Arg<Option<SglangConfig>>,
+    handover: Arg<Option<Role>>,
     pub plugins: PluginRules,
 }
 
-impl FromTold for Role {
+impl FromPython for Role {
     /// Reads a `serving.replica.native_rules.HandoverRules`.
     fn read(given: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
-        let Told(how) = given.extract()?;
+        let Arg(how) = given.extract()?;
         let prefills: bool = given.getattr("prefills")?.extract()?;
         Ok(if prefills {
             Self::Prefills(how)
@@ -80,7 +80,7 @@ impl FromTold for Role {
 impl ServingRules {
     /// In place of a tier: another machine.
     fn remote(&self) -> usize {
-        self.places.len().max(1) - 1
+        self.sources.len().max(1) - 1
     }
 
     /// What moves copies between the tiers, and brings what is handed over; `None` for a GPU alone that works by
@@ -91,8 +91,8 @@ impl ServingRules {
         layers: u64,
         store: &Py<PyMachineStore>,
     ) -> PyResult<Mover> {
-        let place = (self.machine as u32, self.remote());
-        let Some(mut config) = mover_config(&self.tiers, place, layers, self.handover.0.is_some())?
+        let slot = (self.machine as u32, self.remote());
+        let Some(mut config) = mover_config(&self.tiers, slot, layers, self.handover.0.is_some())?
         else {
             return Ok(Mover::default());
         };
@@ -122,22 +122,22 @@ pub struct TierRules {
     read_buffer_layers: Option<u64>,
     writes: Vec<String>,
     write_uses: u32,
-    fetch: Told<FetchPolicy>,
+    fetch: Arg<FetchPolicy>,
     exclusive: Vec<bool>,
     prefetch: Option<PrefetchRules>,
     #[pyo3(attribute("prefetch"))]
-    ahead: Told<Option<AheadConfig>>,
+    prefetch_state: Arg<Option<PrefetchConfig>>,
     /// Bytes of a page, and the layers of each cache group, where blocks are of groups.
     pages: Option<(u64, Vec<Vec<usize>>)>,
 }
 
-/// `cache.tier_rules.PrefetchRules`, beside what an `AheadConfig` takes of it.
+/// `cache.tier_rules.PrefetchRules`, beside what an `PrefetchConfig` takes of it.
 #[derive(FromPyObject)]
 struct PrefetchRules {
-    policy: Told<PrefetchPolicy>,
+    policy: Arg<PrefetchPolicy>,
 }
 
-impl FromTold for PrefetchPolicy {
+impl FromPython for PrefetchPolicy {
     /// Reads a name, and whether a plug-in is called when a request has come.
     fn read(given: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
         let (name, queued): (String, bool) = given.extract()?;
@@ -146,7 +146,7 @@ impl FromTold for PrefetchPolicy {
     }
 }
 
-impl FromTold for HoldBack {
+impl FromPython for HoldBack {
     /// Reads a fetch policy, and for how long `timeout` holds a request back.
     fn read(given: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
         let (fetch, timeout_ns): (String, u64) = given.extract()?;
@@ -192,7 +192,7 @@ pub fn mover_config(
         writes,
         exclusive: rules.exclusive.clone(),
         copies: None,
-        ahead: rules.ahead.0,
+        prefetch_state: rules.prefetch_state.0,
         pool: None,
         pages: rules
             .pages
@@ -229,13 +229,13 @@ fn edges(channels: Vec<(PyLane, PyLane)>) -> PyResult<Vec<Edge>> {
 
 /// How a replica with these rules schedules.
 pub fn config(
-    told: &Bound<'_, PyAny>,
+    given_rules: &Bound<'_, PyAny>,
     batch: &BatchConfig,
     rules: &ServingRules,
 ) -> PyResult<ReplicaConfig> {
-    let Told(config): Told<ReplicaConfig> = told.extract()?;
+    let Arg(config): Arg<ReplicaConfig> = given_rules.extract()?;
     Ok(ReplicaConfig {
-        places: rules.places.len() as i64,
+        sources: rules.sources.len() as i64,
         block_size_tokens: batch.block_size_tokens,
         cache_enabled: batch.cache_enabled,
         cache_output: batch.cache_output,

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use kvsim_core::rest_grid::RestGrid;
+use kvsim_core::residual_grid::ResidualGrid;
 use kvsim_core::step_time::StepTimeTable;
 use numpy::PyReadonlyArray1;
 use pyo3::prelude::*;
 
+use crate::argument::Arg;
 use crate::refusal::refused;
-use crate::told::Told;
 
 /// The integers of a step-time model.
 #[pyclass(name = "StepTable", frozen)]
@@ -21,7 +21,7 @@ impl PyStepTable {
     /// idle, beside.
     /// `least_tokens`: of a sequence's KV, of a chunk against its past.
     /// `longest_fs`: a token of the longest sequence alone, by decode sequences; may be empty.
-    /// `rests`: what these miss by decode sequences and the mean KV of one, the same beside a chunk, and by a chunk's tokens
+    /// `residuals`: what these miss by decode sequences and the mean KV of one, the same beside a chunk, and by a chunk's tokens
     /// and its past: counts, tokens, and ns for each pair; all may be empty.
     /// `launch`: ns that launching a step of more tokens than the second takes, then ns of one with a chunk of up to
     /// as many, of a decode step, what a decode sequence adds, and the tail behind a launch and a sequence's part.
@@ -32,11 +32,11 @@ impl PyStepTable {
             PyReadonlyArray1<'_, i64>,
             PyReadonlyArray1<'_, i64>,
         ),
-        coefficients_fs: [Told<u64>; 10],
-        least_tokens: Told<(u64, u64)>,
+        coefficients_fs: [Arg<u64>; 10],
+        least_tokens: Arg<(u64, u64)>,
         longest_fs: PyReadonlyArray1<'_, i64>,
-        rests: [Grid; 3],
-        launch: [Told<u64>; 7],
+        residuals: [Grid; 3],
+        launch: [Arg<u64>; 7],
     ) -> PyResult<Self> {
         let unsigned = |xs: PyReadonlyArray1<'_, i64>| -> PyResult<Vec<u64>> {
             let checked = xs
@@ -46,7 +46,7 @@ impl PyStepTable {
                 .collect::<Result<_, _>>();
             checked.map_err(|_| refused("a negative step time", "0 ns or more"))
         };
-        let [pair_half_fs, kv_decode_fs, kv_mixed_fs, sequence_fs, past_fs, spread_decode_fs, spread_mixed_fs, scan_fs, idle_fs, beside_fs] =
+        let [pair_half_fs, kv_decode_fs, kv_mixed_fs, sequence_fs, past_fs, spread_decode_fs, spread_mixed_fs, scan_fs, idle_fs, alongside_fs] =
             coefficients_fs.map(|whole| whole.0);
         let (base_ns, past_base_ns) = (unsigned(bases_ns.0)?, unsigned(bases_ns.1)?);
         if !past_base_ns.is_empty() && past_base_ns.len() != base_ns.len() {
@@ -54,13 +54,14 @@ impl PyStepTable {
         }
         let [launch_ns, captured_tokens, pieces_launch_ns, graph_launch_ns, launch_sequence_ns, tail_ns, tail_sequence_ns] =
             launch.map(|whole| whole.0);
-        let [kv_rest, beside_rest, past_rest] = rests.map(rest_grid);
-        let (kv_rest, beside_rest, past_rest) = (kv_rest?, beside_rest?, past_rest?);
+        let [kv_residuals, mixed_residuals, past_residuals] = residuals.map(residual_grid);
+        let (kv_residuals, mixed_residuals, past_residuals) =
+            (kv_residuals?, mixed_residuals?, past_residuals?);
         Ok(Self(Arc::new(StepTimeTable {
             base_ns,
             past_base_ns,
             decode_base_ns: bases_ns.2.as_slice()?.to_vec(),
-            beside_fs,
+            alongside_fs,
             pair_half_fs,
             kv_decode_fs,
             kv_mixed_fs,
@@ -73,9 +74,9 @@ impl PyStepTable {
             least_kv_tokens: least_tokens.0 .0,
             least_query_tokens: least_tokens.0 .1,
             longest_fs: unsigned(longest_fs)?,
-            kv_rest,
-            beside_rest,
-            past_rest,
+            kv_residuals,
+            mixed_residuals,
+            past_residuals,
             launch_ns,
             captured_tokens,
             pieces_launch_ns,
@@ -88,14 +89,14 @@ impl PyStepTable {
 }
 
 /// Two axes and a value for each pair of their points.
-type Grid = (Told<Vec<u64>>, Told<Vec<u64>>, Vec<i64>);
+type Grid = (Arg<Vec<u64>>, Arg<Vec<u64>>, Vec<i64>);
 
-fn rest_grid((counts, tokens, ns): Grid) -> PyResult<RestGrid> {
+fn residual_grid((counts, tokens, ns): Grid) -> PyResult<ResidualGrid> {
     let refusal = || {
         refused(
             "a grid of rests",
             "two axes that rise and a time for each pair",
         )
     };
-    RestGrid::new(counts.0, tokens.0, ns).ok_or_else(refusal)
+    ResidualGrid::new(counts.0, tokens.0, ns).ok_or_else(refusal)
 }

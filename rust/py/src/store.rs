@@ -4,11 +4,11 @@ use kvsim_core::store::{Residency, Store, TierConfig, Times, Touch};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+use crate::argument::Arg;
 use crate::keys::PyKeys;
 use crate::machine_store::{own_store, store_calls, AnyStore, PyMachineStore};
 use crate::order::{order, Failure, OrderChoice};
 use crate::store_values::{parts_to_py, PyPart};
-use crate::told::Told;
 
 /// The block store of one machine.
 #[pyclass(name = "Store", module = "kvcache_sim._core", extends = PyMachineStore)]
@@ -70,25 +70,25 @@ store_calls! {
 
         fn residency(
             slf: PyRefMut<'_, Self>,
-            request: Told<u32>,
-            limit: Told<u32>,
+            request: Arg<u32>,
+            limit: Arg<u32>,
         ) -> PyResult<Vec<PyResidencies>> {
-            let told = |r: Residency| {
+            let to_py = |r: Residency| {
                 let Times { first_layer_ns, ready_ns } = r.times;
                 (r.tier, r.by, first_layer_ns, ready_ns, r.last_access_ns)
             };
             Self::call(slf, |tree| {
                 tree.known_request(request.0)?;
                 let runs = tree.residency(request.0, limit.0).into_iter();
-                Ok(runs.map(|(end, copies)| (end, copies.into_iter().map(told).collect())).collect())
+                Ok(runs.map(|(end, copies)| (end, copies.into_iter().map(to_py).collect())).collect())
             })
         }
 
         fn match_below(
             slf: PyRefMut<'_, Self>,
-            request: Told<u32>,
-            start: Told<u32>,
-            limit: Told<u32>,
+            request: Arg<u32>,
+            start: Arg<u32>,
+            limit: Arg<u32>,
         ) -> PyResult<Vec<PyPart>> {
             Self::call(slf, |tree| {
                 tree.known_request(request.0)?;
@@ -128,8 +128,8 @@ store_calls! {
     fallible fn discard(request: u32, start: u32, end: u32) -> ();
     fallible fn moved_paths(r#move: u64) -> Vec<(u32, u32)>;
     fallible fn claim(tier: usize, blocks: u64, now_ns: u64) -> Option<PyClaim>;
-    fallible fn give_back(claim: u64) -> ();
-    fallible fn place(claim: u64, request: u32, part: (u32, u32), source: Option<usize>) -> bool;
+    fallible fn release_claim(claim: u64) -> ();
+    fallible fn fill_claim(claim: u64, request: u32, part: (u32, u32), source: Option<usize>) -> bool;
     fallible fn remove(request: u32, part: (u32, u32), tier: usize) -> u32;
     fallible fn lend(request: u32, end: u32, tier: usize) -> u64;
     fallible fn receive(request: u32, part: (u32, u32), now_ns: u64) -> Option<u64>;

@@ -1,6 +1,6 @@
 //! What all stores take and answer, as Python says it.
 
-use kvsim_core::store::{Order, Part, Room, Times};
+use kvsim_core::store::{Order, Part, Reservation, Times};
 
 /// A transmission as Python sees it: (move, from tier, to tier, blocks, moves that must end first).
 pub type PyOrder = (u64, usize, usize, u64, Vec<u64>);
@@ -9,11 +9,11 @@ pub type PyOrder = (u64, usize, usize, u64, Vec<u64>);
 pub type PyPart = (usize, u32, u32, u64);
 
 /// A room as Python sees it: None refused, else the moves to wait for.
-pub fn room_to_py(room: Room) -> Option<Vec<u64>> {
-    match room {
-        Room::Refused => None,
-        Room::Ready => Some(Vec::new()),
-        Room::Pending(moves) => Some(moves),
+pub fn reservation_to_py(reservation: Reservation) -> Option<Vec<u64>> {
+    match reservation {
+        Reservation::Refused => None,
+        Reservation::Ready => Some(Vec::new()),
+        Reservation::Pending(moves) => Some(moves),
     }
 }
 

@@ -5,10 +5,10 @@ use kvsim_core::views::{PrefixAdmission, PrefixViewConfig, Sessions};
 use numpy::PyReadonlyArray1;
 use pyo3::prelude::*;
 
+use crate::argument::Arg;
 use crate::keys::PyKeys;
 use crate::machine_store::{own_store, store_calls, AnyStore, PyMachineStore};
 use crate::refusal::{answered, refused};
-use crate::told::Told;
 use crate::views::SessionViewRules;
 
 /// Unique tokens on one GPU: shared prefixes, what sessions keep, and what running requests added.
@@ -28,10 +28,10 @@ store_calls! {
         fn new(
             keys: &PyKeys,
             prompts: (Column<'_>, Column<'_>, Column<'_>),
-            block_size_tokens: Told<u64>,
-            capacity_tokens: Option<Told<u64>>,
+            block_size_tokens: Arg<u64>,
+            capacity_tokens: Option<Arg<u64>>,
             session_view: SessionViewRules,
-            prefix_view: Told<PrefixViewConfig>,
+            prefix_view: Arg<PrefixViewConfig>,
         ) -> PyResult<(Self, PyMachineStore)> {
             let input_tokens = prompts.1.as_slice()?.iter().map(|&n| u64::try_from(n));
             let prompts = Prompts {

@@ -3,7 +3,7 @@
 use kvsim_core::views::PrefixViewConfig;
 use pyo3::prelude::*;
 
-use crate::told::told_by_attributes;
+use crate::argument::from_attributes;
 
 /// `cache.session_view.SessionViewSettings`, attribute by attribute.
 #[derive(FromPyObject)]
@@ -13,6 +13,6 @@ pub struct SessionViewRules {
 }
 
 // `cache.prefix_view.PrefixViewSettings`
-told_by_attributes! {
+from_attributes! {
     PrefixViewConfig { min_tokens, min_seen, max_tokens }
 }

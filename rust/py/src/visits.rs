@@ -2,7 +2,7 @@
 
 use kvsim_core::machine::engine::{Desk, EngineScheduler};
 use kvsim_core::machine::messages::{Done, Task};
-use kvsim_core::machine::neighbours::Errand;
+use kvsim_core::machine::neighbours::Visitor;
 use kvsim_core::machine::{Now, Replica};
 use kvsim_core::store::Store;
 use kvsim_core::transfers::Peers;
@@ -16,17 +16,17 @@ impl PyReplica {
     /// Does what others ask of it at a time; an engine's own scheduler knows nobody else.
     pub fn perform(&mut self, py: Python<'_>, task: Task, now_ns: u64) -> PyResult<Done> {
         let answer = match (&self.engine, &task) {
-            (Some(_), &Task::Ahead(until_ns)) => {
+            (Some(_), &Task::RunUntil(until_ns)) => {
                 let engine = &mut self.engine;
                 with_store!(self, py, r, s => scheduled!(engine, r, s, now_ns, run(until_ns)))?;
                 false
             }
-            (Some(_), &Task::Enqueue(place)) => {
+            (Some(_), &Task::Enqueue(slot)) => {
                 let engine = &mut self.engine;
-                with_store!(self, py, r, s => scheduled!(engine, r, s, now_ns, enqueue(place)))?;
+                with_store!(self, py, r, s => scheduled!(engine, r, s, now_ns, enqueue(slot)))?;
                 false
             }
-            (Some(_), &Task::GiveUp(request)) => self.gone(py, request, now_ns)?,
+            (Some(_), &Task::Abort(request)) => self.gone(py, request, now_ns)?,
             _ => return with_store!(self, py, r, s => r.perform(&mut Now::alone(s, now_ns), task)),
         };
         Ok(Done {
@@ -39,11 +39,11 @@ impl PyReplica {
 
     /// Lets a request go that its client has given up; whether it is here.
     pub fn gone(&mut self, py: Python<'_>, request: u32, now_ns: u64) -> PyResult<bool> {
-        let Some(place) = self.replica.client_leaves(request) else {
+        let Some(slot) = self.replica.client_leaves(request) else {
             return Ok(false);
         };
         let engine = &mut self.engine;
-        with_store!(self, py, r, s => scheduled!(engine, r, s, now_ns, give_up(place)))?;
+        with_store!(self, py, r, s => scheduled!(engine, r, s, now_ns, abort(slot)))?;
         Ok(true)
     }
 
@@ -80,12 +80,12 @@ impl PyReplica {
     }
 
     /// Lets another machine do something here.
-    pub fn visited(&mut self, py: Python<'_>, errand: Errand<'_>) -> PyResult<()> {
+    pub fn visited(&mut self, py: Python<'_>, visitor: Visitor<'_>) -> PyResult<()> {
         let own = &mut *self.store.try_borrow_mut(py)?;
         let Some(tree) = own.tree() else {
             return Ok(());
         };
-        let answer = errand(&mut self.replica, tree);
+        let answer = visitor(&mut self.replica, tree);
         own.answered(answer)
     }
 }

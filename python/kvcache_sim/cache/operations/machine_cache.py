@@ -168,7 +168,7 @@ class MachineCache:
             )
         origin = None if source is None else self._level(source)
         part = (start, start + space.blocks)
-        if not self.store.place(space.move, request, part, origin):
+        if not self.store.fill_claim(space.move, request, part, origin):
             return None
         level = self._level(space.tier)
         self.store.set_times(space.move, sent.first_layer_ns, sent.completion_ns)
@@ -199,14 +199,14 @@ class MachineCache:
         evicted = {tier: blocks - before[tier] for tier, blocks in self._evicted().items()}
         return Space(tier, blocks, move, self.now_ns, self._open(after), evicted)
 
-    def give_back(self, space: Space) -> None:
+    def release_space(self, space: Space) -> None:
         """Give acquired space back, as soon as it is free."""
         transfers = self.mover.transfers
         waits = [transfer for transfer in space.written if transfer.move in transfers]
         if waits:
-            self.mover.when_done(waits, partial(self.store.give_back, space.move))
+            self.mover.on_complete(waits, partial(self.store.release_claim, space.move))
         else:
-            self.store.give_back(space.move)
+            self.store.release_claim(space.move)
 
     def evict(self, tier: str, blocks: int) -> Space | None:
         """Evict that many blocks from a tier: the least recently used, leaves first, and deepest first.
@@ -214,9 +214,9 @@ class MachineCache:
         What is absent below is written there first; on the lowest tier it is discarded. Returns the space,
         which is given back to the tier when it is free.
         """
-        space = self.acquire_space(tier, self.store.room(self._level(tier)).free_blocks + blocks)
+        space = self.acquire_space(tier, self.store.occupancy(self._level(tier)).free_blocks + blocks)
         if space is not None:
-            self.give_back(space)
+            self.release_space(space)
         return space
 
     def discard(self, request: int, end: int) -> int:
@@ -281,17 +281,17 @@ class MachineCache:
         joined = sum(part.end - part.start for part in parts if part.tier == COMPUTE and not part.is_ready)
         held = [(p.tier, self.store.protect(request, p.end, p.tier)) for p in parts if p.tier != COMPUTE]
         lease = self.store.acquire(request, ready)
-        room = self.store.reserve(lease, total - ready - joined, self.now_ns)
+        freeing_moves = self.store.reserve(lease, total - ready - joined, self.now_ns)
         loads: list[int] = []
         reused = dict.fromkeys(self.tiers, 0)
         depth = ready
-        if room is None:
+        if freeing_moves is None:
             self.store.abandon(lease)
         else:
             reused[TIERS[COMPUTE]] = ready
             for part in parts:
                 if part.end > ready:
-                    load = self.mover.load(request, lease, part, room, self.now_ns)
+                    load = self.mover.load(request, lease, part, freeing_moves, self.now_ns)
                     if load is None:
                         break
                     loads.append(load)
@@ -299,10 +299,12 @@ class MachineCache:
                     depth = part.end
         for tier, hold in held:
             self.store.unprotect(tier, hold)
-        if room is None:
+        if freeing_moves is None:
             return None
         self.mover.issue()
-        return Active(request, lease, reused, total - depth, self.now_ns, self._open(loads), self._open(room))
+        return Active(
+            request, lease, reused, total - depth, self.now_ns, self._open(loads), self._open(freeing_moves)
+        )
 
     def switch_active_into_cache(self, active: Active, blocks: int, first_layer_ns: int) -> Switched:
         """Turn the next full active blocks, computed by now, into cached and shareable ones.
@@ -336,7 +338,9 @@ class MachineCache:
 
     def _evicted(self) -> dict[str, int]:
         """Return the blocks that each tier has evicted so far."""
-        return {name: self.store.losses(level).evicted_blocks for level, name in enumerate(self.tiers)}
+        return {
+            name: self.store.eviction_counts(level).evicted_blocks for level, name in enumerate(self.tiers)
+        }
 
     def _level(self, tier: str) -> int:
         if tier not in self.tiers:

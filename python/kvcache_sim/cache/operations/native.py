@@ -12,7 +12,7 @@ from kvcache_sim.cache.tier_rules import ReadsRules, TierRules, WriteCall, write
 from kvcache_sim.channels.channel import Transmission
 from kvcache_sim.channels.cluster import Channels
 from kvcache_sim.engine import Event
-from kvcache_sim.tiers import PLACES
+from kvcache_sim.tiers import KV_SOURCES
 from kvcache_sim.values import Value
 
 #: A part of a run on another machine: (tier there, first block, past the last, move still writing it).
@@ -23,7 +23,7 @@ class OperationRules(Value):
     """The core's settings of one machine that is operated manually."""
 
     machine: int
-    places: int
+    sources: int
     layers: int
     reads: ReadsRules | None
     tiers: TierRules
@@ -35,7 +35,7 @@ class OperationRules(Value):
         """Return those of a machine."""
         return cls(
             machine=machine.number,
-            places=len(PLACES),
+            sources=len(KV_SOURCES),
             layers=machine.cache.num_layers,
             reads=ReadsRules.of(machine),
             tiers=TierRules.of(machine),
@@ -116,7 +116,7 @@ class NativeMovement:
         """Bytes sent so far by edge."""
         sent = dict(self._by_hand)
         for source, target, size in self._core.edge_bytes(self.machine):
-            edge = f"{PLACES[source]}->{PLACES[target]}"
+            edge = f"{KV_SOURCES[source]}->{KV_SOURCES[target]}"
             sent[edge] = sent.get(edge, 0) + size
         return sent
 
@@ -125,9 +125,11 @@ class NativeMovement:
         self._core.issue(self.machine, self._now_ns)
         self._machines.changed()
 
-    def load(self, request: int, lease: int, part: Part, room: Sequence[int], now_ns: int) -> int | None:
+    def load(
+        self, request: int, lease: int, part: Part, freeing_moves: Sequence[int], now_ns: int
+    ) -> int | None:
         """Load or join a part for a lease behind moves that free its room; None where it cannot be staged."""
-        return self._core.load(self.machine, (request, lease), part[:4], list(room), now_ns)
+        return self._core.load(self.machine, (request, lease), part[:4], list(freeing_moves), now_ns)
 
     def longest(self, request: int, start: int, limit: int) -> tuple[int, Sequence[RemotePart]] | None:
         """Return the machine with the longest run from ``start`` on below its GPU, and the parts there."""
@@ -147,6 +149,6 @@ class NativeMovement:
         """Count bytes that were sent over an edge by hand."""
         self._by_hand[edge] = self._by_hand.get(edge, 0) + size_bytes
 
-    def when_done(self, transfers: Collection[NativeTransfer], call: Callable[[], None]) -> None:
+    def on_complete(self, transfers: Collection[NativeTransfer], call: Callable[[], None]) -> None:
         """Call once all of some transfers have ended, which have not yet."""
         self._machines.when_ended(self.machine, {transfer.move for transfer in transfers}, call)

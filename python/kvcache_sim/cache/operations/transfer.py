@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kvcache_sim import _core
 from kvcache_sim.channels.channel import NOT_YET, Transmission
-from kvcache_sim.tiers import PLACES
+from kvcache_sim.tiers import KV_SOURCES
 
 
 class NativeTransfer:
@@ -22,7 +22,7 @@ class NativeTransfer:
     @property
     def edge(self) -> str:
         """Its edge, such as ``cpu->gpu`` or ``remote->cpu``."""
-        return f"{PLACES[self.from_tier]}->{PLACES[self.to_tier]}"
+        return f"{KV_SOURCES[self.from_tier]}->{KV_SOURCES[self.to_tier]}"
 
     @property
     def sent(self) -> Transmission | None:
@@ -71,7 +71,7 @@ class Active:
     written: tuple[NativeTransfer, ...]
 
     @property
-    def room_at_ns(self) -> int | None:
+    def reserved_at_ns(self) -> int | None:
         """When all its room is free."""
         return latest((transfer.ready_at_ns for transfer in self.written), self.asked_at_ns)
 

@@ -63,5 +63,5 @@ def command(
     from kvcache_sim.workload.toolbox.write import write_lines
 
     write_lines(Path(out), found.lines(), force)
-    told = f"{len(found):,} requests of {found.kind.name} in {out}"
-    print(f"{told}; next: kvsim simulate {out} --set trace.block_size={block_size}", file=sys.stderr)
+    imported = f"{len(found):,} requests of {found.kind.name} in {out}"
+    print(f"{imported}; next: kvsim simulate {out} --set trace.block_size={block_size}", file=sys.stderr)

@@ -93,7 +93,7 @@ class Announcer:
     def arrived(self, ticket: Ticket, numbers: Sequence[int]) -> None:
         """Do nothing: blocks are announced as they are stored."""
 
-    def gave_up(self, ticket: Ticket, at_ns: int) -> None:
+    def on_abort(self, ticket: Ticket, at_ns: int) -> None:
         """Do nothing."""
 
     def closed(self, ticket: Ticket, sequence: ClosedRequest, now_ns: int) -> None:

@@ -99,11 +99,11 @@ async def pass_on(
         writer.close()
         return
     open_requests: deque[Observed | None] = deque()
-    ways = (
+    directions = (
         _pump(reader, up_writer, _Requests(open_requests).feed),
         _pump(up_reader, writer, _Answers(open_requests, ended).feed),
     )
-    tasks = [asyncio.create_task(way) for way in ways]
+    tasks = [asyncio.create_task(direction) for direction in directions]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if not tasks[1].done():  # the client has sent all it has; what is still to come is passed on

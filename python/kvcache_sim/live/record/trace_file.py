@@ -47,9 +47,9 @@ class TraceFile:
         self._file.write(line)
 
     def _row(self, o: Observed, prompt: list[int], answer: list[int], start_ns: int) -> dict[str, Any]:
-        told = o.usage or {}
-        inputs = int(told.get("prompt_tokens") or len(prompt))
-        outputs = int(told.get("completion_tokens") or len(answer) or len(o.tokens_ns))
+        usage = o.usage or {}
+        inputs = int(usage.get("prompt_tokens") or len(prompt))
+        outputs = int(usage.get("completion_tokens") or len(answer) or len(o.tokens_ns))
         own = inputs == len(prompt)  # else the tokenizer is another one, and answers are left unnamed
         tokens = [*prompt, *answer][: inputs + outputs] if own else prompt[:inputs]
         row: dict[str, Any] = {
@@ -60,7 +60,7 @@ class TraceFile:
         }
         if own and len(answer):
             row["named_length"] = len(tokens)
-        cached = (told.get("prompt_tokens_details") or {}).get("cached_tokens")
+        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
         if cached is not None:
             row["cached_tokens"] = cached
         if o.tokens_ns:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kvcache_sim.workload.imports.kv_batch import KvBatch, batch_of
 from kvcache_sim.workload.imports.source import json_line, lines_of, member, problem
-from kvcache_sim.workload.readers.problems import opened, told_at
+from kvcache_sim.workload.readers.problems import located_errors, opened
 
 
 def captured(path: str) -> Iterator[tuple[str, KvBatch]]:
@@ -15,7 +15,7 @@ def captured(path: str) -> Iterator[tuple[str, KvBatch]]:
     Raises UsageError for a missing file, InputOutputError for an unreadable one, TraceError for a bad line.
     """
     source = opened(path, "capture")
-    with told_at(path):
+    with located_errors(path):
         for number, text in lines_of(source):
             row = json_line(number, text)
             try:

@@ -33,7 +33,7 @@ class Watched:
         if self.capture is not None:
             self.capture.add(source, batch)
 
-    def tell(self, compared: Compared, when: str) -> None:
+    def report(self, compared: Compared, when: str) -> None:
         """Say how things stand."""
         self.following.forget()
         self.say(line(self.following, compared, when))
@@ -101,11 +101,11 @@ def watch(
                 source.restarts = 0
         if time.monotonic() >= due:
             started = time.monotonic()
-            watched.tell(compared, time.strftime("%H:%M:%S"))
+            watched.report(compared, time.strftime("%H:%M:%S"))
             due = time.monotonic() + max(every_s, 10 * (time.monotonic() - started))
     watched.following.missed = sum(source.missed for source in feed.sources)
     watched.following.unreadable = sum(source.unreadable for source in feed.sources)
-    watched.tell(compared, time.strftime("%H:%M:%S"))
+    watched.report(compared, time.strftime("%H:%M:%S"))
 
 
 def replay(
@@ -117,12 +117,12 @@ def replay(
         first = batch.at_ns if first is None else first
         due = batch.at_ns + every_s * NS_PER_S if due is None else due
         if batch.at_ns >= due:
-            watched.tell(compared, _since(due - first))
+            watched.report(compared, _since(due - first))
             due += every_s * NS_PER_S * (1 + (batch.at_ns - due) // (every_s * NS_PER_S))
         watched.take(source, batch)
         last = batch.at_ns - first
     if first is not None:
-        watched.tell(compared, _since(last))
+        watched.report(compared, _since(last))
 
 
 def _since(span_ns: float) -> str:

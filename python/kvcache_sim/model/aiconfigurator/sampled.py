@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from kvcache_sim.model.aiconfigurator.deployment import Deployment
 from kvcache_sim.model.aiconfigurator.library import configuration_path, content_hash
 from kvcache_sim.model.parametric import ParametricStepTime, points_ms
-from kvcache_sim.model.rest_grid import RestGrid, Rests
+from kvcache_sim.model.residual_grid import ResidualGrid, Residuals
 from kvcache_sim.model.step_time import StepTime, StepTimeTable
 
 _NS_PER_MS = 1e6
@@ -31,12 +31,12 @@ class SampledStepTime(StepTime):
     Unlike in a fitted set the bases of decode steps, of steps with a chunk and of those whose chunk has a
     past are apart, and each may fall from one token count to the next: kernels change at token counts, and
     some sources have it so. KV may also cost less beside a chunk. Time never falls with KV or with a past,
-    unless ``rests``, what the coefficients miss, follow a source that does.
+    unless ``residuals``, what the coefficients miss, follow a source that does.
     """
 
     model: ParametricStepTime
     facts: tuple[str, ...] = ()
-    rests: Rests = Rests()
+    residuals: Residuals = Residuals()
 
     def table(self, max_tokens: int, max_sequences: int) -> StepTimeTable:
         """Return the model as integers, for steps of up to ``max_tokens`` and ``max_sequences``."""
@@ -51,7 +51,7 @@ class SampledStepTime(StepTime):
             past_base_ns=_ns(model.past_points, max_tokens),
             decode_base_ns=linear.decode_base_ns + own_decode,
             kv_decode_fs=round(model.kv_ms_per_thousand * _NS_PER_MS * _FS_PER_NS / 1e3),
-            rests=self.rests,
+            residuals=self.residuals,
         )
 
 
@@ -88,14 +88,14 @@ def read_table(key: str) -> SampledStepTime | None:
         values: dict[str, Any] = {
             k: tuple(map(tuple, v)) if isinstance(v, list) else v for k, v in kept["model"].items()
         }
-        rests = Rests(**{name: _grid(grid) for name, grid in kept["rests"].items()})
-        return SampledStepTime(ParametricStepTime(**values), tuple(kept["facts"]), rests)
+        residuals = Residuals(**{name: _grid(grid) for name, grid in kept["rests"].items()})
+        return SampledStepTime(ParametricStepTime(**values), tuple(kept["facts"]), residuals)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
 
 
-def _grid(kept: dict[str, Any]) -> RestGrid:
-    return RestGrid(tuple(kept["counts"]), tuple(kept["tokens"]), tuple(map(tuple, kept["ns"])))
+def _grid(kept: dict[str, Any]) -> ResidualGrid:
+    return ResidualGrid(tuple(kept["counts"]), tuple(kept["tokens"]), tuple(map(tuple, kept["ns"])))
 
 
 def keep_table(key: str, table: SampledStepTime) -> None:

@@ -2,7 +2,7 @@
 
 The base is the source's own at each token count where it bends: its kernels change at token counts, up and
 down. What is linear (KV, new × past tokens, sequences, a constant of decodes beside a chunk) is fitted;
-where that is not enough, what it misses is sampled (``rests``).
+where that is not enough, what it misses is sampled (``residuals``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kvcache_sim.model.calibration.design import LINEAR, Form
 from kvcache_sim.model.calibration.fit import predict_ms, solve
 from kvcache_sim.model.calibration.rows import IterationRows, PhaseError, phase_errors
 from kvcache_sim.model.parametric import ParametricStepTime, six_digits
-from kvcache_sim.model.rest_grid import RestGrid, Rests
+from kvcache_sim.model.residual_grid import ResidualGrid, Residuals
 from kvcache_sim.model.step_time import StepTime
 from kvcache_sim.rng import stream
 
@@ -28,7 +28,7 @@ from kvcache_sim.rng import stream
 _CLOSE = 0.004
 
 
-def bends(ms_of: Callable[[int], float], counts: Sequence[int]) -> dict[int, float]:
+def breakpoints(ms_of: Callable[[int], float], counts: Sequence[int]) -> dict[int, float]:
     """Return the ms at the given rising counts and at those between them that a straight line misses.
 
     Of each span the middle is looked at and both counts beside its ends: a kernel that changes does so right
@@ -60,27 +60,27 @@ def _halves(least: int, most: int) -> tuple[int, ...]:
     return (1, *sorted(n for power in powers for n in (power, power + power // 2) if 1 < n <= most))
 
 
-_REST_SEQUENCES = _halves(2, 512)
+_RESIDUAL_SEQUENCES = _halves(2, 512)
 _CHUNKS = _halves(8, 16_384)
-_REST_TOKENS = _halves(64, 65_536)
+_RESIDUAL_TOKENS = _halves(64, 65_536)
 #: The chunk beside which decodes are sampled.
-_CHUNK_BESIDE = 512
+_MIXED_CHUNK = 512
 
 
-def sampled_rests(kernels: MeasuredKernels, linear: StepTime, most_kv: int) -> Rests:
+def sampled_residuals(kernels: MeasuredKernels, linear: StepTime, most_kv: int) -> Residuals:
     """Return what a linear model misses: decodes' KV, alone and beside a chunk, and a chunk's past.
 
     No step of more than ``most_kv`` tokens is asked for: there, as past a grid's borders, the rest is that of
     the nearest one.
     """
 
-    def decodes(chunk: int) -> RestGrid:
+    def decodes(chunk: int) -> ResidualGrid:
         return _sampled(
-            kernels, linear, _REST_SEQUENCES, lambda n, each: (chunk, 0, n, n * min(each, most_kv // n))
+            kernels, linear, _RESIDUAL_SEQUENCES, lambda n, each: (chunk, 0, n, n * min(each, most_kv // n))
         )
 
     past = _sampled(kernels, linear, _CHUNKS, lambda new, past: (new, past, 0, 0))
-    return Rests(decodes(0), decodes(_CHUNK_BESIDE), past)
+    return Residuals(decodes(0), decodes(_MIXED_CHUNK), past)
 
 
 def _sampled(
@@ -88,13 +88,13 @@ def _sampled(
     linear: StepTime,
     counts: tuple[int, ...],
     step: Callable[[int, int], tuple[int, int, int, int]],
-) -> RestGrid:
+) -> ResidualGrid:
     rows = kernels.rows(
-        np.array([step(count, tokens) for count in counts for tokens in _REST_TOKENS], np.int64)
+        np.array([step(count, tokens) for count in counts for tokens in _RESIDUAL_TOKENS], np.int64)
     )
-    shape = (len(counts), len(_REST_TOKENS))
-    rest = np.rint((rows.iter_ms - predict_ms(linear, rows)).reshape(shape) * _NS_PER_MS).astype(np.int64)
-    return RestGrid(counts, _REST_TOKENS, tuple(map(tuple, rest.tolist())))
+    shape = (len(counts), len(_RESIDUAL_TOKENS))
+    residual = np.rint((rows.iter_ms - predict_ms(linear, rows)).reshape(shape) * _NS_PER_MS).astype(np.int64)
+    return ResidualGrid(counts, _RESIDUAL_TOKENS, tuple(map(tuple, residual.tolist())))
 
 
 #: Each number of decode sequences up to it has a base of its own.
@@ -119,8 +119,8 @@ _LINEAR_ERROR = 2.0
 
 _FORM = Form(base_knots=(1.0,), longest_knots=(), graph_tokens=0)
 #: The form has one column for its base, here that of decodes beside a chunk; then those that are linear.
-_BESIDE = 0
-_AT = {name: 1 + place for place, name in enumerate(LINEAR)}
+_MIXED = 0
+_AT = {name: 1 + index for index, name in enumerate(LINEAR)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class _Bases:
 def sampled_step_time(kernels: MeasuredKernels) -> tuple[SampledStepTime, list[PhaseError]]:
     """Return the table of a deployment's kernels, and its error by phase at steps that were not sampled."""
     with kernels.asked() as step_ms:
-        chunk = bends(lambda new: step_ms(new, 0, 0, 0), _TOKENS)
+        chunk = breakpoints(lambda new: step_ms(new, 0, 0, 0), _TOKENS)
     past_rows = kernels.rows(
         np.array([(new, past, 0, 0) for new in chunk for past in _PAST if past < _PAST_TIMES * new])
     )
@@ -166,7 +166,7 @@ def sampled_step_time(kernels: MeasuredKernels) -> tuple[SampledStepTime, list[P
         )
     model = SampledStepTime(_model(bases, found))
     if any(error.mape > _LINEAR_ERROR for error in phase_errors(rows, predict_ms(model, rows))):
-        model = replace(model, rests=sampled_rests(kernels, model, _MOST_KV))
+        model = replace(model, residuals=sampled_residuals(kernels, model, _MOST_KV))
     unseen = kernels.rows(_random_steps("aiconfigurator.off-grid", (_OFF_GRID, _OFF_GRID, _OFF_GRID)))
     return model, phase_errors(unseen, predict_ms(model, unseen))
 
@@ -175,7 +175,7 @@ def _columns(rows: IterationRows) -> NDArray[np.float64]:
     """Return the form's columns of what the bases do not hold."""
     columns = _FORM.columns(rows)
     chunked, tokens = rows.prefill_tokens > 0, rows.prefill_tokens + rows.decode_sequences
-    columns[:, _BESIDE] = chunked & (rows.decode_sequences > 0)
+    columns[:, _MIXED] = chunked & (rows.decode_sequences > 0)
     # Two costs of KV apart, where a set's second is what steps with a chunk cost more; decodes' sequences
     # are in their base, and in a chunk's are products of as many tokens as the step has.
     columns[chunked, _AT["kv"]] = 0.0
@@ -213,7 +213,7 @@ def _prompts(rows: IterationRows) -> NDArray[np.float64]:
 def _model(bases: _Bases, found: NDArray[np.float64]) -> ParametricStepTime:
     """Return the coefficients; bases of chunks without the products that the table counts apart."""
     own = found.copy()
-    own[_BESIDE] = 0.0
+    own[_MIXED] = 0.0
     pairs_ms = found[_AT["pairs"]] / 2e6
 
     def points(base: dict[int, float], each_ms: float) -> tuple[tuple[float, float], ...]:
@@ -225,7 +225,7 @@ def _model(bases: _Bases, found: NDArray[np.float64]) -> ParametricStepTime:
         base_points=points(bases.chunk, pairs_ms),
         past_points=points(bases.past, pairs_ms),
         decode_points=points(bases.decode, 0.0),
-        beside_ms=six_digits(float(found[_BESIDE])),
+        beside_ms=six_digits(float(found[_MIXED])),
         kv_mixed_ms_per_thousand=six_digits(float(found[_AT["kv_mixed_extra"]])),
     )
 

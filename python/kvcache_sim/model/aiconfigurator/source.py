@@ -84,11 +84,11 @@ def _parallelism(deployment: Deployment, mixture: bool) -> str:
 
 
 def _cheap_kv(table: SampledStepTime) -> tuple[str, ...]:
-    beside, alone = table.model.kv_mixed_ms_per_thousand, table.model.kv_ms_per_thousand
-    if beside >= _CHEAP_KV * alone:
+    mixed, alone = table.model.kv_mixed_ms_per_thousand, table.model.kv_ms_per_thousand
+    if mixed >= _CHEAP_KV * alone:
         return ()
     return (
-        f"in the source KV read beside a chunk costs {beside / alone:.0%} of what it does in decode steps",
+        f"in the source KV read beside a chunk costs {mixed / alone:.0%} of what it does in decode steps",
     )
 
 

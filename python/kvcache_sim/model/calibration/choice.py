@@ -15,7 +15,7 @@ from kvcache_sim.model.gpus import UNMEASURED, KernelRates
 from kvcache_sim.model.parametric import ParametricStepTime
 
 #: Each phase's rows are cut into so many stretches, in the file's order; each is held out once.
-STRETCHES = 5
+FOLDS = 5
 #: The choice is made on at most so many rows; more of them change nothing and cost seconds.
 _MOST_ROWS = 1_000
 
@@ -39,7 +39,7 @@ class Chosen:
     def how(self) -> str:
         """The form and the errors that chose it, for people."""
         errors = ", ".join(f"{name} {error:.1f} %" for name, error in self.errors.items())
-        return f"{self.form} ({STRETCHES} stretches held out: {errors})" if errors else self.form
+        return f"{self.form} ({FOLDS} stretches held out: {errors})" if errors else self.form
 
 
 def fit_best(rows: IterationRows, rates: KernelRates = UNMEASURED) -> Chosen:
@@ -52,29 +52,29 @@ def fit_best(rows: IterationRows, rates: KernelRates = UNMEASURED) -> Chosen:
     """
     few = rows.take(spread_rows(rows, np.ones(len(rows), np.bool_), _MOST_ROWS))
     chunked = int((few.prefill_tokens > 0).sum())
-    both = min(chunked, len(few) - chunked) >= STRETCHES
-    errors = {name: _stretch_error(fit, few) for name, fit in FORMS.items()} if both else {}
+    both = min(chunked, len(few) - chunked) >= FOLDS
+    errors = {name: _fold_error(fit, few) for name, fit in FORMS.items()} if both else {}
     form = min(FORMS, key=lambda name: errors.get(name, 0.0))
     return Chosen(with_mixed_kv(FORMS[form](rows), rows, rates), form, errors)
 
 
-def _stretch_error(fit: Callable[[IterationRows], ParametricStepTime], rows: IterationRows) -> float:
+def _fold_error(fit: Callable[[IterationRows], ParametricStepTime], rows: IterationRows) -> float:
     """Return the mean over the phases of the MAPE in % on each stretch by a fit to the others."""
-    stretch, predicted = _stretches(rows), np.zeros(len(rows))
-    for number in range(STRETCHES):
-        out = stretch == number
+    fold, predicted = _folds(rows), np.zeros(len(rows))
+    for number in range(FOLDS):
+        out = fold == number
         predicted[out] = predict_ms(fit(rows.take(~out)), rows.take(out))
     errors = phase_errors(rows, predicted)
-    return float(np.mean([error.mape for error in errors if error.rows >= STRETCHES]))
+    return float(np.mean([error.mape for error in errors if error.rows >= FOLDS]))
 
 
-def _stretches(rows: IterationRows) -> NDArray[np.intp]:
+def _folds(rows: IterationRows) -> NDArray[np.intp]:
     """Return the stretch of each row, counted within its phase."""
-    stretch = np.zeros(len(rows), np.intp)
+    fold = np.zeros(len(rows), np.intp)
     for mask in rows.phases().values():
         size = int(mask.sum())
-        stretch[mask] = np.arange(size) * STRETCHES // max(size, 1)
-    return stretch
+        fold[mask] = np.arange(size) * FOLDS // max(size, 1)
+    return fold
 
 
 def spread_rows(rows: IterationRows, allowed: NDArray[np.bool_], count: int) -> NDArray[np.intp]:
@@ -83,8 +83,8 @@ def spread_rows(rows: IterationRows, allowed: NDArray[np.bool_], count: int) -> 
     phases = [np.flatnonzero(mask & allowed) for mask in rows.phases().values()]
     phases = sorted((own for own in phases if len(own)), key=len)
     left = count
-    for place, own in enumerate(phases):
-        share = min(len(own), left // (len(phases) - place))
+    for position, own in enumerate(phases):
+        share = min(len(own), left // (len(phases) - position))
         chosen.append(own[np.linspace(0, len(own) - 1, share).astype(np.intp)])
         left -= share
     return np.sort(np.concatenate(chosen)) if chosen else np.zeros(0, np.intp)

@@ -64,7 +64,7 @@ class _Loop:
     arrivals: list[tuple[float, int]] = field(default_factory=list)
     queue: list[int] = field(default_factory=list)
     #: Tokens of the queue's first prompt that are done.
-    begun_tokens: int = 0
+    started_tokens: int = 0
     #: The decode step that gives a running request its last token.
     ends: list[tuple[int, int]] = field(default_factory=list)
     sent: NDArray[np.float64] = field(init=False)
@@ -107,17 +107,17 @@ class _Loop:
             self.queue.append(heapq.heappop(self.arrivals)[1])
 
     def _step_with_prompts(self) -> None:
-        beside = self.sequences if self.launch.beside_decodes else 0
-        new, past, whole = self._chunks(self.launch.budget_tokens - beside)
-        kv = self.kv_tokens if beside else 0
-        step = self.times(new, past, beside, kv)
-        decode = min(self.times(0, 0, beside, kv), step) if beside else 0.0
+        alongside = self.sequences if self.launch.with_decodes else 0
+        new, past, whole = self._chunks(self.launch.budget_tokens - alongside)
+        kv = self.kv_tokens if alongside else 0
+        step = self.times(new, past, alongside, kv)
+        decode = min(self.times(0, 0, alongside, kv), step) if alongside else 0.0
         self._pass(decode, step - decode)
         self.decided_ms = self.clock[2] - step
         ended: list[int] = []
-        if beside:
+        if alongside:
             self.decode_steps += 1
-            self.kv_tokens += beside
+            self.kv_tokens += alongside
             ended = self._ended()
         self.since_poll = _MANY
         for request in whole:
@@ -132,14 +132,14 @@ class _Loop:
         new = past = 0
         whole: list[int] = []
         for request in self.queue:
-            take = min(budget - new, self.load.prompts[request] - self.begun_tokens)
+            take = min(budget - new, self.load.prompts[request] - self.started_tokens)
             if take <= 0:
                 break
-            new, past = new + take, past + self.begun_tokens
-            self.begun_tokens += take
-            if self.begun_tokens == self.load.prompts[request]:
+            new, past = new + take, past + self.started_tokens
+            self.started_tokens += take
+            if self.started_tokens == self.load.prompts[request]:
                 whole.append(request)
-                self.begun_tokens = 0
+                self.started_tokens = 0
         del self.queue[: len(whole)]
         return new, past, whole
 

@@ -25,7 +25,7 @@ from kvcache_sim.model.calibration.rows import IterationRows, held_out, phase_er
 from kvcache_sim.model.calibration.runs import SEEN_COLUMN, Runs, compiles, runs_of, seen_late, single_steps
 from kvcache_sim.model.calibration.transfer import fit_tensor_parallel
 from kvcache_sim.model.gpus import UNMEASURED, load_gpu
-from kvcache_sim.model.kv_room import kv_room_bytes
+from kvcache_sim.model.kv_capacity import kv_capacity_bytes
 from kvcache_sim.model.links import load_links
 from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.parametric import ParametricStepTime, six_digits
@@ -74,7 +74,7 @@ class Correction:
             base_points=_rising(points, base_ms),
             decode_points=_rising(sequences, decode_ms),
             past_points=_rising(points[: len(past_ms)], past_ms),
-            beside_ms=six_digits(chunked[1] * table.beside_fs / 1e12),
+            beside_ms=six_digits(chunked[1] * table.alongside_fs / 1e12),
             pairs_ms_per_million=six_digits(2 * chunked[4] * table.pair_half_fs / 1e6),
             past_ms_per_thousand=six_digits(chunked[4] * table.past_fs / 1e9),
             scan_ms_per_thousand=six_digits(chunked[4] * table.scan_fs / 1e9),
@@ -102,7 +102,7 @@ def fit_correction(source: StepTime, rows: IterationRows) -> Correction:
     mixed = rows.prefill_tokens > 0
     one, own = np.ones(len(rows)), table.sequence_fs * n / 1e12
     kv_tokens = np.maximum(rows.decode_kv_tokens, table.least_kv_tokens * n)
-    chunk_ms = chunk_base_ns(table, tokens, rows) / 1e6 + table.beside_fs * (n > 0) / 1e12
+    chunk_ms = chunk_base_ns(table, tokens, rows) / 1e6 + table.alongside_fs * (n > 0) / 1e12
     base = np.where(mixed, chunk_ms, table.decode_base_ns[n.astype(np.intp)] / 1e6) + own
     kv = np.where(mixed, table.kv_mixed_fs, table.kv_decode_fs) * kv_tokens / 1e12
     pairs = rows.twice_pairs(table.least_query_tokens) * table.pair_half_fs
@@ -243,7 +243,7 @@ def measured_rows(measured: Measured) -> tuple[IterationRows, Points]:
         )
     model, gpu = load_model(measured.model), load_gpu(measured.gpu)
     degree = int((values["tp"] or {"1"}).pop())
-    capacity_tokens = kv_room_bytes(model, gpu, degree) // model.kv_bytes_per_token_per_gpu(degree)
+    capacity_tokens = kv_capacity_bytes(model, gpu, degree) // model.kv_bytes_per_token_per_gpu(degree)
     links = load_links(measured.links) if measured.links else None
     kernels = with_all_reduces(read_kernels(measured.path, model, measured.only), model, gpu, degree, links)
     return kernels.iterations(capacity_tokens), kernels.base_points()

@@ -35,7 +35,7 @@ class CsvTable:
         """Return the number of rows."""
         return len(self.lines)
 
-    def place(self, row: int) -> str:
+    def location(self, row: int) -> str:
         """Return ``file:line`` of a row."""
         return f"{self.path}:{self.lines[row]}"
 
@@ -79,7 +79,9 @@ class CsvTable:
     def _check(self, name: str, good: NDArray[np.bool_], what: str) -> None:
         if not good.all():
             row = int(np.argmin(good))
-            raise TraceError(f"{name} must be {what}", where=self.place(row), got=repr(self.cells[name][row]))
+            raise TraceError(
+                f"{name} must be {what}", where=self.location(row), got=repr(self.cells[name][row])
+            )
 
 
 def read_table(path: Path, needed: tuple[str, ...], only: Mapping[str, str]) -> CsvTable:

@@ -72,13 +72,13 @@ class Form:
         kv = np.maximum(rows.decode_kv_tokens, self.least_kv_tokens * n)
         chunks = np.maximum(rows.prefill_requests, 1)
         mixed = new > 0
-        base = ramp(tokens, self.base_knots or (1.0,), goes_on=True)
+        base = ramp(tokens, self.base_knots or (1.0,), extrapolates=True)
         if self.decode_knots:
             base *= mixed[:, None]
         parts = [base]
         if self.longest_knots:
             longest = np.where(n > 0, rows.decode_max_kv_tokens, 0.0) / 1e3
-            parts.append(ramp(sequences, self.longest_knots, goes_on=False) * longest[:, None])
+            parts.append(ramp(sequences, self.longest_knots, extrapolates=False) * longest[:, None])
         # Only sums are known of several chunks in a step: equal ones are assumed.
         filled = np.maximum(new, mixed * self.least_query_tokens * chunks)
         pairs = filled * past / chunks + new * new / (2 * chunks)
@@ -87,7 +87,7 @@ class Form:
         linear = (kv / 1e3, mixed * kv / 1e3, n, mixed * n, pairs / 1e6, past / 1e3, idle / 1e6, scan / 1e3)
         parts.append(np.stack(linear, axis=1))
         if self.decode_knots:
-            parts.append(ramp(sequences, self.decode_knots, goes_on=True) * ~mixed[:, None])
+            parts.append(ramp(sequences, self.decode_knots, extrapolates=True) * ~mixed[:, None])
         if self.measured:
             parts.append((~mixed[:, None]).astype(np.float64))
         return np.concatenate(parts, axis=1)
@@ -102,19 +102,22 @@ class Form:
     @property
     def floors(self) -> Floors:
         """The columns of the parts of attention."""
-        bends, levels = len(self.base_knots) or 1, len(self.longest_knots)
-        at = {name: bends + levels + place for place, name in enumerate(LINEAR)}
+        breakpoints, levels = len(self.base_knots) or 1, len(self.longest_knots)
+        at = {name: breakpoints + levels + position for position, name in enumerate(LINEAR)}
         shared = np.array([at["kv"], at["kv_mixed_extra"]])
-        alone = np.arange(bends, bends + levels)
+        alone = np.arange(breakpoints, breakpoints + levels)
         return Floors(shared, alone, np.array([at["pairs"]]), np.array([at["scan"]]))
 
     def model(self, coefficients: NDArray[np.float64]) -> ParametricStepTime:
         """Return the step-time model of fitted coefficients."""
-        bends = len(self.base_knots) or 1
-        rises, longest = coefficients[:bends], coefficients[bends : bends + len(self.longest_knots)]
+        breakpoints = len(self.base_knots) or 1
+        rises, longest = (
+            coefficients[:breakpoints],
+            coefficients[breakpoints : breakpoints + len(self.longest_knots)],
+        )
         on_top = float(rises[0])
         base = tuple((tokens, six_digits(ms + on_top)) for tokens, ms in self.measured)
-        linear_at = bends + len(self.longest_knots)
+        linear_at = breakpoints + len(self.longest_knots)
         linear = coefficients[linear_at : linear_at + len(LINEAR)]
         value = dict(zip(LINEAR, linear.tolist(), strict=True))
         decode = coefficients[linear_at + len(LINEAR) :][: len(self.decode_knots)]
@@ -181,15 +184,15 @@ def form_through(rows: IterationRows, graph_tokens: int = 512) -> Form:
     return Form(tuple(np.unique(tokens).tolist()), form_for(rows, graph_tokens).longest_knots, graph_tokens)
 
 
-def ramp(x: NDArray[np.float64], knots: tuple[float, ...], goes_on: bool) -> NDArray[np.float64]:
+def ramp(x: NDArray[np.float64], knots: tuple[float, ...], extrapolates: bool) -> NDArray[np.float64]:
     """Return the monotone piecewise-linear basis: 1, then one column a span, rising from 0 to 1 over it.
 
-    The last column keeps rising past the last knot when ``goes_on``.
+    The last column keeps rising past the last knot when ``extrapolates``.
     """
     columns = [np.ones_like(x)]
     for left, right in pairwise(knots):
         rise = np.maximum((x - left) / (right - left), 0.0)
-        columns.append(rise if goes_on and right == knots[-1] else np.minimum(rise, 1.0))
+        columns.append(rise if extrapolates and right == knots[-1] else np.minimum(rise, 1.0))
     return np.stack(columns, axis=1)
 
 

@@ -97,7 +97,7 @@ def read_kernels(path: Path, model: ModelSpec, only: dict[str, str]) -> KernelTi
     for row, kind in enumerate(table.cells["kind"]):
         if kind not in _KINDS:
             expected = "dense, per_sequence or attention"
-            raise TraceError("unknown kind of kernel", table.place(row), got=repr(kind), expected=expected)
+            raise TraceError("unknown kind of kernel", table.location(row), got=repr(kind), expected=expected)
     dense, per_sequence, batches = (
         table.take(np.array([own == kind for own in table.cells["kind"]], np.bool_)) for kind in _KINDS
     )

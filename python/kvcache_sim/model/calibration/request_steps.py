@@ -100,13 +100,15 @@ def measured_sums(log: TimedRequests, max_num_batched_tokens: int) -> MeasuredSu
     arrived = prompts.alone[lone]
     met = load.at(log.sent_s[arrived])
     chunk_of = np.repeat(np.arange(len(prompts.chunks)), prompts.chunks)
-    place = np.arange(len(chunk_of)) - np.repeat(np.cumsum(prompts.chunks) - prompts.chunks, prompts.chunks)
+    position = np.arange(len(chunk_of)) - np.repeat(
+        np.cumsum(prompts.chunks) - prompts.chunks, prompts.chunks
+    )
     each_new = prompts.new[chunk_of] / prompts.chunks[chunk_of]
     steps = _rows(
         prefill_tokens=np.concatenate((np.zeros(len(decodes)), each_new, np.zeros(len(lone)))),
         chunks=np.concatenate((np.zeros(len(decodes)), prompts.count[chunk_of], np.zeros(len(lone)))),
         past=np.concatenate(
-            (np.zeros(len(decodes)), prompts.past[chunk_of] + place * each_new, np.zeros(len(lone)))
+            (np.zeros(len(decodes)), prompts.past[chunk_of] + position * each_new, np.zeros(len(lone)))
         ),
         sequences=np.concatenate((np.maximum(running, 1), at_end[0][chunk_of], met[0])),
         kv=np.concatenate((kv, at_end[1][chunk_of], met[1])),

@@ -88,14 +88,14 @@ def read_iterations(path: Path, only: dict[str, str] | None = None) -> Iteration
 def _check_rows(columns: dict[str, NDArray[np.float64]], table: CsvTable) -> None:
     idle = columns["prefill_tokens"] + columns["decode_requests"] <= 0
     if idle.any():
-        raise TraceError("an iteration that computes nothing", where=table.place(int(np.argmax(idle))))
+        raise TraceError("an iteration that computes nothing", where=table.location(int(np.argmax(idle))))
     longest, total = columns["decode_kv_max"], columns["decode_kv_tokens"]
     most = longest * columns["decode_requests"]
     wrong = (longest > 0) & ~((longest <= total) & (total <= most))
     if wrong.any():
         row = int(np.argmax(wrong))
         expected = f"{longest[row]:.0f} to {most[row]:.0f}, by decode_kv_max and decode_requests"
-        where = table.place(row)
+        where = table.location(row)
         raise TraceError("decode_kv_tokens cannot be", where, got=f"{total[row]:.0f}", expected=expected)
 
 

@@ -78,11 +78,11 @@ def single_steps(rows: IterationRows) -> Runs:
 def runs_of(rows: IterationRows) -> Runs:
     """Return the runs of rows in the order of the engine's steps: each chunk joins the row before it."""
     begins, steps = [], 0
-    for place, chunk in enumerate((rows.prefill_tokens > 0).tolist()):
+    for position, chunk in enumerate((rows.prefill_tokens > 0).tolist()):
         if chunk and 0 < steps < MOST_STEPS:
             steps += 1
         else:
-            begins.append(place)
+            begins.append(position)
             steps = 1
     return Runs(np.array(begins, np.intp), len(rows))
 

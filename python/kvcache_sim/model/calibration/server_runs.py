@@ -33,14 +33,14 @@ class Workload:
 class Launch:
     """Rules by which a server runs prompts.
 
-    ``budget_tokens`` of prompts and decodes at most in a step; ``beside_decodes``: in the same steps as
+    ``budget_tokens`` of prompts and decodes at most in a step; ``with_decodes``: in the same steps as
     decodes (vLLM) or in steps of their own before them (SGLang); ``overlapped``: a step is decided on while
     the one before it runs; ``poll_steps``: new requests are looked for once in so many decode steps
     (``--scheduler-recv-interval``), and after each step with a prompt.
     """
 
     budget_tokens: int = 8192
-    beside_decodes: bool = True
+    with_decodes: bool = True
     overlapped: bool = True
     poll_steps: int = 1
 
@@ -49,7 +49,7 @@ def launch_of(engine: str, version: str, workload: Workload, *, public: bool) ->
     """Return what a server was launched with; ``public``: by the public benchmark's scripts."""
     if engine == "vllm":
         return _vllm(version, workload, public=public)
-    return _sglang(workload) if public else Launch(beside_decodes=False)
+    return _sglang(workload) if public else Launch(with_decodes=False)
 
 
 def _vllm(version: str, workload: Workload, *, public: bool) -> Launch:
@@ -79,7 +79,7 @@ def _sglang(workload: Workload) -> Launch:
         budget = 16_384
     elif workload.tensor_parallel == 4:
         budget, poll = 8192, _POLL_FEW
-    return Launch(budget, beside_decodes=False, poll_steps=poll)
+    return Launch(budget, with_decodes=False, poll_steps=poll)
 
 
 def _hopper(workload: Workload) -> bool:
@@ -127,8 +127,8 @@ def server_runs(path: Path | None = None) -> tuple[list[ServerRun], int]:
     path = path or installed_folder() / "systems" / "silicon_sample.csv"
     with path.open(encoding="utf-8", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["mode"] == "agg" and row["backend"] in _ENGINES]
-    told = {"id", "silicon_data_source"}
-    distinct = {tuple(value for key, value in row.items() if key not in told): row for row in rows}
+    provenance = {"id", "silicon_data_source"}
+    distinct = {tuple(value for key, value in row.items() if key not in provenance): row for row in rows}
     keys = {key: configuration_key(row) for key, row in distinct.items()}
     runs = [_run(row, keys[key]) for key, row in distinct.items() if not first_byte_is_odd(keys[key])]
     return runs, len(distinct)
@@ -181,8 +181,8 @@ def _run(row: dict[str, str], key: str) -> ServerRun:
         expert_parallel=expert,
         dtypes=Dtypes(weights, experts),
     )
-    told = re.search(r"silicon_concurrency=(\d+)", row["silicon_data_source"])
-    clients = int(told[1]) if told else int(float(row["batch_size"]))
+    provenance = re.search(r"silicon_concurrency=(\d+)", row["silicon_data_source"])
+    clients = int(provenance[1]) if provenance else int(float(row["batch_size"]))
     prompt = int(float(row["isl"]))
     public = _OWN_RUN not in row["silicon_data_source"]
     workload = Workload(row["model_path"], row["system"], row["precision"], tensor, clients, prompt)

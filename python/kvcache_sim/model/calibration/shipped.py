@@ -27,7 +27,7 @@ from kvcache_sim.model.calibration.rows import (
 from kvcache_sim.model.calibration.runs import compiles, runs_of, seen_late, single_steps, waits
 from kvcache_sim.model.calibration.transfer import Topology, fit_deployment, fit_tensor_parallel
 from kvcache_sim.model.gpus import load_gpu
-from kvcache_sim.model.kv_room import kv_room_bytes
+from kvcache_sim.model.kv_capacity import kv_capacity_bytes
 from kvcache_sim.model.links import load_links
 from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.parametric import ParametricStepTime
@@ -244,8 +244,8 @@ def shipped_rows(entry: ShippedSet, folder: Path) -> tuple[IterationRows, Points
 
 def _capacity_tokens(entry: ShippedSet) -> int:
     model = load_model(entry.model)
-    room = kv_room_bytes(model, load_gpu(entry.gpu), entry.tensor_parallel)
-    return room // model.kv_bytes_per_token_per_gpu(entry.tensor_parallel)
+    free_bytes = kv_capacity_bytes(model, load_gpu(entry.gpu), entry.tensor_parallel)
+    return free_bytes // model.kv_bytes_per_token_per_gpu(entry.tensor_parallel)
 
 
 def _train_path(folder: Path, file: str) -> Path:

@@ -21,7 +21,7 @@ _BASE = (1.0, 32.0, 128.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0)
 _LONGEST = len(_BASE)
 _SEQUENCE = (_LONGEST + 3, _LONGEST + 4)
 #: A degree splits and shares these: a step's fixed cost, and its cost a token above 32 tokens.
-_BOTH = (0, *(place for place, knot in enumerate(_BASE) if knot > 32))
+_BOTH = (0, *(position for position, knot in enumerate(_BASE) if knot > 32))
 #: No degree splits these: what a step of few tokens takes more for each of them.
 _SHARED = (1, *_SEQUENCE)
 
@@ -166,8 +166,8 @@ class TopologyFit:
         own = len(coefficients) - len(knots)
         experts = self.base[_EXPERTS, len(_FAMILY.base_knots) :] * topology.shares()[_EXPERTS]
         n = np.array(form.decode_knots)
-        ms = ramp(n, _FAMILY.decode_knots, goes_on=True) @ (coefficients[own:] - experts)
-        ms += ramp(n * topology.data_parallel, _FAMILY.decode_knots, goes_on=True) @ experts
+        ms = ramp(n, _FAMILY.decode_knots, extrapolates=True) @ (coefficients[own:] - experts)
+        ms += ramp(n * topology.data_parallel, _FAMILY.decode_knots, extrapolates=True) @ experts
         return form.model(np.concatenate((coefficients[:own], np.diff(ms, prepend=0.0))))
 
 

@@ -28,9 +28,9 @@ def read_configuration(path: Path) -> ModelSpec:
     """
     values = _read(path)
     quantization: Mapping[str, Any] = {}
-    beside = path.with_name(path.name.removesuffix("config.json") + "hf_quant_config.json")
-    if path.name.endswith("config.json") and beside.is_file():
-        quantization = _read(beside).get("quantization") or {}
+    quantization_path = path.with_name(path.name.removesuffix("config.json") + "hf_quant_config.json")
+    if path.name.endswith("config.json") and quantization_path.is_file():
+        quantization = _read(quantization_path).get("quantization") or {}
     name = path.absolute().parent.name if path.name == "config.json" else path.stem
     return model_of(values, name, str(path), quantization)
 

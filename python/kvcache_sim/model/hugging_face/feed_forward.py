@@ -118,7 +118,7 @@ def nemotron_h(fields: Fields) -> list[FeedForward | None]:
     pattern = nemotron_pattern(fields)
     plain = DenseFeedForward(fields.number("intermediate_size"), 2)
     mixed = mixture(fields) if "E" in pattern else None
-    return [mixed if letter == "E" else plain if letter == "-" else None for letter in pattern]
+    return [mixed if symbol == "E" else plain if symbol == "-" else None for symbol in pattern]
 
 
 def granite4(fields: Fields) -> list[FeedForward | None]:

@@ -140,22 +140,22 @@ _PATTERN: dict[str, Callable[[Fields], Attention]] = {"M": mamba2, "*": head_att
 def nemotron_h(fields: Fields) -> list[Attention | None]:
     """Return Nemotron-H's layers; those of the letters ``E`` and ``-`` have no attention."""
     pattern = nemotron_pattern(fields)
-    made = {letter: read(fields) for letter, read in _PATTERN.items()}
-    return [made.get(letter) for letter in pattern]
+    made = {symbol: read(fields) for symbol, read in _PATTERN.items()}
+    return [made.get(symbol) for symbol in pattern]
 
 
 def nemotron_pattern(fields: Fields) -> str:
     """Return Nemotron-H's letters: M Mamba, * attention, E mixture, - feed-forward."""
     names = fields.each_layer("layers_block_type")
     if names is not None:
-        return "".join(_LETTERS.get(str(name), "?") for name in names)
+        return "".join(_SYMBOLS.get(str(name), "?") for name in names)
     pattern = fields.values.get("hybrid_override_pattern")
     if not isinstance(pattern, str):
         raise UsageError("no hybrid_override_pattern or layers_block_type", where=fields.where)
-    if len(pattern) < fields.layers or set(pattern) - set(_LETTERS.values()):
+    if len(pattern) < fields.layers or set(pattern) - set(_SYMBOLS.values()):
         expected = f"{fields.layers} letters of M, *, E and -"
         raise UsageError("unknown hybrid_override_pattern", fields.where, repr(pattern), expected)
     return pattern[: fields.layers]
 
 
-_LETTERS = {"mamba": "M", "attention": "*", "moe": "E", "mlp": "-"}
+_SYMBOLS = {"mamba": "M", "attention": "*", "moe": "E", "mlp": "-"}

@@ -134,18 +134,18 @@ class Guarded:
             outer, was_at_work = dog.policy, dog.at_work
             dog.policy, dog.at_work = name, True
             dog.calls += 1
-            began_ns = perf_counter_ns()
+            started_ns = perf_counter_ns()
             try:
                 given = ask(*arguments)
             except KvsimError:
                 raise
             except (Exception, SystemExit) as error:
                 line = extract_tb(error.__traceback__)[-1]
-                place = f"{line.filename}:{line.lineno}"
+                location = f"{line.filename}:{line.lineno}"
                 what = f"{method} raised {type(error).__name__}: {error}"
-                raise PolicyViolation(what, where=where, got=place) from None
+                raise PolicyViolation(what, where=where, got=location) from None
             finally:
-                use.ns += perf_counter_ns() - began_ns
+                use.ns += perf_counter_ns() - started_ns
                 use.calls += 1
                 dog.policy, dog.at_work = outer, was_at_work
             try:

@@ -90,7 +90,7 @@ class PolicyTier:
         try:
             if self._begin is not None:
                 self._begin([path[k] for k in new], self.now)
-            self._make_room(len(records) + len(new) - self.capacity, held)
+            self._evict_for(len(records) + len(new) - self.capacity, held)
             if len(records) + len(new) > self.capacity:
                 self.refusals += 1
                 new = []
@@ -125,7 +125,7 @@ class PolicyTier:
             self._dog.calls += 1
             self._end(path, [path[k] for k in new], self.now)
 
-    def _make_room(self, shortfall: int, held: set[int]) -> None:
+    def _evict_for(self, shortfall: int, held: set[int]) -> None:
         """Evict the shortfall, or nothing where the policy says None."""
         if shortfall <= 0:
             return

@@ -60,19 +60,19 @@ def load_plugin(text: str, group: str = ENTRY_POINT_GROUP) -> Plugin:
         adapter, rest = "", text
     match = _ARGUMENTS.fullmatch(rest)
     path, arguments = (match[1], _arguments(match[2] or "", text)) if match else (rest, {})
-    place, colon, name = path.rpartition(":")
+    file, colon, name = path.rpartition(":")
     if adapter == "libcachesim" and not colon:
-        place, name = path, ""
+        file, name = path, ""
     elif not colon:
         return _from_entry_point(text, path, arguments, group)
-    elif not name.isidentifier() or not (place.endswith(".py") or all(place.split("."))):
+    elif not name.isidentifier() or not (file.endswith(".py") or all(file.split("."))):
         raise UsageError(
             "names no policy",
             where="--policy",
             got=repr(text),
             expected="file.py:name or package.module:name",
         )
-    module = _import_file(Path(place), text) if place.endswith(".py") else _import_module(place, text)
+    module = _import_file(Path(file), text) if file.endswith(".py") else _import_module(file, text)
     target = module if not name else _member(module, name, text)
     source = getattr(module, "__file__", None) or ""
     sha256 = hashlib.sha256(Path(source).read_bytes()).hexdigest() if source else ""

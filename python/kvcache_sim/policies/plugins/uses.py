@@ -43,7 +43,7 @@ class WatchedCalls:
         before = dog.policy, dog.at_work
         dog.policy, dog.at_work = self._name, True
         dog.calls += 1
-        began_ns = perf_counter_ns()
+        started_ns = perf_counter_ns()
         try:
             return hook(*arguments)
         except (PolicyViolation, KvsimError):
@@ -51,7 +51,7 @@ class WatchedCalls:
         except (Exception, SystemExit) as error:
             raise violation(self._name, f"raised {type(error).__name__}: {error}", now_ns) from None
         finally:
-            use.ns += perf_counter_ns() - began_ns
+            use.ns += perf_counter_ns() - started_ns
             use.calls += 1
             dog.policy, dog.at_work = before
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from kvcache_sim.policies.resolve import parse_variant, resolve_policy
-from kvcache_sim.replay.ceilings import share
 from kvcache_sim.replay.prefix import prefix_answer
 from kvcache_sim.replay.prompt_blocks import PromptBlocks
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
+from kvcache_sim.replay.upper_bounds import share
 
 _FIGURES = ("hit_blocks", "block_hit_rate", "hit_tokens", "hit_rate")
 

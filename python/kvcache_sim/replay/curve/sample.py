@@ -45,17 +45,17 @@ def sampled_curve(prompts: PromptBlocks, capacities: Int64s, rate: float, seed: 
         raise UsageError(
             "sampling rate out of range", where="--sample", got=str(rate), expected="0 < rate < 1"
         )
-    place = _hashes(prompts.trace.distinct_ids, seed)
-    chosen = int((place < rate).sum())
+    position = _hashes(prompts.trace.distinct_ids, seed)
+    chosen = int((position < rate).sum())
     if chosen < 2 * GROUPS:
         raise UsageError(
             "too few ids in the sample",
             where="--sample",
-            got=f"{chosen} of {len(place)}",
+            got=f"{chosen} of {len(position)}",
             hint="raise the rate",
         )
-    whole = _estimate(prompts, capacities, place < rate, rate)
-    group = np.floor(place / rate * GROUPS)
+    whole = _estimate(prompts, capacities, position < rate, rate)
+    group = np.floor(position / rate * GROUPS)
     parts = np.array([_estimate(prompts, capacities, group == g, rate / GROUPS) for g in range(GROUPS)])
     error = STUDENT_T * parts.std(axis=0, ddof=1) / np.sqrt(GROUPS)
     return SampledCurve(capacities, rate, chosen, whole, error)

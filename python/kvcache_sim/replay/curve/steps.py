@@ -76,22 +76,22 @@ class Steps:
 class _Prefix:
     """Weights sorted by place, with running sums."""
 
-    def __init__(self, place: Int64s, weight: Int64s) -> None:
-        order = np.argsort(place, kind="stable")
-        self.place = place[order]
+    def __init__(self, position: Int64s, weight: Int64s) -> None:
+        order = np.argsort(position, kind="stable")
+        self.position = position[order]
         zero = np.zeros(1, np.int64)
         self.weight = np.concatenate([zero, np.cumsum(weight[order])])
-        self.moment = np.concatenate([zero, np.cumsum(weight[order] * self.place)])
+        self.moment = np.concatenate([zero, np.cumsum(weight[order] * self.position)])
 
     def linear(self, capacity: Int64s) -> Int64s:
         """Return the sum of weight × (capacity − place + 1) over places ≤ capacity."""
-        k = np.searchsorted(self.place, capacity, side="right")
+        k = np.searchsorted(self.position, capacity, side="right")
         result: Int64s = self.weight[k] * (capacity + 1) - self.moment[k]
         return result
 
     def constant(self, capacity: Int64s) -> Int64s:
         """Return the sum of weights over places ≤ capacity."""
-        result: Int64s = self.weight[np.searchsorted(self.place, capacity, side="right")]
+        result: Int64s = self.weight[np.searchsorted(self.position, capacity, side="right")]
         return result
 
 
@@ -100,7 +100,7 @@ WORKING_SET_SHARE = 0.99
 
 
 @dataclass(frozen=True, slots=True)
-class Landmarks:
+class ReferencePoints:
     """Capacities in blocks.
 
     ``knee``: the corner farthest above the straight line from nothing to the footprint (Kneedle, Satopää et
@@ -113,14 +113,14 @@ class Landmarks:
     footprint_blocks: int
 
 
-def landmarks(curve: Steps) -> Landmarks:
+def reference_points(curve: Steps) -> ReferencePoints:
     """Return the landmarks of a curve; all are 0 for a trace without reuse."""
     top, last = curve.top, curve.last
     if top == 0:
-        return Landmarks(0, 0, 0)
+        return ReferencePoints(0, 0, 0)
     corners = curve.corners[curve.corners <= last]
     above = curve.at(corners) / top - corners / last
-    return Landmarks(
+    return ReferencePoints(
         knee_blocks=int(corners[int(np.argmax(above))]),
         working_set_blocks=curve.reaching(WORKING_SET_SHARE * top),
         footprint_blocks=last,

@@ -48,8 +48,8 @@ def _percentile(column: str, share: float) -> Callable[[Samples], float]:
 def _mean(column: str) -> Callable[[Samples], float]:
     def mean(samples: Samples) -> float:
         values = samples.columns[column]
-        told = values[~np.isnan(values)]
-        return float(told.mean()) if len(told) else 0.0
+        present = values[~np.isnan(values)]
+        return float(present.mean()) if len(present) else 0.0
 
     return mean
 

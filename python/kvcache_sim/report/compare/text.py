@@ -19,8 +19,10 @@ def sentence(comparison: Comparison, difference: Difference) -> str:
     amount, is_up = _amount(difference)
     n = f"; n = {comparison.requests:,}"
     if not difference.is_clear:
-        return f"{words[0].upper()}{words[1:]}: no difference beyond chance ({amount} {_way(is_up)}{n})."
-    return f"{label}'s {words} is {amount} {_way(is_up)} than {baseline}'s{_of(comparison)}."
+        return (
+            f"{words[0].upper()}{words[1:]}: no difference beyond chance ({amount} {_direction(is_up)}{n})."
+        )
+    return f"{label}'s {words} is {amount} {_direction(is_up)} than {baseline}'s{_of(comparison)}."
 
 
 def _of(comparison: Comparison) -> str:
@@ -39,7 +41,7 @@ def _amount(difference: Difference) -> tuple[str, bool]:
     return f"{1 / change:.2f} ± {half:.2f} times" if change > 0 else "infinitely many times", False
 
 
-def _way(is_up: bool) -> str:
+def _direction(is_up: bool) -> str:
     return "higher" if is_up else "lower"
 
 

@@ -14,7 +14,7 @@ from kvcache_sim.replay.curve.hits import HitCurve, hit_curve
 from kvcache_sim.replay.curve.others import policy_points
 from kvcache_sim.replay.curve.sample import sampled_curve
 from kvcache_sim.replay.curve.sessions import session_hits
-from kvcache_sim.replay.curve.steps import landmarks, lower_tier
+from kvcache_sim.replay.curve.steps import lower_tier, reference_points
 from kvcache_sim.replay.prompt_blocks import PromptBlocks, blocks_of_prompts
 from kvcache_sim.replay.request import ReplayRequest
 
@@ -66,7 +66,7 @@ def curve_document(ask: CurveAsk) -> Document:
     document = _head(ask, prompts) | {
         "distinct_blocks": curve.distinct_blocks,
         "unbounded": _share(curve, curve.hit_blocks.top, curve.hit_tokens.top),
-        "landmarks": _landmarks(ask, curve),
+        "landmarks": _reference_points(ask, curve),
         "points": [
             _size(ask, capacity) | {name: column[k] for name, column in columns.items()}
             for k, capacity in enumerate(capacities)
@@ -93,7 +93,7 @@ def curve_document(ask: CurveAsk) -> Document:
 
 def _knows_the_future(policy: str) -> bool:
     family, variant = resolve_policy(policy)
-    return family == "prefix" and row_of(variant).is_ceiling
+    return family == "prefix" and row_of(variant).is_upper_bound
 
 
 def _head(ask: CurveAsk, prompts: PromptBlocks) -> Document:
@@ -134,8 +134,8 @@ def _lru_points(curve: HitCurve, capacities: list[int]) -> list[Document]:
     return [_share(curve, blocks, tokens) for blocks, tokens in pairs]
 
 
-def _landmarks(ask: CurveAsk, curve: HitCurve) -> Document:
-    found = asdict(landmarks(curve.hit_blocks))
+def _reference_points(ask: CurveAsk, curve: HitCurve) -> Document:
+    found = asdict(reference_points(curve.hit_blocks))
     names = [name.removesuffix("_blocks") for name in found]
     points = _lru_points(curve, list(found.values()))
     return {

@@ -19,7 +19,7 @@ from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.units import format_bytes, parse_size_bytes
 
 #: Blocks of a pool for every position, beyond which no ceiling is told: some 25 bytes each.
-_MOST_CEILING_BLOCKS = 1 << 25
+_MOST_UPPER_BOUND_BLOCKS = 1 << 25
 #: Sizes of a GPU's room for KV where none is asked for.
 _DEFAULT_SIZES = ("10GB", "20GB", "40GB", "80GB", "160GB", "320GB", "640GB", "1280GB")
 
@@ -58,15 +58,15 @@ def groups_document(ask: GroupsAsk) -> dict[str, Any]:
         "bytes_per_block": layout.bytes_per_block,
         "retention_interval": ask.settings.retention_interval,
         "points": points,
-        "ceiling": _ceiling(ask),
+        "ceiling": _upper_bound(ask),
     }
 
 
-def _ceiling(ask: GroupsAsk) -> dict[str, Any] | None:
+def _upper_bound(ask: GroupsAsk) -> dict[str, Any] | None:
     """Return the hits in a pool that has a block for every position of every request."""
     layout, tokens = ask.settings.layout, ask.request.trace.input_tokens
     blocks = total_positions(layout, tokens + np.maximum(ask.request.trace.output_tokens, 1))
-    if not 0 < blocks <= _MOST_CEILING_BLOCKS:
+    if not 0 < blocks <= _MOST_UPPER_BOUND_BLOCKS:
         return None
     return {"groups": _hits(ask, layout, blocks)}
 
@@ -97,12 +97,12 @@ def _hits(ask: GroupsAsk, layout: KvLayout, blocks: int) -> dict[str, Any]:
         return {"hit_tokens": 0, "hit_rate": 0.0, "alone_hit_rates": {}}
     settings = replace(ask.settings, layout=layout)
     found = replay_groups(replace(ask.request, capacity_blocks=blocks, groups=settings), settings, alone=True)
-    told = {name: found[name] for name in ("hit_tokens", "hit_rate", "rejected_requests")}
+    figures = {name: found[name] for name in ("hit_tokens", "hit_rate", "rejected_requests")}
     if len(layout.groups) > 1:
         queried = found["queried_tokens"] or 1
         alone = zip(found["group_kinds"], found["alone_hit_tokens"], strict=True)
-        told["alone_hit_rates"] = {kind: tokens / queried for kind, tokens in alone}
-    return told
+        figures["alone_hit_rates"] = {kind: tokens / queried for kind, tokens in alone}
+    return figures
 
 
 def groups_rendered(document: dict[str, Any], form: str) -> str:

@@ -42,7 +42,7 @@ def curve_table(document: Document) -> str:
         sample = document["sample"]
         lines.append(f"estimated from {sample['ids']:,} ids ({sample['rate']:g} of all); ± is a 95 % bound")
         return "\n".join(lines)
-    lines += ["", *_landmark_lines(document)]
+    lines += ["", *_reference_lines(document)]
     if "lower_tier" in document:
         lines += ["", *_lower_tier_lines(document["lower_tier"])]
     if "sessions" in document:
@@ -78,7 +78,7 @@ def _cell(found: dict[str, Any]) -> str:
     return f"{rate:.2%}{error}"
 
 
-def _landmark_lines(document: Document) -> list[str]:
+def _reference_lines(document: Document) -> list[str]:
     top = document["unbounded"]
     distinct = f"{document['distinct_blocks']:,} distinct blocks"
     rates = f"{top['block_hit_rate']:.2%} of blocks, {top['hit_rate']:.2%} of tokens"
@@ -91,8 +91,8 @@ def _landmark_lines(document: Document) -> list[str]:
     for name, meaning in said.items():
         point = document["landmarks"][name]
         size = f" = {format_bytes(point['capacity_bytes'])}" if "capacity_bytes" in point else ""
-        place = f"{point['capacity_blocks']:,} blocks{size}: {point['block_hit_rate']:.2%}"
-        lines += labelled(name.replace("_", " "), f"{place}, {meaning}", _LABEL)
+        where_text = f"{point['capacity_blocks']:,} blocks{size}: {point['block_hit_rate']:.2%}"
+        lines += labelled(name.replace("_", " "), f"{where_text}, {meaning}", _LABEL)
     return lines
 
 

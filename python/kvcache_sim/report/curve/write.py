@@ -108,11 +108,11 @@ def _data(document: Document, scale: float) -> list[dict[str, Value]]:
 def _series(document: Document) -> dict[str, str]:
     """Return the name each policy is drawn under: as many as can be told apart, the rest as one."""
     policies = [name for name in (document["points"] or [{}])[0] if not name.startswith("capacity_")]
-    beside: Any = [name for name in policies if name != "lru"]
-    room = MOST_SERIES - 3  # beside lru, the ceiling and the knee
-    if len(beside) <= room:
+    others: Any = [name for name in policies if name != "lru"]
+    headroom = MOST_SERIES - 3  # beside lru, the ceiling and the knee
+    if len(others) <= headroom:
         return {}
-    return dict.fromkeys(beside[room - 1 :], "other")
+    return dict.fromkeys(others[headroom - 1 :], "other")
 
 
 _TEXTS = (".json", ".csv")

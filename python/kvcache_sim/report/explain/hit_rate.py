@@ -9,7 +9,7 @@ from kvcache_sim.units import format_time_ns
 
 #: Below this share of all prompt tokens a cause is not worth a sentence.
 _WORTH_SAYING = 0.005
-_NEAR_CEILING = 0.95
+_NEAR_UPPER_BOUND = 0.95
 #: What an unbounded cache shared by all machines would have served.
 _SERVABLE = ("evicted", "not_ready", "elsewhere", "not_admitted", "window_moved_on", "no_checkpoint")
 
@@ -30,7 +30,7 @@ def _rates(case: Case) -> tuple[float, float] | None:
     return hit, hit + lost
 
 
-def ceiling_of(case: Case) -> float | None:
+def upper_bound_of(case: Case) -> float | None:
     """Return the token hit rate that one unbounded cache shared by all machines could have reached.
 
     None where that cannot be told: the trace is not at hand, or no request finished.
@@ -39,7 +39,7 @@ def ceiling_of(case: Case) -> float | None:
     return None if rates is None else rates[1]
 
 
-def ceiling(case: Case) -> str | None:
+def upper_bound(case: Case) -> str | None:
     """The hit rate beside the most that any cache could reach."""
     rates = _rates(case)
     if rates is None or rates[1] == 0:
@@ -58,10 +58,10 @@ def no_trace(case: Case) -> str | None:
     return "Causes of misses are not told: the run's trace is not where it was, or has changed."
 
 
-def at_ceiling(case: Case) -> str | None:
+def at_upper_bound(case: Case) -> str | None:
     """A larger cache would not help."""
     rates = _rates(case)
-    if rates is None or rates[1] == 0 or rates[0] < _NEAR_CEILING * rates[1]:
+    if rates is None or rates[1] == 0 or rates[0] < _NEAR_UPPER_BOUND * rates[1]:
         return None
     return "The cache serves nearly all that repeats: a larger one, or another policy, has nothing to add."
 
@@ -79,10 +79,10 @@ def synthesised(case: Case) -> str | None:
     from kvcache_sim.workload.synthetic_prefixes import SYNTHESISED
 
     trace = case.run.trace
-    told = [] if trace is None else [one for one in trace.warnings if SYNTHESISED in one]
-    if not told:
+    notes = [] if trace is None else [one for one in trace.warnings if SYNTHESISED in one]
+    if not notes:
         return None
-    return f"The {told[0].partition(': ')[2]}. Hit rates rest on that assumption."
+    return f"The {notes[0].partition(': ')[2]}. Hit rates rest on that assumption."
 
 
 def nothing_repeats(case: Case) -> str | None:
@@ -145,21 +145,21 @@ def evictors(case: Case) -> str | None:
         own = own[np.argsort(rows["arrival_ns"][own], kind="stable")]
         new_tokens = rows["num_tokens_actually_prefilled"][own] + rows["output_tokens"][own]
         total = np.concatenate([[0], np.cumsum(new_tokens)])
-        place = np.full(len(rows["machine"]), -1, np.int64)
-        place[own] = np.arange(len(own))
+        source = np.full(len(rows["machine"]), -1, np.int64)
+        source[own] = np.arange(len(own))
         for n in np.flatnonzero(rows["machine"][lost] == machine).tolist():
-            start, end = place[case.reuse.last_user[lost[n]]] + 1, place[lost[n]]
+            start, end = source[case.reuse.last_user[lost[n]]] + 1, source[lost[n]]
             if 0 < start < end:
                 written[n] = total[end] - total[start]
                 longest[n] = new_tokens[start:end].max()
     if not written.any():
         return None
     some = written > 0
-    room = sum(t.capacity_blocks or 0 for t in case.scenario.settings.machines[0].tiers)
+    held = sum(t.capacity_blocks or 0 for t in case.scenario.settings.machines[0].tiers)
     share = float(np.median(longest[some] / written[some]))
     return (
         f"Between the last use and the return of an evicted context, other requests wrote a median of "
-        f"{int(np.median(written[some])) // block:,} blocks on its machine, whose tiers hold {room:,}; "
+        f"{int(np.median(written[some])) // block:,} blocks on its machine, whose tiers hold {held:,}; "
         "the largest "
         f"single one of them wrote {percent(share)} of that."
     )

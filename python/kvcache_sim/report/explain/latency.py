@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kvcache_sim.report.explain.case import Case, percent
 from kvcache_sim.report.pictures.waterfall import PARTS, bands
-from kvcache_sim.tiers import COMPUTE, PLACES, TIERS
+from kvcache_sim.tiers import COMPUTE, KV_SOURCES, TIERS
 
 _MOST = 0.5
 _MUCH = 0.25
@@ -27,12 +27,12 @@ def parts(case: Case) -> str | None:
     if not case.ttft_ms:
         return None
     means = {part: case.mean_ms(column) for part, column in PARTS.items()}
-    told = ", ".join(
+    shares = ", ".join(
         f"{part} {mean:,.1f} ms ({percent(mean / case.ttft_ms)})"
         for part, mean in means.items()
         if round(mean, 1) or mean / case.ttft_ms > _LITTLE
     )
-    return f"The mean TTFT of {case.ttft_ms:,.1f} ms is made of: {told}."
+    return f"The mean TTFT of {case.ttft_ms:,.1f} ms is made of: {shares}."
 
 
 def queueing(case: Case) -> str | None:
@@ -60,7 +60,7 @@ def prefilling(case: Case) -> str | None:
 
 def fetching(case: Case) -> str | None:
     """Loading KV takes a large part of the tail."""
-    tiers = {tier: _tail(case, (f"fetch_{tier}_ns",)) for tier in PLACES[COMPUTE + 1 :]}
+    tiers = {tier: _tail(case, (f"fetch_{tier}_ns",)) for tier in KV_SOURCES[COMPUTE + 1 :]}
     worst = max(tiers, key=lambda tier: tiers[tier])
     if tiers[worst] < _MUCH:
         return None
@@ -71,7 +71,7 @@ def fetching(case: Case) -> str | None:
     )
 
 
-def waiting_for_room(case: Case) -> str | None:
+def waiting_for_capacity(case: Case) -> str | None:
     """Evicted blocks had to be written down first."""
     share = _tail(case, ("fetch_room_ns",))
     if share < _SOME:
@@ -93,12 +93,12 @@ def batch_stalls(case: Case) -> str | None:
 
 def handovers(case: Case) -> str | None:
     """Prompts crossed from prefill to decode machines."""
-    wait, room = case.mean_ms("handover_ns"), case.mean_ms("handover_room_ns")
+    wait, reserve_ms = case.mean_ms("handover_ns"), case.mean_ms("handover_room_ns")
     if not case.ttft_ms or wait < _SOME * case.ttft_ms:
         return None
     return (
         f"The way to the decode machines takes {percent(wait / case.ttft_ms)} of the mean TTFT, "
-        f"{percent(room / wait)} of it waiting for room there."
+        f"{percent(reserve_ms / wait)} of it waiting for room there."
     )
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from kvcache_sim.report.explain import hit_rate, latency, tiers
 from kvcache_sim.report.explain.break_even import break_even
 from kvcache_sim.report.explain.case import Case
-from kvcache_sim.tiers import COMPUTE, PLACES, REMOTE, TIERS
+from kvcache_sim.tiers import COMPUTE, KV_SOURCES, REMOTE, TIERS
 
 Sentence = Callable[[Case], str | None]
 
@@ -16,9 +16,9 @@ Sentence = Callable[[Case], str | None]
 SENTENCES: dict[str, dict[str, Sentence]] = {
     "Why the hit rate is what it is": {
         "synthesised": hit_rate.synthesised,
-        "ceiling": hit_rate.ceiling,
+        "ceiling": hit_rate.upper_bound,
         "no-trace": hit_rate.no_trace,
-        "at-ceiling": hit_rate.at_ceiling,
+        "at-ceiling": hit_rate.at_upper_bound,
         "nothing-repeats": hit_rate.nothing_repeats,
         "never-seen": hit_rate.never_seen,
         "diverged": hit_rate.diverged,
@@ -36,7 +36,7 @@ SENTENCES: dict[str, dict[str, Sentence]] = {
         "queueing": latency.queueing,
         "prefilling": latency.prefilling,
         "fetching": latency.fetching,
-        "waiting-for-room": latency.waiting_for_room,
+        "waiting-for-room": latency.waiting_for_capacity,
         "batch-stalls": latency.batch_stalls,
         "handovers": latency.handovers,
         "preemptions": latency.preemptions,
@@ -48,7 +48,7 @@ SENTENCES: dict[str, dict[str, Sentence]] = {
             for tier in TIERS[COMPUTE + 1 :]
             for said, say in (("used", tiers.used), ("unused", tiers.unused))
         },
-        f"{PLACES[REMOTE]}-used": partial(tiers.used, PLACES[REMOTE]),
+        f"{KV_SOURCES[REMOTE]}-used": partial(tiers.used, KV_SOURCES[REMOTE]),
         "channel-too-slow": tiers.too_slow,
         "drive-writes": tiers.drive_writes,
         "policy-without-choice": tiers.policy_without_choice,

@@ -10,11 +10,11 @@ import numpy as np
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.columns import OUTCOMES, STATUSES, miss_column
-from kvcache_sim.replay.miss_causes import told_by
+from kvcache_sim.replay.miss_causes import reported_by
 from kvcache_sim.report.finished import FinishedRun, find_trace, text_column
 from kvcache_sim.spec.lookups import SessionCacheInfo
 from kvcache_sim.spelling import close_matches
-from kvcache_sim.tiers import PLACES
+from kvcache_sim.tiers import KV_SOURCES
 from kvcache_sim.workload.tokens.row_key import id_name
 
 _UNEXPECTED = "CONVERSATIONAL_MISS_UNEXPECTED_PROMPT"
@@ -94,7 +94,7 @@ def _turn(run: FinishedRun, request: int, session: str, unexpected: set[int]) ->
     events = [_UNEXPECTED] * (request in unexpected) + [OUTCOMES[row["outcome"]]]
     if cached == row["input_tokens"]:
         events.append("FULL_HIT_NO_PREFILL_NEEDED")
-    columns = {cause.name: miss_column(cause) for cause in told_by("timed")}
+    columns = {cause.name: miss_column(cause) for cause in reported_by("timed")}
     counted = all(column in row for column in columns.values())
     misses = {cause: row[column] for cause, column in columns.items()} if counted else None
     return Turn(
@@ -105,7 +105,7 @@ def _turn(run: FinishedRun, request: int, session: str, unexpected: set[int]) ->
         arrival_ns=row["arrival_ns"],
         prompt_tokens=row["input_tokens"],
         cached_prefix_length=cached,
-        cached_tokens={tier: row[f"cached_{tier}_tokens"] for tier in PLACES},
+        cached_tokens={tier: row[f"cached_{tier}_tokens"] for tier in KV_SOURCES},
         events=() if rejected else tuple(events),
         misses={cause: tokens for cause, tokens in misses.items() if tokens} if misses is not None else None,
         left=None if rejected else _left(run, row, session),

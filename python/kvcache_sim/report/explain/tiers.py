@@ -46,10 +46,10 @@ def unused(tier: str, case: Case) -> str | None:
     evicted = case.evictions(above)
     if not evicted:
         return f"{reason}."
-    told = f"{reason} ({evicted:,} blocks were evicted from {above})."
+    sentence = f"{reason} ({evicted:,} blocks were evicted from {above})."
     if case.reuse is not None and not case.reuse.missed["evicted"].sum():
-        told += " None of them was asked for again at all: no tier of any size would have served them."
-    return told
+        sentence += " None of them was asked for again at all: no tier of any size would have served them."
+    return sentence
 
 
 def used(tier: str, case: Case) -> str | None:

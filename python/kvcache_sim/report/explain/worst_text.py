@@ -87,32 +87,32 @@ def spike_sentences(run: FinishedRun, window: Window | None = None) -> list[str]
 
 def _company(rows: dict[str, NDArray[Any]], spike: Spike, rest: NDArray[np.int64]) -> list[str]:
     """Return what else was different while the spike's requests arrived."""
-    told = []
+    worst_requests = []
     span_s = (spike.to_ns - spike.from_ns) / 1e9
     whole_s = float(rows["arrival_ns"].max() - rows["arrival_ns"].min()) / 1e9
     if len(spike.rows) >= _ENOUGH and 0 < span_s < whole_s and len(rest):
         inside = int(rows["input_tokens"][spike.rows].sum()) / span_s
         outside = int(rows["input_tokens"][rest].sum()) / (whole_s - span_s)
         if inside > _MUCH * outside:
-            told.append(
+            worst_requests.append(
                 f"{inside:,.0f} prompt tokens arrive a second then, {outside:,.0f} in the rest of the run."
             )
     if len(rest):
         hits = [_hit_rate(rows, which) for which in (spike.rows, rest)]
         if hits[1] - hits[0] > _POINTS:
-            told.append(
+            worst_requests.append(
                 f"{percent(hits[0])} of their prompt tokens are served from a cache, "
                 f"{percent(hits[1])} in the rest of the run."
             )
     if preempted := int(rows["preemptions"][spike.rows].sum()):
-        told.append(f"They are preempted {preempted:,} times.")
+        worst_requests.append(f"They are preempted {preempted:,} times.")
     heaviest = int(spike.rows[np.argmax(rows["num_tokens_actually_prefilled"][spike.rows])])
-    told.append(
+    worst_requests.append(
         f"The most to compute has request {int(rows['request'][heaviest])}: "
         f"{int(rows['num_tokens_actually_prefilled'][heaviest]):,} tokens, from "
         f"{float(rows['arrival_ns'][heaviest]) / 1e9:,.3f} s on."
     )
-    return told
+    return worst_requests
 
 
 def _outside(count: int, inside: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -135,7 +135,7 @@ def _hit_rate(rows: dict[str, NDArray[Any]], which: NDArray[np.int64]) -> float:
     )
 
 
-def told(run: FinishedRun, most: int, window: Window | None, output_format: str) -> str:
+def worst_requests(run: FinishedRun, most: int, window: Window | None, output_format: str) -> str:
     """Return the spike and the ``most`` worst requests that arrive in a window, as text or JSON.
 
     Raises ``UsageError`` where no request arrives in the window.

@@ -30,14 +30,14 @@ def windows_of(run: FinishedRun) -> list[dict[str, Value]]:
         return []
     first, last = int(arrival.min()), int(arrival.max())
     width = max(1, -(-(last - first + 1) // WINDOWS))
-    place = (arrival - first) // width
+    window = (arrival - first) // width
     done = rows["status"] == 0
     limited = "within_slo" in rows and bool((rows["within_slo"] >= 0).any())
     within = rows["within_slo"] == 1 if limited else done
     judged = rows["within_slo"] >= 0 if limited else np.ones(len(done), np.bool_)
 
     def summed(values: NDArray[Any]) -> list[int]:
-        return [int(n) for n in np.bincount(place, values, WINDOWS)[:WINDOWS]]
+        return [int(n) for n in np.bincount(window, values, WINDOWS)[:WINDOWS]]
 
     hits, tokens = summed(rows["cached_prefix_length_used"] * done), summed(rows["input_tokens"] * done)
     met, of, count = summed(within & judged), summed(judged), summed(np.ones(len(done)))
@@ -65,13 +65,13 @@ def draw(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
     """Return a line each for hit rate and attainment, and a rule an event."""
     import altair as alt
 
-    from kvcache_sim.scenario.fleet_events import events_told
+    from kvcache_sim.scenario.fleet_events import event_texts
 
     data: list[dict[str, Value]] = []
     table: list[tuple[Value, ...]] = []
     shown = []
     for run in runs:
-        events = events_told(run.scenario, int(run.requests["finish_ns"].max(initial=0)))
+        events = event_texts(run.scenario, int(run.requests["finish_ns"].max(initial=0)))
         events += scaled(run)
         if not events:
             continue

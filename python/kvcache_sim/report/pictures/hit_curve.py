@@ -9,7 +9,7 @@ import numpy as np
 
 from kvcache_sim.replay.curve.hits import hit_curve
 from kvcache_sim.replay.curve.others import policy_points
-from kvcache_sim.replay.curve.steps import landmarks
+from kvcache_sim.replay.curve.steps import reference_points
 from kvcache_sim.replay.prompt_blocks import blocks_of_prompts
 from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.report.colours import colour_scale
@@ -43,8 +43,8 @@ def draw(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
             continue
         points = _points(run)
         data += points
-        told = [p for p in points if p["line"] != "lru"] + [p for p in points if p["line"] == "lru"][::10]
-        table += [(run.label, p["line"], p["blocks"], p["gib"], p["share"], p["note"]) for p in told]
+        listed = [p for p in points if p["line"] != "lru"] + [p for p in points if p["line"] == "lru"][::10]
+        table += [(run.label, p["line"], p["blocks"], p["gib"], p["share"], p["note"]) for p in listed]
     if not data:
         return NothingToDraw("hit-curve", _TITLE, "the run's trace is not where it was")
     base = alt.Chart(alt.NamedData("picture")).encode(
@@ -79,7 +79,7 @@ def _points(run: FinishedRun) -> list[dict[str, Value]]:
     tiers = _own_sizes(run, settings)
     most = max(1, curve.hit_blocks.last, *(size for _, size, _ in tiers))
     sizes = drawn_sizes(2 * most)
-    ceiling = curve.hit_tokens.top / tokens
+    upper_bound = curve.hit_tokens.top / tokens
 
     def point(line: str, blocks: int, share: float, note: str = "") -> dict[str, Value]:
         gib = round(blocks * gib_a_block, 4)
@@ -94,7 +94,7 @@ def _points(run: FinishedRun) -> list[dict[str, Value]]:
 
     found = (curve.hit_tokens.at(sizes) / tokens).tolist()
     points = [point("lru", int(size), share) for size, share in zip(sizes.tolist(), found, strict=True)]
-    points += [point("ceiling", int(size), ceiling) for size in (sizes[0], sizes[-1])]
+    points += [point("ceiling", int(size), upper_bound) for size in (sizes[0], sizes[-1])]
     optimum_sizes = [
         int(s) for s in np.unique(np.geomspace(64, max(65, most), _OPTIMUM_POINTS).astype(np.int64))
     ]
@@ -104,7 +104,7 @@ def _points(run: FinishedRun) -> list[dict[str, Value]]:
         for size, row in zip(optimum_sizes, optimum, strict=True)
         if "hit_tokens" in row
     ]
-    knee = landmarks(curve.hit_blocks).knee_blocks
+    knee = reference_points(curve.hit_blocks).knee_blocks
     if knee:
         points.append(point("knee", knee, float(curve.hit_tokens.at(np.array([knee]))[0]) / tokens, "knee"))
     return points + [point("this run", size, share, name) for name, size, share in tiers]

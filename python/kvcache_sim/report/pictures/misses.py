@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvcache_sim.replay.miss_causes import told_by
+from kvcache_sim.replay.miss_causes import reported_by
 from kvcache_sim.report.colours import OTHER, colour_scale
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value
 from kvcache_sim.report.reuse import reuse_of
 from kvcache_sim.report.time_series import drawn_as
-from kvcache_sim.tiers import PLACES
+from kvcache_sim.tiers import KV_SOURCES
 
-_CAUSES = {cause.name.replace("_", " "): cause.meaning for cause in told_by("timed")}
+_CAUSES = {cause.name.replace("_", " "): cause.meaning for cause in reported_by("timed")}
 _TITLE = "Where the prompt's tokens came from"
 _DEFINITION = (
     "All prompt tokens of finished requests: served by a tier, or computed for one cause each. "
@@ -31,11 +31,11 @@ def draw(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
         reuse = reuse_of(run)
         if reuse is None:
             continue
-        served = {tier: int(run.finished[f"cached_{tier}_tokens"].sum()) for tier in PLACES}
+        served = {tier: int(run.finished[f"cached_{tier}_tokens"].sum()) for tier in KV_SOURCES}
         tokens_of[run.label] = served | {
             cause: int(values.sum()) for cause, values in zip(_CAUSES, reuse.missed.values(), strict=True)
         }
-    sources = [*PLACES, *_CAUSES]
+    sources = [*KV_SOURCES, *_CAUSES]
     shown = drawn_as({source: sum(tokens[source] for tokens in tokens_of.values()) for source in sources})
     drawn = list(dict.fromkeys(sorted(shown.values(), key=lambda name: name == OTHER)))
     for label, tokens in tokens_of.items():

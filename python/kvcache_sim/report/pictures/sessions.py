@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from kvcache_sim.report.colours import colour_scale
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value, side_by_side
-from kvcache_sim.tiers import PLACES
+from kvcache_sim.tiers import KV_SOURCES
 
 _TITLE = "Survival of sessions"
 _DEFINITION = (
     "By the gap from a turn's last token to the session's next arrival: the mean share of the turn's whole "
     "blocks found in each tier, and the share lost."
 )
-_PARTS = (*PLACES, "lost")
+_PARTS = (*KV_SOURCES, "lost")
 
 
 def draw(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:

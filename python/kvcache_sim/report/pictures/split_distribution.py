@@ -12,7 +12,7 @@ from kvcache_sim.report.colours import colour_scale
 from kvcache_sim.report.distributions import HIT_CLASSES, distribution, hit_class, percentile, slowest_tier
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value, side_by_side
-from kvcache_sim.tiers import PLACES
+from kvcache_sim.tiers import KV_SOURCES
 
 _PERCENTILES = (50, 75, 90, 99)
 
@@ -80,12 +80,12 @@ def ttft_by_tier(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
     """Return the TTFT distribution of each tier."""
     definition = (
         "TTFT: first token − arrival. A request counts under the slowest tier that served part of its prompt "
-        f"({', '.join(PLACES)}), or under none."
+        f"({', '.join(KV_SOURCES)}), or under none."
     )
     return draw_split(
         ("ttft-by-tier", "Time to first token, by tier", definition),
         runs,
-        ("none", *PLACES),
+        ("none", *KV_SOURCES),
         lambda run: (_ttft_ms(run), slowest_tier(run.finished) + 1),
     )
 

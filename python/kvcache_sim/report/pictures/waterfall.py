@@ -13,7 +13,7 @@ from kvcache_sim.report.colours import OTHER, colour_scale
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value, side_by_side
 from kvcache_sim.report.time_series import drawn_as
-from kvcache_sim.tiers import COMPUTE, PLACES
+from kvcache_sim.tiers import COMPUTE, KV_SOURCES
 
 #: Drawn part → its column. All sum to TTFT.
 PARTS: dict[str, str] = {}
@@ -22,7 +22,7 @@ for _part in ROWS:
         PARTS[_part.words] = _part.column
     else:  # waiting for KV, by what was waited for
         PARTS |= {"fetch room": "fetch_room_ns"}
-        PARTS |= {f"fetch {place}": f"fetch_{place}_ns" for place in PLACES[COMPUTE + 1 :]}
+        PARTS |= {f"fetch {source}": f"fetch_{source}_ns" for source in KV_SOURCES[COMPUTE + 1 :]}
 _BANDS = {"p50": (0.49, 0.51), "p90": (0.89, 0.91), "p99": (0.985, 0.995)}
 _TITLE = "What TTFT is made of"
 _DEFINITION = (

@@ -90,8 +90,8 @@ def _log(requests: list[LoggedRequest], path: Path) -> RequestLog:
     ttft, e2e, output = columns.T
     many = output > 1
     tpot = np.where(many, (e2e - ttft) / np.where(many, output - 1, 1), np.nan)
-    places = np.array([n for n, _ in kept], np.int64)
-    return RequestLog(ttft, tpot, e2e, places, pairing, len(requests) - len(kept))
+    positions = np.array([n for n, _ in kept], np.int64)
+    return RequestLog(ttft, tpot, e2e, positions, pairing, len(requests) - len(kept))
 
 
 def _numbers(requests: list[LoggedRequest]) -> tuple[Iterable[int], Pairing]:

@@ -19,7 +19,7 @@ from kvcache_sim.report.sensitivity.links import (
     section_of,
     with_channels,
 )
-from kvcache_sim.scenario.gpu_room import room_uncertainty
+from kvcache_sim.scenario.gpu_memory import capacity_uncertainty
 from kvcache_sim.scenario.load import Scenario
 from kvcache_sim.scenario.lowering import with_host
 from kvcache_sim.scenario.machines import build_machines
@@ -45,13 +45,13 @@ def copy_assumptions(scenario: Scenario, machines: tuple[MachineSection, ...]) -
 def _submissions(scenario: Scenario) -> Iterator[Assumption]:
     sections = tuple(scenario.resolved["channels"])
     overlapped: list[str] = []
-    ahead: dict[Figures, list[str]] = {}
+    lookahead: dict[Figures, list[str]] = {}
     for channel in channels_of(scenario.settings):
         name = section_of(channel.name, sections)
         if not name:
             continue
         if channel.piece_submit_ns:
-            names = ahead.setdefault(figures_of(channel), [])
+            names = lookahead.setdefault(figures_of(channel), [])
         elif channel.piece_overhead_ns:
             names = overlapped
         else:
@@ -63,7 +63,7 @@ def _submissions(scenario: Scenario) -> Iterator[Assumption]:
         apply = partial(_with_submission_first, overlapped, sections)
         what = f"submission of pieces: {', '.join(overlapped)}"
         yield Assumption(what, Factors(1.0, 2.0), said, True, apply)
-    for figures, names in ahead.items():
+    for figures, names in lookahead.items():
         preset = preset_of(figures)
         stated = None
         if preset is not None and preset.piece_submit_range_ns:
@@ -125,7 +125,7 @@ def _with_cost(indices: list[int], key: str, settings: ClusterSettings, factor: 
 
 #: Taken where nothing is stated, in per cent: of step times, of blocks that were given.
 USUAL_STEP_PERCENT = 10.0
-USUAL_ROOM_PERCENT = 10.0
+USUAL_CAPACITY_PERCENT = 10.0
 
 
 def assumptions(scenario: Scenario) -> list[Assumption]:
@@ -135,7 +135,7 @@ def assumptions(scenario: Scenario) -> list[Assumption]:
         *_step_times(machines),
         *_host_times(machines),
         *_launch_times(machines),
-        *_room(scenario, machines),
+        *_capacity(scenario, machines),
         *link_assumptions(scenario),
         *copy_assumptions(scenario, machines),
     ]
@@ -219,7 +219,7 @@ def _with_steps(
     return replace(settings, machines=tuple(machines))
 
 
-def _room(scenario: Scenario, machines: tuple[MachineSection, ...]) -> Iterator[Assumption]:
+def _capacity(scenario: Scenario, machines: tuple[MachineSection, ...]) -> Iterator[Assumption]:
     """Yield the room of the GPUs, those alike together; one without an end has no interval."""
     alike: dict[tuple[float | None, bool], list[int]] = {}
     for index, (section, settings) in enumerate(zip(machines, scenario.settings.machines, strict=True)):
@@ -228,18 +228,18 @@ def _room(scenario: Scenario, machines: tuple[MachineSection, ...]) -> Iterator[
             continue
         share = None
         if not section.replica.instant:
-            share = room_uncertainty(scenario.model, section.replica, blocks)
+            share = capacity_uncertainty(scenario.model, section.replica, blocks)
         alike.setdefault((share, share is not None), []).append(index)
     for (share, _), indices in alike.items():
         of = f" of machines {indices[0]}, …" if len(alike) > 1 else ""
         source = "found from memory" if share is not None else "blocks as given state no error"
         stated = None if share is None else around(100 * share)
-        factors, said, is_stated = interval(stated, source, USUAL_ROOM_PERCENT)
+        factors, said, is_stated = interval(stated, source, USUAL_CAPACITY_PERCENT)
         name = f"KV room of the {TIERS[COMPUTE]}{of}"
-        yield Assumption(name, factors, said, is_stated, partial(_with_room, indices), grows_slower=False)
+        yield Assumption(name, factors, said, is_stated, partial(_with_capacity, indices), grows_slower=False)
 
 
-def _with_room(indices: list[int], settings: ClusterSettings, factor: float) -> ClusterSettings:
+def _with_capacity(indices: list[int], settings: ClusterSettings, factor: float) -> ClusterSettings:
     machines = list(settings.machines)
     for index in indices:
         machines[index] = _roomier(machines[index], factor)

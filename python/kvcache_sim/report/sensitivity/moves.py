@@ -84,25 +84,26 @@ class Sensitivity:
 _IS_SHARE = {words: is_share for words, _, is_share in ANSWERS}
 
 
-def sensitivity(run: FinishedRun, told: Callable[[str], None] = lambda _: None) -> Sensitivity:
+def sensitivity(run: FinishedRun, on_run: Callable[[str], None] = lambda _: None) -> Sensitivity:
     """Run a finished run's scenario again, twice for each assumption and twice for all; nothing is written.
 
-    ``told`` hears of each run before it starts. Raises TraceError where the requests are no longer those that
+    ``on_run`` hears of each run before it starts. Raises TraceError where the requests are no longer those
+    that
     ran, and what simulating raises. Cost: as many runs.
     """
     scenario = scenario_from_text(run.scenario_text, str(run.directory / "scenario.yaml"), run.directory)
     again = _Again(scenario, str(run.manifest.get("trace", {}).get("sha256", "")))
-    told("as it was")
+    on_run("as it was")
     answers = again.answers(scenario.settings)
     found = assumptions(scenario)
     moves = []
     for one in found:
-        told(one.name)
+        on_run(one.name)
         slow = again.answers(one.apply(scenario.settings, one.slow))
         moves.append(Move(one, slow, again.answers(one.apply(scenario.settings, one.fast))))
     at_once = None
     if len(found) > 1:
-        told("all at once")
+        on_run("all at once")
         at_once = Move(
             None,
             again.answers(_all(scenario.settings, [(one, one.slow) for one in found])),

@@ -83,8 +83,8 @@ def _sampled(
     rows: dict[str, NDArray[Any]], most: int | None, samples: int, warn: Callable[[str], None]
 ) -> dict[str, NDArray[Any]]:
     count = len(rows["request"])
-    room = max(1, (_MAX_RECORDS - samples) // _RECORDS_A_REQUEST // 2)
-    kept = min(count, room if most is None else most)
+    record_limit = max(1, (_MAX_RECORDS - samples) // _RECORDS_A_REQUEST // 2)
+    kept = min(count, record_limit if most is None else most)
     if kept == count:
         return rows
     if most is None:
@@ -110,9 +110,9 @@ def _fitting(events: dict[str, Any], taken: int, warn: Callable[[str], None]) ->
     kinds: CodedText = events["kind"]
     drawn = [index for index, word in enumerate(kinds.words) if word in ("step", "transfer", "evict")]
     rows = np.flatnonzero(np.isin(kinds.codes, drawn))
-    room = max(0, _MAX_RECORDS - taken) // _RECORDS_A_TRANSFER
-    if len(rows) > room:
-        last_s = float(events["time_ns"][rows[room]]) / 1e9
+    record_limit = max(0, _MAX_RECORDS - taken) // _RECORDS_A_TRANSFER
+    if len(rows) > record_limit:
+        last_s = float(events["time_ns"][rows[record_limit]]) / 1e9
         warn(f"steps and transfers drawn up to {last_s:,.3f} s only: choose a stretch with --window")
-        rows = rows[:room]
+        rows = rows[:record_limit]
     return _cut(events, rows)

@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 
 from kvcache_sim.metrics.ttft_parts import ROWS
 from kvcache_sim.report.timeline.trace_json import Track, slice_record
-from kvcache_sim.tiers import PLACES
+from kvcache_sim.tiers import KV_SOURCES
 
 #: Rows of a machine: requests begin here, below its steps, channels and tiers.
 FIRST_LANE = 1000
 _SHOWN = (
     "input_tokens",
     "output_tokens",
-    *(f"cached_{place}_tokens" for place in PLACES),
+    *(f"cached_{source}_tokens" for source in KV_SOURCES),
     "num_tokens_actually_prefilled",
     "preemptions",
     "session",

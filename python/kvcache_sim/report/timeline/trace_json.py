@@ -63,14 +63,14 @@ def naming_records(processes: Mapping[int, str], threads: Mapping[Track, str]) -
         records.append(_meta("process_name", f'"pid":{pid}', "name", name))
         records.append(_meta("process_sort_index", f'"pid":{pid}', "sort_index", pid))
     for track, name in threads.items():
-        place = f'"pid":{track.pid},"tid":{track.tid}'
-        records.append(_meta("thread_name", place, "name", name))
-        records.append(_meta("thread_sort_index", place, "sort_index", track.tid))
+        source = f'"pid":{track.pid},"tid":{track.tid}'
+        records.append(_meta("thread_name", source, "name", name))
+        records.append(_meta("thread_sort_index", source, "sort_index", track.tid))
     return records
 
 
-def _meta(kind: str, place: str, key: str, value: str | int) -> str:
-    return f'{{"ph":"M","name":"{kind}",{place},"args":{{"{key}":{json.dumps(value)}}}}}'
+def _meta(kind: str, source: str, key: str, value: str | int) -> str:
+    return f'{{"ph":"M","name":"{kind}",{source},"args":{{"{key}":{json.dumps(value)}}}}}'
 
 
 def compressed(records: Sequence[str], notes: Mapping[str, str]) -> bytes:

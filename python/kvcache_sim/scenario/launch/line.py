@@ -40,10 +40,10 @@ def parse_launch(text: str) -> LaunchLine:
         raise UsageError("not a command line", where=_WHERE, got=str(error)) from None
     for engine in ENGINES:
         for start in engine.starts:
-            places = [k for k in range(len(words)) if words[k : k + len(start)] == list(start)]
-            if places:
-                parts = _parts(engine, words[places[0] + len(start) :])
-                before = tuple(word for word in words[: places[0]] if _VARIABLE.match(word))
+            locations = [k for k in range(len(words)) if words[k : k + len(start)] == list(start)]
+            if locations:
+                parts = _parts(engine, words[locations[0] + len(start) :])
+                before = tuple(word for word in words[: locations[0]] if _VARIABLE.match(word))
                 return replace(parts, environment=before)
     known = " or ".join(f"'{' '.join(engine.starts[0])} …'" for engine in ENGINES)
     raise UsageError("not a launch line", where=_WHERE, got=repr(text)[:60], expected=known)

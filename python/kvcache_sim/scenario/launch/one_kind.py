@@ -40,7 +40,7 @@ def as_one_kind(made: Making) -> None:
         made.left[FLAG] = "(the engine refuses it: a state or a compressed latent is no block of tokens)"
     elif not settings:
         made.left[FLAG] = "(each layer keeps every block anyway)"
-    elif made.attempt(settings | _room(made), FLAG) or made.attempt({KEY: settings[KEY]}, FLAG):
+    elif made.attempt(settings | _capacity(made), FLAG) or made.attempt({KEY: settings[KEY]}, FLAG):
         del made.left[FLAG]  # bytes are no setting where nothing is counted in them
 
 
@@ -56,7 +56,7 @@ def is_one_kind(settings: Mapping[str, Any], model: str) -> bool:
     return parse_size_bytes(own) == parse_size_bytes(full)
 
 
-def _room(made: Making) -> dict[str, str]:
+def _capacity(made: Making) -> dict[str, str]:
     """Return the bytes that memory leaves on all GPUs as a capacity, where the line does not say one."""
     if "gpu" in made.tree.values.get("tiers", {}):
         return {}

@@ -173,7 +173,7 @@ def _settings(made: Making, gpus: int) -> None:
         made.assumed.append(assumed)
         if (name := "--async-scheduling") in flags:
             made.left[name] = f"{flags.pop(name)} (not beside drafts)".strip()
-    beside = _beside_own_scheduler(made, drafts is not None, flags)
+    alongside = _with_own_scheduler(made, drafts is not None, flags)
     for flag, value in sorted(
         flags.items(), key=lambda item: item[0] not in engine.same
     ):  # the page's size first
@@ -187,8 +187,10 @@ def _settings(made: Making, gpus: int) -> None:
         elif flag in engine.words:
             key, words = engine.words[flag]
             text = _word(flag, value, words)
-        elif flag in engine.own_scheduler and beside:
-            made.left[flag] = f"{value} (of the engine's own scheduler, which has no {beside} here)".strip()
+        elif flag in engine.own_scheduler and alongside:
+            made.left[flag] = (
+                f"{value} (of the engine's own scheduler, which has no {alongside} here)".strip()
+            )
             continue
         elif flag in engine.own_scheduler:
             key, words = engine.own_scheduler[flag]
@@ -209,7 +211,7 @@ def _settings(made: Making, gpus: int) -> None:
 
 def _write_one(made: Making, key: str, text: str, flag: str) -> None:
     """Write a flag's setting; of two flags of one setting the loser is left, with the other's name."""
-    before = made.tree.places.get(parse_path(key, flag), "")
+    before = made.tree.locations.get(parse_path(key, flag), "")
     if before in made.line.flags:
         loser, winner = (flag, before) if before == _PREVAILS else (before, flag)
         made.left[loser] = f"{made.line.flags[loser]} ({winner} prevails)".strip()
@@ -218,7 +220,7 @@ def _write_one(made: Making, key: str, text: str, flag: str) -> None:
     made.write(key, text, flag)
 
 
-def _beside_own_scheduler(made: Making, drafts: bool, flags: dict[str, str]) -> str:
+def _with_own_scheduler(made: Making, drafts: bool, flags: dict[str, str]) -> str:
     """Return what of the line an engine's own scheduler cannot be simulated with, "" for nothing."""
     lower = any(made.line.engine.sized.get(flag, ("",))[0] == "tiers.cpu.capacity" for flag in flags)
     ranks = made.tree.values.get("replica", {}).get("dp", 1) > 1
@@ -264,7 +266,7 @@ def _leave_out_unusable(made: Making) -> None:
             made.check()
             return
         except UsageError as error:
-            paths = [path for path, place in made.tree.places.items() if place == error.where]
+            paths = [path for path, location in made.tree.locations.items() if location == error.where]
             if "has no effect" not in error.what or error.where in ("", "--from") or not paths:
                 raise
             for path in paths:

@@ -22,7 +22,7 @@ from kvcache_sim.serving.step_tables import dummy_step_ns
 from kvcache_sim.tiers import COMPUTE, LOAD_EDGES, WRITE_EDGES
 
 if TYPE_CHECKING:
-    from kvcache_sim.serving.native_cluster import Chosen, NativeCluster, Way
+    from kvcache_sim.serving.native_cluster import Chosen, NativeCluster, Route
 
 #: More tokens than a request has.
 LAST_TOKEN = 1 << 40
@@ -74,8 +74,8 @@ class Pools:
         settings = replace(cluster.router, policy=self.settings.router, index_blocks=None, index_kind="truth")
         # Its own stream of random numbers: not those that chose the prefill machine.
         seed = derive_seed(cluster.seed, "decode router")
-        look = look_at(self.decoding, engine, heard=True)
-        view = views.of(self.decoding, settings, seed, look, heard=True)
+        look = look_at(self.decoding, engine, after_boundaries=True)
+        view = views.of(self.decoding, settings, seed, look, after_boundaries=True)
         self._router = router_maker(settings.policy)(view)
         if self.native is not None and (rule := rule_in_core(self._router)) is not None:
             holds = [(replica.machine, most(replica.can_ever_hold)) for replica in self.decoding]
@@ -109,15 +109,15 @@ class Pools:
         """
         assert self._router is not None
         expected, s.expected_prefill_tokens = s.expected_prefill_tokens, 0
-        place = self._router.choose(s)
+        chosen = self._router.choose(s)
         to_send, s.expected_prefill_tokens = s.expected_prefill_tokens, expected
-        target = self.decoding[place]
+        target = self.decoding[chosen]
         if not target.can_ever_hold(s.total_kv_tokens):
-            from_there = [*self.decoding[place:], *self.decoding[:place]]
+            from_there = [*self.decoding[chosen:], *self.decoding[:chosen]]
             target = next(r for r in from_there if r.can_ever_hold(s.total_kv_tokens))
         return target.machine, self._between(source, target.machine), to_send
 
-    def _between(self, source: int, target: int) -> Way:
+    def _between(self, source: int, target: int) -> Route:
         """Return what a hand-over from one machine to another crosses, as channels of the core."""
         wire = [self.channels.handed_over(source, target)]
         if self.settings.path == "gpu-direct":

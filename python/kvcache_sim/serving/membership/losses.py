@@ -40,13 +40,13 @@ def empty_caches(replica: NativeReplica, tree: MarkingStore | None, requests: in
 
 def _evict_all(store: GpuStore, kept_free_blocks: int, now_ns: int) -> int:
     """Make room for all that can be had, and give it back."""
-    room = store.room(COMPUTE)
+    occupancy = store.occupancy(COMPUTE)
     lease = store.acquire(0, 0)
-    wanted = room.free_blocks + room.evictable_blocks - kept_free_blocks
+    wanted = occupancy.free_blocks + occupancy.evictable_blocks - kept_free_blocks
     taken = store.reserve(lease, wanted, now_ns)
     assert taken is not None, "evictable blocks can be had"
     store.release(lease, now_ns)
-    return room.evictable_blocks
+    return occupancy.evictable_blocks
 
 
 #: What is lost; an int: when the router's index is.

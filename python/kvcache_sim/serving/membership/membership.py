@@ -53,7 +53,7 @@ class Membership:
         #: Whether every request is done, so that nothing more happens.
         self._over = False
         #: Open requests by number → their machine, and those that no machine is there for.
-        self._places: dict[int, int] = {}
+        self._machine_of: dict[int, int] = {}
         self._held: list[int] = []
         #: Numbers of the machines that are gone, and who is told of each.
         self.lost: set[int] = set()
@@ -81,22 +81,22 @@ class Membership:
         """Return a request's machine; None where none serves: it waits for one, or has failed."""
         if self.first_ns is None:
             self.first_ns = self._engine.now_ns
-        place = NO_MACHINE if self._router is None else self._router.choose(arrival)
-        if place == NO_MACHINE:
+        chosen = NO_MACHINE if self._router is None else self._router.choose(arrival)
+        if chosen == NO_MACHINE:
             if any(event.change == "join" for event in self._plan.events[self._next :]):
                 self._held.append(arrival.request)
             else:
                 self._fail(arrival.request)
             return None
-        machine = self._serving[place]
-        self._places[arrival.request] = machine
+        machine = self._serving[chosen]
+        self._machine_of[arrival.request] = machine
         self.requests_by_machine[machine] += 1
         self.chosen += 1
         return self._replicas[machine]
 
     def closed(self, request: int, is_last: bool) -> None:
         """Forget a request that is done; after the last one nothing more changes."""
-        machine = self._places.pop(request, None)
+        machine = self._machine_of.pop(request, None)
         if machine is not None:
             self.requests_by_machine[machine] -= 1
             if self._when_left is not None:
@@ -106,9 +106,9 @@ class Membership:
             self._engine.cancel(self._event)
             self._event = None
 
-    def tell_left(self, tell: Callable[[int, int, int], None]) -> None:
+    def when_left(self, notify: Callable[[int, int, int], None]) -> None:
         """Tell of each request that is done its machine, its number, and how many are left there."""
-        self._when_left = tell
+        self._when_left = notify
 
     def join(self, machine: int) -> None:
         """Let a machine serve from now on."""
@@ -145,10 +145,10 @@ class Membership:
             held += self._lose(event.machine)
         for request in held:
             self._requests.send(request)
-        under_way = len(self._places) + len(self._held)
-        if under_way != self._requests.open_requests:
+        in_flight = len(self._machine_of) + len(self._held)
+        if in_flight != self._requests.open_requests:
             raise InvariantError(
-                "I1: requests were lost with a machine", got=f"{under_way} of {self._requests.open_requests}"
+                "I1: requests were lost with a machine", got=f"{in_flight} of {self._requests.open_requests}"
             )
         self._queue_next()
 
@@ -157,11 +157,11 @@ class Membership:
         self._replicas[machine].catch_up(self._engine.now_ns)
         self._engine.silence(machine)
         self.lost.add(machine)
-        for tell in self.when_lost:
-            tell(machine)
-        gone = sorted(request for request, place in self._places.items() if place == machine)
+        for notify in self.when_lost:
+            notify(machine)
+        gone = sorted(request for request, chosen in self._machine_of.items() if chosen == machine)
         for request in gone:
-            del self._places[request]
+            del self._machine_of[request]
         self.requests_by_machine[machine] = 0
         if self._plan.in_flight == "fail":
             for request in gone:

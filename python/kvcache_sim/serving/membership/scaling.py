@@ -47,7 +47,7 @@ def worth_copying(
     return found
 
 
-def place(store: GpuStore, copies: Sequence[Copied], now_ns: int) -> int:
+def insert_copies(store: GpuStore, copies: Sequence[Copied], now_ns: int) -> int:
     """Put copies on a machine that nobody uses, the last asked for most recent; return the blocks.
 
     What does not fit beside the others is left out. Cost: a few calls a prompt.
@@ -57,7 +57,11 @@ def place(store: GpuStore, copies: Sequence[Copied], now_ns: int) -> int:
         here = store.peek(request, blocks)[1]
         lease = store.acquire(request, here)
         missing = blocks - here
-        if missing and missing <= store.room(0).free_blocks and store.reserve(lease, missing, now_ns) == []:
+        if (
+            missing
+            and missing <= store.occupancy(0).free_blocks
+            and store.reserve(lease, missing, now_ns) == []
+        ):
             store.commit(lease, blocks, (now_ns, now_ns))
             placed += missing
         store.release(lease, now_ns)
@@ -119,7 +123,7 @@ class Scaling:
         self._end_ns: int | None = None
         self.changes: list[FleetChange] = []
         self._counts = dict.fromkeys(("ordered", "released", "warmed_blocks"), 0)
-        membership.tell_left(self._left)
+        membership.when_left(self._left)
 
     # -- events
 
@@ -152,7 +156,7 @@ class Scaling:
         else:
             held = max(most for _, most in self._wanted)
             if held < state.machines:
-                self._let_go(state.machines - held)
+                self._remove(state.machines - held)
         self._seen = self._membership.chosen
 
     def _state(self) -> FleetState:
@@ -213,13 +217,13 @@ class Scaling:
         self._used_before[machine] = True
         if copies:
             store = self._replicas[machine].store
-            self._counts["warmed_blocks"] += place(store, copies, self._engine.now_ns)
+            self._counts["warmed_blocks"] += insert_copies(store, copies, self._engine.now_ns)
         self._change("serves", machine)
         self._membership.join(machine)
 
     # -- machines that go
 
-    def _let_go(self, count: int) -> None:
+    def _remove(self, count: int) -> None:
         ordered = sorted(self._coming, key=lambda machine: (self._paid_from[machine], machine))
         for machine in reversed(ordered[-count:]):
             self._engine.cancel(self._coming.pop(machine))

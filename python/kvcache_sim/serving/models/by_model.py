@@ -25,11 +25,12 @@ class ByModel:
         make: Callable[[Sequence[NativeReplica]], Router],
     ) -> None:
         self._model_of = model_of
-        self._places: dict[int, list[int]] = {}
-        for place, replica in enumerate(members):
-            self._places.setdefault(of_machine[replica.machine], []).append(place)
+        self._positions: dict[int, list[int]] = {}
+        for index, replica in enumerate(members):
+            self._positions.setdefault(of_machine[replica.machine], []).append(index)
         self._routers = {
-            model: make([members[place] for place in places]) for model, places in self._places.items()
+            model: make([members[index] for index in positions])
+            for model, positions in self._positions.items()
         }
 
     def choose(self, sequence: Arrival) -> int:
@@ -37,4 +38,4 @@ class ByModel:
         model = self._model_of[sequence.request]
         if model not in self._routers:
             return NO_MACHINE
-        return self._places[model][self._routers[model].choose(sequence)]
+        return self._positions[model][self._routers[model].choose(sequence)]

@@ -34,19 +34,19 @@ class KeepsTime(Protocol):
     def woken(self, machine: int) -> None:
         """Hear that a machine was told something."""
 
-    def enqueue(self, machine: int, place: int) -> None:
+    def enqueue(self, machine: int, slot: int) -> None:
         """Queue a request that has come to a machine, by its place there."""
 
     def prefetch(self, machine: int, request: int, tokens: int) -> None:
         """Copy up on a machine what the prompt of a request has further down."""
 
-    def give_up(self, machine: int, request: int) -> None:
+    def abort(self, machine: int, request: int) -> None:
         """Let a request go that was sent to a machine, its client having given it up."""
 
-    def run_ahead(self) -> None:
+    def enable_lookahead(self) -> None:
         """Let the machines do at once all that comes before anything but their own work."""
 
-    def tell_prefilled_of(self, replica: NativeReplica) -> None:
+    def notify_prefilled_of(self, replica: NativeReplica) -> None:
         """Let a replica tell whose prompt has been computed there, after each event."""
 
     def report_events_to(self, replica: NativeReplica) -> None:
@@ -91,22 +91,23 @@ class NativeReplica:
         self.load: Load = self.core
         self._recorder = recorder
         self._checks = checks
-        self._most_blocks = self.store.room(0).capacity_blocks - machine.kept_free_blocks
+        self._most_blocks = self.store.occupancy(0).capacity_blocks - machine.kept_free_blocks
         self._needs = machine.most_blocks
         #: So many tokens it can hold: fewer need no more blocks.
         self._held_tokens = 0
         #: Tokens beside its KV that an empty GPU must have room for.
-        self._beside_tokens = settings.drafted_tokens
+        self._headroom_tokens = settings.drafted_tokens
         if settings.scheduler == "sglang":
-            from kvcache_sim.serving.engine_rules import tokens_beside
+            from kvcache_sim.serving.engine_rules import headroom_tokens
 
-            self._beside_tokens = tokens_beside(self.cache.block_size_tokens, machine.kept_free_blocks)
+            self._headroom_tokens = headroom_tokens(self.cache.block_size_tokens, machine.kept_free_blocks)
         self._looks_up = bool(self.cache.lookup_ns and self.cache.enabled)
         #: Whether a request that arrives is in the queue at once.
-        self._straight = not (self._looks_up or settings.client_ns(1))
-        #: What this machine next does by itself, and whether it may go on ahead of the clock (``run_ahead``).
+        self._native_arrivals = not (self._looks_up or settings.client_ns(1))
+        #: What this machine next does by itself, and whether it may go on ahead of the clock
+        #: (``enable_lookahead``).
         self._next: Event | None = None
-        self._runs_ahead = False
+        self._has_lookahead = False
         self._shared_time: KeepsTime | None = None
         self._closed: list[Callable[[int], None]] = []
         self._prefilled: list[Callable[[int, int], None]] = []
@@ -130,63 +131,63 @@ class NativeReplica:
         now, request = self.engine.now_ns, arrival.request
         tokens = (arrival.prompt_num_tokens, arrival.output_tokens, arrival.expected_prefill_tokens)
         session = (arrival.session, arrival.turn, arrival.is_conversational_turn, arrival.priority)
-        if self._straight and self._occasions is None:
-            self._go_on(self.core.arrive_in_queue(request, tokens, session, now))
+        if self._native_arrivals and self._occasions is None:
+            self._resume(self.core.arrive_in_queue(request, tokens, session, now))
             return
-        place = self.core.arrive(request, tokens, session, now)
-        if self._straight:
-            self._enqueue(place)
+        slot = self.core.arrive(request, tokens, session, now)
+        if self._native_arrivals:
+            self._enqueue(slot)
         elif offset := self.settings.client_ns(arrival.prompt_num_tokens):
-            self.engine.schedule(now + offset, ARRIVAL, self.machine, self._received, place)
+            self.engine.schedule(now + offset, ARRIVAL, self.machine, self._received, slot)
         else:
-            self._received(place)
+            self._received(slot)
 
-    def _received(self, place: int) -> None:
+    def _received(self, slot: int) -> None:
         now = self.engine.now_ns
-        self.core.received(place, now)
+        self.core.received(slot, now)
         if self._looks_up:
             at = now + self.cache.lookup_ns
-            self.engine.schedule(at, ARRIVAL, self.machine, self._enqueue, place)
+            self.engine.schedule(at, ARRIVAL, self.machine, self._enqueue, slot)
         else:
-            self._enqueue(place)
+            self._enqueue(slot)
 
-    def _enqueue(self, place: int) -> None:
+    def _enqueue(self, slot: int) -> None:
         if self._occasions is not None and self._shared_time is not None:  # it may read other machines
-            self._shared_time.enqueue(self.machine, place)
+            self._shared_time.enqueue(self.machine, slot)
             return
-        self._go_on(self.core.enqueue(place, self.engine.now_ns))
+        self._resume(self.core.enqueue(slot, self.engine.now_ns))
         if self._someone_left or self._sends_unasked:  # maybe this one left, on its way here
-            self._tell(*self.core.told()[1:])
+            self._notify(*self.core.news()[1:])
 
     def abort(self, request: int) -> None:
         """Abort a request that was sent here, wherever it is by now."""
         self._someone_left = True
         if self._shared_time is not None:
-            self._shared_time.give_up(self.machine, request)
+            self._shared_time.abort(self.machine, request)
         else:
-            at, closed, events = self.core.give_up(request, self.engine.now_ns)
-            self._go_on(at)
-            self._tell(closed, events)
+            at, closed, events = self.core.abort(request, self.engine.now_ns)
+            self._resume(at)
+            self._notify(closed, events)
 
-    def share_time(self, keeper: KeepsTime) -> None:
+    def share_time(self, clock: KeepsTime) -> None:
         """Let someone keep its events in one order with those of other machines."""
-        self._shared_time = keeper
+        self._shared_time = clock
 
     @property
-    def takes_straight(self) -> bool:
+    def takes_native_arrivals(self) -> bool:
         """Whether it runs ahead, and a request that arrives is in its queue at once."""
-        return self._runs_ahead and self._straight
+        return self._has_lookahead and self._native_arrivals
 
-    def run_ahead(self) -> None:
+    def enable_lookahead(self) -> None:
         """Let it do at once all that comes before anything but machines' own work: nobody waits to hear.
 
         Who finishes, and whose prompt is computed, is told up to so much early.
         """
-        self._runs_ahead = not (self._checks or self.records_all)
-        if self._shared_time is not None and self._runs_ahead:
-            self._shared_time.run_ahead()
+        self._has_lookahead = not (self._checks or self.records_all)
+        if self._shared_time is not None and self._has_lookahead:
+            self._shared_time.enable_lookahead()
 
-    def _go_on(self, at: tuple[int, int] | None) -> None:
+    def _resume(self, at: tuple[int, int] | None) -> None:
         """Let what the core does next come at a time and in a phase."""
         if self._shared_time is not None:
             self._shared_time.woken(self.machine)
@@ -204,22 +205,22 @@ class NativeReplica:
     def _run(self, phase: int) -> None:
         self._next = None
         engine = self.engine
-        until = engine.others_ns if self._runs_ahead else engine.now_ns
+        until = engine.others_ns if self._has_lookahead else engine.now_ns
         at, closed, events = self.core.run(until)
         if at is not None:
             time_ns, following = at
             self._next = engine.schedule_own(time_ns, _PHASES[following], self.machine, self._run, following)
-        self._tell(closed, events)
+        self._notify(closed, events)
         if _PHASES[phase] == BOUNDARY:
             self.check()
 
-    def _tell(self, closed: Sequence[int] | None, events: bytes | None) -> None:
+    def _notify(self, closed: Sequence[int] | None, events: bytes | None) -> None:
         if events is not None:
             self._recorder.add_events(events, self.engine.now_ns)
         if self._prefilled:
-            self.tell_prefilled()
+            self.notify_prefilled()
         if closed is not None:
-            self.tell_closed(closed)
+            self.notify_closed(closed)
         self.event_ended()
 
     def after_each_event(self, call: Callable[[NativeReplica], None]) -> None:
@@ -233,21 +234,21 @@ class NativeReplica:
         for call in self._after_events:
             call(self)
 
-    def tell_prefilled(self) -> None:
+    def notify_prefilled(self) -> None:
         """Tell those who want to hear of it whose prompt has been computed."""
         if self._prefilled:
             for request, prompt_tokens in self.core.take_prefilled():
-                for heard in self._prefilled:
-                    heard(request, prompt_tokens)
+                for notify in self._prefilled:
+                    notify(request, prompt_tokens)
 
-    def tell_closed(self, closed: Sequence[int]) -> None:
+    def notify_closed(self, closed: Sequence[int]) -> None:
         """Tell those who want to hear of it who has finished."""
         self._rows += len(closed)
         if self._rows >= self._recorder.rows_at_a_time and not self._logs_outputs:
             self._hand_over_rows()
         for request in closed:
-            for tell in self._closed:
-                tell(request)
+            for notify in self._closed:
+                notify(request)
 
     def check(self) -> None:
         """Check the store's invariants, where that is asked for; a boundary has passed."""
@@ -300,9 +301,9 @@ class NativeReplica:
         if self._shared_time is not None:
             self._shared_time.prefetch(self.machine, request, tokens)
         else:
-            self._go_on(self.core.prefetch(request, tokens, self.engine.now_ns))
+            self._resume(self.core.prefetch(request, tokens, self.engine.now_ns))
             if self._sends_unasked:
-                self._tell(*self.core.told()[1:])
+                self._notify(*self.core.news()[1:])
 
     @property
     def prefetches_sessions(self) -> bool:
@@ -323,22 +324,22 @@ class NativeReplica:
         """Return whether an empty GPU would have room for that many tokens, and for drafts behind them."""
         if kv_tokens <= self._held_tokens:
             return True
-        needed = self._needs(kv_tokens + self._beside_tokens, self.settings.steps_in_flight)
+        needed = self._needs(kv_tokens + self._headroom_tokens, self.settings.steps_in_flight)
         if needed > self._most_blocks:
             return False
         self._held_tokens = kv_tokens
         return True
 
-    def when_closed(self, tell: Callable[[int], None]) -> None:
+    def when_closed(self, notify: Callable[[int], None]) -> None:
         """Tell the number of each request that leaves this machine from now on."""
-        self._closed.append(tell)
+        self._closed.append(notify)
 
-    def when_prefilled(self, tell: Callable[[int, int], None]) -> None:
+    def when_prefilled(self, notify: Callable[[int, int], None]) -> None:
         """Tell of each request whose prompt is computed from now on: its number and its prompt's tokens."""
         if self._shared_time is not None and not self._prefilled:
-            self._shared_time.tell_prefilled_of(self)
-        self._prefilled.append(tell)
-        self.core.tell_prefilled()
+            self._shared_time.notify_prefilled_of(self)
+        self._prefilled.append(notify)
+        self.core.notify_prefilled()
 
     def counts(self) -> tuple[int, int, int, int]:
         """Return how many requests wait, run and wait for KV, and the tokens generated so far."""

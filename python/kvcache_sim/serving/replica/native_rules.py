@@ -14,7 +14,7 @@ from kvcache_sim.cache.tier_rules import ReadsRules, TierRules, WriteCall, core_
 from kvcache_sim.serving.queue import ORDERS, QUEUE_ORDER, served_as
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.settings import HandoverSettings, ReplicaSettings, Role
-from kvcache_sim.tiers import PLACES
+from kvcache_sim.tiers import KV_SOURCES
 from kvcache_sim.values import Value
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class HandoverRules(Value):
     layer_by_layer: bool
     first_token_at_prefill: bool
     #: The number of the place "another machine".
-    remote: int = len(PLACES) - 1
+    remote: int = len(KV_SOURCES) - 1
 
     @classmethod
     def of(cls, role: Role, handover: HandoverSettings) -> HandoverRules:
@@ -120,7 +120,7 @@ class PoolRules(Value):
     def of(cls, pool: PoolNode, movement: MovementSettings) -> PoolRules:
         """Return those of a pool."""
         layers, pipelining = max(1, pool.num_layers), movement.layer_pipelining
-        return cls(pool.number, len(PLACES) - 1, pool.block_bytes, layers, pipelining)
+        return cls(pool.number, len(KV_SOURCES) - 1, pool.block_bytes, layers, pipelining)
 
 
 class ServingRules(Value):
@@ -140,7 +140,7 @@ class ServingRules(Value):
     #: Whether blocks have a time to live.
     expires: bool
     #: How many of the waiting requests have their blocks protected from eviction.
-    look_ahead: int
+    lookahead: int
     max_sessions: int | None
     session_ttl_ns: int | None
     #: When prefixes may be shared between requests; None: at once.
@@ -150,7 +150,7 @@ class ServingRules(Value):
     #: Names of the columns of a request's row, in order.
     request_columns: tuple[str, ...]
     #: Names of the places that KV may come from, fast to slow: rows of transfers number edges by them.
-    places: tuple[str, ...]
+    sources: tuple[str, ...]
     #: Which other machines it reads, and how; None: none.
     reads: ReadsRules | None
     tiers: TierRules
@@ -182,13 +182,13 @@ def serving_rules(
         admits_prompts_only=cache.admission == "prompt",
         lost_blocks=settings.lost_blocks,
         expires=machine.expires,
-        look_ahead=0 if machine.tree is None else cache.scheduler_aware_window,
+        lookahead=0 if machine.tree is None else cache.scheduler_aware_window,
         max_sessions=cache.session_view.max_sessions,
         session_ttl_ns=cache.session_view.ttl_ns,
         prefix_view=_prefix_view(cache),
         record_window_ns=recorder.window_ns,
         request_columns=recorder.row_columns,
-        places=PLACES,
+        sources=KV_SOURCES,
         reads=ReadsRules.of(machine),
         tiers=TierRules.of(machine),
         copy_submit_ns=settings.copy_submit_ns,
@@ -205,7 +205,7 @@ def _vllm_rules(machine: Machine, settings: ReplicaSettings) -> VllmRules | None
         return None
     from kvcache_sim.serving.engine_rules import vllm_rules
 
-    return vllm_rules(settings, machine.store.room(0).capacity_blocks)
+    return vllm_rules(settings, machine.store.occupancy(0).capacity_blocks)
 
 
 def _sglang_rules(settings: ReplicaSettings) -> SglangRules | None:

@@ -9,7 +9,7 @@ from kvcache_sim.engine import MEMBERSHIP, NO_MACHINE, Event
 from kvcache_sim.serving.kept_prompts import KeptPrompts
 from kvcache_sim.tiers import COMPUTE, STAGING
 from kvcache_sim.workload.members import CLOSE, DEMOTE
-from kvcache_sim.workload.trace import NO_SESSION, NOT_TOLD, Trace, view
+from kvcache_sim.workload.trace import NO_SESSION, NOT_GIVEN, Trace, view
 
 
 class RetentionHints:
@@ -39,8 +39,8 @@ class RetentionHints:
         last, only = self._last[machine], self._only[machine]
         session = self._session[request]
         own = session if session != NO_SESSION else -2 - request
-        for place in range(self._offsets[request], self._offsets[request + 1]):
-            name = self._ids[place]
+        for index in range(self._offsets[request], self._offsets[request + 1]):
+            name = self._ids[index]
             last[name] = request
             only[name] = own if only.setdefault(name, own) == own else None
         hint, live_ns = self._hints[request], self._live_ns[request]
@@ -48,7 +48,7 @@ class RetentionHints:
             self._drop(request, machine, self._first(request, lambda name: only[name] == own))
         elif hint == DEMOTE:
             self._demote(request, machine)
-        if live_ns != NOT_TOLD:
+        if live_ns != NOT_GIVEN:
             at_ns = self._engine.now_ns + live_ns
             event = self._engine.schedule(at_ns, MEMBERSHIP, NO_MACHINE, self._expire, (request, machine))
             self._to_come[request] = event
@@ -66,11 +66,11 @@ class RetentionHints:
     def _first(self, request: int, holds: Callable[[int], bool]) -> int | None:
         """Return the first of a prompt's ids of which something holds; it then does of those behind it."""
         start, end = self._offsets[request], self._offsets[request + 1]
-        return next((place - start for place in range(start, end) if holds(self._ids[place])), None)
+        return next((index - start for index in range(start, end) if holds(self._ids[index])), None)
 
-    def _drop(self, request: int, machine: int, place: int | None) -> None:
-        if place is not None:
-            self.dropped_blocks += self._kept.drop(machine, request, place * self._per_id)
+    def _drop(self, request: int, machine: int, index: int | None) -> None:
+        if index is not None:
+            self.dropped_blocks += self._kept.drop(machine, request, index * self._per_id)
 
     def _demote(self, request: int, machine: int) -> None:
         tree = self._kept.tree(machine)

@@ -61,7 +61,7 @@ class Loads(Protocol):
         ...
 
 
-def _nobody_told() -> Occupancy:
+def _no_report() -> Occupancy:
     raise AssertionError("this view was made without engines that report")
 
 
@@ -78,7 +78,7 @@ class RouterView(Value):
     #: By machine its tree of blocks, where it has lower tiers and the router sees which one holds a block.
     trees: Sequence[TieredStore | None] = ()
     #: What the engines report now.
-    report: Callable[[], Occupancy] = _nobody_told
+    report: Callable[[], Occupancy] = _no_report
     #: The loads as they were at the last multiple of ``router.view.interval``; None: as they are now.
     scraped: Loads | None = None
     #: The blocks of each prompt, for routers that keep a record of what they sent.

@@ -25,7 +25,7 @@ class ActiveBlocks:
         self.counts: NDArray[np.int64] = np.zeros(machines, np.int64)
         #: By machine and block the prompts that have it; by block who has it, bit m for machine m.
         self._users: list[dict[int, int]] = [{} for _ in range(machines)]
-        self._holders: dict[int, int] = {}
+        self._owners: dict[int, int] = {}
         self._open: dict[int, tuple[int, list[int]]] = {}
         #: The request that was asked about last, and its blocks.
         self._asked, self._last = -1, list[int]()
@@ -34,9 +34,9 @@ class ActiveBlocks:
         """Return by machine the prompt's full blocks that no open prompt there has."""
         keys = self._keys(sequence)
         new = np.full(len(self.counts), len(keys), np.int64)
-        mask = self._holders.get(keys[0], 0) if keys else 0
+        mask = self._owners.get(keys[0], 0) if keys else 0
         for depth, key in enumerate(keys):
-            still = mask & self._holders.get(key, 0)
+            still = mask & self._owners.get(key, 0)
             _less(new, mask & ~still, depth)
             mask = still
             if not mask:
@@ -48,19 +48,19 @@ class ActiveBlocks:
         """Add a prompt to a machine's."""
         keys = self._keys(sequence)
         self._open[sequence.request] = machine, keys
-        users, holders, bit = self._users[machine], self._holders, 1 << machine
+        users, owners, bit = self._users[machine], self._owners, 1 << machine
         before = len(users)
         for key in keys:
             using = users.get(key, 0)
             if not using:
-                holders[key] = holders.get(key, 0) | bit
+                owners[key] = owners.get(key, 0) | bit
             users[key] = using + 1
         self.counts[machine] += len(users) - before
 
     def closed(self, request: int) -> None:
         """Take an ended prompt from its machine's."""
         machine, keys = self._open.pop(request, (0, []))
-        users, holders, bit = self._users[machine], self._holders, 1 << machine
+        users, owners, bit = self._users[machine], self._owners, 1 << machine
         before = len(users)
         for key in keys:
             using = users[key] - 1
@@ -68,10 +68,10 @@ class ActiveBlocks:
                 users[key] = using
                 continue
             del users[key]
-            if holders[key] == bit:
-                del holders[key]
+            if owners[key] == bit:
+                del owners[key]
             else:
-                holders[key] ^= bit
+                owners[key] ^= bit
         self.counts[machine] += len(users) - before
 
     def _keys(self, sequence: Arrival) -> list[int]:

@@ -12,32 +12,39 @@ from kvcache_sim.serving.router.contract import Look, Router, RouterView
 from kvcache_sim.serving.sequence import Arrival
 
 
-def look_at(replicas: Sequence[NativeReplica], engine: Engine, heard: bool = False) -> FleetLook:
+def look_at(replicas: Sequence[NativeReplica], engine: Engine, after_boundaries: bool = False) -> FleetLook:
     """Return what looks at the machines as they are at this moment.
 
     Every batch first runs the iterations that began before now, so that a store has what single steps would
-    have put there; ``heard``: now is when all boundaries of this instant are over. Effects: none that a
+    have put there; ``after_boundaries``: now is when all boundaries of this instant are over. Effects: none
+    that a
     result shows.
     """
     fleet = _core.Fleet([replica.store for replica in replicas], [replica.core for replica in replicas])
-    return FleetLook(fleet, replicas[0].cache.matchable_blocks, engine, heard)  # all match by the same rules
+    return FleetLook(
+        fleet, replicas[0].cache.matchable_blocks, engine, after_boundaries
+    )  # all match by the same rules
 
 
 class FleetLook:
-    """Looks at machines in one call, as they are now; ``heard`` as in ``look_at``."""
+    """Looks at machines in one call, as they are now; ``after_boundaries`` as in ``look_at``."""
 
     def __init__(
-        self, fleet: _core.Fleet, matchable_blocks: Callable[[int], int], engine: Engine, heard: bool
+        self,
+        fleet: _core.Fleet,
+        matchable_blocks: Callable[[int], int],
+        engine: Engine,
+        after_boundaries: bool,
     ) -> None:
         self.fleet = fleet
         self._matchable_blocks = matchable_blocks
         self._engine = engine
-        self._heard = heard
+        self._after_boundaries = after_boundaries
 
     def __call__(self, sequence: Arrival) -> Look:
         """Return what each machine has."""
         limit = self._matchable_blocks(sequence.prompt_num_tokens)
-        return Look(*self.fleet.look(sequence.request, limit, self._engine.now_ns + self._heard))
+        return Look(*self.fleet.look(sequence.request, limit, self._engine.now_ns + self._after_boundaries))
 
     def longest(self, sequence: Arrival, threshold: float, known: Sequence[int] | None = None) -> int:
         """Return the machine of ``prefix.equally_long`` whose turn it is (``plain.Ties``).
@@ -46,7 +53,7 @@ class FleetLook:
         idle ones have is entered on one board of all machines. Cost: a pass over loads, a look a candidate.
         """
         wanted = (sequence.request, self._matchable_blocks(sequence.prompt_num_tokens))
-        return self.fleet.longest(wanted, self._engine.now_ns + self._heard, known, threshold)
+        return self.fleet.longest(wanted, self._engine.now_ns + self._after_boundaries, known, threshold)
 
 
 class CoreRule(NamedTuple):
@@ -71,5 +78,5 @@ def rule_in_core(router: Router) -> CoreRule | None:
 
     A router says so by a method ``in_core`` of its own class: a plug-in that inherits one decides by itself.
     """
-    told = vars(type(router)).get("in_core")
-    return None if told is None else told(router)
+    in_core = vars(type(router)).get("in_core")
+    return None if in_core is None else in_core(router)

@@ -41,8 +41,8 @@ class RouterIndex:
         self.false_hit_blocks = 0
         self.missed_hit_blocks = 0
         block = replicas[0].cache.block_size_tokens
-        for place, replica in enumerate(replicas):
-            replica.when_prefilled(partial(self._computed, place, block))
+        for position, replica in enumerate(replicas):
+            replica.when_prefilled(partial(self._computed, position, block))
 
     def look(self, sequence: Arrival) -> Look:
         """Return what the index believes, with the active blocks as they are."""
@@ -59,18 +59,18 @@ class RouterIndex:
         """Begin anew with empty stores; what was on its way to be learnt still comes."""
         self._stores = stores
 
-    def _computed(self, place: int, block: int, request: int, prompt_tokens: int) -> None:
+    def _computed(self, position: int, block: int, request: int, prompt_tokens: int) -> None:
         blocks = min(prompt_tokens // block, self._capacity)
-        self._news.append((self._engine.now_ns + self._delay_ns, place, request, blocks))
+        self._news.append((self._engine.now_ns + self._delay_ns, position, request, blocks))
 
     def _learn(self) -> None:
         now = self._engine.now_ns
         while self._news and self._news[0][0] <= now:
-            _, place, request, blocks = self._news.popleft()
-            store = self._stores[place]
+            _, position, request, blocks = self._news.popleft()
+            store = self._stores[position]
             known = store.peek(request, blocks)[0]
             lease = store.acquire(request, known)
-            room = store.reserve(lease, blocks - known, now)
-            assert room == [], "no lease outlives its prompt, so all else may go"
+            freeing_moves = store.reserve(lease, blocks - known, now)
+            assert freeing_moves == [], "no lease outlives its prompt, so all else may go"
             store.commit(lease, blocks)
             store.release(lease, now)

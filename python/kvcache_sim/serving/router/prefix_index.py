@@ -90,23 +90,23 @@ class EstimatedIndex:
         self._block = max(LEAST_BLOCK_TOKENS, view.block_size_tokens)
         self._capacities = []
         for replica in view.replicas:
-            blocks = replica.store.room(COMPUTE).capacity_blocks
+            blocks = replica.store.occupancy(COMPUTE).capacity_blocks
             known = blocks if blocks < _UNBOUNDED else DEFAULT_CAPACITY
             self._capacities.append(view.settings.index_blocks or known)
         self._sent: list[OrderedDict[int, None]] = [OrderedDict() for _ in view.replicas]
         #: By hash who has it: bit m for machine m.
-        self._holders: dict[int, int] = {}
+        self._owners: dict[int, int] = {}
 
     def match(self, sequence: Arrival) -> Matched:
         """Return the believed blocks; cost: O(blocks + machines that have any)."""
         keys, counts = self._keys(sequence), [0] * len(self._sent)
         mask, run = 0, 0
         for key in keys:
-            holders = self._holders.get(key, 0)
-            if holders != mask:
+            owners = self._owners.get(key, 0)
+            if owners != mask:
                 _add(counts, mask, run)
-                mask, run = holders, 0
-            if not holders:
+                mask, run = owners, 0
+            if not owners:
                 break
             run += 1
         _add(counts, mask, run)
@@ -118,12 +118,12 @@ class EstimatedIndex:
         for key in self._keys(sequence):
             own[key] = None
             own.move_to_end(key)
-            self._holders[key] = self._holders.get(key, 0) | bit
+            self._owners[key] = self._owners.get(key, 0) | bit
         while len(own) > self._capacities[machine]:
             gone, _ = own.popitem(last=False)
-            self._holders[gone] &= ~bit
-            if not self._holders[gone]:
-                del self._holders[gone]
+            self._owners[gone] &= ~bit
+            if not self._owners[gone]:
+                del self._owners[gone]
 
     def _keys(self, sequence: Arrival) -> list[int]:
         return self._prompts.keys(sequence, self._block, partial=True)[: MOST_TOKENS // self._block]

@@ -16,7 +16,7 @@ from kvcache_sim.serving.sequence import Arrival
 from kvcache_sim.units import NS_PER_S
 
 #: Places of one machine on the ring (hash_ring.rs of lightseekorg/smg at 73da68ca9).
-PLACES = 150
+KV_SOURCES = 150
 
 
 def position(text: str) -> int:
@@ -25,17 +25,18 @@ def position(text: str) -> int:
 
 
 class HashRing:
-    """Machines at ``PLACES`` places each of a ring of 2⁶⁴; a key belongs to the first place from its own on.
+    """Machines at ``KV_SOURCES`` places each of a ring of 2⁶⁴; a key belongs to the first place from its own
+    on.
 
     Gateways hash the addresses of their workers, which a simulation has not: ``machine k`` stands for them,
     so that shares and spills are theirs and single assignments are not.
     """
 
     def __init__(self, machines: int) -> None:
-        places = [(position(f"machine {m}#{i}"), m) for m in range(machines) for i in range(PLACES)]
-        places.sort()
-        self._positions = [place for place, _ in places]
-        self._owners = [machine for _, machine in places]
+        positions = [(position(f"machine {m}#{i}"), m) for m in range(machines) for i in range(KV_SOURCES)]
+        positions.sort()
+        self._positions = [ring_index for ring_index, _ in positions]
+        self._owners = [machine for _, machine in positions]
 
     def owner(self, key: str) -> int:
         """Return the machine of a key."""

@@ -42,9 +42,9 @@ class PromptBlocks:
         return int(self._named(sequence, np.array([end], np.int64))[0]) if end else -1
 
     def _named(self, sequence: Arrival, ends: NDArray[np.int64]) -> NDArray[np.int64]:
-        place = (ends - 1) // self.id_tokens
+        position = (ends - 1) // self.id_tokens
         row = self._row(sequence).astype(np.int64)
-        return row[place] * self.id_tokens + (ends - 1) % self.id_tokens
+        return row[position] * self.id_tokens + (ends - 1) % self.id_tokens
 
     def _row(self, sequence: Arrival) -> NDArray[np.uint32]:
         request = sequence.request

@@ -17,18 +17,19 @@ _WAITING, _RUNNING, _LOADING, _ACTIVE = 0, 1, 2, 5
 
 
 def reports_of(
-    replicas: Sequence[NativeReplica], engine: Engine, heard: bool = False
+    replicas: Sequence[NativeReplica], engine: Engine, after_boundaries: bool = False
 ) -> Callable[[], Occupancy]:
     """Return what asks every engine for its report; cost: one native call.
 
-    A request that waits for its KV to arrive waits. ``heard`` as in ``look.look_at``. Effects: none that a
+    A request that waits for its KV to arrive waits. ``after_boundaries`` as in ``look.look_at``. Effects:
+    none that a
     result shows.
     """
-    capacity = np.array([replica.store.room(0).capacity_blocks for replica in replicas], np.float64)
+    capacity = np.array([replica.store.occupancy(0).capacity_blocks for replica in replicas], np.float64)
     sampled = _core.Sampled([replica.core for replica in replicas], [1] * len(replicas))
 
     def ask() -> Occupancy:
-        values = np.frombuffer(sampled.sample(engine.now_ns + heard), np.int64).reshape(-1, _WIDTH)
+        values = np.frombuffer(sampled.sample(engine.now_ns + after_boundaries), np.int64).reshape(-1, _WIDTH)
         waiting = values[:, _WAITING] + values[:, _LOADING]
         use = values[:, _ACTIVE] / capacity
         return Occupancy(waiting.tolist(), values[:, _RUNNING].tolist(), use.tolist())

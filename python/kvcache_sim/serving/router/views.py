@@ -128,9 +128,10 @@ class Views:
         seed: int,
         look: Callable[[Arrival], Look],
         trees: Sequence[TieredStore | None] = (),
-        heard: bool = False,
+        after_boundaries: bool = False,
     ) -> RouterView:
-        """Return the view of a router that chooses among some machines; ``heard`` as in ``look.look_at``."""
+        """Return the view of a router that chooses among some machines; ``after_boundaries`` as in
+        ``look.look_at``."""
         engine = self._engine
         live = RouterView(
             replicas,
@@ -139,7 +140,7 @@ class Views:
             self._block,
             look,
             trees,
-            reports_of(replicas, engine, heard),
+            reports_of(replicas, engine, after_boundaries),
             None,
             self._prompts,
             lambda: engine.now_ns,

@@ -39,8 +39,8 @@ class CacheQuotas:
         tenant = self._tenant_of[request]
         used, owner = self._used[machine], self._owner[machine]
         own = used.setdefault(tenant, OrderedDict())
-        for place in range(self._offsets[request + 1] - 1, self._offsets[request] - 1, -1):
-            name = self._ids[place]
+        for index in range(self._offsets[request + 1] - 1, self._offsets[request] - 1, -1):
+            name = self._ids[index]
             before = owner.get(name, tenant)
             if before != tenant:
                 del used[before][name]
@@ -56,5 +56,5 @@ class CacheQuotas:
     def _drop(self, machine: int, request: int, name: int) -> None:
         """Let a machine forget a block and what follows it in a prompt."""
         first = self._offsets[request]
-        place = next(p for p in range(self._offsets[request + 1] - first) if self._ids[first + p] == name)
-        self.dropped_blocks += self._kept.drop(machine, request, place * self._per_id)
+        index = next(p for p in range(self._offsets[request + 1] - first) if self._ids[first + p] == name)
+        self.dropped_blocks += self._kept.drop(machine, request, index * self._per_id)

@@ -66,16 +66,16 @@ class TenantGate:
         self._tenant_of, self._tokens_of = tenant_of, tokens_of
         self._most, self._engine = settings.max_in_flight, engine
         self._in_flight = 0
-        self._let_in: Callable[[int], None] | None = None
+        self._admit: Callable[[int], None] | None = None
         self._event: Event | None = None
 
     def __len__(self) -> int:
         """Return how many requests wait here."""
         return sum(len(tenant.waiting) for tenant in self._tenants)
 
-    def open_to(self, let_in: Callable[[int], None]) -> None:
+    def open_to(self, admit: Callable[[int], None]) -> None:
         """Say who takes the number of each request that is let in."""
-        self._let_in = let_in
+        self._admit = admit
 
     def arrive(self, request: int) -> None:
         """Take a request."""
@@ -108,22 +108,22 @@ class TenantGate:
         while self._most is None or self._in_flight < self._most:
             able = []
             later = []
-            for place, tenant in enumerate(self._tenants):
+            for index, tenant in enumerate(self._tenants):
                 if tenant.waiting:
                     at_ns = tenant.allowed_ns(self._tokens_of[tenant.waiting[0]], now)
                     if at_ns <= now:
-                        able.append((tenant.settings.priority, tenant.counter, place))
+                        able.append((tenant.settings.priority, tenant.counter, index))
                     else:
                         later.append(at_ns)
             if not able:
                 break
-            self._let_one_in(self._tenants[min(able)[2]])
+            self._admit_one(self._tenants[min(able)[2]])
         if later:
             self._look_at(min(later))
 
-    def _let_one_in(self, tenant: _Tenant) -> None:
+    def _admit_one(self, tenant: _Tenant) -> None:
         request = tenant.waiting.popleft()
         tenant.charge(self._tokens_of[request])
         self._in_flight += 1
-        assert self._let_in is not None, "the gate was opened"
-        self._let_in(request)
+        assert self._admit is not None, "the gate was opened"
+        self._admit(request)

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.spelling import close_matches
-from kvcache_sim.workload.ceiling import ceiling_hit_tokens
 from kvcache_sim.workload.generate.dialogues import Agentic, Conversational, Overflow
 from kvcache_sim.workload.generate.requests import Requests, make_requests
 from kvcache_sim.workload.generate.settings import Workload, from_mapping
 from kvcache_sim.workload.generate.singles import Diverse, FewShot, Rag, Repetitive
 from kvcache_sim.workload.rows import by_first_appearance
-from kvcache_sim.workload.trace import NO_REQUEST, NO_SESSION, NOT_TOLD, Trace
+from kvcache_sim.workload.trace import NO_REQUEST, NO_SESSION, NOT_GIVEN, Trace
+from kvcache_sim.workload.upper_bound import upper_bound_hit_tokens
 
 Kind = TypeVar("Kind", bound=Workload)
 
@@ -28,7 +28,7 @@ HALVINGS = 12
 
 def hit_ratio(trace: Trace) -> float:
     """Return the share of prompt tokens that an unbounded cache serves, requests one after another."""
-    return float(ceiling_hit_tokens(trace).sum() / trace.input_tokens.sum())
+    return float(upper_bound_hit_tokens(trace).sum() / trace.input_tokens.sum())
 
 
 def has_target(settings: Workload) -> bool:
@@ -111,7 +111,7 @@ def assemble(settings: Workload, seed: int, source: str) -> Trace:
         is_conversational_turn=rows.turn > 0,
         session_names=[f"s{name}" for name in names.tolist()],
         after=np.where(rows.after == NO_REQUEST, NO_REQUEST, row_of[rows.after]).astype(np.int32),
-        history_tokens=np.where(rows.turn > 0, rows.history_tokens, NOT_TOLD),
+        history_tokens=np.where(rows.turn > 0, rows.history_tokens, NOT_GIVEN),
         source=source,
     )
 

@@ -54,11 +54,11 @@ class Chunk(Value):
 
     def take(self, rows: NDArray[np.int64]) -> Chunk:
         """Return some rows in the order given; a row that others wait for must be among them."""
-        place = np.full(len(self), NO_REQUEST)
-        place[rows] = np.arange(len(rows))
+        position = np.full(len(self), NO_REQUEST)
+        position[rows] = np.arange(len(rows))
         after = self.after[rows]
         columns = {name: getattr(self, name)[rows] for name in Chunk.__struct_fields__ if name != "chains"}
-        columns["after"] = np.where(after == NO_REQUEST, NO_REQUEST, place[after])
+        columns["after"] = np.where(after == NO_REQUEST, NO_REQUEST, position[after])
         return Chunk(**columns, chains=self.chains)
 
 

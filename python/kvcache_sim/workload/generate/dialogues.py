@@ -131,8 +131,8 @@ class Conversational(Workload):
 
     def chunk(self, shared: Chains, draws: Draws) -> Chunk:
         """Return ``UNITS`` sessions, all turns of each."""
-        goes_on = draws.stream("conversational").random(UNITS) < self.conversational_probability
-        rows = Turns.of(np.where(goes_on, self.turns.draw(draws.stream("turns"), UNITS), 1))
+        continues = draws.stream("conversational").random(UNITS) < self.conversational_probability
+        rows = Turns.of(np.where(continues, self.turns.draw(draws.stream("turns"), UNITS), 1))
         system = np.zeros(UNITS, np.int64)
         return dialogue(
             rows,
@@ -174,7 +174,7 @@ class Agentic(Workload):
             shared.grown(system, system + self.system_prompt_tokens // self.block_size),
         )
         spawns = draws.stream("subagent").random(len(rows)) < self.subagent_probability
-        return _beside(agents, self._subagents(agents, np.flatnonzero(spawns), draws))
+        return _merged(agents, self._subagents(agents, np.flatnonzero(spawns), draws))
 
     def _subagents(self, agents: Chunk, parents: NDArray[np.int64], draws: Draws) -> Chunk:
         rows = Turns.of(self.subagent_turns.draw(draws.stream("subagent_turns"), len(parents)))
@@ -202,7 +202,7 @@ class Agentic(Workload):
         )
 
 
-def _beside(agents: Chunk, subagents: Chunk) -> Chunk:
+def _merged(agents: Chunk, subagents: Chunk) -> Chunk:
     """Return the rows of both, unit by unit in time order, a parent's turn before what it starts."""
 
     def both(name: str) -> NDArray[np.int64]:

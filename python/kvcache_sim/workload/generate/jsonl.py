@@ -80,7 +80,7 @@ def _lines(rows: Requests, new_input_only: bool) -> Iterator[str]:
             text = f'"input_length": {prompt}'
             blocks = f', "hash_ids": {ids[start : start + count]}'
         start += count
-        told = f', "session_id": "s{session}", "turn": {turn}' if session != NO_SESSION else ""
+        session_text = f', "session_id": "s{session}", "turn": {turn}' if session != NO_SESSION else ""
         if turn and not new_input_only:
-            told += f', "history_length": {history}'
-        yield f'{{{when}{follows}, {text}, "output_length": {output}{told}{blocks}}}\n'
+            session_text += f', "history_length": {history}'
+        yield f'{{{when}{follows}, {text}, "output_length": {output}{session_text}{blocks}}}\n'

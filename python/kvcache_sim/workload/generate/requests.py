@@ -162,8 +162,8 @@ class _Clock:
         """Return what is known of later requests."""
         if not self._users:
             return Future(self._last_start_ns, ())
-        all_begun = len(self._end_ns) == self._users
-        return Future(min(self._end_ns) if all_begun else 0, tuple(self._last_request))
+        all_started = len(self._end_ns) == self._users
+        return Future(min(self._end_ns) if all_started else 0, tuple(self._last_request))
 
     def _take_turn(
         self,

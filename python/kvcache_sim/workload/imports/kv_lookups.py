@@ -90,7 +90,7 @@ class LookUps:
         self.block_size = event.block_size
         tail = None if event.parent is None else self._tails.get(event.parent)
         if tail is not None and at_ns - tail.last_ns <= self._pause_ns:
-            self._goes_on(tail, event, at_ns)
+            self._continues(tail, event, at_ns)
             return None
         before, known = self._path(event.parent)
         below = sum(self._is_below(name) for name in event.hashes)
@@ -99,7 +99,7 @@ class LookUps:
         self._tails[event.hashes[-1]] = found
         return found
 
-    def _goes_on(self, request: LookUp, event: KvEvent, at_ns: int) -> None:
+    def _continues(self, request: LookUp, event: KvEvent, at_ns: int) -> None:
         assert event.parent is not None
         del self._tails[event.parent]
         if len(event.hashes) > 1 and request.prompt == len(request.blocks):

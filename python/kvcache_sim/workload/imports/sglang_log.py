@@ -38,10 +38,10 @@ def _read(source: TraceSource, reading: Reading) -> Requests:
     received: dict[str, tuple[int, int]] = {}
 
     def take(number: int, text: str) -> Imported | None:
-        told = _of_json(number, text) if text.lstrip().startswith("{") else _of_text(number, text)
-        if told is None:
+        entry = _of_json(number, text) if text.lstrip().startswith("{") else _of_text(number, text)
+        if entry is None:
             return None
-        finished, at_ns, obj, meta = told
+        finished, at_ns, obj, meta = entry
         name = str(obj.get("rid"))
         if not finished:
             received[name] = (number, at_ns)
@@ -84,10 +84,10 @@ def _request(
     return reading.naming.named(logged)
 
 
-_Told = tuple[bool, int, dict[str, Any], dict[str, Any]]
+_Entry = tuple[bool, int, dict[str, Any], dict[str, Any]]
 
 
-def _of_json(number: int, text: str) -> _Told | None:
+def _of_json(number: int, text: str) -> _Entry | None:
     row = json_line(number, text)
     event = member(row, "event")
     if event not in ("request.received", "request.finished"):
@@ -104,7 +104,7 @@ def _of_json(number: int, text: str) -> _Told | None:
     )
 
 
-def _of_text(number: int, text: str) -> _Told | None:
+def _of_text(number: int, text: str) -> _Entry | None:
     kind = _TEXT.search(text)
     if kind is None:
         return None

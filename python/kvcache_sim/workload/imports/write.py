@@ -21,7 +21,7 @@ from kvcache_sim.workload.imports import (
 from kvcache_sim.workload.imports.kind import LogKind, Reading
 from kvcache_sim.workload.imports.naming import Imported
 from kvcache_sim.workload.readers.json_rows import read_head
-from kvcache_sim.workload.readers.problems import opened, told_at
+from kvcache_sim.workload.readers.problems import located_errors, opened
 from kvcache_sim.workload.toolbox.write import ms
 
 _MODULES = (dynamo, aiperf, kv_events, sglang_log, vllm_log, prometheus, openai_log)
@@ -77,7 +77,7 @@ class ImportedLog:
 def import_log(path: str, name: str, reading: Reading) -> ImportedLog | None:
     """Read a log of the kind ``name``, "" for what its first bytes show; None for what is a trace already."""
     source = opened(path, "log")
-    with told_at(path):
+    with located_errors(path):
         kind = kind_named(name) if name else kind_of(read_head(source), path)
         if kind is None:
             return None

@@ -37,5 +37,5 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    place = "settings" if name == "ReadSettings" else "read"
-    return getattr(import_module(f"{__name__}.{place}"), name)
+    position = "settings" if name == "ReadSettings" else "read"
+    return getattr(import_module(f"{__name__}.{position}"), name)

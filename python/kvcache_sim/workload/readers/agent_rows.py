@@ -102,11 +102,11 @@ class AgentRows(RequestRows):
 
     def add(self, request: AgentRequest, waits: list[int]) -> int:
         """Add a request that waits for others by number; return its own number."""
-        self.append(request, *self._place(request.session))
+        self.append(request, *self._session_turn(request.session))
         self.waits.append(waits)
         return len(self.waits) - 1
 
-    def _place(self, name: str | None) -> tuple[int, int]:
+    def _session_turn(self, name: str | None) -> tuple[int, int]:
         if name is None:
             return NO_SESSION, 0
         session = self._sessions.setdefault(name, len(self._sessions))
@@ -131,8 +131,8 @@ def waiting(waits: Sequence[Sequence[int]]) -> tuple[NDArray[np.int32], NDArray[
     after = np.full(len(waits), NO_REQUEST, np.int32)
     others = []
     for request, numbers in enumerate(waits):
-        for place, number in enumerate(numbers):
-            if place == 0:
+        for position, number in enumerate(numbers):
+            if position == 0:
                 after[request] = number
             else:
                 others.append((request, number))

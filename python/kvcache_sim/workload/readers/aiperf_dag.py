@@ -57,16 +57,16 @@ class _Graph:
         self._rows.session_names.append(own)
         said, waits, after_ns = start.said, start.waits, start.after_ns
         joins: dict[int, list[int]] = {}
-        for place, turn in enumerate(line.turns):
-            waits = list(dict.fromkeys([*waits, *joins.pop(place, [])]))
+        for position, turn in enumerate(line.turns):
+            waits = list(dict.fromkeys([*waits, *joins.pop(position, [])]))
             after_ns += time_ns(line.number, turn.row, ("delay",), NS_PER_MS)
             said = (b"" if line.isolated else said) + self._rows.encode(turn.text)
             tokens = self._tokens(line.number, turn.row)
             prompt = self._tools(turn.row) + said
             if len(self.waits) == _MOST_REQUESTS:
                 raise problem(line.number, "spawns", name, f"at most {_MOST_REQUESTS} requests in all")
-            request = self._add(prompt, tokens, (session, place), waits, after_ns)
-            answer = stand_in(f"{own}\0{place}", tokens, self._rows.per_token)
+            request = self._add(prompt, tokens, (session, position), waits, after_ns)
+            answer = stand_in(f"{own}\0{position}", tokens, self._rows.per_token)
             said += answer
             waits, after_ns = [request], 0
             for child in turn.forks:
@@ -85,9 +85,9 @@ class _Graph:
         return waits if line.gated else start.waits
 
     def _add(
-        self, prompt: bytes, tokens: int, place: tuple[int, int], waits: list[int], after_ns: int
+        self, prompt: bytes, tokens: int, position: tuple[int, int], waits: list[int], after_ns: int
     ) -> int:
-        self._rows.add(prompt, tokens, *place)
+        self._rows.add(prompt, tokens, *position)
         self._rows.arrival[-1] = 0 if waits else after_ns
         self._rows.think[-1] = after_ns if waits else OPEN_LOOP
         self.waits.append(waits)

@@ -18,7 +18,7 @@ from kvcache_sim.workload.readers.agent_rows import (
     whole,
 )
 from kvcache_sim.workload.readers.format import SIGNS, TraceFormat
-from kvcache_sim.workload.readers.json_rows import WEKA_BLOCK_SIZE, block_told
+from kvcache_sim.workload.readers.json_rows import WEKA_BLOCK_SIZE, stated_block
 from kvcache_sim.workload.readers.json_stream import objects
 
 if TYPE_CHECKING:
@@ -64,16 +64,16 @@ class _Session:
         """Add the turns, and each sub-agent after the turn before it; the next one due waits for it."""
         turns: list[tuple[int, _Turn]] = []
         subs: list[tuple[int, dict[str, Any]]] = []
-        for place, entry in enumerate(entries):
+        for position, entry in enumerate(entries):
             if isinstance(entry, dict) and entry.get("type") == "subagent":
-                subs.append((place, entry))
+                subs.append((position, entry))
             else:
-                turns.append((place, self._turn(entry, 0)))
+                turns.append((position, self._turn(entry, 0)))
         self.orphans = sum(not turns or at < turns[0][0] for at, _ in subs)
         running: list[_Sub] = []
         agents: set[str] = set()
         before: tuple[int, _Turn] | None = None  # its number, itself
-        for index, (place, turn) in enumerate(turns):
+        for index, (position, turn) in enumerate(turns):
             done = [sub for sub in running if turn.at_ns + _SAME_NS >= sub.end_ns]
             running = [sub for sub in running if sub not in done]
             waits = [] if before is None else [before[0], *(sub.last for sub in done)]
@@ -82,7 +82,7 @@ class _Session:
             before = number, turn
             until = turns[index + 1][0] if index + 1 < len(turns) else len(entries)
             for at, entry in subs:
-                if place < at < until:
+                if position < at < until:
                     running += self._sub_agent(entry, before, agents)
 
     def _sub_agent(self, entry: dict[str, Any], parent: tuple[int, _Turn], agents: set[str]) -> list[_Sub]:
@@ -101,8 +101,8 @@ class _Session:
         if not turns:
             return []
         lasts_ns = time_ns(self._line, entry, ("duration_ms",), NS_PER_MS)
-        told = entry.get("duration_ms") is not None
-        end_ns = starts_ns + lasts_ns if told else max(turn.end_ns for turn in turns)
+        has_duration = entry.get("duration_ms") is not None
+        end_ns = starts_ns + lasts_ns if has_duration else max(turn.end_ns for turn in turns)
         return [_Sub(end_ns, number, since)]
 
     def _turn(self, row: Any, starts_ns: int) -> _Turn:
@@ -165,5 +165,5 @@ FORMAT = TraceFormat(
     SIGNS["aiperf-weka"],
     _read,
     WEKA_BLOCK_SIZE,
-    block_told,
+    stated_block,
 )

@@ -107,7 +107,7 @@ def _line(number: int, value: dict[str, Any]) -> Line:
     for name in ("rounds", "spawns", "think_time_ms"):
         if value.get(name):
             raise problem(number, name, value[name], "orchestrator: true beside it")
-    read = [_turn(number, place, len(turns), row) for place, row in enumerate(turns)]
+    read = [_turn(number, position, len(turns), row) for position, row in enumerate(turns)]
     before = _names(number, "pre_session_spawns", value.get("pre_session_spawns"))
     return Line(number, read, before, [], gated=True, isolated=mode == _ISOLATED)
 
@@ -131,23 +131,23 @@ def _rounds(number: int, value: dict[str, Any]) -> list[tuple[list[str], int]]:
     return [(children, think_ns)] * (rounds or 1)
 
 
-def _turn(number: int, place: int, turns: int, row: Any) -> Turn:
+def _turn(number: int, position: int, turns: int, row: Any) -> Turn:
     if not isinstance(row, dict):
         raise problem(number, "turns", row, "objects of messages")
     _known(number, row, _TURN)
     forks, spawns = [], []
     for fork in _list(number, "forks", row.get("forks")):
         entry = fork if isinstance(fork, dict) else {"child": fork}
-        if entry.get("background") is not True and place + 1 < turns:
+        if entry.get("background") is not True and position + 1 < turns:
             raise problem(number, "forks", fork, "background: true, or forks at the last turn alone")
         forks += _names(number, "forks", [entry.get("child")])
     for spawn in _list(number, "spawns", row.get("spawns")):
         entry = spawn if isinstance(spawn, dict) else {"children": [spawn]}
         join_at = entry.get("join_at")
-        if join_at is not None and (type(join_at) is not int or not place < join_at < turns):
-            raise problem(number, "join_at", join_at, f"a turn from {place + 1} to {turns - 1}")
+        if join_at is not None and (type(join_at) is not int or not position < join_at < turns):
+            raise problem(number, "join_at", join_at, f"a turn from {position + 1} to {turns - 1}")
         children = _names(number, "spawns", entry.get("children"), least=1)
-        spawns.append(Spawn(children, place + 1 if join_at is None else join_at))
+        spawns.append(Spawn(children, position + 1 if join_at is None else join_at))
     started = [*(child for spawn in spawns for child in spawn.children)]
     for names in (forks, started):
         again = next((name for name in names if names.count(name) > 1), None)

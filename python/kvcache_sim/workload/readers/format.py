@@ -27,7 +27,7 @@ class TraceFormat(Value):
     #: The format's own block size.
     block_size: int = 512
     #: Tokens of an id from a file's first bytes, where these or the settings tell; None: the format's own.
-    tell_block: Callable[[bytes, ReadSettings], int] | None = None
+    detect_block: Callable[[bytes, ReadSettings], int] | None = None
     #: Opens the source to read its rows some at a time; None where the format cannot.
     rows: Callable[[TraceSource, ReadSettings], TraceRows] | None = None
 
@@ -35,7 +35,7 @@ class TraceFormat(Value):
         """Return the tokens of an id of a file that begins with ``head``; raises as the reading does."""
         if settings.block_size is not None:
             return settings.block_size
-        return self.block_size if self.tell_block is None else self.tell_block(head, settings)
+        return self.block_size if self.detect_block is None else self.detect_block(head, settings)
 
 
 def first_row(head: bytes) -> dict[str, Any] | None:

@@ -136,7 +136,7 @@ MOONCAKE = TraceFormat(
     "JSON lines: timestamp (ms), input_length, output_length, hash_ids",
     SIGNS["mooncake"],
     _read_mooncake,
-    tell_block=_mooncake_block,
+    detect_block=_mooncake_block,
     rows=_rows,
 )
 
@@ -204,7 +204,7 @@ LMCACHE = TraceFormat(
     "JSON lines: timestamp (ms), session_id, input_bytes, output_bytes, ids of 256 bytes",
     SIGNS["lmcache"],
     _read_lmcache,
-    tell_block=_lmcache_block,
+    detect_block=_lmcache_block,
 )
 
 
@@ -216,7 +216,7 @@ def _read_weka(source: TraceSource, settings: ReadSettings) -> RawColumns:
     return source.read_weka(raw_settings(settings, 0))
 
 
-def block_told(head: bytes, settings: ReadSettings) -> int:
+def stated_block(head: bytes, settings: ReadSettings) -> int:
     """Return the tokens of a block as the head of a file says them, else those of the published files."""
     del settings
     found = re.search(rb'"block_size"\s*:\s*(\d{1,7})\b', head)
@@ -229,5 +229,5 @@ WEKA = TraceFormat(
     SIGNS["weka"],
     _read_weka,
     WEKA_BLOCK_SIZE,
-    block_told,
+    stated_block,
 )

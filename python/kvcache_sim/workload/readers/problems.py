@@ -11,7 +11,7 @@ from kvcache_sim.errors import InputOutputError, TraceError, UsageError
 
 
 @contextlib.contextmanager
-def told_at(where: str) -> Iterator[None]:
+def located_errors(where: str) -> Iterator[None]:
     """Raise what the core finds wrong with a trace as an error with its place."""
     try:
         yield
@@ -41,5 +41,5 @@ def unreadable(where: str, error: OSError) -> InputOutputError:
 def trace_error(where: str, parts: tuple[object, ...]) -> TraceError:
     """Return the error of a problem as the core tells it."""
     line, col, _kind, what, got, expected, hint = parts
-    place = where + (f":{line}" if line else "") + (f":{col}" if line and col else "")
-    return TraceError(str(what), where=place, got=str(got), expected=str(expected), hint=str(hint))
+    location = where + (f":{line}" if line else "") + (f":{col}" if line and col else "")
+    return TraceError(str(what), where=location, got=str(got), expected=str(expected), hint=str(hint))

@@ -14,7 +14,7 @@ from kvcache_sim.spelling import close_matches
 from kvcache_sim.values import Value
 from kvcache_sim.workload.readers.findings import Finding, line_of, nothing_to_share, odd_times
 from kvcache_sim.workload.readers.json_rows import guessed_block, read_head
-from kvcache_sim.workload.readers.problems import opened, told_at, trace_error
+from kvcache_sim.workload.readers.problems import located_errors, opened, trace_error
 from kvcache_sim.workload.readers.registry import check_text, detect_format, format_named
 from kvcache_sim.workload.readers.settings import ReadSettings
 from kvcache_sim.workload.readers.stream import TraceStream
@@ -57,7 +57,7 @@ def read_report(path: str | os.PathLike[str], *, settings: ReadSettings = _DEFAU
     name = os.fspath(path)
     where = "standard input" if name == "-" else name
     source = _open(name)
-    with told_at(where):
+    with located_errors(where):
         chosen = _format_of(source, where, settings)
         raw = chosen.read(source, settings)
         digest = source.sha256()
@@ -73,7 +73,7 @@ def open_trace(path: str | os.PathLike[str], settings: ReadSettings) -> Trace | 
     name = os.fspath(path)
     where = "standard input" if name == "-" else name
     source = _open(name)
-    with told_at(where):
+    with located_errors(where):
         chosen = _format_of(source, where, settings)
         strict = settings.on_bad_row == "error" and settings.time_order == "error"
         if chosen.rows is None or not strict:

@@ -15,13 +15,13 @@ _TOGETHER = {
 }
 
 
-def _place(name: str) -> str:
-    room = _TOGETHER.get(name)
-    return f"{room}:{name.upper()}" if room else f"{name.replace('-', '_')}:FORMAT"
+def _attribute(name: str) -> str:
+    package = _TOGETHER.get(name)
+    return f"{package}:{name.upper()}" if package else f"{name.replace('-', '_')}:FORMAT"
 
 
 #: Every format that is built in, in the order in which detection asks for their signs.
-FORMATS: Rows[TraceFormat] = Rows("kvcache_sim.workload.readers", {name: _place(name) for name in SIGNS})
+FORMATS: Rows[TraceFormat] = Rows("kvcache_sim.workload.readers", {name: _attribute(name) for name in SIGNS})
 
 
 def format_named(name: str) -> TraceFormat:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from kvcache_sim.errors import TraceError
 from kvcache_sim.workload.readers.findings import Finding, line_of, odd_times
 from kvcache_sim.workload.readers.json_rows import guessed_block
-from kvcache_sim.workload.readers.problems import told_at
+from kvcache_sim.workload.readers.problems import located_errors
 from kvcache_sim.workload.trace import COLUMNS, Trace
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class TraceStream:
         """
         if self._rows is None:
             return None
-        with told_at(self._where):
+        with located_errors(self._where):
             self._rows.keep_ids(kept_ids)
             more = self._rows.read(WINDOW_ROWS)
             if not self._rows.alone:

@@ -41,18 +41,18 @@ class IdCode:
         while number:
             number, digit = divmod(number, self._mark)
             digits.append(digit)
-        places = np.array([*digits, self._mark], np.int64)
-        return (places if isinstance(self._alphabet, int) else self._alphabet[places]).astype(np.uint32)
+        positions = np.array([*digits, self._mark], np.int64)
+        return (positions if isinstance(self._alphabet, int) else self._alphabet[positions]).astype(np.uint32)
 
     def check(self, names: Iterable[str], sizes: Iterable[int], separator: int | None) -> None:
         """Raise UsageError where two blocks of one size are too short to tell their ids apart."""
         seen: dict[bytes, str] = {}
         for name, size in zip(names, sizes, strict=True):
-            room = size - (separator is not None)
+            code_size = size - (separator is not None)
             code = self.tokens(name)
-            if len(code) <= room:
+            if len(code) <= code_size:
                 continue
-            other = seen.setdefault(code[:room].tobytes(), name)
+            other = seen.setdefault(code[:code_size].tobytes(), name)
             if other != name:
                 raise UsageError(
                     f"blocks of {size} tokens are too short to tell ids {other} and {name} apart",

@@ -50,8 +50,8 @@ class Corpus:
                 "a window longer than the corpus", where="corpus", got=f"{length} tokens",
                 expected=f"at most {self.size}", hint="give a larger corpus",
             )  # fmt: skip
-        places = (np.arange(length, dtype=np.int64) + start) % self.size
-        return places.astype(np.uint32) if isinstance(self.tokens, int) else self.tokens[places]
+        positions = (np.arange(length, dtype=np.int64) + start) % self.size
+        return positions.astype(np.uint32) if isinstance(self.tokens, int) else self.tokens[positions]
 
     def alphabet(self) -> int | NDArray[np.uint32]:
         """Return the distinct tokens, ascending; an integer N stands for 0, 1 … N−1."""

@@ -88,7 +88,7 @@ def sizes_by_id(trace: Trace) -> NDArray[np.int64]:
         row = int(np.searchsorted(trace.id_offsets, at, side="right")) - 1
         dense = int(trace.block_ids[at])
         raise TraceError(
-            "a hash id asked at two sizes", where=_place(trace, row),
+            "a hash id asked at two sizes", where=_location(trace, row),
             got=f"id {id_name(trace, dense)} with {sizes[at]} tokens",
             expected=f"{by_id[dense]} tokens, as in an earlier row",
         )  # fmt: skip
@@ -109,8 +109,8 @@ def _refuse_first(
     rows = np.flatnonzero(wrong)
     if len(rows):
         row = int(rows[0])
-        raise TraceError(what, where=_place(trace, row), got=str(values[row]), expected=expected)
+        raise TraceError(what, where=_location(trace, row), got=str(values[row]), expected=expected)
 
 
-def _place(trace: Trace, row: int) -> str:
+def _location(trace: Trace, row: int) -> str:
     return f"{trace.source or 'trace'}: row {row}"

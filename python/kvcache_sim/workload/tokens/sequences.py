@@ -121,12 +121,12 @@ class RowWriter:
     ) -> None:
         block_size, skip = self._config.block_size, int(self._config.separator is not None)
         codes = [code.tokens(hash_id_text(name)) for name in batch.names]
-        places = np.searchsorted(batch.distinct, batch.block_ids)
+        positions = np.searchsorted(batch.distinct, batch.block_ids)
         for row in range(len(batch.lengths)):
-            for k, place in enumerate(places[batch.id_offsets[row] : batch.id_offsets[row + 1]]):
+            for k, index in enumerate(positions[batch.id_offsets[row] : batch.id_offsets[row + 1]]):
                 first = int(offsets[row]) + k * block_size
                 window = tokens[first + skip : min(first + block_size, int(offsets[row + 1]))]
-                written = codes[place][: len(window)]
+                written = codes[index][: len(window)]
                 window[: len(written)] = written
 
 

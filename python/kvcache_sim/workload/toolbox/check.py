@@ -59,12 +59,12 @@ def judge(report: Reading) -> Verdict:
     counts = dict(report.skipped)
     remarks = []
     for finding in report.findings:
-        place = f"{where}:{finding.line}" if finding.line else where
+        location = f"{where}:{finding.line}" if finding.line else where
         if finding.kind in UNFIT:
-            problems.append(f"{place}: {finding.text}")
+            problems.append(f"{location}: {finding.text}")
             counts[finding.kind] = counts.get(finding.kind, 0) + finding.count
         else:
-            remarks.append(f"{place}: {finding.text}")
+            remarks.append(f"{location}: {finding.text}")
     repeated = duplicate_rows(report.trace)
     if repeated:
         remarks.append(f"{where}: {repeated:,} rows repeat another row of the same time, lengths and blocks")

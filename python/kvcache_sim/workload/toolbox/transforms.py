@@ -177,11 +177,11 @@ def merge(traces: list[Trace]) -> Trace:
     order = np.argsort(together.arrival_ns, kind="stable")
     out = select_rows(together, order)
     require(out.distinct_ids == sum(t.distinct_ids for t in traces), "merge", "distinct blocks add up")
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
+    location = np.empty(len(order), np.int64)
+    location[order] = np.arange(len(order))
     first = 0
     for trace in traces:
-        found = select_rows(out, place[first : first + len(trace)])
+        found = select_rows(out, location[first : first + len(trace)])
         alone = select_rows(trace, np.arange(len(trace)))
         require(same_requests(found, alone), "merge", "each trace is whole in the output")
         first += len(trace)

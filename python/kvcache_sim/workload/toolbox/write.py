@@ -10,7 +10,7 @@ from pathlib import Path
 from kvcache_sim.errors import UsageError
 from kvcache_sim.output import new_file
 from kvcache_sim.units import NS_PER_MS
-from kvcache_sim.workload.trace import NO_REQUEST, NO_SESSION, NOT_TOLD, OPEN_LOOP, Trace
+from kvcache_sim.workload.trace import NO_REQUEST, NO_SESSION, NOT_GIVEN, OPEN_LOOP, Trace
 
 
 def write_lines(path: Path, lines: Iterable[str], force: bool) -> None:
@@ -62,13 +62,13 @@ def mooncake_lines(trace: Trace) -> Iterator[str]:
             )
         if len(trace.after) and trace.after[row] != NO_REQUEST:
             parts.append(f'"after": {trace.after[row]}')
-        if len(trace.history_tokens) and trace.history_tokens[row] != NOT_TOLD:
+        if len(trace.history_tokens) and trace.history_tokens[row] != NOT_GIVEN:
             parts.append(f'"history_length": {trace.history_tokens[row]}')
         if len(trace.priority) and trace.priority[row]:
             parts.append(f'"priority": {trace.priority[row]}')
         if len(trace.named_tokens) and trace.named_tokens[row]:
             parts.append(f'"named_length": {trace.named_tokens[row]}')
-        if len(trace.abort_after_ns) and trace.abort_after_ns[row] != NOT_TOLD:
+        if len(trace.abort_after_ns) and trace.abort_after_ns[row] != NOT_GIVEN:
             parts.append(f'"abort_after": {ms(int(trace.abort_after_ns[row]))}')
         if bool(trace.is_conversational_turn[row]) != (turn > 0):
             parts.append(f'"is_conversational_turn": {json.dumps(bool(trace.is_conversational_turn[row]))}')

@@ -1,10 +1,10 @@
-//! Running iterations: room is taken when one begins (`room.rs`), blocks are committed and tokens counted when
+//! Running iterations: room is taken when one begins (`reservation.rs`), blocks are committed and tokens counted when
 //! it ends.
 
-use super::lockstep::Member;
+use super::steady_set::Member;
 use super::{Batch, BatchConfig, Ended, Sequence, StepRecord};
 use crate::store::contract::BatchStore;
-use crate::store::{Answer, Room, Times};
+use crate::store::{Answer, Reservation, Times};
 
 impl Batch {
     /// Runs every iteration of the stretch that begins before `now_ns`; returns the end of the current one.
@@ -48,10 +48,10 @@ impl Batch {
         self.begin_ns = self.end_ns;
         self.stall_ns = 0;
         if !self.is_quiet() {
-            let room = self.reserve_blocks(store, self.begin_ns)?;
+            let reservation = self.reserve_blocks(store, self.begin_ns)?;
             debug_assert_eq!(
-                room,
-                Room::Ready,
+                reservation,
+                Reservation::Ready,
                 "a stretch is planned within the room there is"
             );
             self.commit_scheduled(0, store, self.begin_ns)?;
@@ -96,10 +96,10 @@ impl Batch {
         if let (Some(log), Some(shape)) = (&mut self.log, shape) {
             log.push(StepRecord::of(&shape, (self.begin_ns, end_ns)));
         }
-        let in_lockstep = self.lockstep.len() as u64;
-        let waited_ns = self.lockstep.tick(end_ns);
-        self.itl.add(waited_ns, in_lockstep);
-        self.generated_tokens += in_lockstep;
+        let in_steady_set = self.steady.len() as u64;
+        let waited_ns = self.steady.tick(end_ns);
+        self.itl.add(waited_ns, in_steady_set);
+        self.generated_tokens += in_steady_set;
         if ended.is_none() && self.is_quiet() {
             return Ok(());
         }
@@ -108,7 +108,7 @@ impl Batch {
             first_layer_ns: end_ns - computing_ns + computing_ns / self.config.num_layers.max(1),
             ready_ns: end_ns,
         };
-        let filled = self.lockstep.filled().to_vec();
+        let filled = self.steady.filled().to_vec();
         let mut filled = filled.into_iter().peekable();
         for at in 0..self.others.len() {
             let order = self.others[at].order;
@@ -123,36 +123,36 @@ impl Batch {
             self.fill_block(store, member, ready, ended.as_deref_mut())?;
         }
         if let Some(ended) = ended {
-            self.leave_lockstep();
+            self.leave_steady_set();
             let over = self.others.iter().filter(|s| s.ends_at(end_ns));
             ended.finished.extend(over.map(|s| s.id));
         }
-        self.join_lockstep();
+        self.join_steady_set();
         Ok(())
     }
 
     /// Those of the lockstep that have had their last token are among the others from now on.
-    fn leave_lockstep(&mut self) {
-        for member in self.lockstep.ended() {
-            let sequence = self.lockstep.leave(member);
+    fn leave_steady_set(&mut self) {
+        for member in self.steady.ended() {
+            let sequence = self.steady.leave(member);
             let at = self.others.partition_point(|s| s.order < sequence.order);
             self.others.insert(at, sequence);
         }
     }
 
     /// Those of the others that decode from now on do it in lockstep, where every iteration is alike.
-    fn join_lockstep(&mut self) {
+    fn join_steady_set(&mut self) {
         let (end_ns, block) = (self.end_ns, self.config.block_size_tokens);
         // One that joined after room was taken has had its first token without: it asks for that first.
         let joins = |s: &Sequence| s.in_step(end_ns) && s.computed <= s.blocks * block;
-        if !self.has_lockstep() || !self.others.iter().any(joins) {
+        if !self.has_steady_set() || !self.others.iter().any(joins) {
             return;
         }
         let others = std::mem::take(&mut self.others).into_iter();
         let (joining, others): (Vec<Sequence>, _) = others.partition(joins);
         self.others = others;
         for sequence in joining {
-            self.lockstep.join(sequence);
+            self.steady.join(sequence);
         }
     }
 
@@ -164,7 +164,7 @@ impl Batch {
         ready: Times,
         ended: Option<&mut Ended>,
     ) -> Answer<()> {
-        let (sequence, computed) = self.lockstep.get_mut(member);
+        let (sequence, computed) = self.steady.get_mut(member);
         let id = sequence.id;
         let committed = commit_full_blocks(&self.config, sequence, computed, (store, ready))?;
         self.note_committed(id, committed, ended);
@@ -173,7 +173,7 @@ impl Batch {
 
     fn note_committed(&self, id: u32, committed: Option<(u32, u32)>, ended: Option<&mut Ended>) {
         if let (true, Some((from, to)), Some(ended)) =
-            (self.config.commit_ends_stretch, committed, ended)
+            (self.config.commit_ends_step_run, committed, ended)
         {
             ended.committed.push((id, from, to));
         }
@@ -181,7 +181,7 @@ impl Batch {
 
     /// Whether nobody has filled a block, and all decode.
     fn is_quiet(&self) -> bool {
-        self.others.is_empty() && self.lockstep.filled().is_empty()
+        self.others.is_empty() && self.steady.filled().is_empty()
     }
     /// Gives one of the others its tokens of the iteration that ends.
     fn grow<S: BatchStore + ?Sized>(

@@ -17,12 +17,12 @@ impl Batch {
 
     /// How long a step of some shape takes by itself: its kernels, or their launch where that is longer.
     pub fn duration_ns(&self, shape: &StepShape) -> u64 {
-        self.beside(self.table.step_ns(shape))
+        self.mixed(self.table.step_ns(shape))
     }
 
     /// How long the kernels of a step of some shape take, where launching them is counted apart.
     pub fn kernels_ns(&self, shape: &StepShape) -> u64 {
-        self.beside(self.table.kernels_ns(shape))
+        self.mixed(self.table.kernels_ns(shape))
     }
 
     /// The host's time to launch a step of some shape.
@@ -36,13 +36,13 @@ impl Batch {
     }
 
     /// A time with what a step costs beside it, or a step's least time.
-    fn beside(&self, ns: u64) -> u64 {
+    fn mixed(&self, ns: u64) -> u64 {
         let whole = ns.saturating_add(self.config.step_overhead_ns);
         whole.max(self.config.least_step_ns)
     }
 
     pub(super) fn shape(&self) -> StepShape {
-        let mut shape = self.lockstep.shape();
+        let mut shape = self.steady.shape();
         for sequence in self.others.iter().filter(|s| s.chunk > 0) {
             if sequence.prefilling() {
                 shape.add_chunk(sequence.chunk, sequence.computed, &self.table);

@@ -6,20 +6,20 @@
 //! | `sequence` | one running sequence |
 //! | `plan` | how long the batch stays as it is |
 //! | `durations` | what the composed step costs |
-//! | `room` | the blocks that an iteration needs, reserved at its start |
+//! | `reservation` | the blocks that an iteration needs, reserved at its start |
 //! | `advance` | running iterations: commits and tokens at their end |
 //! | `speculation` | drafted tokens, and how many of them are accepted |
-//! | `lockstep` | sequences that decode one token in every iteration |
+//! | `steady` | sequences that decode one token in every iteration |
 
 mod advance;
 mod durations;
-mod lockstep;
-#[cfg(test)]
-mod lockstep_tests;
 mod plan;
-mod room;
+mod reserve;
 mod sequence;
 mod speculation;
+mod steady_set;
+#[cfg(test)]
+mod steady_set_tests;
 #[cfg(test)]
 mod tests;
 
@@ -33,8 +33,8 @@ use std::sync::Arc;
 use crate::histogram::Histogram;
 use crate::step_time::{StepShape, StepTimeTable};
 use crate::store::contract::BatchStore;
-use crate::store::{Answer, Room};
-use lockstep::Lockstep;
+use crate::store::{Answer, Reservation};
+use steady_set::SteadySet;
 
 /// What a replica's batch may do.
 #[derive(Clone, Debug, Default)]
@@ -54,11 +54,11 @@ pub struct BatchConfig {
     /// Every decoding sequence asks for room at every step, also for none (SGLang).
     pub asks_every_step: bool,
     /// Room is counted in tokens, and every step asks for what it computes (cache groups).
-    pub room_by_step: bool,
+    pub reserve_by_step: bool,
     /// Decoding sequences have tokens drafted.
     pub speculation: Option<Speculation>,
     /// A commit sends on a channel: every commit ends the stretch.
-    pub commit_ends_stretch: bool,
+    pub commit_ends_step_run: bool,
     /// Host time added to every step.
     pub step_overhead_ns: u64,
     /// No step is shorter: under asynchronous scheduling the host prepares the next one meanwhile.
@@ -97,7 +97,7 @@ pub struct Batch {
     config: BatchConfig,
     table: Arc<StepTimeTable>,
     /// Sequences that decode one token in every iteration.
-    lockstep: Lockstep,
+    steady: SteadySet,
     /// All others, in batch order: they compute their prompts, wait for tokens of the budget, are drafted for.
     others: Vec<Sequence>,
     /// Sequences added so far.
@@ -140,7 +140,7 @@ impl Batch {
     /// An empty batch; machines of one kind share a table.
     pub fn new(config: BatchConfig, table: impl Into<Arc<StepTimeTable>>) -> Self {
         Self {
-            lockstep: Lockstep::new(config.block_size_tokens),
+            steady: SteadySet::new(config.block_size_tokens),
             config,
             table: table.into(),
             ..Self::default()
@@ -195,7 +195,7 @@ impl Batch {
 
     /// Running sequences.
     pub fn len(&self) -> usize {
-        self.lockstep.len() + self.others.len()
+        self.steady.len() + self.others.len()
     }
 
     /// Whether nothing runs.
@@ -210,13 +210,17 @@ impl Batch {
 
     /// Gives every running sequence its tokens of the next step, oldest first, and reserves the blocks that
     /// decoding needs, all or nothing. On a refusal nothing is reserved: take the last one out and ask again.
-    pub fn begin<S: BatchStore + ?Sized>(&mut self, store: &mut S, now_ns: u64) -> Answer<Room> {
+    pub fn begin<S: BatchStore + ?Sized>(
+        &mut self,
+        store: &mut S,
+        now_ns: u64,
+    ) -> Answer<Reservation> {
         self.share_out(store)?;
-        let room = self.reserve_blocks(store, now_ns)?;
-        if room != Room::Refused {
+        let reservation = self.reserve_blocks(store, now_ns)?;
+        if reservation != Reservation::Refused {
             self.commit_scheduled(0, store, now_ns)?;
         }
-        Ok(room)
+        Ok(reservation)
     }
 
     /// Shares out the budget in batch order.
@@ -226,10 +230,10 @@ impl Batch {
     fn share_out<S: BatchStore + ?Sized>(&mut self, store: &S) -> Answer<()> {
         let drafts = self.drafts();
         let all = self.config.max_num_batched_tokens;
-        let mut left = all.saturating_sub(self.lockstep.len() as u64);
+        let mut left = all.saturating_sub(self.steady.len() as u64);
         for sequence in &mut self.others {
             sequence.chunk = sequence.wanted_tokens(drafts).min(left);
-            if self.config.room_by_step && sequence.prefilling() {
+            if self.config.reserve_by_step && sequence.prefilling() {
                 let (computed, target) = (sequence.computed, sequence.prefill_target);
                 if computed < sequence.blocks {
                     // it joined late, with less of its room than it was admitted with
@@ -244,9 +248,9 @@ impl Batch {
     }
 
     /// Whether sequences that decode need nothing else of each iteration: one token, and a block now and then.
-    fn has_lockstep(&self) -> bool {
+    fn has_steady_set(&self) -> bool {
         let config = &self.config;
-        let each_step = config.asks_every_step || config.commit_at_begin || config.room_by_step;
+        let each_step = config.asks_every_step || config.commit_at_begin || config.reserve_by_step;
         !each_step && config.speculation.is_none() && self.later_tokens.is_none()
     }
 
@@ -262,7 +266,7 @@ impl Batch {
     pub fn add(&mut self, mut sequence: Sequence) -> u64 {
         self.iterations_left = self.iterations_left.min(1); // a stretch is of an unchanged batch
         sequence.chunk = sequence.wanted_tokens(self.drafts()).min(self.budget_left);
-        if self.config.room_by_step {
+        if self.config.reserve_by_step {
             sequence.chunk = sequence.chunk.min(sequence.blocks - sequence.computed);
         }
         self.budget_left -= sequence.chunk;
@@ -275,7 +279,7 @@ impl Batch {
 
     /// Lets the last added sequence's chunk end where its store can keep a state, where that counts room in tokens.
     pub fn align_last<S: BatchStore + ?Sized>(&mut self, store: &S) -> Answer<()> {
-        let by_step = self.config.room_by_step;
+        let by_step = self.config.reserve_by_step;
         let last = self.others.last_mut().filter(|s| by_step && s.prefilling());
         if let Some(last) = last {
             let (computed, target) = (last.computed, last.prefill_target);
@@ -293,9 +297,9 @@ impl Batch {
 
     /// Takes the last sequence out (preemption); its tokens so far, or `None` when nothing runs.
     pub fn pop_last(&mut self) -> Option<Sequence> {
-        match (self.lockstep.last(), self.others.last()) {
+        match (self.steady.last(), self.others.last()) {
             (Some(member), other) if other.is_none_or(|s| s.order < member.order) => {
-                Some(self.lockstep.leave(member))
+                Some(self.steady.leave(member))
             }
             _ => self.others.pop(),
         }
@@ -303,8 +307,8 @@ impl Batch {
 
     /// Takes a sequence out between two steps, as [`Batch::pop_last`] does the last one.
     pub fn take_out(&mut self, id: u32) -> Option<Sequence> {
-        if let Some(member) = self.lockstep.find(id) {
-            return Some(self.lockstep.leave(member));
+        if let Some(member) = self.steady.find(id) {
+            return Some(self.steady.leave(member));
         }
         let at = self.others.iter().position(|s| s.id == id)?;
         Some(self.others.remove(at))
@@ -312,8 +316,8 @@ impl Batch {
 
     /// Tokens of a running sequence that have KV; None for one that does not run.
     pub fn computed_tokens(&self, id: u32) -> Option<u64> {
-        if let Some(member) = self.lockstep.find(id) {
-            return Some(self.lockstep.computed_tokens(member));
+        if let Some(member) = self.steady.find(id) {
+            return Some(self.steady.computed_tokens(member));
         }
         self.others.iter().find(|s| s.id == id).map(|s| s.computed)
     }

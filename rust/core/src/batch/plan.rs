@@ -61,17 +61,17 @@ impl Batch {
             return Ok(1); // nothing would ever end the stretch
         }
         let block = self.config.block_size_tokens;
-        let mut iterations = self.lockstep.until_end().min(MOST_ITERATIONS);
-        if self.config.commit_ends_stretch {
-            iterations = iterations.min(self.lockstep.until_fill());
+        let mut iterations = self.steady.until_end().min(MOST_ITERATIONS);
+        if self.config.commit_ends_step_run {
+            iterations = iterations.min(self.steady.until_fill());
         }
         for sequence in &self.others {
             let drafts = self.config.speculation.is_some();
-            if drafts || (self.config.room_by_step && sequence.prefilling()) {
+            if drafts || (self.config.reserve_by_step && sequence.prefilling()) {
                 return Ok(1);
             }
             iterations = iterations.min(own_limit(sequence));
-            if self.config.commit_ends_stretch {
+            if self.config.commit_ends_step_run {
                 iterations = iterations
                     .min((block - sequence.computed % block).div_ceil(sequence.chunk.max(1)));
             }
@@ -79,11 +79,11 @@ impl Batch {
         if iterations <= 1 {
             return Ok(1);
         }
-        let room = store.spare_blocks();
+        let spare = store.spare_blocks();
         let others_need = |iterations: u64| -> Answer<u64> {
             let mut needed = 0;
             for s in self.others.iter().filter(|s| !s.prefilling()) {
-                needed += if self.config.room_by_step {
+                needed += if self.config.reserve_by_step {
                     store.lacking_blocks(s.lease, s.computed + iterations)?
                 } else {
                     // asked for ahead of its use, and maybe made room for
@@ -92,17 +92,17 @@ impl Batch {
             }
             Ok(needed)
         };
-        let iterations = self.lockstep.iterations_within(room, iterations);
+        let iterations = self.steady.iterations_within(spare, iterations);
         if others_need(iterations)? == 0 {
             return Ok(iterations);
         }
         let needed = |iterations: u64| -> Answer<u64> {
-            Ok(others_need(iterations)?.saturating_add(self.lockstep.blocks(iterations)))
+            Ok(others_need(iterations)?.saturating_add(self.steady.blocks(iterations)))
         };
-        if needed(iterations)? <= room {
+        if needed(iterations)? <= spare {
             return Ok(iterations);
         }
-        most_that_fit((1, iterations), |most| Ok(needed(most)? <= room))
+        most_that_fit((1, iterations), |most| Ok(needed(most)? <= spare))
     }
 }
 

@@ -30,7 +30,7 @@ pub struct Sequence {
     /// Its place in batch order, given by the batch.
     pub order: u64,
     /// The iteration after which it decodes in lockstep with others, set by the batch.
-    pub joined_lockstep: u64,
+    pub joined_steady: u64,
 }
 
 impl Sequence {

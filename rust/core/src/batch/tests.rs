@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::{Batch, BatchConfig, Ended, Sequence};
 use crate::step_time::StepTimeTable;
 use crate::store::contract::BatchStore;
-use crate::store::{Answer, LeaseId, Room, Times};
+use crate::store::{Answer, LeaseId, Reservation, Times};
 
 /// Numbers that look random: the generator of `java.util.Random`.
 pub(super) struct Draws(pub(super) u64);
@@ -23,18 +23,18 @@ impl Draws {
 struct Diary {
     free: u64,
     depths: BTreeMap<LeaseId, u32>,
-    heard: Vec<String>,
+    reported: Vec<String>,
 }
 
 impl BatchStore for Diary {
-    fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Room> {
+    fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Reservation> {
         let blocks: u64 = wanted.iter().map(|&(_, blocks)| blocks).sum();
-        self.heard.push(format!("{now_ns}: room {wanted:?}"));
+        self.reported.push(format!("{now_ns}: room {wanted:?}"));
         if blocks > self.free {
-            return Ok(Room::Refused);
+            return Ok(Reservation::Refused);
         }
         self.free -= blocks;
-        Ok(Room::Ready)
+        Ok(Reservation::Ready)
     }
 
     fn depth(&self, lease: LeaseId) -> Answer<u32> {
@@ -42,7 +42,7 @@ impl BatchStore for Diary {
     }
 
     fn commit(&mut self, lease: LeaseId, to: u32, ready: Times) -> Answer<()> {
-        self.heard
+        self.reported
             .push(format!("{lease}: {to} blocks at {ready:?}"));
         self.depths.insert(lease, to);
         Ok(())
@@ -72,7 +72,7 @@ fn drawn_config(draws: &mut Draws) -> BatchConfig {
         num_layers: 4,
         cache_enabled: draws.below(5) > 0,
         cache_output: draws.below(3) > 0,
-        commit_ends_stretch: draws.below(3) == 0,
+        commit_ends_step_run: draws.below(3) == 0,
         late_ends: draws.below(3) == 0,
         ..BatchConfig::default()
     }
@@ -108,26 +108,26 @@ fn compare(one: &Sequence, other: Option<Sequence>) {
 }
 
 /// Two batches of one life.
-struct Twins {
-    stretched: (Batch, Diary),
+struct Pair {
+    batched: (Batch, Diary),
     single: (Batch, Diary),
     block: u64,
 }
 
-impl Twins {
+impl Pair {
     /// Gives all their tokens; who joined last goes while there is no room.
     fn begin(&mut self, now_ns: u64) {
         loop {
-            let (batch, diary) = &mut self.stretched;
-            let refused = batch.begin(diary, now_ns).expect("it answers") == Room::Refused;
+            let (batch, diary) = &mut self.batched;
+            let refused = batch.begin(diary, now_ns).expect("it answers") == Reservation::Refused;
             let (batch, diary) = &mut self.single;
-            let also = batch.begin(diary, now_ns).expect("it answers") == Room::Refused;
+            let also = batch.begin(diary, now_ns).expect("it answers") == Reservation::Refused;
             assert_eq!(refused, also);
             if !refused {
                 break;
             }
             let gone = self
-                .stretched
+                .batched
                 .0
                 .pop_last()
                 .expect("an empty batch asks for nothing");
@@ -138,18 +138,18 @@ impl Twins {
     }
 
     fn free(&mut self, blocks: u64) {
-        self.stretched.1.free += blocks;
+        self.batched.1.free += blocks;
         self.single.1.free += blocks;
     }
 
     fn add(&mut self, sequence: Sequence) {
         self.single.0.add(sequence.clone());
-        self.stretched.0.add(sequence);
+        self.batched.0.add(sequence);
     }
 
     /// Runs to the end of the stretch, or to the step that runs at `cut_ns`; returns when that is and what it brought.
     fn run(&mut self, now_ns: u64, stall_ns: u64, cut_ns: Option<u64>) -> (u64, Ended) {
-        let (batch, diary) = &mut self.stretched;
+        let (batch, diary) = &mut self.batched;
         let mut end_ns = batch.start(diary, now_ns, stall_ns).expect("it answers");
         if let Some(cut_ns) = cut_ns.filter(|cut_ns| *cut_ns < end_ns) {
             end_ns = batch.interrupt(diary, cut_ns).expect("it answers");
@@ -162,7 +162,7 @@ impl Twins {
             assert!(also.first_token.is_empty() && also.finished.is_empty());
             assert_eq!(
                 batch.begin(diary, single_ns).expect("it answers"),
-                Room::Ready
+                Reservation::Ready
             );
             single_ns = batch.start(diary, single_ns, 0).expect("it answers");
             also = batch.end(diary).expect("it answers");
@@ -175,8 +175,8 @@ impl Twins {
     }
 
     fn check(&self) {
-        let ((one, diary), (other, also)) = (&self.stretched, &self.single);
-        assert_eq!(diary.heard, also.heard);
+        let ((one, diary), (other, also)) = (&self.batched, &self.single);
+        assert_eq!(diary.reported, also.reported);
         assert_eq!(one.len(), other.len());
         assert_eq!(one.steps, other.steps);
         assert_eq!(one.generated_tokens, other.generated_tokens);
@@ -209,8 +209,8 @@ fn a_stretch_with_its_lockstep_equals_steps_that_look_at_every_sequence() {
             free: 20 + draws.below(60),
             ..Diary::default()
         };
-        let mut twins = Twins {
-            stretched: (Batch::new(config, table()), diary.clone()),
+        let mut pair = Pair {
+            batched: (Batch::new(config, table()), diary.clone()),
             single: (single, diary),
             block,
         };
@@ -218,36 +218,36 @@ fn a_stretch_with_its_lockstep_equals_steps_that_look_at_every_sequence() {
         let mut blocks_of = BTreeMap::new();
         for _ in 0..60 {
             if next > 0 && draws.below(6) == 0 {
-                let given_up = draws.below(u64::from(next)) as u32;
-                if let Some(gone) = twins.stretched.0.take_out(given_up) {
-                    let also = twins.single.0.take_out(given_up);
+                let aborted = draws.below(u64::from(next)) as u32;
+                if let Some(gone) = pair.batched.0.take_out(aborted) {
+                    let also = pair.single.0.take_out(aborted);
                     compare(&gone, also);
-                    twins.free(gone.blocks);
+                    pair.free(gone.blocks);
                 }
             }
-            twins.begin(now_ns);
-            while twins.stretched.0.budget_left() > 0 && next < 200 && draws.below(3) > 0 {
-                let sequence = drawn_sequence(draws, next, twins.block);
-                if sequence.blocks > twins.stretched.1.free {
+            pair.begin(now_ns);
+            while pair.batched.0.budget_left() > 0 && next < 200 && draws.below(3) > 0 {
+                let sequence = drawn_sequence(draws, next, pair.block);
+                if sequence.blocks > pair.batched.1.free {
                     break;
                 }
-                twins.stretched.1.free -= sequence.blocks;
-                twins.single.1.free -= sequence.blocks;
+                pair.batched.1.free -= sequence.blocks;
+                pair.single.1.free -= sequence.blocks;
                 blocks_of.insert(next, sequence.total);
-                twins.add(sequence);
+                pair.add(sequence);
                 next += 1;
             }
-            if twins.stretched.0.is_empty() {
+            if pair.batched.0.is_empty() {
                 continue;
             }
             let stall_ns = draws.below(4) / 3 * draws.below(500);
             let cut_ns = (draws.below(2) == 0).then(|| now_ns + draws.below(40_000));
-            let (end_ns, ended) = twins.run(now_ns, stall_ns, cut_ns);
+            let (end_ns, ended) = pair.run(now_ns, stall_ns, cut_ns);
             for id in ended.finished {
                 let held = blocks_of[&id].div_ceil(block);
-                twins.free(held);
+                pair.free(held);
             }
-            twins.check();
+            pair.check();
             now_ns = end_ns + draws.below(3) / 2 * 100;
         }
     }

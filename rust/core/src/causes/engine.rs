@@ -28,7 +28,7 @@ pub struct MissCauses {
     /// Leading places of each id that a request has shown.
     seen: Vec<u32>,
     /// Whether a request has gone on from the id to another.
-    went_on: Vec<bool>,
+    continued: Vec<bool>,
     /// Tokens by cause, for each request.
     pub tokens: Vec<TokensByCause>,
     /// The misses by eviction, in order.
@@ -44,7 +44,7 @@ impl MissCauses {
             keys,
             block_size: u64::from(block_size),
             seen: vec![0; ids],
-            went_on: vec![false; ids],
+            continued: vec![false; ids],
             tokens: vec![TokensByCause::default(); requests],
             evicted: Vec::new(),
         }
@@ -61,8 +61,8 @@ impl MissCauses {
             let run = run.min(at.limit - block);
             let known = self.known(key).min(run);
             let (cause, blocks) = if known == 0 {
-                let others_went_on = || self.others_went_on(at.request, block, key);
-                (misses.new_block(others_went_on), run)
+                let others_continued = || self.others_continued(at.request, block, key);
+                (misses.new_block(others_continued), run)
             } else if resident.is_some_and(|is| is(block)) {
                 (before, 1)
             } else {
@@ -106,13 +106,13 @@ impl MissCauses {
     }
 
     /// Whether a request went on, another way, after the block before `block`, whose key is `key`.
-    fn others_went_on(&self, request: u32, block: u32, key: u64) -> bool {
+    fn others_continued(&self, request: u32, block: u32, key: u64) -> bool {
         let per = u64::from(self.keys.blocks_per_id());
         if block == 0 || key / per >= self.seen.len() as u64 || key % per > 0 {
             return false;
         }
         let parent = self.keys.key(request, block - 1) / per;
-        self.went_on.get(parent as usize) == Some(&true)
+        self.continued.get(parent as usize) == Some(&true)
     }
 
     /// Takes notice of the first `blocks` blocks of a request.
@@ -127,13 +127,13 @@ impl MissCauses {
             if id >= self.seen.len() {
                 break;
             }
-            let place = (key % per) as u32;
+            let slot = (key % per) as u32;
             // a continuation may name the middle of an id whose start was never shown: nobody reaches it
-            if place <= self.seen[id] {
-                self.seen[id] = self.seen[id].max(place + run);
+            if slot <= self.seen[id] {
+                self.seen[id] = self.seen[id].max(slot + run);
             }
             if let Some(parent) = parent.replace(id) {
-                self.went_on[parent] |= parent != id;
+                self.continued[parent] |= parent != id;
             }
             block += run;
         }
@@ -167,7 +167,7 @@ mod tests {
         let keys = prompts(&[&[0, 1], &[0, 2], &[0, 1, 3]]);
         let mut log = EvictionLog::new(&keys);
         let mut causes = MissCauses::new(keys, 16);
-        let told = |never_seen, diverged, evicted, shorter| {
+        let hit_causes = |never_seen, diverged, evicted, shorter| {
             [never_seen, diverged, evicted, shorter, 0, 0, 0, 0, 0]
         };
         let look = |request, input_tokens, hits, limit| Lookup {
@@ -184,9 +184,9 @@ mod tests {
         log.evicted(3, 1);
         log.evicted(2, 1);
         causes.count(look(2, 96, 2, 5), &log, None);
-        assert_eq!(causes.tokens[0], told(48, 0, 0, 16));
-        assert_eq!(causes.tokens[1], told(0, 16, 0, 16));
-        assert_eq!(causes.tokens[2], told(16, 0, 32, 16));
+        assert_eq!(causes.tokens[0], hit_causes(48, 0, 0, 16));
+        assert_eq!(causes.tokens[1], hit_causes(0, 16, 0, 16));
+        assert_eq!(causes.tokens[2], hit_causes(16, 0, 32, 16));
         assert_eq!(
             causes.evicted,
             [EvictedMiss {

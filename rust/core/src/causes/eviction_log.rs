@@ -77,14 +77,14 @@ impl EvictionLog {
     /// The request that evicted `key` last, and for how many keys from there on, at most `limit`, that holds.
     pub fn by(&self, key: u64, limit: u32) -> (Option<u32>, u32) {
         let list = self.gone.get((key / self.blocks_per_id) as usize);
-        let place = (key % self.blocks_per_id) as u32;
+        let slot = (key % self.blocks_per_id) as u32;
         let mut run = limit;
         for gone in list.into_iter().flatten() {
-            if gone.from <= place && place < gone.to {
-                return (Some(gone.by), limit.min(gone.to - place));
+            if gone.from <= slot && slot < gone.to {
+                return (Some(gone.by), limit.min(gone.to - slot));
             }
-            if place < gone.from {
-                run = run.min(gone.from - place);
+            if slot < gone.from {
+                run = run.min(gone.from - slot);
             }
         }
         (None, run)
@@ -111,7 +111,7 @@ mod tests {
     fn ranges_remember_what_single_places_would() {
         let keys = BlockKeys::new(vec![0, 1], vec![0], 16, vec![16], vec![NO_REQUEST]).unwrap();
         let mut log = EvictionLog::new(&keys);
-        let mut places = [None; 16];
+        let mut slots = [None; 16];
         let mut x = 1_u64;
         for step in 0..4000 {
             x = x * 48271 % 2_147_483_647;
@@ -119,11 +119,11 @@ mod tests {
             let to = from + 1 + (x / 16 % u64::from(16 - from)) as u32;
             log.now = step / 3;
             log.evicted(u64::from(from), to - from);
-            places[from as usize..to as usize].fill(Some(step / 3));
-            for (place, &by) in places.iter().enumerate() {
-                let (told, run) = log.by(place as u64, 16 - place as u32);
-                assert_eq!(told, by);
-                assert!(places[place..place + run as usize].iter().all(|&b| b == by));
+            slots[from as usize..to as usize].fill(Some(step / 3));
+            for (slot, &by) in slots.iter().enumerate() {
+                let (reported, run) = log.by(slot as u64, 16 - slot as u32);
+                assert_eq!(reported, by);
+                assert!(slots[slot..slot + run as usize].iter().all(|&b| b == by));
             }
         }
     }

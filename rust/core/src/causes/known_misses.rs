@@ -58,6 +58,6 @@ impl<'a> EvictedMisses<'a> {
 pub const RUN_LENGTH: u64 = 1 << 32;
 
 /// The key of a block of a run.
-pub fn run_key(run: u32, place: u32) -> u64 {
-    u64::from(run) * RUN_LENGTH + u64::from(place)
+pub fn run_key(run: u32, slot: u32) -> u64 {
+    u64::from(run) * RUN_LENGTH + u64::from(slot)
 }

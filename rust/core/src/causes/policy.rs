@@ -35,7 +35,7 @@ pub fn miss_tokens(replay: &PolicyReplay<'_>) -> Vec<TokensByCause> {
     let per = replay.blocks_per_id;
     let distinct = replay.ids.iter().max().map_or(0, |&id| id as usize + 1);
     // whether an earlier request has gone on from the id to another
-    let mut went_on = vec![false; distinct];
+    let mut continued = vec![false; distinct];
     let mut rows = Vec::with_capacity(replay.hits.len());
     for request in 0..replay.hits.len() {
         let ids = &replay.ids
@@ -53,7 +53,7 @@ pub fn miss_tokens(replay: &PolicyReplay<'_>) -> Vec<TokensByCause> {
             whole
                 && ids
                     .get((known / per) as usize - 1)
-                    .is_some_and(|&id| went_on[id as usize])
+                    .is_some_and(|&id| continued[id as usize])
         });
         misses.until(tokens(limit), new);
         rows.push(misses.end(input_tokens));
@@ -61,7 +61,7 @@ pub fn miss_tokens(replay: &PolicyReplay<'_>) -> Vec<TokensByCause> {
         let followed = (followed as usize).min(ids.len().saturating_sub(1));
         ids[..followed]
             .iter()
-            .for_each(|&id| went_on[id as usize] = true);
+            .for_each(|&id| continued[id as usize] = true);
     }
     rows
 }

@@ -15,7 +15,7 @@ use super::{MissCause, TokensByCause};
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct PromptMisses {
-    told: u64,
+    reported: u64,
     tokens: TokensByCause,
     new: Option<MissCause>,
 }
@@ -24,7 +24,7 @@ impl PromptMisses {
     /// Nothing is told behind the tokens that hit.
     pub fn after(hit_tokens: u64) -> Self {
         Self {
-            told: hit_tokens,
+            reported: hit_tokens,
             tokens: TokensByCause::default(),
             new: None,
         }
@@ -32,15 +32,15 @@ impl PromptMisses {
 
     /// Puts the tokens up to `end`, as far as they are not told yet, under a cause.
     pub fn until(&mut self, end: u64, cause: MissCause) {
-        self.tokens[cause as usize] += end.saturating_sub(self.told);
-        self.told = self.told.max(end);
+        self.tokens[cause as usize] += end.saturating_sub(self.reported);
+        self.reported = self.reported.max(end);
     }
 
     /// The cause of a block that no prompt has shown: the first such block decides it for all behind it.
-    /// `others_went_on` tells whether a request had gone on, another way, after the block before the first.
-    pub fn new_block(&mut self, others_went_on: impl FnOnce() -> bool) -> MissCause {
+    /// `others_continued` tells whether a request had gone on, another way, after the block before the first.
+    pub fn new_block(&mut self, others_continued: impl FnOnce() -> bool) -> MissCause {
         *self.new.get_or_insert_with(|| {
-            if others_went_on() {
+            if others_continued() {
                 MissCause::Diverged
             } else {
                 MissCause::NeverSeen

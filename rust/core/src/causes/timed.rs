@@ -167,13 +167,13 @@ impl TimedRun<'_> {
         misses.until(at as u64, not_kept);
         while at < may_hit {
             let k = (at / self.id_tokens) as usize;
-            let Some(&place) = path.get(k) else {
+            let Some(&slot) = path.get(k) else {
                 let new = misses.new_block(|| false); // the trace names no id here
                 misses.until(may_hit as u64, new);
                 break;
             };
             at = ((k as i64 + 1) * self.id_tokens).min(may_hit);
-            let cause = match history.machines.use_of(machine, place) {
+            let cause = match history.machines.use_of(machine, slot) {
                 Some(here) if here.ready_ns > now_ns => MissCause::NotReady,
                 Some(here) => {
                     idle_ns = idle_ns.max((now_ns - here.used_ns).max(0));
@@ -183,8 +183,8 @@ impl TimedRun<'_> {
                         MissCause::NotAdmitted
                     }
                 }
-                None if history.was_shown(place) => MissCause::Elsewhere,
-                None => misses.new_block(|| k > 0 && history.went_on(path[k - 1])),
+                None if history.was_shown(slot) => MissCause::Elsewhere,
+                None => misses.new_block(|| k > 0 && history.continued(path[k - 1])),
             };
             misses.until(at as u64, cause);
         }

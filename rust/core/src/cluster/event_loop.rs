@@ -6,7 +6,7 @@ use super::messages::Event;
 use super::ranks::Ranks;
 use super::Question;
 use crate::machine::messages::{Done, IncomingId, Key, Task};
-use crate::machine::{Place, Replica, Request};
+use crate::machine::{Replica, Request, Slot};
 use crate::transfers::{SharedTimeline, Timeline};
 
 /// What has arrived comes first at an instant; what machines tell each other at their boundaries comes after these.
@@ -42,11 +42,11 @@ pub struct Cluster {
     pub(super) keys: Vec<Option<Key>>,
     pub(super) due: BTreeSet<Key>,
     pub(super) events: BTreeMap<Key, Event>,
-    pub(super) heard: u64,
+    pub(super) delivered: u64,
     /// Where hand-overs that were announced go to, until their prompt is computed.
-    pub(super) going: HashMap<(u32, Place), (u32, IncomingId)>,
+    pub(super) going: HashMap<(u32, Slot), (u32, IncomingId)>,
     /// Requests whose prompt is computed and that nobody was chosen for yet.
-    pub(super) computed: HashMap<(u32, Place), Box<Request>>,
+    pub(super) computed: HashMap<(u32, Slot), Box<Request>>,
     /// By machine, requests that have finished since the last [`Cluster::take_closed`].
     closed: Vec<(u32, u32)>,
     /// What happens on channels served layer by layer, where there are such.
@@ -175,20 +175,20 @@ impl Cluster {
         &mut self,
         machines: &mut M,
         reader: u32,
-        by: impl Fn(&Replica) -> Option<(u32, Place)>,
+        by: impl Fn(&Replica) -> Option<(u32, Slot)>,
     ) -> Result<(), M::Error> {
         let mut read = None;
         machines.with_replica(reader, &mut |replica| read = by(replica))?;
-        if let Some((source, place)) = read {
-            self.perform(machines, source, Task::Release(place, false))?;
+        if let Some((source, slot)) = read {
+            self.perform(machines, source, Task::Release(slot, false))?;
         }
         Ok(())
     }
 
     /// Lets a channel do what is next of all, and the machine hear of it that sends over it.
     fn channel_event<M: Machines>(&mut self, machines: &mut M) -> Result<(), M::Error> {
-        let heard = self.timeline.as_ref().and_then(Timeline::happen);
-        if let Some((of, layers)) = heard {
+        let delivered = self.timeline.as_ref().and_then(Timeline::happen);
+        if let Some((of, layers)) = delivered {
             let arrived = (of.id, layers);
             self.source_read(machines, of.machine, |to| to.source_read_with(arrived))?;
             self.perform(machines, of.machine, Task::LayerCame(of.id, layers))?;
@@ -208,7 +208,7 @@ impl Cluster {
             return self.step_of_ranks(machines, key);
         }
         if self.apart {
-            self.perform(machines, machine, Task::Ahead(until_ns))?;
+            self.perform(machines, machine, Task::RunUntil(until_ns))?;
             return Ok(());
         }
         if priority == TRANSFER {
@@ -241,8 +241,8 @@ impl Cluster {
         }
         let closed = done.closed.drain(..).map(|request| (machine, request));
         self.closed.extend(closed);
-        for letter in std::mem::take(&mut done.letters) {
-            self.deliver(machines, machine, letter)?;
+        for message in std::mem::take(&mut done.messages) {
+            self.deliver(machines, machine, message)?;
         }
         Ok(done)
     }

@@ -3,7 +3,7 @@
 use super::event_loop::{Cluster, Machines, HANDOVER, TRANSFER};
 use super::messages::{Chosen, Event};
 use super::Question;
-use crate::machine::messages::{Computing, Incoming, Letter, Task};
+use crate::machine::messages::{Computing, Incoming, Message, Task};
 use crate::transfers::{Computed, FarTransfer};
 
 impl Cluster {
@@ -20,7 +20,7 @@ impl Cluster {
             computed,
             ..
         } = *question;
-        let crossing = (chosen.way, chosen.expected_tokens);
+        let crossing = (chosen.route, chosen.expected_tokens);
         let mut incoming = Incoming::new(source, arrival, computed, crossing);
         incoming.request = self.computed.remove(&source);
         let is_computed = incoming.request.is_some();
@@ -39,7 +39,7 @@ impl Cluster {
     ) -> Result<(), M::Error> {
         match event {
             Event::Choose(_) => {}
-            Event::Tell(machine, task) => {
+            Event::Send(machine, task) => {
                 self.perform(machines, machine, task)?;
             }
             Event::NothingToSend { target, source } => {
@@ -56,9 +56,9 @@ impl Cluster {
                 if let Computed::Layers(_) = computed {
                     return Ok(());
                 }
-                self.perform(machines, machine, Task::GoOn)?;
+                self.perform(machines, machine, Task::Resume)?;
                 if computed == Computed::First && waits {
-                    self.go_on_computing(machines, machine, (hop, computing))?;
+                    self.resume_computing(machines, machine, (hop, computing))?;
                 }
             }
         }
@@ -66,7 +66,7 @@ impl Cluster {
     }
 
     /// Lets a hop hear of the other layers that a step of a machine computes, and of the end.
-    fn go_on_computing<M: Machines>(
+    fn resume_computing<M: Machines>(
         &mut self,
         machines: &mut M,
         machine: u32,
@@ -92,22 +92,22 @@ impl Cluster {
         &mut self,
         machines: &mut M,
         from: u32,
-        letter: Letter,
+        message: Message,
     ) -> Result<(), M::Error> {
-        match letter {
-            Letter::Announced(question) => self.when_heard(from, Event::Choose(question)),
-            Letter::Prefilled { place, request } => {
-                let source = (from, place);
+        match message {
+            Message::Announced(question) => self.deliver_later(from, Event::Choose(question)),
+            Message::Prefilled { slot, request } => {
+                let source = (from, slot);
                 let Some(target) = self.going.remove(&source) else {
                     self.computed.insert(source, request);
                     return Ok(());
                 };
                 let done = self.ask(machines, target.0, Task::PromptCame(target.1, request))?;
                 if done.answer {
-                    self.when_heard(target.0, Event::NothingToSend { target, source });
+                    self.deliver_later(target.0, Event::NothingToSend { target, source });
                 }
             }
-            Letter::Awaits {
+            Message::Awaits {
                 machine,
                 hop,
                 computing,
@@ -125,8 +125,8 @@ impl Cluster {
                 self.events
                     .insert((at_ns, TRANSFER, machine, number), event);
             }
-            Letter::Tell(machine, task) => self.when_heard(machine, Event::Tell(machine, task)),
-            Letter::TellNow(machine, task) => {
+            Message::Send(machine, task) => self.deliver_later(machine, Event::Send(machine, task)),
+            Message::SendNow(machine, task) => {
                 self.perform(machines, machine, task)?;
             }
         }
@@ -134,9 +134,9 @@ impl Cluster {
     }
 
     /// Lets a machine hear of something once all boundaries of this instant are over.
-    fn when_heard(&mut self, machine: u32, event: Event) {
-        self.heard += 1;
-        let key = (self.now_ns, HANDOVER, machine, self.heard);
+    fn deliver_later(&mut self, machine: u32, event: Event) {
+        self.delivered += 1;
+        let key = (self.now_ns, HANDOVER, machine, self.delivered);
         self.events.insert(key, event);
     }
 }

@@ -22,7 +22,7 @@ pub enum Outside {
     /// A request comes.
     Comes(Coming),
     /// The client of a request that was sent to a machine gives it up.
-    GivesUp {
+    Aborts {
         /// That machine.
         machine: u32,
         /// The request.
@@ -62,7 +62,7 @@ pub struct Holds {
 pub struct Intake {
     coming: VecDeque<Coming>,
     /// When clients give requests up: that time, the how manieth to be sent, its machine, its number.
-    given_up: BinaryHeap<Reverse<(u64, u64, u32, u32)>>,
+    aborted: BinaryHeap<Reverse<(u64, u64, u32, u32)>>,
     sent: u64,
     holds: Vec<Holds>,
     /// Most tokens of a prompt and its answer.
@@ -74,7 +74,7 @@ impl Intake {
     pub fn new(holds: Vec<Holds>, window_tokens: Option<u64>) -> Self {
         Self {
             coming: VecDeque::new(),
-            given_up: BinaryHeap::new(),
+            aborted: BinaryHeap::new(),
             sent: 0,
             holds,
             window_tokens,
@@ -94,17 +94,17 @@ impl Intake {
     /// When something happens next.
     pub fn next_ns(&self) -> Option<u64> {
         let coming = self.coming.front().map(|coming| coming.at_ns);
-        let given_up = self.given_up.peek().map(|&Reverse((at_ns, ..))| at_ns);
-        coming.into_iter().chain(given_up).min()
+        let aborted = self.aborted.peek().map(|&Reverse((at_ns, ..))| at_ns);
+        coming.into_iter().chain(aborted).min()
     }
 
     /// Takes what happens next: at an instant, who is given up goes before who comes.
     pub fn take(&mut self) -> Option<Outside> {
         let coming_ns = self.coming.front().map(|coming| coming.at_ns);
-        if let Some(&Reverse((at_ns, _, machine, request))) = self.given_up.peek() {
+        if let Some(&Reverse((at_ns, _, machine, request))) = self.aborted.peek() {
             if coming_ns.is_none_or(|coming_ns| at_ns <= coming_ns) {
-                self.given_up.pop();
-                return Some(Outside::GivesUp {
+                self.aborted.pop();
+                return Some(Outside::Aborts {
                     machine,
                     request,
                     at_ns,
@@ -119,7 +119,7 @@ impl Intake {
         if let Some(after_ns) = coming.abort_after_ns {
             let at_ns = coming.at_ns.saturating_add(after_ns);
             let entry = (at_ns, self.sent, machine, coming.arrival.request);
-            self.given_up.push(Reverse(entry));
+            self.aborted.push(Reverse(entry));
             self.sent += 1;
         }
     }

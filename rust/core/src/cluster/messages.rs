@@ -1,7 +1,7 @@
 //! Events between machines, and the choice of the machine that decodes a request: plain data.
 
-use crate::machine::messages::{Computing, IncomingId, Question, Task, Way};
-use crate::machine::Place;
+use crate::machine::messages::{Computing, IncomingId, Question, Route, Task};
+use crate::machine::Slot;
 use crate::transfers::{Computed, FarTransfer};
 
 /// The machine chosen to decode a request.
@@ -10,7 +10,7 @@ pub struct Chosen {
     /// The machine.
     pub machine: u32,
     /// The path that its KV crosses.
-    pub way: Way,
+    pub route: Route,
     /// Tokens that are expected to cross.
     pub expected_tokens: u64,
 }
@@ -21,11 +21,11 @@ pub(super) enum Event {
     /// A decode machine is to be chosen.
     Choose(Question),
     /// A machine is asked for something.
-    Tell(u32, Task),
+    Send(u32, Task),
     /// A machine is notified that nothing is to be sent to it.
     NothingToSend {
         target: (u32, IncomingId),
-        source: (u32, Place),
+        source: (u32, Slot),
     },
     /// A step of the machine has computed some of what a hop sends.
     Computed {

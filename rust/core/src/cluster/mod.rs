@@ -9,13 +9,13 @@
 //! | `event_loop` | all machines' events in one order |
 //! | `handover` | what the messages of prefill and decode machines lead to |
 //! | `messages` | events between machines; the question which machine decodes a request |
-//! | `from_outside` | what comes from outside: requests, prefetches, aborts |
+//! | `external` | what comes from outside: requests, prefetches, aborts |
 //! | `ranks` | machines that step together |
 //! | `intake` | requests on their way to the machines |
 //! | `routing` | which machines a router finds equally good |
 
 mod event_loop;
-mod from_outside;
+mod external;
 mod handover;
 pub mod intake;
 mod messages;

@@ -96,7 +96,7 @@ mod tests {
     #[derive(Default)]
     struct Asked {
         alone_ns: [Option<u64>; 4],
-        heard: Vec<(u32, &'static str, u64)>,
+        delivered: Vec<(u32, &'static str, u64)>,
     }
 
     impl Machines for Asked {
@@ -105,9 +105,9 @@ mod tests {
         fn perform(&mut self, machine: u32, task: Task, now_ns: u64) -> Result<Done, ()> {
             let mut done = Done::default();
             match task {
-                Task::EndStep => self.heard.push((machine, "end", now_ns)),
+                Task::EndStep => self.delivered.push((machine, "end", now_ns)),
                 Task::Compose => done.step_ns = self.alone_ns[machine as usize],
-                Task::StartStep(ns) => self.heard.push((machine, "start", ns)),
+                Task::StartStep(ns) => self.delivered.push((machine, "start", ns)),
                 _ => return Err(()),
             }
             Ok(done)
@@ -142,7 +142,7 @@ mod tests {
             (1, "start", 9),
         ];
         let of_second = [(2, "end", 10), (3, "end", 10), (3, "start", 7)];
-        assert_eq!(machines.heard, [&of_first[..], &of_second[..]].concat());
+        assert_eq!(machines.delivered, [&of_first[..], &of_second[..]].concat());
         // What comes meanwhile waits for the end of its engine's step, at an idle rank too.
         cluster.changed(2, Some((12, BOUNDARY, 2, 0)));
         assert_eq!(cluster.next(), Some((17, BOUNDARY, 2, 0)));

@@ -4,7 +4,7 @@ use super::copied_pool::CopiedPool;
 use super::copies::Copy;
 use crate::keys::BlockKeys;
 use crate::records::Records;
-use crate::store::contract::{TierLosses, TierRoom};
+use crate::store::contract::{EvictionCounts, TierOccupancy};
 use crate::store::{MoveId, Part, Violation};
 
 /// The blocks of a request's prompt.
@@ -61,7 +61,7 @@ pub trait Below: std::fmt::Debug + Send + Sync {
     fn hold(&mut self, keys: &[u64]);
 
     /// Ends a hold.
-    fn let_be(&mut self, keys: &[u64]);
+    fn release_keys(&mut self, keys: &[u64]);
 
     /// Hears that a prompt has got room; the first of its blocks that is to be offered.
     fn admitted(&mut self, prompt: Prompt<'_>) -> u32;
@@ -88,10 +88,10 @@ pub trait Below: std::fmt::Debug + Send + Sync {
     fn finish(&mut self, request: u32);
 
     /// How the blocks of a tier are used.
-    fn room(&self, pool: &CopiedPool, tier: usize) -> TierRoom;
+    fn occupancy(&self, pool: &CopiedPool, tier: usize) -> TierOccupancy;
 
     /// What a tier has lost so far.
-    fn losses(&self, tier: usize) -> TierLosses;
+    fn eviction_counts(&self, tier: usize) -> EvictionCounts;
 
     /// How many blocks of a tier a faster one has too.
     fn duplicates(&self, pool: &CopiedPool, tier: usize) -> u64;

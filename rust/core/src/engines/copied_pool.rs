@@ -202,7 +202,7 @@ impl CopiedPool {
     // -- counts
 
     /// (free without a key, held and ready, free with a key, held and being written) blocks.
-    pub fn room(&self) -> (u64, u64, u64, u64) {
+    pub fn occupancy(&self) -> (u64, u64, u64, u64) {
         let idle_keyed = self.pool.idle_keyed();
         let free = u64::from(self.pool.free_blocks());
         let held = u64::from(self.capacity) - free;
@@ -217,21 +217,21 @@ impl CopiedPool {
 
     /// Checks holders, keys and copies from scratch (I2, I3). Cost: linear in blocks.
     pub fn check(&self) -> Result<(), Violation> {
-        let mut holders = vec![0u32; self.capacity as usize + 1];
+        let mut ref_counts = vec![0u32; self.capacity as usize + 1];
         for &block in self.held.iter().flatten() {
-            holders[block as usize] += 1;
+            ref_counts[block as usize] += 1;
         }
-        for (block, &counted) in holders.iter().enumerate().skip(1) {
-            if self.pool.holders(block as u32) != counted {
+        for (block, &counted) in ref_counts.iter().enumerate().skip(1) {
+            if self.pool.ref_count(block as u32) != counted {
                 return Err(format!(
                     "I3: block {block} has {counted} holders, counts others"
                 ));
             }
         }
-        let idle = holders.iter().skip(1).filter(|&&counted| counted == 0);
+        let idle = ref_counts.iter().skip(1).filter(|&&counted| counted == 0);
         if idle.count() != self.pool.free_blocks() as usize {
             return Err(format!("I2: {} blocks are free", self.pool.free_blocks()));
         }
-        self.copies.check(&holders)
+        self.copies.check(&ref_counts)
     }
 }

@@ -196,11 +196,11 @@ impl Copies {
     }
 
     /// Checks that blocks of the pool, with so many holders each, are kept while they are copied (I3).
-    pub fn check(&self, holders: &[u32]) -> Result<(), Violation> {
+    pub fn check(&self, ref_counts: &[u32]) -> Result<(), Violation> {
         let arriving = (0..).zip(&self.arriving).filter(|(_, &by)| by != NO_MOVE);
         let arriving: Vec<usize> = arriving.map(|(block, _): (usize, _)| block).collect();
         if arriving.len() as u64 != self.arriving_blocks
-            || arriving.iter().any(|&block| holders[block] == 0)
+            || arriving.iter().any(|&block| ref_counts[block] == 0)
         {
             return Err("I3: a block is loaded that nobody holds".into());
         }

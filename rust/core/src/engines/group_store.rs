@@ -3,14 +3,14 @@
 //!
 //! Found, shared and depth are counted in blocks of the alignment, which every hit is a multiple of; room is
 //! asked in tokens, and taken step by step: what lies behind a window is given back before a step takes more.
-//! `TierRoom` counts blocks of the pool. A request has one lease at a time.
+//! `TierOccupancy` counts blocks of the pool. A request has one lease at a time.
 
 use super::group_tier::{FoundBelow, GroupTier};
 mod batch;
 mod contract;
 mod tier;
 
-use super::groups::admission::Room as Within;
+use super::groups::admission::AdmissionLimits as Within;
 use super::groups::lost::{Junction, Losses};
 use super::groups::manager::GroupManager;
 use super::groups::rules::{chunk_end, next_change, Chunk};
@@ -23,7 +23,7 @@ use crate::store::LeaseId;
 #[derive(Debug, Clone, Copy, Default)]
 struct Running {
     /// Tokens that it has room for; all of them are computed when it asks for more.
-    room_tokens: u64,
+    reserved_tokens: u64,
     /// Tokens at which it parted from what was found, 0 where it did not.
     junction: u64,
     /// Tokens of its prompt.
@@ -113,18 +113,18 @@ impl GroupStore {
     fn hold_counted(
         &mut self,
         lease: LeaseId,
-        room: Within,
+        admission_limits: Within,
         running: (Running, u64),
         looked: FoundBelow,
         now_ns: u64,
     ) -> bool {
         let (request, found) = (self.leases.request(lease), looked.found);
         if found.junction == 0 || self.running[request as usize].is_counted {
-            return self.hold(lease, room, running, looked, now_ns);
+            return self.hold(lease, admission_limits, running, looked, now_ns);
         }
         let mut losses = self.losses.clone();
         let junction = losses.count(&self.manager, request, found);
-        let held = self.hold(lease, room, running, looked, now_ns);
+        let held = self.hold(lease, admission_limits, running, looked, now_ns);
         if held {
             self.losses = losses;
             self.junctions.extend(junction);
@@ -136,7 +136,7 @@ impl GroupStore {
     fn hold(
         &mut self,
         lease: LeaseId,
-        room: Within,
+        admission_limits: Within,
         (running, end): (Running, u64),
         looked: FoundBelow,
         now_ns: u64,
@@ -144,16 +144,17 @@ impl GroupStore {
         let (request, found) = (self.leases.request(lease), looked.found);
         let (before, prompt) = (self.manager.pool.counts().evicted, running.prompt_tokens);
         let held = if self.below.is_some() {
-            self.hold_and_bring(lease, (room, prompt, end), looked, now_ns)
+            self.hold_and_bring(lease, (admission_limits, prompt, end), looked, now_ns)
         } else {
-            self.manager.admit_within(room, request, prompt, found, end)
+            self.manager
+                .admit_within(admission_limits, request, prompt, found, end)
         };
         if !held {
             return false;
         }
         self.leases.admit(lease);
         self.running[request as usize] = Running {
-            room_tokens: end,
+            reserved_tokens: end,
             ..running
         };
         self.running[request as usize].depth = (found.tokens / self.manager.align()) as u32;
@@ -177,13 +178,18 @@ impl GroupStore {
     }
 
     /// The next number of computed tokens, at least `computed`, at which a decode that computes one token while
-    /// `ahead` - 1 are under way changes a table.
-    pub fn next_change(&self, computed: u64, ahead: u64) -> u64 {
-        next_change(self.manager.groups(), computed, ahead, self.manager.align())
+    /// `lookahead` - 1 are under way changes a table.
+    pub fn next_change(&self, computed: u64, lookahead: u64) -> u64 {
+        next_change(
+            self.manager.groups(),
+            computed,
+            lookahead,
+            self.manager.align(),
+        )
     }
 
     /// (free without a key, held, free with a key, which may all be evicted) blocks.
-    pub fn room(&self) -> (u64, u64, u64, u64) {
+    pub fn occupancy(&self) -> (u64, u64, u64, u64) {
         let (free, idle) = (
             u64::from(self.manager.pool.free_blocks()),
             self.manager.pool.idle_keyed(),

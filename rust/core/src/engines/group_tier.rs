@@ -119,9 +119,9 @@ impl GroupTier {
     }
 
     /// What the room of an admission waits for.
-    pub fn room_of(&self, lease: LeaseId) -> Vec<MoveId> {
+    pub fn capacity_of(&self, lease: LeaseId) -> Vec<MoveId> {
         let brought = self.brought.get(&lease);
-        brought.map_or_else(Vec::new, |brought| brought.room.clone())
+        brought.map_or_else(Vec::new, |brought| brought.freeing_moves.clone())
     }
 
     /// Whether the end of a step of a request matters: something of its prompt is still to be offered.
@@ -160,9 +160,9 @@ impl GroupTier {
     }
 
     /// Checks the tier and the copies, blocks of the pool having so many holders (I2, I3, I9).
-    pub fn check(&self, holders: &[u32]) -> Result<(), Violation> {
+    pub fn check(&self, ref_counts: &[u32]) -> Result<(), Violation> {
         self.tier.check()?;
-        self.copies.check(holders)?;
+        self.copies.check(ref_counts)?;
         for (&id, counts) in &self.by_group {
             if self.copies.keys_of(id) != counts.iter().sum::<u64>() {
                 return Err(format!(
@@ -196,7 +196,7 @@ impl MovingStore for GroupTier {
     fn finish_move(&mut self, id: MoveId) -> Answer<()> {
         let Copy { keys, .. } = self.copies.finish(id)?;
         self.by_group.remove(&id);
-        self.tier.in_use.let_be(&keys);
+        self.tier.in_use.release_keys(&keys);
         Ok(())
     }
 

@@ -16,7 +16,7 @@ impl HeldKeys {
     }
 
     /// Ends a `hold`.
-    pub fn let_be(&mut self, keys: &[u64]) {
+    pub fn release_keys(&mut self, keys: &[u64]) {
         for &key in keys {
             match self.0.get(key) {
                 Some(1) => drop(self.0.remove(key)),

@@ -49,22 +49,22 @@ impl KeyIndex {
     /// Splits a key into the first key of its chunk and its place there.
     fn split(&self, key: u64) -> (u64, u32) {
         let per = u64::from(self.blocks_per_id);
-        let place = if key & PRIVATE == 0 {
+        let slot = if key & PRIVATE == 0 {
             key % per
         } else {
             (key & 0xFFFF_FFFF) % per
         };
-        (key - place, place as u32)
+        (key - slot, slot as u32)
     }
 
     /// A key's place in its chunk, which need not exist.
-    pub fn place(&self, key: u64) -> u32 {
+    pub fn offset_of(&self, key: u64) -> u32 {
         self.split(key).1
     }
 
     /// How many keys from one on have their places in its chunk, which need not exist.
     pub fn run(&self, key: u64) -> u32 {
-        self.blocks_per_id - self.place(key)
+        self.blocks_per_id - self.offset_of(key)
     }
 
     fn chunk(&self, first_key: u64) -> Option<u32> {
@@ -78,16 +78,16 @@ impl KeyIndex {
 
     /// The slot of a key, if its chunk exists; the next `run` keys have the slots after it.
     pub fn find(&self, key: u64) -> Option<(u32, u32)> {
-        let (first, place) = self.split(key);
+        let (first, slot) = self.split(key);
         let chunk = self.chunk(first)?;
-        Some(((chunk << self.shift) + place, self.blocks_per_id - place))
+        Some(((chunk << self.shift) + slot, self.blocks_per_id - slot))
     }
 
     /// As `find`, making the chunk where there is none.
     pub fn open(&mut self, key: u64) -> (u32, u32) {
-        let (first, place) = self.split(key);
+        let (first, slot) = self.split(key);
         let chunk = self.chunk(first).unwrap_or_else(|| self.add(first));
-        ((chunk << self.shift) + place, self.blocks_per_id - place)
+        ((chunk << self.shift) + slot, self.blocks_per_id - slot)
     }
 
     fn add(&mut self, first_key: u64) -> u32 {

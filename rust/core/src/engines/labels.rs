@@ -4,21 +4,21 @@ use std::fmt::Write;
 
 use super::block_pool::NO_KEY;
 
-/// A line for each key: `id:place` with the trace's own name of the id, `o<request>:<block>` for a key that
+/// A line for each key: `id:slot` with the trace's own name of the id, `o<request>:<block>` for a key that
 /// only one request can have, `-` for none. `names` is empty where an id is its own name.
 pub fn lines(keys: &[u64], blocks_per_id: u32, names: &[String]) -> String {
     let per = u64::from(blocks_per_id);
     let mut text = String::with_capacity(12 * keys.len());
     for &key in keys {
-        let (id, place) = (key / per, key % per);
+        let (id, slot) = (key / per, key % per);
         let written = if key == NO_KEY {
             writeln!(text, "-")
         } else if key >> 63 == 1 {
             writeln!(text, "o{}:{}", (key >> 32) & 0x7FFF_FFFF, key & 0xFFFF_FFFF)
         } else if let Some(name) = names.get(id as usize) {
-            writeln!(text, "{name}:{place}")
+            writeln!(text, "{name}:{slot}")
         } else {
-            writeln!(text, "{id}:{place}")
+            writeln!(text, "{id}:{slot}")
         };
         written.expect("a String takes any text");
     }
@@ -34,7 +34,7 @@ pub struct GroupUnits {
     pub unit_tokens: u64,
 }
 
-/// As `lines` for keys of several groups, behind `group/`: `id:place` counts in hash blocks inside the id (in
+/// As `lines` for keys of several groups, behind `group/`: `id:slot` counts in hash blocks inside the id (in
 /// what divides both where a hash block does not divide the id), `o<request>:<block>` in hash blocks.
 pub fn group_lines(
     queue: impl Iterator<Item = (u8, u64)>,
@@ -42,13 +42,13 @@ pub fn group_lines(
     (hash_block, trace_block): (u64, u64),
     names: &[String],
 ) -> String {
-    let place_tokens = gcd(hash_block, trace_block);
+    let unit_size = gcd(hash_block, trace_block);
     let mut text = String::new();
     for (group, key) in queue {
         let units = groups[usize::from(group)];
         let per = u64::from(units.units_per_id);
-        let (id, place) = (key / per, (key % per + 1) * units.unit_tokens);
-        let place = (place / place_tokens).max(1) - 1;
+        let (id, slot) = (key / per, (key % per + 1) * units.unit_tokens);
+        let slot = (slot / unit_size).max(1) - 1;
         let written = if key == NO_KEY {
             writeln!(text, "-")
         } else if key >> 63 == 1 {
@@ -56,9 +56,9 @@ pub fn group_lines(
             let block = (end / hash_block).max(1) - 1;
             writeln!(text, "{group}/o{}:{block}", (key >> 32) & 0x7FFF_FFFF)
         } else if let Some(name) = names.get(id as usize) {
-            writeln!(text, "{group}/{name}:{place}")
+            writeln!(text, "{group}/{name}:{slot}")
         } else {
-            writeln!(text, "{group}/{id}:{place}")
+            writeln!(text, "{group}/{id}:{slot}")
         };
         written.expect("a String takes any text");
     }

@@ -11,7 +11,7 @@ use super::copies::Copy;
 use super::held_keys::HeldKeys;
 use super::key_index::KeyMap;
 use super::lmcache_tiers::{Tier, Tiers};
-use crate::store::contract::{TierLosses, TierRoom};
+use crate::store::contract::{EvictionCounts, TierOccupancy};
 use crate::store::{MoveId, Part, Violation, NO_MOVE, STAGING};
 
 /// The tier below the CPU.
@@ -49,8 +49,8 @@ impl LmcacheBelow {
         // the engine would wait for more of its CPU memory
         let both = cpu.in_use.among(prompt.keys((0, on_cpu)));
         let kept = u64::from(on_cpu) + (cpu.in_use.len() - both) as u64;
-        let room = cpu.capacity - kept;
-        (on_cpu, on_cpu + room.min(u64::from(found - on_cpu)) as u32)
+        let spare = cpu.capacity - kept;
+        (on_cpu, on_cpu + spare.min(u64::from(found - on_cpu)) as u32)
     }
 
     fn tier(&self, tier: usize) -> &Tier {
@@ -110,8 +110,8 @@ impl Below for LmcacheBelow {
         self.tiers.cpu.in_use.hold(keys);
     }
 
-    fn let_be(&mut self, keys: &[u64]) {
-        self.tiers.cpu.in_use.let_be(keys);
+    fn release_keys(&mut self, keys: &[u64]) {
+        self.tiers.cpu.in_use.release_keys(keys);
     }
 
     /// Counts the hits of the look-up, the last chunk first; what follows it is to be offered.
@@ -183,9 +183,9 @@ impl Below for LmcacheBelow {
     }
 
     fn ended(&mut self, copy: &Copy, by: MoveId) {
-        self.tiers.cpu.in_use.let_be(&copy.keys);
+        self.tiers.cpu.in_use.release_keys(&copy.keys);
         if DISK == copy.from || DISK == copy.to {
-            self.tiers.disk.in_use.let_be(&copy.keys);
+            self.tiers.disk.in_use.release_keys(&copy.keys);
         }
         for key in &copy.keys {
             if self.to_disk.get(key) == Some(&by) {
@@ -196,7 +196,7 @@ impl Below for LmcacheBelow {
 
     fn finish(&mut self, _: u32) {}
 
-    fn room(&self, pool: &CopiedPool, tier: usize) -> TierRoom {
+    fn occupancy(&self, pool: &CopiedPool, tier: usize) -> TierOccupancy {
         let own = self.tier(tier);
         let there = own.chunks.len();
         let (writing, in_use) = if tier == STAGING {
@@ -206,7 +206,7 @@ impl Below for LmcacheBelow {
             let writing = self.to_disk.keys().filter(here).count() as u64;
             (writing, own.in_use.count(|key| own.chunks.contains(key)))
         };
-        TierRoom {
+        TierOccupancy {
             free: own.capacity - there,
             active: 0,
             cached: there - writing,
@@ -215,10 +215,10 @@ impl Below for LmcacheBelow {
         }
     }
 
-    fn losses(&self, tier: usize) -> TierLosses {
-        TierLosses {
+    fn eviction_counts(&self, tier: usize) -> EvictionCounts {
+        EvictionCounts {
             evicted: self.tier(tier).evictions,
-            ..TierLosses::default()
+            ..EvictionCounts::default()
         }
     }
 
@@ -232,8 +232,8 @@ impl Below for LmcacheBelow {
     fn check(&self, pool: &CopiedPool) -> Result<(), Violation> {
         for tier in [&self.tiers.cpu, &self.tiers.disk] {
             if tier.chunks.len() > tier.capacity {
-                let (there, room) = (tier.chunks.len(), tier.capacity);
-                return Err(format!("I2: {there} of {room} blocks in a tier"));
+                let (there, spare) = (tier.chunks.len(), tier.capacity);
+                return Err(format!("I2: {there} of {spare} blocks in a tier"));
             }
         }
         if !pool

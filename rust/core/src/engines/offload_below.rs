@@ -3,8 +3,8 @@
 use super::below::{Below, InParts, Prompt, Site};
 use super::copied_pool::CopiedPool;
 use super::copies::Copy;
-use super::used_tier::{Place, UsedTier};
-use crate::store::contract::{TierLosses, TierRoom};
+use super::used_tier::{GroupSlot, UsedTier};
+use crate::store::contract::{EvictionCounts, TierOccupancy};
 use crate::store::{MoveId, Part, Violation, STAGING};
 
 /// The tier below a pool of one group.
@@ -12,7 +12,7 @@ use crate::store::{MoveId, Part, Violation, STAGING};
 pub struct OffloadBelow(pub UsedTier);
 
 /// Blocks of the only group with their keys.
-fn placed(prompt: Prompt<'_>, (start, end): (u32, u32)) -> Vec<(Place, u64)> {
+fn placed(prompt: Prompt<'_>, (start, end): (u32, u32)) -> Vec<(GroupSlot, u64)> {
     (start..end)
         .map(|block| ((0, block), prompt.key(block)))
         .collect()
@@ -61,8 +61,8 @@ impl Below for OffloadBelow {
         self.0.in_use.hold(keys);
     }
 
-    fn let_be(&mut self, keys: &[u64]) {
-        self.0.in_use.let_be(keys);
+    fn release_keys(&mut self, keys: &[u64]) {
+        self.0.in_use.release_keys(keys);
     }
 
     fn admitted(&mut self, _: Prompt<'_>) -> u32 {
@@ -105,21 +105,21 @@ impl Below for OffloadBelow {
     }
 
     fn ended(&mut self, copy: &Copy, _: MoveId) {
-        self.0.in_use.let_be(&copy.keys);
+        self.0.in_use.release_keys(&copy.keys);
     }
 
     fn finish(&mut self, request: u32) {
         self.0.finish(request);
     }
 
-    fn room(&self, pool: &CopiedPool, _: usize) -> TierRoom {
-        self.0.room(pool.copies.writing_blocks())
+    fn occupancy(&self, pool: &CopiedPool, _: usize) -> TierOccupancy {
+        self.0.occupancy(pool.copies.writing_blocks())
     }
 
-    fn losses(&self, _: usize) -> TierLosses {
-        TierLosses {
+    fn eviction_counts(&self, _: usize) -> EvictionCounts {
+        EvictionCounts {
             evicted: self.0.evicted(),
-            ..TierLosses::default()
+            ..EvictionCounts::default()
         }
     }
 

@@ -9,9 +9,9 @@ use super::leases::EngineLeases;
 use crate::keys::BlockKeys;
 use crate::records::{Change, Records};
 use crate::store::contract::{
-    gpu_alone, BatchStore, BlockStore, MachineStore, TierLosses, TierRoom,
+    gpu_alone, BatchStore, BlockStore, EvictionCounts, MachineStore, TierOccupancy,
 };
-use crate::store::{Answer, LeaseId, Room, StoreError, Times, Violation};
+use crate::store::{Answer, LeaseId, Reservation, StoreError, Times, Violation};
 
 /// The blocks of one GPU under vLLM's rules.
 #[derive(Debug)]
@@ -93,7 +93,7 @@ impl PoolStore {
     }
 
     /// (free without a key, held, free with a key, which may all be evicted) blocks.
-    pub fn room(&self) -> (u64, u64, u64, u64) {
+    pub fn occupancy(&self) -> (u64, u64, u64, u64) {
         let counts = self.pool.counts();
         let idle_keyed = counts.inserted - counts.evicted - self.pool.held_keyed();
         let free = u64::from(self.pool.free_blocks());
@@ -117,7 +117,7 @@ impl PoolStore {
 }
 
 impl BatchStore for PoolStore {
-    fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Room> {
+    fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Reservation> {
         let pool = &self.pool;
         let first = self
             .leases
@@ -126,13 +126,13 @@ impl BatchStore for PoolStore {
         let free = u64::from(pool.free_blocks());
         let sum = wanted.iter().try_fold(0u64, |sum, w| sum.checked_add(w.1));
         if sum.is_none_or(|sum| sum > free) {
-            return Ok(Room::Refused);
+            return Ok(Reservation::Refused);
         }
         // Several leases only ever extend, so the sum decides for all; a first room comes alone.
         if let (Some(lease), &[(id, blocks)]) = (first, wanted) {
             let blocks = lease.hits + blocks as u32;
             if !self.pool.allocate(lease.request, lease.hits, blocks) {
-                return Ok(Room::Refused);
+                return Ok(Reservation::Refused);
             }
             self.leases.admit(id);
         } else {
@@ -144,7 +144,7 @@ impl BatchStore for PoolStore {
         }
         let evicted = self.pool.counts().evicted - before;
         self.records.evicted_blocks(evicted, now_ns);
-        Ok(Room::Ready)
+        Ok(Reservation::Ready)
     }
 
     fn depth(&self, lease: LeaseId) -> Answer<u32> {
@@ -180,10 +180,10 @@ impl MachineStore for PoolStore {
         Ok((found, found))
     }
 
-    fn room(&self, tier: usize) -> Answer<TierRoom> {
+    fn occupancy(&self, tier: usize) -> Answer<TierOccupancy> {
         gpu_alone(tier)?;
-        let (free, active, cached, evictable) = PoolStore::room(self);
-        Ok(TierRoom {
+        let (free, active, cached, evictable) = PoolStore::occupancy(self);
+        Ok(TierOccupancy {
             free,
             active,
             cached,
@@ -192,11 +192,11 @@ impl MachineStore for PoolStore {
         })
     }
 
-    fn losses(&self, tier: usize) -> Answer<TierLosses> {
+    fn eviction_counts(&self, tier: usize) -> Answer<EvictionCounts> {
         gpu_alone(tier)?;
-        Ok(TierLosses {
+        Ok(EvictionCounts {
             evicted: self.evictions(),
-            ..TierLosses::default()
+            ..EvictionCounts::default()
         })
     }
 

@@ -144,8 +144,8 @@ impl RadixPool {
 
     /// Whether `total` tokens of an admitted request would fit if all that may go went.
     pub fn fits(&self, request: u32, total: u64) -> bool {
-        let room = self.free_tokens + self.evictable_tokens();
-        room + self.of(request).protected >= self.paged(total) + self.slack()
+        let spare = self.free_tokens + self.evictable_tokens();
+        spare + self.of(request).protected >= self.paged(total) + self.slack()
     }
 
     /// Evicts until `demand` tokens are free, if need be.
@@ -259,11 +259,11 @@ impl RadixPool {
     /// Checks the first `tokens` tokens in, gives back all other room, and ends the request.
     pub fn finish(&mut self, request: u32, tokens: u64) {
         self.checkpoint(request, tokens);
-        self.let_go(request);
+        self.release_request(request);
     }
 
     /// Gives back all room of a request that is not the tree's, and ends it.
-    pub fn let_go(&mut self, request: u32) {
+    pub fn release_request(&mut self, request: u32) {
         let held = self.of(request);
         self.free_tokens += self.paged(held.filled).saturating_sub(held.protected);
         self.tree.unlock(held.node);
@@ -279,8 +279,8 @@ impl RadixPool {
     /// The same where others hold nodes too.
     pub fn check_with(&self, others: impl Iterator<Item = u32>) -> Result<(), Violation> {
         let held = || self.held.iter().flatten();
-        let holders = held().map(|h| h.node).chain(others);
-        self.tree.check(holders.filter(|&node| node != ROOT))?;
+        let held_nodes = held().map(|h| h.node).chain(others);
+        self.tree.check(held_nodes.filter(|&node| node != ROOT))?;
         for h in held() {
             let below = self.tree.end(h.node) * self.page;
             if h.protected != below || h.filled < h.protected {

@@ -14,14 +14,14 @@
 //! | `copies` | loads and writes under way, and the pages that they bring |
 //! | `counts` | rooms, losses and checks |
 //! | `in_tokens` | what SGLang's own scheduler asks, without leases |
-//! | `places` | what is found, and on which tier |
+//! | `slots` | what is found, and on which tier |
 //! | `storage` | a storage below the host |
 
 mod contract;
 mod copies;
 mod counts;
 mod in_tokens;
-mod places;
+mod lookup;
 mod storage;
 #[cfg(test)]
 mod storage_tests;
@@ -39,7 +39,7 @@ use super::radix_tree::{RadixTree, TreeRules};
 use crate::keys::BlockKeys;
 use crate::records::Records;
 use crate::store::contract::BatchStore;
-use crate::store::{Answer, LeaseId, MoveId, Order, Room, StoreError, Times};
+use crate::store::{Answer, LeaseId, MoveId, Order, Reservation, StoreError, Times};
 use copies::Copies;
 pub use in_tokens::Prefix;
 pub use storage::StorageConfig;
@@ -171,7 +171,7 @@ impl RadixStore {
     /// Notes what a request found; it is held when its room is reserved, in one step with it.
     pub fn acquire(&mut self, request: u32, hits: u32) -> Answer<LeaseId> {
         let (tree, copies) = (&self.pool.tree, &self.copies);
-        let found = |request, pages| places::found(tree, copies, request, pages);
+        let found = |request, pages| lookup::found(tree, copies, request, pages);
         self.leases.give(request, hits, found)
     }
 
@@ -187,7 +187,7 @@ impl RadixStore {
         if ended.admitted {
             let progress = std::mem::take(&mut self.progress[ended.request as usize]);
             self.check_in(ended.request, u64::from(progress.full));
-            self.pool.let_go(ended.request);
+            self.pool.release_request(ended.request);
         }
         self.note_evicted(before, now_ns);
         Ok(())
@@ -223,13 +223,13 @@ impl RadixStore {
 
     /// Counts pages as found that another request is loading; the lease holds them already.
     pub fn join(&mut self, lease: LeaseId, to: u32) -> Answer<()> {
-        let request = self.with_room(lease, to)?;
+        let request = self.ensure_capacity(lease, to)?;
         self.progress[request as usize].full = to;
         Ok(())
     }
 
     /// The request of a lease; refuses pages that have no room.
-    fn with_room(&self, lease: LeaseId, to: u32) -> Answer<u32> {
+    fn ensure_capacity(&self, lease: LeaseId, to: u32) -> Answer<u32> {
         let request = self.leases.admitted(lease)?.request;
         if u64::from(to) * self.page > self.pool.filled_tokens(request) {
             return Err(StoreError::NotReserved);
@@ -239,7 +239,7 @@ impl RadixStore {
 
     /// Sends the lease's next pages up to `to`, which its room was taken for; the move.
     pub fn load(&mut self, lease: LeaseId, to: u32, after: &[MoveId]) -> Answer<MoveId> {
-        let request = self.with_room(lease, to)?;
+        let request = self.ensure_capacity(lease, to)?;
         let progress = &mut self.progress[request as usize];
         let pages = (progress.full.min(to), to);
         progress.full = to;
@@ -299,9 +299,9 @@ impl RadixStore {
 }
 
 impl BatchStore for RadixStore {
-    fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Room> {
+    fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Reservation> {
         let (tree, copies) = (&self.pool.tree, &self.copies);
-        let found = |request, pages| places::found(tree, copies, request, pages);
+        let found = |request, pages| lookup::found(tree, copies, request, pages);
         let first = self.leases.asked(wanted, found)?;
         let (before, orders) = (self.evictions(), self.copies.orders.len());
         let got = match (first, wanted) {
@@ -319,11 +319,11 @@ impl BatchStore for RadixStore {
         let sent = self.copies.orders[orders..].iter();
         let sent: Vec<MoveId> = sent.map(|order| order.id).collect();
         Ok(if !got {
-            Room::Refused
+            Reservation::Refused
         } else if sent.is_empty() {
-            Room::Ready
+            Reservation::Ready
         } else {
-            Room::Pending(sent)
+            Reservation::Pending(sent)
         })
     }
 
@@ -336,7 +336,7 @@ impl BatchStore for RadixStore {
     }
 
     fn commit(&mut self, lease: LeaseId, to: u32, ready: Times) -> Answer<()> {
-        let request = self.with_room(lease, to)?;
+        let request = self.ensure_capacity(lease, to)?;
         let before = self.evictions();
         let full = &mut self.progress[request as usize].full;
         if to > *full {

@@ -78,8 +78,8 @@ impl OffloadPolicy for RankedLru {
                 rank
             }
         };
-        for (&place, &(key, _)) in used {
-            let rank = (rank, Reverse(place));
+        for (&slot, &(key, _)) in used {
+            let rank = (rank, Reverse(slot));
             if self.ranks.get(&key).is_some_and(|&held| held < rank) {
                 self.give(key, rank);
             }

@@ -18,7 +18,7 @@ pub struct TieringCounts {
     /// Keys brought up from the tier below.
     pub promoted: u64,
     /// Look-ups that would have gone on forever.
-    pub given_up: u64,
+    pub aborted: u64,
 }
 
 /// What a running request has done with keys.
@@ -79,7 +79,7 @@ impl TieredOffload {
                 return run.len() as u32;
             }
         }
-        self.counts.given_up += 1;
+        self.counts.aborted += 1;
         let here = run.iter().take_while(|&&key| self.policy.contains(key));
         here.count() as u32
     }
@@ -87,13 +87,13 @@ impl TieredOffload {
     /// Looks the keys up once; whether any had to be promoted.
     fn promote(&mut self, request: u32, first: u32, run: &[u64]) -> bool {
         let mut moving = KeySet::default();
-        for (place, &key) in (first..).zip(run) {
+        for (slot, &key) in (first..).zip(run) {
             if self.policy.contains(key) {
                 continue;
             }
             self.learn(request, &[key]);
             let is_kept = |other| other == key || moving.contains(&other);
-            let Some(victims) = self.make_room(1, &is_kept) else {
+            let Some(victims) = self.evict_for(1, &is_kept) else {
                 break;
             };
             self.policy.insert(key);
@@ -102,8 +102,8 @@ impl TieredOffload {
             self.counts.evicted += victims;
             // its other keys that are here have its rank
             let promoted = (key, Access::Stored);
-            self.running[request as usize].used.insert(place, promoted);
-            let used = UsedKeys::from([(place, promoted)]);
+            self.running[request as usize].used.insert(slot, promoted);
+            let used = UsedKeys::from([(slot, promoted)]);
             self.policy.access_by(request, &used);
         }
         !moving.is_empty()
@@ -112,8 +112,8 @@ impl TieredOffload {
     /// Uses keys that are there; what the request promoted itself counts as stored by it.
     pub fn load(&mut self, request: u32, first: u32, keys: &[u64]) {
         let used = &mut self.running[request as usize].used;
-        for (place, &key) in (first..).zip(keys) {
-            used.entry(place).or_insert((key, Access::Reused));
+        for (slot, &key) in (first..).zip(keys) {
+            used.entry(slot).or_insert((key, Access::Reused));
         }
         if !used.is_empty() {
             self.policy.access_by(request, used);
@@ -126,7 +126,7 @@ impl TieredOffload {
         let is_new: Vec<bool> = keys.iter().map(|&key| !self.policy.contains(key)).collect();
         let new = || keys.iter().zip(&is_new).filter(|(_, &is_new)| is_new);
         let offered: KeySet = keys.iter().copied().collect();
-        let victims = self.make_room(new().count(), &|key| offered.contains(&key));
+        let victims = self.evict_for(new().count(), &|key| offered.contains(&key));
         let missing = match victims {
             Some(_) => Access::Stored,
             None => Access::Refused,
@@ -142,9 +142,9 @@ impl TieredOffload {
             self.counts.refused += 1;
         }
         let used = &mut self.running[request as usize].used;
-        for ((place, &key), &is_new) in (first..).zip(keys).zip(&is_new) {
-            if matches!(used.get(&place), None | Some((_, Access::Refused))) {
-                used.insert(place, (key, if is_new { missing } else { Access::Reused }));
+        for ((slot, &key), &is_new) in (first..).zip(keys).zip(&is_new) {
+            if matches!(used.get(&slot), None | Some((_, Access::Refused))) {
+                used.insert(slot, (key, if is_new { missing } else { Access::Reused }));
             }
         }
         self.policy.access_by(request, used);
@@ -171,7 +171,7 @@ impl TieredOffload {
     }
 
     /// Evicts what so many new keys need; how many keys went, None and no change where too few may go.
-    fn make_room(&mut self, new: usize, is_kept: &dyn Fn(u64) -> bool) -> Option<u64> {
+    fn evict_for(&mut self, new: usize, is_kept: &dyn Fn(u64) -> bool) -> Option<u64> {
         let shortfall = (self.policy.resident() + new).saturating_sub(self.capacity);
         let victims = self.policy.evict(shortfall, is_kept)?;
         Some(victims.len() as u64)

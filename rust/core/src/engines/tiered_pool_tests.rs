@@ -9,7 +9,7 @@ use super::tiered_pool::TieredPool;
 use super::used_tier::UsedTier;
 use crate::keys::{BlockKeys, NO_REQUEST};
 use crate::store::contract::{BatchStore, BlockStore, MovingStore, OffersComputed};
-use crate::store::{LeaseId, MoveId, Room, Times};
+use crate::store::{LeaseId, MoveId, Reservation, Times};
 
 /// Requests of three full blocks of two tokens and one token more: 0 and 1 are alike, 2 and 3 are others.
 fn keys() -> Arc<BlockKeys> {
@@ -31,7 +31,7 @@ fn offloading(gpu: u32, cpu: usize) -> TieredPool {
 }
 
 /// Admits a request with nothing found, and room for four blocks.
-fn admit(store: &mut TieredPool, request: u32) -> (LeaseId, Room) {
+fn admit(store: &mut TieredPool, request: u32) -> (LeaseId, Reservation) {
     let lease = store.acquire(request, 0).unwrap();
     (lease, store.reserve(&[(lease, 4)], 0).unwrap())
 }
@@ -63,6 +63,6 @@ fn blocks_that_are_still_read_are_not_spare() {
     let written = compute(&mut store, lease);
     store.release(lease, 0).unwrap();
     assert_eq!(store.spare_blocks(), 0, "batched steps take none of them");
-    let (_, room) = admit(&mut store, 2);
-    assert_eq!(room, Room::Pending(written));
+    let (_, occupancy) = admit(&mut store, 2);
+    assert_eq!(occupancy, Reservation::Pending(written));
 }

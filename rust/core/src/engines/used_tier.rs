@@ -2,11 +2,11 @@
 
 use super::held_keys::HeldKeys;
 use super::offload_tier::{Access, OffloadTier};
-use crate::store::contract::TierRoom;
+use crate::store::contract::TierOccupancy;
 use crate::store::Violation;
 
 /// Where a key stands in a prompt: its cache group, and its block there.
-pub type Place = (usize, u32);
+pub type GroupSlot = (usize, u32);
 
 /// What a request did with the blocks of its groups.
 type Used = Vec<Vec<Option<(u64, Access)>>>;
@@ -56,24 +56,24 @@ impl UsedTier {
     }
 
     /// Uses keys that are there, at these places of a request's prompt.
-    pub fn load(&mut self, request: u32, keys: impl Iterator<Item = (Place, u64)>) {
-        for (place, key) in keys {
-            self.use_key(request, place, (key, Access::Reused));
+    pub fn load(&mut self, request: u32, keys: impl Iterator<Item = (GroupSlot, u64)>) {
+        for (slot, key) in keys {
+            self.use_key(request, slot, (key, Access::Reused));
         }
         self.access(request);
     }
 
     /// Stores keys that are not there; `None` where room is refused. They have these places in a request's prompt.
-    pub fn offer(&mut self, request: u32, offered: &[(Place, u64)]) -> Option<Stored> {
+    pub fn offer(&mut self, request: u32, offered: &[(GroupSlot, u64)]) -> Option<Stored> {
         let keys = offered.iter().map(|&(_, key)| key).collect();
         let in_use = &self.in_use;
         let done = self.tier.offer(keys, &|key| in_use.contains(key));
-        for (&(place, _), &access) in offered.iter().zip(&done.accesses) {
+        for (&(slot, _), &access) in offered.iter().zip(&done.accesses) {
             let known = self.used[request as usize]
-                .get(place.0)
-                .and_then(|of_group| of_group.get(place.1 as usize));
+                .get(slot.0)
+                .and_then(|of_group| of_group.get(slot.1 as usize));
             if matches!(known, None | Some(None | Some((_, Access::Refused)))) {
-                self.use_key(request, place, access);
+                self.use_key(request, slot, access);
             }
         }
         self.access(request);
@@ -109,7 +109,7 @@ impl UsedTier {
         self.tier.finish(&used);
     }
 
-    fn use_key(&mut self, request: u32, (group, block): Place, used: (u64, Access)) {
+    fn use_key(&mut self, request: u32, (group, block): GroupSlot, used: (u64, Access)) {
         let all = &mut self.used[request as usize];
         if all.len() <= group {
             all.resize(group + 1, Vec::new());
@@ -129,9 +129,9 @@ impl UsedTier {
     }
 
     /// How its blocks are used, of which so many are being written.
-    pub fn room(&self, writing_blocks: u64) -> TierRoom {
+    pub fn occupancy(&self, writing_blocks: u64) -> TierOccupancy {
         let there = self.tier.policy.resident() as u64;
-        TierRoom {
+        TierOccupancy {
             free: self.capacity_blocks - there,
             active: 0,
             cached: there - writing_blocks,
@@ -154,8 +154,8 @@ impl UsedTier {
     pub fn check(&self) -> Result<(), Violation> {
         let there = self.tier.policy.resident() as u64;
         if there != self.stored - self.evicted || there > self.capacity_blocks {
-            let room = self.capacity_blocks;
-            return Err(format!("I2: {there} of {room} blocks in the tier"));
+            let spare = self.capacity_blocks;
+            return Err(format!("I2: {there} of {spare} blocks in the tier"));
         }
         if !self.in_use.all(|key| self.tier.policy.contains(key)) {
             return Err("I3: a block of the tier was evicted while it was copied".into());

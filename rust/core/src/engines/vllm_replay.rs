@@ -149,10 +149,10 @@ impl<B: Below> Running<'_, B> {
     /// Gives a request its blocks, those of the prompt and then all, each time (blocks, full ones); false, and
     /// nothing held, where they do not fit.
     fn takes(&mut self, request: u32, found: u32, [prompt, all]: [(u32, u32); 2]) -> bool {
-        let mut fits = self.with_room(|pool| pool.allocate(request, found, prompt.0));
+        let mut fits = self.ensure_capacity(|pool| pool.allocate(request, found, prompt.0));
         if fits {
             self.pool.cache(request, prompt.1);
-            fits = self.with_room(|pool| pool.extend(request, all.0));
+            fits = self.ensure_capacity(|pool| pool.extend(request, all.0));
         }
         if fits {
             self.pool.cache(request, all.1);
@@ -163,7 +163,7 @@ impl<B: Below> Running<'_, B> {
     }
 
     /// Tries until it succeeds or nothing runs any more, ending the oldest running request after each failure.
-    fn with_room(&mut self, attempt: impl Fn(&mut BlockPool) -> bool) -> bool {
+    fn ensure_capacity(&mut self, attempt: impl Fn(&mut BlockPool) -> bool) -> bool {
         while !attempt(&mut self.pool) {
             let Some(oldest) = self.overlap.oldest() else {
                 return false;

@@ -3,28 +3,28 @@
 use super::fetch::FetchPolicy;
 use super::groups::Asked;
 use super::loading::{Admission, LoadingId};
-use super::{Now, Place, Replica};
+use super::{Now, Replica, Slot};
 use crate::batch::Sequence;
 use crate::store::{Answer, LeaseId};
 
 impl Replica {
     /// Admits a waiting request, which joins the step; nothing changes where it is not.
-    pub(super) fn ask(&mut self, now: &mut Now<'_>, place: Place) -> Answer<Asked> {
+    pub(super) fn ask(&mut self, now: &mut Now<'_>, slot: Slot) -> Answer<Asked> {
         if now.store.groups().is_some() {
-            return self.admit_to_groups(now, place);
+            return self.admit_to_groups(now, slot);
         }
-        let admitted = self.admit_one(now, place)?;
+        let admitted = self.admit_one(now, slot)?;
         Ok(if admitted {
             Asked::Admitted
         } else {
-            Asked::NoRoom
+            Asked::NoCapacity
         })
     }
 
     /// Admits a waiting request, which joins the step; false, without a trace, when room is refused.
-    fn admit_one(&mut self, now: &mut Now<'_>, place: Place) -> Answer<bool> {
-        self.protect_waiting(now, Some(place))?;
-        let s = &self.requests[place];
+    fn admit_one(&mut self, now: &mut Now<'_>, slot: Slot) -> Answer<bool> {
+        self.protect_waiting(now, Some(slot))?;
+        let s = &self.requests[slot];
         let (request, target) = (s.arrival.request, s.prefill_target_tokens());
         let total_blocks = target.div_ceil(self.config.block_size_tokens);
         if self.config.expires {
@@ -49,50 +49,50 @@ impl Replica {
             self.longest_elsewhere(now, request, (found, limit))?
         };
         let everywhere = away.as_ref().map_or(found, |run| run.end());
-        let reusable = self.reusable_blocks(now, place, everywhere);
+        let reusable = self.reusable_blocks(now, slot, everywhere);
         let (found, ready) = (found.min(reusable), ready.min(reusable));
         let away = away.and_then(|run| run.before(reusable));
         let (lease, admission) = if found > ready || away.is_some() {
-            match self.acquire_with_loads(now, place, (found, away))? {
+            match self.acquire_with_loads(now, slot, (found, away))? {
                 Some(acquired) => acquired,
                 None => return Ok(false),
             }
         } else {
             let lacking = total_blocks - u64::from(ready);
-            let Some((lease, room)) = now.take_room((request, ready), lacking)? else {
+            let Some((lease, freeing_moves)) = now.reserve_lease((request, ready), lacking)? else {
                 return Ok(false);
             };
-            (lease, Admission::of(ready, total_blocks, room))
+            (lease, Admission::of(ready, total_blocks, freeing_moves))
         };
-        self.arrivals.queue.take(place, &mut self.requests);
-        self.requests[place].lease = lease;
+        self.arrivals.queue.take(slot, &mut self.requests);
+        self.requests[slot].lease = lease;
         self.write_used(now, lease)?;
-        self.let_in(now, place, admission)?;
+        self.settle_admission(now, slot, admission)?;
         Ok(true)
     }
 
     /// Notes an admission, then lets the request join the step or wait for its room and its KV.
-    pub(super) fn let_in(
+    pub(super) fn settle_admission(
         &mut self,
         now: &mut Now<'_>,
-        place: Place,
+        slot: Slot,
         admission: Admission,
     ) -> Answer<()> {
         let reused_blocks = admission.reused_blocks;
-        self.admitted(now, place, reused_blocks);
-        let cached = self.cached_tokens(place, reused_blocks);
-        if self.requests[place].preemptions == 0 {
-            self.first_admitted(now, place, &admission.from_blocks, cached);
+        self.admitted(now, slot, reused_blocks);
+        let cached = self.cached_tokens(slot, reused_blocks);
+        if self.requests[slot].preemptions == 0 {
+            self.first_admitted(now, slot, &admission.from_blocks, cached);
             self.reports.pool_hit_blocks += admission.pool_blocks;
         } else {
-            self.requests[place].recomputed_tokens -= cached as i64;
+            self.requests[slot].recomputed_tokens -= cached as i64;
         }
         self.issue(now, None)?;
-        if admission.room.is_empty() && admission.loads.is_empty() {
-            return self.join(now, place, (cached, admission.total_blocks));
+        if admission.freeing_moves.is_empty() && admission.loads.is_empty() {
+            return self.join(now, slot, (cached, admission.total_blocks));
         }
-        self.requests[place].prefilling = false;
-        let id = self.load(place, admission, now.ns);
+        self.requests[slot].prefilling = false;
+        let id = self.load(slot, admission, now.ns);
         if self.loads[id].waits() {
             self.loads.waiting += 1;
             return Ok(());
@@ -100,23 +100,23 @@ impl Replica {
         self.join_late(now, id)
     }
 
-    fn cached_tokens(&self, place: Place, blocks: u32) -> u64 {
-        let target = self.requests[place].prefill_target_tokens();
+    fn cached_tokens(&self, slot: Slot, blocks: u32) -> u64 {
+        let target = self.requests[slot].prefill_target_tokens();
         (u64::from(blocks) * self.config.block_size_tokens).min(target)
     }
 
     /// Lets a request join the step whose room is there and whose KV is there or comes.
     pub(super) fn join_late(&mut self, now: &mut Now<'_>, id: LoadingId) -> Answer<()> {
         let loading = &self.loads[id];
-        let (place, admission) = (loading.place, &loading.admission);
-        let cached = self.cached_tokens(place, admission.reused_blocks);
+        let (slot, admission) = (loading.slot, &loading.admission);
+        let cached = self.cached_tokens(slot, admission.reused_blocks);
         let held = (cached, admission.total_blocks);
         if loading.transfers.is_empty() {
             self.loading_over(id);
         } else {
             self.loads.late.push(id);
         }
-        self.join(now, place, held)
+        self.join(now, slot, held)
     }
 
     /// Copies down what a request has used often enough, where an edge's policy says so.
@@ -131,44 +131,44 @@ impl Replica {
     fn join(
         &mut self,
         now: &mut Now<'_>,
-        place: Place,
+        slot: Slot,
         (mut cached, blocks): (u64, u64),
     ) -> Answer<()> {
-        let mut target = self.requests[place].prefill_target_tokens();
+        let mut target = self.requests[slot].prefill_target_tokens();
         if cached == target {
             // a full hit under skip-prefill: its first step is a decode step
             target -= 1;
             cached = target;
-            self.requests[place].prefilling = false;
+            self.requests[slot].prefilling = false;
         } else {
-            self.requests[place].prefilling = true;
-            if self.requests[place].preemptions == 0 {
-                self.prefill_starts(place, target - cached, now.ns);
+            self.requests[slot].prefilling = true;
+            if self.requests[slot].preemptions == 0 {
+                self.prefill_starts(slot, target - cached, now.ns);
             }
         }
         let sequence = Sequence {
             computed: cached,
             prefill_target: target,
             blocks,
-            last_token_ns: self.requests[place].last_token_ns,
+            last_token_ns: self.requests[slot].last_token_ns,
             ..Sequence::default()
         };
-        self.add_to_batch(now, place, sequence)
+        self.add_to_batch(now, slot, sequence)
     }
 
     /// Adds a request to the step; `sequence` says how much of it is computed, and what it holds.
     pub(super) fn add_to_batch(
         &mut self,
         now: &mut Now<'_>,
-        place: Place,
+        slot: Slot,
         sequence: Sequence,
     ) -> Answer<()> {
         let decodes = self.config.role.sends().is_none();
-        let s = &mut self.requests[place];
-        s.joined = self.running.join(place);
+        let s = &mut self.requests[slot];
+        s.joined = self.running.join(slot);
         let prompt_tokens = s.arrival.prompt_tokens;
         self.batch.add(Sequence {
-            id: place,
+            id: slot,
             request: s.arrival.request,
             lease: s.lease,
             total: if decodes {
@@ -181,7 +181,7 @@ impl Replica {
         });
         self.batch.align_last(now.store)?;
         self.batch.commit_last(now.store)?;
-        self.note_given_up(place);
+        self.note_abort(slot);
         Ok(())
     }
 
@@ -190,19 +190,19 @@ impl Replica {
     pub(super) fn protect_waiting(
         &mut self,
         now: &mut Now<'_>,
-        without: Option<Place>,
+        without: Option<Slot>,
     ) -> Answer<()> {
-        if self.config.look_ahead == 0 {
+        if self.config.lookahead == 0 {
             return Ok(());
         }
         let others = self
             .arrivals
             .queue
             .iter()
-            .filter(|&place| Some(place) != without);
-        let first: Vec<Place> = others.take(self.config.look_ahead).collect();
-        for &place in first.iter().rev() {
-            let s = &self.requests[place];
+            .filter(|&slot| Some(slot) != without);
+        let first: Vec<Slot> = others.take(self.config.lookahead).collect();
+        for &slot in first.iter().rev() {
+            let s = &self.requests[slot];
             let limit = self.config.matchable_blocks(s.prefill_target_tokens());
             let end = now.store.peek(s.arrival.request, limit)?.0;
             if end > 0 {

@@ -1,7 +1,7 @@
 //! Two requests about to compute the same block: the later one may wait for the earlier one's (the rules of
 //! `spec/scheduler.py`).
 
-use super::{Now, Place, Replica};
+use super::{Now, Replica, Slot};
 use crate::store::Answer;
 
 impl Replica {
@@ -9,11 +9,11 @@ impl Replica {
     ///
     /// Of those that run or load no computed block is missing from the cache: whoever has this one in its prompt
     /// is still to compute it. Cost: two keys each.
-    pub(super) fn waits_for_another(&self, now: &mut Now<'_>, head: Place) -> Answer<bool> {
+    pub(super) fn waits_for_another(&self, now: &mut Now<'_>, head: Slot) -> Answer<bool> {
         if !self.config.waits_for_duplicates {
             return Ok(false);
         }
-        let of = |place: Place| self.requests[place].arrival.request;
+        let of = |slot: Slot| self.requests[slot].arrival.request;
         let limit = self
             .config
             .matchable_blocks(self.requests[head].prefill_target_tokens());
@@ -21,8 +21,8 @@ impl Replica {
         if found >= limit {
             return Ok(false);
         }
-        let running = self.running.places.iter().copied();
-        let mut others = running.chain(self.loads.places());
+        let running = self.running.slots.iter().copied();
+        let mut others = running.chain(self.loads.slots());
         Ok(others.any(|other| now.store.have_same_block(of(head), of(other), found)))
     }
 }

@@ -1,6 +1,6 @@
 //! A scheduler of an engine's own, behind one trait: its queue, its admission and its steps.
 
-use super::{Place, Replica};
+use super::{Replica, Slot};
 use crate::store::contract::BlockStore;
 use crate::store::Answer;
 
@@ -21,10 +21,10 @@ pub trait EngineScheduler {
     type Store: BlockStore;
 
     /// Queues a request that has been looked up.
-    fn enqueue(&mut self, desk: &mut Desk<'_, Self::Store>, place: Place) -> Answer<()>;
+    fn enqueue(&mut self, desk: &mut Desk<'_, Self::Store>, slot: Slot) -> Answer<()>;
 
     /// Lets a request go that its client has given up: what waits at once, what runs at the end of its step.
-    fn give_up(&mut self, desk: &mut Desk<'_, Self::Store>, place: Place) -> Answer<()>;
+    fn abort(&mut self, desk: &mut Desk<'_, Self::Store>, slot: Slot) -> Answer<()>;
 
     /// Ends the step in flight, if any, admits, and starts the next step.
     fn at_boundary(&mut self, desk: &mut Desk<'_, Self::Store>) -> Answer<()>;

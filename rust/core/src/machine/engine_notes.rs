@@ -2,7 +2,7 @@
 
 use super::engine::Desk;
 use super::schedule_log::ScheduleLog;
-use super::{Now, Place, Replica, MOST_TIERS};
+use super::{Now, Replica, Slot, MOST_TIERS};
 use crate::batch::StepRecord;
 use crate::step_time::StepShape;
 use crate::store::contract::BlockStore;
@@ -23,24 +23,24 @@ impl<S: BlockStore> Desk<'_, S> {
 
     /// Ends a request's look-up: from now on it waits.
     #[inline]
-    pub(super) fn queued(&mut self, place: Place) {
-        let request = &mut self.replica.requests[place];
+    pub(super) fn queued(&mut self, slot: Slot) {
+        let request = &mut self.replica.requests[slot];
         request.lookup_ns += self.now_ns - request.since_ns;
         request.since_ns = self.now_ns;
     }
 
     /// Admits a request: what it found now is its own at the first admission, spared work at a later one.
-    pub(super) fn admitted(&mut self, place: Place, cached: Cached, log: &mut Option<ScheduleLog>) {
+    pub(super) fn admitted(&mut self, slot: Slot, cached: Cached, log: &mut Option<ScheduleLog>) {
         let (replica, mut now) = self.at_work();
-        replica.admitted(&mut now, place, cached.blocks);
-        let request = &mut replica.requests[place];
+        replica.admitted(&mut now, slot, cached.blocks);
+        let request = &mut replica.requests[slot];
         request.prefilling = true;
         let arrival = request.arrival;
         if cached.is_first {
             let mut from_blocks = [0; MOST_TIERS];
             from_blocks[0] = u64::from(cached.blocks);
-            replica.first_admitted(&mut now, place, &from_blocks, cached.tokens);
-            replica.prefill_starts(place, arrival.prompt_tokens - cached.tokens, now.ns);
+            replica.first_admitted(&mut now, slot, &from_blocks, cached.tokens);
+            replica.prefill_starts(slot, arrival.prompt_tokens - cached.tokens, now.ns);
         } else {
             request.recomputed_tokens -= cached.tokens as i64;
         }
@@ -51,25 +51,25 @@ impl<S: BlockStore> Desk<'_, S> {
 
     /// Shows a token, the first one or one behind another.
     #[inline]
-    pub(super) fn token(&mut self, place: Place, before_ns: Option<u64>) {
+    pub(super) fn token(&mut self, slot: Slot, before_ns: Option<u64>) {
         let (replica, mut now) = self.at_work();
         replica.batch.generated_tokens += 1;
         match before_ns {
             Some(before_ns) => {
                 replica.batch.itl.add(now.ns - before_ns, 1);
-                let request = replica.requests[place].arrival.request;
+                let request = replica.requests[slot].arrival.request;
                 replica.log_token(request, now.ns);
             }
-            None => replica.first_token(&mut now, place),
+            None => replica.first_token(&mut now, slot),
         }
     }
 
     /// Ends a request whose last token is out.
-    pub(super) fn finished(&mut self, place: Place, log: &mut Option<ScheduleLog>) {
+    pub(super) fn finished(&mut self, slot: Slot, log: &mut Option<ScheduleLog>) {
         let (replica, mut now) = self.at_work();
-        replica.finished(&mut now, place);
+        replica.finished(&mut now, slot);
         if let Some(log) = log {
-            let r = &replica.requests[place];
+            let r = &replica.requests[slot];
             let first_ns = r.first_token_ns.unwrap_or(now.ns);
             let request = r.arrival.request;
             log.requests
@@ -78,18 +78,18 @@ impl<S: BlockStore> Desk<'_, S> {
     }
 
     /// Sends a running request with KV of `computed` tokens back to the queue.
-    pub(super) fn preempted(&mut self, place: Place, computed: u64, log: &mut Option<ScheduleLog>) {
+    pub(super) fn preempted(&mut self, slot: Slot, computed: u64, log: &mut Option<ScheduleLog>) {
         let (replica, mut now) = self.at_work();
-        replica.preempted(&mut now, place, computed);
+        replica.preempted(&mut now, slot, computed);
         if let Some(log) = log {
             log.counts.preemptions += 1;
         }
     }
 
     /// Ends a request that its client has given up.
-    pub(super) fn aborted(&mut self, place: Place) {
+    pub(super) fn aborted(&mut self, slot: Slot) {
         let (replica, mut now) = self.at_work();
-        replica.aborted(&mut now, place);
+        replica.aborted(&mut now, slot);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Admission to a pool of several cache groups: what is cached of a request, and room for its first step.
 
 use super::loading::Admission;
-use super::{Now, Place, Replica};
+use super::{Now, Replica, Slot};
 use crate::store::newcomer::{Entry, Newcomer};
 use crate::store::{Answer, GPU, STAGING};
 
@@ -11,15 +11,15 @@ pub(super) enum Asked {
     /// It runs, or waits for its KV.
     Admitted,
     /// Room is refused until something is given back.
-    NoRoom,
+    NoCapacity,
     /// This step has too few tokens for it; the next one may have more.
     NoTokens,
 }
 
 impl Replica {
     /// Admits a waiting request to the pool of groups; nothing changes where it is not.
-    pub(super) fn admit_to_groups(&mut self, now: &mut Now<'_>, place: Place) -> Answer<Asked> {
-        let s = &self.requests[place];
+    pub(super) fn admit_to_groups(&mut self, now: &mut Now<'_>, slot: Slot) -> Answer<Asked> {
+        let s = &self.requests[slot];
         let known_tokens = s.prefill_target_tokens();
         let groups = now.store.groups().expect("a now.store of groups");
         let asked = Newcomer {
@@ -33,27 +33,27 @@ impl Replica {
             whole: true,
             steps_in_flight: 1,
         };
-        let (lease, hit_blocks, room_tokens) = match groups.admit(&asked, now.ns)? {
+        let (lease, hit_blocks, reserved_tokens) = match groups.admit(&asked, now.ns)? {
             Entry::Admitted {
                 lease,
                 hit_blocks,
-                room_tokens,
-            } => (lease, hit_blocks, room_tokens),
-            Entry::NoRoom => return Ok(Asked::NoRoom),
+                reserved_tokens,
+            } => (lease, hit_blocks, reserved_tokens),
+            Entry::NoCapacity => return Ok(Asked::NoCapacity),
             Entry::NoTokens | Entry::NotYet => return Ok(Asked::NoTokens),
         };
-        let mut admission = Admission::of(hit_blocks, room_tokens, Vec::new());
+        let mut admission = Admission::of(hit_blocks, reserved_tokens, Vec::new());
         if let Some(brought) = groups.brought(lease) {
             let below = u64::from(hit_blocks - brought.in_pool_blocks);
             admission.from_blocks[GPU] -= below;
             admission.from_blocks[STAGING] += below;
-            admission.room = brought.room;
+            admission.freeing_moves = brought.freeing_moves;
             let loads = brought.loads.into_iter();
             admission.loads = loads.map(|id| (id, STAGING)).collect();
         }
-        self.arrivals.queue.take(place, &mut self.requests);
-        self.requests[place].lease = lease;
-        self.let_in(now, place, admission)?;
+        self.arrivals.queue.take(slot, &mut self.requests);
+        self.requests[slot].lease = lease;
+        self.settle_admission(now, slot, admission)?;
         Ok(Asked::Admitted)
     }
 }

@@ -6,8 +6,8 @@ use std::ops::{Index, IndexMut};
 
 use super::read_buffers::ReadBuffers;
 use super::request::MOST_TIERS;
-use super::{Place, Replica};
-use crate::places::Places;
+use super::{Replica, Slot};
+use crate::slab::Slab;
 use crate::store::{MoveId, GPU};
 use crate::transfers::{TransferId, Watcher};
 
@@ -21,21 +21,21 @@ pub(super) struct Admission {
     /// Of them those that a shared pool gave.
     pub pool_blocks: u64,
     /// Moves that free its room.
-    pub room: Vec<MoveId>,
+    pub freeing_moves: Vec<MoveId>,
     /// Moves that bring its KV, each with the tier it comes from.
     pub loads: Vec<(MoveId, usize)>,
 }
 
 impl Admission {
     /// One that reuses so many blocks of the GPU of all those that it holds, once these moves have freed its room.
-    pub fn of(reused_blocks: u32, total_blocks: u64, room: Vec<MoveId>) -> Self {
+    pub fn of(reused_blocks: u32, total_blocks: u64, freeing_moves: Vec<MoveId>) -> Self {
         let mut from_blocks = [0; MOST_TIERS];
         from_blocks[GPU] = u64::from(reused_blocks);
         Self {
             reused_blocks,
             total_blocks,
             from_blocks,
-            room,
+            freeing_moves,
             ..Self::default()
         }
     }
@@ -50,15 +50,15 @@ pub(super) type LoadingId = u32;
 /// step, which is charged at its start.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Loading {
-    pub place: Place,
+    pub slot: Slot,
     pub admission: Admission,
     pub transfers: Vec<TransferId>,
     /// Its number: its place in the list is another one's later.
     number: u64,
-    room: Vec<MoveId>,
+    freeing_moves: Vec<MoveId>,
     waits: Vec<MoveId>,
     /// When room, and KV of each tier, were last waited for, and which layer of what came then.
-    room_end_ns: u64,
+    freed_end_ns: u64,
     ends_ns: [u64; MOST_TIERS],
     last: [(TransferId, u64); MOST_TIERS],
     /// What a step's stall was for: the transfer, its layer, and when that came.
@@ -68,7 +68,7 @@ pub(super) struct Loading {
 impl Loading {
     /// Whether anything is still missing.
     pub fn waits(&self) -> bool {
-        !(self.room.is_empty() && self.waits.is_empty())
+        !(self.freeing_moves.is_empty() && self.waits.is_empty())
     }
 
     fn source(&self, id: MoveId) -> usize {
@@ -94,21 +94,21 @@ pub(super) struct Loads {
     pub late: Vec<LoadingId>,
     /// Steps whose layers free read buffers as they are computed.
     pub buffers: Vec<ReadBuffers>,
-    slots: Places<Loading>,
+    slots: Slab<Loading>,
     started: u64,
 }
 
 impl Loads {
     /// The places of all requests that are loading, or that load late.
-    pub fn places(&self) -> impl Iterator<Item = Place> + '_ {
-        self.slots.taken().map(|id| self[id].place)
+    pub fn slots(&self) -> impl Iterator<Item = Slot> + '_ {
+        self.slots.taken().map(|id| self[id].slot)
     }
 
     /// A loading request with the next number.
-    fn start(&mut self, place: Place) -> Loading {
+    fn start(&mut self, slot: Slot) -> Loading {
         self.started += 1;
         Loading {
-            place,
+            slot,
             number: self.started,
             ..Loading::default()
         }
@@ -131,13 +131,18 @@ impl IndexMut<LoadingId> for Loads {
 
 impl Replica {
     /// Lets an admitted request wait for its moves; returns where it is kept.
-    pub(super) fn load(&mut self, place: Place, admission: Admission, now_ns: u64) -> LoadingId {
+    pub(super) fn load(&mut self, slot: Slot, admission: Admission, now_ns: u64) -> LoadingId {
         let mover = &mut self.mover;
-        let mut loading = self.loads.start(place);
-        let under_way = |id: &&MoveId| mover.under_way(**id).is_some();
-        loading.room = admission.room.iter().filter(under_way).copied().collect();
+        let mut loading = self.loads.start(slot);
+        let in_flight = |id: &&MoveId| mover.in_flight(**id).is_some();
+        loading.freeing_moves = admission
+            .freeing_moves
+            .iter()
+            .filter(in_flight)
+            .copied()
+            .collect();
         for &(id, _) in &admission.loads {
-            let Some(transfer) = mover.under_way(id) else {
+            let Some(transfer) = mover.in_flight(id) else {
                 continue;
             };
             mover.keep(transfer);
@@ -152,10 +157,10 @@ impl Replica {
         loading.admission = admission;
         let id = self.loads.slots.take();
         let watcher = Watcher::Loading(id, loading.number);
-        let both = loading.room.iter().chain(&loading.waits);
+        let both = loading.freeing_moves.iter().chain(&loading.waits);
         for (n, &awaited) in both.clone().enumerate() {
             if both.clone().take(n).all(|&other| other != awaited) {
-                if let Some(transfer) = mover.under_way(awaited) {
+                if let Some(transfer) = mover.in_flight(awaited) {
                     mover.watch(transfer, watcher);
                 }
             }
@@ -165,7 +170,7 @@ impl Replica {
     }
 
     /// Something that a loading request waits for has arrived: a transfer's first layer, or all of it.
-    pub(super) fn loading_hears(
+    pub(super) fn on_load_transfer(
         &mut self,
         (id, number): (LoadingId, u64),
         transfer: TransferId,
@@ -178,9 +183,9 @@ impl Replica {
             return;
         }
         let moved = mover.transfer(transfer).id;
-        if complete && loading.room.contains(&moved) {
-            loading.room.retain(|&other| other != moved);
-            loading.room_end_ns = now_ns;
+        if complete && loading.freeing_moves.contains(&moved) {
+            loading.freeing_moves.retain(|&other| other != moved);
+            loading.freed_end_ns = now_ns;
         }
         if loading.waits.contains(&moved) && (complete || mover.config().layer_pipelining) {
             loading.waits.retain(|&other| other != moved);
@@ -204,11 +209,11 @@ impl Replica {
     fn charge_loading(&mut self, id: LoadingId, now_ns: u64) {
         let mover = &self.mover;
         let loading = &self.loads[id];
-        let s = &mut self.requests[loading.place];
+        let s = &mut self.requests[loading.slot];
         if s.first_token_ns.is_some() {
             return; // back after a preemption: its TTFT is over
         }
-        let mut at = s.since_ns.max(loading.room_end_ns);
+        let mut at = s.since_ns.max(loading.freed_end_ns);
         s.fetch_room_ns += at - s.since_ns;
         for (tier, &end) in loading.ends_ns.iter().enumerate() {
             if end > at {
@@ -258,13 +263,13 @@ impl Replica {
     pub(super) fn still_comes(&self, id: LoadingId) -> bool {
         let mover = &self.mover;
         let mut transfers = self.loads[id].transfers.iter();
-        transfers.any(|&transfer| mover.under_way(mover.transfer(transfer).id) == Some(transfer))
+        transfers.any(|&transfer| mover.in_flight(mover.transfer(transfer).id) == Some(transfer))
     }
 
     /// Charges a step's excess to the slowest tier that a request reads from.
     pub(super) fn charge_stall(&mut self, id: LoadingId, stall_ns: u64) {
         let (mover, loading) = (&self.mover, &self.loads[id]);
-        let s = &mut self.requests[loading.place];
+        let s = &mut self.requests[loading.slot];
         if s.first_token_ns.is_some() {
             return;
         }

@@ -4,7 +4,7 @@
 use super::fetch::{FetchPlan, FetchPolicy, PlanFacts};
 use super::loading::Admission;
 use super::remote::{is_staged, stage_up, RemoteRun};
-use super::{Now, Place, Replica};
+use super::{Now, Replica, Slot};
 use crate::store::contract::{BlockStore, LoadingStore};
 use crate::store::{Answer, HoldId, LeaseId, MoveId, Part, GPU, NO_MOVE, STAGING};
 
@@ -14,10 +14,10 @@ impl Replica {
     pub(super) fn acquire_with_loads(
         &mut self,
         now: &mut Now<'_>,
-        place: Place,
+        slot: Slot,
         (found, away): (u32, Option<RemoteRun>),
     ) -> Answer<Option<(LeaseId, Admission)>> {
-        let s = &self.requests[place];
+        let s = &self.requests[slot];
         let (request, tokens) = (s.arrival.request, s.prefill_target_tokens());
         let total_blocks = tokens.div_ceil(self.config.block_size_tokens);
         let mut parts = if found > 0 {
@@ -50,11 +50,11 @@ impl Replica {
         let joined = parts.iter().filter(|p| p.tier == GPU && p.by != NO_MOVE);
         let joined: u64 = joined.map(|part| u64::from(part.end - part.start)).sum();
         let lacking = total_blocks - u64::from(ready) - joined;
-        let Some((lease, room)) = now.take_room((request, ready), lacking)? else {
+        let Some((lease, freeing_moves)) = now.reserve_lease((request, ready), lacking)? else {
             release_all(loading(now.store), held)?;
             return Ok(None);
         };
-        let mut admission = Admission::of(ready, total_blocks, room);
+        let mut admission = Admission::of(ready, total_blocks, freeing_moves);
         self.load_parts(now, (request, lease), (&parts, here, away), &mut admission)?;
         release_all(loading(now.store), held)?;
         Ok(Some((lease, admission)))
@@ -79,9 +79,9 @@ impl Replica {
             let load = if let Some(run) = source {
                 let tier = run.parts[n - here].tier;
                 let there = (run.owner, Part { tier, ..*part });
-                self.load_from(now, of, there, &admission.room)?
+                self.load_from(now, of, there, &admission.freeing_moves)?
             } else {
-                self.load_part(now, of, part, &admission.room)?
+                self.load_part(now, of, part, &admission.freeing_moves)?
             };
             let Some(load) = load else { break };
             admission.loads.push(load);
@@ -150,23 +150,23 @@ impl Replica {
         now: &mut Now<'_>,
         (request, lease): (u32, LeaseId),
         part: &Part,
-        room: &[MoveId],
+        freeing_moves: &[MoveId],
     ) -> Answer<Option<(MoveId, usize)>> {
         let mover = &mut self.mover;
         let blocks = (part.start, part.end);
         if part.tier == GPU {
             loading(now.store).join(lease, part.end)?;
-            let by = mover.under_way(part.by);
+            let by = mover.in_flight(part.by);
             let source = by.map_or(STAGING, |by| mover.transfer(by).from);
             return Ok(Some((part.by, source)));
         }
-        let mut after = room.to_vec();
+        let mut after = freeing_moves.to_vec();
         let mut by = part.by;
         // an engine's own tiers stage what is loaded
         if let (true, Some(tree)) = (part.tier > STAGING, now.store.tiered()) {
             let copies = stage_up(tree, request, blocks, (part.tier, by), now.ns)?;
             for &(lower, copy) in &copies {
-                mover.drop_when_done(copy, request, blocks, (lower - 1, lower));
+                mover.drop_on_complete(copy, request, blocks, (lower - 1, lower));
                 by = copy;
             }
             if !is_staged(&copies) {
@@ -177,7 +177,7 @@ impl Replica {
             after.push(by);
         }
         let load = loading(now.store).load(lease, part.end, &after)?;
-        mover.drop_when_done(load, request, blocks, (GPU, STAGING));
+        mover.drop_on_complete(load, request, blocks, (GPU, STAGING));
         Ok(Some((load, part.tier)))
     }
 
@@ -187,16 +187,16 @@ impl Replica {
         now: &mut Now<'_>,
         (request, lease): (u32, LeaseId),
         (owner, part): (u32, Part),
-        room: &[MoveId],
+        freeing_moves: &[MoveId],
     ) -> Answer<Option<(MoveId, usize)>> {
         let landed = self.fetch_from(now, request, (owner, part))?;
         let Some(landed) = landed else {
             return Ok(None);
         };
-        let after = [room, &[landed]].concat();
+        let after = [freeing_moves, &[landed]].concat();
         let load = loading(now.store).load(lease, part.end, &after)?;
         self.mover
-            .drop_when_done(load, request, (part.start, part.end), (GPU, STAGING));
+            .drop_on_complete(load, request, (part.start, part.end), (GPU, STAGING));
         Ok(Some((load, self.config.remote())))
     }
 }

@@ -1,6 +1,6 @@
 //! What a machine is asked to do, what came of it, and what it sends to others: plain data.
 
-use super::{Arrival, Place, Request};
+use super::{Arrival, Request, Slot};
 use crate::store::{LeaseId, MoveId, Part};
 use crate::transfers::{Computed, FarTransfer, Lane, SharedChannel, TransferId, Transmission};
 
@@ -11,7 +11,7 @@ pub type Key = (u64, u8, u32, u64);
 #[derive(Clone, Copy, Debug)]
 pub struct Question {
     /// The machine that computes its prompt, and its place there.
-    pub source: (u32, Place),
+    pub source: (u32, Slot),
     /// As it came.
     pub arrival: Arrival,
     /// Its arrival at the cluster.
@@ -22,13 +22,13 @@ pub struct Question {
 
 /// What a replica tells others.
 #[derive(Debug)]
-pub enum Letter {
+pub enum Message {
     /// The prompt of a request that goes on elsewhere is computed, or will be with the step that starts now.
     Announced(Question),
     /// The prompt of such a request is computed.
     Prefilled {
         /// Its place here.
-        place: Place,
+        slot: Slot,
         /// As it stands now.
         request: Box<Request>,
     },
@@ -42,9 +42,9 @@ pub enum Letter {
         computing: Computing,
     },
     /// A machine is asked for something once all boundaries of this instant are over.
-    Tell(u32, Task),
+    Send(u32, Task),
     /// A machine is asked for something at once.
-    TellNow(u32, Task),
+    SendNow(u32, Task),
 }
 
 /// What a replica is asked to do.
@@ -53,9 +53,9 @@ pub enum Task {
     /// What is next here.
     Next,
     /// What is next here, and then all that comes before a time.
-    Ahead(u64),
+    RunUntil(u64),
     /// Give up what was held for a request that was sent on; the flag: all boundaries of this instant are over.
-    Release(Place, bool),
+    Release(Slot, bool),
     /// Reserve room for a hand-over.
     Ask(Box<Incoming>),
     /// The prompt of a hand-over is computed; tells whether nothing of it is to be sent.
@@ -65,9 +65,9 @@ pub enum Task {
     /// Go on with a hop of which a step has computed some; tells whether it waits for more.
     Computed(TransferId, Transmission, Computed),
     /// Send a prompt down.
-    Depart(Box<Departure>),
+    Depart(Box<SourceSide>),
     /// A step has computed what was waited for elsewhere.
-    GoOn,
+    Resume,
     /// Enter a session's turn: its number, and its tokens.
     TurnCompleted(i64, u64),
     /// Do a manual cache operation.
@@ -81,20 +81,20 @@ pub enum Task {
     /// Hear of so many layers of a transfer that have arrived.
     LayerCame(TransferId, u64),
     /// Queue a request that has come.
-    Enqueue(Place),
+    Enqueue(Slot),
     /// Bring up what a request's prompt of so many tokens would read from further down, before a session's next turn.
     Prefetch(u32, u64),
     /// Let a request go that was sent here, if it is; tells whether it was here.
-    GiveUp(u32),
+    Abort(u32),
     /// The same of a request whose prompt another machine computed.
-    GiveUpHandedOver(u32),
+    AbortHandedOver(u32),
 }
 
 /// What came of a task.
 #[derive(Debug, Default)]
 pub struct Done {
     /// What it tells others.
-    pub letters: Vec<Letter>,
+    pub messages: Vec<Message>,
     /// Who has finished here.
     pub closed: Vec<u32>,
     /// When something is next here by itself.
@@ -149,7 +149,7 @@ pub struct Computing {
 
 /// What a hand-over crosses.
 #[derive(Clone, Debug)]
-pub struct Way {
+pub struct Route {
     /// Between the machines.
     pub wire: SharedChannel,
     /// From the GPU of the one down, and up to that of the other, where it crosses their memory.
@@ -158,13 +158,13 @@ pub struct Way {
 
 /// A hand-over that leaves the GPU on which it was computed.
 #[derive(Clone, Debug)]
-pub struct Departure {
+pub struct SourceSide {
     /// Where it goes: the hand-over there, and the hop that sends on what comes down.
     pub(super) target: (IncomingId, FarTransfer),
     /// The request's place where it was computed.
-    pub(super) place: Place,
+    pub(super) slot: Slot,
     /// Moves at the target that free its room.
-    pub(super) room: Vec<MoveId>,
+    pub(super) freeing_moves: Vec<MoveId>,
     pub(super) blocks: u64,
     pub(super) channel: SharedChannel,
     pub(super) computed: Option<Transmission>,
@@ -177,7 +177,7 @@ pub type IncomingId = u32;
 #[derive(Clone, Debug)]
 pub struct Incoming {
     /// The machine that computes its prompt, and its place there.
-    pub source: (u32, Place),
+    pub source: (u32, Slot),
     /// As it came to the cluster.
     pub arrival: Arrival,
     /// As it stood when its prompt was computed, once it is.
@@ -187,23 +187,23 @@ pub struct Incoming {
     /// Tokens that are expected to cross.
     pub expected_tokens: u64,
     /// What it crosses.
-    pub way: Way,
+    pub route: Route,
     pub(super) asked_ns: u64,
     pub(super) reserved_ns: u64,
     pub(super) lease: Option<LeaseId>,
     pub(super) total_blocks: u64,
     pub(super) sent_blocks: u64,
     /// Whether its client has given it up meanwhile.
-    pub(super) given_up: bool,
+    pub(super) pending_aborts: bool,
 }
 
 impl Incoming {
     /// A hand-over that has not asked for room yet.
     pub fn new(
-        source: (u32, Place),
+        source: (u32, Slot),
         arrival: Arrival,
         computed: Option<Transmission>,
-        (way, expected_tokens): (Way, u64),
+        (route, expected_tokens): (Route, u64),
     ) -> Self {
         Self {
             source,
@@ -211,13 +211,13 @@ impl Incoming {
             request: None,
             computed,
             expected_tokens,
-            way,
+            route,
             asked_ns: 0,
             reserved_ns: 0,
             lease: None,
             total_blocks: 0,
             sent_blocks: 0,
-            given_up: false,
+            pending_aborts: false,
         }
     }
 }

@@ -1,15 +1,15 @@
 //! What the moments of a request change: its times, the machine's load, the records.
 
-use super::messages::{Letter, Task};
+use super::messages::{Message, Task};
 use super::outcome::decide;
 use super::request::MOST_TIERS;
 use super::rows::{EventKind, EventRow, NO_DETAIL};
-use super::{Arrival, Now, Place, Replica, Request};
+use super::{Arrival, Now, Replica, Request, Slot};
 use crate::digest::Record;
 
 impl Replica {
     /// Counts a request that was sent here; its way to the scheduler begins.
-    pub(super) fn arrived(&mut self, request: Request) -> Place {
+    pub(super) fn arrived(&mut self, request: Request) -> Slot {
         let Arrival {
             prompt_tokens,
             expected_prefill_tokens,
@@ -21,18 +21,18 @@ impl Replica {
     }
 
     /// Ends a request's wait in the queue.
-    pub(super) fn admitted(&mut self, now: &mut Now<'_>, place: Place, reused_blocks: u32) {
-        self.left_queue(place, now.ns);
-        let s = &self.requests[place];
+    pub(super) fn admitted(&mut self, now: &mut Now<'_>, slot: Slot, reused_blocks: u32) {
+        self.left_queue(slot, now.ns);
+        let s = &self.requests[slot];
         let (request, reused) = (u64::from(s.arrival.request), u64::from(reused_blocks));
         let records = now.store.records_mut();
         records.note(Record::Admit as u8, now.ns, request, reused);
-        self.log(EventKind::Admit, place, now.ns);
+        self.log(EventKind::Admit, slot, now.ns);
     }
 
     /// Charges the time since the last milestone to the queue, unless the request's TTFT is over.
-    pub(super) fn left_queue(&mut self, place: Place, now_ns: u64) {
-        let s = &mut self.requests[place];
+    pub(super) fn left_queue(&mut self, slot: Slot, now_ns: u64) {
+        let s = &mut self.requests[slot];
         if s.first_token_ns.is_none() {
             s.queue_ns += now_ns - s.since_ns;
             s.since_ns = now_ns;
@@ -43,20 +43,20 @@ impl Replica {
     pub(super) fn first_admitted(
         &mut self,
         now: &mut Now<'_>,
-        place: Place,
+        slot: Slot,
         from_blocks: &[u64; MOST_TIERS],
         cached_tokens: u64,
     ) {
         let block = self.config.block_size_tokens;
-        let s = &mut self.requests[place];
+        let s = &mut self.requests[slot];
         s.cached_from_tokens = from_blocks.map(|blocks| blocks * block);
         let Request { arrival, .. } = *s;
         s.cached_tokens = cached_tokens;
         s.left_tokens = arrival.prompt_tokens - cached_tokens;
-        let session_tokens = self.session_tokens(now, place);
+        let session_tokens = self.session_tokens(now, slot);
         let (found, events) = decide(arrival.prompt_tokens, session_tokens, cached_tokens);
-        self.requests[place].outcome = found as u8;
-        self.count_prefixes(now, place);
+        self.requests[slot].outcome = found as u8;
+        self.count_prefixes(now, slot);
         for (outcome, tokens, left_tokens) in events {
             let row = EventRow {
                 detail: outcome as i64,
@@ -69,8 +69,8 @@ impl Replica {
     }
 
     /// Records that the prefill of that many missed tokens starts.
-    pub(super) fn prefill_starts(&mut self, place: Place, tokens: u64, now_ns: u64) {
-        let request = self.requests[place].arrival.request;
+    pub(super) fn prefill_starts(&mut self, slot: Slot, tokens: u64, now_ns: u64) {
+        let request = self.requests[slot].arrival.request;
         let row = EventRow {
             tokens,
             ..EventRow::of(EventKind::PrefillStart, now_ns, request)
@@ -79,14 +79,14 @@ impl Replica {
     }
 
     /// Ends a request's prefill, or the first decode step of one without, and shows its first token.
-    pub(super) fn first_token(&mut self, now: &mut Now<'_>, place: Place) {
-        self.prompt_over(place, now.ns);
-        self.show_first_token(now, place);
+    pub(super) fn first_token(&mut self, now: &mut Now<'_>, slot: Slot) {
+        self.prompt_over(slot, now.ns);
+        self.show_first_token(now, slot);
     }
 
     /// Ends a request's prefill, or the first decode step of one without.
-    pub(super) fn prompt_over(&mut self, place: Place, now_ns: u64) {
-        let s = &mut self.requests[place];
+    pub(super) fn prompt_over(&mut self, slot: Slot, now_ns: u64) {
+        let s = &mut self.requests[slot];
         let spent = now_ns - s.since_ns;
         if s.prefilling {
             s.prefill_ns += spent;
@@ -104,19 +104,19 @@ impl Replica {
     }
 
     /// Shows a request's first token.
-    pub(super) fn show_first_token(&mut self, now: &mut Now<'_>, place: Place) {
-        let s = &mut self.requests[place];
+    pub(super) fn show_first_token(&mut self, now: &mut Now<'_>, slot: Slot) {
+        let s = &mut self.requests[slot];
         s.first_token_ns = Some(now.ns);
         let request = s.arrival.request;
         let records = now.store.records_mut();
         records.note(Record::FirstToken as u8, now.ns, u64::from(request), 0);
         self.log_token(request, now.ns);
-        self.log(EventKind::FirstToken, place, now.ns);
+        self.log(EventKind::FirstToken, slot, now.ns);
     }
 
     /// Sends a running request with KV of `computed` tokens back to the queue.
-    pub(super) fn preempted(&mut self, now: &mut Now<'_>, place: Place, computed: u64) {
-        let s = &mut self.requests[place];
+    pub(super) fn preempted(&mut self, now: &mut Now<'_>, slot: Slot, computed: u64) {
+        let s = &mut self.requests[slot];
         if s.first_token_ns.is_some() {
             // The last generated token never had KV, so tokens out = KV − prompt + 1 once decoding.
             let out = (computed + 1).saturating_sub(s.arrival.prompt_tokens);
@@ -130,30 +130,30 @@ impl Replica {
         let request = u64::from(s.arrival.request);
         let records = now.store.records_mut();
         records.note(Record::Preempt as u8, now.ns, request, computed);
-        self.log(EventKind::Preempt, place, now.ns);
+        self.log(EventKind::Preempt, slot, now.ns);
     }
 
     /// Ends a request whose last token is out.
-    pub(super) fn finished(&mut self, now: &mut Now<'_>, place: Place) {
-        let arrival = self.requests[place].arrival;
+    pub(super) fn finished(&mut self, now: &mut Now<'_>, slot: Slot) {
+        let arrival = self.requests[slot].arrival;
         let (request, output) = (u64::from(arrival.request), arrival.output_tokens);
         let records = now.store.records_mut();
         records.note(Record::Finish as u8, now.ns, request, output);
-        self.log(EventKind::Finish, place, now.ns);
+        self.log(EventKind::Finish, slot, now.ns);
         self.prefill_load.remove();
         if arrival.session >= 0 && self.config.cache_enabled {
             let kept = if self.config.cache_output { output } else { 0 };
             let tokens = arrival.prompt_tokens + kept;
-            self.turn_completed(now, place, tokens);
+            self.turn_completed(now, slot, tokens);
         }
-        let s = &mut self.requests[place];
+        let s = &mut self.requests[slot];
         s.is_closed = true;
         if let Some(machine) = s.prefill_machine {
             self.prefill_load.take_out(arrival.prompt_tokens, 0);
             if arrival.session >= 0 && self.config.cache_enabled {
                 let turn = Task::TurnCompleted(arrival.session, arrival.prompt_tokens);
-                let letter = Letter::TellNow(machine as u32, turn);
-                self.handover.letters.push(letter);
+                let message = Message::SendNow(machine as u32, turn);
+                self.handover.messages.push(message);
             }
         }
         self.reports
@@ -172,7 +172,7 @@ impl Replica {
             let (start_ns, end_ns) = (record.sent.start_ns, record.sent.completion_ns);
             if from_ns <= start_ns && start_ns < to_ns {
                 let (from, to) = (record.edge.0 as i64, record.edge.1 as i64);
-                let detail = NO_DETAIL + 1 + from * self.config.places + to;
+                let detail = NO_DETAIL + 1 + from * self.config.sources + to;
                 let machine = self.config.machine;
                 let span = (start_ns, end_ns);
                 self.reports
@@ -182,10 +182,10 @@ impl Replica {
         }
     }
 
-    pub(super) fn log(&mut self, kind: EventKind, place: Place, now_ns: u64) {
+    pub(super) fn log(&mut self, kind: EventKind, slot: Slot, now_ns: u64) {
         let window = self.config.record_window_ns;
         if window.is_some_and(|(from, to)| from <= now_ns && now_ns < to) {
-            let request = self.requests[place].arrival.request;
+            let request = self.requests[slot].arrival.request;
             let row = EventRow::of(kind, now_ns, request);
             self.reports.rows.event(self.config.machine, row);
         }

@@ -18,7 +18,7 @@
 //! | `queue` | who waits, who is next, and whether that one was refused |
 //! | `plugins` | decisions that a plug-in takes, and what it sees |
 //! | `duplicates` | requests that wait for a block that another one computes |
-//! | `given_up` | requests that their clients give up |
+//! | `pending_aborts` | requests that their clients give up |
 //! | `milestones` | what the moments of a request change |
 //! | `request` | one request while it is served |
 //! | `running_set` | who runs, and when the step ends |
@@ -42,18 +42,18 @@
 //! | `settings` | what a replica is told once |
 //! | `engine` | the trait of engines' own schedulers |
 //! | `engine_notes` | what a replica notes of a request for any of them |
-//! | `by_place` | what they know of each request |
+//! | `by_slot` | what they know of each request |
 //! | `vllm` | vLLM's scheduler |
 //! | `sglang` | SGLang's scheduler |
 //! | `schedule_log` | the schedule of an engine's own scheduler, written down |
 
+mod aborts;
 mod admission;
-mod by_place;
+mod by_slot;
 mod duplicates;
 pub mod engine;
 mod engine_notes;
 pub mod fetch;
-mod given_up;
 mod groups;
 pub mod handover;
 mod loading;
@@ -102,4 +102,4 @@ pub use request::{Arrival, Request, MOST_TIERS};
 pub use settings::{AsyncScheduling, ReadsConfig, ReplicaConfig};
 
 /// A request while it is served: its place in the replica.
-pub type Place = u32;
+pub type Slot = u32;

@@ -5,7 +5,7 @@ use crate::store::{Answer, MoveId, Part, Store};
 use crate::transfers::{Brought, Came, FarTransfer, Lent, Mover, Peers, SharedChannel, Source};
 
 /// What is done on another machine: its replica and its store are changed.
-pub type Errand<'a> = &'a mut dyn FnMut(&mut Replica, &mut Store) -> Answer<()>;
+pub type Visitor<'a> = &'a mut dyn FnMut(&mut Replica, &mut Store) -> Answer<()>;
 
 /// The machines beside the one that is at work.
 pub trait Neighbours {
@@ -16,7 +16,7 @@ pub trait Neighbours {
     fn look(&mut self, machine: u32, at: &mut dyn FnMut(&Replica, &Store));
 
     /// Does something on a machine other than the one at work.
-    fn visit(&mut self, machine: u32, errand: Errand<'_>) -> Answer<()>;
+    fn visit(&mut self, machine: u32, visitor: Visitor<'_>) -> Answer<()>;
 
     /// The channel over which a machine reads from another one.
     fn wire(&mut self, owner: u32, reader: u32) -> Answer<SharedChannel>;
@@ -84,14 +84,14 @@ impl<N: Neighbours> Peers for N {
         })
     }
 
-    fn frees_room(
+    fn relay_freed(
         &mut self,
         machine: u32,
-        room: &[MoveId],
+        freeing_moves: &[MoveId],
         (handover, hop): (u32, FarTransfer),
     ) -> Answer<u32> {
         visited(self, machine, |replica, _| {
-            Ok(replica.mover.frees_room(room, handover, hop))
+            Ok(replica.mover.relay_freed(freeing_moves, handover, hop))
         })
     }
 }
@@ -100,11 +100,11 @@ impl<N: Neighbours> Peers for N {
 fn visited<T: Default>(
     neighbours: &mut impl Neighbours,
     machine: u32,
-    mut errand: impl FnMut(&mut Replica, &mut Store) -> Answer<T>,
+    mut visitor: impl FnMut(&mut Replica, &mut Store) -> Answer<T>,
 ) -> Answer<T> {
     let mut answer = T::default();
     neighbours.visit(machine, &mut |replica, store| {
-        answer = errand(replica, store)?;
+        answer = visitor(replica, store)?;
         Ok(())
     })?;
     Ok(answer)

@@ -9,7 +9,7 @@ use crate::transfers::{CopyCost, TransferId, Watcher, NOT_YET};
 #[derive(Debug, Default)]
 pub(super) struct ComposedStep {
     /// Moves whose room it needs.
-    pub room: Vec<MoveId>,
+    pub freeing_moves: Vec<MoveId>,
     /// Transfers whose final times decide its end.
     pub unsettled: Vec<TransferId>,
     /// Since when it waits.
@@ -19,7 +19,7 @@ pub(super) struct ComposedStep {
 impl ComposedStep {
     /// Whether it waits for nothing, or no step is composed.
     pub fn is_ready(&self) -> bool {
-        self.room.is_empty() && self.unsettled.is_empty()
+        self.freeing_moves.is_empty() && self.unsettled.is_empty()
     }
 }
 
@@ -29,34 +29,45 @@ impl Replica {
         self.composed.since_ns = now.ns;
         let mover = &mut self.mover;
         moves.extend_from_slice(&mover.written);
-        self.composed.room.clear();
+        self.composed.freeing_moves.clear();
         for id in moves {
-            if let (Some(transfer), false) = (mover.under_way(id), self.composed.room.contains(&id))
-            {
-                self.composed.room.push(id);
+            if let (Some(transfer), false) = (
+                mover.in_flight(id),
+                self.composed.freeing_moves.contains(&id),
+            ) {
+                self.composed.freeing_moves.push(id);
                 mover.watch(transfer, Watcher::Step);
             }
         }
-        if self.composed.room.is_empty() {
+        if self.composed.freeing_moves.is_empty() {
             return self.settle(now);
         }
         Ok(())
     }
 
     /// A move has ended: the step starts where it was the last that it waited for.
-    pub(super) fn step_hears(&mut self, now: &mut Now<'_>, transfer: TransferId) -> Answer<()> {
+    pub(super) fn on_step_transfer(
+        &mut self,
+        now: &mut Now<'_>,
+        transfer: TransferId,
+    ) -> Answer<()> {
         let mover = &self.mover;
         let id = mover.transfer(transfer).id;
-        let Some(at) = self.composed.room.iter().position(|&other| other == id) else {
+        let Some(at) = self
+            .composed
+            .freeing_moves
+            .iter()
+            .position(|&other| other == id)
+        else {
             return Ok(());
         };
-        self.composed.room.swap_remove(at);
-        if !self.composed.room.is_empty() {
+        self.composed.freeing_moves.swap_remove(at);
+        if !self.composed.freeing_moves.is_empty() {
             return Ok(());
         }
         let waited = now.ns - self.composed.since_ns;
-        for &place in &self.running.places {
-            let s = &mut self.requests[place];
+        for &slot in &self.running.slots {
+            let s = &mut self.requests[slot];
             if s.first_token_ns.is_none() {
                 s.fetch_room_ns += waited;
                 s.since_ns += waited;
@@ -145,10 +156,10 @@ impl Replica {
         for (&id, &own_ns) in late.iter().zip(&excess) {
             self.charge_stall(id, own_ns);
         }
-        for &place in &self.running.places {
-            let own = late.iter().position(|&id| self.loads[id].place == place);
+        for &slot in &self.running.slots {
+            let own = late.iter().position(|&id| self.loads[id].slot == slot);
             let own_ns = own.map_or(0, |at| excess[at]);
-            let s = &mut self.requests[place];
+            let s = &mut self.requests[slot];
             if s.first_token_ns.is_none() {
                 s.batch_stall_ns += stall_ns - own_ns;
             }

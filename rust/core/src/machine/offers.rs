@@ -29,7 +29,7 @@ impl Replica {
     }
 
     fn leases(&self) -> impl Iterator<Item = LeaseId> + '_ {
-        let running = self.running.places.iter();
-        running.map(|&place| self.requests[place].lease)
+        let running = self.running.slots.iter();
+        running.map(|&slot| self.requests[slot].lease)
     }
 }

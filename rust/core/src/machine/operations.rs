@@ -13,11 +13,11 @@ impl Replica {
         Self::new(config, Batch::default(), Rows::default()).with_mover(mover)
     }
 
-    /// Does one operation at a time; what the store decides is sent with [`super::messages::Task::GoOn`].
+    /// Does one operation at a time; what the store decides is sent with [`super::messages::Task::Resume`].
     pub(super) fn operate(&mut self, now: &mut Now<'_>, operation: &Operation) -> Answer<Operated> {
         Ok(match operation {
-            Operation::Load(of, part, room) => {
-                let loaded = self.load_part(now, *of, part, room)?;
+            Operation::Load(of, part, freeing_moves) => {
+                let loaded = self.load_part(now, *of, part, freeing_moves)?;
                 Operated::Moved(loaded.map(|(id, _)| id))
             }
             Operation::Longest(request, blocks) => {

@@ -83,7 +83,7 @@ impl Replica {
             return;
         }
         let requests = &self.requests;
-        let numbers = later.iter().map(|&place| requests[place].arrival.request);
+        let numbers = later.iter().map(|&slot| requests[slot].arrival.request);
         log.add(self.machine(), now_ns, |output| {
             output.tokens.extend(numbers);
         });

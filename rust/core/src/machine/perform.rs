@@ -21,21 +21,21 @@ impl Replica {
         let mut done = Done::default();
         match task {
             Task::Next => self.happen(now)?,
-            Task::Ahead(until_ns) => self.run(now, until_ns)?,
-            Task::Release(place, heard) => {
-                let seen_ns = now.ns + u64::from(heard);
-                self.release_sent(now, place, seen_ns)?;
+            Task::RunUntil(until_ns) => self.run(now, until_ns)?,
+            Task::Release(slot, delivered) => {
+                let seen_ns = now.ns + u64::from(delivered);
+                self.release_sent(now, slot, seen_ns)?;
             }
-            Task::Ask(incoming) => done.incoming = self.ask_for_room(now, *incoming)?,
+            Task::Ask(incoming) => done.incoming = self.request_capacity(now, *incoming)?,
             Task::PromptCame(id, request) => done.answer = self.prompt_came(id, request),
             Task::NothingToSend(id) => self.nothing_to_send(now, id)?,
             Task::Computed(hop, step, computed) => {
                 done.answer = self.step_computed(now, hop, (step, computed))?;
             }
-            Task::Depart(departure) => self.depart_down(now, &departure)?,
+            Task::Depart(source_side) => self.depart_down(now, &source_side)?,
             Task::LayerCame(id, layers) => self.layer_came(now, (id, layers))?,
-            Task::Enqueue(place) if self.is_given_up(place) => self.leave(now, place),
-            Task::Enqueue(place) => self.enqueue(now, place)?,
+            Task::Enqueue(slot) if self.is_aborted(slot) => self.leave(now, slot),
+            Task::Enqueue(slot) => self.enqueue(now, slot)?,
             Task::Prefetch(request, tokens) => {
                 self.prefetch(now, (request, tokens), Occasion::Session)?;
             }
@@ -47,24 +47,24 @@ impl Replica {
             Task::StartStep(together_ns) => {
                 self.start_with_others(now, together_ns)?;
             }
-            Task::GiveUp(request) => {
-                if let Some(place) = self.client_leaves(request) {
-                    self.give_up(now, place)?;
+            Task::Abort(request) => {
+                if let Some(slot) = self.client_leaves(request) {
+                    self.abort(now, slot)?;
                     done.answer = true;
                 }
             }
-            Task::GiveUpHandedOver(request) => {
-                done.answer = self.give_up_handed_over(now, request)?;
+            Task::AbortHandedOver(request) => {
+                done.answer = self.abort_handed_over(now, request)?;
             }
-            Task::GoOn => {
+            Task::Resume => {
                 self.catch_up(now, now.ns)?;
-                self.go_on(now, now.ns)?;
+                self.resume(now, now.ns)?;
             }
             Task::TurnCompleted(session, tokens) => {
                 self.views.sessions.complete_turn(session, tokens, now.ns);
             }
         }
-        std::mem::swap(&mut done.letters, &mut self.handover.letters);
+        std::mem::swap(&mut done.messages, &mut self.handover.messages);
         if !self.reports.closed.is_empty() {
             done.closed = self.take_closed();
         }

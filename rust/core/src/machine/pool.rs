@@ -22,7 +22,7 @@ impl Replica {
     pub fn of_pool(mover: MoverConfig) -> Self {
         let config = ReplicaConfig {
             machine: i64::from(mover.machine),
-            places: mover.remote as i64 + 1,
+            sources: mover.remote as i64 + 1,
             ..ReplicaConfig::default()
         };
         let mut pool = Self::new(config, Batch::default(), Rows::default());

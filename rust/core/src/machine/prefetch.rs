@@ -60,7 +60,7 @@ impl Replica {
             })?;
         }
         if limit > 0 && !self.start_from_storage(now, (request, limit))? {
-            let moves = self.bring_ahead(now, (request, limit))?;
+            let moves = self.start_prefetch(now, (request, limit))?;
             self.issue(now, None)?;
             self.stays_for(request, moves, now.ns);
         }
@@ -68,7 +68,7 @@ impl Replica {
     }
 
     /// Orders what brings up the first `limit` blocks of a request; returns the moves that end it.
-    fn bring_ahead(
+    fn start_prefetch(
         &mut self,
         now: &mut Now<'_>,
         (request, limit): (u32, u32),
@@ -100,20 +100,20 @@ impl Replica {
     }
 
     /// As much of a part as may be on its way; `None` where that is nothing.
-    fn room_for(&self, part: &Part) -> Option<Part> {
-        let room = self.mover.ahead.as_ref()?.room_blocks();
-        let end = u64::from(part.end).min(u64::from(part.start) + room) as u32;
+    fn within_limit(&self, part: &Part) -> Option<Part> {
+        let limit_blocks = self.mover.prefetch_state.as_ref()?.prefetch_blocks();
+        let end = u64::from(part.end).min(u64::from(part.start) + limit_blocks) as u32;
         (end > part.start).then_some(Part { end, ..*part })
     }
 
-    fn on_its_way(&mut self, id: MoveId, request: u32, part: &Part) {
+    fn in_transit(&mut self, id: MoveId, request: u32, part: &Part) {
         let mover = &mut self.mover;
-        mover.brings_ahead(id, request, u64::from(part.end - part.start));
+        mover.note_prefetch(id, request, u64::from(part.end - part.start));
     }
 
     /// Brings a part up from a lower tier; returns the last move, `None` where there is no room for all of them.
     fn bring_up(&mut self, now: &mut Now<'_>, request: u32, part: &Part) -> Answer<Option<MoveId>> {
-        let (Some(part), Some(tree)) = (self.room_for(part), now.store.tiered()) else {
+        let (Some(part), Some(tree)) = (self.within_limit(part), now.store.tiered()) else {
             return Ok(None);
         };
         let (blocks, source) = ((part.start, part.end), (part.tier, part.by));
@@ -121,7 +121,7 @@ impl Replica {
         let Some(&(_, id)) = copies.last().filter(|_| is_staged(&copies)) else {
             return Ok(None);
         };
-        self.on_its_way(id, request, &part);
+        self.in_transit(id, request, &part);
         Ok(Some(id))
     }
 
@@ -132,12 +132,12 @@ impl Replica {
         request: u32,
         (owner, part): (u32, &Part),
     ) -> Answer<Option<MoveId>> {
-        let Some(part) = self.room_for(part) else {
+        let Some(part) = self.within_limit(part) else {
             return Ok(None);
         };
         let landed = self.fetch_from(now, request, (owner, part))?;
         if let Some(id) = landed {
-            self.on_its_way(id, request, &part);
+            self.in_transit(id, request, &part);
         }
         Ok(landed)
     }
@@ -145,15 +145,16 @@ impl Replica {
     /// Lets a request stay in the queue for these moves, where the fetch policy waits for any.
     fn stays_for(&mut self, request: u32, moves: Vec<MoveId>, now_ns: u64) {
         let mover = &mut self.mover;
-        let Some(ahead) = mover.ahead.as_mut().filter(|_| !moves.is_empty()) else {
+        let Some(prefetch_state) = mover.prefetch_state.as_mut().filter(|_| !moves.is_empty())
+        else {
             return;
         };
-        match ahead.config.hold_back {
+        match prefetch_state.config.hold_back {
             HoldBack::Never => {}
-            HoldBack::UntilCome => ahead.await_moves(request, moves, u64::MAX),
+            HoldBack::UntilCome => prefetch_state.await_moves(request, moves, u64::MAX),
             HoldBack::For(wait_ns) => {
                 let until_ns = now_ns.saturating_add(wait_ns);
-                ahead.await_moves(request, moves, until_ns);
+                prefetch_state.await_moves(request, moves, until_ns);
                 mover.set_alarm(until_ns);
             }
         }

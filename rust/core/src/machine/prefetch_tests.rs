@@ -9,13 +9,13 @@ use super::tests::{comes, replica, tiers};
 use super::{Now, Replica};
 use crate::store::{Store, STAGING};
 use crate::transfers::{
-    AheadConfig, Channel, ChannelConfig, Edge, HoldBack, Lane, Mover, MoverConfig, WritePolicy,
+    Channel, ChannelConfig, Edge, HoldBack, Lane, Mover, MoverConfig, PrefetchConfig, WritePolicy,
 };
 
 const DISK: usize = STAGING + 1;
 
 /// A machine of which the disk has the blocks a b, the CPU c d, and the GPU e f; at 1000 nothing is on its way.
-fn machine(policy: PrefetchPolicy, room_blocks: u64, hold_back: HoldBack) -> (Replica, Store) {
+fn machine(policy: PrefetchPolicy, prefetch_blocks: u64, hold_back: HoldBack) -> (Replica, Store) {
     let channel = || {
         let config = ChannelConfig {
             bandwidth_bytes_per_s: 1_000_000_000,
@@ -33,8 +33,8 @@ fn machine(policy: PrefetchPolicy, room_blocks: u64, hold_back: HoldBack) -> (Re
         layers: 1,
         writes: vec![WritePolicy::Back; 2],
         exclusive: vec![false; 2],
-        ahead: Some(AheadConfig {
-            room_blocks,
+        prefetch_state: Some(PrefetchConfig {
+            prefetch_blocks,
             hold_back,
             storage_per_ki_token_ns: None,
         }),
@@ -76,7 +76,11 @@ fn tiers_of(store: &Store, request: u32) -> Vec<usize> {
 }
 
 fn brought(replica: &Replica) -> u64 {
-    replica.mover.ahead.as_ref().map_or(0, |ahead| ahead.blocks)
+    replica
+        .mover
+        .prefetch_state
+        .as_ref()
+        .map_or(0, |prefetch_state| prefetch_state.blocks)
 }
 
 #[test]

@@ -1,13 +1,13 @@
 //! What routers compare of machines: open requests, and prompt tokens that are still to be computed.
 
-use crate::store::Seat;
+use crate::store::IndexEntry;
 
 /// The open requests of a machine and their prompt tokens, counted where they come and go.
 #[derive(Debug, Default)]
 pub struct PrefillLoad {
     open_requests: u64,
     /// Where routers read the number of open requests.
-    seats: Vec<Seat>,
+    index_entries: Vec<IndexEntry>,
     queued_tokens: u64,
     expected_tokens: u64,
 }
@@ -29,9 +29,9 @@ impl PrefillLoad {
     }
 
     /// Enters the number of open requests, from now on too, where routers read it.
-    pub fn sit(&mut self, seat: Seat) {
-        seat.has_requests(self.open_requests);
-        self.seats.push(seat);
+    pub fn sit(&mut self, index_entry: IndexEntry) {
+        index_entry.has_requests(self.open_requests);
+        self.index_entries.push(index_entry);
     }
 
     /// Counts a request that has come, with the tokens of its prompt and those expected to be computed.
@@ -54,8 +54,8 @@ impl PrefillLoad {
 
     fn count_open(&mut self, by: i64) {
         self.open_requests = self.open_requests.wrapping_add_signed(by);
-        for seat in &self.seats {
-            seat.has_requests(self.open_requests);
+        for index_entry in &self.index_entries {
+            index_entry.has_requests(self.open_requests);
         }
     }
 }

@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-use super::given_up::GivenUp;
+use super::aborts::PendingAborts;
 use super::plugins::{QueuePlugin, Waiting};
-use super::{Place, Request};
-use crate::places::Places;
+use super::{Request, Slot};
+use crate::slab::Slab;
 use crate::store::Answer;
 
 /// An order looks at so many of the waiting requests, oldest first: it bounds the cost.
@@ -75,14 +75,14 @@ pub(super) struct ArrivalQueue {
     /// The queue's head was refused; it is tried again when something has been freed.
     pub refused: bool,
     /// Requests whose clients have given them up, waiting or running.
-    pub given_up: GivenUp,
+    pub pending_aborts: PendingAborts,
 }
 
 /// Requests that wait for admission, in order of arrival; preempted ones are put before all others.
 #[derive(Debug, Default)]
 pub struct Queue {
     order: QueueOrder,
-    waiting: VecDeque<Place>,
+    waiting: VecDeque<Slot>,
     /// Who came later is not known yet (a step is decided on ahead); `None`: all are.
     known_until_ns: Option<u64>,
     /// Decides under [`QueueOrder::Plugin`].
@@ -109,18 +109,18 @@ impl Queue {
     }
 
     /// Who waits, in order of arrival.
-    pub fn iter(&self) -> impl Iterator<Item = Place> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = Slot> + '_ {
         self.waiting.iter().copied()
     }
 
     /// Puts a request behind all others.
-    pub fn push_back(&mut self, place: Place) {
-        self.waiting.push_back(place);
+    pub fn push_back(&mut self, slot: Slot) {
+        self.waiting.push_back(slot);
     }
 
     /// Puts a preempted request before all others.
-    pub fn push_front(&mut self, place: Place) {
-        self.waiting.push_front(place);
+    pub fn push_front(&mut self, slot: Slot) {
+        self.waiting.push_front(slot);
     }
 
     /// Hides who came after a time; `None`: hides nobody.
@@ -139,7 +139,7 @@ impl Queue {
     }
 
     /// The n-th of those that are looked at for the next admission, in order of arrival.
-    pub fn candidate(&self, n: usize) -> Option<Place> {
+    pub fn candidate(&self, n: usize) -> Option<Slot> {
         self.waiting.get(n).copied().filter(|_| n < WINDOW)
     }
 
@@ -147,38 +147,38 @@ impl Queue {
     /// not to be admitted yet, where there are such.
     pub fn head(
         &mut self,
-        requests: &Places<Request>,
+        requests: &Slab<Request>,
         mut stays: Option<impl FnMut(&Request) -> bool>,
         mut cached: impl FnMut(&Request) -> Answer<u64>,
-    ) -> Answer<Option<Place>> {
-        let request = |place: Place| &requests[place];
+    ) -> Answer<Option<Slot>> {
+        let request = |slot: Slot| &requests[slot];
         if self.order == QueueOrder::Fcfs && stays.is_none() {
             let first = self.waiting.front().copied();
-            return Ok(first.filter(|&place| self.knows(request(place))));
+            return Ok(first.filter(|&slot| self.knows(request(slot))));
         }
         let window = self.waiting.iter().copied().take(WINDOW);
-        let mut best: Option<(Place, (f64, f64))> = None;
+        let mut best: Option<(Slot, (f64, f64))> = None;
         let (mut candidates, mut seen) = (Vec::new(), Vec::new());
-        for place in window.filter(|&place| self.knows(request(place))) {
-            let waiting = request(place);
+        for slot in window.filter(|&slot| self.knows(request(slot))) {
+            let waiting = request(slot);
             if stays.as_mut().is_some_and(|stays| stays(waiting)) {
                 continue;
             }
             if self.order == QueueOrder::Fcfs {
-                return Ok(Some(place));
+                return Ok(Some(slot));
             }
             if best.is_none() && candidates.is_empty() && waiting.preemptions > 0 {
-                return Ok(Some(place));
+                return Ok(Some(slot));
             }
             let cached_tokens = cached(waiting)?;
             if self.plugin.is_some() {
-                candidates.push(place);
+                candidates.push(slot);
                 seen.push(Waiting::of(waiting, cached_tokens));
                 continue;
             }
             let key = self.order.key(waiting, cached_tokens);
             if best.is_none_or(|(_, least)| key < least) {
-                best = Some((place, key));
+                best = Some((slot, key));
             }
         }
         match &mut self.plugin {
@@ -186,24 +186,24 @@ impl Queue {
                 let first = plugin.first(&seen)?;
                 Ok(candidates.get(first).copied())
             }
-            _ => Ok(best.map(|(place, _)| place)),
+            _ => Ok(best.map(|(slot, _)| slot)),
         }
     }
 
     /// Takes a request out that was given up; whether it waited.
-    pub fn remove(&mut self, place: Place) -> bool {
-        let at = self.waiting.iter().position(|&waiting| waiting == place);
+    pub fn remove(&mut self, slot: Slot) -> bool {
+        let at = self.waiting.iter().position(|&waiting| waiting == slot);
         at.and_then(|at| self.waiting.remove(at)).is_some()
     }
 
     /// Takes an admitted request out; those before it have been passed.
-    pub fn take(&mut self, place: Place, requests: &mut Places<Request>) {
-        let at = self.waiting.iter().position(|&waiting| waiting == place);
+    pub fn take(&mut self, slot: Slot, requests: &mut Slab<Request>) {
+        let at = self.waiting.iter().position(|&waiting| waiting == slot);
         let Some(at) = at else { return };
         for &passed in self.waiting.iter().take(at) {
             requests[passed].passed += 1;
         }
         self.waiting.remove(at);
-        requests[place].passed = 0;
+        requests[slot].passed = 0;
     }
 }

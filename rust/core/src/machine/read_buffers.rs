@@ -32,7 +32,7 @@ impl Replica {
             if !loads.contains(&load) {
                 loads.push(load);
                 mover.keep(load);
-                mover.hear_all(load);
+                mover.report_all_layers(load);
             }
         }
         self.loads.buffers.push(ReadBuffers {
@@ -57,7 +57,7 @@ impl Replica {
     }
 
     /// A layer of a transfer is there: steps that need it may compute it.
-    pub(super) fn buffers_hear(&mut self, transfer: TransferId) {
+    pub(super) fn on_buffer_transfer(&mut self, transfer: TransferId) {
         for at in 0..self.loads.buffers.len() {
             let buffers = &self.loads.buffers[at];
             if buffers.at_work.is_none() && buffers.loads.contains(&transfer) {
@@ -110,9 +110,9 @@ impl Replica {
         let buffers = &mut self.loads.buffers[at];
         buffers.at_work = None;
         buffers.computed += 1;
-        let ahead = mover.config().read_buffer_layers.unwrap_or(0);
+        let prefetch_state = mover.config().read_buffer_layers.unwrap_or(0);
         for &load in &buffers.loads {
-            mover.allow(load, buffers.computed + ahead, now_ns);
+            mover.allow(load, buffers.computed + prefetch_state, now_ns);
         }
         if buffers.computed < mover.config().layers {
             self.compute_layer(at);

@@ -188,7 +188,7 @@ impl Replica {
     ) -> Answer<()> {
         self.catch_up(&mut Now::alone(store, now_ns), now_ns)?;
         store.finish_move(lent)?;
-        self.go_on(&mut Now::alone(store, now_ns), now_ns)
+        self.resume(&mut Now::alone(store, now_ns), now_ns)
     }
 }
 

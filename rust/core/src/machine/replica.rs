@@ -10,9 +10,9 @@ use super::queue::{ArrivalQueue, Queue};
 use super::reports::Reports;
 use super::rows::Rows;
 use super::running_set::RunningSet;
-use super::{Arrival, Now, Place, ReplicaConfig, Request};
+use super::{Arrival, Now, ReplicaConfig, Request, Slot};
 use crate::batch::Batch;
-use crate::places::Places;
+use crate::slab::Slab;
 use crate::store::Answer;
 use crate::transfers::Mover;
 use crate::views::Views;
@@ -36,7 +36,7 @@ pub struct Replica {
     pub batch: Batch,
     pub(super) arrivals: ArrivalQueue,
     /// The requests of the machine while they are served.
-    pub(super) requests: Places<Request>,
+    pub(super) requests: Slab<Request>,
     pub(super) running: RunningSet,
     /// Moves copies between the tiers; where there is one it has nothing to do.
     pub mover: Mover,
@@ -100,28 +100,28 @@ impl Replica {
     }
 
     /// Takes a request over; it is not in the queue yet.
-    pub fn arrive(&mut self, arrival: Arrival, now_ns: u64) -> Place {
+    pub fn arrive(&mut self, arrival: Arrival, now_ns: u64) -> Slot {
         self.arrived(Request::new(arrival, now_ns))
     }
 
     /// Ends a request's way from the client to the scheduler.
-    pub fn received(&mut self, place: Place, now_ns: u64) {
-        let s = &mut self.requests[place];
+    pub fn received(&mut self, slot: Slot, now_ns: u64) {
+        let s = &mut self.requests[slot];
         s.client_ns += now_ns - s.since_ns;
         s.since_ns = now_ns;
     }
 
     /// Queues a request that has been looked up.
-    pub fn enqueue(&mut self, now: &mut Now<'_>, place: Place) -> Answer<()> {
-        let s = &mut self.requests[place];
+    pub fn enqueue(&mut self, now: &mut Now<'_>, slot: Slot) -> Answer<()> {
+        let s = &mut self.requests[slot];
         s.lookup_ns += now.ns - s.since_ns;
         s.since_ns = now.ns;
         let wanted = (s.arrival.request, s.arrival.prompt_tokens);
         if self.config.prefetch.is_some_and(PrefetchPolicy::is_queued) {
             self.prefetch(now, wanted, Occasion::Queued)?;
         }
-        self.arrivals.queue.push_back(place);
-        if self.config.look_ahead > 0 {
+        self.arrivals.queue.push_back(slot);
+        if self.config.lookahead > 0 {
             self.catch_up(now, now.ns)?;
             self.protect_waiting(now, None)?;
         }
@@ -195,9 +195,9 @@ impl Replica {
     /// Ends the step, composes the next one and starts it, or lets it wait for its room.
     pub fn at_boundary(&mut self, now: &mut Now<'_>) -> Answer<()> {
         self.end_running_step(now)?;
-        let room = self.compose(now)?;
+        let reservation = self.compose(now)?;
         if !self.batch.is_empty() {
-            self.prepare_step(now, room)?;
+            self.prepare_step(now, reservation)?;
         }
         Ok(())
     }
@@ -208,7 +208,7 @@ impl Replica {
         if std::mem::take(&mut self.running.stepping) {
             self.end_step(now)?;
         }
-        self.let_go(now)
+        self.release_aborted(now)
     }
 
     fn end_step(&mut self, now: &mut Now<'_>) -> Answer<()> {
@@ -222,25 +222,25 @@ impl Replica {
         self.log_later_tokens(now.ns);
         self.offer_computed(now)?;
         if offers || !ended.committed.is_empty() {
-            for &(place, start, end) in &ended.committed {
-                self.write_committed(now, place, (start, end))?;
+            for &(slot, start, end) in &ended.committed {
+                self.write_committed(now, slot, (start, end))?;
             }
-            let began_ns = now.ns - compute_ns;
-            let first_ns = began_ns + compute_ns / self.batch.num_layers().max(1);
+            let started_ns = now.ns - compute_ns;
+            let first_ns = started_ns + compute_ns / self.batch.num_layers().max(1);
             self.issue(now, Some((first_ns, now.ns)))?;
         }
-        for place in ended.first_token {
-            if self.hands_over(place) {
-                self.prompt_computed(now, place);
+        for slot in ended.first_token {
+            if self.hands_over(slot) {
+                self.prompt_computed(now, slot);
             } else {
-                self.first_token(now, place);
+                self.first_token(now, slot);
             }
         }
         self.step_ended(now, &ended.finished)
     }
 
     /// Starts keeping whose prompt has been computed, for [`Replica::take_prefilled`].
-    pub fn tell_prefilled(&mut self) {
+    pub fn notify_prefilled(&mut self) {
         self.reports.prefilled.get_or_insert_with(Vec::new);
     }
 
@@ -260,17 +260,17 @@ impl Replica {
 
     /// Requests that wait for room.
     pub fn queued(&self) -> usize {
-        self.arrivals.queue.len() + self.handover.reception.asking.len()
+        self.arrivals.queue.len() + self.handover.target.asking.len()
     }
 
     /// Requests that have room and wait for KV or for the next step.
     pub fn loading(&self) -> usize {
-        let coming = self.handover.reception.arriving + self.handover.reception.arrived.len();
+        let coming = self.handover.target.arriving + self.handover.target.arrived.len();
         self.loads.waiting + self.loads.loaded.len() + coming
     }
 
     /// Requests in the batch.
     pub fn running(&self) -> usize {
-        self.running.places.len()
+        self.running.slots.len()
     }
 }

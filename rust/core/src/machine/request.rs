@@ -67,7 +67,7 @@ pub struct Request {
     pub(super) cached_from_tokens: [u64; MOST_TIERS],
     pub(super) left_tokens: u64,
     /// Whether its client has given it up, and whether it has ended or left.
-    pub(super) given_up: bool,
+    pub(super) pending_aborts: bool,
     pub(super) is_closed: bool,
     /// Whether it goes on elsewhere: what it holds here is given up once its KV has been read.
     pub(super) sent_on: bool,

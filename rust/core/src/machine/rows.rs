@@ -21,10 +21,10 @@ type Value = fn(&Left<'_>, usize) -> i64;
 
 /// The column of that name (the names are those of `metrics/columns.py`), where KV comes from places of these names:
 /// tiers, fast to slow, then other machines.
-fn column(name: &str, places: &[String]) -> (Value, usize) {
-    for (level, tier) in places.iter().enumerate().take(MOST_TIERS) {
+fn column(name: &str, sources: &[String]) -> (Value, usize) {
+    for (level, tier) in sources.iter().enumerate().take(MOST_TIERS) {
         // What other machines have lands where KV from further down does.
-        let is_remote = level + 1 == places.len();
+        let is_remote = level + 1 == sources.len();
         let upper = if is_remote {
             1
         } else {
@@ -33,7 +33,7 @@ fn column(name: &str, places: &[String]) -> (Value, usize) {
         if level > 0 && name == format!("fetch_{tier}_ns") {
             return (|of, tier| of.request.fetch_from_ns[tier] as i64, level);
         }
-        if level > 0 && name == format!("stall_{tier}_{}_ns", places[upper]) {
+        if level > 0 && name == format!("stall_{tier}_{}_ns", sources[upper]) {
             return (|of, tier| of.request.stall_from_ns[tier] as i64, level);
         }
         if name == format!("cached_{tier}_tokens") {
@@ -139,12 +139,12 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// No rows; `columns` names those of the request's table in their order, `places` those that KV may
+    /// No rows; `columns` names those of the request's table in their order, `sources` those that KV may
     /// come from: tiers, fast to slow, then other machines.
-    pub fn new<'a>(columns: impl IntoIterator<Item = &'a str>, places: &[String]) -> Self {
+    pub fn new<'a>(columns: impl IntoIterator<Item = &'a str>, sources: &[String]) -> Self {
         let columns = columns.into_iter();
         Self {
-            columns: columns.map(|name| column(name, places)).collect(),
+            columns: columns.map(|name| column(name, sources)).collect(),
             ..Self::default()
         }
     }

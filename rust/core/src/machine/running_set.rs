@@ -1,14 +1,14 @@
 //! The requests of the step: who runs, in which order they joined, and when the step ends.
 
-use super::Place;
+use super::Slot;
 
 /// The running requests of a machine, beside their batch.
 #[derive(Debug, Default)]
 pub(super) struct RunningSet {
     /// Requests in the batch, in the order in which they joined.
-    pub places: Vec<Place>,
+    pub slots: Vec<Slot>,
     /// Requests that have ended and still hold their places and blocks (asynchronous scheduling).
-    pub leaving: Vec<Place>,
+    pub leaving: Vec<Slot>,
     /// Whether a step runs.
     pub stepping: bool,
     /// When the next boundary is due.
@@ -18,19 +18,19 @@ pub(super) struct RunningSet {
 
 impl RunningSet {
     /// Lets a request join last; returns its number among all that have joined.
-    pub fn join(&mut self, place: Place) -> u64 {
-        self.places.push(place);
+    pub fn join(&mut self, slot: Slot) -> u64 {
+        self.slots.push(slot);
         self.joined += 1;
         self.joined
     }
 
     /// Takes a request out.
-    pub fn remove(&mut self, place: Place) {
-        self.places.retain(|&running| running != place);
+    pub fn remove(&mut self, slot: Slot) {
+        self.slots.retain(|&running| running != slot);
     }
 
     /// Whether a request runs.
-    pub fn contains(&self, place: Place) -> bool {
-        self.places.contains(&place)
+    pub fn contains(&self, slot: Slot) -> bool {
+        self.slots.contains(&slot)
     }
 }

@@ -3,31 +3,31 @@
 use super::groups::Asked;
 use super::plugins::Finished;
 use super::settings::AsyncScheduling;
-use super::{Now, Place, Replica, Request};
-use crate::store::{Answer, LeaseId, MoveId, Room};
+use super::{Now, Replica, Request, Slot};
+use crate::store::{Answer, LeaseId, MoveId, Reservation};
 
 impl Replica {
     /// Places that no sequence has.
-    fn places(&self) -> u64 {
-        let taken = self.running.places.len() + self.loads.waiting + self.running.leaving.len();
-        let taken = (taken + self.handover.reception.arriving) as u64;
+    fn slots(&self) -> u64 {
+        let taken = self.running.slots.len() + self.loads.waiting + self.running.leaving.len();
+        let taken = (taken + self.handover.target.arriving) as u64;
         self.config.max_num_seqs.saturating_sub(taken)
     }
 
     /// Whether anyone has all it needs to join the next step.
     fn has_come(&self) -> bool {
-        !(self.loads.loaded.is_empty() && self.handover.reception.arrived.is_empty())
+        !(self.loads.loaded.is_empty() && self.handover.target.arrived.is_empty())
     }
 
     /// Whether anyone waits to be let in.
     pub(super) fn anyone_waits(&self) -> bool {
         self.has_come()
-            || !(self.arrivals.queue.is_empty() && self.handover.reception.asking.is_empty())
+            || !(self.arrivals.queue.is_empty() && self.handover.target.asking.is_empty())
     }
 
     /// Whether a boundary could let anyone in.
     pub(super) fn could_admit(&self) -> bool {
-        self.has_come() || (self.places() > 0 && self.batch.budget_left() > 0)
+        self.has_come() || (self.slots() > 0 && self.batch.budget_left() > 0)
     }
 
     /// Whether the step that starts now is to be the only one until the next boundary.
@@ -40,36 +40,36 @@ impl Replica {
     /// Looking ahead, it is composed as it was decided when the step that has ended began: what that one
     /// brought is known from here on, and at once where nothing was decided.
     pub(super) fn compose(&mut self, now: &mut Now<'_>) -> Answer<Vec<MoveId>> {
-        let mut room = self.decide(now)?;
-        if self.config.async_scheduling.looks_ahead() {
-            for place in std::mem::take(&mut self.running.leaving) {
-                self.give_back(now, place)?;
+        let mut reservation = self.decide(now)?;
+        if self.config.async_scheduling.has_lookahead() {
+            for slot in std::mem::take(&mut self.running.leaving) {
+                self.release_leaving(now, slot)?;
             }
             self.arrivals.queue.know_until(None);
             if self.batch.is_empty() {
-                room = self.decide(now)?;
+                reservation = self.decide(now)?;
             }
         }
-        Ok(room)
+        Ok(reservation)
     }
 
     /// Takes requests that have generated their last token out of the step.
-    pub(super) fn step_ended(&mut self, now: &mut Now<'_>, finished: &[Place]) -> Answer<()> {
-        for &place in finished {
-            self.running.remove(place);
-            if self.requests[place].sent_on {
+    pub(super) fn step_ended(&mut self, now: &mut Now<'_>, finished: &[Slot]) -> Answer<()> {
+        for &slot in finished {
+            self.running.remove(slot);
+            if self.requests[slot].sent_on {
                 continue;
             }
-            if self.config.async_scheduling.looks_ahead() {
-                self.running.leaving.push(place);
-                self.finished(now, place);
+            if self.config.async_scheduling.has_lookahead() {
+                self.running.leaving.push(slot);
+                self.finished(now, slot);
             } else {
-                self.release(now, place)?;
-                self.finished(now, place);
-                self.requests.free(place);
+                self.release(now, slot)?;
+                self.finished(now, slot);
+                self.requests.free(slot);
             }
         }
-        if self.config.async_scheduling.looks_ahead() {
+        if self.config.async_scheduling.has_lookahead() {
             self.arrivals.queue.know_until(Some(self.batch.begin_ns()));
         }
         Ok(())
@@ -78,11 +78,11 @@ impl Replica {
     /// Shares out the budget, preempts, lets loaded requests join, admits.
     fn decide(&mut self, now: &mut Now<'_>) -> Answer<Vec<MoveId>> {
         let mut preempted = false;
-        let room = loop {
+        let reservation = loop {
             match self.batch.begin(now.store, now.ns)? {
-                Room::Ready => break Vec::new(),
-                Room::Pending(moves) => break moves,
-                Room::Refused => self.preempt_last(now)?,
+                Reservation::Ready => break Vec::new(),
+                Reservation::Pending(moves) => break moves,
+                Reservation::Refused => self.preempt_last(now)?,
             }
             preempted = true;
         };
@@ -91,25 +91,25 @@ impl Replica {
         self.abandon_loaded(now)?;
         while self.batch.budget_left() > 0 {
             let mut loaded = self.loads.loaded.iter();
-            let Some(at) = loaded.position(|&id| !self.is_given_up(self.loads[id].place)) else {
+            let Some(at) = loaded.position(|&id| !self.is_aborted(self.loads[id].slot)) else {
                 break;
             };
             let Some(id) = self.loads.loaded.remove(at) else {
                 break;
             };
-            self.left_queue(self.loads[id].place, now.ns);
+            self.left_queue(self.loads[id].slot, now.ns);
             self.join_late(now, id)?;
         }
         if !preempted {
             self.admit(now)?;
         }
-        Ok(room)
+        Ok(reservation)
     }
 
     /// Admits from the queue until it is empty, its head is refused, or places or tokens are given out.
     fn admit(&mut self, now: &mut Now<'_>) -> Answer<()> {
-        let mut places = self.places();
-        while !self.arrivals.refused && places > 0 && self.batch.budget_left() > 0 {
+        let mut slots = self.slots();
+        while !self.arrivals.refused && slots > 0 && self.batch.budget_left() > 0 {
             let held = self.held_back(now)?;
             let (config, block) = (&self.config, self.config.block_size_tokens);
             let stays = held.map(|held| {
@@ -125,17 +125,17 @@ impl Replica {
             if self.asks_first(head) {
                 self.arrivals.refused = !self.take(now)?;
             } else {
-                let Some(place) = head else { break };
-                if self.waits_for_another(now, place)? {
+                let Some(slot) = head else { break };
+                if self.waits_for_another(now, slot)? {
                     break;
                 }
-                let asked = self.ask(now, place)?;
-                self.arrivals.refused = asked == Asked::NoRoom;
+                let asked = self.ask(now, slot)?;
+                self.arrivals.refused = asked == Asked::NoCapacity;
                 if asked == Asked::NoTokens {
                     break;
                 }
             }
-            places -= 1;
+            slots -= 1;
         }
         Ok(())
     }
@@ -144,38 +144,38 @@ impl Replica {
     fn preempt_last(&mut self, now: &mut Now<'_>) -> Answer<()> {
         if let Some(&leaving) = self.running.leaving.last() {
             // it has ended, but the scheduler does not know that yet
-            let joined = |place: Place| self.requests[place].joined;
-            let last = self.running.places.last();
+            let joined = |slot: Slot| self.requests[slot].joined;
+            let last = self.running.slots.last();
             if last.is_none_or(|&last| joined(leaving) > joined(last)) {
                 if self.config.async_scheduling == AsyncScheduling::StopToken {
                     self.batch.pop_last();
                 }
                 self.running.leaving.pop();
-                return self.give_back(now, leaving);
+                return self.release_leaving(now, leaving);
             }
         }
         let popped = self.batch.pop_last();
         let popped = popped.expect("an empty batch asks for no room");
-        let place = popped.id;
-        self.running.remove(place);
-        self.requests[place].last_token_ns = popped.last_token_ns;
+        let slot = popped.id;
+        self.running.remove(slot);
+        self.requests[slot].last_token_ns = popped.last_token_ns;
         now.store.release(popped.lease, now.ns)?;
         self.arrivals.refused = false;
-        self.arrivals.queue.push_front(place);
-        self.preempted(now, place, popped.computed);
+        self.arrivals.queue.push_front(slot);
+        self.preempted(now, slot, popped.computed);
         Ok(())
     }
 
     /// Releases what a request that has ended still holds, and forgets the request.
-    fn give_back(&mut self, now: &mut Now<'_>, place: Place) -> Answer<()> {
-        self.release(now, place)?;
-        self.requests.free(place);
+    fn release_leaving(&mut self, now: &mut Now<'_>, slot: Slot) -> Answer<()> {
+        self.release(now, slot)?;
+        self.requests.free(slot);
         Ok(())
     }
 
     /// Gives up a request's blocks; those that the cache does not admit are discarded.
-    pub(super) fn release(&mut self, now: &mut Now<'_>, place: Place) -> Answer<()> {
-        let s = &self.requests[place];
+    pub(super) fn release(&mut self, now: &mut Now<'_>, slot: Slot) -> Answer<()> {
+        let s = &self.requests[slot];
         let (request, lease): (u32, LeaseId) = (s.arrival.request, s.lease);
         let depth = now.store.depth(lease)?;
         now.store.release(lease, now.ns)?;

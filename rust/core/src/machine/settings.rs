@@ -30,7 +30,7 @@ impl AsyncScheduling {
     }
 
     /// Whether a step is decided on while the one before it runs.
-    pub(super) fn looks_ahead(self) -> bool {
+    pub(super) fn has_lookahead(self) -> bool {
         self != Self::None
     }
 }
@@ -59,7 +59,7 @@ pub struct ReplicaConfig {
     /// The number of its machine, for its rows.
     pub machine: i64,
     /// Places that KV may come from, by which edges are numbered in its rows.
-    pub places: i64,
+    pub sources: i64,
     /// Tokens that one KV block holds.
     pub block_size_tokens: u64,
     /// Most sequences that run at once.
@@ -91,7 +91,7 @@ pub struct ReplicaConfig {
     /// Whether blocks have a time to live.
     pub expires: bool,
     /// How many of the waiting requests have their blocks protected from eviction.
-    pub look_ahead: usize,
+    pub lookahead: usize,
     /// Most sessions that are known, and for how long after a turn; `None`: any number, for ever.
     pub max_sessions: Option<usize>,
     /// How long a session is known after its last turn.
@@ -107,7 +107,7 @@ pub struct ReplicaConfig {
 impl ReplicaConfig {
     /// In place of a tier: another machine.
     pub fn remote(&self) -> usize {
-        self.places.max(1) as usize - 1
+        self.sources.max(1) as usize - 1
     }
 
     /// Views without sessions and prefixes, within its bounds.

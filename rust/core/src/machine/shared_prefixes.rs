@@ -3,12 +3,12 @@
 //! A follow-up turn whose prompt is longer than what its session has may reuse all that is found. Any other request
 //! may reuse a run as far as its prefixes were admitted: long enough, and seen in enough prompts before.
 
-use super::{Now, Place, Replica};
+use super::{Now, Replica, Slot};
 
 impl Replica {
     /// Tokens that the last completed turn of a request's session left, `None` where no turn of it is known.
-    pub(super) fn session_tokens(&mut self, now: &mut Now<'_>, place: Place) -> Option<u64> {
-        let session = self.requests[place].arrival.session;
+    pub(super) fn session_tokens(&mut self, now: &mut Now<'_>, slot: Slot) -> Option<u64> {
+        let session = self.requests[slot].arrival.session;
         match now.store.sessions() {
             _ if session < 0 => None,
             Some(kept) => kept.session_tokens(session, now.ns),
@@ -17,8 +17,8 @@ impl Replica {
     }
 
     /// Enters a request's completed turn, which left so many tokens, into the session view.
-    pub(super) fn turn_completed(&mut self, now: &mut Now<'_>, place: Place, tokens: u64) {
-        let arrival = &self.requests[place].arrival;
+    pub(super) fn turn_completed(&mut self, now: &mut Now<'_>, slot: Slot, tokens: u64) {
+        let arrival = &self.requests[slot].arrival;
         let (request, session) = (arrival.request, arrival.session);
         match now.store.sessions() {
             Some(kept) => kept.complete_turn(request, session, tokens, now.ns),
@@ -29,12 +29,12 @@ impl Replica {
     }
 
     /// How many of the `found` leading blocks a request may reuse.
-    pub(super) fn reusable_blocks(&mut self, now: &mut Now<'_>, place: Place, found: u32) -> u32 {
+    pub(super) fn reusable_blocks(&mut self, now: &mut Now<'_>, slot: Slot, found: u32) -> u32 {
         if self.views.prefixes.is_none() {
             return found;
         }
-        let arrival = self.requests[place].arrival;
-        let session_tokens = self.session_tokens(now, place);
+        let arrival = self.requests[slot].arrival;
+        let session_tokens = self.session_tokens(now, slot);
         if session_tokens.is_some_and(|total| arrival.prompt_tokens > total) {
             return found;
         }
@@ -45,8 +45,8 @@ impl Replica {
     }
 
     /// Counts the prefixes of a request's prompt, after its own first look-up.
-    pub(super) fn count_prefixes(&mut self, now: &mut Now<'_>, place: Place) {
-        let arrival = &self.requests[place].arrival;
+    pub(super) fn count_prefixes(&mut self, now: &mut Now<'_>, slot: Slot) {
+        let arrival = &self.requests[slot].arrival;
         if let Some(kept) = now.store.sessions() {
             kept.observe(arrival.request, arrival.prompt_tokens);
         } else if let (Some(prefixes), Some(keys)) =

@@ -17,8 +17,8 @@ impl Replica {
         };
         let asked = storage.start_prefetch(request, limit, now.ns)?;
         let tokens = u64::from(asked) * self.config.block_size_tokens;
-        if let (true, Some(ahead)) = (asked > 0, &mut self.mover.ahead) {
-            ahead.asked_storage(request, tokens);
+        if let (true, Some(prefetch_state)) = (asked > 0, &mut self.mover.prefetch_state) {
+            prefetch_state.asked_storage(request, tokens);
         }
         self.issue(now, None)?;
         Ok(true)
@@ -30,13 +30,15 @@ impl Replica {
     /// A request that need not wait any longer for its storage goes on with what has come.
     pub(super) fn held_back(&mut self, now: &mut Now<'_>) -> Answer<Option<Vec<u32>>> {
         let mover = &mut self.mover;
-        if mover.ahead.is_none() || !self.config.prefetch.is_some_and(PrefetchPolicy::is_queued) {
+        if mover.prefetch_state.is_none()
+            || !self.config.prefetch.is_some_and(PrefetchPolicy::is_queued)
+        {
             return Ok(None);
         }
         let mut held = Vec::new();
         let mut is_first = true;
-        for place in (0..).map_while(|n| self.arrivals.queue.candidate(n)) {
-            let s = &self.requests[place];
+        for slot in (0..).map_while(|n| self.arrivals.queue.candidate(n)) {
+            let s = &self.requests[slot];
             if !self.arrivals.queue.knows(s) {
                 continue;
             }
@@ -56,22 +58,22 @@ impl Replica {
 
 /// Whether a request stays in the queue that could be admitted now.
 fn stays(mover: &mut Mover, now: &mut Now<'_>, request: u32) -> Answer<bool> {
-    let Some(ahead) = &mut mover.ahead else {
+    let Some(prefetch_state) = &mut mover.prefetch_state else {
         return Ok(false);
     };
-    if !ahead.is_from_storage() {
-        return Ok(ahead.holds_back(request, now.ns));
+    if !prefetch_state.is_from_storage() {
+        return Ok(prefetch_state.holds_back(request, now.ns));
     }
     let Some(storage) = now.store.prefetching() else {
         return Ok(false);
     };
     if !storage.is_prefetching(request) {
-        ahead.storage_came(request);
+        prefetch_state.storage_came(request);
         return Ok(false);
     }
-    let (waits, until_ns) = ahead.waits_for_storage(request, now.ns);
+    let (waits, until_ns) = prefetch_state.waits_for_storage(request, now.ns);
     if !waits {
-        ahead.storage_came(request);
+        prefetch_state.storage_came(request);
         storage.stop_prefetch(request)?;
     }
     if let Some(until_ns) = until_ns {

@@ -30,7 +30,7 @@ pub(super) fn tiers(capacities_blocks: &[u64]) -> Store {
 
 pub(super) fn replica(change: impl FnOnce(&mut ReplicaConfig)) -> Replica {
     let mut config = ReplicaConfig {
-        places: 4,
+        sources: 4,
         block_size_tokens: 4,
         max_num_seqs: 2,
         cache_enabled: true,
@@ -76,9 +76,9 @@ pub(super) fn comes(
         session: -1,
         ..Arrival::default()
     };
-    let place = replica.arrive(arrival, now_ns);
+    let slot = replica.arrive(arrival, now_ns);
     let mut now = Now::alone(store, now_ns);
-    replica.enqueue(&mut now, place).unwrap();
+    replica.enqueue(&mut now, slot).unwrap();
 }
 
 /// Runs until nothing is left to do; returns the times of the boundaries.
@@ -190,8 +190,9 @@ fn the_longest_prefix_goes_first_where_the_order_says_so() {
 
 #[test]
 fn a_step_ahead_knows_who_came_before_the_step_that_runs() {
-    let ahead = |config: &mut ReplicaConfig| config.async_scheduling = AsyncScheduling::Length;
-    let (mut replica, mut store) = (replica(ahead), store(10));
+    let prefetch_state =
+        |config: &mut ReplicaConfig| config.async_scheduling = AsyncScheduling::Length;
+    let (mut replica, mut store) = (replica(prefetch_state), store(10));
     comes(&mut replica, &mut store, 0, 3, 0);
     boundary(&mut replica, &mut store, 0);
     comes(&mut replica, &mut store, 3, 1, 5); // while the step from 0 to 19 runs: known from 19 on

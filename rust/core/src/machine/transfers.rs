@@ -1,6 +1,6 @@
 //! Between boundaries: what was decided is sent, and what arrives changes the store and lets others go on.
 
-use super::{Now, Place, Replica};
+use super::{Now, Replica, Slot};
 use crate::store::Answer;
 use crate::transfers::{Arrival, TransferId, Watcher};
 
@@ -32,7 +32,7 @@ impl Replica {
         }
         let next = self.mover.next_arrival();
         if next.is_some_and(|next| next.is_alarm()) {
-            return self.go_on(now, now.ns);
+            return self.resume(now, now.ns);
         }
         self.catch_up(now, now.ns)?;
         match next {
@@ -48,7 +48,7 @@ impl Replica {
         (transfer, layers): (TransferId, u64),
     ) -> Answer<()> {
         if !self.loads.buffers.is_empty() {
-            self.buffers_hear(transfer);
+            self.on_buffer_transfer(transfer);
         }
         let mover = &mut self.mover;
         let complete = layers == mover.config().layers;
@@ -84,23 +84,23 @@ impl Replica {
         while let Some(watcher) = self.mover.watcher(transfer, n) {
             match watcher {
                 Watcher::Loading(id, number) => {
-                    self.loading_hears((id, number), transfer, complete, now.ns);
+                    self.on_load_transfer((id, number), transfer, complete, now.ns);
                 }
                 Watcher::Times if complete => self.times_settled(now, transfer)?,
-                Watcher::Step if complete => self.step_hears(now, transfer)?,
-                Watcher::Reception(id) if complete => self.room_came(id, now.ns),
-                Watcher::Step | Watcher::Times | Watcher::Reception(_) => {}
+                Watcher::Step if complete => self.on_step_transfer(now, transfer)?,
+                Watcher::HandOverTarget(id) if complete => self.on_freed(id, now.ns),
+                Watcher::Step | Watcher::Times | Watcher::HandOverTarget(_) => {}
             }
             n += 1;
         }
         if complete {
             self.mover.forget(transfer);
         }
-        self.go_on(now, now.ns)
+        self.resume(now, now.ns)
     }
 
     /// Sends what can go now, and composes a step as soon as one is possible. `seen_ns` as in [`Replica::wake`].
-    pub(super) fn go_on(&mut self, now: &mut Now<'_>, seen_ns: u64) -> Answer<()> {
+    pub(super) fn resume(&mut self, now: &mut Now<'_>, seen_ns: u64) -> Answer<()> {
         self.issue(now, None)?;
         self.arrivals.refused = false;
         if self.anyone_waits() {
@@ -120,10 +120,10 @@ impl Replica {
     pub(super) fn write_committed(
         &mut self,
         now: &mut Now<'_>,
-        place: Place,
+        slot: Slot,
         blocks: (u32, u32),
     ) -> Answer<()> {
-        let lease = self.requests[place].lease;
+        let lease = self.requests[slot].lease;
         match now.store.tiered() {
             Some(tree) => self.mover.write_committed(tree, lease, blocks, now.ns),
             None => Ok(()),

@@ -5,7 +5,7 @@ use super::bits::{pack, width};
 use super::thrift::{varint, zigzag};
 
 const BLOCK: usize = 128;
-const STRETCH: usize = 32;
+const MINIBLOCK: usize = 32;
 
 /// How differences wrap around: as the column's physical type does.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -28,7 +28,7 @@ impl Wrap {
 /// Appends the values.
 pub fn encode(out: &mut Vec<u8>, values: &[i64], wrap: Wrap) {
     varint(out, BLOCK as u64);
-    varint(out, (BLOCK / STRETCH) as u64);
+    varint(out, (BLOCK / MINIBLOCK) as u64);
     varint(out, values.len() as u64);
     let Some(&first) = values.first() else {
         return varint(out, 0);
@@ -37,8 +37,8 @@ pub fn encode(out: &mut Vec<u8>, values: &[i64], wrap: Wrap) {
     let mut differences = [0i64; BLOCK];
     let mut before = first;
     for block in values[1..].chunks(BLOCK) {
-        for (place, &value) in differences.iter_mut().zip(block) {
-            *place = wrap.difference(value, before);
+        for (slot, &value) in differences.iter_mut().zip(block) {
+            *slot = wrap.difference(value, before);
             before = value;
         }
         encode_block(out, &differences[..block.len()]);
@@ -49,13 +49,13 @@ fn encode_block(out: &mut Vec<u8>, differences: &[i64]) {
     let least = differences.iter().copied().min().unwrap_or(0);
     let above = |difference: i64| difference.wrapping_sub(least) as u64;
     varint(out, zigzag(least));
-    let mut widths = [0u8; BLOCK / STRETCH];
-    for (own, stretch) in widths.iter_mut().zip(differences.chunks(STRETCH)) {
-        *own = width(stretch.iter().fold(0, |bits, &d| bits | above(d)));
+    let mut widths = [0u8; BLOCK / MINIBLOCK];
+    for (own, miniblock) in widths.iter_mut().zip(differences.chunks(MINIBLOCK)) {
+        *own = width(miniblock.iter().fold(0, |bits, &d| bits | above(d)));
     }
     out.extend_from_slice(&widths);
-    for (own, stretch) in widths.iter().zip(differences.chunks(STRETCH)) {
-        let filled = std::iter::repeat_n(0, STRETCH - stretch.len());
-        pack(out, stretch.iter().map(|&d| above(d)).chain(filled), *own);
+    for (own, miniblock) in widths.iter().zip(differences.chunks(MINIBLOCK)) {
+        let filled = std::iter::repeat_n(0, MINIBLOCK - miniblock.len());
+        pack(out, miniblock.iter().map(|&d| above(d)).chain(filled), *own);
     }
 }

@@ -37,10 +37,10 @@ impl Hasher for Spread {
 
 /// The distinct values in order of first appearance and the place of each; `None` where they are many.
 pub fn distinct(values: &[i64]) -> Option<(Vec<i64>, Vec<u32>)> {
-    let mut places = HashMap::<i64, u32, BuildHasherDefault<Spread>>::default();
+    let mut slots = HashMap::<i64, u32, BuildHasherDefault<Spread>>::default();
     let (mut words, mut codes) = (Vec::new(), Vec::with_capacity(values.len()));
     for (row, &value) in values.iter().enumerate() {
-        let code = *places.entry(value).or_insert_with(|| {
+        let code = *slots.entry(value).or_insert_with(|| {
             words.push(value);
             (words.len() - 1) as u32
         });

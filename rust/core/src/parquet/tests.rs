@@ -38,20 +38,20 @@ fn signed(value: u64) -> i64 {
 /// Reads `DELTA_BINARY_PACKED` as the format's page says.
 fn read_deltas(bytes: &[u8], wrap: Wrap) -> Vec<i64> {
     let mut at = 0;
-    let (block, stretches) = (varint(bytes, &mut at), varint(bytes, &mut at));
+    let (block, miniblocks) = (varint(bytes, &mut at), varint(bytes, &mut at));
     let total = varint(bytes, &mut at) as usize;
     let mut values = vec![signed(varint(bytes, &mut at))];
-    let stretch = (block / stretches) as usize;
+    let miniblock = (block / miniblocks) as usize;
     while values.len() < total {
         let least = signed(varint(bytes, &mut at));
-        let widths = bytes[at..at + stretches as usize].to_vec();
+        let widths = bytes[at..at + miniblocks as usize].to_vec();
         at += widths.len();
         for width in widths {
             if values.len() >= total {
                 break;
             }
-            let size = usize::from(width) * stretch / 8;
-            for above in unpacked(&bytes[at..at + size], width, stretch) {
+            let size = usize::from(width) * miniblock / 8;
+            for above in unpacked(&bytes[at..at + size], width, miniblock) {
                 let difference = least.wrapping_add(above as i64);
                 let next = values[values.len() - 1].wrapping_add(difference);
                 values.push(if wrap == Wrap::I32 {

@@ -163,9 +163,9 @@ impl<W: Write> TableWriter<W> {
         delta::encode(&mut deltas, values, wrap);
         if let Some((words, codes)) = dictionary::distinct(values) {
             let bytes = if kind == Kind::I64 { 8 } else { 4 };
-            let mut places = Vec::new();
-            dictionary::encode(&mut places, &codes, words.len());
-            if words.len() * bytes + places.len() < deltas.len() {
+            let mut slots = Vec::new();
+            dictionary::encode(&mut slots, &codes, words.len());
+            if words.len() * bytes + slots.len() < deltas.len() {
                 let mut page = Vec::with_capacity(words.len() * bytes);
                 for word in &words {
                     page.extend_from_slice(&word.to_le_bytes()[..bytes]);
@@ -201,10 +201,10 @@ impl<W: Write> TableWriter<W> {
         let start = self.at;
         let mut plain_bytes = self.page(Encoding::Plain, true, count, page)?;
         let data_at = self.at;
-        let mut places = Vec::new();
-        dictionary::encode(&mut places, codes, count);
+        let mut slots = Vec::new();
+        dictionary::encode(&mut slots, codes, count);
         let encoding = Encoding::Dictionary;
-        plain_bytes += self.page(encoding, false, codes.len(), &places)?;
+        plain_bytes += self.page(encoding, false, codes.len(), &slots)?;
         let (rows, stored_bytes) = (self.rows, self.at - start);
         Ok(Chunk {
             kind,

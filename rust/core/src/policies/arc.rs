@@ -6,7 +6,7 @@ use super::NativePolicy;
 
 /// The row of this policy.
 pub const POLICY: NativePolicy =
-    NativePolicy::queue("arc", |_, room| room.queues(Arc::new(room.capacity)));
+    NativePolicy::queue("arc", |_, bounds| bounds.queues(Arc::new(bounds.capacity)));
 
 /// Used once and used again, resident; and the names of what left each.
 const T1: usize = 0;
@@ -66,7 +66,7 @@ impl QueueRule<4> for Arc {
     }
 
     fn on_miss(&mut self, queues: &mut Queues<4>, block: u32) {
-        self.ghost = queues.place(block);
+        self.ghost = queues.queue_of(block);
         let (b1, b2) = (queues.len(B1) as f64, queues.len(B2) as f64);
         match self.ghost {
             // case II

@@ -5,7 +5,7 @@ use super::queues::{QueueRule, Queues};
 use super::NativePolicy;
 
 /// The row of this policy.
-pub const POLICY: NativePolicy = NativePolicy::queue("clock", |_, room| room.queues(Clock));
+pub const POLICY: NativePolicy = NativePolicy::queue("clock", |_, bounds| bounds.queues(Clock));
 
 /// A block that may not go is passed over like a used one: back to the front, its bit cleared.
 #[derive(Debug)]

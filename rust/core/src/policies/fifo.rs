@@ -7,7 +7,7 @@ use super::NativePolicy;
 
 /// The row of this policy.
 pub const POLICY: NativePolicy =
-    NativePolicy::ranked("fifo", |_| Box::new(Fifo)).with_queues(|_, room| room.queues(Fifo));
+    NativePolicy::ranked("fifo", |_| Box::new(Fifo)).with_queues(|_, bounds| bounds.queues(Fifo));
 
 /// The policy as a key, and on single blocks as one queue, front newest.
 #[derive(Debug, Clone, Copy)]

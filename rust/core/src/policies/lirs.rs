@@ -2,10 +2,11 @@
 
 use super::object::{MayGo, ObjectPolicy};
 use super::queues::Queues;
-use super::{NativePolicy, Room};
+use super::{Bounds, NativePolicy};
 
 /// The row of this policy.
-pub const POLICY: NativePolicy = NativePolicy::queue("lirs", |_, room| Box::new(Lirs::new(room)));
+pub const POLICY: NativePolicy =
+    NativePolicy::queue("lirs", |_, bounds| Box::new(Lirs::new(bounds)));
 
 /// Queues of what is not of low inter-reference recency: resident ones, and names of those that left.
 const RESIDENT: usize = 0;
@@ -20,34 +21,34 @@ const LOW: u8 = 1;
 /// The rules are libCacheSim's where it departs from the paper: a use of a block that is only in the queue
 /// takes a low one down too, and the stack is kept to twice the room by forgetting who left longest ago.
 /// Taking one down can fill the queue above its room: a plain cache then gives the queue's oldest up at once
-/// (`give_up`), a tier of a run leaves it until room is needed.
+/// (`abort`), a tier of a run leaves it until room is needed.
 #[derive(Debug)]
 pub struct Lirs {
     stack: Queues<1>,
     others: Queues<2>,
     low_blocks: usize,
-    low_room_blocks: usize,
-    room_blocks: usize,
+    low_capacity_blocks: usize,
+    prefetch_blocks: usize,
 }
 
 impl Lirs {
     /// Nothing is resident and nothing remembered.
-    pub fn new(room: Room) -> Self {
+    pub fn new(bounds: Bounds) -> Self {
         Self {
-            stack: Queues::new(room.universe),
-            others: Queues::new(room.universe),
+            stack: Queues::new(bounds.universe),
+            others: Queues::new(bounds.universe),
             low_blocks: 0,
-            low_room_blocks: room.capacity - Self::queue_room_blocks(room.capacity),
-            room_blocks: room.capacity,
+            low_capacity_blocks: bounds.capacity - Self::queue_capacity_blocks(bounds.capacity),
+            prefetch_blocks: bounds.capacity,
         }
     }
 
-    fn queue_room_blocks(capacity: usize) -> usize {
+    fn queue_capacity_blocks(capacity: usize) -> usize {
         (capacity / 100).max(1)
     }
 
     fn in_stack(&self, block: u32) -> bool {
-        self.stack.place(block).is_some()
+        self.stack.queue_of(block).is_some()
     }
 
     fn is_low(&self, block: u32) -> bool {
@@ -70,7 +71,7 @@ impl Lirs {
                 return;
             }
             self.stack.unlink(bottom);
-            if self.others.place(bottom) == Some(GHOST) {
+            if self.others.queue_of(bottom) == Some(GHOST) {
                 self.others.unlink(bottom);
             }
         }
@@ -87,15 +88,15 @@ impl Lirs {
         self.prune();
     }
 
-    fn make_room_for_a_low_one(&mut self) {
-        while self.low_blocks > 0 && self.low_blocks >= self.low_room_blocks {
+    fn evict_low(&mut self) {
+        while self.low_blocks > 0 && self.low_blocks >= self.low_capacity_blocks {
             self.take_one_down();
         }
     }
 
     /// Forgets who left longest ago while the stack is too long.
     fn forget(&mut self) {
-        while self.stack.len(STACK) > 2 * self.room_blocks {
+        while self.stack.len(STACK) > 2 * self.prefetch_blocks {
             let Some(oldest) = self.others.back(GHOST) else {
                 return;
             };
@@ -116,7 +117,7 @@ impl Lirs {
 
 impl ObjectPolicy for Lirs {
     fn contains(&self, block: u32) -> bool {
-        match self.others.place(block) {
+        match self.others.queue_of(block) {
             Some(RESIDENT) => true,
             Some(_) => false,
             None => self.in_stack(block),
@@ -131,13 +132,13 @@ impl ObjectPolicy for Lirs {
             self.others.unlink(block);
             self.put_on_top(block, LOW);
             self.low_blocks += 1;
-            while self.low_blocks > self.low_room_blocks {
+            while self.low_blocks > self.low_capacity_blocks {
                 self.take_one_down();
             }
             self.prune();
         } else {
             self.others.move_to(RESIDENT, block);
-            self.make_room_for_a_low_one();
+            self.evict_low();
             self.put_on_top(block, 0);
         }
         self.forget();
@@ -147,10 +148,10 @@ impl ObjectPolicy for Lirs {
         if self.in_stack(block) {
             self.others.unlink(block);
             self.stack.unlink(block);
-            self.make_room_for_a_low_one();
+            self.evict_low();
             self.put_on_top(block, LOW);
             self.low_blocks += 1;
-        } else if self.low_blocks < self.low_room_blocks {
+        } else if self.low_blocks < self.low_capacity_blocks {
             self.put_on_top(block, LOW);
             self.low_blocks += 1;
         } else {
@@ -172,9 +173,9 @@ impl ObjectPolicy for Lirs {
         Some(victim)
     }
 
-    fn give_up(&mut self, may_go: &MayGo) -> Option<u32> {
-        let room = self.room_blocks - self.low_room_blocks;
-        if self.others.len(RESIDENT) <= room {
+    fn abort(&mut self, may_go: &MayGo) -> Option<u32> {
+        let bounds = self.prefetch_blocks - self.low_capacity_blocks;
+        if self.others.len(RESIDENT) <= bounds {
             return None;
         }
         let victim = self.others.last_that(RESIDENT, may_go)?;

@@ -7,7 +7,7 @@ use super::NativePolicy;
 
 /// The row of this policy.
 pub const POLICY: NativePolicy =
-    NativePolicy::ranked("lru", |_| Box::new(Lru)).with_queues(|_, room| room.queues(Lru));
+    NativePolicy::ranked("lru", |_| Box::new(Lru)).with_queues(|_, bounds| bounds.queues(Lru));
 
 /// The policy as a key, and on single blocks as one list, front most recent.
 ///

@@ -35,7 +35,7 @@ pub mod twoq;
 pub mod wtinylfu;
 
 #[cfg(test)]
-mod worked;
+mod worked_examples;
 
 use leaf::LeafPolicy;
 use object::ObjectPolicy;
@@ -78,14 +78,14 @@ pub struct PolicySettings {
 
 /// The room that a policy on single blocks decides about.
 #[derive(Debug, Clone, Copy)]
-pub struct Room {
+pub struct Bounds {
     /// Blocks that fit.
     pub capacity: usize,
     /// Distinct blocks known beforehand, numbered from 0; queues grow where higher numbers come.
     pub universe: usize,
 }
 
-impl Room {
+impl Bounds {
     /// Return a policy of queues that decides about this room.
     fn queues<const N: usize>(self, rule: impl QueueRule<N> + 'static) -> Box<dyn ObjectPolicy> {
         Box::new(QueuePolicy::new(rule, self.universe))
@@ -96,7 +96,7 @@ impl Room {
 pub type MakeRanked = fn(&PolicySettings) -> Box<dyn LeafPolicy>;
 
 /// Makes a policy on single blocks.
-pub type MakeQueues = fn(&PolicySettings, Room) -> Box<dyn ObjectPolicy>;
+pub type MakeQueues = fn(&PolicySettings, Bounds) -> Box<dyn ObjectPolicy>;
 
 /// How a policy chooses its victim.
 #[derive(Debug, Clone, Copy)]
@@ -151,10 +151,10 @@ impl NativePolicy {
     }
 
     /// The policy on single blocks of a plain cache, whatever its kind.
-    pub fn on_blocks(&self, settings: &PolicySettings, room: Room) -> Box<dyn ObjectPolicy> {
+    pub fn on_blocks(&self, settings: &PolicySettings, bounds: Bounds) -> Box<dyn ObjectPolicy> {
         match (self.plain, self.kind) {
-            (Some(make), _) | (None, Kind::Queue(make)) => make(settings, room),
-            (None, Kind::Ranked(make)) => Box::new(Ranked::new(make(settings), room.universe)),
+            (Some(make), _) | (None, Kind::Queue(make)) => make(settings, bounds),
+            (None, Kind::Ranked(make)) => Box::new(Ranked::new(make(settings), bounds.universe)),
         }
     }
 }

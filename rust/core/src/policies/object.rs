@@ -29,7 +29,7 @@ pub trait ObjectPolicy: Send + Sync {
     /// Remove a block that the policy has no more room for although nothing has asked for it, and return it. A
     /// plain cache asks after every use and every insertion; a tier of a run leaves such blocks until room is
     /// needed.
-    fn give_up(&mut self, _may_go: &MayGo) -> Option<u32> {
+    fn abort(&mut self, _may_go: &MayGo) -> Option<u32> {
         None
     }
 

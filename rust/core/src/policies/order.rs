@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, BinaryHeap};
 
 use super::leaf::{Facts, Key, Lapse, LeafPolicy};
 use super::object::ObjectPolicy;
-use super::{Kind, NativePolicy, PolicySettings, Room};
+use super::{Bounds, Kind, NativePolicy, PolicySettings};
 
 /// A block as an order knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,11 +69,11 @@ pub fn order_of(
     match policy.kind {
         Kind::Ranked(make) => Box::new(Keyed::new(make(settings))),
         Kind::Queue(make) => {
-            let room = Room {
+            let bounds = Bounds {
                 capacity,
                 universe: 0, // queues grow with the blocks that come
             };
-            Box::new(Queued::new(make(settings, room)))
+            Box::new(Queued::new(make(settings, bounds)))
         }
     }
 }
@@ -269,7 +269,7 @@ impl EvictionOrder for Queued {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policies::worked::settings;
+    use crate::policies::worked_examples::settings;
 
     const FREE: Standing = Standing {
         idle: true,

@@ -77,7 +77,7 @@ impl LeafPolicy for Priority {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policies::worked::settings;
+    use crate::policies::worked_examples::settings;
 
     #[test]
     fn a_run_is_split_where_a_range_begins_or_ends() {

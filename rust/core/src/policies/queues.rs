@@ -9,7 +9,7 @@ const NONE: u32 = u32::MAX;
 struct Node {
     block: u32,
     /// Towards the front; the next free node while the node is free.
-    ahead: u32,
+    front_neighbor: u32,
     behind: u32,
     queue: u8,
     mark: u8,
@@ -42,7 +42,7 @@ impl<const N: usize> Queues<N> {
 
     /// Return the queue a block is in.
     #[inline]
-    pub fn place(&self, block: u32) -> Option<usize> {
+    pub fn queue_of(&self, block: u32) -> Option<usize> {
         match self.node_of.get(block as usize) {
             None | Some(&NONE) => None,
             Some(&node) => Some(usize::from(self.nodes[node as usize].queue)),
@@ -69,7 +69,7 @@ impl<const N: usize> Queues<N> {
     pub fn push_front(&mut self, queue: usize, block: u32) {
         let fresh = Node {
             block,
-            ahead: NONE,
+            front_neighbor: NONE,
             behind: self.front[queue],
             queue: queue as u8,
             mark: 0,
@@ -80,7 +80,7 @@ impl<const N: usize> Queues<N> {
                 (self.nodes.len() - 1) as u32
             }
             node => {
-                self.free = self.nodes[node as usize].ahead;
+                self.free = self.nodes[node as usize].front_neighbor;
                 self.nodes[node as usize] = fresh;
                 node
             }
@@ -91,7 +91,7 @@ impl<const N: usize> Queues<N> {
         self.node_of[block as usize] = node;
         match self.front[queue] {
             NONE => self.back[queue] = node,
-            front => self.nodes[front as usize].ahead = node,
+            front => self.nodes[front as usize].front_neighbor = node,
         }
         self.front[queue] = node;
         self.len[queue] += 1;
@@ -114,22 +114,22 @@ impl<const N: usize> Queues<N> {
     pub fn unlink(&mut self, block: u32) {
         let node = std::mem::replace(&mut self.node_of[block as usize], NONE);
         let Node {
-            ahead,
+            front_neighbor,
             behind,
             queue,
             ..
         } = self.nodes[node as usize];
         let queue = usize::from(queue);
-        match ahead {
+        match front_neighbor {
             NONE => self.front[queue] = behind,
             a => self.nodes[a as usize].behind = behind,
         }
         match behind {
-            NONE => self.back[queue] = ahead,
-            b => self.nodes[b as usize].ahead = ahead,
+            NONE => self.back[queue] = front_neighbor,
+            b => self.nodes[b as usize].front_neighbor = front_neighbor,
         }
         self.len[queue] -= 1;
-        self.nodes[node as usize].ahead = self.free;
+        self.nodes[node as usize].front_neighbor = self.free;
         self.free = node;
     }
 
@@ -146,8 +146,8 @@ impl<const N: usize> Queues<N> {
     }
 
     /// Return the block in front of a queued one.
-    pub fn ahead(&self, block: u32) -> Option<u32> {
-        self.block(self.nodes[self.node_of[block as usize] as usize].ahead)
+    pub fn front_neighbor(&self, block: u32) -> Option<u32> {
+        self.block(self.nodes[self.node_of[block as usize] as usize].front_neighbor)
     }
 
     /// Return the block nearest to the back of a queue for which the test holds.
@@ -157,7 +157,7 @@ impl<const N: usize> Queues<N> {
             if test(block) {
                 return at;
             }
-            at = self.ahead(block);
+            at = self.front_neighbor(block);
         }
         None
     }
@@ -213,7 +213,7 @@ impl<R: QueueRule<N>, const N: usize> QueuePolicy<R, N> {
 
 impl<R: QueueRule<N>, const N: usize> ObjectPolicy for QueuePolicy<R, N> {
     fn contains(&self, block: u32) -> bool {
-        self.queues.place(block).is_some_and(R::is_resident)
+        self.queues.queue_of(block).is_some_and(R::is_resident)
     }
 
     fn on_hit(&mut self, block: u32) {
@@ -249,11 +249,14 @@ mod tests {
         queues.push_front(0, 7);
         queues.push_front(0, 3);
         *queues.mark(7) = 1;
-        assert_eq!((queues.back(0), queues.ahead(7)), (Some(7), Some(3)));
+        assert_eq!(
+            (queues.back(0), queues.front_neighbor(7)),
+            (Some(7), Some(3))
+        );
         queues.unlink(7);
         queues.push_front(1, 7);
         assert_eq!((queues.len(0), queues.len(1)), (1, 1));
-        assert_eq!((queues.place(7), *queues.mark(7)), (Some(1), 0));
-        assert_eq!(queues.place(99), None);
+        assert_eq!((queues.queue_of(7), *queues.mark(7)), (Some(1), 0));
+        assert_eq!(queues.queue_of(99), None);
     }
 }

@@ -5,8 +5,9 @@ use super::queues::{QueueRule, Queues};
 use super::NativePolicy;
 
 /// The row of this policy.
-pub const POLICY: NativePolicy =
-    NativePolicy::queue("s3fifo", |_, room| room.queues(S3Fifo::new(room.capacity)));
+pub const POLICY: NativePolicy = NativePolicy::queue("s3fifo", |_, bounds| {
+    bounds.queues(S3Fifo::new(bounds.capacity))
+});
 
 const SMALL: usize = 0;
 const MAIN: usize = 1;
@@ -88,7 +89,7 @@ impl QueueRule<3> for S3Fifo {
     }
 
     fn on_miss(&mut self, queues: &mut Queues<3>, block: u32) {
-        self.was_ghost = queues.place(block).is_some();
+        self.was_ghost = queues.queue_of(block).is_some();
         if self.was_ghost {
             queues.unlink(block);
         }

@@ -8,37 +8,37 @@ use super::queues::Queues;
 pub struct Segments<const N: usize> {
     /// All queues; number k is segment k, the least recent block at its back.
     pub queues: Queues<N>,
-    rooms_blocks: Vec<usize>,
+    segment_blocks: Vec<usize>,
     /// A block fell into the lowest segment, which may be over its room now.
     has_fallen: bool,
 }
 
 impl<const N: usize> Segments<N> {
     /// Empty segments with these rooms, lowest first.
-    pub fn new(rooms_blocks: Vec<usize>, universe: usize) -> Self {
-        assert!(rooms_blocks.len() <= N, "every segment is a queue");
+    pub fn new(segment_blocks: Vec<usize>, universe: usize) -> Self {
+        assert!(segment_blocks.len() <= N, "every segment is a queue");
         Self {
             queues: Queues::new(universe),
-            rooms_blocks,
+            segment_blocks,
             has_fallen: false,
         }
     }
 
     /// Blocks in all segments.
     pub fn blocks(&self) -> usize {
-        (0..self.rooms_blocks.len())
+        (0..self.segment_blocks.len())
             .map(|segment| self.queues.len(segment))
             .sum()
     }
 
     /// Lift a block of a segment one up; the least recent of each full segment falls one down.
     pub fn lift(&mut self, block: u32) {
-        let Some(from) = self.queues.place(block) else {
+        let Some(from) = self.queues.queue_of(block) else {
             return;
         };
-        let mut segment = (from + 1).min(self.rooms_blocks.len() - 1);
+        let mut segment = (from + 1).min(self.segment_blocks.len() - 1);
         self.queues.move_to(segment, block);
-        while segment > 0 && self.queues.len(segment) > self.rooms_blocks[segment] {
+        while segment > 0 && self.queues.len(segment) > self.segment_blocks[segment] {
             let Some(falls) = self.queues.back(segment) else {
                 return;
             };
@@ -54,7 +54,7 @@ impl<const N: usize> Segments<N> {
         if !self.has_fallen {
             return None;
         }
-        if self.queues.len(0) <= self.rooms_blocks[0] {
+        if self.queues.len(0) <= self.segment_blocks[0] {
             self.has_fallen = false;
             return None;
         }
@@ -63,21 +63,21 @@ impl<const N: usize> Segments<N> {
 
     /// Put a new block into the lowest segment with room, or into the lowest of all.
     pub fn push(&mut self, block: u32) {
-        let has_room = |&segment: &usize| self.queues.len(segment) < self.rooms_blocks[segment];
-        let segment = (0..self.rooms_blocks.len()).find(has_room).unwrap_or(0);
+        let has_space = |&segment: &usize| self.queues.len(segment) < self.segment_blocks[segment];
+        let segment = (0..self.segment_blocks.len()).find(has_space).unwrap_or(0);
         self.queues.push_front(segment, block);
     }
 
     /// Return the least recent block that may go of the lowest segment that has one.
     pub fn victim(&self, may_go: &MayGo) -> Option<u32> {
-        (0..self.rooms_blocks.len()).find_map(|segment| self.queues.last_that(segment, may_go))
+        (0..self.segment_blocks.len()).find_map(|segment| self.queues.last_that(segment, may_go))
     }
 }
 
 /// A policy of segments alone.
 impl<const N: usize> ObjectPolicy for Segments<N> {
     fn contains(&self, block: u32) -> bool {
-        self.queues.place(block).is_some()
+        self.queues.queue_of(block).is_some()
     }
 
     fn on_hit(&mut self, block: u32) {
@@ -94,7 +94,7 @@ impl<const N: usize> ObjectPolicy for Segments<N> {
         Some(victim)
     }
 
-    fn give_up(&mut self, may_go: &MayGo) -> Option<u32> {
+    fn abort(&mut self, may_go: &MayGo) -> Option<u32> {
         self.spill(may_go)
     }
 

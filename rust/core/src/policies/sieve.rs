@@ -6,7 +6,7 @@ use super::NativePolicy;
 
 /// The row of this policy.
 pub const POLICY: NativePolicy =
-    NativePolicy::queue("sieve", |_, room| room.queues(Sieve::default()));
+    NativePolicy::queue("sieve", |_, bounds| bounds.queues(Sieve::default()));
 
 /// A block that may not go is passed over like a visited one: its bit is cleared.
 #[derive(Debug, Default)]
@@ -23,7 +23,7 @@ impl QueueRule<1> for Sieve {
         // two rounds clear every bit; a third can find nothing new
         for _ in 0..3 * queues.len(0) {
             let at = self.hand.or_else(|| queues.back(0))?;
-            self.hand = queues.ahead(at);
+            self.hand = queues.front_neighbor(at);
             let visited = std::mem::take(queues.mark(at));
             if visited == 0 && may_go(at) {
                 queues.unlink(at);
@@ -35,7 +35,7 @@ impl QueueRule<1> for Sieve {
 
     fn remove(&mut self, queues: &mut Queues<1>, block: u32) {
         if self.hand == Some(block) {
-            self.hand = queues.ahead(block);
+            self.hand = queues.front_neighbor(block);
         }
         queues.unlink(block);
     }

@@ -2,11 +2,11 @@
 
 use super::object::MayGo;
 use super::queues::{QueueRule, Queues};
-use super::{NativePolicy, Room};
+use super::{Bounds, NativePolicy};
 
 /// The row of this policy.
 pub const POLICY: NativePolicy =
-    NativePolicy::queue("twoq", |_, room| room.queues(TwoQ::new(room)));
+    NativePolicy::queue("twoq", |_, bounds| bounds.queues(TwoQ::new(bounds)));
 
 /// Newcomers, first in first out; names of those that left it; and what returned, by recency.
 const IN: usize = 0;
@@ -24,10 +24,10 @@ pub struct TwoQ {
 
 impl TwoQ {
     /// Nothing is resident and nothing remembered.
-    pub fn new(room: Room) -> Self {
+    pub fn new(bounds: Bounds) -> Self {
         Self {
-            in_blocks: room.capacity / 4,
-            out_names: room.capacity / 2,
+            in_blocks: bounds.capacity / 4,
+            out_names: bounds.capacity / 2,
             returned: false,
         }
     }
@@ -48,13 +48,13 @@ impl QueueRule<3> for TwoQ {
     }
 
     fn on_hit(&mut self, queues: &mut Queues<3>, block: u32) {
-        if queues.place(block) == Some(MAIN) {
+        if queues.queue_of(block) == Some(MAIN) {
             queues.move_to(MAIN, block);
         }
     }
 
     fn on_miss(&mut self, queues: &mut Queues<3>, block: u32) {
-        self.returned = queues.place(block).is_some();
+        self.returned = queues.queue_of(block).is_some();
         if self.returned {
             queues.unlink(block);
         }

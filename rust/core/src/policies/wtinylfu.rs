@@ -3,11 +3,11 @@
 use super::object::{MayGo, ObjectPolicy};
 use super::segments::Segments;
 use super::sketch::Sketch;
-use super::{NativePolicy, Room};
+use super::{Bounds, NativePolicy};
 
 /// The row of this policy.
-pub const POLICY: NativePolicy = NativePolicy::queue("wtinylfu", |settings, room| {
-    Box::new(WTinyLfu::new(room, settings.names.clone()))
+pub const POLICY: NativePolicy = NativePolicy::queue("wtinylfu", |settings, bounds| {
+    Box::new(WTinyLfu::new(bounds, settings.names.clone()))
 });
 
 /// The queue of the window, beside the main cache's two segments.
@@ -21,21 +21,21 @@ const USES_UNTIL_AGING: usize = 32;
 pub struct WTinyLfu {
     main: Segments<3>,
     sketch: Sketch,
-    main_room_blocks: usize,
+    main_capacity_blocks: usize,
     uses: usize,
     names: Vec<u64>,
 }
 
 impl WTinyLfu {
     /// Nothing is resident and nothing counted.
-    pub fn new(room: Room, names: Vec<u64>) -> Self {
-        let window_blocks = (room.capacity / 100).max(1);
-        let main_room_blocks = room.capacity - window_blocks;
-        let rooms = vec![main_room_blocks / 5, 4 * main_room_blocks / 5];
+    pub fn new(bounds: Bounds, names: Vec<u64>) -> Self {
+        let window_blocks = (bounds.capacity / 100).max(1);
+        let main_capacity_blocks = bounds.capacity - window_blocks;
+        let segment_sizes = vec![main_capacity_blocks / 5, 4 * main_capacity_blocks / 5];
         Self {
-            main: Segments::new(rooms, room.universe),
-            sketch: Sketch::new(main_room_blocks),
-            main_room_blocks,
+            main: Segments::new(segment_sizes, bounds.universe),
+            sketch: Sketch::new(main_capacity_blocks),
+            main_capacity_blocks,
             uses: 0,
             names,
         }
@@ -65,18 +65,18 @@ impl WTinyLfu {
 
 impl ObjectPolicy for WTinyLfu {
     fn contains(&self, block: u32) -> bool {
-        self.main.queues.place(block).is_some()
+        self.main.queues.queue_of(block).is_some()
     }
 
     fn on_hit(&mut self, block: u32) {
-        if self.main.queues.place(block) == Some(WINDOW) {
+        if self.main.queues.queue_of(block) == Some(WINDOW) {
             self.main.queues.move_to(WINDOW, block);
             return;
         }
         self.main.lift(block);
         self.count(block);
         self.uses += 1;
-        if self.uses >= USES_UNTIL_AGING * self.main_room_blocks {
+        if self.uses >= USES_UNTIL_AGING * self.main_capacity_blocks {
             self.sketch.age();
             self.uses = 0;
         }
@@ -90,7 +90,7 @@ impl ObjectPolicy for WTinyLfu {
     /// The window's oldest move to the main cache while it has room; then the oldest that may go and the main
     /// cache's victim compete by their counts, and the loser leaves.
     fn evict(&mut self, _incoming: u32, may_go: &MayGo) -> Option<u32> {
-        while self.main.blocks() < self.main_room_blocks {
+        while self.main.blocks() < self.main_capacity_blocks {
             let Some(oldest) = self.main.queues.back(WINDOW) else {
                 break;
             };
@@ -116,7 +116,7 @@ impl ObjectPolicy for WTinyLfu {
         }
     }
 
-    fn give_up(&mut self, may_go: &MayGo) -> Option<u32> {
+    fn abort(&mut self, may_go: &MayGo) -> Option<u32> {
         self.main.spill(may_go)
     }
 

@@ -9,16 +9,16 @@ use crate::engines::requests::Overlap;
 #[derive(Debug)]
 pub struct Holds {
     running: Overlap,
-    holders: Vec<u32>,
+    ref_counts: Vec<u32>,
     resident: u64,
 }
 
 impl Holds {
-    /// Nothing runs; `places` blocks (or runs of blocks) can be held.
-    pub fn new(window: u32, places: usize) -> Self {
+    /// Nothing runs; `slots` blocks (or runs of blocks) can be held.
+    pub fn new(window: u32, slots: usize) -> Self {
         Self {
             running: Overlap::new(window),
-            holders: vec![0; places],
+            ref_counts: vec![0; slots],
             resident: 0,
         }
     }
@@ -34,24 +34,24 @@ impl Holds {
     }
 
     /// Whether somebody holds a place.
-    pub fn is_held(&self, place: u32) -> bool {
-        self.holders[place as usize] > 0
+    pub fn is_held(&self, slot: u32) -> bool {
+        self.ref_counts[slot as usize] > 0
     }
 
     /// Hold a place with so many resident blocks.
-    pub fn hold(&mut self, place: u32, resident: u32) {
-        let holders = &mut self.holders[place as usize];
-        if *holders == 0 {
+    pub fn hold(&mut self, slot: u32, resident: u32) {
+        let ref_counts = &mut self.ref_counts[slot as usize];
+        if *ref_counts == 0 {
             self.resident += u64::from(resident);
         }
-        *holders += 1;
+        *ref_counts += 1;
     }
 
     /// Let go of a place with so many resident blocks; whether nobody holds it now.
-    pub fn release(&mut self, place: u32, resident: u32) -> bool {
-        let holders = &mut self.holders[place as usize];
-        *holders -= 1;
-        let free = *holders == 0;
+    pub fn release(&mut self, slot: u32, resident: u32) -> bool {
+        let ref_counts = &mut self.ref_counts[slot as usize];
+        *ref_counts -= 1;
+        let free = *ref_counts == 0;
         if free {
             self.resident -= u64::from(resident);
         }
@@ -59,8 +59,8 @@ impl Holds {
     }
 
     /// Take notice of blocks that arrived at a place.
-    pub fn arrived(&mut self, place: u32, blocks: u32) {
-        if self.is_held(place) {
+    pub fn arrived(&mut self, slot: u32, blocks: u32) {
+        if self.is_held(slot) {
             self.resident += u64::from(blocks);
         }
     }

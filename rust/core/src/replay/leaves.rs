@@ -75,12 +75,12 @@ impl<'a> Tier<'a> {
     }
 
     /// Gives the runs of a path, the first ones first, what they lack of so many blocks.
-    fn share(&self, path: &[u32], mut room: u64, wanted: &mut Vec<u32>) {
+    fn share(&self, path: &[u32], mut spare: u64, wanted: &mut Vec<u32>) {
         wanted.clear();
         for &run in path {
             let have = self.stacks[run as usize].resident;
-            let want = room.min(u64::from(self.runs.len[run as usize] - have));
-            room -= want;
+            let want = spare.min(u64::from(self.runs.len[run as usize] - have));
+            spare -= want;
             wanted.push(want as u32);
         }
     }

@@ -81,7 +81,7 @@ impl Tier<'_, '_> {
         loop {
             let blocks = &*self.blocks;
             let free = |b| Self::may_go(blocks, discipline, b);
-            let Some(gone) = self.policy.give_up(&free) else {
+            let Some(gone) = self.policy.abort(&free) else {
                 return;
             };
             self.remove(gone);

@@ -7,7 +7,7 @@ use crate::ids::NONE;
 
 /// A run's place in the recency list, and how much of it is resident.
 #[derive(Clone, Copy)]
-struct Place {
+struct RunLinks {
     newer: u32,
     older: u32,
     resident: u32,
@@ -17,7 +17,7 @@ struct Recency<'a> {
     runs: &'a Runs,
     touch_from: TouchFrom,
     ages: Option<EvictedMisses<'a>>,
-    places: Vec<Place>,
+    slots: Vec<RunLinks>,
     newest: u32,
     oldest: u32,
     size: u64,
@@ -25,32 +25,32 @@ struct Recency<'a> {
 
 impl Recency<'_> {
     fn unlink(&mut self, run: u32) {
-        let Place { newer, older, .. } = self.places[run as usize];
+        let RunLinks { newer, older, .. } = self.slots[run as usize];
         match newer {
             NONE => self.newest = older,
-            n => self.places[n as usize].older = older,
+            n => self.slots[n as usize].older = older,
         }
         match older {
             NONE => self.oldest = newer,
-            o => self.places[o as usize].newer = newer,
+            o => self.slots[o as usize].newer = newer,
         }
     }
 
     /// Make a run the newest, with `resident` of its blocks.
     fn touch(&mut self, run: u32, resident: u32) {
-        if self.places[run as usize].resident > 0 {
+        if self.slots[run as usize].resident > 0 {
             self.unlink(run);
         }
-        let place = &mut self.places[run as usize];
-        self.size = self.size + u64::from(resident) - u64::from(place.resident);
-        *place = Place {
+        let slot = &mut self.slots[run as usize];
+        self.size = self.size + u64::from(resident) - u64::from(slot.resident);
+        *slot = RunLinks {
             newer: NONE,
             older: self.newest,
             resident,
         };
         match self.newest {
             NONE => self.oldest = run,
-            n => self.places[n as usize].newer = run,
+            n => self.slots[n as usize].newer = run,
         }
         self.newest = run;
     }
@@ -71,7 +71,7 @@ impl Recency<'_> {
         ages.start(request);
         for &run in self.runs.path(request) {
             let r = run as usize;
-            let (have, len) = (self.places[r].resident, self.runs.len[r]);
+            let (have, len) = (self.slots[r].resident, self.runs.len[r]);
             let from = match self.touch_from {
                 TouchFrom::Tail => have,
                 TouchFrom::Root => 0,
@@ -86,12 +86,12 @@ impl Recency<'_> {
         let mut removed = 0;
         while self.size > capacity {
             let run = self.oldest;
-            let resident = self.places[run as usize].resident;
+            let resident = self.slots[run as usize].resident;
             let cut = (self.size - capacity).min(u64::from(resident)) as u32;
             if cut == resident {
                 self.unlink(run);
             }
-            self.places[run as usize].resident -= cut;
+            self.slots[run as usize].resident -= cut;
             if self.size - capacity > never {
                 self.note_evicted(run, resident, cut);
             }
@@ -114,7 +114,7 @@ pub fn replay(
     touch_from: TouchFrom,
     known: Option<&[u32]>,
 ) -> Decisions {
-    let none = Place {
+    let none = RunLinks {
         newer: NONE,
         older: NONE,
         resident: 0,
@@ -123,7 +123,7 @@ pub fn replay(
         runs,
         touch_from,
         ages: known.map(|k| EvictedMisses::new(k, runs.len.len(), RUN_LENGTH)),
-        places: vec![none; runs.len.len()],
+        slots: vec![none; runs.len.len()],
         newest: NONE,
         oldest: NONE,
         size: 0,
@@ -136,10 +136,7 @@ pub fn replay(
         let path = runs.path(i);
         let mut hits = 0;
         for &run in path {
-            let (have, len) = (
-                recency.places[run as usize].resident,
-                runs.len[run as usize],
-            );
+            let (have, len) = (recency.slots[run as usize].resident, runs.len[run as usize]);
             match touch_from {
                 TouchFrom::Tail => hits += have,
                 TouchFrom::Root if have == len => hits += have,

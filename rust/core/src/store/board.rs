@@ -9,7 +9,7 @@ use super::PairHasher;
 use crate::keys::BlockKeys;
 
 /// Machines that have a block: by how many blocks end with it, a power of two, and its key. Never iterated.
-type Holders = HashMap<(u32, u64), Vec<u32>, BuildHasherDefault<PairHasher>>;
+type Owners = HashMap<(u32, u64), Vec<u32>, BuildHasherDefault<PairHasher>>;
 
 /// One row a machine, side by side: a decision over a thousand machines touches only those that can matter.
 ///
@@ -18,12 +18,12 @@ type Holders = HashMap<(u32, u64), Vec<u32>, BuildHasherDefault<PairHasher>>;
 #[derive(Debug)]
 pub struct Board {
     requests: Vec<AtomicU64>,
-    holders: Mutex<Holders>,
+    owners: Mutex<Owners>,
 }
 
 /// A machine's place on a board.
 #[derive(Clone, Debug)]
-pub struct Seat {
+pub struct IndexEntry {
     board: Arc<Board>,
     machine: u32,
 }
@@ -33,13 +33,13 @@ impl Board {
     pub fn new(machines: usize) -> Arc<Self> {
         Arc::new(Self {
             requests: (0..machines).map(|_| AtomicU64::new(0)).collect(),
-            holders: Mutex::default(),
+            owners: Mutex::default(),
         })
     }
 
     /// The place of a machine.
-    pub fn seat(self: &Arc<Self>, machine: u32) -> Seat {
-        Seat {
+    pub fn index_entry(self: &Arc<Self>, machine: u32) -> IndexEntry {
+        IndexEntry {
             board: self.clone(),
             machine,
         }
@@ -77,8 +77,8 @@ impl Board {
         loop {
             let key = keys.key(request, blocks - 1);
             // Looking at a machine lets it enter what has changed there.
-            let holders = self.holders().get(&(blocks, key)).cloned();
-            for machine in holders.unwrap_or_default() {
+            let owners = self.owners().get(&(blocks, key)).cloned();
+            for machine in owners.unwrap_or_default() {
                 let machine = machine as usize;
                 if looked[machine] || !is_candidate(machine) {
                     continue;
@@ -95,12 +95,12 @@ impl Board {
         }
     }
 
-    fn holders(&self) -> MutexGuard<'_, Holders> {
-        self.holders.lock().unwrap_or_else(PoisonError::into_inner)
+    fn owners(&self) -> MutexGuard<'_, Owners> {
+        self.owners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Seat {
+impl IndexEntry {
     /// Enters how many requests the machine has.
     pub fn has_requests(&self, requests: u64) {
         self.board.requests[self.machine as usize].store(requests, Ordering::Relaxed);
@@ -109,25 +109,25 @@ impl Seat {
     /// Enters that the machine has what may be a request's first blocks, so many that end with this key, or has
     /// it no more.
     pub fn has_prefix(&self, blocks: u32, key: u64, has: bool) {
-        let mut holders = self.board.holders();
+        let mut owners = self.board.owners();
         if has {
-            let machines = holders.entry((blocks, key)).or_default();
+            let machines = owners.entry((blocks, key)).or_default();
             machines.push(self.machine);
-        } else if let Some(machines) = holders.get_mut(&(blocks, key)) {
-            if let Some(place) = machines.iter().position(|&other| other == self.machine) {
-                machines.swap_remove(place);
+        } else if let Some(machines) = owners.get_mut(&(blocks, key)) {
+            if let Some(slot) = machines.iter().position(|&other| other == self.machine) {
+                machines.swap_remove(slot);
             }
             if machines.is_empty() {
-                holders.remove(&(blocks, key));
+                owners.remove(&(blocks, key));
             }
         }
     }
 
     /// All that the machine has entered, sorted. Cost: the whole board.
     pub fn entries(&self) -> Vec<(u32, u64)> {
-        let holders = self.board.holders();
+        let owners = self.board.owners();
         let mut entries = Vec::new();
-        for (&entry, machines) in holders.iter() {
+        for (&entry, machines) in owners.iter() {
             let times = machines.iter().filter(|&&other| other == self.machine);
             entries.extend(times.map(|_| entry));
         }
@@ -178,10 +178,10 @@ mod tests {
             let mut has = Vec::new();
             for machine in 0..9 {
                 let (request, blocks) = (random(4) as u32, random(17) as u32);
-                let seat = board.seat(machine);
-                seat.has_requests(u64::from(random(4) == 0));
+                let index_entry = board.index_entry(machine);
+                index_entry.has_requests(u64::from(random(4) == 0));
                 for mark in marks((0, blocks)) {
-                    seat.has_prefix(mark, keys.key(request, mark - 1), true);
+                    index_entry.has_prefix(mark, keys.key(request, mark - 1), true);
                 }
                 has.push((request, blocks));
             }

@@ -6,7 +6,7 @@ use std::iter::zip;
 
 use super::join::are_alike;
 use super::node::State;
-use super::times::Stretch;
+use super::times::TimeSpan;
 use super::Store;
 use crate::ids::{NodeId, NONE};
 
@@ -51,14 +51,14 @@ impl Store {
     fn move_border(&mut self, upper: NodeId, lower: NodeId, at: u32) {
         let end = self.nodes[upper as usize].end;
         for tier in 0..self.tiers.len() {
-            let last = Stretch {
+            let last = TimeSpan {
                 end,
                 times: self.copy(upper, tier).times,
             };
-            let (moved, times) = self.cut_stretches(upper, tier, at);
+            let (moved, times) = self.cut_time_spans(upper, tier, at);
             self.copy_mut(upper, tier).times = times;
             if self.copy(lower, tier).state != State::Absent {
-                self.prepend_stretches(lower, tier, moved, last);
+                self.prepend_time_spans(lower, tier, moved, last);
             }
         }
         self.nodes[upper as usize].end = at;

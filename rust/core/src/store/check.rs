@@ -20,9 +20,9 @@ impl Store {
     /// Checks everything; the first violation is the error. Cost: linear in runs, leases and moves.
     pub fn check(&self) -> Result<(), Violation> {
         let live = self.live_nodes();
-        self.check_room(&live)?;
+        self.check_occupancy(&live)?;
         self.check_holds(&live)?;
-        self.check_seats()?;
+        self.check_index_entries()?;
         let gone = live.iter().filter(|&&id| self.is_gone(id)).count();
         violated!(
             gone != self.gone,
@@ -47,7 +47,7 @@ impl Store {
         live
     }
 
-    fn check_room(&self, live: &[NodeId]) -> Result<(), Violation> {
+    fn check_occupancy(&self, live: &[NodeId]) -> Result<(), Violation> {
         for (t, tier) in self.tiers.iter().enumerate() {
             let used = tier.free + tier.active + tier.cached + tier.in_flight;
             violated!(
@@ -123,8 +123,8 @@ impl Store {
                 .map(|m| m.blocks);
             let leaving = waits().filter(|_| t == GPU).map(|w| w.blocks);
             let coming = tier.coming.iter();
-            let coming = coming.filter(|room| self.moves.get(room.0).is_some());
-            let leaving = leaving.chain(coming.map(|room| room.1));
+            let coming = coming.filter(|freeing_moves| self.moves.get(freeing_moves.0).is_some());
+            let leaving = leaving.chain(coming.map(|freeing_moves| freeing_moves.1));
             let in_flight: u64 = landing.chain(leaving).sum();
             violated!(
                 in_flight != tier.in_flight,
@@ -218,8 +218,8 @@ impl Store {
             let bound = t + 1 == self.tiers.len() && node.pins > 0 && self.only_on(id, t);
             let idle = copy.state == State::Ready && copy.holds == 0 && !bound;
             let (access, end) = copy.listed;
-            let place = (access, u32::MAX - end, id);
-            let listed = end > 0 && self.tiers[t].candidates.contains(&place);
+            let slot = (access, u32::MAX - end, id);
+            let listed = end > 0 && self.tiers[t].candidates.contains(&slot);
             let right = !listed || copy.listed == (copy.access, node.end);
             violated!(
                 !right || listed != (idle && children == 0),
@@ -232,8 +232,8 @@ impl Store {
     /// I7: nothing is ready before its time, and a first layer no later than the whole.
     fn check_times(&self, id: NodeId, tier: usize) -> Result<(), Violation> {
         let (node, copy) = (&self.nodes[id as usize], self.copy(id, tier));
-        let stretches = &self.stretches_of(id)[tier];
-        let ends: Vec<u32> = stretches.iter().map(|s| s.end).collect();
+        let time_spans = &self.time_spans_of(id)[tier];
+        let ends: Vec<u32> = time_spans.iter().map(|s| s.end).collect();
         let inside = |end: &u32| node.start < *end && *end < node.end;
         violated!(
             !ends.iter().all(inside) || !ends.windows(2).all(|pair| pair[0] < pair[1]),
@@ -243,8 +243,8 @@ impl Store {
             State::Absent => return Ok(()),
             State::InFlight => vec![self.moves[copy.by].times],
             State::Ready => {
-                let stretches = stretches.iter().map(|s| s.times);
-                stretches.chain([copy.times]).collect()
+                let time_spans = time_spans.iter().map(|s| s.times);
+                time_spans.chain([copy.times]).collect()
             }
         };
         let ready = copy.state == State::Ready;

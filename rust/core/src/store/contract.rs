@@ -4,7 +4,7 @@
 
 use super::check::Violation;
 use super::newcomer::{Brought, Entry, Newcomer};
-use super::{Order, Part, Room, Store, Times};
+use super::{Order, Part, Reservation, Store, Times};
 use crate::error::{Answer, StoreError};
 use crate::ids::{HoldId, LeaseId, MoveId};
 use crate::keys::BlockKeys;
@@ -27,7 +27,7 @@ pub(crate) use own_methods;
 /// What a batch asks of the blocks of its GPU.
 pub trait BatchStore {
     /// Reserves private blocks for several leases, all or nothing.
-    fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Room>;
+    fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Reservation>;
     /// Blocks of a lease that are shared already.
     fn depth(&self, lease: LeaseId) -> Answer<u32>;
     /// Shares a lease's blocks up to `to`, computed at some times.
@@ -45,7 +45,7 @@ pub trait BatchStore {
     /// few. For stores that count room in tokens.
     fn grow_to(&mut self, lease: LeaseId, tokens: (u64, u64), now_ns: u64) -> Answer<bool> {
         let lacking = (lease, tokens.1.saturating_sub(tokens.0));
-        Ok(self.reserve(&[lacking], now_ns)? != Room::Refused)
+        Ok(self.reserve(&[lacking], now_ns)? != Reservation::Refused)
     }
 
     /// Blocks that a lease would take for so many tokens, where its room is counted in tokens.
@@ -56,7 +56,7 @@ pub trait BatchStore {
 
 /// How the blocks of a tier are used: the first four sum to its capacity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TierRoom {
+pub struct TierOccupancy {
     /// Used by nothing.
     pub free: u64,
     /// Private to running requests.
@@ -71,7 +71,7 @@ pub struct TierRoom {
 
 /// Blocks that have left a tier so far, by why.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TierLosses {
+pub struct EvictionCounts {
     /// Evicted to make room.
     pub evicted: u64,
     /// Evicted from the tier above, and not taken by this one.
@@ -87,9 +87,9 @@ pub trait MachineStore: BatchStore {
     /// How many of the first `limit` blocks are found, and how many are ready on the GPU; changes nothing.
     fn peek(&self, request: u32, limit: u32) -> Answer<(u32, u32)>;
     /// How a tier's blocks are used.
-    fn room(&self, tier: usize) -> Answer<TierRoom>;
+    fn occupancy(&self, tier: usize) -> Answer<TierOccupancy>;
     /// What a tier has lost.
-    fn losses(&self, tier: usize) -> Answer<TierLosses>;
+    fn eviction_counts(&self, tier: usize) -> Answer<EvictionCounts>;
     /// Blocks computed twice and merged.
     fn merged_blocks(&self) -> u64;
     /// The digest and the evictions.

@@ -6,7 +6,7 @@
 
 use super::moves::Move;
 use super::node::State;
-use super::reserve::{moves_of, PendingRoom};
+use super::reserve::{moves_of, PendingFrees};
 use super::Store;
 use crate::ids::{NodeId, NO_MOVE};
 
@@ -18,9 +18,9 @@ impl Store {
         tier: usize,
         (least, wanted): (u64, u64),
         now_ns: u64,
-    ) -> Option<(u64, PendingRoom)> {
+    ) -> Option<(u64, PendingFrees)> {
         if self.evict_to_child(tier, wanted, now_ns) {
-            return Some((wanted, PendingRoom::new()));
+            return Some((wanted, PendingFrees::new()));
         }
         let below = tier + 1;
         let victims = self.select_victims(tier, wanted);
@@ -28,7 +28,7 @@ impl Store {
         if evicted < least {
             return None;
         }
-        let mut pending = PendingRoom::new();
+        let mut pending = PendingFrees::new();
         let mut to_write: Vec<NodeId> = Vec::new();
         let ordered = self.has_order(tier);
         let mut left = victims.len() as u64;
@@ -73,7 +73,7 @@ impl Store {
         &mut self,
         tier: usize,
         victims: Vec<NodeId>,
-        pending: &mut PendingRoom,
+        pending: &mut PendingFrees,
         now_ns: u64,
     ) {
         let below = tier + 1;
@@ -101,16 +101,16 @@ impl Store {
                 kept.push((upper, start));
             }
             excess -= blocks.min(excess);
-            self.let_go(tier, id, self.nodes[id as usize].start);
+            self.drop_blocks(tier, id, self.nodes[id as usize].start);
         }
-        let room = if written > 0 {
-            self.make_room(below, written, now_ns)
+        let freeing_moves = if written > 0 {
+            self.evict_for(below, written, now_ns)
         } else {
             None
         };
-        let Some(room) = room else {
+        let Some(freeing_moves) = freeing_moves else {
             kept.into_iter()
-                .for_each(|(id, start)| self.let_go(tier, id, start));
+                .for_each(|(id, start)| self.drop_blocks(tier, id, start));
             return;
         };
         self.tiers[below].in_flight += written;
@@ -120,15 +120,15 @@ impl Store {
             ..Move::default()
         });
         for &(tail, start) in &kept {
-            self.on_its_way((tail, start), (tier, below), mv);
+            self.in_transit((tail, start), (tier, below), mv);
         }
         self.moves[mv].parts = kept;
-        self.order(mv, tier, moves_of(&room));
+        self.order(mv, tier, moves_of(&freeing_moves));
         pending.push((mv, written));
     }
 
     /// Gives up a held victim that the tier below cannot take.
-    fn let_go(&mut self, tier: usize, tail: NodeId, start: u32) {
+    fn drop_blocks(&mut self, tier: usize, tail: NodeId, start: u32) {
         self.unhold(tier + 1, tail);
         let mut above = tail;
         for run in self.runs_from(tail, start) {

@@ -6,7 +6,7 @@
 use std::iter::zip;
 
 use super::node::{Copy, Node, State};
-use super::times::Stretch;
+use super::times::TimeSpan;
 use super::Store;
 use crate::ids::{NodeId, NONE, ROOT};
 
@@ -95,7 +95,7 @@ impl Store {
     /// Lets a run begin where its parent, which is like it, begins, and the parent go.
     fn absorb(&mut self, upper: NodeId, lower: NodeId) {
         for tier in 0..self.tiers.len() {
-            self.join_stretches(upper, lower, tier);
+            self.join_time_spans(upper, lower, tier);
             let above = self.copy(upper, tier);
             debug_assert_eq!(above.listed.1, 0, "what has a child there is no candidate");
             self.tiers[tier].evictable -= u64::from(above.evictable);
@@ -122,25 +122,25 @@ impl Store {
     }
 
     /// Puts the times of the upper run's blocks before those of the lower one's.
-    fn join_stretches(&mut self, upper: NodeId, lower: NodeId, tier: usize) {
+    fn join_time_spans(&mut self, upper: NodeId, lower: NodeId, tier: usize) {
         let above = *self.copy(upper, tier);
         if above.state == State::Ready {
             let end = self.nodes[upper as usize].end;
             let times = above.times;
-            let before = std::mem::take(self.stretches_mut(upper, tier));
-            self.prepend_stretches(lower, tier, before, Stretch { end, times });
+            let before = std::mem::take(self.time_spans_mut(upper, tier));
+            self.prepend_time_spans(lower, tier, before, TimeSpan { end, times });
         }
     }
 
     /// Puts the times of blocks that now begin a run before those of its own: their stretches, and their last one.
-    pub(super) fn prepend_stretches(
+    pub(super) fn prepend_time_spans(
         &mut self,
         run: NodeId,
         tier: usize,
-        mut before: Vec<Stretch>,
-        last: Stretch,
+        mut before: Vec<TimeSpan>,
+        last: TimeSpan,
     ) {
-        let own = std::mem::take(self.stretches_mut(run, tier));
+        let own = std::mem::take(self.time_spans_mut(run, tier));
         let first = own.first().map_or(self.copy(run, tier).times, |s| s.times);
         if last.times != first {
             before.push(last);
@@ -150,6 +150,6 @@ impl Store {
         } else {
             before.extend(own);
         }
-        *self.stretches_mut(run, tier) = before;
+        *self.time_spans_mut(run, tier) = before;
     }
 }

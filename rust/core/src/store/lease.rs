@@ -189,7 +189,7 @@ impl Store {
         if self.lease(id)?.loading > 0 {
             return Err(StoreError::Loading);
         }
-        self.tell_time(now_ns);
+        self.notify_time(now_ns);
         let Lease {
             request,
             found,

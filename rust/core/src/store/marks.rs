@@ -1,6 +1,6 @@
 //! Marking by hand: room claimed on a tier, blocks placed into it, copies taken away, and what lies where.
 //!
-//! The basic operations of seed 001, for whoever composes moves of their own: `claim` makes room, `place` marks
+//! The basic operations of seed 001, for whoever composes moves of their own: `claim` makes room, `slot` marks
 //! blocks present and not yet ready, `finish_move` makes them ready, `remove` marks them absent.
 
 use super::reserve::moves_of;
@@ -40,7 +40,7 @@ impl Store {
     /// The paths that a move writes, as (request, past the last block): those that no other path of the move
     /// goes on from, the longest first, then by the last block's key.
     pub fn moved_paths(&self, id: MoveId) -> Answer<Vec<(u32, u32)>> {
-        let parts = &self.under_way(id)?.parts;
+        let parts = &self.in_flight(id)?.parts;
         let continued: HashSet<NodeId> = parts
             .iter()
             .filter_map(|&part| self.path(part).last())
@@ -74,7 +74,7 @@ impl Store {
         now_ns: u64,
     ) -> Answer<Option<(MoveId, Vec<MoveId>)>> {
         self.known_tier(tier)?;
-        let Some(pending) = self.make_room(tier, blocks, now_ns) else {
+        let Some(pending) = self.evict_for(tier, blocks, now_ns) else {
             return Ok(None);
         };
         self.tiers[tier].in_flight += blocks;
@@ -92,12 +92,12 @@ impl Store {
     }
 
     /// Gives claimed room back, all of it; what it waited for must have ended.
-    pub fn give_back(&mut self, claim: MoveId) -> Answer<()> {
+    pub fn release_claim(&mut self, claim: MoveId) -> Answer<()> {
         let Move {
             to, blocks, after, ..
         } = self.claimed(claim)?;
         let (to, blocks) = (*to, *blocks);
-        if self.some_under_way(after) {
+        if self.any_in_flight(after) {
             return Err(StoreError::NotFree);
         }
         self.moves.remove(claim);
@@ -116,7 +116,7 @@ impl Store {
     ///
     /// False, nothing changed, where one of them is on the tier already, has no copy to be read from, or where
     /// the block before is not found (on the GPU: has no copy there).
-    pub fn place(
+    pub fn fill_claim(
         &mut self,
         claim: MoveId,
         request: u32,
@@ -231,7 +231,7 @@ mod tests {
         let mut store = store();
         let (claim, waits) = store.claim(1, 2, 0).unwrap().unwrap();
         assert!(waits.is_empty());
-        assert_eq!(store.place(claim, 0, (0, 2), None), Ok(true));
+        assert_eq!(store.fill_claim(claim, 0, (0, 2), None), Ok(true));
         assert_eq!(store.copies(1, 4), vec![(2, vec![NO_COPY, claim])]);
         assert_eq!(store.moved_paths(claim), Ok(vec![(0, 2)]));
         store.finish_move(claim).unwrap();
@@ -245,7 +245,7 @@ mod tests {
     fn a_claim_evicts_and_room_that_is_not_used_is_given_back() {
         let mut store = store();
         let (claim, _) = store.claim(0, 4, 0).unwrap().unwrap();
-        assert_eq!(store.place(claim, 0, (0, 4), None), Ok(true));
+        assert_eq!(store.fill_claim(claim, 0, (0, 4), None), Ok(true));
         store.finish_move(claim).unwrap();
         let (claim, waits) = store.claim(0, 3, 1).unwrap().unwrap();
         // One victim is let go, the cpu takes two of them.
@@ -254,12 +254,12 @@ mod tests {
             panic!("one write")
         };
         assert_eq!((order.blocks, &waits[..]), (2, &[order.id][..]));
-        let placed = store.place(claim, 1, (0, 3), None);
+        let placed = store.fill_claim(claim, 1, (0, 3), None);
         assert_eq!(placed, Ok(false), "block 0 is there");
-        assert_eq!(store.give_back(claim), Err(StoreError::NotFree));
+        assert_eq!(store.release_claim(claim), Err(StoreError::NotFree));
         store.finish_move(order.id).unwrap();
-        store.give_back(claim).unwrap();
-        assert_eq!(store.give_back(claim), Err(StoreError::NoClaim));
+        store.release_claim(claim).unwrap();
+        assert_eq!(store.release_claim(claim), Err(StoreError::NoClaim));
         assert_eq!(store.tier(0).free, 3);
         store.check().unwrap();
     }

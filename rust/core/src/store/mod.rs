@@ -12,7 +12,7 @@
 //! | `candidacy` | who may go, and what holds a path |
 //! | `lease` | what a running request holds: acquire, commit, release |
 //! | `times` | when copies are ready, and were last made recent |
-//! | `seats` | which prefixes it has, where routers read it |
+//! | `index_entries` | which prefixes it has, where routers read it |
 //! | `touch` | when blocks become recent |
 //! | `orders` | eviction orders other than recency |
 //! | `reserve` | making room: a reservation evicts its shortfall |
@@ -35,6 +35,7 @@ mod candidacy;
 mod check;
 pub mod contract;
 mod demotion;
+mod index_entries;
 mod join;
 mod lease;
 mod marks;
@@ -45,7 +46,6 @@ mod orders;
 mod orphans;
 mod remote;
 mod reserve;
-mod seats;
 mod served;
 mod slots;
 #[cfg(test)]
@@ -61,13 +61,13 @@ mod writes;
 pub use crate::error::{Answer, StoreError};
 pub use crate::ids::{HoldId, LeaseId, MoveId, NodeId, NO_MOVE};
 pub use crate::tiers::{GPU, REMOTE, STAGING};
-pub use board::{marks, Board, Seat};
+pub use board::{marks, Board, IndexEntry};
 pub use check::Violation;
 pub use lease::Lease;
 pub use marks::{CopyRun, NO_COPY};
 pub use moves::Order;
 pub use node::State;
-pub use reserve::Room;
+pub use reserve::Reservation;
 pub use slots::Slots;
 pub use tier::{Tier, TierConfig};
 pub use times::{Residency, Times, NOT_YET};
@@ -83,7 +83,7 @@ use crate::records::Records;
 use moves::{Hold, Move};
 use node::{Copy, Node, Run};
 use orders::Orders;
-use times::{Stretch, MANY_ACCESSES};
+use times::{TimeSpan, MANY_ACCESSES};
 
 /// Children by (parent, key of the child's first block). Only looked up, never iterated.
 type Children = HashMap<(NodeId, u64), NodeId, BuildHasherDefault<PairHasher>>;
@@ -121,7 +121,7 @@ pub struct Store {
     /// Of each node as many as there are tiers.
     copies: Vec<Copy>,
     /// Of each copy: leading blocks that were ready at other times than the last ones.
-    stretches: Vec<Vec<Stretch>>,
+    time_spans: Vec<Vec<TimeSpan>>,
     /// Runs that may have become like a neighbour.
     loose: Vec<NodeId>,
     free_nodes: Vec<NodeId>,
@@ -152,7 +152,7 @@ pub struct Store {
     /// Where a tier's order is not recency.
     eviction: Option<Box<Orders>>,
     /// Where routers read which prefixes it has.
-    seats: Vec<Seat>,
+    index_entries: Vec<IndexEntry>,
 }
 
 impl Store {
@@ -163,7 +163,7 @@ impl Store {
             keys,
             nodes: vec![Node::root()],
             copies: vec![Copy::default(); tiers.len()],
-            stretches: vec![Vec::new(); tiers.len()],
+            time_spans: vec![Vec::new(); tiers.len()],
             loose: Vec::new(),
             free_nodes: Vec::new(),
             gone: 0,
@@ -183,7 +183,7 @@ impl Store {
             records: Records::default(),
             merged_blocks: 0,
             eviction: None,
-            seats: Vec::new(),
+            index_entries: Vec::new(),
         }
     }
 
@@ -244,20 +244,20 @@ impl Store {
         &mut self.copies[first..first + self.tiers.len()]
     }
 
-    fn stretches_mut(&mut self, id: NodeId, tier: usize) -> &mut Vec<Stretch> {
-        &mut self.stretches[id as usize * self.tiers.len() + tier]
+    fn time_spans_mut(&mut self, id: NodeId, tier: usize) -> &mut Vec<TimeSpan> {
+        &mut self.time_spans[id as usize * self.tiers.len() + tier]
     }
 
-    fn stretches_of(&self, id: NodeId) -> &[Vec<Stretch>] {
+    fn time_spans_of(&self, id: NodeId) -> &[Vec<TimeSpan>] {
         let first = id as usize * self.tiers.len();
-        &self.stretches[first..first + self.tiers.len()]
+        &self.time_spans[first..first + self.tiers.len()]
     }
 
     fn run(&self, id: NodeId) -> Run<'_> {
         Run {
             node: &self.nodes[id as usize],
             copies: self.copies_of(id),
-            stretches: self.stretches_of(id),
+            time_spans: self.time_spans_of(id),
         }
     }
 
@@ -275,8 +275,8 @@ impl Store {
     fn note_evicted(&mut self, tier: usize, node: NodeId, from: u32, to: u32, now_ns: u64) {
         let owner = self.nodes[node as usize].owner;
         let records = &mut self.records;
-        let tell = |key| records.evicted_key(tier, key, now_ns);
-        self.keys.each_back(owner, (from, to), tell);
+        let notify = |key| records.evicted_key(tier, key, now_ns);
+        self.keys.each_back(owner, (from, to), notify);
         let blocks = u64::from(to - from);
         self.tiers[tier].evictions += blocks;
         self.records.log_eviction(tier, blocks, now_ns);

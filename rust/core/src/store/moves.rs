@@ -79,12 +79,12 @@ impl Default for Move {
 
 impl Store {
     /// A move under way.
-    pub(super) fn under_way(&self, id: MoveId) -> Answer<&Move> {
+    pub(super) fn in_flight(&self, id: MoveId) -> Answer<&Move> {
         self.moves.get(id).ok_or(StoreError::NoSuchMove)
     }
 
-    pub(super) fn all_under_way(&self, ids: &[MoveId]) -> Answer<()> {
-        ids.iter().try_for_each(|&id| self.under_way(id).map(drop))
+    pub(super) fn all_in_flight(&self, ids: &[MoveId]) -> Answer<()> {
+        ids.iter().try_for_each(|&id| self.in_flight(id).map(drop))
     }
 
     /// The transmissions decided since the last call, in the order of decision.
@@ -114,7 +114,7 @@ impl Store {
         if blocks > reserved - loading {
             return Err(StoreError::NotReserved);
         }
-        self.all_under_way(after)?;
+        self.all_in_flight(after)?;
         self.known_tier(GPU + 1)?;
         let tail = self.node_at(request, to)?;
         self.can_be_copied((tail, depth), GPU + 1, GPU)?;
@@ -181,16 +181,18 @@ impl Store {
             return Err(StoreError::WrongTier);
         }
         if let Some(writing) = ready {
-            self.under_way(writing)?;
+            self.in_flight(writing)?;
         }
         let tail = self.part(request, (start, end))?;
         self.can_be_copied((tail, start), to_tier + 1, to_tier)?;
         self.hold(to_tier + 1, tail);
-        let room = self.make_room(to_tier, u64::from(end - start), now_ns);
+        let freeing_moves = self.evict_for(to_tier, u64::from(end - start), now_ns);
         self.unhold(to_tier + 1, tail);
-        let Some(room) = room else { return Ok(None) };
+        let Some(freeing_moves) = freeing_moves else {
+            return Ok(None);
+        };
         self.tiers[to_tier].in_flight += u64::from(end - start);
-        let after: Vec<MoveId> = moves_of(&room).into_iter().chain(ready).collect();
+        let after: Vec<MoveId> = moves_of(&freeing_moves).into_iter().chain(ready).collect();
         Ok(Some(self.land(
             tail,
             start,
@@ -223,7 +225,7 @@ impl Store {
         };
         let mv = self.moves.insert(new);
         self.hold(from, tail);
-        self.on_its_way((tail, start), (from, to), mv);
+        self.in_transit((tail, start), (from, to), mv);
         self.hold(to, tail);
         if let Some(id) = lease {
             self.extend_hold(id, tail, end);
@@ -245,7 +247,7 @@ impl Store {
     }
 
     /// A move writes a path part to a tier: each copy is as recent as the one that it is made from.
-    pub(super) fn on_its_way(
+    pub(super) fn in_transit(
         &mut self,
         (tail, start): (NodeId, u32),
         (from, to): (usize, usize),
@@ -268,11 +270,11 @@ impl Store {
 
     /// Ends a move: what it wrote is ready, its source is released, the room it freed goes to who waits.
     pub fn finish_move(&mut self, id: MoveId) -> Answer<()> {
-        let Move { claimed, after, .. } = self.under_way(id)?;
+        let Move { claimed, after, .. } = self.in_flight(id)?;
         if *claimed {
             return Err(StoreError::Unplaced);
         }
-        if self.some_under_way(after) || self.lands_too_early(id) {
+        if self.any_in_flight(after) || self.lands_too_early(id) {
             return Err(StoreError::NotFree);
         }
         let Move {
@@ -315,7 +317,7 @@ impl Store {
         }
         for Waiting { lease, blocks } in waiting {
             self.tiers[GPU].in_flight -= blocks;
-            self.room_is_free(lease, blocks);
+            self.on_freed_blocks(lease, blocks);
         }
         for tier in &mut self.tiers {
             tier.came(id);
@@ -332,11 +334,11 @@ impl Store {
     }
 
     /// Whether one of these moves has not ended.
-    pub(super) fn some_under_way(&self, ids: &[MoveId]) -> bool {
+    pub(super) fn any_in_flight(&self, ids: &[MoveId]) -> bool {
         ids.iter().any(|&id| self.moves.get(id).is_some())
     }
 
-    fn room_is_free(&mut self, id: LeaseId, blocks: u64) {
+    fn on_freed_blocks(&mut self, id: LeaseId, blocks: u64) {
         let owner = &mut self.leases[id];
         owner.pending -= blocks;
         if owner.live {

@@ -36,10 +36,10 @@ pub enum Entry {
         /// Blocks of the alignment that it reuses.
         hit_blocks: u32,
         /// Tokens up to which there is room: those of its first step.
-        room_tokens: u64,
+        reserved_tokens: u64,
     },
     /// Blocks are too few.
-    NoRoom,
+    NoCapacity,
     /// The step has too few tokens left for a state to end where it can be kept.
     NoTokens,
     /// The state that it would go on from is computed in this very step.
@@ -52,7 +52,7 @@ pub struct Brought {
     /// Those that the pool itself had.
     pub in_pool_blocks: u32,
     /// Moves that must end before its room is free.
-    pub room: Vec<MoveId>,
+    pub freeing_moves: Vec<MoveId>,
     /// Moves that bring its KV.
     pub loads: Vec<MoveId>,
 }

@@ -1,6 +1,6 @@
 //! A node: a run of blocks that no request parts, uniform on every tier but for when its blocks were ready.
 
-use super::times::{Stretch, Times};
+use super::times::{TimeSpan, Times};
 use crate::ids::{MoveId, NodeId, NONE, NO_MOVE};
 
 /// Whether a run has a copy on a tier.
@@ -97,7 +97,7 @@ pub struct Run<'a> {
     /// By tier.
     pub copies: &'a [Copy],
     /// By tier: leading blocks that were ready at other times than the last ones.
-    pub stretches: &'a [Vec<Stretch>],
+    pub time_spans: &'a [Vec<TimeSpan>],
 }
 
 impl Run<'_> {

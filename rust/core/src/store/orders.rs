@@ -48,8 +48,8 @@ impl Orders {
     fn number(&mut self, node: NodeId, parent: NodeId, key: u64) {
         let above = self.number_of.get(parent as usize).copied();
         let fresh = self.node_of.len() as u32;
-        let place = (above.unwrap_or(NO_NUMBER), key);
-        let number = *self.numbers.entry(place).or_insert(fresh);
+        let slot = (above.unwrap_or(NO_NUMBER), key);
+        let number = *self.numbers.entry(slot).or_insert(fresh);
         if number == fresh {
             self.node_of.push(node);
         }
@@ -103,7 +103,7 @@ impl Store {
         self.eviction.is_some()
     }
 
-    pub(super) fn tell_orders(&mut self, now_ns: u64) {
+    pub(super) fn notify_orders(&mut self, now_ns: u64) {
         if let Some(orders) = &mut self.eviction {
             orders.now_ns = now_ns;
         }
@@ -211,7 +211,7 @@ impl Store {
 
     /// Discards from every tier what has lapsed by `now_ns`.
     pub fn expire(&mut self, now_ns: u64) {
-        self.tell_time(now_ns);
+        self.notify_time(now_ns);
         for tier in 0..self.tiers.len() {
             while let Some(id) = self.next_lapsed(tier) {
                 let (start, end) = (self.nodes[id as usize].start, self.nodes[id as usize].end);

@@ -63,9 +63,11 @@ impl Store {
         }
         let blocks = u64::from(end - start);
         self.hold(STAGING, parent);
-        let room = self.make_room(STAGING, blocks, now_ns);
+        let freeing_moves = self.evict_for(STAGING, blocks, now_ns);
         self.unhold(STAGING, parent);
-        let Some(room) = room else { return Ok(None) };
+        let Some(freeing_moves) = freeing_moves else {
+            return Ok(None);
+        };
         let parent = self.node_at(request, start)?;
         self.tiers[STAGING].in_flight += blocks;
         let access = self.next_access(); // a use of its own: nothing else may tie with it
@@ -81,7 +83,7 @@ impl Store {
         }
         self.moves[id].parts = vec![(run, start)];
         self.hold(STAGING, run);
-        self.order(id, REMOTE, moves_of(&room));
+        self.order(id, REMOTE, moves_of(&freeing_moves));
         Ok(Some(id))
     }
 }

@@ -10,7 +10,7 @@ use crate::ids::{LeaseId, MoveId, NodeId, NONE, NO_MOVE};
 
 /// What a reservation got.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Room {
+pub enum Reservation {
     /// Holders leave too little; nothing was changed.
     Refused,
     /// Free now.
@@ -20,28 +20,28 @@ pub enum Room {
 }
 
 /// Blocks of a reservation whose room is free only when a move has ended.
-pub(super) type PendingRoom = Vec<(MoveId, u64)>;
+pub(super) type PendingFrees = Vec<(MoveId, u64)>;
 
 /// The moves of such room.
-pub(super) fn moves_of(room: &[(MoveId, u64)]) -> Vec<MoveId> {
-    room.iter().map(|part| part.0).collect()
+pub(super) fn moves_of(freeing_moves: &[(MoveId, u64)]) -> Vec<MoveId> {
+    freeing_moves.iter().map(|part| part.0).collect()
 }
 
 /// The blocks of such room.
-pub(super) fn blocks_of(room: &[(MoveId, u64)]) -> u64 {
-    room.iter().map(|part| part.1).sum()
+pub(super) fn blocks_of(freeing_moves: &[(MoveId, u64)]) -> u64 {
+    freeing_moves.iter().map(|part| part.1).sum()
 }
 
 impl Store {
     /// Reserves private GPU blocks for several leases, all or nothing.
-    pub fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Room> {
+    pub fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Reservation> {
         let mut blocks = 0u64;
         for &(lease, n) in wanted {
             self.lease(lease)?;
             blocks = blocks.saturating_add(n);
         }
-        let Some(pending) = self.make_room(GPU, blocks, now_ns) else {
-            return Ok(Room::Refused);
+        let Some(pending) = self.evict_for(GPU, blocks, now_ns) else {
+            return Ok(Reservation::Refused);
         };
         let late = blocks_of(&pending);
         self.tiers[GPU].active += blocks - late;
@@ -53,16 +53,16 @@ impl Store {
         }
         self.join_loose();
         if pending.is_empty() {
-            return Ok(Room::Ready);
+            return Ok(Reservation::Ready);
         }
         self.assign_pending(wanted, &pending);
         let mut moves = moves_of(&pending);
         moves.sort_unstable();
         moves.dedup();
-        Ok(Room::Pending(moves))
+        Ok(Reservation::Pending(moves))
     }
 
-    fn assign_pending(&mut self, wanted: &[(LeaseId, u64)], pending: &PendingRoom) {
+    fn assign_pending(&mut self, wanted: &[(LeaseId, u64)], pending: &PendingFrees) {
         let mut takers = wanted.iter().copied().filter(|w| w.1 > 0);
         let mut taker = takers.next();
         for &(mv, mut blocks) in pending {
@@ -93,16 +93,16 @@ impl Store {
 
     /// Takes `blocks` out of a tier's room: of what is free, then of what is coming free, then of what an eviction of the
     /// shortfall frees. The caller accounts for them. `None` refuses: nothing was taken.
-    pub(super) fn make_room(
+    pub(super) fn evict_for(
         &mut self,
         tier: usize,
         blocks: u64,
         now_ns: u64,
-    ) -> Option<PendingRoom> {
+    ) -> Option<PendingFrees> {
         if self.tiers[tier].available() < blocks {
             return None;
         }
-        self.tell_time(now_ns);
+        self.notify_time(now_ns);
         let lacking = blocks.saturating_sub(self.tiers[tier].free);
         let shortfall = lacking.saturating_sub(blocks_of(&self.tiers[tier].coming));
         let freed = if shortfall > 0 {
@@ -110,13 +110,13 @@ impl Store {
         } else {
             0
         };
-        let room = &mut self.tiers[tier];
-        let late = (lacking - shortfall.min(freed)).min(blocks_of(&room.coming));
-        if room.free + late < blocks {
+        let freeing_moves = &mut self.tiers[tier];
+        let late = (lacking - shortfall.min(freed)).min(blocks_of(&freeing_moves.coming));
+        if freeing_moves.free + late < blocks {
             return None;
         }
-        room.free -= blocks - late;
-        Some(room.take_coming(late))
+        freeing_moves.free -= blocks - late;
+        Some(freeing_moves.take_coming(late))
     }
 
     /// Evicts what room is short of, or a batch where that is more; returns how many blocks of it are free now, the
@@ -128,9 +128,9 @@ impl Store {
         }
         let (evicted, pending) = self.demote_victims(tier, (shortfall, wanted), now_ns)?;
         let late = blocks_of(&pending);
-        let room = &mut self.tiers[tier];
-        room.in_flight += late;
-        room.coming.extend(pending);
+        let freeing_moves = &mut self.tiers[tier];
+        freeing_moves.in_flight += late;
+        freeing_moves.coming.extend(pending);
         Some(evicted - late)
     }
 
@@ -171,11 +171,11 @@ impl Store {
     /// Shortens a run in place: its tail has no other copy and nothing below.
     fn trim(&mut self, tier: usize, id: NodeId, cut: u32) {
         debug_assert!(self.only_on(id, tier));
-        let (_, times) = self.cut_stretches(id, tier, cut);
+        let (_, times) = self.cut_time_spans(id, tier, cut);
         self.copy_mut(id, tier).times = times;
         let end = std::mem::replace(&mut self.nodes[id as usize].end, cut);
         self.log_change(id, tier, false, (cut, end));
-        self.tell(id, (cut, end), false);
+        self.notify(id, (cut, end), false);
         self.refresh(id);
     }
 }

@@ -1,10 +1,10 @@
 //! What the tree of runs answers of the contract of all stores.
 
 use super::contract::{
-    own_methods, BatchStore, BlockStore, LoadingStore, MachineStore, MovingStore, TierLosses,
-    TierRoom,
+    own_methods, BatchStore, BlockStore, EvictionCounts, LoadingStore, MachineStore, MovingStore,
+    TierOccupancy,
 };
-use super::{Order, Part, Room, Store, Times, Violation};
+use super::{Order, Part, Reservation, Store, Times, Violation};
 use crate::error::Answer;
 use crate::ids::{HoldId, LeaseId, MoveId};
 use crate::keys::BlockKeys;
@@ -13,7 +13,7 @@ use crate::tiers::GPU;
 
 impl BatchStore for Store {
     own_methods! {
-        fn reserve(self: &mut Self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Room>;
+        fn reserve(self: &mut Self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Reservation>;
         fn commit(self: &mut Self, lease: LeaseId, to: u32, ready: Times) -> Answer<()>;
     }
 
@@ -42,10 +42,10 @@ impl MachineStore for Store {
         Ok(Store::peek(self, request, limit))
     }
 
-    fn room(&self, tier: usize) -> Answer<TierRoom> {
+    fn occupancy(&self, tier: usize) -> Answer<TierOccupancy> {
         self.known_tier(tier)?;
         let tier = self.tier(tier);
-        Ok(TierRoom {
+        Ok(TierOccupancy {
             free: tier.free,
             active: tier.active,
             cached: tier.cached,
@@ -54,10 +54,10 @@ impl MachineStore for Store {
         })
     }
 
-    fn losses(&self, tier: usize) -> Answer<TierLosses> {
+    fn eviction_counts(&self, tier: usize) -> Answer<EvictionCounts> {
         self.known_tier(tier)?;
         let tier = self.tier(tier);
-        Ok(TierLosses {
+        Ok(EvictionCounts {
             evicted: tier.evictions,
             overflowed: tier.overflowed,
             orphaned: tier.orphaned,

@@ -5,14 +5,14 @@ use std::ops::{Index, IndexMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bits of a handle that say where its record lies; the rest is its serial number.
-const PLACE_BITS: u32 = 28;
-const PLACE: u64 = (1 << PLACE_BITS) - 1;
+const INDEX_BITS: u32 = 28;
+const INDEX: u64 = (1 << INDEX_BITS) - 1;
 /// No record.
 const VACANT: u64 = 0;
 
 /// Serial numbers of all handles of the process. They decide nothing: among the handles of one store a later
 /// one is larger, whatever else runs. The first handle is 2³², beyond [`super::NO_MOVE`].
-static SERIAL: AtomicU64 = AtomicU64::new(1 << (32 - PLACE_BITS));
+static SERIAL: AtomicU64 = AtomicU64::new(1 << (32 - INDEX_BITS));
 
 #[derive(Clone, Debug)]
 struct Slot<T> {
@@ -40,8 +40,8 @@ impl<T: Default> Slots<T> {
     /// Keeps a record; returns its handle.
     pub fn insert(&mut self, record: T) -> u64 {
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-        let place = match self.vacant.pop() {
-            Some(place) => place as usize,
+        let index = match self.vacant.pop() {
+            Some(index) => index as usize,
             None => {
                 self.slots.push(Slot {
                     handle: VACANT,
@@ -50,20 +50,20 @@ impl<T: Default> Slots<T> {
                 self.slots.len() - 1
             }
         };
-        let handle = serial << PLACE_BITS | place as u64;
-        self.slots[place] = Slot { handle, record };
+        let handle = serial << INDEX_BITS | index as u64;
+        self.slots[index] = Slot { handle, record };
         handle
     }
 
     /// Takes a record out; None where the handle names none.
     pub fn remove(&mut self, handle: u64) -> Option<T> {
-        let place = (handle & PLACE) as usize;
-        let slot = self.slots.get_mut(place)?;
+        let index = (handle & INDEX) as usize;
+        let slot = self.slots.get_mut(index)?;
         if slot.handle != handle || handle == VACANT {
             return None;
         }
         slot.handle = VACANT;
-        self.vacant.push(place as u32);
+        self.vacant.push(index as u32);
         Some(std::mem::take(&mut slot.record))
     }
 }
@@ -71,13 +71,13 @@ impl<T: Default> Slots<T> {
 impl<T> Slots<T> {
     /// The record of a handle; None for a handle that has ended or was given out elsewhere.
     pub fn get(&self, handle: u64) -> Option<&T> {
-        let slot = self.slots.get((handle & PLACE) as usize)?;
+        let slot = self.slots.get((handle & INDEX) as usize)?;
         (slot.handle == handle && handle != VACANT).then_some(&slot.record)
     }
 
     /// The same, to change.
     pub fn get_mut(&mut self, handle: u64) -> Option<&mut T> {
-        let slot = self.slots.get_mut((handle & PLACE) as usize)?;
+        let slot = self.slots.get_mut((handle & INDEX) as usize)?;
         (slot.handle == handle && handle != VACANT).then_some(&mut slot.record)
     }
 
@@ -93,7 +93,7 @@ impl<T> Index<u64> for Slots<T> {
     type Output = T;
 
     fn index(&self, handle: u64) -> &T {
-        let slot = &self.slots[(handle & PLACE) as usize];
+        let slot = &self.slots[(handle & INDEX) as usize];
         debug_assert_eq!(slot.handle, handle);
         &slot.record
     }
@@ -101,7 +101,7 @@ impl<T> Index<u64> for Slots<T> {
 
 impl<T> IndexMut<u64> for Slots<T> {
     fn index_mut(&mut self, handle: u64) -> &mut T {
-        let slot = &mut self.slots[(handle & PLACE) as usize];
+        let slot = &mut self.slots[(handle & INDEX) as usize];
         debug_assert_eq!(slot.handle, handle);
         &mut slot.record
     }

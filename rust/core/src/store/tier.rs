@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::reserve::{blocks_of, PendingRoom};
+use super::reserve::{blocks_of, PendingFrees};
 use crate::ids::{MoveId, NodeId};
 
 /// Room of a tier that has no bound.
@@ -40,7 +40,7 @@ pub struct Tier {
     pub orphaned: u64,
     pub(super) write_back: bool,
     /// Of `in_flight`, room of victims that nobody has asked for yet: free when these moves end, the oldest first.
-    pub(super) coming: PendingRoom,
+    pub(super) coming: PendingFrees,
     /// (access, deepest first, node): the front goes first.
     pub(super) candidates: BTreeSet<(u64, u32, NodeId)>,
 }
@@ -62,19 +62,19 @@ impl Tier {
     }
 
     /// Takes so many blocks of the room that nobody has asked for, of what comes first.
-    pub(super) fn take_coming(&mut self, blocks: u64) -> PendingRoom {
+    pub(super) fn take_coming(&mut self, blocks: u64) -> PendingFrees {
         self.in_flight -= blocks;
         if blocks == blocks_of(&self.coming) {
             return std::mem::take(&mut self.coming);
         }
-        let (mut taken, mut left) = (PendingRoom::new(), blocks);
+        let (mut taken, mut left) = (PendingFrees::new(), blocks);
         for (mv, open) in &mut self.coming {
             let take = left.min(*open);
             taken.push((*mv, take));
             (left, *open) = (left - take, *open - take);
         }
-        self.coming.retain(|room| room.1 > 0);
-        taken.retain(|room| room.1 > 0);
+        self.coming.retain(|freeing_moves| freeing_moves.1 > 0);
+        taken.retain(|freeing_moves| freeing_moves.1 > 0);
         taken
     }
 
@@ -83,9 +83,12 @@ impl Tier {
         if self.coming.is_empty() {
             return;
         }
-        let ended = self.coming.iter().filter(|room| room.0 == id);
-        let blocks: u64 = ended.map(|room| room.1).sum();
-        self.coming.retain(|room| room.0 != id);
+        let ended = self
+            .coming
+            .iter()
+            .filter(|freeing_moves| freeing_moves.0 == id);
+        let blocks: u64 = ended.map(|freeing_moves| freeing_moves.1).sum();
+        self.coming.retain(|freeing_moves| freeing_moves.0 != id);
         self.in_flight -= blocks;
         self.free += blocks;
     }

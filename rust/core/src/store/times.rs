@@ -2,7 +2,7 @@
 //!
 //! A copy that a move writes has the times of its transmission ([`Store::set_times`]); its move knows them until
 //! it ends. A computed block has those of its step. Blocks that follow each other lie in one run whenever they were
-//! computed or written: each of its copies keeps a stretch for each time ([`Stretch`]), so that every block's own
+//! computed or written: each of its copies keeps a stretch for each time ([`TimeSpan`]), so that every block's own
 //! times are known and nothing is split for them.
 
 use super::node::{Run, State};
@@ -41,7 +41,7 @@ impl Times {
 
 /// Blocks of a run, up to `end`, whose copy was ready at the same times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stretch {
+pub struct TimeSpan {
     pub end: u32,
     pub times: Times,
 }
@@ -60,14 +60,14 @@ pub struct Residency {
 }
 
 /// The stretch of a block, unless it is the last one.
-fn after(stretches: &[Stretch], block: u32) -> Option<&Stretch> {
-    stretches.get(stretches.partition_point(|s| s.end <= block))
+fn after(time_spans: &[TimeSpan], block: u32) -> Option<&TimeSpan> {
+    time_spans.get(time_spans.partition_point(|s| s.end <= block))
 }
 
 impl Store {
     /// Tells when the copies that a move writes will be ready: its first layer and all of it.
     pub fn set_times(&mut self, id: MoveId, times: Times) -> Answer<()> {
-        self.under_way(id)?;
+        self.in_flight(id)?;
         if times.first_layer_ns > times.ready_ns {
             return Err(StoreError::LastLayerFirst);
         }
@@ -82,7 +82,7 @@ impl Store {
         self.walk(request, limit, |run, start, end| {
             let mut first = start;
             while first < end {
-                let next = run.stretches.iter().filter_map(|own| after(own, first));
+                let next = run.time_spans.iter().filter_map(|own| after(own, first));
                 let past = next.map(|s| s.end).fold(end, u32::min);
                 let copies = self.residencies(run, first);
                 match runs.last_mut() {
@@ -98,10 +98,10 @@ impl Store {
     fn residencies(&self, run: Run<'_>, block: u32) -> Vec<Residency> {
         let mut found = Vec::new();
         for (tier, copy) in run.copies.iter().enumerate() {
-            let (by, times) = match (copy.state, after(&run.stretches[tier], block)) {
+            let (by, times) = match (copy.state, after(&run.time_spans[tier], block)) {
                 (State::Absent, _) => continue,
                 (State::InFlight, _) => (copy.by, self.moves[copy.by].times),
-                (State::Ready, stretch) => (NO_MOVE, stretch.map_or(copy.times, |s| s.times)),
+                (State::Ready, time_span) => (NO_MOVE, time_span.map_or(copy.times, |s| s.times)),
             };
             found.push(Residency {
                 tier,
@@ -152,9 +152,9 @@ impl Store {
     }
 
     /// Takes a time that the caller told: the store never looks at a clock.
-    pub(super) fn tell_time(&mut self, now_ns: u64) {
+    pub(super) fn notify_time(&mut self, now_ns: u64) {
         self.now_ns = self.now_ns.max(now_ns);
-        self.tell_orders(now_ns);
+        self.notify_orders(now_ns);
     }
 
     /// Makes the copy of a run on a tier ready at some times.
@@ -168,34 +168,34 @@ impl Store {
         let before = std::mem::replace(&mut self.copy_mut(run, GPU).times, times);
         let node = &self.nodes[run as usize];
         if before != times {
-            let stretch = Stretch {
+            let time_span = TimeSpan {
                 end: node.end,
                 times: before,
             };
-            self.stretches_mut(run, GPU).push(stretch);
+            self.time_spans_mut(run, GPU).push(time_span);
         }
         let node = &mut self.nodes[run as usize];
         let from = std::mem::replace(&mut node.end, end);
         self.log_change(run, GPU, true, (from, end));
-        self.tell(run, (from, end), true);
+        self.notify(run, (from, end), true);
     }
 
     /// Cuts the stretches of a copy before block `at`: those before it stay. Returns those after it, and the times of
     /// the block before `at`. Cost: linear in what comes after.
-    pub(super) fn cut_stretches(
+    pub(super) fn cut_time_spans(
         &mut self,
         run: NodeId,
         tier: usize,
         at: u32,
-    ) -> (Vec<Stretch>, Times) {
+    ) -> (Vec<TimeSpan>, Times) {
         let last = self.copy(run, tier).times;
-        let stretches = self.stretches_mut(run, tier);
-        let upper = stretches.partition_point(|s| s.end < at);
-        let Some(&Stretch { end, times }) = stretches.get(upper) else {
+        let time_spans = self.time_spans_mut(run, tier);
+        let upper = time_spans.partition_point(|s| s.end < at);
+        let Some(&TimeSpan { end, times }) = time_spans.get(upper) else {
             return (Vec::new(), last);
         };
-        let after = stretches.split_off(upper + usize::from(end == at));
-        stretches.truncate(upper);
+        let after = time_spans.split_off(upper + usize::from(end == at));
+        time_spans.truncate(upper);
         (after, times)
     }
 }

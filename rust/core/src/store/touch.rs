@@ -76,7 +76,7 @@ mod tests {
 
     use super::*;
     use crate::keys::{BlockKeys, NO_REQUEST};
-    use crate::store::{Room, TierConfig, Times};
+    use crate::store::{Reservation, TierConfig, Times};
 
     /// Two blocks on the GPU: request 0 computes block 0, request 1 block 1, request 2 needs room for one.
     fn left_after_eviction(touch: Touch) -> (u32, u32) {
@@ -94,14 +94,14 @@ mod tests {
         let mut store = Store::new(Arc::new(keys.unwrap()), &[tier]).with_touch(touch);
         let first = store.acquire(0, 0).unwrap();
         let second = store.acquire(1, 0).unwrap();
-        let room = store.reserve(&[(first, 1), (second, 1)], 0);
-        assert_eq!(room, Ok(Room::Ready));
+        let reservation = store.reserve(&[(first, 1), (second, 1)], 0);
+        assert_eq!(reservation, Ok(Reservation::Ready));
         store.commit(first, 1, Times::at(1)).unwrap();
         store.commit(second, 1, Times::at(1)).unwrap();
         store.release(second, 1).unwrap(); // admitted later, released earlier
         store.release(first, 2).unwrap();
         let third = store.acquire(2, 0).unwrap();
-        assert_eq!(store.reserve(&[(third, 1)], 3), Ok(Room::Ready));
+        assert_eq!(store.reserve(&[(third, 1)], 3), Ok(Reservation::Ready));
         (store.peek(0, 1).0, store.peek(1, 1).0)
     }
 

@@ -203,9 +203,9 @@ impl Store {
                 listed: (0, 0),
                 ..copy
             };
-            let (after, times) = self.cut_stretches(id, tier, at);
-            let before = std::mem::replace(self.stretches_mut(id, tier), after);
-            *self.stretches_mut(upper_id, tier) = before;
+            let (after, times) = self.cut_time_spans(id, tier, at);
+            let before = std::mem::replace(self.time_spans_mut(id, tier), after);
+            *self.time_spans_mut(upper_id, tier) = before;
             self.copy_mut(upper_id, tier).times = times;
         }
         self.stands_between(parent, upper_id, siblings);
@@ -296,7 +296,7 @@ impl Store {
         self.nodes.push(node);
         let copies = self.nodes.len() * self.tiers.len();
         self.copies.resize(copies, Copy::default());
-        self.stretches.resize(copies, Vec::new());
+        self.time_spans.resize(copies, Vec::new());
         (self.nodes.len() - 1) as NodeId
     }
 
@@ -316,15 +316,15 @@ impl Store {
             let by = if state == State::Absent { -1 } else { 1 };
             *children = children.wrapping_add_signed(by);
             if state == State::Absent {
-                *self.stretches_mut(id, tier) = Vec::new();
+                *self.time_spans_mut(id, tier) = Vec::new();
                 self.left(id, tier);
                 if self.is_gone(id) {
                     self.gone += 1;
-                    self.tell(id, blocks, false);
+                    self.notify(id, blocks, false);
                 }
             } else if self.only_on(id, tier) {
                 self.gone -= 1;
-                self.tell(id, blocks, true);
+                self.notify(id, blocks, true);
             }
             self.refresh_on(parent, tier);
         }

@@ -78,7 +78,7 @@ impl Store {
 
     /// Copies what a move is about to make ready one tier further down. Call it before the move is finished.
     pub fn write_on(&mut self, id: MoveId, now_ns: u64) -> Answer<Option<MoveId>> {
-        let Move { to, ref parts, .. } = *self.under_way(id)?;
+        let Move { to, ref parts, .. } = *self.in_flight(id)?;
         if to + 1 >= self.tiers.len() {
             return Ok(None);
         }
@@ -113,7 +113,7 @@ impl Store {
         for &source in &sources {
             self.hold(tier, source);
         }
-        let Some(room) = self.make_room(below, blocks, now_ns) else {
+        let Some(freeing_moves) = self.evict_for(below, blocks, now_ns) else {
             for &source in &sources {
                 self.unhold(tier, source);
                 self.sweep_orphans(source);
@@ -129,11 +129,11 @@ impl Store {
             ..Move::default()
         });
         for &(last, first) in &parts {
-            self.on_its_way((last, first), (tier, below), id);
+            self.in_transit((last, first), (tier, below), id);
             self.hold(below, last);
         }
         self.moves[id].parts = parts;
-        self.order(id, tier, moves_of(&room));
+        self.order(id, tier, moves_of(&freeing_moves));
         Some(id)
     }
 

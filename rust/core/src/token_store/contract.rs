@@ -6,17 +6,17 @@ use crate::ids::LeaseId;
 use crate::keys::BlockKeys;
 use crate::records::Records;
 use crate::store::contract::{
-    gpu_alone, own_methods, BatchStore, BlockStore, MachineStore, SessionStore, TierLosses,
-    TierRoom,
+    gpu_alone, own_methods, BatchStore, BlockStore, EvictionCounts, MachineStore, SessionStore,
+    TierOccupancy,
 };
-use crate::store::{Room, Times, Violation};
+use crate::store::{Reservation, Times, Violation};
 
 /// The capacity of a tier without bound.
 const UNBOUNDED: u64 = 1 << 60;
 
 impl BatchStore for TokenStore {
     own_methods! {
-        fn reserve(self: &mut Self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Room>;
+        fn reserve(self: &mut Self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Reservation>;
         fn depth(self: &Self, lease: LeaseId) -> Answer<u32>;
         fn commit(self: &mut Self, lease: LeaseId, to: u32, ready: Times) -> Answer<()>;
     }
@@ -39,11 +39,11 @@ impl MachineStore for TokenStore {
         Ok((found, found))
     }
 
-    fn room(&self, tier: usize) -> Answer<TierRoom> {
+    fn occupancy(&self, tier: usize) -> Answer<TierOccupancy> {
         gpu_alone(tier)?;
         let cached = self.prefix_tokens() + self.kept.remainders();
         let capacity = self.capacity.unwrap_or(UNBOUNDED);
-        Ok(TierRoom {
+        Ok(TierOccupancy {
             free: capacity.saturating_sub(self.used()),
             active: self.private,
             cached,
@@ -52,11 +52,11 @@ impl MachineStore for TokenStore {
         })
     }
 
-    fn losses(&self, tier: usize) -> Answer<TierLosses> {
+    fn eviction_counts(&self, tier: usize) -> Answer<EvictionCounts> {
         gpu_alone(tier)?;
-        Ok(TierLosses {
+        Ok(EvictionCounts {
             evicted: self.evicted,
-            ..TierLosses::default()
+            ..EvictionCounts::default()
         })
     }
 

@@ -97,7 +97,7 @@ impl Kept {
     }
 
     /// Removes a user of a session that keeps something, which returns so many tokens; whether it was the last one.
-    pub fn give_back(&mut self, session: i64, tokens: u64) -> bool {
+    pub fn restore(&mut self, session: i64, tokens: u64) -> bool {
         let Some(held) = self.by_session.get_mut(&session) else {
             return false;
         };

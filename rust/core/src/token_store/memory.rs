@@ -19,7 +19,7 @@ impl TokenStore {
     }
 
     /// Evicts the shortfall, the oldest unused entry first; false, evicting nothing, where it is too much.
-    pub(super) fn make_room(&mut self, tokens: u64, now_ns: u64) -> bool {
+    pub(super) fn evict_for(&mut self, tokens: u64, now_ns: u64) -> bool {
         let Some(capacity) = self.capacity else {
             return true;
         };
@@ -39,7 +39,7 @@ impl TokenStore {
     }
 
     /// Makes room for one block within the size limit of the shared prefixes; false where all are in use.
-    pub(super) fn make_prefix_room(&mut self, now_ns: u64) -> bool {
+    pub(super) fn evict_for_prefix(&mut self, now_ns: u64) -> bool {
         let Some(limit) = self.admission.max_tokens() else {
             return true;
         };

@@ -27,7 +27,7 @@ use crate::error::{Answer, StoreError};
 use crate::ids::LeaseId;
 use crate::keys::BlockKeys;
 use crate::records::Records;
-use crate::store::{Room, Slots, Times};
+use crate::store::{Reservation, Slots, Times};
 use crate::views::{EntryId, PrefixAdmission, PrefixStore, Sessions, NO_ENTRY};
 use kept::Kept;
 
@@ -235,21 +235,21 @@ impl TokenStore {
     }
 
     /// Reserves memory for new tokens of several leases, all or nothing, evicting the shortfall.
-    pub fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Room> {
+    pub fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Reservation> {
         let mut total: u64 = 0;
         for &(lease, tokens) in wanted {
             let owed = self.lease(lease)?.owed;
             total = total.saturating_add(tokens).saturating_add(owed);
         }
-        if !self.make_room(total, now_ns) {
-            return Ok(Room::Refused);
+        if !self.evict_for(total, now_ns) {
+            return Ok(Reservation::Refused);
         }
         for &(lease, tokens) in wanted {
             let lease = &mut self.leases[lease];
             lease.private += tokens + std::mem::take(&mut lease.owed);
         }
         self.private += total;
-        Ok(Room::Ready)
+        Ok(Reservation::Ready)
     }
 
     /// Shares the computed tokens up to `to` in whole blocks, as far as prefixes are admitted.
@@ -273,7 +273,7 @@ impl TokenStore {
                     entry
                 }
                 None if self.admission.is_admitted(key)
-                    && self.make_prefix_room(ready.ready_ns) =>
+                    && self.evict_for_prefix(ready.ready_ns) =>
                 {
                     self.prefixes.add(key, held.last)
                 }

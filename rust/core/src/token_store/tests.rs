@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Prompts, TokenStore};
 use crate::ids::LeaseId;
 use crate::keys::{BlockKeys, NO_REQUEST};
-use crate::store::{Room, Times};
+use crate::store::{Reservation, Times};
 use crate::views::{PrefixAdmission, PrefixViewConfig, Sessions};
 
 const BLOCK: u64 = 16;
@@ -65,7 +65,7 @@ impl Machine {
         let found = self.store.find(request, prompt as u32 - 1, self.now_ns);
         let lease = self.store.acquire(request, found).unwrap();
         let wanted = [(lease, prompt + output - 1 - u64::from(found))];
-        if self.store.reserve(&wanted, self.now_ns).unwrap() == Room::Refused {
+        if self.store.reserve(&wanted, self.now_ns).unwrap() == Reservation::Refused {
             self.store.abandon(lease).unwrap();
             return (found, None);
         }

@@ -65,7 +65,7 @@ impl TokenStore {
         }
         let shared = u64::from(blocks) * self.block_size_tokens;
         let remainder = tokens.saturating_sub(shared);
-        let fits = self.make_room(remainder, now_ns);
+        let fits = self.evict_for(remainder, now_ns);
         if last != NO_ENTRY {
             self.prefixes.unpin(last);
             if !fits {
@@ -101,7 +101,7 @@ impl TokenStore {
         // Where some of the session's tokens have become shared prefixes since, it keeps those instead.
         let is_as_it_was = left.blocks == left.first_blocks;
         let returned = if is_as_it_was { left.taken } else { 0 };
-        let is_last = self.kept.give_back(session, returned);
+        let is_last = self.kept.restore(session, returned);
         if is_last && last != NO_ENTRY {
             self.prefixes.unpin(last);
         }

@@ -50,7 +50,7 @@ pub enum WindowError {
         /// Tokens of all rows.
         tokens: usize,
         /// Tokens that the buffer holds.
-        room: usize,
+        available: usize,
     },
 }
 
@@ -67,8 +67,8 @@ impl fmt::Display for WindowError {
                     "row {row} asks for a window that the corpus does not hold"
                 )
             }
-            WindowError::Buffer { tokens, room } => {
-                write!(f, "{tokens} tokens for a buffer of {room}")
+            WindowError::Buffer { tokens, available } => {
+                write!(f, "{tokens} tokens for a buffer of {available}")
             }
         }
     }
@@ -121,7 +121,7 @@ impl Rows<'_> {
         Ok(())
     }
 
-    fn check(&self, rows: &Range<usize>, room: usize) -> Result<(), WindowError> {
+    fn check(&self, rows: &Range<usize>, available: usize) -> Result<(), WindowError> {
         let count = self.lengths.len();
         if rows.start > rows.end || rows.end > count {
             return Err(WindowError::Shape("the range of rows"));
@@ -137,8 +137,8 @@ impl Rows<'_> {
             return Err(WindowError::Shape("a negative length"));
         }
         let tokens: usize = lengths.iter().map(|&length| length as usize).sum();
-        if tokens != room {
-            return Err(WindowError::Buffer { tokens, room });
+        if tokens != available {
+            return Err(WindowError::Buffer { tokens, available });
         }
         Ok(())
     }
@@ -237,7 +237,13 @@ mod tests {
         rows.write(Corpus::Counting(5), 1..2, &mut out).unwrap();
         assert_eq!(out, [3, 4, 0, 1]);
         let wrong = rows.write(Corpus::Counting(5), 0..1, &mut out);
-        assert_eq!(wrong, Err(WindowError::Buffer { tokens: 6, room: 4 }));
+        assert_eq!(
+            wrong,
+            Err(WindowError::Buffer {
+                tokens: 6,
+                available: 4
+            })
+        );
     }
 
     #[test]

@@ -118,7 +118,7 @@ pub struct Reading {
 }
 
 /// No row: `after` and `history_tokens` of a row that does not say.
-pub const NOT_TOLD: i32 = -1;
+pub const NOT_GIVEN: i32 = -1;
 
 /// Push a value that most files never have: the column starts with the first row that has it, others have
 /// `absent`.

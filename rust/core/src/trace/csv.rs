@@ -39,7 +39,7 @@ pub struct CsvSchema {
     pub session: String,
 }
 
-struct Places {
+struct SessionTurns {
     time: usize,
     input: usize,
     output: usize,
@@ -63,7 +63,7 @@ pub fn read<R: Read>(
 struct CsvRows<'s> {
     schema: &'s CsvSchema,
     settings: Settings,
-    places: Option<Places>,
+    slots: Option<SessionTurns>,
     out: Reading,
     sessions: Sessions,
     silent: Counter,
@@ -82,7 +82,7 @@ impl<'s> CsvRows<'s> {
         Self {
             schema,
             settings,
-            places: None,
+            slots: None,
             out,
             sessions: Sessions::default(),
             silent: Counter::default(),
@@ -101,29 +101,29 @@ impl<'s> CsvRows<'s> {
             self.blank.hit(n, String::new);
             return Ok(());
         }
-        let Some(places) = &self.places else {
-            self.places = Some(self.header(text, n)?);
+        let Some(slots) = &self.slots else {
+            self.slots = Some(self.header(text, n)?);
             return Ok(());
         };
         let fields = fields(text, n)?;
-        if fields.len() != places.columns {
-            let what = if line.cut && fields.len() < places.columns {
+        if fields.len() != slots.columns {
+            let what = if line.cut && fields.len() < slots.columns {
                 "unterminated row (file may be truncated)"
             } else {
                 "wrong number of columns"
             };
             return Err(Problem::new(n, 0, "csv", what)
                 .got(format!("{} columns", fields.len()))
-                .expected(format!("{} as in the header", places.columns)));
+                .expected(format!("{} as in the header", slots.columns)));
         }
-        let time = self.time(&fields[places.time], n)?;
-        let input = tokens(&fields[places.input], &self.schema.input, 1, n)?;
-        let output = tokens(&fields[places.output], &self.schema.output, 0, n)?;
-        let session = places
+        let time = self.time(&fields[slots.time], n)?;
+        let input = tokens(&fields[slots.input], &self.schema.input, 1, n)?;
+        let output = tokens(&fields[slots.output], &self.schema.output, 0, n)?;
+        let session = slots
             .session
             .map(|at| fields[at].text.trim())
             .filter(|s| !s.is_empty());
-        let at = &fields[places.time];
+        let at = &fields[slots.time];
         if time < self.last_time && self.settings.order == Order::Error {
             return Err(Problem::new(n, at.col(), "time-order", "time goes back")
                 .got(at.text)
@@ -152,7 +152,7 @@ impl<'s> CsvRows<'s> {
         Ok(())
     }
 
-    fn header(&self, text: &str, line: u64) -> Result<Places, Refusal> {
+    fn header(&self, text: &str, line: u64) -> Result<SessionTurns, Refusal> {
         let names: Vec<&str> = fields(text, line)?.iter().map(|f| f.text.trim()).collect();
         let find = |name: &str| names.iter().position(|n| !name.is_empty() && *n == name);
         let need = |name: &str| {
@@ -165,7 +165,7 @@ impl<'s> CsvRows<'s> {
                     ))
             })
         };
-        Ok(Places {
+        Ok(SessionTurns {
             time: need(&self.schema.time)?,
             input: need(&self.schema.input)?,
             output: need(&self.schema.output)?,
@@ -215,7 +215,7 @@ impl<'s> CsvRows<'s> {
 impl Rows for CsvRows<'_> {
     fn line(&mut self, line: &Line) -> Result<(), Refusal> {
         let read = self.read_line(line);
-        self.headless = read.is_err() && self.places.is_none();
+        self.headless = read.is_err() && self.slots.is_none();
         read
     }
 

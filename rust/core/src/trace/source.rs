@@ -59,7 +59,7 @@ impl Read for Frames {
             if self.raw.fill_buf()?.is_empty() {
                 return Ok(0);
             }
-            room_for_window(self.raw.buffer())?;
+            check_window(self.raw.buffer())?;
             self.decoder.reset(&mut self.raw).map_err(|e| bad(&e))?;
             self.open = true;
         }
@@ -67,7 +67,7 @@ impl Read for Frames {
 }
 
 /// Refuses a frame whose decoder would hold more than there is memory for: it would not ask, but fail.
-fn room_for_window(frame: &[u8]) -> io::Result<()> {
+fn check_window(frame: &[u8]) -> io::Result<()> {
     let Some(window) = window_bytes(frame) else {
         return Ok(()); // no header of a frame: the decoder says so
     };

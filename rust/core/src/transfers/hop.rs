@@ -1,7 +1,7 @@
 //! Hops of hand-overs: what crosses from another machine is no move of the store, but takes its turn on a channel.
 
-use super::across::{FarJob, FarTransfer};
 use super::channel::Transmission;
+use super::cross_machine::{FarJob, FarTransfer};
 use super::mover::{Mover, SharedChannel};
 use super::peers::Now;
 use super::transfer::{TransferId, Watcher};
@@ -83,8 +83,8 @@ impl Hop {
 
 impl Mover {
     /// Notes a hop of so many blocks from a tier to another; it is not launched.
-    pub fn place_hop(&mut self, hop: Hop, (way, blocks): ((usize, usize), u64)) -> TransferId {
-        let id = self.begin(NO_MOVE, way, blocks);
+    pub fn reserve_hop(&mut self, hop: Hop, (route, blocks): ((usize, usize), u64)) -> TransferId {
+        let id = self.begin(NO_MOVE, route, blocks);
         self.transfers[id].hop = Some(Box::new(hop));
         id
     }
@@ -94,25 +94,30 @@ impl Mover {
         &mut self,
         now: &mut Now<'_>,
         hop: Hop,
-        way: ((usize, usize), u64),
-        room: &[MoveId],
+        route: ((usize, usize), u64),
+        freeing_moves: &[MoveId],
     ) -> Answer<TransferId> {
         let handover = hop.handover;
-        let id = self.place_hop(hop, way);
-        for before in self.all_under_way(room) {
+        let id = self.reserve_hop(hop, route);
+        for before in self.all_in_flight(freeing_moves) {
             self.wait_for(id, before);
-            self.watch(before, Watcher::Reception(handover));
+            self.watch(before, Watcher::HandOverTarget(handover));
         }
         self.launch(now, id)?;
         Ok(id)
     }
 
     /// Lets a hop on another machine wait for these moves, which free its room here; returns for how many.
-    pub fn frees_room(&mut self, room: &[MoveId], handover: u32, waiting: FarTransfer) -> u32 {
-        let freed_by = self.all_under_way(room);
+    pub fn relay_freed(
+        &mut self,
+        freeing_moves: &[MoveId],
+        handover: u32,
+        waiting: FarTransfer,
+    ) -> u32 {
+        let freed_by = self.all_in_flight(freeing_moves);
         for &before in &freed_by {
             self.relay(before, waiting, false);
-            self.watch(before, Watcher::Reception(handover));
+            self.watch(before, Watcher::HandOverTarget(handover));
         }
         freed_by.len() as u32
     }
@@ -127,7 +132,7 @@ impl Mover {
 
     /// Of how many layers a hop hears one by one that a step has computed them: of none where its times are final as
     /// soon as it is sent.
-    pub fn told_layers(&self, id: TransferId) -> u64 {
+    pub fn reported_layers(&self, id: TransferId) -> u64 {
         if self.goes_by_layer(id) {
             self.config.layers
         } else {

@@ -80,10 +80,10 @@ impl Bench {
             ..Hop::over((0, self.wire.clone()), true)
         };
         let (mover, store) = (&mut self.mover, &mut self.store);
-        let way = ((REMOTE, GPU), 1);
+        let route = ((REMOTE, GPU), 1);
         let mut now = Now::alone(store, departs_ns);
-        let id = mover.send_hop(&mut now, hop, way, &[]).unwrap();
-        assert_eq!(mover.told_layers(id), LAYERS);
+        let id = mover.send_hop(&mut now, hop, route, &[]).unwrap();
+        assert_eq!(mover.reported_layers(id), LAYERS);
         for layers in 1..=LAYERS {
             let computed = match layers {
                 1 => Computed::First,

@@ -57,8 +57,8 @@ impl Lane {
     }
 
     /// The channel at a place.
-    pub(super) fn at(&self, place: usize) -> &SharedChannel {
-        &self.channels[place]
+    pub(super) fn at(&self, slot: usize) -> &SharedChannel {
+        &self.channels[slot]
     }
 }
 

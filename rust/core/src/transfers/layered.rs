@@ -1,10 +1,10 @@
 //! A channel served layer by layer, event by event: fair sharing, loads first, and FIFO as their check (the rules of
 //! `spec/channels.py`). A job's times are final only when they come: what others do meanwhile changes them.
 
-use super::across::FarTransfer;
 use super::channel::{Channel, ChannelConfig, Job, Transmission};
+use super::cross_machine::FarTransfer;
 use super::timeline::{locked, Happening, SharedTimeline};
-use crate::places::Places;
+use crate::slab::Slab;
 
 /// A time that is not known yet: later than any other.
 pub const NOT_YET: u64 = 1 << 62;
@@ -73,8 +73,8 @@ pub struct LayerJobOf {
 pub struct LayerService {
     timeline: SharedTimeline,
     /// Its place among the channels of the timeline.
-    place: u32,
-    jobs: Places<LayerJob>,
+    slot: u32,
+    jobs: Slab<LayerJob>,
     queue: Vec<JobId>,
     served: Vec<JobId>,
     at_ns: u64,
@@ -86,11 +86,11 @@ impl Channel {
     /// A channel served layer by layer, its events in a timeline.
     pub fn layered(config: ChannelConfig, timeline: &SharedTimeline) -> super::SharedChannel {
         super::SharedChannel::new_cyclic(|channel| {
-            let place = locked(timeline).join(channel.clone());
+            let slot = locked(timeline).join(channel.clone());
             let service = LayerService {
                 timeline: timeline.clone(),
-                place,
-                jobs: Places::default(),
+                slot,
+                jobs: Slab::default(),
                 queue: Vec::new(),
                 served: Vec::new(),
                 at_ns: 0,
@@ -136,7 +136,7 @@ impl Channel {
         link.service.queue.push(id);
         if submit_ns > 0 {
             let service = &*link.service;
-            locked(&service.timeline).enter(submitted_ns, service.place, Happening::Submitted(id));
+            locked(&service.timeline).enter(submitted_ns, service.slot, Happening::Submitted(id));
         }
         link.serve();
         id
@@ -172,7 +172,7 @@ impl Channel {
     }
 
     /// Lets each layer of a job be heard of.
-    pub(super) fn hear_all(&mut self, id: JobId) {
+    pub(super) fn report_all_layers(&mut self, id: JobId) {
         self.service_mut().jobs[id].feeds = true;
     }
 
@@ -198,8 +198,8 @@ impl Channel {
             }
             Happening::Arrived(id, layers) => {
                 let job = &self.service_mut().jobs[id];
-                let is_heard = layers == 1 || layers == job.layers || job.feeds;
-                job.of.filter(|_| is_heard).map(|of| (of, layers))
+                let is_reported = layers == 1 || layers == job.layers || job.feeds;
+                job.of.filter(|_| is_reported).map(|of| (of, layers))
             }
         }
     }
@@ -291,8 +291,8 @@ impl Link<'_> {
             ..
         } = &mut *self.service;
         let of = |id: &JobId| &jobs[*id];
-        let has_begun = |id: &JobId| of(id).left < of(id).layer_parts();
-        if !self.config.is_fair && served.iter().any(has_begun) {
+        let has_started = |id: &JobId| of(id).left < of(id).layer_parts();
+        if !self.config.is_fair && served.iter().any(has_started) {
             return; // a layer that has begun is finished
         }
         served.clear();
@@ -313,7 +313,7 @@ impl Link<'_> {
     /// Chooses whom to serve from now on, and when that next changes.
     fn serve(&mut self) {
         let now_ns = self.now_ns;
-        locked(&self.service.timeline).cancel(self.service.place);
+        locked(&self.service.timeline).cancel(self.service.slot);
         let at_ns = if self.service.closed_until_ns > now_ns {
             self.service.served.clear();
             self.service.closed_until_ns
@@ -333,7 +333,7 @@ impl Link<'_> {
             }
             now_ns.saturating_add(u64::try_from(spans_ns).unwrap_or(u64::MAX))
         };
-        locked(&self.service.timeline).serve_at(at_ns, self.service.place);
+        locked(&self.service.timeline).serve_at(at_ns, self.service.slot);
     }
 
     /// A layer of a job has been sent.
@@ -355,6 +355,6 @@ impl Link<'_> {
         let layers = job.sent;
         service.served.retain(|&other| other != id);
         let arrives = Happening::Arrived(id, layers);
-        locked(&service.timeline).enter(arrival_ns, service.place, arrives);
+        locked(&service.timeline).enter(arrival_ns, service.slot, arrives);
     }
 }

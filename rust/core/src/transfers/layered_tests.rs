@@ -1,7 +1,7 @@
 //! Closed forms of channels served layer by layer, at a byte a nanosecond.
 
-use super::across::FarTransfer;
 use super::channel::{Channel, ChannelConfig, Job};
+use super::cross_machine::FarTransfer;
 use super::layered::{JobId, LayerJobOf};
 use super::mover::{locked, SharedChannel};
 use super::timeline::{SharedTimeline, Timeline};
@@ -10,7 +10,7 @@ use super::timeline::{SharedTimeline, Timeline};
 struct Bench {
     timeline: SharedTimeline,
     channel: SharedChannel,
-    heard: Vec<(u64, u32, u64)>,
+    reported: Vec<(u64, u32, u64)>,
 }
 
 impl Bench {
@@ -25,7 +25,7 @@ impl Bench {
         Self {
             timeline,
             channel,
-            heard: Vec::new(),
+            reported: Vec::new(),
         }
     }
 
@@ -33,7 +33,7 @@ impl Bench {
     fn run(&mut self, until_ns: u64) {
         while let Some(now_ns) = Timeline::next_of(&self.timeline).filter(|&ns| ns <= until_ns) {
             if let Some((of, layers)) = Timeline::happen(&self.timeline) {
-                self.heard.push((now_ns, of.id, layers));
+                self.reported.push((now_ns, of.id, layers));
             }
         }
     }
@@ -138,13 +138,13 @@ fn a_layer_leaves_when_it_is_at_hand_and_its_end_is_known_once_it_has_left() {
     };
     assert_eq!((first, wait), (15, 30));
     bench.run(50);
-    locked(&bench.channel).hear_all(id);
+    locked(&bench.channel).report_all_layers(id);
     locked(&bench.channel).feed(id, 4, 50);
     bench.run(80);
     assert_eq!(locked(&bench.channel).arrivals_ns(id), [15, 65, 75, 85]);
     bench.run(u64::MAX);
     assert_eq!(
-        bench.heard,
+        bench.reported,
         [(15, 0, 1), (65, 0, 2), (75, 0, 3), (85, 0, 4)]
     );
 }
@@ -153,12 +153,12 @@ fn a_layer_leaves_when_it_is_at_hand_and_its_end_is_known_once_it_has_left() {
 fn only_the_first_and_the_last_layer_are_heard_of_where_nothing_sends_the_others_on() {
     let mut bench = Bench::new(|config| config.is_fair = true);
     bench.ends(&[(0, 50, 5), (0, 1, 1)]);
-    let heard: Vec<_> = bench
-        .heard
+    let reported: Vec<_> = bench
+        .reported
         .iter()
         .map(|&(_, id, layers)| (id, layers))
         .collect();
-    assert_eq!(heard, [(1, 1), (0, 1), (0, 5)]);
+    assert_eq!(reported, [(1, 1), (0, 1), (0, 5)]);
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn what_a_job_was_given_too_much_of_is_lost_while_it_waits_for_its_next_layer() 
     bench.submit(0, (100, 1), (1, true));
     bench.submit(1, (100, 1), (1, true));
     bench.run(1_000);
-    locked(&bench.channel).hear_all(first);
+    locked(&bench.channel).report_all_layers(first);
     locked(&bench.channel).feed(first, 2, 1_000);
     for _ in 0..8 {
         bench.submit(1_000, (100, 1), (1, true));

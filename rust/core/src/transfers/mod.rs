@@ -16,21 +16,21 @@
 //! | `mover` | a machine's transfers: who asks about them, what has arrived |
 //! | `hop` | what crosses between machines that hand over |
 //! | `peers` | what a machine has at hand while it is at work, the other machines with it |
-//! | `ahead` | what comes up ahead of its request |
-//! | `across` | what waits for a transfer of another machine: reads from there, hand-overs over memory |
+//! | `prefetch_state` | what comes up ahead of its request |
+//! | `cross_machine` | what waits for a transfer of another machine: reads from there, hand-overs over memory |
 //! | `puts` | what is put into a shared pool |
 //! | `sending` | orders on their way to a channel, fed hop by hop; transfers whose times were decided elsewhere |
 //! | `storage_wait` | how long a request waits for an engine's storage |
 //! | `submitting` | the same over links served layer by layer |
 //! | `copy_cost` | what copies cost the steps |
-//! | `when_done` | what is done once a move has ended, and moments at which none is under way |
+//! | `on_complete` | what is done once a move has ended, and moments at which none is under way |
 //! | `write` | what is copied down when something becomes ready |
 //! | `hops` | which hop a wait was for |
 
-mod across;
-mod ahead;
 mod channel;
+mod completion;
 mod copy_cost;
+mod cross_machine;
 mod demand;
 mod hop;
 #[cfg(test)]
@@ -44,26 +44,26 @@ mod mover;
 mod pages;
 mod peers;
 pub mod plugins;
-mod puts;
+mod pool_writes;
+mod prefetch_state;
 mod sending;
 mod slowed;
 mod storage_wait;
 mod submitting;
 mod timeline;
 mod transfer;
-mod when_done;
 mod write;
 
-pub use across::{Brought, Came, FarHop, FarTransfer, Lent, Source};
-pub use ahead::{Ahead, AheadConfig, HoldBack};
 pub use channel::{Channel, ChannelConfig, Job, Transmission};
 pub use copy_cost::{CopyCost, CopyRates};
+pub use cross_machine::{Brought, Came, FarHop, FarTransfer, Lent, Source};
 pub use demand::Demand;
 pub use hop::{Computed, Feed, Hop};
 pub use lane::Lane;
 pub use layered::NOT_YET;
 pub use mover::{Arrival, Edge, Mover, MoverConfig, SharedChannel};
 pub use pages::LayerPages;
+pub use prefetch_state::{HoldBack, PrefetchConfig, PrefetchState};
 
 pub use peers::{Now, Peers};
 pub use slowed::Slowdown;

@@ -5,18 +5,18 @@ use std::collections::{BinaryHeap, HashMap};
 use std::hash::BuildHasherDefault;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::across::Source;
-use super::ahead::{Ahead, AheadConfig};
 use super::channel::{Channel, Job, Transmission};
+use super::completion::OnComplete;
 use super::copy_cost::{CopyCost, CopyRates};
+use super::cross_machine::Source;
 use super::lane::Lane;
 use super::pages::LayerPages;
 use super::peers::Now;
 use super::plugins::WritePlugin;
+use super::prefetch_state::{PrefetchConfig, PrefetchState};
 use super::transfer::{Transfer, TransferId, Watcher};
-use super::when_done::WhenDone;
 use super::write::WritePolicy;
-use crate::places::Places;
+use crate::slab::Slab;
 use crate::store::{Answer, MoveId, PairHasher};
 
 /// A channel, which other machines and Python may use too.
@@ -44,7 +44,7 @@ pub struct MoverConfig {
     /// What copies to and from the GPU cost the steps; `None`: nothing.
     pub copies: Option<CopyRates>,
     /// How much may come up ahead of its request; `None`: nothing does.
-    pub ahead: Option<AheadConfig>,
+    pub prefetch_state: Option<PrefetchConfig>,
     /// The number of the shared pool that takes what is written down from the GPU.
     pub pool: Option<u32>,
     /// What blocks are of, where they are of cache groups; `None`: a page of every layer.
@@ -97,12 +97,12 @@ pub(crate) struct SentRecord {
 pub struct Mover {
     pub(super) config: MoverConfig,
     pub(super) edges: Vec<Edge>,
-    pub(super) transfers: Places<Transfer>,
-    pub(super) under_way: HashMap<MoveId, TransferId, BuildHasherDefault<PairHasher>>,
+    pub(super) transfers: Slab<Transfer>,
+    pub(super) in_flight: HashMap<MoveId, TransferId, BuildHasherDefault<PairHasher>>,
     /// (time, number, transfer, whether complete).
     pub(super) arrivals: BinaryHeap<Reverse<(u64, u64, TransferId, bool)>>,
     pub(super) scheduled: u64,
-    pub(super) when_done: HashMap<MoveId, WhenDone, BuildHasherDefault<PairHasher>>,
+    pub(super) on_complete: HashMap<MoveId, OnComplete, BuildHasherDefault<PairHasher>>,
     /// By move from another machine: what it reads there, until it is sent.
     pub(super) reads: HashMap<MoveId, Source, BuildHasherDefault<PairHasher>>,
     /// Copies on their way that the next step waits for.
@@ -114,7 +114,7 @@ pub struct Mover {
     /// What they have cost the steps so far and not taken.
     pub(crate) copies: Option<CopyCost>,
     /// What comes up ahead of its request, where that is done.
-    pub ahead: Option<Ahead>,
+    pub prefetch_state: Option<PrefetchState>,
     /// By the upper tier of its edge, what decides under [`WritePolicy::Plugin`].
     pub writers: Vec<Option<Box<dyn WritePlugin>>>,
     pub(crate) log: Option<Vec<SentRecord>>,
@@ -129,7 +129,7 @@ impl Mover {
         let tiers = edges.len().max(1) + 1;
         Self {
             copies: config.copies.map(CopyCost::new),
-            ahead: config.ahead.map(Ahead::new),
+            prefetch_state: config.prefetch_state.map(PrefetchState::new),
             config,
             edges,
             moved_bytes: vec![(0, 0); tiers],
@@ -148,14 +148,14 @@ impl Mover {
     }
 
     /// The transfer of a move that has not ended.
-    pub fn under_way(&self, id: MoveId) -> Option<TransferId> {
-        self.under_way.get(&id).copied()
+    pub fn in_flight(&self, id: MoveId) -> Option<TransferId> {
+        self.in_flight.get(&id).copied()
     }
 
     /// The transfers of those of these moves that have not ended, each once.
-    pub(super) fn all_under_way(&self, moves: &[MoveId]) -> Vec<TransferId> {
+    pub(super) fn all_in_flight(&self, moves: &[MoveId]) -> Vec<TransferId> {
         let mut found = Vec::new();
-        for transfer in moves.iter().filter_map(|&id| self.under_way(id)) {
+        for transfer in moves.iter().filter_map(|&id| self.in_flight(id)) {
             if !found.contains(&transfer) {
                 found.push(transfer);
             }
@@ -164,15 +164,15 @@ impl Mover {
     }
 
     /// Begins a transfer of so many blocks from a tier to another.
-    pub(super) fn begin(&mut self, id: MoveId, way: (usize, usize), blocks: u64) -> TransferId {
-        let place = self.transfers.take();
-        self.transfers[place].begin(id, way, blocks);
-        place
+    pub(super) fn begin(&mut self, id: MoveId, route: (usize, usize), blocks: u64) -> TransferId {
+        let slot = self.transfers.take();
+        self.transfers[slot].begin(id, route, blocks);
+        slot
     }
 
     /// Whether any move has not ended.
     pub fn is_moving(&self) -> bool {
-        !self.under_way.is_empty()
+        !self.in_flight.is_empty()
     }
 
     /// The channel that a transfer takes.

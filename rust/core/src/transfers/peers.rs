@@ -1,9 +1,9 @@
 //! What a machine has at hand while it is at work, the other machines of its cluster with it.
 
-use super::across::{Brought, Came, FarTransfer, Lent, Source};
+use super::cross_machine::{Brought, Came, FarTransfer, Lent, Source};
 use super::mover::{Mover, SharedChannel};
 use crate::store::contract::BlockStore;
-use crate::store::{Answer, LeaseId, MoveId, Part, Room, Store};
+use crate::store::{Answer, LeaseId, MoveId, Part, Reservation, Store};
 
 /// A machine's blocks, the way to the other machines, and the time.
 pub struct Now<'a> {
@@ -24,19 +24,19 @@ impl<'a> Now<'a> {
 
     /// Holds the first blocks of a request's path, and reserves so many others for it; `None`, without a trace, when
     /// room is refused, else the lease and the moves that free its room.
-    pub fn take_room(
+    pub fn reserve_lease(
         &mut self,
         (request, held_blocks): (u32, u32),
         blocks: u64,
     ) -> Answer<Option<(LeaseId, Vec<MoveId>)>> {
         let lease = self.store.acquire(request, held_blocks)?;
         Ok(match self.store.reserve(&[(lease, blocks)], self.ns)? {
-            Room::Refused => {
+            Reservation::Refused => {
                 self.store.abandon(lease)?;
                 None
             }
-            Room::Ready => Some((lease, Vec::new())),
-            Room::Pending(moves) => Some((lease, moves)),
+            Reservation::Ready => Some((lease, Vec::new())),
+            Reservation::Pending(moves) => Some((lease, moves)),
         })
     }
 }
@@ -78,6 +78,10 @@ pub trait Peers {
     fn take_in(&mut self, pool: u32, from: (Source, &SharedChannel), now_ns: u64) -> Answer<()>;
 
     /// Lets a hop wait for moves of another machine that free its room there; returns for how many.
-    fn frees_room(&mut self, machine: u32, room: &[MoveId], hop: (u32, FarTransfer))
-        -> Answer<u32>;
+    fn relay_freed(
+        &mut self,
+        machine: u32,
+        freeing_moves: &[MoveId],
+        hop: (u32, FarTransfer),
+    ) -> Answer<u32>;
 }

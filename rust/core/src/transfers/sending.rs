@@ -38,7 +38,7 @@ impl Mover {
         if self.config.layer_pipelining && order.from == GPU && order.after.is_empty() {
             self.transfers[id].computed = computed;
         }
-        self.under_way.insert(order.id, id);
+        self.in_flight.insert(order.id, id);
         if order.from == REMOTE {
             return self.accept_read(now, id, order);
         }
@@ -55,7 +55,7 @@ impl Mover {
         };
         let rail = self.lane((from, order.to)).choose(&sending)?;
         self.transfers[id].rail = rail;
-        for before in self.all_under_way(&order.after) {
+        for before in self.all_in_flight(&order.after) {
             self.wait_for(id, before);
             let source = &self.transfers[before];
             if source.comes_up() && source.to == order.from {
@@ -234,15 +234,15 @@ impl Mover {
     }
 
     /// Lets a move arrive at the times of a transmission, which are final.
-    pub fn arrive(&mut self, id: MoveId, way: (usize, usize), blocks: u64, sent: Transmission) {
-        let place = self.begin(id, way, blocks);
-        self.under_way.insert(id, place);
-        self.arrives_at(place, sent);
+    pub fn arrive(&mut self, id: MoveId, route: (usize, usize), blocks: u64, sent: Transmission) {
+        let slot = self.begin(id, route, blocks);
+        self.in_flight.insert(id, slot);
+        self.arrives_at(slot, sent);
     }
 
     /// Moves that have not ended, in ascending order.
     pub fn unfinished_moves(&self) -> Vec<MoveId> {
-        let mut moves: Vec<MoveId> = self.under_way.keys().copied().collect();
+        let mut moves: Vec<MoveId> = self.in_flight.keys().copied().collect();
         moves.sort_unstable();
         moves
     }

@@ -2,7 +2,7 @@
 //! `best-effort`, to the end under `wait`, and under `timeout` for a time that grows with the tokens asked for, from the
 //! first time that the request could have been admitted.
 
-use super::ahead::{Ahead, HoldBack};
+use super::prefetch_state::{HoldBack, PrefetchState};
 
 /// A request whose blocks a storage brings.
 #[derive(Clone, Copy, Debug)]
@@ -12,7 +12,7 @@ pub(super) struct StorageWait {
     until_ns: Option<u64>,
 }
 
-impl Ahead {
+impl PrefetchState {
     /// Whether an engine's storage brings the blocks.
     pub fn is_from_storage(&self) -> bool {
         self.config.storage_per_ki_token_ns.is_some()
@@ -57,31 +57,34 @@ impl Ahead {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transfers::AheadConfig;
+    use crate::transfers::PrefetchConfig;
 
-    fn ahead(hold_back: HoldBack) -> Ahead {
-        Ahead::new(AheadConfig {
+    fn prefetch_state(hold_back: HoldBack) -> PrefetchState {
+        PrefetchState::new(PrefetchConfig {
             hold_back,
             storage_per_ki_token_ns: Some(512),
-            ..AheadConfig::default()
+            ..PrefetchConfig::default()
         })
     }
 
     #[test]
     fn a_timeout_begins_when_a_request_could_first_be_admitted_and_grows_with_its_tokens() {
-        let mut ahead = ahead(HoldBack::For(100));
-        ahead.asked_storage(7, 100);
-        assert_eq!(ahead.waits_for_storage(7, 1000), (true, Some(1150)));
-        assert_eq!(ahead.waits_for_storage(7, 1149), (true, None));
-        assert_eq!(ahead.waits_for_storage(7, 1150), (false, None));
+        let mut prefetch_state = prefetch_state(HoldBack::For(100));
+        prefetch_state.asked_storage(7, 100);
+        assert_eq!(
+            prefetch_state.waits_for_storage(7, 1000),
+            (true, Some(1150))
+        );
+        assert_eq!(prefetch_state.waits_for_storage(7, 1149), (true, None));
+        assert_eq!(prefetch_state.waits_for_storage(7, 1150), (false, None));
     }
 
     #[test]
     fn the_other_rules_wait_to_the_end_or_not_at_all() {
         for (rule, waits) in [(HoldBack::UntilCome, true), (HoldBack::Never, false)] {
-            let mut ahead = ahead(rule);
-            ahead.asked_storage(7, 100);
-            assert_eq!(ahead.waits_for_storage(7, 1), (waits, None));
+            let mut prefetch_state = prefetch_state(rule);
+            prefetch_state.asked_storage(7, 100);
+            assert_eq!(prefetch_state.waits_for_storage(7, 1), (waits, None));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Transfers over channels served layer by layer: submitted, fed as layers arrive, final only at their end.
 
-use super::across::FarTransfer;
 use super::channel::{Channel, Transmission};
+use super::cross_machine::FarTransfer;
 use super::hop::Feed;
 use super::layered::JobId;
 use super::layered::LayerJobOf;
@@ -89,7 +89,7 @@ impl Mover {
         if let Some(before) = feed.map(|feed| self.transfer(feed)) {
             let mut channel = self.channel_of(before);
             if let Some(job) = before.job {
-                channel.hear_all(job);
+                channel.report_all_layers(job);
                 return arrived(&channel, job, now_ns);
             }
         }
@@ -104,10 +104,10 @@ impl Mover {
     }
 
     /// Lets each layer of a transfer on its channel be heard of.
-    pub fn hear_all(&mut self, id: TransferId) {
+    pub fn report_all_layers(&mut self, id: TransferId) {
         let transfer = self.transfer(id);
         if let Some(job) = transfer.job {
-            self.channel_of(transfer).hear_all(job);
+            self.channel_of(transfer).report_all_layers(job);
         }
     }
 

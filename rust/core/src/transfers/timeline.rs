@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::across::FarTransfer;
+use super::cross_machine::FarTransfer;
 use super::layered::JobId;
 use super::mover::SharedChannel;
 
@@ -89,8 +89,8 @@ impl Timeline {
     /// Lets happen what is next; returns the transfer that hears of so many layers that have arrived.
     pub fn happen(timeline: &SharedTimeline) -> Option<(FarTransfer, u64)> {
         let (now_ns, channel, what) = locked(timeline).take_next()?;
-        let heard = super::mover::locked(&channel).happen(what, now_ns);
-        heard
+        let reported = super::mover::locked(&channel).happen(what, now_ns);
+        reported
     }
 
     /// Takes what happens next off the list: its time, its channel, and what it is.

@@ -1,7 +1,7 @@
 //! One order on its way: waits for what it depends on, is sent, brings its first layer, arrives.
 
-use super::across::{Read, Relay};
 use super::channel::Transmission;
+use super::cross_machine::{Read, Relay};
 use super::hop::{Feed, Hop};
 use super::layered::JobId;
 use super::pages::Carried;
@@ -20,7 +20,7 @@ pub enum Watcher {
     /// The composed step, which waits for final times.
     Times,
     /// A request that is handed over to this machine, whose room is being freed.
-    Reception(u32),
+    HandOverTarget(u32),
 }
 
 /// A copy from one tier to the next over one channel.

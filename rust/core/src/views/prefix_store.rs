@@ -8,7 +8,7 @@ use std::collections::BinaryHeap;
 
 use crate::key_map::KeyMap;
 use crate::keys::BlockKeys;
-use crate::places::Places;
+use crate::slab::Slab;
 
 /// An entry, for as long as it has a user.
 pub type EntryId = u32;
@@ -48,7 +48,7 @@ type Evictable = Reverse<(u64, Reverse<u32>, u64)>;
 /// prefix's start.
 #[derive(Debug, Default)]
 pub struct PrefixStore {
-    entries: Places<Entry>,
+    entries: Slab<Entry>,
     by_key: KeyMap<u64, EntryId>,
     /// Every entry that became unused, each time; those that are used again are passed over.
     evictable: BinaryHeap<Evictable>,

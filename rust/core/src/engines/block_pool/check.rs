@@ -9,7 +9,7 @@ impl BlockPool {
     pub fn check(&self) -> Result<(), Violation> {
         let is_run = self.live();
         self.check_keys(&is_run)?;
-        self.check_holders(&is_run)?;
+        self.check_ref_counts(&is_run)?;
         self.check_queue(&is_run)?;
         self.check_prefixes()
     }
@@ -43,7 +43,7 @@ impl BlockPool {
                 distinct += u64::from(self.runs.index.first(slot) == id);
             }
             keyed += u64::from(run.blocks);
-            held += u64::from(run.blocks) * u64::from(run.holders > 0);
+            held += u64::from(run.blocks) * u64::from(run.ref_count > 0);
         }
         if distinct != self.runs.index.keys() {
             return Err(format!(
@@ -87,8 +87,8 @@ impl BlockPool {
     }
 
     /// Runs have as many holders as requests hold them, and the blocks of all kinds are those of the pool.
-    fn check_holders(&self, is_run: &[bool]) -> Result<(), Violation> {
-        let mut holders = vec![0u32; is_run.len()];
+    fn check_ref_counts(&self, is_run: &[bool]) -> Result<(), Violation> {
+        let mut ref_counts = vec![0u32; is_run.len()];
         let mut blank = u64::from(self.blank);
         for (request, held) in self.held.iter().enumerate() {
             let keyed: u32 = held.keyed_at.iter().map(|hold| hold.blocks).sum();
@@ -112,12 +112,12 @@ impl BlockPool {
                     if !is_whole || slot > hold.slot + hold.blocks {
                         return Err(format!("I3: request {request} holds a part of run {run}"));
                     }
-                    holders[run as usize] += 1;
+                    ref_counts[run as usize] += 1;
                 }
             }
         }
-        for (run, &found) in holders.iter().enumerate() {
-            let counted = self.runs.list[run].holders;
+        for (run, &found) in ref_counts.iter().enumerate() {
+            let counted = self.runs.list[run].ref_count;
             if is_run[run] && counted != found {
                 return Err(format!(
                     "I3: run {run} counts {counted} holders, requests hold it {found} times"
@@ -150,7 +150,7 @@ impl BlockPool {
     fn check_queue(&self, is_run: &[bool]) -> Result<(), Violation> {
         let mut waits: Vec<bool> = is_run.to_vec();
         for (waits, run) in waits.iter_mut().zip(&self.runs.list) {
-            *waits &= run.holders == 0;
+            *waits &= run.ref_count == 0;
         }
         let (mut before, mut blocks) = (ENDS, self.blank);
         loop {
@@ -245,8 +245,8 @@ mod tests {
     fn a_wrong_count_of_holders() {
         let add = |pool: &mut BlockPool, by: i32| {
             let run = first(pool, 1);
-            let holders = pool.runs.list[run].holders;
-            pool.runs.list[run].holders = holders.wrapping_add_signed(by);
+            let ref_counts = pool.runs.list[run].ref_count;
+            pool.runs.list[run].ref_count = ref_counts.wrapping_add_signed(by);
         };
         assert!(said(|p| add(p, 1)).contains("counts 3 holders"));
         assert!(said(|p| add(p, -1)).contains("counts 1 holders"));

@@ -17,7 +17,7 @@ pub(super) const ENDS: u32 = 0;
 pub(super) struct Run {
     pub slot: u32,
     pub blocks: u32,
-    pub holders: u32,
+    pub ref_count: u32,
     /// Tells the blocks of one key apart: later ones have greater numbers.
     pub copy: u32,
     /// The next block of the same key.
@@ -50,7 +50,7 @@ impl Runs {
         let ends = Run {
             slot: NONE,
             blocks: 0,
-            holders: 0,
+            ref_count: 0,
             copy: 0,
             duplicate: NONE,
             previous: ENDS,
@@ -90,7 +90,7 @@ impl Runs {
         while at < slot + slots {
             let run = self.run(self.index.first(at));
             let end = run.end().min(slot + slots);
-            idle += if run.holders == 0 { end - at } else { 0 };
+            idle += if run.ref_count == 0 { end - at } else { 0 };
             at = end;
         }
         idle
@@ -107,12 +107,12 @@ impl Runs {
             if self.run(id).end() > end {
                 self.cut(id, end);
             }
-            if self.run(id).holders == 0 {
+            if self.run(id).ref_count == 0 {
                 self.unlink(id);
                 idle += self.run(id).blocks;
             }
             let run = self.run_mut(id);
-            run.holders += 1;
+            run.ref_count += 1;
             held.push(run.slot, run.blocks, run.copy);
             at = run.end();
         }
@@ -151,7 +151,7 @@ impl Runs {
             return None;
         }
         let run = self.at(slot - 1, held.copy_before(slot)?);
-        (self.run(run).holders == 1 && !self.is_duplicated(run)).then_some(run)
+        (self.run(run).ref_count == 1 && !self.is_duplicated(run)).then_some(run)
     }
 
     /// Adds a block of a key that has one; returns its copy.
@@ -179,9 +179,9 @@ impl Runs {
             while end > hold.slot {
                 let id = self.at(end - 1, hold.copy);
                 let run = self.run_mut(id);
-                run.holders -= 1;
+                run.ref_count -= 1;
                 end = run.slot;
-                if run.holders == 0 {
+                if run.ref_count == 0 {
                     idle += run.blocks;
                     self.queue(id);
                 }
@@ -256,7 +256,7 @@ impl Runs {
         self.keep(Run {
             slot,
             blocks,
-            holders: 1,
+            ref_count: 1,
             copy,
             duplicate: NONE,
             previous: NONE,
@@ -278,7 +278,7 @@ impl Runs {
         let mut upper = *self.run(id);
         upper.blocks = upper.end() - slot;
         upper.slot = slot;
-        let (blocks, is_free) = (upper.blocks, upper.holders == 0);
+        let (blocks, is_free) = (upper.blocks, upper.ref_count == 0);
         let new = self.keep(upper);
         self.run_mut(id).blocks -= blocks;
         self.index.name_run(slot, blocks, new);

@@ -2,13 +2,13 @@
 
 use super::{GroupStore, Running};
 use crate::engines::group_tier::FoundBelow;
-use crate::engines::groups::admission::Room as Within;
+use crate::engines::groups::admission::AdmissionLimits as Within;
 use crate::store::contract::BatchStore;
-use crate::store::{Answer, LeaseId, Room, StoreError, Times};
+use crate::store::{Answer, LeaseId, Reservation, StoreError, Times};
 
 impl BatchStore for GroupStore {
     /// `wanted` are tokens beyond those that each lease has room for, and all of those are computed.
-    fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Room> {
+    fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Reservation> {
         if let [(lease, tokens)] = *wanted {
             let asked = self.leases.get(lease)?;
             if !asked.admitted {
@@ -19,20 +19,20 @@ impl BatchStore for GroupStore {
         let mut missing = 0u64;
         for &(lease, tokens) in wanted {
             let request = self.leases.admitted(lease)?.request;
-            let computed = self.running[request as usize].room_tokens;
+            let computed = self.running[request as usize].reserved_tokens;
             self.manager.computed_to(request, computed);
             self.manager.drop_unread(request);
             missing += u64::from(self.manager.lacking(request, computed + tokens));
         }
         if missing > u64::from(self.manager.pool.free_blocks()) {
-            return Ok(Room::Refused);
+            return Ok(Reservation::Refused);
         }
         let before = self.manager.pool.counts().evicted;
         for &(lease, tokens) in wanted {
             let request = self.leases.request(lease);
             let running = &mut self.running[request as usize];
-            running.room_tokens += tokens;
-            self.manager.take(request, running.room_tokens);
+            running.reserved_tokens += tokens;
+            self.manager.take(request, running.reserved_tokens);
         }
         let evicted = self.manager.pool.counts().evicted - before;
         self.records.evicted_blocks(evicted, now_ns);
@@ -91,7 +91,7 @@ impl BatchStore for GroupStore {
             return Ok(false);
         }
         let running = &mut self.running[request as usize];
-        running.room_tokens = running.room_tokens.max(end);
+        running.reserved_tokens = running.reserved_tokens.max(end);
         let evicted = self.manager.pool.counts().evicted - before;
         self.records.evicted_blocks(evicted, now_ns);
         Ok(true)
@@ -105,7 +105,7 @@ impl BatchStore for GroupStore {
 
 impl GroupStore {
     /// The first room of a lease that was acquired by hand: for all its tokens at once.
-    fn reserve_first(&mut self, lease: LeaseId, tokens: u64, now_ns: u64) -> Answer<Room> {
+    fn reserve_first(&mut self, lease: LeaseId, tokens: u64, now_ns: u64) -> Answer<Reservation> {
         let asked = self.leases.get(lease)?;
         let mut found = self.manager.look_up(asked.request, self.tokens(asked.hits));
         if found.tokens < self.tokens(asked.hits) {
@@ -113,7 +113,7 @@ impl GroupStore {
         }
         found.junction = 0;
         let known = found.tokens + tokens;
-        let room = Within {
+        let admission_limits = Within {
             blocks: self.manager.pool.free_blocks(),
             whole_tokens: None,
             in_flight_tokens: 0,
@@ -127,13 +127,13 @@ impl GroupStore {
             found,
             pool_tokens: found.tokens,
         };
-        if !self.hold(lease, room, (running, known), looked, now_ns) {
-            return Ok(Room::Refused);
+        if !self.hold(lease, admission_limits, (running, known), looked, now_ns) {
+            return Ok(Reservation::Refused);
         }
-        let brought = self.below.as_ref().map(|tier| tier.room_of(lease));
+        let brought = self.below.as_ref().map(|tier| tier.capacity_of(lease));
         Ok(match brought {
-            Some(waits) if !waits.is_empty() => Room::Pending(waits),
-            _ => Room::Ready,
+            Some(waits) if !waits.is_empty() => Reservation::Pending(waits),
+            _ => Reservation::Ready,
         })
     }
 }

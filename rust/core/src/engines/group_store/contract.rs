@@ -1,11 +1,11 @@
 //! What a pool of several cache groups answers of the contract of all stores.
 
 use super::{GroupStore, Running};
-use crate::engines::groups::admission::Room as Within;
+use crate::engines::groups::admission::AdmissionLimits as Within;
 use crate::records::Records;
 use crate::store::contract::{
-    gpu_alone, BlockStore, GroupAdmission, MachineStore, MovingStore, OffersComputed, TierLosses,
-    TierRoom,
+    gpu_alone, BlockStore, EvictionCounts, GroupAdmission, MachineStore, MovingStore,
+    OffersComputed, TierOccupancy,
 };
 use crate::store::newcomer::{Brought, Entry, Newcomer};
 use crate::store::{Answer, LeaseId, Violation, STAGING};
@@ -26,15 +26,15 @@ impl MachineStore for GroupStore {
         Ok((blocks(looked.found.tokens), blocks(ready)))
     }
 
-    fn room(&self, tier: usize) -> Answer<TierRoom> {
+    fn occupancy(&self, tier: usize) -> Answer<TierOccupancy> {
         let below = self.tier();
         if let (STAGING, Some(below)) = (tier, below) {
-            return Ok(below.tier().room(below.copies.writing_blocks()));
+            return Ok(below.tier().occupancy(below.copies.writing_blocks()));
         }
         gpu_alone(tier)?;
-        let (free, active, cached, evictable) = GroupStore::room(self);
+        let (free, active, cached, evictable) = GroupStore::occupancy(self);
         let arriving = below.map_or(0, |below| below.copies.arriving_blocks());
-        Ok(TierRoom {
+        Ok(TierOccupancy {
             free,
             active: active - arriving,
             cached,
@@ -43,7 +43,7 @@ impl MachineStore for GroupStore {
         })
     }
 
-    fn losses(&self, tier: usize) -> Answer<TierLosses> {
+    fn eviction_counts(&self, tier: usize) -> Answer<EvictionCounts> {
         let evicted = match (tier, self.tier()) {
             (STAGING, Some(below)) => below.tier().evicted(),
             _ => {
@@ -51,9 +51,9 @@ impl MachineStore for GroupStore {
                 self.manager.pool.counts().evicted
             }
         };
-        Ok(TierLosses {
+        Ok(EvictionCounts {
             evicted,
-            ..TierLosses::default()
+            ..EvictionCounts::default()
         })
     }
 
@@ -72,7 +72,7 @@ impl MachineStore for GroupStore {
     fn check(&self) -> Result<(), Violation> {
         self.manager.check()?;
         match &self.below {
-            Some(tier) => tier.check(&self.manager.holders()),
+            Some(tier) => tier.check(&self.manager.ref_counts()),
             None => Ok(()),
         }
     }
@@ -163,10 +163,10 @@ impl GroupAdmission for GroupStore {
             return Ok(Entry::Admitted {
                 lease,
                 hit_blocks,
-                room_tokens: end,
+                reserved_tokens: end,
             });
         } else {
-            Entry::NoRoom
+            Entry::NoCapacity
         };
         self.leases.abandon(lease)?;
         Ok(entry)

@@ -2,16 +2,16 @@
 
 use super::GroupStore;
 use crate::engines::group_tier::{FoundBelow, GroupTier, Site};
-use crate::engines::groups::admission::Room as Within;
+use crate::engines::groups::admission::AdmissionLimits as Within;
 use crate::store::contract::OffersComputed;
-use crate::store::{Answer, LeaseId, Room, StoreError};
+use crate::store::{Answer, LeaseId, Reservation, StoreError};
 
 impl GroupStore {
     /// Holds what the pool has of what was found and room up to `end` tokens, and brings the rest from the tier.
     pub(super) fn hold_and_bring(
         &mut self,
         lease: LeaseId,
-        (room, prompt, end): (Within, u64, u64),
+        (admission_limits, prompt, end): (Within, u64, u64),
         looked: FoundBelow,
         now_ns: u64,
     ) -> bool {
@@ -25,13 +25,15 @@ impl GroupStore {
         // what is to be loaded makes no room for what leaves
         let kept = tier.keep(&self.manager, request, &lacking);
         let of = (request, prompt);
-        let held = self.manager.admit_over(room, of, looked.found, tables, end);
+        let held = self
+            .manager
+            .admit_over(admission_limits, of, looked.found, tables, end);
         if held {
             let evicted = self.manager.pool.counts().evicted - before;
             self.records.evicted_blocks(evicted, now_ns);
             let given = self.manager.take_given();
             tier.demote(self.site(now_ns), &given);
-            tier.let_be(&kept);
+            tier.release_keys(&kept);
             let blocks: Vec<u32> = given.into_iter().map(|(block, _)| block).collect();
             tier.bring(
                 self.site(now_ns),
@@ -41,7 +43,7 @@ impl GroupStore {
                 &blocks,
             );
         } else {
-            tier.let_be(&kept);
+            tier.release_keys(&kept);
         }
         self.below = Some(tier);
         held
@@ -56,18 +58,18 @@ impl GroupStore {
     }
 
     /// What must end before the blocks given out in a reservation are free; what left the pool for them goes down.
-    pub(super) fn after_reserve(&mut self, now_ns: u64) -> Room {
+    pub(super) fn after_reserve(&mut self, now_ns: u64) -> Reservation {
         let Some(mut tier) = self.below.take() else {
-            return Room::Ready;
+            return Reservation::Ready;
         };
         let given = self.manager.take_given();
         tier.demote(self.site(now_ns), &given);
         let waits = tier.readers(given.into_iter().map(|(block, _)| block));
         self.below = Some(tier);
         if waits.is_empty() {
-            return Room::Ready;
+            return Reservation::Ready;
         }
-        Room::Pending(waits)
+        Reservation::Pending(waits)
     }
 
     /// The tier below, where there is one.

@@ -8,7 +8,7 @@ use crate::engines::groups::manager::GroupManager;
 use crate::engines::groups::pool::NULL;
 use crate::engines::groups::rules::skipped_blocks;
 use crate::engines::groups::tables::Table;
-use crate::engines::used_tier::Place;
+use crate::engines::used_tier::GroupSlot;
 use crate::store::{LeaseId, MoveId, NO_MOVE};
 
 impl GroupTier {
@@ -18,7 +18,7 @@ impl GroupTier {
         manager: &GroupManager,
         request: u32,
         looked: FoundBelow,
-    ) -> (Vec<Table>, Vec<Place>) {
+    ) -> (Vec<Table>, Vec<GroupSlot>) {
         let hit = looked.found.tokens;
         let (mut tables, mut lacking) = (Vec::new(), Vec::new());
         for (number, group) in manager.groups().iter().enumerate() {
@@ -39,15 +39,15 @@ impl GroupTier {
     }
 
     /// Holds the keys of blocks that are to be brought while room is made; they are let be afterwards.
-    pub fn keep(&mut self, manager: &GroupManager, request: u32, places: &[Place]) -> Vec<u64> {
-        let keys = keys_at(manager, request, places);
+    pub fn keep(&mut self, manager: &GroupManager, request: u32, slots: &[GroupSlot]) -> Vec<u64> {
+        let keys = keys_at(manager, request, slots);
         self.tier.in_use.hold(&keys);
         keys
     }
 
     /// Ends such a hold.
-    pub fn let_be(&mut self, keys: &[u64]) {
-        self.tier.in_use.let_be(keys);
+    pub fn release_keys(&mut self, keys: &[u64]) {
+        self.tier.in_use.release_keys(keys);
     }
 
     /// Loads what an admission lacks into its blocks, and notes what it waits for; `given` are blocks that it took.
@@ -56,12 +56,12 @@ impl GroupTier {
         site: Site<'_>,
         (request, lease): (u32, LeaseId),
         looked: FoundBelow,
-        lacking: &[Place],
+        lacking: &[GroupSlot],
         given: &[u32],
     ) {
         let manager = site.manager;
         let groups = manager.groups().len();
-        let room = self.readers(given.iter().copied());
+        let freeing_moves = self.readers(given.iter().copied());
         let tables = (0..groups).flat_map(|number| manager.blocks_of(request, number));
         let loads: BTreeSet<MoveId> = tables
             .filter(|&block| block != NULL)
@@ -78,7 +78,7 @@ impl GroupTier {
                 .iter()
                 .map(|&(group, block)| manager.block_at(request, group, block));
             let blocks: Vec<u32> = blocks.collect();
-            let mut after: BTreeSet<MoveId> = room.iter().copied().collect();
+            let mut after: BTreeSet<MoveId> = freeing_moves.iter().copied().collect();
             if self.writes == GroupWrites::Engine {
                 for &(group, block) in lacking {
                     offered[group] = block + 1;
@@ -103,15 +103,15 @@ impl GroupTier {
         self.offered[request as usize] = Some(offered);
         let brought = Brought {
             in_pool_blocks: (looked.pool_tokens / manager.align()) as u32,
-            room,
+            freeing_moves,
             loads,
         };
         self.brought.insert(lease, brought);
     }
 
     /// Notes how many blocks of each group a move copies.
-    pub(super) fn note_counts(&mut self, id: MoveId, groups: usize, places: &[Place]) {
-        self.by_group.insert(id, count_by_group(groups, places));
+    pub(super) fn note_counts(&mut self, id: MoveId, groups: usize, slots: &[GroupSlot]) {
+        self.by_group.insert(id, count_by_group(groups, slots));
     }
 
     /// Sends blocks of the pool down under keys that are new in the tier.
@@ -121,14 +121,14 @@ impl GroupTier {
     }
 }
 
-fn keys_at(manager: &GroupManager, request: u32, places: &[Place]) -> Vec<u64> {
-    let keys = places.iter();
+fn keys_at(manager: &GroupManager, request: u32, slots: &[GroupSlot]) -> Vec<u64> {
+    let keys = slots.iter();
     keys.map(|&(group, block)| key_of(manager, group, request, block))
         .collect()
 }
 
-fn count_by_group(groups: usize, places: &[Place]) -> Vec<u64> {
+fn count_by_group(groups: usize, slots: &[GroupSlot]) -> Vec<u64> {
     let mut counts = vec![0; groups];
-    places.iter().for_each(|&(group, _)| counts[group] += 1);
+    slots.iter().for_each(|&(group, _)| counts[group] += 1);
     counts
 }

@@ -3,7 +3,7 @@
 use super::presence::key_in_tier;
 use super::{GroupTier, GroupWrites, Site};
 use crate::engines::groups::pool::Given;
-use crate::engines::used_tier::Place;
+use crate::engines::used_tier::GroupSlot;
 use crate::store::STAGING;
 
 impl GroupTier {
@@ -29,8 +29,8 @@ impl GroupTier {
         let evicted = self.tier.put(&keys);
         site.records.evicted_from(STAGING, evicted, site.now_ns);
         let blocks = left.iter().map(|&(block, _, _)| block).collect();
-        let places: Vec<Place> = left.iter().map(|&(_, group, _)| (group, 0)).collect();
+        let slots: Vec<GroupSlot> = left.iter().map(|&(_, group, _)| (group, 0)).collect();
         let id = self.send(keys, blocks);
-        self.note_counts(id, groups, &places);
+        self.note_counts(id, groups, &slots);
     }
 }

@@ -3,7 +3,7 @@
 use super::presence::key_of;
 use super::{GroupTier, Site};
 use crate::engines::groups::pool::NULL;
-use crate::engines::used_tier::Place;
+use crate::engines::used_tier::GroupSlot;
 use crate::store::STAGING;
 
 impl GroupTier {
@@ -18,7 +18,7 @@ impl GroupTier {
         let computed = computed.min(whole);
         let groups = manager.groups().iter();
         let ends: Vec<u32> = groups.map(|group| group.whole(computed)).collect();
-        let (mut blocks, mut keys): (Vec<u32>, Vec<(Place, u64)>) = (Vec::new(), Vec::new());
+        let (mut blocks, mut keys): (Vec<u32>, Vec<(GroupSlot, u64)>) = (Vec::new(), Vec::new());
         for (number, (&start, &end)) in offered.iter().zip(&ends).enumerate() {
             for at in manager.kept_blocks(request, number, start..end) {
                 let block = manager.block_at(request, number, at);
@@ -35,15 +35,15 @@ impl GroupTier {
             site.records
                 .evicted_from(STAGING, stored.evicted, site.now_ns);
             let all = blocks.into_iter().zip(keys).zip(stored.is_new);
-            let sent: Vec<(u32, (Place, u64))> = all
+            let sent: Vec<(u32, (GroupSlot, u64))> = all
                 .filter(|&(_, is_new)| is_new)
                 .map(|(each, _)| each)
                 .collect();
             if !sent.is_empty() {
-                let places: Vec<Place> = sent.iter().map(|&(_, (place, _))| place).collect();
+                let slots: Vec<GroupSlot> = sent.iter().map(|&(_, (slot, _))| slot).collect();
                 let keys = sent.iter().map(|&(_, (_, key))| key).collect();
                 let id = self.send(keys, sent.iter().map(|&(block, _)| block).collect());
-                self.note_counts(id, ends.len(), &places);
+                self.note_counts(id, ends.len(), &slots);
             }
         }
         let further = offered.iter().zip(&ends);

@@ -1,16 +1,16 @@
 //! Whether a request and what it has found fit, and the tables that it starts with.
 
+use super::extend::new_blocks;
 use super::joint_hit::Found;
 use super::manager::GroupManager;
 use super::pool::NULL;
-use super::room::new_blocks;
 use super::rules::{admission_blocks, skipped_blocks};
 use super::tables::Table;
 use super::{Group, Kind};
 
 /// What an admission may take.
 #[derive(Debug, Clone, Copy)]
-pub struct Room {
+pub struct AdmissionLimits {
     /// So many blocks.
     pub blocks: u32,
     /// Tokens that must fit in them besides its first chunk, as far as a group holds them at one time.
@@ -23,18 +23,18 @@ impl GroupManager {
     /// Holds what was found and room up to `end` tokens; false, and no change, where it does not fit. The
     /// whole prompt must fit besides, as far as a group holds it all at one time.
     pub fn admit(&mut self, request: u32, prompt: u64, found: Found, end: u64) -> bool {
-        let room = Room {
+        let admission_limits = AdmissionLimits {
             blocks: self.pool.free_blocks(),
             whole_tokens: Some(prompt),
             in_flight_tokens: self.limits.max_num_batched_tokens,
         };
-        self.admit_within(room, request, prompt, found, end)
+        self.admit_within(admission_limits, request, prompt, found, end)
     }
 
     /// As `admit`, within so many of the free blocks; another request can go on from where the prompt ends.
     pub fn admit_within(
         &mut self,
-        room: Room,
+        admission_limits: AdmissionLimits,
         request: u32,
         prompt: u64,
         found: Found,
@@ -43,7 +43,7 @@ impl GroupManager {
         let groups = 0..self.groups.len();
         let in_pool = |number| self.found_table(request, number, (found.tokens, found.tokens));
         let tables = groups.map(in_pool).collect();
-        self.admit_over(room, (request, prompt), found, tables, end)
+        self.admit_over(admission_limits, (request, prompt), found, tables, end)
     }
 
     /// The same over what the pool has of what was found, by group; the rest comes from below, into new blocks.
@@ -52,7 +52,7 @@ impl GroupManager {
     /// hit where it lacks all of them.
     pub fn admit_over(
         &mut self,
-        room: Room,
+        admission_limits: AdmissionLimits,
         (request, prompt): (u32, u64),
         found: Found,
         mut tables: Vec<Table>,
@@ -61,18 +61,18 @@ impl GroupManager {
         let (mut whole, mut first) = (0, 0);
         for (group, table) in self.groups.iter().zip(&tables) {
             let needed = |tokens: u32| self.needed(group, table, found.tokens, tokens);
-            if let Some(tokens) = room.whole_tokens {
+            if let Some(tokens) = admission_limits.whole_tokens {
                 let longest = self.limits.max_model_len;
                 whole += needed(admission_blocks(
                     group,
                     tokens,
-                    room.in_flight_tokens,
+                    admission_limits.in_flight_tokens,
                     longest,
                 ));
             }
             first += needed(group.blocks(end));
         }
-        if first.max(whole) > room.blocks {
+        if first.max(whole) > admission_limits.blocks {
             return false;
         }
         let here = tables.iter().flat_map(|table| &table.blocks);
@@ -80,9 +80,9 @@ impl GroupManager {
             self.pool.touch(block);
         }
         for (group, table) in self.groups.iter().zip(&mut tables) {
-            for place in &mut table.blocks {
-                if *place == NULL {
-                    self.pool.take(1, |block| *place = block);
+            for slot in &mut table.blocks {
+                if *slot == NULL {
+                    self.pool.take(1, |block| *slot = block);
                 }
             }
             let start = skipped_blocks(group, found.tokens);

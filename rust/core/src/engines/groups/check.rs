@@ -9,15 +9,20 @@ use crate::store::Violation;
 impl GroupManager {
     /// Checks everything; the first violation is the error. Cost: linear in blocks and tables.
     pub fn check(&self) -> Result<(), Violation> {
-        let mut holders = vec![0u32; self.pool.nodes.len()];
+        let mut ref_counts = vec![0u32; self.pool.nodes.len()];
         for held in &self.held {
             for &block in held.tables.iter().flat_map(|table| &table.blocks) {
                 if block != NULL {
-                    holders[block as usize] += 1;
+                    ref_counts[block as usize] += 1;
                 }
             }
         }
-        let counted = self.pool.nodes.iter().map(|node| node.holders).zip(holders);
+        let counted = self
+            .pool
+            .nodes
+            .iter()
+            .map(|node| node.ref_count)
+            .zip(ref_counts);
         if let Some((block, (counted, found))) = counted.enumerate().find(|(_, (a, b))| a != b) {
             return Err(format!(
                 "I3: block {block} counts {counted} holders, requests hold it {found} times"
@@ -53,7 +58,7 @@ impl Pool {
             .nodes
             .iter()
             .skip(1)
-            .filter(|node| node.holders == 0)
+            .filter(|node| node.ref_count == 0)
             .count();
         let (mut before, mut length) = (NULL, 0);
         loop {
@@ -67,7 +72,7 @@ impl Pool {
                 break;
             }
             (before, length) = (block, length + 1);
-            if self.nodes[block as usize].holders > 0 || length > idle {
+            if self.nodes[block as usize].ref_count > 0 || length > idle {
                 return Err(format!(
                     "I2: block {block} is in the free queue twice or has a holder"
                 ));
@@ -91,7 +96,7 @@ impl Pool {
                 continue;
             }
             keyed += 1;
-            held += u64::from(self.nodes[block].holders > 0);
+            held += u64::from(self.nodes[block].ref_count > 0);
             let mut at = self.indexes[usize::from(self.group[block])].first(slot);
             while at != block as u32 {
                 if at == NONE {

@@ -122,10 +122,10 @@ impl GroupManager {
         }
     }
 
-    /// Why a look-up found no more than it did: calls `tell` with each group that could not go on from where some
+    /// Why a look-up found no more than it did: calls `notify` with each group that could not go on from where some
     /// other one could, and whether it lacks what was never kept, its window having moved on or its state not
     /// being a checkpoint; else it was evicted.
-    pub fn lost(&self, request: u32, found: Found, mut tell: impl FnMut(usize, bool)) {
+    pub fn lost(&self, request: u32, found: Found, mut notify: impl FnMut(usize, bool)) {
         if found.junction <= found.tokens {
             return;
         }
@@ -138,7 +138,7 @@ impl GroupManager {
                 .filter(|&key| self.pool.find(number, key).0 == NULL)
                 .peekable();
             if missing.peek().is_some() {
-                tell(number, missing.any(|key| !self.pool.had(number, key)));
+                notify(number, missing.any(|key| !self.pool.had(number, key)));
             }
         }
     }
@@ -252,8 +252,8 @@ impl GroupManager {
     }
 
     /// How many hold each block; the first is none.
-    pub fn holders(&self) -> Vec<u32> {
-        self.pool.nodes.iter().map(|node| node.holders).collect()
+    pub fn ref_counts(&self) -> Vec<u32> {
+        self.pool.nodes.iter().map(|node| node.ref_count).collect()
     }
 
     /// Bytes held on the heap, the trace's keys left out.

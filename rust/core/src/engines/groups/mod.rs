@@ -20,6 +20,7 @@
 /// Whether a request fits.
 pub mod admission;
 mod check;
+mod extend;
 pub mod joint_hit;
 /// What could not be gone on from, and why.
 pub mod lost;
@@ -29,7 +30,6 @@ pub(super) mod pool;
 mod release;
 /// Requests through the manager.
 pub mod replay;
-mod room;
 /// What each kind of group finds, drops and keeps.
 pub mod rules;
 pub mod tables;

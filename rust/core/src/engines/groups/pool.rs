@@ -22,7 +22,7 @@ pub(super) struct Node {
     /// Links of the queue.
     pub previous: u32,
     pub next: u32,
-    pub holders: u32,
+    pub ref_count: u32,
     /// Slot of the key in its group's index, `NONE` without one.
     pub slot: u32,
 }
@@ -75,7 +75,7 @@ impl Pool {
                     } else {
                         block + 1
                     },
-                    holders: 0,
+                    ref_count: 0,
                     slot: NONE,
                 })
                 .collect(),
@@ -112,7 +112,7 @@ impl Pool {
         match self.indexes[group].find(key) {
             // Keys that only one request can have lie beside named ones.
             None if key >> 63 == 1 => (NULL, 0),
-            None => (NULL, self.indexes[group].place(key)),
+            None => (NULL, self.indexes[group].offset_of(key)),
             Some((slot, _)) => match self.indexes[group].first(slot) {
                 NONE => (NULL, 0),
                 block => (block, 0),
@@ -186,8 +186,8 @@ impl Pool {
     }
 
     /// How many hold a block.
-    pub fn holders(&self, block: u32) -> u32 {
-        self.nodes[block as usize].holders
+    pub fn ref_count(&self, block: u32) -> u32 {
+        self.nodes[block as usize].ref_count
     }
 
     /// Free blocks with a key.
@@ -197,7 +197,7 @@ impl Pool {
 
     /// Whether a block stands in the queue.
     pub fn is_idle(&self, block: u32) -> bool {
-        self.nodes[block as usize].holders == 0
+        self.nodes[block as usize].ref_count == 0
     }
 
     /// Holds a block that was found.
@@ -212,7 +212,7 @@ impl Pool {
             self.free -= 1;
             self.held_keyed += 1;
         }
-        self.nodes[block as usize].holders += 1;
+        self.nodes[block as usize].ref_count += 1;
     }
 
     /// Takes blocks from the queue's front, which has so many; those with a key lose it.
@@ -220,7 +220,7 @@ impl Pool {
         let mut block = self.nodes[NULL as usize].next;
         for _ in 0..number {
             let after = self.nodes[block as usize].next;
-            self.nodes[block as usize].holders = 1;
+            self.nodes[block as usize].ref_count = 1;
             if let Some(given) = &mut self.given {
                 let slot = self.nodes[block as usize].slot;
                 let group = usize::from(self.group[block as usize]);
@@ -244,8 +244,8 @@ impl Pool {
     pub fn release(&mut self, blocks: impl Iterator<Item = u32>) {
         let mut front_end = NULL;
         for block in blocks.filter(|&block| block != NULL) {
-            self.nodes[block as usize].holders -= 1;
-            if self.nodes[block as usize].holders > 0 {
+            self.nodes[block as usize].ref_count -= 1;
+            if self.nodes[block as usize].ref_count > 0 {
                 continue;
             }
             self.free += 1;

@@ -58,8 +58,8 @@ fn block_ends<'a>(
     group: &'a Group,
     table: &'a Table,
 ) -> impl Iterator<Item = BlockEnd> + 'a {
-    let places = (u64::from(table.start) + 1..).zip(&table.blocks);
-    places.map(move |(place, &block)| (Reverse(place * group.block_size), number, block))
+    let slots = (u64::from(table.start) + 1..).zip(&table.blocks);
+    slots.map(move |(slot, &block)| (Reverse(slot * group.block_size), number, block))
 }
 
 /// Lets go of blocks, those first that end last; of blocks that end together an earlier group's first.

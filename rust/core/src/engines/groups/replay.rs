@@ -57,7 +57,7 @@ pub fn replay(
     let mut running = Running {
         losses: Losses::new(groups.len()),
         alone_tokens: vec![0; groups.len()],
-        tells_alone: requests.alone,
+        reports_alone: requests.alone,
         manager: GroupManager::new(groups, align, limits, capacity_blocks),
         overlap: Overlap::new(requests.window),
         forced_frees: 0,
@@ -107,7 +107,7 @@ struct Running {
     forced_frees: u64,
     losses: Losses,
     alone_tokens: Vec<u64>,
-    tells_alone: bool,
+    reports_alone: bool,
     chunks: u64,
 }
 
@@ -116,7 +116,7 @@ impl Running {
     fn run(&mut self, request: u32, prompt: u64, total: u64) -> Option<u64> {
         let found = self.manager.look_up(request, prompt - 1);
         self.losses.count(&self.manager, request, found);
-        let alone = match self.tells_alone {
+        let alone = match self.reports_alone {
             true => self.manager.alone(request, prompt - 1),
             false => Vec::new(),
         };
@@ -132,7 +132,7 @@ impl Running {
                 junction: found.junction,
             };
             let end = chunk_end(self.manager.groups(), chunk);
-            self.with_room(|manager| {
+            self.evict_and_retry(|manager| {
                 if at == found.tokens {
                     manager.admit(request, prompt, found, end)
                 } else {
@@ -144,7 +144,7 @@ impl Running {
             at = end;
         }
         while at < total {
-            self.with_room(|manager| manager.extend(request, at + 1))?;
+            self.evict_and_retry(|manager| manager.extend(request, at + 1))?;
             self.manager.compute(request, at + 1);
             at = next_change(self.manager.groups(), at + 1, 1, self.manager.align());
             // Nothing happens between, so the tokens there are computed at one go.
@@ -157,7 +157,7 @@ impl Running {
     }
 
     /// Tries until it succeeds or nothing runs any more, ending the oldest running request after a failure.
-    fn with_room(&mut self, attempt: impl Fn(&mut GroupManager) -> bool) -> Option<()> {
+    fn evict_and_retry(&mut self, attempt: impl Fn(&mut GroupManager) -> bool) -> Option<()> {
         while !attempt(&mut self.manager) {
             self.manager.release(self.overlap.oldest()?);
             self.forced_frees += 1;

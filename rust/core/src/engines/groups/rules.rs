@@ -123,12 +123,12 @@ pub fn chunk_end(groups: &[Group], chunk: Chunk) -> u64 {
 }
 
 /// The next number of computed tokens, at least `computed`, at which a decode changes a table: a block is taken
-/// for the `ahead`-th token from there on, one leaves a window, or an aligned length is completed.
-pub fn next_change(groups: &[Group], computed: u64, ahead: u64, align: u64) -> u64 {
+/// for the `lookahead`-th token from there on, one leaves a window, or an aligned length is completed.
+pub fn next_change(groups: &[Group], computed: u64, lookahead: u64, align: u64) -> u64 {
     let completes = (computed + 1).next_multiple_of(align) - 1;
     let changes = groups.iter().map(|group| {
         let size = group.block_size;
-        let starts = (computed + ahead - 1).next_multiple_of(size) + 1 - ahead;
+        let starts = (computed + lookahead - 1).next_multiple_of(size) + 1 - lookahead;
         match group.kind {
             Kind::Full => starts,
             // A block has left the window when computed + 1 - window is a multiple of the block.

@@ -15,8 +15,8 @@ impl RadixPool {
         }
         let total = total.max(asked);
         let loose = self.tree.counts().evictable_pages - u64::from(sight.idle_device_pages);
-        let room = self.free_tokens + (loose + on_device) * self.page;
-        if room < self.paged(total) + self.slack() {
+        let spare = self.free_tokens + (loose + on_device) * self.page;
+        if spare < self.paged(total) + self.slack() {
             return false;
         }
         let (protected, _) = self.admit(request, u64::from(limit) * self.page);

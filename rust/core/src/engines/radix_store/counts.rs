@@ -3,7 +3,7 @@
 use super::storage::{StorageTier, DISK};
 use super::RadixStore;
 use crate::records::Records;
-use crate::store::contract::{gpu_alone, MachineStore, TierLosses, TierRoom};
+use crate::store::contract::{gpu_alone, EvictionCounts, MachineStore, TierOccupancy};
 use crate::store::{Answer, Violation, GPU, STAGING};
 
 impl RadixStore {
@@ -25,11 +25,11 @@ impl RadixStore {
         tier == STAGING && self.has_host()
     }
 
-    fn device_room(&self) -> TierRoom {
+    fn device_occupancy(&self) -> TierOccupancy {
         let counts = self.pool.tree.counts();
         let free = self.pool.free_tokens() / self.page;
         let arriving = self.copies.arriving_pages();
-        TierRoom {
+        TierOccupancy {
             free,
             active: self.device_pages.saturating_sub(free + counts.device_pages),
             cached: counts.device_pages.saturating_sub(arriving),
@@ -38,10 +38,10 @@ impl RadixStore {
         }
     }
 
-    fn host_room(&self) -> TierRoom {
+    fn host_occupancy(&self) -> TierOccupancy {
         let counts = self.pool.tree.counts();
         let writing = self.copies.writing_pages(&self.pool.tree);
-        TierRoom {
+        TierOccupancy {
             free: self.pool.tree.host_free_pages(),
             active: 0,
             cached: counts.host_pages - writing,
@@ -91,24 +91,24 @@ impl MachineStore for RadixStore {
         Ok(self.look(request, limit))
     }
 
-    fn room(&self, tier: usize) -> Answer<TierRoom> {
+    fn occupancy(&self, tier: usize) -> Answer<TierOccupancy> {
         if let Some(storage) = self.stored(tier) {
             let there = storage.pages.moves().pages;
-            return Ok(TierRoom {
+            return Ok(TierOccupancy {
                 free: storage.free_pages(),
                 cached: there,
                 evictable: there,
-                ..TierRoom::default()
+                ..TierOccupancy::default()
             });
         }
         if self.is_host(tier) {
-            return Ok(self.host_room());
+            return Ok(self.host_occupancy());
         }
         gpu_alone(tier)?;
-        Ok(self.device_room())
+        Ok(self.device_occupancy())
     }
 
-    fn losses(&self, tier: usize) -> Answer<TierLosses> {
+    fn eviction_counts(&self, tier: usize) -> Answer<EvictionCounts> {
         let (device, host) = self.evictions();
         let evicted = match self.stored(tier) {
             Some(storage) => storage.pages.moves().evicted_pages,
@@ -118,9 +118,9 @@ impl MachineStore for RadixStore {
                 device
             }
         };
-        Ok(TierLosses {
+        Ok(EvictionCounts {
             evicted,
-            ..TierLosses::default()
+            ..EvictionCounts::default()
         })
     }
 
@@ -151,14 +151,18 @@ impl MachineStore for RadixStore {
             ));
         }
         self.check_progress()?;
-        let (device, host) = (self.device_room(), self.host_room());
-        let sum = |room: TierRoom| room.free + room.active + room.cached + room.in_flight;
-        for (name, room, capacity) in [
+        let (device, host) = (self.device_occupancy(), self.host_occupancy());
+        let sum = |occupancy: TierOccupancy| {
+            occupancy.free + occupancy.active + occupancy.cached + occupancy.in_flight
+        };
+        for (name, occupancy, capacity) in [
             ("device", device, self.device_pages),
             ("host", host, self.host_pages),
         ] {
-            if sum(room) != capacity {
-                return Err(format!("I2: {room:?} of {capacity} pages on the {name}"));
+            if sum(occupancy) != capacity {
+                return Err(format!(
+                    "I2: {occupancy:?} of {capacity} pages on the {name}"
+                ));
             }
         }
         Ok(())

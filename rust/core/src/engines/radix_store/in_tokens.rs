@@ -43,7 +43,7 @@ impl RadixStore {
     }
 
     /// The same, once the path to a node is held.
-    pub fn spare_tokens_beside(&self, prefix: Prefix) -> u64 {
+    pub fn spare_tokens_with(&self, prefix: Prefix) -> u64 {
         self.spare_tokens() - self.pool.tree.unlocked_above(prefix.node) * self.page
     }
 
@@ -80,14 +80,14 @@ impl RadixStore {
 
     /// Checks an admitted request's first `tokens` tokens into the tree, whole pages of them.
     pub fn check_in_tokens(&mut self, request: u32, tokens: u64) -> Answer<()> {
-        self.has_room_for(request, tokens)?;
+        self.check_free_tokens(request, tokens)?;
         self.pool.checkpoint(request, tokens);
         let protected = self.pool.protected_tokens(request) / self.page;
         self.progress[request as usize].full = protected as u32;
         Ok(())
     }
 
-    fn has_room_for(&self, request: u32, tokens: u64) -> Answer<()> {
+    fn check_free_tokens(&self, request: u32, tokens: u64) -> Answer<()> {
         if tokens > self.pool.filled_tokens(request) {
             return Err(StoreError::NotReserved);
         }
@@ -96,7 +96,7 @@ impl RadixStore {
 
     /// Ends a request: its first `tokens` tokens go into the tree, all other room is given back.
     pub fn finish(&mut self, request: u32, tokens: u64) -> Answer<()> {
-        self.has_room_for(request, tokens)?;
+        self.check_free_tokens(request, tokens)?;
         self.progress[request as usize].full = 0;
         self.pool.finish(request, tokens);
         Ok(())
@@ -105,7 +105,7 @@ impl RadixStore {
     /// Ends a request without keeping more of it than was checked in.
     pub fn retract(&mut self, request: u32) {
         self.progress[request as usize].full = 0;
-        self.pool.let_go(request);
+        self.pool.release_request(request);
     }
 
     /// Whether leaves are evicted by their last access alone.
@@ -132,7 +132,7 @@ impl RadixStore {
             children.entry(tree.parent(node)).or_default().push(node);
         }
         for below in children.values_mut() {
-            below.sort_by_key(|child| (std::cmp::Reverse(weights[child]), tree.place(*child)));
+            below.sort_by_key(|child| (std::cmp::Reverse(weights[child]), tree.slot(*child)));
         }
         let (mut order, mut stack) = (Vec::with_capacity(nodes.len()), vec![(ROOT, false)]);
         while let Some((node, is_visited)) = stack.pop() {

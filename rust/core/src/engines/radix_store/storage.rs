@@ -172,7 +172,7 @@ impl StorageTier {
         let fetch = self.fetches[id];
         if fetch.is_stopped {
             // the batch that was under way is not used
-            tree.give_back_host(fetch.pages - fetch.done);
+            tree.release_host(fetch.pages - fetch.done);
             self.fetches.remove(id);
             return;
         }

@@ -18,8 +18,8 @@ fn above(write: WritePolicy, host_pages: u64, pages: u64) -> RadixStore {
 /// Writes pages that nothing keeps on the host; the order, where one is given.
 fn back_up(store: &mut RadixStore, keys: &[u64]) -> Option<Order> {
     let (mut orders, storage) = (Vec::new(), store.storage.as_mut().unwrap());
-    let told = (&mut orders, Vec::new());
-    storage.back_up(&mut store.pool.tree, keys.to_vec(), None, told);
+    let sinks = (&mut orders, Vec::new());
+    storage.back_up(&mut store.pool.tree, keys.to_vec(), None, sinks);
     orders.pop()
 }
 
@@ -65,8 +65,14 @@ fn only_what_the_storage_lacks_is_sent_and_what_it_loses_goes_when_the_write_end
     store.finish_move(order.id).unwrap();
     assert_eq!(store.records.take_evictions(), [(7, DISK, 2)]);
     assert_eq!(recency(&store), [4, 5, 6, 7, 1, 8, 9, 10, 11]);
-    let (room, losses) = (store.room(DISK).unwrap(), store.losses(DISK).unwrap());
-    assert_eq!((room.free, room.cached, losses.evicted), (1, 9, 2));
+    let (occupancy, eviction_counts) = (
+        store.occupancy(DISK).unwrap(),
+        store.eviction_counts(DISK).unwrap(),
+    );
+    assert_eq!(
+        (occupancy.free, occupancy.cached, eviction_counts.evicted),
+        (1, 9, 2)
+    );
 }
 
 #[test]
@@ -112,7 +118,7 @@ fn what_is_on_its_way_to_the_storage_makes_no_room_on_the_host() {
     let on = store.take_orders().remove(0);
     run(&mut store, 2, 3);
     assert!(!store.has_orders(), "nothing is written");
-    assert_eq!(store.losses(STAGING).unwrap().evicted, 0);
+    assert_eq!(store.eviction_counts(STAGING).unwrap().evicted, 0);
     store.finish_move(on.id).unwrap();
     assert_eq!(store.check(), Ok(()));
 }
@@ -131,7 +137,7 @@ fn what_was_computed_meanwhile_gets_the_copies_that_came() {
         run(&mut store, 0, 2);
         store.finish_move(up.id).unwrap();
         assert_eq!(store.prefetched_pages(), 3 - spare, "{write:?}");
-        let host = store.room(STAGING).unwrap();
+        let host = store.occupancy(STAGING).unwrap();
         assert_eq!(
             (host.cached, host.free),
             (on_host, 9 - on_host),
@@ -189,6 +195,6 @@ fn pages_of_the_storage_that_the_device_alone_has_count_twice() {
     let keys: Vec<u64> = (0..3).map(|page| store.keys().key(0, page)).collect();
     let written = back_up(&mut store, &keys).unwrap();
     store.finish_move(written.id).unwrap();
-    assert_eq!(store.room(STAGING).unwrap().cached, 0);
+    assert_eq!(store.occupancy(STAGING).unwrap().cached, 0);
     assert_eq!(store.duplicates(DISK), 3);
 }

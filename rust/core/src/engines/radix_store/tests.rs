@@ -30,7 +30,7 @@ fn admitted(store: &mut RadixStore, request: u32, pages: u32) -> LeaseId {
     let lacking = u64::from(pages - ready);
     assert_ne!(
         store.reserve(&[(lease, lacking)], 0).unwrap(),
-        Room::Refused
+        Reservation::Refused
     );
     lease
 }
@@ -52,17 +52,20 @@ fn a_written_node_stays_on_the_device_until_its_copy_is_there() {
         (orders.len(), orders[0].to, orders[0].blocks),
         (1, STAGING, 4)
     );
-    let (gpu, host) = (store.room(GPU).unwrap(), store.room(STAGING).unwrap());
+    let (gpu, host) = (
+        store.occupancy(GPU).unwrap(),
+        store.occupancy(STAGING).unwrap(),
+    );
     assert_eq!((gpu.free, gpu.cached, gpu.evictable), (2, 4, 0));
     assert_eq!((host.cached, host.in_flight, host.evictable), (0, 4, 0));
     let lease = store.acquire(2, 0).unwrap();
     store.peek(2, 3).unwrap();
-    assert_eq!(store.reserve(&[(lease, 3)], 2), Ok(Room::Refused));
+    assert_eq!(store.reserve(&[(lease, 3)], 2), Ok(Reservation::Refused));
     store.finish_move(orders[0].id).unwrap();
     assert_eq!(store.finish_move(orders[0].id), Err(StoreError::NoSuchMove));
-    assert_eq!(store.room(STAGING).unwrap().in_flight, 0);
-    assert_eq!(store.reserve(&[(lease, 3)], 3), Ok(Room::Ready));
-    assert_eq!(store.losses(GPU).unwrap().evicted, 4);
+    assert_eq!(store.occupancy(STAGING).unwrap().in_flight, 0);
+    assert_eq!(store.reserve(&[(lease, 3)], 3), Ok(Reservation::Ready));
+    assert_eq!(store.eviction_counts(GPU).unwrap().evicted, 4);
     assert_eq!(store.duplicates(STAGING), 0);
     assert_eq!(store.check(), Ok(()));
 }
@@ -75,9 +78,9 @@ fn under_write_back_who_gets_the_room_waits_for_the_copy() {
     assert_eq!(store.spare_blocks(), 2, "what is evicted is sent first");
     let lease = store.acquire(2, 0).unwrap();
     store.peek(2, 3).unwrap();
-    let room = store.reserve(&[(lease, 3)], 2).unwrap();
+    let occupancy = store.reserve(&[(lease, 3)], 2).unwrap();
     let sent: Vec<MoveId> = store.take_orders().iter().map(|order| order.id).collect();
-    assert_eq!(room, Room::Pending(sent));
+    assert_eq!(occupancy, Reservation::Pending(sent));
 }
 
 /// Request 0 has computed so many pages, which lie on the host since another request had all of the device.
@@ -89,7 +92,7 @@ fn sent_down(pages: u32) -> RadixStore {
     }
     let lease = admitted(&mut store, 2, 5);
     store.release(lease, 1).unwrap();
-    assert_eq!(store.room(GPU).unwrap().free, 6);
+    assert_eq!(store.occupancy(GPU).unwrap().free, 6);
     store
 }
 
@@ -109,7 +112,7 @@ fn what_is_on_the_host_alone_is_loaded_and_others_wait_for_the_same_load() {
         by: load,
     };
     assert_eq!(store.match_prefix(0, 3), [part]);
-    assert_eq!(store.room(GPU).unwrap().in_flight, 3);
+    assert_eq!(store.occupancy(GPU).unwrap().in_flight, 3);
     let order = store.take_orders().remove(0);
     assert_eq!((order.from, order.to, order.blocks), (STAGING, GPU, 3));
     assert_eq!(order.after, [7]);
@@ -162,9 +165,9 @@ fn what_is_on_the_host_goes_on_to_the_storage_and_stays_until_it_is_there() {
     let on = store.take_orders().remove(0);
     assert_eq!((on.from, on.to, on.blocks), (STAGING, DISK, 4));
     assert_eq!(store.check(), Ok(()));
-    assert_eq!(store.room(DISK).unwrap().cached, 0);
+    assert_eq!(store.occupancy(DISK).unwrap().cached, 0);
     store.finish_move(on.id).unwrap();
-    assert_eq!(store.room(DISK).unwrap().cached, 4);
+    assert_eq!(store.occupancy(DISK).unwrap().cached, 4);
     assert_eq!(store.duplicates(DISK), 4);
     assert_eq!(store.check(), Ok(()));
 }
@@ -175,7 +178,7 @@ fn what_the_storage_has_is_brought_to_the_host_as_far_as_there_is_room() {
     assert_eq!(store.peek(0, 4), Ok((0, 0)));
     assert_eq!(store.start_prefetch(0, 4, 5), Ok(4));
     assert!(store.is_prefetching(0));
-    assert_eq!(store.room(STAGING).unwrap().in_flight, 3);
+    assert_eq!(store.occupancy(STAGING).unwrap().in_flight, 3);
     let up = store.take_orders().remove(0);
     assert_eq!((up.from, up.to, up.blocks), (DISK, STAGING, 3));
     store.finish_move(up.id).unwrap();
@@ -191,10 +194,10 @@ fn a_prefetch_that_is_stopped_gives_its_room_back_when_its_read_has_ended() {
     store.start_prefetch(0, 4, 5).unwrap();
     assert_eq!(store.stop_prefetch(0), Ok(()));
     assert_eq!(store.stop_prefetch(0), Err(StoreError::NoSuchMove));
-    assert_eq!(store.room(STAGING).unwrap().in_flight, 3);
+    assert_eq!(store.occupancy(STAGING).unwrap().in_flight, 3);
     assert_eq!(store.check(), Ok(()));
     finish_all(&mut store);
-    assert_eq!(store.room(STAGING).unwrap().in_flight, 0);
+    assert_eq!(store.occupancy(STAGING).unwrap().in_flight, 0);
     assert_eq!(store.prefetched_pages(), 0);
 }
 
@@ -222,8 +225,11 @@ fn what_two_requests_computed_at_once_is_kept_once() {
     for lease in leases {
         store.release(lease, 1).unwrap();
     }
-    let room = store.room(GPU).unwrap();
-    assert_eq!((room.cached, room.active, room.free), (5, 0, 5));
+    let occupancy = store.occupancy(GPU).unwrap();
+    assert_eq!(
+        (occupancy.cached, occupancy.active, occupancy.free),
+        (5, 0, 5)
+    );
     assert_eq!(store.check(), Ok(()));
 }
 

@@ -101,7 +101,7 @@ impl RadixTree {
 
     /// Takes a node without children out of the tree, its copies with it.
     pub(super) fn delete(&mut self, at: u32) {
-        self.tell_dropped(at);
+        self.note_dropped(at);
         self.leave(at);
         let node = self.nodes[at as usize];
         let gone = &mut self.nodes[at as usize];

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::in_time::HostTold;
+use super::in_time::HostChanges;
 use super::storage::Storage;
 use super::{Node, RadixTree, ROOT};
 
@@ -55,7 +55,7 @@ pub struct HostTier {
     /// Below the host, where there is one.
     pub(super) storage: Option<Storage>,
     /// What a store in time is told, where it is one.
-    pub(super) told: Option<HostTold>,
+    pub(super) host_changes: Option<HostChanges>,
     /// What moved.
     pub moved: HostMoves,
 }
@@ -81,7 +81,7 @@ impl HostTier {
             registered: 0,
             reserved_pages: 0,
             storage: None,
-            told: None,
+            host_changes: None,
             moved: HostMoves::default(),
         }
     }
@@ -89,7 +89,7 @@ impl HostTier {
     /// The same tier, which tells a store in time what is written and where.
     pub fn in_time(self) -> Self {
         Self {
-            told: Some(HostTold::default()),
+            host_changes: Some(HostChanges::default()),
             ..self
         }
     }
@@ -165,7 +165,7 @@ impl RadixTree {
     }
 
     /// Gives pages back that were reserved for a prefetch.
-    pub fn give_back_host(&mut self, pages: u32) {
+    pub fn release_host(&mut self, pages: u32) {
         if let Some(host) = &mut self.host {
             host.reserved_pages -= u64::from(pages);
         }
@@ -200,14 +200,14 @@ impl RadixTree {
         }
         self.change(at, |n| n.on_host = true);
         self.moved().written_pages += pages;
-        self.tell_written(at);
+        self.note_written(at);
         self.store(at);
         self.register_duplicate(at);
         true
     }
 
     pub(super) fn drop_host_copy(&mut self, at: u32) {
-        self.tell_dropped(at);
+        self.note_dropped(at);
         self.change(at, |n| n.on_host = false);
     }
 
@@ -239,7 +239,7 @@ impl RadixTree {
         let host = self.host.as_ref().expect("a host tier");
         let listed: Vec<(u64, u32)> = host.duplicates.iter().map(|(&k, &v)| (k, v)).collect();
         let mut freed = 0;
-        for (place, at) in listed {
+        for (slot, at) in listed {
             if freed >= need {
                 break;
             }
@@ -252,7 +252,7 @@ impl RadixTree {
                 self.drop_host_copy(at);
             }
             self.nodes[at as usize].duplicate = 0;
-            self.forget_duplicate(place);
+            self.forget_duplicate(slot);
         }
         freed
     }
@@ -269,9 +269,9 @@ impl RadixTree {
         }
     }
 
-    pub(super) fn forget_duplicate(&mut self, place: u64) {
+    pub(super) fn forget_duplicate(&mut self, slot: u64) {
         if let Some(host) = &mut self.host {
-            host.duplicates.remove(&place);
+            host.duplicates.remove(&slot);
         }
     }
 

@@ -50,8 +50,8 @@ impl RadixTree {
     }
 
     /// A number by which siblings stand in the order in which their first pages came.
-    pub fn place(&self, node: u32) -> u64 {
-        self.nodes[node as usize].used.place
+    pub fn slot(&self, node: u32) -> u64 {
+        self.nodes[node as usize].used.slot
     }
 
     /// Pages from the root to the end of a node that nobody locks.

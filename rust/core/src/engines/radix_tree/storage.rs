@@ -162,8 +162,8 @@ impl RadixTree {
         limit: u32,
     ) -> u32 {
         let (start, least, anchor) = (found.pages, storage.least_pages, found.node);
-        let goes_on = anchor == ROOT || self.nodes[anchor as usize].on_host;
-        if limit - start < least || !goes_on {
+        let continues = anchor == ROOT || self.nodes[anchor as usize].on_host;
+        if limit - start < least || !continues {
             return 0;
         }
         let is_there = |page: &u32| storage.contains(self.keys.key(request, *page));
@@ -190,7 +190,7 @@ impl RadixTree {
     /// Adds pages that have come from storage behind their anchor, into room that was taken for them; returns how many
     /// the tree had no use for.
     pub fn insert_host(&mut self, request: u32, (start, end): (u32, u32), anchor: u32) -> u32 {
-        self.give_back_host(end - start);
+        self.release_host(end - start);
         let (is_kept, now) = (!self.writes_back(), self.tick());
         self.rerank(anchor, |n| n.used.last_access = now);
         let (mut node, mut walked, mut spare) = (anchor, start, 0);
@@ -200,7 +200,7 @@ impl RadixTree {
                 spare += common;
             } else {
                 self.change(node, |n| n.on_host = true);
-                self.tell_on_host(node);
+                self.note_on_host(node);
             }
             walked += common;
         }
@@ -223,7 +223,7 @@ impl RadixTree {
         });
         self.rerank(parent, |n| n.children += 1);
         self.enter(leaf);
-        self.tell_on_host(leaf);
+        self.note_on_host(leaf);
         self.raise_history(parent, end);
     }
 

@@ -38,7 +38,7 @@ pub struct NodeUse {
     /// When it was made.
     pub creation: u64,
     /// When the first node was made that stood at its place among its parent's children.
-    pub place: u64,
+    pub slot: u64,
     /// How often a request found it.
     pub hit_count: u64,
 }
@@ -49,7 +49,7 @@ impl NodeUse {
         Self {
             last_access: now,
             creation: now,
-            place: now,
+            slot: now,
             hit_count: 0,
         }
     }

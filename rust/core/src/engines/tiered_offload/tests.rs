@@ -8,11 +8,11 @@ use crate::engines::offload_tier::OffloadPolicy;
 const REQUESTS: u32 = 8;
 
 /// The keys of letters.
-fn keys(letters: &str) -> Vec<u64> {
-    letters.bytes().map(u64::from).collect()
+fn keys(messages: &str) -> Vec<u64> {
+    messages.bytes().map(u64::from).collect()
 }
 
-fn letters(keys: impl Iterator<Item = u64>) -> String {
+fn messages(keys: impl Iterator<Item = u64>) -> String {
     let mut there: Vec<char> = keys.map(|key| char::from(key as u8)).collect();
     there.sort_unstable();
     there.into_iter().collect()
@@ -25,13 +25,13 @@ fn tier_of(capacity: usize, below: &str) -> TieredOffload {
 }
 
 fn there(tier: &TieredOffload) -> String {
-    letters(tier.policy.keys())
+    messages(tier.policy.keys())
 }
 
 /// Offers a letter as a request's first block, each request a letter; what is there after each.
 fn after_each(tier: &mut TieredOffload, offers: &[(u32, &str)]) -> Vec<String> {
-    let offer = |&(request, letter): &(u32, &str)| {
-        tier.offer(request, 0, &keys(letter));
+    let offer = |&(request, message): &(u32, &str)| {
+        tier.offer(request, 0, &keys(message));
         there(tier)
     };
     offers.iter().map(offer).collect()
@@ -42,8 +42,8 @@ fn after_each(tier: &mut TieredOffload, offers: &[(u32, &str)]) -> Vec<String> {
 fn what_a_look_up_promotes_stays_while_it_promotes_more() {
     let mut tier = tier_of(2, "abc");
     assert_eq!(tier.ask(0, 0, &keys("c")), 1);
-    for (request, letter) in [(1, "x"), (2, "y")] {
-        tier.offer(request, 0, &keys(letter));
+    for (request, message) in [(1, "x"), (2, "y")] {
+        tier.offer(request, 0, &keys(message));
         tier.finish(request);
     }
     assert_eq!(there(&tier), "xy");
@@ -125,7 +125,7 @@ impl OffloadPolicy for Forgets {
     }
 
     fn offer(&mut self, keys: &[u64]) {
-        self.0.lock().unwrap().1 += &letters(keys.iter().copied());
+        self.0.lock().unwrap().1 += &messages(keys.iter().copied());
     }
 
     fn evict(&mut self, _: usize, _: &dyn Fn(u64) -> bool) -> Option<Vec<u64>> {
@@ -156,15 +156,12 @@ fn a_policy_learns_once_a_request_of_each_key_that_it_lacks() {
     assert_eq!(tier.ask(0, 0, &keys("ab")), 0);
     assert_eq!(learned(), "ab");
     let counts = tier.counts();
-    assert_eq!(
-        (counts.given_up, counts.promoted, counts.evicted),
-        (1, 6, 6)
-    );
+    assert_eq!((counts.aborted, counts.promoted, counts.evicted), (1, 6, 6));
     tier.ask(1, 0, &keys("a"));
     assert_eq!(learned(), "aba");
     tier.finish(0);
     tier.ask(0, 0, &keys("b"));
-    assert_eq!((learned().as_str(), tier.counts().given_up), ("abab", 3));
+    assert_eq!((learned().as_str(), tier.counts().aborted), ("abab", 3));
 }
 
 #[test]

@@ -5,22 +5,22 @@ use crate::engines::below::{InParts, Prompt, Site};
 use crate::engines::leases::EngineLease;
 use crate::records::Records;
 use crate::store::contract::{
-    BatchStore, BlockStore, LoadingStore, MachineStore, MovingStore, OffersComputed, TierLosses,
-    TierRoom,
+    BatchStore, BlockStore, EvictionCounts, LoadingStore, MachineStore, MovingStore,
+    OffersComputed, TierOccupancy,
 };
 use crate::store::{
-    Answer, HoldId, LeaseId, MoveId, Order, Part, Room, StoreError, Times, Violation, GPU,
+    Answer, HoldId, LeaseId, MoveId, Order, Part, Reservation, StoreError, Times, Violation, GPU,
 };
 
 impl BatchStore for TieredPool {
-    fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Room> {
+    fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Reservation> {
         let first = match *wanted {
             [(lease, _)] => Some(self.pool.leases.get(lease)?).filter(|lease| !lease.admitted),
             _ => None,
         };
         let before = self.pool.evictions();
         let Some(waits) = self.pool.reserve(wanted)? else {
-            return Ok(Room::Refused);
+            return Ok(Reservation::Refused);
         };
         self.now_ns = now_ns;
         let evicted = self.pool.evictions() - before;
@@ -29,9 +29,9 @@ impl BatchStore for TieredPool {
             self.to_offer[request as usize] = self.below.admitted(prompt!(self, request));
         }
         Ok(if waits.is_empty() {
-            Room::Ready
+            Reservation::Ready
         } else {
-            Room::Pending(waits)
+            Reservation::Pending(waits)
         })
     }
 
@@ -66,13 +66,13 @@ impl MachineStore for TieredPool {
         Ok((found, self.pool.ready(request, in_pool)))
     }
 
-    fn room(&self, tier: usize) -> Answer<TierRoom> {
+    fn occupancy(&self, tier: usize) -> Answer<TierOccupancy> {
         self.known_tier(tier)?;
         if tier != GPU {
-            return Ok(self.below.room(&self.pool, tier));
+            return Ok(self.below.occupancy(&self.pool, tier));
         }
-        let (free, active, cached, in_flight) = self.pool.room();
-        Ok(TierRoom {
+        let (free, active, cached, in_flight) = self.pool.occupancy();
+        Ok(TierOccupancy {
             free,
             active,
             cached,
@@ -81,14 +81,14 @@ impl MachineStore for TieredPool {
         })
     }
 
-    fn losses(&self, tier: usize) -> Answer<TierLosses> {
+    fn eviction_counts(&self, tier: usize) -> Answer<EvictionCounts> {
         self.known_tier(tier)?;
         if tier != GPU {
-            return Ok(self.below.losses(tier));
+            return Ok(self.below.eviction_counts(tier));
         }
-        Ok(TierLosses {
+        Ok(EvictionCounts {
             evicted: self.pool.evictions(),
-            ..TierLosses::default()
+            ..EvictionCounts::default()
         })
     }
 
@@ -137,7 +137,7 @@ impl LoadingStore for TieredPool {
     fn unprotect(&mut self, tier: usize, hold: HoldId) -> Answer<()> {
         self.known_tier(tier)?;
         let held = self.holds.remove(hold).ok_or(StoreError::NoSuchHold)?;
-        self.below.let_be(&held);
+        self.below.release_keys(&held);
         Ok(())
     }
 

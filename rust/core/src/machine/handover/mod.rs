@@ -3,24 +3,24 @@
 //! | file | what lives there |
 //! |---|---|
 //! | `sender` | what a prefill machine has computed, and when each layer of it is there |
-//! | `reception` | a decode machine reserves room, first come, first served, and takes into its batch |
+//! | `target` | a decode machine reserves room, first come, first served, and takes into its batch |
 //! | `over_memory` | what goes down, over the wire and up, where the memory of both machines is crossed |
 
 mod over_memory;
-mod reception;
 mod sender;
+mod target;
 
-pub use reception::Reception;
+pub use target::HandOverTarget;
 
-use super::messages::Letter;
+use super::messages::Message;
 
 /// What a machine takes over from others, and its messages to them.
 #[derive(Debug, Default)]
 pub struct HandOver {
     /// Handed-over requests: queued for room, on their way, arrived.
-    pub(super) reception: Reception,
+    pub(super) target: HandOverTarget,
     /// Messages that have not been delivered yet.
-    pub(super) letters: Vec<Letter>,
+    pub(super) messages: Vec<Message>,
 }
 
 /// How the KV of prompts goes from the machine that computed it to the one that decodes.

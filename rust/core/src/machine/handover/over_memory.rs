@@ -1,7 +1,7 @@
 //! Hand-overs over the memory of both machines: down where the prompt was computed, over the wire, and up where it is
 //! decoded (the rules of `spec/handover.py`).
 
-use crate::machine::messages::{Departure, IncomingId, Letter, Task};
+use crate::machine::messages::{IncomingId, Message, SourceSide, Task};
 use crate::machine::{Now, Replica};
 use crate::store::{Answer, MoveId, GPU, STAGING};
 use crate::transfers::{Computed, FarTransfer, Feed, Hop, SharedChannel, TransferId, Transmission};
@@ -13,63 +13,63 @@ impl Replica {
         &mut self,
         id: IncomingId,
         (down, up): (SharedChannel, SharedChannel),
-        room: &[MoveId],
+        freeing_moves: &[MoveId],
     ) {
         let Some(how) = self.config.role.receives() else {
             return;
         };
-        let incoming = self.handover.reception.of(id);
+        let incoming = self.handover.target.of(id);
         let hop = Hop {
             feed: Feed::Awaited,
-            ..Hop::over((id, incoming.way.wire.clone()), how.layer_by_layer)
+            ..Hop::over((id, incoming.route.wire.clone()), how.layer_by_layer)
         };
         let last = Hop {
             is_last: true,
             ..Hop::over((id, up), how.layer_by_layer)
         };
         let blocks = incoming.sent_blocks;
-        let wire = self.mover.place_hop(hop, ((how.remote, GPU), blocks));
-        let up = self.mover.place_hop(last, ((STAGING, GPU), blocks));
+        let wire = self.mover.reserve_hop(hop, ((how.remote, GPU), blocks));
+        let up = self.mover.reserve_hop(last, ((STAGING, GPU), blocks));
         self.mover.wait_for(up, wire);
-        let (machine, place) = incoming.source;
+        let (machine, slot) = incoming.source;
         let onwards = FarTransfer {
             machine: self.machine(),
             id: wire,
         };
-        let departure = Departure {
+        let source_side = SourceSide {
             target: (id, onwards),
-            place,
-            room: room.to_vec(),
+            slot,
+            freeing_moves: freeing_moves.to_vec(),
             blocks,
             channel: down,
             computed: incoming.computed,
         };
-        let depart = Task::Depart(Box::new(departure));
-        self.handover.letters.push(Letter::Tell(machine, depart));
+        let depart = Task::Depart(Box::new(source_side));
+        self.handover.messages.push(Message::Send(machine, depart));
     }
 
     /// Sends a prompt down, whole or as it is computed, once its room at the target is free.
     pub(in crate::machine) fn depart_down(
         &mut self,
         now: &mut Now<'_>,
-        departure: &Departure,
+        source_side: &SourceSide,
     ) -> Answer<()> {
         self.catch_up(now, now.ns + 1)?;
         let machine = self.machine();
         let Some(how) = self.config.role.sends() else {
             return Ok(());
         };
-        let step = departure.computed;
+        let step = source_side.computed;
         let step = step.filter(|step| now.ns < step.completion_ns);
-        let (handover, onwards) = departure.target;
+        let (handover, onwards) = source_side.target;
         let hop = Hop {
             feed: Feed::of_step(step, now.ns),
-            leaves: Some(departure.place),
-            ..Hop::over((handover, departure.channel.clone()), how.layer_by_layer)
+            leaves: Some(source_side.slot),
+            ..Hop::over((handover, source_side.channel.clone()), how.layer_by_layer)
         };
         let id = self
             .mover
-            .place_hop(hop, ((GPU, STAGING), departure.blocks));
+            .reserve_hop(hop, ((GPU, STAGING), source_side.blocks));
         self.mover.relay(id, onwards, true);
         let hop = FarTransfer { machine, id };
         if let Some(step) = step {
@@ -78,7 +78,8 @@ impl Replica {
         }
         let mut awaits = 0;
         if let Some(peers) = now.peers.as_deref_mut() {
-            awaits = peers.frees_room(onwards.machine, &departure.room, (handover, hop))?;
+            awaits =
+                peers.relay_freed(onwards.machine, &source_side.freeing_moves, (handover, hop))?;
         }
         self.mover.launch_hop(now, (id, awaits))?;
         self.log_transfers();
@@ -92,7 +93,7 @@ impl Replica {
         transfer: TransferId,
     ) -> Answer<()> {
         match self.mover.transfer(transfer).leaves() {
-            Some(place) => self.release_sent(now, place, now.ns),
+            Some(slot) => self.release_sent(now, slot, now.ns),
             None => Ok(()),
         }
     }

@@ -1,15 +1,15 @@
 //! The sending side: what a prefill machine has computed, and when each layer of it is there (the rules of
 //! `spec/handover.py`).
 
-use crate::machine::messages::{Letter, Question};
-use crate::machine::{Now, Place, Replica};
+use crate::machine::messages::{Message, Question};
+use crate::machine::{Now, Replica, Slot};
 use crate::store::Answer;
 use crate::transfers::Transmission;
 
 impl Replica {
     /// Whether a request goes on elsewhere after its prompt.
-    pub(in crate::machine) fn hands_over(&self, place: Place) -> bool {
-        let output_tokens = self.requests[place].arrival.output_tokens;
+    pub(in crate::machine) fn hands_over(&self, slot: Slot) -> bool {
+        let output_tokens = self.requests[slot].arrival.output_tokens;
         self.config.role.sends().is_some() && output_tokens > 1
     }
 
@@ -30,39 +30,39 @@ impl Replica {
             completion_ns: end_ns,
             per_layer_ns: layer_ns,
         };
-        for place in self.batch.first_tokens_due() {
-            if self.hands_over(place) {
-                self.announce_prompt(place, Some(computed));
+        for slot in self.batch.first_tokens_due() {
+            if self.hands_over(slot) {
+                self.announce_prompt(slot, Some(computed));
             }
         }
     }
 
     /// Sends a request away: the step that computed its prompt has ended.
-    pub(in crate::machine) fn prompt_computed(&mut self, now: &mut Now<'_>, place: Place) {
+    pub(in crate::machine) fn prompt_computed(&mut self, now: &mut Now<'_>, slot: Slot) {
         let Some(how) = self.config.role.sends() else {
             return;
         };
-        self.prompt_over(place, now.ns);
+        self.prompt_over(slot, now.ns);
         if how.first_token_at_prefill {
-            self.show_first_token(now, place);
+            self.show_first_token(now, slot);
         }
         self.prefill_load.remove();
-        let s = &mut self.requests[place];
+        let s = &mut self.requests[slot];
         s.sent_on = true;
         s.prefill_machine = Some(self.config.machine);
         let request = Box::new(s.clone());
         if !how.layer_by_layer {
-            self.announce_prompt(place, None);
+            self.announce_prompt(slot, None);
         }
         self.handover
-            .letters
-            .push(Letter::Prefilled { place, request });
+            .messages
+            .push(Message::Prefilled { slot, request });
     }
 
-    fn announce_prompt(&mut self, place: Place, computed: Option<Transmission>) {
-        let s = &self.requests[place];
-        self.handover.letters.push(Letter::Announced(Question {
-            source: (self.machine(), place),
+    fn announce_prompt(&mut self, slot: Slot, computed: Option<Transmission>) {
+        let s = &self.requests[slot];
+        self.handover.messages.push(Message::Announced(Question {
+            source: (self.machine(), slot),
             arrival: s.arrival,
             arrival_ns: s.arrival_ns,
             computed,
@@ -74,12 +74,12 @@ impl Replica {
     pub(in crate::machine) fn release_sent(
         &mut self,
         now: &mut Now<'_>,
-        place: Place,
+        slot: Slot,
         seen_ns: u64,
     ) -> Answer<()> {
         self.catch_up(now, seen_ns)?;
-        self.release(now, place)?;
-        self.requests.free(place);
-        self.go_on(now, seen_ns)
+        self.release(now, slot)?;
+        self.requests.free(slot);
+        self.resume(now, seen_ns)
     }
 }

@@ -1,7 +1,7 @@
 //! Steps one after another, or one decided while another is computed (SGLang's overlap schedule).
 
 use super::super::engine::EngineScheduler;
-use super::super::Place;
+use super::super::Slot;
 use super::sequence::Sequence;
 use super::step::Step;
 use super::{Desk, SglangScheduler};
@@ -14,19 +14,19 @@ const MOST_PASSES: usize = 3;
 impl EngineScheduler for SglangScheduler {
     type Store = RadixStore;
 
-    fn enqueue(&mut self, desk: &mut Desk<'_>, place: Place) -> Answer<()> {
-        desk.queued(place);
-        let sequence = Sequence::new(&desk.replica.requests[place]);
-        self.sequences.put(place, sequence);
-        self.waiting.push(place);
+    fn enqueue(&mut self, desk: &mut Desk<'_>, slot: Slot) -> Answer<()> {
+        desk.queued(slot);
+        let sequence = Sequence::new(&desk.replica.requests[slot]);
+        self.sequences.put(slot, sequence);
+        self.waiting.push(slot);
         if self.flight.is_none() {
             self.boundary_ns.get_or_insert(desk.now_ns);
         }
         Ok(())
     }
 
-    fn give_up(&mut self, desk: &mut Desk<'_>, place: Place) -> Answer<()> {
-        self.client_left(desk, place);
+    fn abort(&mut self, desk: &mut Desk<'_>, slot: Slot) -> Answer<()> {
+        self.client_left(desk, slot);
         Ok(())
     }
 
@@ -36,20 +36,22 @@ impl EngineScheduler for SglangScheduler {
                 .step_of_engine(&step.shape, (step.begin_ns, step.end_ns));
             self.step_ended(desk, &step)?;
         }
-        self.let_go(desk)?;
-        self.flight = self.ahead.take();
+        self.release_aborted(desk)?;
+        self.flight = self.lookahead.take();
         for _ in 0..MOST_PASSES {
             if self.flight.is_none() {
                 self.flight = self.next_step(desk, desk.now_ns)?;
             }
         }
         self.boundary_ns = self.flight.as_ref().map(|step| step.end_ns);
-        if let (true, Some(end_ns)) = (self.config.async_scheduling.looks_ahead(), self.boundary_ns)
-        {
-            self.ahead = self.next_step(desk, end_ns)?;
+        if let (true, Some(end_ns)) = (
+            self.config.async_scheduling.has_lookahead(),
+            self.boundary_ns,
+        ) {
+            self.lookahead = self.next_step(desk, end_ns)?;
         }
         if self.flight.is_none() && self.waiting.is_empty() {
-            self.ratio.rests();
+            self.ratio.residuals();
         }
         Ok(())
     }
@@ -98,8 +100,8 @@ impl SglangScheduler {
     /// Lets the requests of the step decided before join the running ones, once their prompts are whole; what is
     /// computed of the prompt that goes on enters the tree.
     fn launched_join(&mut self, store: &mut RadixStore) -> Answer<()> {
-        if let Some(place) = self.chunked {
-            let s = &mut self.sequences[place];
+        if let Some(slot) = self.chunked {
+            let s = &mut self.sequences[slot];
             if s.end > s.prefix {
                 store.check_in_tokens(s.request, s.end.min(s.filled))?;
                 s.prefix = s.end;
@@ -108,9 +110,9 @@ impl SglangScheduler {
         if let Some((mut joining, chunked)) = self.launched.take() {
             let launched = joining.len();
             let (now_chunked, sequences) = (self.chunked, &self.sequences);
-            joining.retain(|&place| {
-                let goes_on = Some(place) == now_chunked || Some(place) == chunked;
-                !(sequences[place].is_finished || goes_on)
+            joining.retain(|&slot| {
+                let continues = Some(slot) == now_chunked || Some(slot) == chunked;
+                !(sequences[slot].is_finished || continues)
             });
             self.is_full &= joining.len() == launched;
             if self.running.is_empty() && !joining.is_empty() {

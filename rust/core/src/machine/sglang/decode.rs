@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use super::super::{AsyncScheduling, Place, Replica};
+use super::super::{AsyncScheduling, Replica, Slot};
 use super::new_token_ratio::RETRACT_DECODE_STEPS;
 use super::step::Step;
 use super::{Desk, SglangScheduler};
@@ -43,8 +43,8 @@ impl SglangScheduler {
             return false;
         }
         let (before, sequences) = (self.running.len(), &self.sequences);
-        self.running.retain(|&place| {
-            let s = &sequences[place];
+        self.running.retain(|&slot| {
+            let s = &sequences[slot];
             s.steps_in_flight == 0 || !s.ends_next()
         });
         let any = self.running.len() < before;
@@ -53,10 +53,10 @@ impl SglangScheduler {
     }
 
     /// Whether each of the given requests can have a token more, once what may be evicted is.
-    pub(super) fn can_decode(&self, store: &mut RadixStore, places: &[Place], now_ns: u64) -> bool {
+    pub(super) fn can_decode(&self, store: &mut RadixStore, slots: &[Slot], now_ns: u64) -> bool {
         let page = self.config.page_size;
-        let full = |&&place: &&Place| self.sequences[place].committed % page == 0;
-        let tokens = places.iter().filter(full).count() as u64 * page;
+        let full = |&&slot: &&Slot| self.sequences[slot].committed % page == 0;
+        let tokens = slots.iter().filter(full).count() as u64 * page;
         store.evict_until_free(tokens, now_ns);
         store.free_tokens() >= tokens
     }
@@ -66,18 +66,18 @@ impl SglangScheduler {
         &mut self,
         desk: &Replica,
         store: &mut RadixStore,
-        places: &[Place],
+        slots: &[Slot],
         (step, now_ns): (&mut Step, u64),
     ) -> Answer<()> {
-        debug_assert!(desk.config.max_num_seqs >= places.len() as u64);
-        store.evict_until_free(places.len() as u64 * self.config.page_size, now_ns);
-        for &place in places {
-            let s = &mut self.sequences[place];
+        debug_assert!(desk.config.max_num_seqs >= slots.len() as u64);
+        store.evict_until_free(slots.len() as u64 * self.config.page_size, now_ns);
+        for &slot in slots {
+            let s = &mut self.sequences[slot];
             step.shape.add_decode(s.committed);
             s.committed += 1;
             s.steps_in_flight += 1;
             store.grow(s.request, s.committed)?;
-            step.add(place, true);
+            step.add(slot, true);
         }
         Ok(())
     }
@@ -87,8 +87,8 @@ impl SglangScheduler {
     fn retract(&mut self, desk: &mut Desk<'_>) {
         let mut kept = std::mem::take(&mut self.running);
         let unchanged = kept.clone();
-        kept.sort_by_key(|&place| {
-            let s = &self.sequences[place];
+        kept.sort_by_key(|&slot| {
+            let s = &self.sequences[slot];
             (Reverse(s.out), s.prompt)
         });
         let mut is_first = true;
@@ -100,8 +100,8 @@ impl SglangScheduler {
                 }
             }
             is_first = false;
-            if let Some(place) = kept.pop() {
-                self.take_back(desk, (place, kept.len() as u64));
+            if let Some(slot) = kept.pop() {
+                self.take_back(desk, (slot, kept.len() as u64));
             }
         }
         self.running = if kept.len() == unchanged.len() {
@@ -109,15 +109,15 @@ impl SglangScheduler {
         } else {
             kept
         };
-        let each = || self.running.iter().map(|&place| &self.sequences[place]);
+        let each = || self.running.iter().map(|&slot| &self.sequences[slot]);
         let (out, answers) = (each().map(|s| s.out).sum(), each().map(|s| s.max_new).sum());
         let requests = self.running.len() as u64;
         self.ratio.retracted(requests, out, answers);
     }
 
     /// Sends a running request to the end of the queue, its KV gone; so many others go on.
-    fn take_back(&mut self, desk: &mut Desk<'_>, (place, others): (Place, u64)) {
-        let s = &mut self.sequences[place];
+    fn take_back(&mut self, desk: &mut Desk<'_>, (slot, others): (Slot, u64)) {
+        let s = &mut self.sequences[slot];
         let computed = s.prompt + s.out.saturating_sub(1);
         desk.store.retract(s.request);
         (s.is_held, s.is_retracted) = (false, true);
@@ -125,7 +125,7 @@ impl SglangScheduler {
         self.held -= 1;
         desk.store
             .evict_until_free(others * RETRACT_DECODE_STEPS, desk.now_ns);
-        self.waiting.push(place);
-        desk.preempted(place, computed, &mut self.log);
+        self.waiting.push(slot);
+        desk.preempted(slot, computed, &mut self.log);
     }
 }

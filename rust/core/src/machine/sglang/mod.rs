@@ -11,13 +11,13 @@
 //! | `new_token_ratio` | how much of an answer is reserved at an admission |
 //! | `step` | what a step computes, and for whom |
 //! | `outputs` | the tokens that a step's end brings |
-//! | `given_up` | requests that their clients give up |
+//! | `pending_aborts` | requests that their clients give up |
 //! | `boundary` | steps one after another, or one decided ahead |
 //! | `single_pass` | one pass from a given state, for comparison with SGLang's own classes |
 
+mod aborts;
 mod boundary;
 mod decode;
-mod given_up;
 mod new_token_ratio;
 mod outputs;
 mod policy;
@@ -27,9 +27,9 @@ mod settings;
 mod single_pass;
 mod step;
 
-use super::by_place::ByPlace;
+use super::by_slot::BySlot;
 use super::schedule_log::ScheduleLog;
-use super::Place;
+use super::Slot;
 use crate::engines::radix_store::RadixStore;
 use new_token_ratio::NewTokenRatio;
 use sequence::Sequence;
@@ -45,15 +45,15 @@ type Desk<'a> = super::engine::Desk<'a, RadixStore>;
 #[derive(Debug)]
 pub struct SglangScheduler {
     config: SglangConfig,
-    sequences: ByPlace<Sequence>,
+    sequences: BySlot<Sequence>,
     /// In the order in which they are looked at.
-    waiting: Vec<Place>,
+    waiting: Vec<Slot>,
     /// Whose prompts are computed, in the order in which they joined.
-    running: Vec<Place>,
+    running: Vec<Slot>,
     /// The prompt that is computed chunk by chunk.
-    chunked: Option<Place>,
+    chunked: Option<Slot>,
     /// The last step's requests, where it computes prompts, and whose prompt goes on.
-    launched: Option<(Vec<Place>, Option<Place>)>,
+    launched: Option<(Vec<Slot>, Option<Slot>)>,
     /// Nobody is admitted before a running request leaves (`batch_is_full`).
     is_full: bool,
     /// Requests with KV of their own.
@@ -64,7 +64,7 @@ pub struct SglangScheduler {
     /// The step that is being computed.
     flight: Option<Step>,
     /// The step that follows it, decided already (overlap schedule).
-    ahead: Option<Step>,
+    lookahead: Option<Step>,
     boundary_ns: Option<u64>,
     /// Whether clients of requests with KV have given them up.
     someone_left: bool,
@@ -78,7 +78,7 @@ impl SglangScheduler {
         Self {
             ratio: NewTokenRatio::new(config.schedule_conservativeness),
             config,
-            sequences: ByPlace::default(),
+            sequences: BySlot::default(),
             waiting: Vec::new(),
             running: Vec::new(),
             chunked: None,
@@ -87,7 +87,7 @@ impl SglangScheduler {
             held: 0,
             refreshes: 0,
             flight: None,
-            ahead: None,
+            lookahead: None,
             boundary_ns: None,
             someone_left: false,
             log: None,

@@ -41,7 +41,7 @@ impl NewTokenRatio {
     }
 
     /// Nothing is left to do.
-    pub fn rests(&mut self) {
+    pub fn residuals(&mut self) {
         self.current = self.first;
     }
 }

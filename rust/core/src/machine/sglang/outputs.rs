@@ -1,6 +1,6 @@
 //! The tokens that a step's end brings, in the order of its requests.
 
-use super::super::Place;
+use super::super::Slot;
 use super::step::Step;
 use super::{Desk, SglangScheduler};
 use crate::store::Answer;
@@ -8,24 +8,24 @@ use crate::store::Answer;
 impl SglangScheduler {
     /// Ends a step: whose prompt is computed gets a token, and what it has computed goes into the tree.
     pub(super) fn step_ended(&mut self, desk: &mut Desk<'_>, step: &Step) -> Answer<()> {
-        for &(place, decodes) in &step.members {
-            let s = &mut self.sequences[place];
+        for &(slot, decodes) in &step.members {
+            let s = &mut self.sequences[slot];
             s.steps_in_flight -= 1;
             if s.is_finished || s.is_retracted {
                 // a token too many, or one whose KV is gone: it is made again
             } else if s.middle_chunks > 0 {
                 s.middle_chunks -= 1;
             } else {
-                self.token(desk, place)?;
-                let s = &mut self.sequences[place];
+                self.token(desk, slot)?;
+                let s = &mut self.sequences[slot];
                 if step.computes_prompts && !decodes && !s.is_finished {
                     desk.store.check_in_tokens(s.request, s.end.min(s.filled))?;
                     s.prefix = s.end;
                 }
             }
-            let s = &self.sequences[place];
+            let s = &self.sequences[slot];
             if s.is_finished && s.steps_in_flight == 0 {
-                desk.replica.requests.free(place);
+                desk.replica.requests.free(slot);
             }
         }
         if let Some(log) = &mut self.log {
@@ -34,12 +34,12 @@ impl SglangScheduler {
         Ok(())
     }
 
-    fn token(&mut self, desk: &mut Desk<'_>, place: Place) -> Answer<()> {
-        let s = &mut self.sequences[place];
+    fn token(&mut self, desk: &mut Desk<'_>, slot: Slot) -> Answer<()> {
+        let s = &mut self.sequences[slot];
         s.out += 1;
         let before_ns = s.last_token_ns.replace(desk.now_ns);
-        desk.token(place, before_ns);
-        let s = &mut self.sequences[place];
+        desk.token(slot, before_ns);
+        let s = &mut self.sequences[slot];
         if s.out < s.max_new {
             return Ok(());
         }
@@ -47,7 +47,7 @@ impl SglangScheduler {
         s.is_held = false;
         self.held -= 1;
         desk.store.finish(s.request, s.committed.min(s.known()))?;
-        desk.finished(place, &mut self.log);
+        desk.finished(slot, &mut self.log);
         Ok(())
     }
 }

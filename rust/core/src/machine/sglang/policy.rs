@@ -26,9 +26,9 @@ impl SglangScheduler {
             SchedulePolicy::LongestPrefix => {
                 let behind = self.look_up_waiting(store);
                 let sequences = &self.sequences;
-                self.waiting.sort_by_key(|&place| {
-                    let is_behind = behind.contains(&place);
-                    let matched = sequences[place].matched();
+                self.waiting.sort_by_key(|&slot| {
+                    let is_behind = behind.contains(&slot);
+                    let matched = sequences[slot].matched();
                     (is_behind, Reverse(if is_behind { 0 } else { matched }))
                 });
             }
@@ -41,7 +41,7 @@ impl SglangScheduler {
             SchedulePolicy::LongestOutput => {
                 let sequences = &self.sequences;
                 self.waiting
-                    .sort_by_key(|&place| Reverse(sequences[place].max_new));
+                    .sort_by_key(|&slot| Reverse(sequences[slot].max_new));
                 self.refresh(store);
             }
             SchedulePolicy::Fcfs => self.refresh(store),
@@ -49,16 +49,16 @@ impl SglangScheduler {
     }
 
     /// Looks all waiting requests up; returns those that go behind, since another shows their prefix.
-    fn look_up_waiting(&mut self, store: &mut RadixStore) -> BTreeSet<super::Place> {
+    fn look_up_waiting(&mut self, store: &mut RadixStore) -> BTreeSet<super::Slot> {
         let pages = IN_BATCH_TOKENS.div_ceil(self.config.page_size);
         let (mut shown, mut behind) = (BTreeSet::new(), BTreeSet::new());
-        for &place in &self.waiting {
-            let s = &mut self.sequences[place];
+        for &slot in &self.waiting {
+            let s = &mut self.sequences[slot];
             s.found = store.find(s.request, s.known());
             if s.found.tokens <= IN_BATCH_TOKENS && s.known() >= pages * self.config.page_size {
                 let key = store.key(s.request, pages as u32 - 1);
                 if !shown.insert(key) {
-                    behind.insert(place);
+                    behind.insert(slot);
                 }
             }
         }
@@ -73,8 +73,8 @@ impl SglangScheduler {
         let is_due = self.refreshes % REFRESH_INTERVAL == 0;
         self.refreshes += 1;
         if is_due {
-            for &place in self.waiting.iter().take(MOST_MATCHED).rev() {
-                let s = &self.sequences[place];
+            for &slot in self.waiting.iter().take(MOST_MATCHED).rev() {
+                let s = &self.sequences[slot];
                 store.find(s.request, s.known());
             }
         }

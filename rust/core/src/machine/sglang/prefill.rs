@@ -1,7 +1,7 @@
 //! A step that computes prompts: the chunk that goes on, then who of the queue fits (`PrefillAdder`).
 
 use super::super::engine_notes::Cached;
-use super::super::{Place, Replica};
+use super::super::{Replica, Slot};
 use super::step::Step;
 use super::{Desk, SglangScheduler};
 use crate::engines::radix_store::RadixStore;
@@ -16,15 +16,15 @@ struct Adder {
     /// Tokens that are spoken for: what this step takes and what answers are expected to need; and the first alone.
     total_offset: f64,
     current_offset: u64,
-    places: Vec<Place>,
-    new_chunked: Option<Place>,
+    slots: Vec<Slot>,
+    new_chunked: Option<Slot>,
 }
 
 /// Whether the next of the queue is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
-    GoOn,
-    NoRoom,
+    Continue,
+    NoCapacity,
     Stop,
 }
 
@@ -35,11 +35,11 @@ impl Adder {
 
     fn verdict(&self, store: &RadixStore) -> Verdict {
         if self.remaining(store) <= 0.0 || store.spare_tokens() <= self.current_offset {
-            Verdict::NoRoom
+            Verdict::NoCapacity
         } else if self.input <= 0 || self.chunk <= 0 {
             Verdict::Stop
         } else {
-            Verdict::GoOn
+            Verdict::Continue
         }
     }
 
@@ -67,22 +67,22 @@ impl SglangScheduler {
         }
         self.order_waiting(desk.store);
         let mut adder = self.adder();
-        if let Some(place) = self.chunked {
-            if !self.go_on(desk.store, &mut adder, place) {
+        if let Some(slot) = self.chunked {
+            if !self.continue_prefill(desk.store, &mut adder, slot) {
                 return Ok(None);
             }
         }
         self.add_waiting(desk, &mut adder);
-        if adder.places.is_empty() {
+        if adder.slots.is_empty() {
             return Ok(None);
         }
         let sequences = &self.sequences;
         self.waiting.retain(|&p| !sequences[p].is_chosen());
         self.chunked = adder.new_chunked.or(self.chunked);
-        if let Some(place) = self.chunked {
-            self.sequences[place].middle_chunks += 1;
+        if let Some(slot) = self.chunked {
+            self.sequences[slot].middle_chunks += 1;
         }
-        let mut step = self.take_chunks(desk.replica, desk.store, &adder.places, desk.now_ns)?;
+        let mut step = self.take_chunks(desk.replica, desk.store, &adder.slots, desk.now_ns)?;
         if self.config.enable_mixed_chunk && !self.running.is_empty() {
             self.mix(desk, &mut step)?;
         }
@@ -92,8 +92,8 @@ impl SglangScheduler {
     /// How many more requests may get KV of their own, beside those of this step that have some already.
     fn allocatable(&self, held: u64) -> u64 {
         let most = self.config.max_running_requests;
-        let beside = most.saturating_sub(self.running.len() as u64);
-        beside.min((most + held).saturating_sub(self.held))
+        let alongside = most.saturating_sub(self.running.len() as u64);
+        alongside.min((most + held).saturating_sub(self.held))
     }
 
     fn adder(&self) -> Adder {
@@ -103,27 +103,27 @@ impl SglangScheduler {
             0
         };
         let mut expected = 0.0;
-        for &place in &self.running {
-            expected += self.sequences[place].to_come() as f64 * self.ratio.current;
+        for &slot in &self.running {
+            expected += self.sequences[slot].to_come() as f64 * self.ratio.current;
         }
         Adder {
             input: self.config.max_prefill_tokens as i64 - mixed as i64,
             chunk: self.config.chunked_prefill_size as i64 - mixed as i64,
             total_offset: mixed as f64 + expected,
             current_offset: mixed,
-            places: Vec::new(),
+            slots: Vec::new(),
             new_chunked: None,
         }
     }
 
     /// Gives the prompt that is being computed its next chunk; false where the device has no room for it.
-    fn go_on(&mut self, store: &RadixStore, adder: &mut Adder, place: Place) -> bool {
+    fn continue_prefill(&mut self, store: &RadixStore, adder: &mut Adder, slot: Slot) -> bool {
         let page = self.config.page_size;
         let mut most = adder.chunk.min(adder.remaining(store) as i64);
         if most <= 0 {
             most = adder.chunk;
         }
-        let s = &mut self.sequences[place];
+        let s = &mut self.sequences[slot];
         s.filled = s.known();
         let lacking = s.filled - s.prefix;
         let tokens = lacking.min(most.max(0) as u64);
@@ -133,7 +133,7 @@ impl SglangScheduler {
             return false;
         }
         (s.end, s.chunk) = (s.prefix + tokens, tokens);
-        adder.places.push(place);
+        adder.slots.push(slot);
         if tokens < lacking {
             adder.reserve(tokens, 0, page);
         } else {
@@ -144,40 +144,40 @@ impl SglangScheduler {
     }
 
     fn add_waiting(&mut self, desk: &mut Desk<'_>, adder: &mut Adder) {
-        let held = adder.places.len() as u64;
+        let held = adder.slots.len() as u64;
         for at in 0..self.waiting.len() {
             if adder.verdict(desk.store) == Verdict::Stop {
                 break;
             }
-            if adder.places.len() as u64 >= self.allocatable(held) {
+            if adder.slots.len() as u64 >= self.allocatable(held) {
                 self.is_full = true;
             }
             if self.is_full {
                 break;
             }
-            let place = self.waiting[at];
-            let s = &mut self.sequences[place];
+            let slot = self.waiting[at];
+            let s = &mut self.sequences[slot];
             s.filled = s.known();
             s.found = desk.store.find(s.request, s.filled - 1);
-            let verdict = self.add_one(desk, adder, place);
-            if verdict == Verdict::NoRoom {
-                self.is_full = !adder.places.is_empty() || !self.running.is_empty();
+            let verdict = self.add_one(desk, adder, slot);
+            if verdict == Verdict::NoCapacity {
+                self.is_full = !adder.slots.is_empty() || !self.running.is_empty();
             }
-            if verdict != Verdict::GoOn {
+            if verdict != Verdict::Continue {
                 break;
             }
         }
     }
 
     /// Adds the next of the queue with as much of its prompt as the chunk has room for.
-    fn add_one(&mut self, desk: &mut Desk<'_>, adder: &mut Adder, place: Place) -> Verdict {
+    fn add_one(&mut self, desk: &mut Desk<'_>, adder: &mut Adder, slot: Slot) -> Verdict {
         let page = self.config.page_size;
-        let s = &mut self.sequences[place];
+        let s = &mut self.sequences[slot];
         let prefix = s.found.tokens;
         let lacking = s.filled - prefix;
         let whole = (lacking + s.to_come() + page) as f64;
-        if whole >= desk.store.spare_tokens_beside(s.found) as f64 - adder.total_offset {
-            return Verdict::NoRoom;
+        if whole >= desk.store.spare_tokens_with(s.found) as f64 - adder.total_offset {
+            return Verdict::NoCapacity;
         }
         let (mut tokens, mut answer) = (lacking, s.whole_answer());
         let paged = (lacking.div_ceil(page) * page) as i64;
@@ -189,7 +189,7 @@ impl SglangScheduler {
                 return Verdict::Stop;
             }
             answer = 0;
-            adder.new_chunked = Some(place);
+            adder.new_chunked = Some(slot);
         }
         (s.prefix, s.end, s.chunk) = (prefix, prefix + tokens, tokens);
         let cached = Cached {
@@ -198,9 +198,9 @@ impl SglangScheduler {
             is_first: !std::mem::replace(&mut s.was_admitted, true),
         };
         desk.store.hold(s.request, s.found);
-        adder.places.push(place);
+        adder.slots.push(slot);
         adder.reserve(tokens, answer, page);
-        desk.admitted(place, cached, &mut self.log);
+        desk.admitted(slot, cached, &mut self.log);
         adder.verdict(desk.store)
     }
 
@@ -209,19 +209,19 @@ impl SglangScheduler {
         &mut self,
         desk: &Replica,
         store: &mut RadixStore,
-        places: &[Place],
+        slots: &[Slot],
         now_ns: u64,
     ) -> Answer<Step> {
-        let chunks = places.iter().map(|&place| self.sequences[place].chunk);
+        let chunks = slots.iter().map(|&slot| self.sequences[slot].chunk);
         let tokens: u64 = chunks.sum();
-        store.evict_until_free(tokens + self.config.slack(places.len() as u64), now_ns);
+        store.evict_until_free(tokens + self.config.slack(slots.len() as u64), now_ns);
         let mut step = Step {
             computes_prompts: true,
             chunked: self.chunked,
             ..Step::default()
         };
-        for &place in places {
-            let s = &mut self.sequences[place];
+        for &slot in slots {
+            let s = &mut self.sequences[slot];
             store.grow(s.request, s.end)?;
             self.held += u64::from(!std::mem::replace(&mut s.is_held, true));
             s.is_retracted = false;
@@ -229,7 +229,7 @@ impl SglangScheduler {
             let tokens = std::mem::take(&mut s.chunk);
             s.steps_in_flight += 1;
             step.shape.add_chunk(tokens, s.prefix, desk.batch.table());
-            step.add(place, false);
+            step.add(slot, false);
         }
         Ok(step)
     }
@@ -242,8 +242,8 @@ impl SglangScheduler {
         }
         let running = std::mem::take(&mut self.running);
         self.take_decodes(desk.replica, desk.store, &running, (step, desk.now_ns))?;
-        for &place in &running {
-            let s = &mut self.sequences[place];
+        for &slot in &running {
+            let s = &mut self.sequences[slot];
             (s.end, s.filled) = (s.committed, s.known());
         }
         Ok(())

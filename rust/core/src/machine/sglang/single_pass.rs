@@ -1,7 +1,7 @@
 //! One pass over the queue from a given state: what `tests/engine_oracles/sglang_passes.py` compares with SGLang's
 //! own classes.
 
-use super::super::{Arrival, Place, Replica};
+use super::super::{Arrival, Replica, Slot};
 use super::sequence::Sequence;
 use super::{Desk, SglangScheduler};
 use crate::store::Answer;
@@ -48,45 +48,45 @@ impl SglangScheduler {
             if desk.store.spare_tokens() < self.whole_tokens(&given.0) {
                 break;
             }
-            let place = self.compute_alone(desk, given)?;
-            self.running.push(place);
+            let slot = self.compute_alone(desk, given)?;
+            self.running.push(slot);
         }
         self.held = self.running.len() as u64;
         for given in &before.waiting {
-            let place = self.take_over(desk.replica, given);
-            self.waiting.push(place);
+            let slot = self.take_over(desk.replica, given);
+            self.waiting.push(slot);
         }
         self.ratio.current = before.ratio;
         let running = self.running.len();
         let step = self.prefill_step(desk)?.unwrap_or_default();
-        let of = |place: Place| self.sequences[place].request;
+        let of = |slot: Slot| self.sequences[slot].request;
         let admitted = step.members.iter().filter(|(_, decodes)| !decodes);
-        let admitted = admitted.map(|&(place, _)| {
-            let s = &self.sequences[place];
+        let admitted = admitted.map(|&(slot, _)| {
+            let s = &self.sequences[slot];
             (s.request, s.prefix, s.end)
         });
         Ok(Pass {
             running,
             admitted: admitted.collect(),
-            waiting: self.waiting.iter().map(|&place| of(place)).collect(),
+            waiting: self.waiting.iter().map(|&slot| of(slot)).collect(),
             chunked: self.chunked.map(of),
             is_full: self.is_full,
         })
     }
 
     /// Takes a request over.
-    fn take_over(&mut self, desk: &mut Replica, &(arrival, out): &Given) -> Place {
-        let place = desk.arrive(arrival, 0);
-        let mut sequence = Sequence::new(&desk.requests[place]);
+    fn take_over(&mut self, desk: &mut Replica, &(arrival, out): &Given) -> Slot {
+        let slot = desk.arrive(arrival, 0);
+        let mut sequence = Sequence::new(&desk.requests[slot]);
         sequence.out = out;
-        self.sequences.put(place, sequence);
-        place
+        self.sequences.put(slot, sequence);
+        slot
     }
 
     /// Computes a prompt in a step of its own.
-    fn compute_alone(&mut self, desk: &mut Desk<'_>, given: &Given) -> Answer<Place> {
-        let place = self.take_over(desk.replica, given);
-        let s = &mut self.sequences[place];
+    fn compute_alone(&mut self, desk: &mut Desk<'_>, given: &Given) -> Answer<Slot> {
+        let slot = self.take_over(desk.replica, given);
+        let s = &mut self.sequences[slot];
         let found = desk.store.find(s.request, s.prompt - 1);
         desk.store.hold(s.request, found);
         desk.store
@@ -94,7 +94,7 @@ impl SglangScheduler {
         desk.store.grow(s.request, s.prompt)?;
         desk.store.check_in_tokens(s.request, s.prompt)?;
         (s.is_held, s.committed) = (true, s.prompt);
-        Ok(place)
+        Ok(slot)
     }
 
     /// Tokens of a prompt and its answer in whole pages, and two pages beside them.

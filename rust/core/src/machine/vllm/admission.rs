@@ -2,7 +2,7 @@
 
 use super::super::engine::Desk;
 use super::super::engine_notes::Cached;
-use super::super::Place;
+use super::super::Slot;
 use super::blocks::Blocks;
 use super::running::Composition;
 use super::VllmScheduler;
@@ -17,22 +17,22 @@ impl<B: Blocks> VllmScheduler<B> {
         step: &mut Composition,
     ) -> Answer<()> {
         self.refused = false;
-        while !step.preempted && !self.refused && self.has_places() && step.budget > 0 {
-            let Some(place) = self.waiting.first() else {
+        while !step.preempted && !self.refused && self.has_free_seqs() && step.budget > 0 {
+            let Some(slot) = self.waiting.first() else {
                 break;
             };
-            match self.admit(desk, step, place)? {
+            match self.admit(desk, step, slot)? {
                 Entry::Admitted { .. } => (),
                 // the next step may admit it, though nothing else changes
                 Entry::NotYet => break,
-                Entry::NoRoom | Entry::NoTokens => self.refused = true,
+                Entry::NoCapacity | Entry::NoTokens => self.refused = true,
             }
         }
         Ok(())
     }
 
     /// Whether another request may run.
-    pub(super) fn has_places(&self) -> bool {
+    pub(super) fn has_free_seqs(&self) -> bool {
         (self.running.len() as u64) < self.config.max_num_seqs
     }
 
@@ -41,10 +41,10 @@ impl<B: Blocks> VllmScheduler<B> {
         &mut self,
         desk: &mut Desk<'_, B>,
         step: &mut Composition,
-        place: Place,
+        slot: Slot,
     ) -> Answer<Entry> {
         let config = &self.config;
-        let s = &mut self.sequences[place];
+        let s = &mut self.sequences[slot];
         let matchable = match config.cache_enabled {
             true => (s.known - 1) / config.block_size_tokens,
             false => 0,
@@ -67,27 +67,27 @@ impl<B: Blocks> VllmScheduler<B> {
         let Entry::Admitted {
             lease,
             hit_blocks,
-            room_tokens,
+            reserved_tokens,
         } = entry
         else {
             return Ok(entry);
         };
         let cached = u64::from(hit_blocks) * config.block_size_tokens;
-        let tokens = room_tokens - cached;
-        self.waiting.remove(place, s);
-        (s.lease, s.blocks) = (lease, config.blocks(room_tokens));
+        let tokens = reserved_tokens - cached;
+        self.waiting.remove(slot, s);
+        (s.lease, s.blocks) = (lease, config.blocks(reserved_tokens));
         (s.keyed, s.computed) = (u64::from(hit_blocks), cached);
         (s.chunk, s.is_running) = (tokens, true);
-        s.key_step(config, desk.store, room_tokens.min(s.known))?;
+        s.key_step(config, desk.store, reserved_tokens.min(s.known))?;
         step.budget -= tokens;
-        step.places.push(place);
-        self.running.push(place);
+        step.slots.push(slot);
+        self.running.push(slot);
         let cached = Cached {
             blocks: hit_blocks,
             tokens: cached,
             is_first: !std::mem::replace(&mut s.was_admitted, true),
         };
-        desk.admitted(place, cached, &mut self.log);
+        desk.admitted(slot, cached, &mut self.log);
         Ok(entry)
     }
 }

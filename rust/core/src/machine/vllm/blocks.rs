@@ -61,18 +61,18 @@ impl Blocks for PoolStore {
         let cached = u64::from(hits) * config.block_size_tokens;
         let end = asked.known_tokens.min(cached + asked.step_tokens);
         let idle = u64::from(self.idle_hits(asked.request, hits));
-        let room = self.spare_blocks() + u64::from(hits);
-        let room = room.saturating_sub(idle + asked.kept_blocks);
+        let spare = self.spare_blocks() + u64::from(hits);
+        let spare = spare.saturating_sub(idle + asked.kept_blocks);
         let blocks = config.blocks(end);
-        if blocks > room || (asked.whole && config.blocks(asked.known_tokens) > room) {
-            return Ok(Entry::NoRoom);
+        if blocks > spare || (asked.whole && config.blocks(asked.known_tokens) > spare) {
+            return Ok(Entry::NoCapacity);
         }
         let lease = BlockStore::acquire(self, asked.request, hits)?;
         self.reserve(&[(lease, blocks - u64::from(hits))], now_ns)?;
         Ok(Entry::Admitted {
             lease,
             hit_blocks: hits,
-            room_tokens: end,
+            reserved_tokens: end,
         })
     }
 

@@ -1,7 +1,7 @@
 //! Steps one after another, or one decided while another is computed.
 
 use super::super::engine::{Desk, EngineScheduler};
-use super::super::Place;
+use super::super::Slot;
 use super::blocks::Blocks;
 use super::sequence::Sequence;
 use super::step::Step;
@@ -11,25 +11,25 @@ use crate::store::Answer;
 impl<B: Blocks> EngineScheduler for VllmScheduler<B> {
     type Store = B;
 
-    fn enqueue(&mut self, desk: &mut Desk<'_, B>, place: Place) -> Answer<()> {
+    fn enqueue(&mut self, desk: &mut Desk<'_, B>, slot: Slot) -> Answer<()> {
         if self.log.is_some() {
             // the lengths of the queue at steps before now are those of then
             self.catch_up(desk, desk.now_ns)?;
         }
-        desk.queued(place);
-        let sequence = Sequence::new(&desk.replica.requests[place]);
-        self.sequences.put(place, sequence);
-        self.waiting.push(place, &mut self.sequences[place]);
+        desk.queued(slot);
+        let sequence = Sequence::new(&desk.replica.requests[slot]);
+        self.sequences.put(slot, sequence);
+        self.waiting.push(slot, &mut self.sequences[slot]);
         if self.flight.is_none() {
             self.boundary_ns.get_or_insert(desk.now_ns);
-        } else if self.waiting.first() == Some(place) || !self.refused {
-            self.end_stretch(desk)?;
+        } else if self.waiting.first() == Some(slot) || !self.refused {
+            self.end_step_run(desk)?;
         }
         Ok(())
     }
 
-    fn give_up(&mut self, desk: &mut Desk<'_, B>, place: Place) -> Answer<()> {
-        self.client_left(desk, place)
+    fn abort(&mut self, desk: &mut Desk<'_, B>, slot: Slot) -> Answer<()> {
+        self.client_left(desk, slot)
     }
 
     fn at_boundary(&mut self, desk: &mut Desk<'_, B>) -> Answer<()> {
@@ -38,35 +38,35 @@ impl<B: Blocks> EngineScheduler for VllmScheduler<B> {
             self.pipeline = Some(self.pipelined_boundary(desk, pipeline)?);
             return Ok(());
         }
-        self.run_stretch(desk)?;
+        self.advance_step_run(desk)?;
         let launched = std::mem::take(&mut self.launching);
         if let Some(step) = self.flight.take_if(|_| !launched) {
             desk.replica
                 .step_of_engine(&step.shape, (step.begin_ns, step.end_ns));
             self.step_ended(desk, &step)?;
         }
-        self.let_go(desk)?;
+        self.release_aborted(desk)?;
         if !launched {
-            self.flight = self.ahead.take();
+            self.flight = self.lookahead.take();
             if self.flight.is_none() && self.starts(desk)? {
                 return Ok(());
             }
         }
-        if self.config.async_scheduling.looks_ahead() {
+        if self.config.async_scheduling.has_lookahead() {
             if let Some(mut flight) = self.flight.take() {
-                if let Some(mut ahead) = self.next_step(desk)? {
-                    if ahead.is_empty() {
-                        ahead.begin_ns = flight.end_ns;
+                if let Some(mut lookahead) = self.next_step(desk)? {
+                    if lookahead.is_empty() {
+                        lookahead.begin_ns = flight.end_ns;
                     } else {
-                        flight.followed_by(&mut ahead, desk.now_ns, desk.replica);
+                        flight.followed_by(&mut lookahead, desk.now_ns, desk.replica);
                     }
-                    self.log_step(&ahead);
-                    self.ahead = Some(ahead).filter(|step| !step.is_empty());
+                    self.log_step(&lookahead);
+                    self.lookahead = Some(lookahead).filter(|step| !step.is_empty());
                 }
                 self.flight = Some(flight);
             }
         }
-        self.plan_stretch(desk.replica, desk.store)
+        self.plan_step_run(desk.replica, desk.store)
     }
 
     fn catch_up(&mut self, desk: &mut Desk<'_, B>, before_ns: u64) -> Answer<()> {
@@ -99,7 +99,7 @@ impl<B: Blocks> VllmScheduler<B> {
             return Ok(false);
         }
         self.flight = Some(step);
-        self.launching = self.config.async_scheduling.looks_ahead() && launched_ns > desk.now_ns;
+        self.launching = self.config.async_scheduling.has_lookahead() && launched_ns > desk.now_ns;
         if self.launching {
             self.boundary_ns = Some(launched_ns);
         }
@@ -115,7 +115,7 @@ impl<B: Blocks> VllmScheduler<B> {
         let mut composition = self.composition();
         self.schedule_running(desk, &mut composition)?;
         self.schedule_waiting(desk, &mut composition)?;
-        let step = self.composed(&composition.places, desk.replica.batch.table());
+        let step = self.composed(&composition.slots, desk.replica.batch.table());
         Ok(Some(step))
     }
 

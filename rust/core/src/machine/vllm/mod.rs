@@ -11,16 +11,16 @@
 //! | `admission` | who is admitted behind them |
 //! | `step` | what a step computes, and for whom |
 //! | `outputs` | the tokens that a step's end brings |
-//! | `given_up` | requests that their clients give up |
+//! | `pending_aborts` | requests that their clients give up |
 //! | `boundary` | steps one after another, or one decided ahead |
 //! | `pace` | when a step decided ahead is launched and computed, and the tokens before it are seen |
 //! | `pipeline` | as many steps in flight as there are pipeline stages |
-//! | `stretch` | steps in which every running request decodes one token |
+//! | `step_run` | steps in which every running request decodes one token |
 
+mod aborts;
 mod admission;
 mod blocks;
 mod boundary;
-mod given_up;
 mod outputs;
 mod pace;
 mod pipeline;
@@ -28,19 +28,19 @@ mod running;
 mod sequence;
 mod settings;
 mod step;
-mod stretch;
+mod step_run;
 mod waiting;
 
 use std::marker::PhantomData;
 
-use super::by_place::ByPlace;
+use super::by_slot::BySlot;
 use super::schedule_log::ScheduleLog;
-use super::Place;
+use super::Slot;
 pub use blocks::Blocks;
 use pipeline::Pipeline;
 use sequence::Sequence;
 use step::Step;
-use stretch::Stretch;
+use step_run::StepRun;
 use waiting::Waiting;
 
 pub use settings::VllmConfig;
@@ -55,20 +55,20 @@ const MOST_FRUITLESS: u64 = 10_000;
 #[derive(Debug)]
 pub struct VllmScheduler<B: Blocks> {
     config: VllmConfig,
-    sequences: ByPlace<Sequence>,
+    sequences: BySlot<Sequence>,
     waiting: Waiting,
     /// In order of admission.
-    running: Vec<Place>,
+    running: Vec<Slot>,
     /// The step that is being computed.
     flight: Option<Step>,
     /// The step that follows it, decided already (asynchronous scheduling).
-    ahead: Option<Step>,
-    /// Steps in flight through several pipeline stages; `flight` and `ahead` are none then.
+    lookahead: Option<Step>,
+    /// Steps in flight through several pipeline stages; `flight` and `lookahead` are none then.
     pipeline: Option<Pipeline>,
     /// The host launches the step in flight, before which the GPU was idle, and then decides on the next.
     launching: bool,
     /// Set while steps go on without a decision.
-    stretch: Option<Stretch>,
+    step_run: Option<StepRun>,
     /// The last schedule asked for the first of the queue, and was refused.
     refused: bool,
     boundary_ns: Option<u64>,
@@ -89,12 +89,12 @@ impl<B: Blocks> VllmScheduler<B> {
             waiting: Waiting::new(config.by_priority),
             pipeline: (config.stages > 1).then(|| Pipeline::new(config.stages)),
             config,
-            sequences: ByPlace::default(),
+            sequences: BySlot::default(),
             running: Vec::new(),
             flight: None,
-            ahead: None,
+            lookahead: None,
             launching: false,
-            stretch: None,
+            step_run: None,
             refused: false,
             boundary_ns: None,
             fruitless: 0,

@@ -1,7 +1,7 @@
 //! The tokens that a step's end brings, in the order in which its requests were scheduled.
 
 use super::super::engine::Desk;
-use super::super::{Place, Replica};
+use super::super::{Replica, Slot};
 use super::blocks::Blocks;
 use super::step::{Scheduled, Step};
 use super::VllmScheduler;
@@ -20,7 +20,7 @@ impl<B: Blocks> VllmScheduler<B> {
     }
 
     fn part_ended(&mut self, desk: &mut Desk<'_, B>, part: Scheduled) -> Answer<()> {
-        let s = &mut self.sequences[part.place];
+        let s = &mut self.sequences[part.slot];
         s.in_flight -= part.tokens;
         let stale = s.stale > 0;
         if stale {
@@ -28,7 +28,7 @@ impl<B: Blocks> VllmScheduler<B> {
         }
         if s.is_done {
             if s.in_flight == 0 {
-                desk.replica.requests.free(part.place);
+                desk.replica.requests.free(part.slot);
             }
             return Ok(());
         }
@@ -37,7 +37,7 @@ impl<B: Blocks> VllmScheduler<B> {
         }
         self.fruitless = 0;
         s.known += 1;
-        if self.config.async_scheduling.looks_ahead() && !stale {
+        if self.config.async_scheduling.has_lookahead() && !stale {
             s.placeholders -= 1;
             if s.is_running {
                 s.key_step(
@@ -49,39 +49,39 @@ impl<B: Blocks> VllmScheduler<B> {
         }
         let done = s.known == s.total;
         let before_ns = s.last_token_ns.replace(desk.now_ns);
-        desk.token(part.place, before_ns);
+        desk.token(part.slot, before_ns);
         if done {
-            self.finish(desk, part.place)?;
+            self.finish(desk, part.slot)?;
         }
         Ok(())
     }
 
     /// Ends a request whose last token is out.
-    fn finish(&mut self, desk: &mut Desk<'_, B>, place: Place) -> Answer<()> {
-        self.withdraw(desk.store, place, desk.now_ns)?;
-        desk.finished(place, &mut self.log);
-        self.done(desk.replica, place);
+    fn finish(&mut self, desk: &mut Desk<'_, B>, slot: Slot) -> Answer<()> {
+        self.withdraw(desk.store, slot, desk.now_ns)?;
+        desk.finished(slot, &mut self.log);
+        self.done(desk.replica, slot);
         Ok(())
     }
 
     /// Takes a request from wherever it is; its blocks are free at once.
-    pub(super) fn withdraw(&mut self, store: &mut B, place: Place, now_ns: u64) -> Answer<()> {
-        let s = &mut self.sequences[place];
+    pub(super) fn withdraw(&mut self, store: &mut B, slot: Slot, now_ns: u64) -> Answer<()> {
+        let s = &mut self.sequences[slot];
         if std::mem::take(&mut s.is_running) {
             store.release(s.lease, now_ns)?;
-            self.running.retain(|&running| running != place);
+            self.running.retain(|&running| running != slot);
         } else {
-            self.waiting.remove(place, s);
+            self.waiting.remove(slot, s);
         }
         Ok(())
     }
 
     /// Notes that a request has ended; its place is free once no step in flight names it.
-    pub(super) fn done(&mut self, desk: &mut Replica, place: Place) {
-        let s = &mut self.sequences[place];
+    pub(super) fn done(&mut self, desk: &mut Replica, slot: Slot) {
+        let s = &mut self.sequences[slot];
         s.is_done = true;
         if s.in_flight == 0 {
-            desk.requests.free(place);
+            desk.requests.free(slot);
         }
     }
 }

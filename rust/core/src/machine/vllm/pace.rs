@@ -37,12 +37,12 @@ impl Step {
         now_ns.saturating_add(desk.batch.launch_ns(&self.shape))
     }
 
-    /// Notes that `ahead` is launched from `now_ns` on, behind this step.
-    pub fn followed_by(&mut self, ahead: &mut Step, now_ns: u64, desk: &Replica) {
-        let pace = Pace::behind(self.computed_ns, now_ns, &ahead.shape, desk);
+    /// Notes that `next_step` is launched from `now_ns` on, behind this step.
+    pub fn followed_by(&mut self, next_step: &mut Step, now_ns: u64, desk: &Replica) {
+        let pace = Pace::behind(self.computed_ns, now_ns, &next_step.shape, desk);
         self.end_ns = pace.seen_ns;
-        ahead.begin_ns = pace.seen_ns;
-        ahead.computed_ns = pace.computed_ns;
-        ahead.end_ns = pace.computed_ns;
+        next_step.begin_ns = pace.seen_ns;
+        next_step.computed_ns = pace.computed_ns;
+        next_step.end_ns = pace.computed_ns;
     }
 }

@@ -64,7 +64,7 @@ impl<B: Blocks> VllmScheduler<B> {
                 .step_of_engine(&step.shape, (step.begin_ns, step.end_ns));
             self.step_ended(desk, &step)?;
         }
-        self.let_go(desk)?;
+        self.release_aborted(desk)?;
         while !pipeline.is_full() {
             let Some(mut step) = self.next_step(desk)? else {
                 break;

@@ -1,7 +1,7 @@
 //! The running requests' share of a step, in order of admission; preemption where blocks run out.
 
 use super::super::engine::Desk;
-use super::super::Place;
+use super::super::Slot;
 use super::blocks::Blocks;
 use super::{VllmScheduler, MOST_FRUITLESS};
 use crate::store::{Answer, StoreError};
@@ -14,7 +14,7 @@ pub(super) struct Composition {
     /// Most tokens of one request.
     pub cap: u64,
     /// Who has got tokens, in order.
-    pub places: Vec<Place>,
+    pub slots: Vec<Slot>,
     pub preempted: bool,
 }
 
@@ -31,7 +31,7 @@ impl<B: Blocks> VllmScheduler<B> {
             } else {
                 u64::MAX
             },
-            places: Vec::with_capacity(self.running.len()),
+            slots: Vec::with_capacity(self.running.len()),
             preempted: false,
         }
     }
@@ -44,8 +44,8 @@ impl<B: Blocks> VllmScheduler<B> {
     ) -> Answer<()> {
         let mut at = 0;
         while at < self.running.len() && step.budget > 0 {
-            let place = self.running[at];
-            let s = &self.sequences[place];
+            let slot = self.running[at];
+            let s = &self.sequences[slot];
             let tokens = s.lacking(&self.config).min(step.cap).min(step.budget);
             // a state must end where it can be kept, for which a step may have too few tokens left
             let tokens = desk.store.chunk(s.lease, s.computed, s.known, tokens)?;
@@ -54,35 +54,35 @@ impl<B: Blocks> VllmScheduler<B> {
                 continue;
             }
             let end = s.computed + tokens;
-            while !self.grow(desk.store, place, end, desk.now_ns)? {
+            while !self.grow(desk.store, slot, end, desk.now_ns)? {
                 let victim = self.victim();
                 self.expect_progress(victim)?;
                 if victim < at {
                     at -= 1;
                 }
-                if self.preempt(desk, step, victim)? == place {
+                if self.preempt(desk, step, victim)? == slot {
                     break;
                 }
             }
-            if !self.sequences[place].is_running {
+            if !self.sequences[slot].is_running {
                 if self.config.by_priority {
                     continue;
                 }
                 break;
             }
-            let s = &mut self.sequences[place];
+            let s = &mut self.sequences[slot];
             s.key_step(&self.config, desk.store, end.min(s.known))?;
             s.chunk = tokens;
             step.budget -= tokens;
-            step.places.push(place);
+            step.slots.push(slot);
             at += 1;
         }
         Ok(())
     }
 
     /// Gives a running request room up to `end` tokens; false where blocks are too few.
-    fn grow(&mut self, store: &mut B, place: Place, end: u64, now_ns: u64) -> Answer<bool> {
-        let s = &mut self.sequences[place];
+    fn grow(&mut self, store: &mut B, slot: Slot, end: u64, now_ns: u64) -> Answer<bool> {
+        let s = &mut self.sequences[slot];
         store.grow(s, end, &self.config, now_ns)
     }
 
@@ -92,16 +92,16 @@ impl<B: Blocks> VllmScheduler<B> {
             return self.running.len() - 1;
         }
         let mut worst = 0;
-        for (at, &place) in self.running.iter().enumerate() {
-            if self.rank(place) > self.rank(self.running[worst]) {
+        for (at, &slot) in self.running.iter().enumerate() {
+            if self.rank(slot) > self.rank(self.running[worst]) {
                 worst = at;
             }
         }
         worst
     }
 
-    fn rank(&self, place: Place) -> (i64, u64) {
-        let s = &self.sequences[place];
+    fn rank(&self, slot: Slot) -> (i64, u64) {
+        let s = &self.sequences[slot];
         (s.priority, s.arrival_ns)
     }
 
@@ -111,7 +111,7 @@ impl<B: Blocks> VllmScheduler<B> {
             return Ok(());
         }
         let there = self.running.iter().copied().chain(self.waiting.first());
-        let most_urgent = there.map(|place| self.rank(place)).min();
+        let most_urgent = there.map(|slot| self.rank(slot)).min();
         self.fruitless += u64::from(most_urgent == Some(self.rank(self.running[victim])));
         if self.fruitless == MOST_FRUITLESS {
             return Err(StoreError::NoProgress(MOST_FRUITLESS));
@@ -127,21 +127,21 @@ impl<B: Blocks> VllmScheduler<B> {
         desk: &mut Desk<'_, B>,
         step: &mut Composition,
         at: usize,
-    ) -> Answer<Place> {
-        let place = self.running.remove(at);
-        let s = &mut self.sequences[place];
+    ) -> Answer<Slot> {
+        let slot = self.running.remove(at);
+        let s = &mut self.sequences[slot];
         step.preempted = true;
         if s.chunk > 0 {
             step.budget += std::mem::take(&mut s.chunk);
-            step.places.retain(|&scheduled| scheduled != place);
+            step.slots.retain(|&scheduled| scheduled != slot);
         }
         desk.store.release(s.lease, desk.now_ns)?;
         let computed = std::mem::take(&mut s.computed);
         (s.blocks, s.keyed, s.placeholders) = (0, 0, 0);
         s.stale = s.in_flight;
         s.is_running = false;
-        self.waiting.push_preempted(place, s);
-        desk.preempted(place, computed, &mut self.log);
-        Ok(place)
+        self.waiting.push_preempted(slot, s);
+        desk.preempted(slot, computed, &mut self.log);
+        Ok(slot)
     }
 }

@@ -32,7 +32,7 @@ pub struct VllmConfig {
 impl VllmConfig {
     /// Steps that may be under way at one time.
     pub(super) fn steps_in_flight(&self) -> u64 {
-        self.stages.max(1) as u64 + u64::from(self.async_scheduling.looks_ahead())
+        self.stages.max(1) as u64 + u64::from(self.async_scheduling.has_lookahead())
     }
 
     /// Most tokens that a chunk of a prompt may have.

@@ -1,6 +1,6 @@
 //! What a step computes, and for whom.
 
-use super::super::Place;
+use super::super::Slot;
 use super::blocks::Blocks;
 use super::{Sequence, VllmConfig, VllmScheduler};
 use crate::step_time::{StepShape, StepTimeTable};
@@ -9,7 +9,7 @@ use crate::store::{Answer, Times};
 /// A request's part of a step.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scheduled {
-    pub place: Place,
+    pub slot: Slot,
     pub tokens: u64,
     /// All its known tokens are computed when the step has ended.
     pub brings_token: bool,
@@ -50,19 +50,19 @@ impl Step {
 
 impl<B: Blocks> VllmScheduler<B> {
     /// Ends the composition of a step: what was given out counts as computed from now on.
-    pub(super) fn composed(&mut self, places: &[Place], table: &StepTimeTable) -> Step {
+    pub(super) fn composed(&mut self, slots: &[Slot], table: &StepTimeTable) -> Step {
         let mut step = Step::default();
-        let looks_ahead = self.config.async_scheduling.looks_ahead();
-        for &place in places {
-            let s = &mut self.sequences[place];
+        let has_lookahead = self.config.async_scheduling.has_lookahead();
+        for &slot in slots {
+            let s = &mut self.sequences[slot];
             let tokens = std::mem::take(&mut s.chunk);
             step.count(s, tokens, table);
             s.computed += tokens;
             s.in_flight += tokens;
             let brings_token = s.computed >= s.expected();
-            s.placeholders += u64::from(looks_ahead && brings_token);
+            s.placeholders += u64::from(has_lookahead && brings_token);
             step.scheduled.push(Scheduled {
-                place,
+                slot,
                 tokens,
                 brings_token,
             });

@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 
 use super::sequence::Sequence;
-use super::Place;
+use super::Slot;
 
 /// The queue of requests that are not running: by priority, then by arrival; or in the order of their arrival, those
 /// that were preempted before all others, the last one first.
 #[derive(Debug)]
 pub(super) struct Waiting {
     by_priority: bool,
-    queue: BTreeSet<(i64, u64, u32, Place)>,
+    queue: BTreeSet<(i64, u64, u32, Slot)>,
     /// Stands before all that are taken, and behind them.
     first: u64,
     next: u64,
@@ -27,11 +27,11 @@ impl Waiting {
     }
 
     /// Where a request stands.
-    fn key(&self, place: Place, s: &Sequence) -> (i64, u64, u32, Place) {
+    fn key(&self, slot: Slot, s: &Sequence) -> (i64, u64, u32, Slot) {
         if self.by_priority {
-            (s.priority, s.arrival_ns, s.request, place)
+            (s.priority, s.arrival_ns, s.request, slot)
         } else {
-            (0, s.stand, 0, place)
+            (0, s.stand, 0, slot)
         }
     }
 
@@ -43,31 +43,31 @@ impl Waiting {
         self.queue.is_empty()
     }
 
-    pub fn first(&self) -> Option<Place> {
+    pub fn first(&self) -> Option<Slot> {
         self.queue.first().map(|key| key.3)
     }
 
     /// Queues a request that has arrived.
-    pub fn push(&mut self, place: Place, s: &mut Sequence) {
+    pub fn push(&mut self, slot: Slot, s: &mut Sequence) {
         s.stand = self.next;
         self.next += 1;
-        self.queue.insert(self.key(place, s));
+        self.queue.insert(self.key(slot, s));
     }
 
     /// Queues a request that was preempted.
-    pub fn push_preempted(&mut self, place: Place, s: &mut Sequence) {
+    pub fn push_preempted(&mut self, slot: Slot, s: &mut Sequence) {
         self.first -= 1;
         s.stand = self.first;
-        self.queue.insert(self.key(place, s));
+        self.queue.insert(self.key(slot, s));
     }
 
     /// Who waits, the first one first.
-    pub fn iter(&self) -> impl Iterator<Item = Place> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = Slot> + '_ {
         self.queue.iter().map(|key| key.3)
     }
 
     /// Takes a request out, wherever it stands; whether it waits.
-    pub fn remove(&mut self, place: Place, s: &Sequence) -> bool {
-        self.queue.remove(&self.key(place, s))
+    pub fn remove(&mut self, slot: Slot, s: &Sequence) -> bool {
+        self.queue.remove(&self.key(slot, s))
     }
 }

@@ -7,11 +7,11 @@ fn claimed_room_is_neither_free_nor_cached() {
     let mut store = store(&[4]);
     let (claim, waits) = store.claim(GPU, 3, 0).unwrap().unwrap();
     assert!(waits.is_empty());
-    assert_eq!(room(&store, GPU), [1, 0, 0, 3]);
+    assert_eq!(occupancy(&store, GPU), [1, 0, 0, 3]);
     assert_eq!(store.claim(GPU, 2, 0), Ok(None));
     assert_eq!(store.finish_move(claim), Err(StoreError::Unplaced));
-    store.give_back(claim).unwrap();
-    assert_eq!(room(&store, GPU), [4, 0, 0, 0]);
+    store.release_claim(claim).unwrap();
+    assert_eq!(occupancy(&store, GPU), [4, 0, 0, 0]);
     store.check().unwrap();
 }
 
@@ -19,11 +19,11 @@ fn claimed_room_is_neither_free_nor_cached() {
 fn placed_blocks_are_found_and_become_ready_when_the_claim_is_finished() {
     let mut store = store(&[4]);
     let (claim, _) = store.claim(GPU, 2, 0).unwrap().unwrap();
-    let wrong = store.place(claim, 0, (0, 3), None);
+    let wrong = store.fill_claim(claim, 0, (0, 3), None);
     assert_eq!(wrong, Err(StoreError::ClaimSize(2)));
-    assert_eq!(store.place(claim, 0, (0, 2), None), Ok(true));
+    assert_eq!(store.fill_claim(claim, 0, (0, 2), None), Ok(true));
     assert_eq!(store.peek(0, 4), (2, 0));
-    assert_eq!(store.give_back(claim), Err(StoreError::NoClaim));
+    assert_eq!(store.release_claim(claim), Err(StoreError::NoClaim));
     store.finish_move(claim).unwrap();
     assert_eq!(store.peek(0, 4), (2, 2));
     store.check().unwrap();
@@ -33,11 +33,11 @@ fn placed_blocks_are_found_and_become_ready_when_the_claim_is_finished() {
 fn blocks_follow_what_is_there_and_are_read_from_where_they_are() {
     let mut store = store(&[4, 4]);
     let (claim, _) = store.claim(CPU, 1, 0).unwrap().unwrap();
-    assert_eq!(store.place(claim, 0, (1, 2), None), Ok(false), "a gap");
-    let unread = store.place(claim, 0, (0, 1), Some(GPU));
+    assert_eq!(store.fill_claim(claim, 0, (1, 2), None), Ok(false), "a gap");
+    let unread = store.fill_claim(claim, 0, (0, 1), Some(GPU));
     assert_eq!(unread, Ok(false), "the gpu does not have it");
     cached(&mut store, 0, 1, 1);
-    assert_eq!(store.place(claim, 0, (0, 1), Some(GPU)), Ok(true));
+    assert_eq!(store.fill_claim(claim, 0, (0, 1), Some(GPU)), Ok(true));
     assert_eq!(store.tier(GPU).evictable, 0, "held while it is read");
     store.finish_move(claim).unwrap();
     assert_eq!(store.tier(GPU).evictable, 1);

@@ -16,11 +16,11 @@ fn blocks_written_one_by_one_are_one_run_with_their_own_times() {
         assert_eq!(store.runs(), 1);
         store.check().unwrap();
     }
-    let told = |copies: &[Residency]| copies.iter().map(|c| c.times.ready_ns).collect();
+    let reported = |copies: &[Residency]| copies.iter().map(|c| c.times.ready_ns).collect();
     let times: Vec<(u32, Vec<u64>)> = store
         .residency(0, 4)
         .iter()
-        .map(|(end, copies)| (*end, told(copies)))
+        .map(|(end, copies)| (*end, reported(copies)))
         .collect();
     let one_by_one = [(1, vec![0, 5]), (2, vec![10, 15]), (3, vec![20, 25])];
     assert_eq!(times, one_by_one);
@@ -84,7 +84,7 @@ fn blocks_that_were_written_leave_one_by_one_and_keep_their_times_below() {
     store.release(lease, 50).unwrap();
     let taker = store.acquire(2, 0).unwrap();
     for left in [3, 2, 1] {
-        assert_eq!(store.reserve(&[(taker, 1)], 60), Ok(Room::Ready));
+        assert_eq!(store.reserve(&[(taker, 1)], 60), Ok(Reservation::Ready));
         assert_eq!(store.runs(), 2, "one on both tiers, one below");
         let copies = [(left, vec![NO_MOVE; 2]), (4, vec![NO_COPY, NO_MOVE])];
         assert_eq!(store.copies(0, 4), copies);

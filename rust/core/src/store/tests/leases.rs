@@ -41,8 +41,8 @@ fn acquire_holds_blocks_which_then_cannot_be_evicted() {
     let lease = store.acquire(1, 2).unwrap();
     assert_eq!(store.tier(GPU).evictable, 2);
     let other = store.acquire(2, 0).unwrap();
-    assert_eq!(store.reserve(&[(other, 3)], 2), Ok(Room::Refused));
-    assert_eq!(store.reserve(&[(other, 2)], 2), Ok(Room::Ready));
+    assert_eq!(store.reserve(&[(other, 3)], 2), Ok(Reservation::Refused));
+    assert_eq!(store.reserve(&[(other, 2)], 2), Ok(Reservation::Ready));
     assert_eq!(store.lease(lease).unwrap().depth, 2);
     assert_eq!(store.peek(0, 4), (2, 2));
     store.check().unwrap();
@@ -75,10 +75,10 @@ fn commit_turns_reserved_blocks_into_cached_ones_that_others_find() {
     let mut store = store(&[4]);
     let lease = store.acquire(0, 0).unwrap();
     store.reserve(&[(lease, 3)], 1).unwrap();
-    assert_eq!(room(&store, GPU), [1, 3, 0, 0]);
+    assert_eq!(occupancy(&store, GPU), [1, 3, 0, 0]);
     assert_eq!(store.peek(1, 4), (0, 0), "reserved is not shared");
     store.commit(lease, 2, Times::at(2)).unwrap();
-    assert_eq!(room(&store, GPU), [1, 1, 2, 0]);
+    assert_eq!(occupancy(&store, GPU), [1, 1, 2, 0]);
     assert_eq!(store.peek(1, 4), (2, 2));
     store.check().unwrap();
 }
@@ -91,7 +91,7 @@ fn a_block_that_two_requests_compute_is_kept_once() {
     store.commit(first, 3, Times::at(2)).unwrap();
     store.commit(second, 3, Times::at(3)).unwrap(); // its first two are there already
     assert_eq!(store.merged_blocks, 2);
-    assert_eq!(room(&store, GPU), [4, 0, 4, 0]);
+    assert_eq!(occupancy(&store, GPU), [4, 0, 4, 0]);
     store.release(first, 4).unwrap();
     assert_eq!(store.tier(GPU).evictable, 1, "the second holds the rest");
     store.check().unwrap();
@@ -126,7 +126,7 @@ fn release_frees_what_was_never_computed_and_keeps_the_rest_cached() {
     store.reserve(&[(lease, 3)], 1).unwrap();
     store.commit(lease, 1, Times::at(2)).unwrap();
     store.release(lease, 3).unwrap();
-    assert_eq!(room(&store, GPU), [3, 0, 1, 0]);
+    assert_eq!(occupancy(&store, GPU), [3, 0, 1, 0]);
     assert_eq!(store.tier(GPU).evictable, 1);
     assert_eq!(store.release(lease, 3), Err(StoreError::NoSuchLease));
     store.check().unwrap();

@@ -20,7 +20,7 @@ fn a_load_lands_in_reserved_blocks_and_keeps_its_source() {
     assert_eq!(store.release(lease, 2), Err(StoreError::Loading));
     store.finish_move(load).unwrap();
     assert_eq!(store.peek(0, 4), (2, 2));
-    assert_eq!(room(&store, GPU), [2, 0, 2, 0]);
+    assert_eq!(occupancy(&store, GPU), [2, 0, 2, 0]);
     assert_eq!(store.tier(CPU).evictable, 2);
     let again = store.finish_move(load);
     assert_eq!(again, Err(StoreError::NoSuchMove));

@@ -3,7 +3,7 @@
 //! | file | what is told |
 //! |---|---|
 //! | `leases` | look up, acquire, commit, release, abandon |
-//! | `room` | reserve: evict, demote, discard, refuse |
+//! | `occupancy` | reserve: evict, demote, discard, refuse |
 //! | `loads` | load, join, stage, protect, drop copies |
 //! | `writes` | write-through, selective, onwards; touch, discard, expire |
 //! | `machines` | what another machine reads or brings |
@@ -18,7 +18,7 @@ mod leases;
 mod loads;
 mod machines;
 mod model;
-mod room;
+mod reserving;
 mod times;
 mod writes;
 
@@ -58,7 +58,10 @@ fn running(store: &mut Store, request: u32, blocks: u32, now_ns: u64) -> LeaseId
     let found = store.peek(request, blocks).1;
     let lease = store.acquire(request, found).unwrap();
     let missing = u64::from(blocks - found);
-    assert_eq!(store.reserve(&[(lease, missing)], now_ns), Ok(Room::Ready));
+    assert_eq!(
+        store.reserve(&[(lease, missing)], now_ns),
+        Ok(Reservation::Ready)
+    );
     store.commit(lease, blocks, Times::at(now_ns)).unwrap();
     lease
 }
@@ -80,12 +83,12 @@ fn finish_all(store: &mut Store) {
 fn put(store: &mut Store, tier: usize, request: u32, blocks: (u32, u32)) {
     let size = u64::from(blocks.1 - blocks.0);
     let (claim, _) = store.claim(tier, size, 0).unwrap().unwrap();
-    assert_eq!(store.place(claim, request, blocks, None), Ok(true));
+    assert_eq!(store.fill_claim(claim, request, blocks, None), Ok(true));
     store.finish_move(claim).unwrap();
 }
 
 /// A tier's blocks: free, active, cached, in flight.
-fn room(store: &Store, tier: usize) -> [u64; 4] {
+fn occupancy(store: &Store, tier: usize) -> [u64; 4] {
     let tier = store.tier(tier);
     [tier.free, tier.active, tier.cached, tier.in_flight]
 }

@@ -158,12 +158,12 @@ impl Model {
         };
         self.open.insert(request, open);
         let blocks = self.part(ROWS[request].len() - depth) as u64;
-        let room = self.store.reserve(&[(lease, blocks)], self.clock).unwrap();
+        let reservation = self.store.reserve(&[(lease, blocks)], self.clock).unwrap();
         if self.evict(blocks) {
-            assert_ne!(room, Room::Refused);
+            assert_ne!(reservation, Reservation::Refused);
             self.open.get_mut(&request).unwrap().reserved = blocks;
         } else {
-            assert_eq!(room, Room::Refused);
+            assert_eq!(reservation, Reservation::Refused);
             self.store.abandon(lease).unwrap();
             self.open.remove(&request);
             self.refusals += 1;

@@ -3,7 +3,7 @@
 use super::*;
 
 /// First layer, whole, last access of the only copy of each run, after the run's last block.
-fn told(store: &Store, request: u32) -> Vec<(u32, u64, u64, u64)> {
+fn reported(store: &Store, request: u32) -> Vec<(u32, u64, u64, u64)> {
     let of = |(end, copies): (u32, Vec<Residency>)| {
         let Times {
             first_layer_ns,
@@ -21,9 +21,9 @@ fn computed_blocks_know_the_step_that_computed_them() {
     store.reserve(&[(lease, 3)], 5).unwrap();
     store.commit(lease, 2, Times::at(10)).unwrap();
     store.commit(lease, 3, Times::at(20)).unwrap();
-    assert_eq!(told(&store, 0), [(2, 10, 10, 5), (3, 20, 20, 5)]);
+    assert_eq!(reported(&store, 0), [(2, 10, 10, 5), (3, 20, 20, 5)]);
     store.release(lease, 30).unwrap();
-    assert_eq!(told(&store, 0), [(2, 10, 10, 30), (3, 20, 20, 30)]);
+    assert_eq!(reported(&store, 0), [(2, 10, 10, 30), (3, 20, 20, 30)]);
     assert_eq!(store.now_ns(), 30);
     store.check().unwrap();
 }
@@ -32,7 +32,7 @@ fn computed_blocks_know_the_step_that_computed_them() {
 fn a_move_has_the_times_of_its_transmission() {
     let mut store = store(&[4, 4]);
     let mv = store.receive(0, (0, 2), 1).unwrap().unwrap();
-    assert_eq!(told(&store, 0)[0].2, NOT_YET);
+    assert_eq!(reported(&store, 0)[0].2, NOT_YET);
     let times = Times {
         first_layer_ns: 4,
         ready_ns: 9,
@@ -40,7 +40,7 @@ fn a_move_has_the_times_of_its_transmission() {
     store.set_times(mv, times).unwrap();
     assert_eq!(store.residency(0, 4)[0].1[0].by, mv);
     store.finish_move(mv).unwrap();
-    assert_eq!(told(&store, 0)[0].1..=told(&store, 0)[0].2, 4..=9);
+    assert_eq!(reported(&store, 0)[0].1..=reported(&store, 0)[0].2, 4..=9);
     assert_eq!(store.set_times(mv, times), Err(StoreError::NoSuchMove));
     store.check().unwrap();
 }
@@ -74,12 +74,16 @@ fn times_of_accesses_that_nothing_remembers_are_forgotten() {
     for now_ns in 2..20_000 {
         use_one(&mut store, 2, now_ns);
     }
-    assert_eq!(told(&store, 0), [(2, 1, 1, 1)], "the run remembers its own");
+    assert_eq!(
+        reported(&store, 0),
+        [(2, 1, 1, 1)],
+        "the run remembers its own"
+    );
     for now_ns in 20_000..60_000 {
         use_one(&mut store, 0, now_ns);
         use_one(&mut store, 2, now_ns);
     }
-    assert_eq!(told(&store, 0), [(2, 1, 1, 59_999)]);
+    assert_eq!(reported(&store, 0), [(2, 1, 1, 59_999)]);
     assert!(store.accessed_ns.len() < 100_000, "of 200,000");
     store.check().unwrap();
 }

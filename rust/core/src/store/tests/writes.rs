@@ -23,7 +23,7 @@ fn write_through_is_left_out_where_no_room_can_be_made_below() {
     let mut store = store(&[4, 1]);
     let lease = running(&mut store, 0, 2, 1);
     assert_eq!(store.write_through(lease, 0, 2, 1), Ok(None));
-    assert_eq!(room(&store, CPU), [1, 0, 0, 0]);
+    assert_eq!(occupancy(&store, CPU), [1, 0, 0, 0]);
     store.check().unwrap();
 }
 
@@ -36,9 +36,9 @@ fn a_victim_whose_copy_is_being_written_waits_for_that_write() {
     let new = store.acquire(2, 0).unwrap();
     let got = store.reserve(&[(new, 2)], 3);
     // The write holds its source: nothing can go before it ends.
-    assert_eq!(got, Ok(Room::Refused));
+    assert_eq!(got, Ok(Reservation::Refused));
     store.finish_move(write).unwrap();
-    assert_eq!(store.reserve(&[(new, 2)], 3), Ok(Room::Ready));
+    assert_eq!(store.reserve(&[(new, 2)], 3), Ok(Reservation::Ready));
     store.check().unwrap();
 }
 
@@ -91,7 +91,7 @@ fn discard_takes_blocks_off_every_tier_from_the_last_up_to_a_held_one() {
     store.discard(0, 0, 4).unwrap();
     assert_eq!(store.peek(0, 4), (1, 1));
     assert_eq!(
-        (room(&store, GPU), room(&store, CPU)),
+        (occupancy(&store, GPU), occupancy(&store, CPU)),
         ([3, 0, 1, 0], [3, 0, 1, 0])
     );
     store.release(lease, 2).unwrap();
@@ -117,6 +117,6 @@ fn expire_discards_what_has_lapsed_by_the_tiers_policy() {
     store.expire(10);
     assert_eq!((store.peek(0, 4).0, store.peek(2, 4).0), (0, 2));
     store.expire(15);
-    assert_eq!(room(&store, GPU), [4, 0, 0, 0]);
+    assert_eq!(occupancy(&store, GPU), [4, 0, 0, 0]);
     store.check().unwrap();
 }

@@ -1,10 +1,10 @@
 //! Rows of JSON, one a line, under any of the field's member names: Mooncake, Qwen-Bailian, LMCache.
 
 mod block_ids;
-mod places;
 mod remarks;
 mod row;
 mod rows;
+mod session_turns;
 
 use std::io::Read;
 

@@ -2,14 +2,14 @@
 
 use std::borrow::Cow;
 
-use super::super::columns::{push_rare, Columns, Reading, NOT_TOLD, NO_SESSION, OPEN_LOOP};
+use super::super::columns::{push_rare, Columns, Reading, NOT_GIVEN, NO_SESSION, OPEN_LOOP};
 use super::super::json::Cursor;
 use super::super::lines::{Line, Rows};
 use super::super::problem::Refusal;
 use super::super::{Order, Settings};
-use super::places::Places;
 use super::remarks::Remarks;
 use super::row::{Destination, Row};
+use super::session_turns::SessionTurns;
 use super::Schema;
 
 /// The rows read so far.
@@ -17,7 +17,7 @@ pub struct JsonRows {
     schema: Schema,
     settings: Settings,
     out: Reading,
-    places: Places,
+    slots: SessionTurns,
     remarks: Remarks,
     last_time: i64,
     last_time_line: u64,
@@ -38,7 +38,7 @@ impl JsonRows {
             schema,
             settings,
             out,
-            places: Places::default(),
+            slots: SessionTurns::default(),
             remarks: Remarks::default(),
             last_time: 0,
             last_time_line: 0,
@@ -114,14 +114,14 @@ impl JsonRows {
         };
         let input = row.input.ok_or_else(|| missing(&s.input))?;
         let output = row.output.ok_or_else(|| missing(&s.output))?;
-        let place = self.places.find(c, row)?;
+        let slot = self.slots.find(c, row)?;
         let time = match (row.time, row.delay) {
             (Some(time), _) => time,
             (None, Some(_)) => self.last_time.max(0),
             _ => return Err(missing(&s.time)),
         };
         // A first turn with a time of its own arrives then, whatever delay it has.
-        let follows = row.time.is_none() || place.turn > 0 || row.after.is_some();
+        let follows = row.time.is_none() || slot.turn > 0 || row.after.is_some();
         let think = row.delay.filter(|_| follows).unwrap_or(OPEN_LOOP);
         if row.new_input_only != self.out.new_input_only && !self.out.columns.is_empty() {
             let mixed = c.problem(
@@ -145,15 +145,15 @@ impl JsonRows {
             self.out.unordered = true;
             self.remarks.disorder.hit(c.line, String::new);
         }
-        if place.orphan {
+        if slot.orphan {
             let parent = row.parent.as_deref().unwrap_or_default();
             let shown = || parent.chars().take(40).collect();
             self.remarks.orphans.hit(c.line, shown);
         }
-        let (session, turn) = self.places.settle(row, &place);
-        let told = row.after.is_some() || row.history.is_some() || row.new_input_only;
-        let told = told || row.named.is_some() || row.abort.is_some();
-        self.alone &= session == NO_SESSION && think == OPEN_LOOP && ids > 0 && !told;
+        let (session, turn) = self.slots.settle(row, &slot);
+        let reported = row.after.is_some() || row.history.is_some() || row.new_input_only;
+        let reported = reported || row.named.is_some() || row.abort.is_some();
+        self.alone &= session == NO_SESSION && think == OPEN_LOOP && ids > 0 && !reported;
         if think == OPEN_LOOP && !early {
             self.last_time = time;
             self.last_time_line = c.line;
@@ -173,12 +173,12 @@ impl JsonRows {
     ) {
         let columns = &mut self.out.columns;
         let rows = columns.len();
-        push_rare(&mut columns.after, rows, row.after, NOT_TOLD);
-        push_rare(&mut columns.history_tokens, rows, row.history, NOT_TOLD);
+        push_rare(&mut columns.after, rows, row.after, NOT_GIVEN);
+        push_rare(&mut columns.history_tokens, rows, row.history, NOT_GIVEN);
         push_rare(&mut columns.priority, rows, row.priority, 0);
         let named = row.named.map(|tokens| tokens as i64);
         push_rare(&mut columns.named_tokens, rows, named, 0);
-        push_rare(&mut columns.abort_after_ns, rows, row.abort, NOT_TOLD);
+        push_rare(&mut columns.abort_after_ns, rows, row.abort, NOT_GIVEN);
         let tokens = (input as i64, output as i64);
         let continues = row.label.unwrap_or(turn > 0);
         columns.push((time, think), tokens, (session, turn), continues);
@@ -254,7 +254,7 @@ impl JsonRows {
         self.taken += self.waiting() as u64;
         let mut taken = std::mem::take(&mut self.out.columns);
         self.out.columns.id_offsets.push(0);
-        taken.session_names = self.places.sessions.names.clone();
+        taken.session_names = self.slots.sessions.names.clone();
         taken
     }
 
@@ -268,13 +268,13 @@ impl JsonRows {
         let mut out = self.out;
         if self.settings.skip {
             let went =
-                |row: &mut i32| *row = self.went.get(*row as usize).copied().unwrap_or(NOT_TOLD);
+                |row: &mut i32| *row = self.went.get(*row as usize).copied().unwrap_or(NOT_GIVEN);
             out.columns.after.iter_mut().for_each(went);
         }
         let rows = self.taken + out.columns.len() as u64;
         self.remarks
             .findings(&self.settings, rows, &mut out.findings);
-        out.columns.session_names = self.places.sessions.names;
+        out.columns.session_names = self.slots.sessions.names;
         out
     }
 }
@@ -297,7 +297,7 @@ impl Rows for JsonRows {
         let result = self.row(&mut cursor);
         self.ordinal += 1;
         if self.settings.skip {
-            self.went.push(if result.is_ok() { row } else { NOT_TOLD });
+            self.went.push(if result.is_ok() { row } else { NOT_GIVEN });
         }
         if result.is_err() {
             self.out.ids.roll_back(names);

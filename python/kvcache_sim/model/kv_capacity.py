@@ -1,0 +1,176 @@
+"""How much KV a GPU holds beside weights and activations, as an engine finds out when it starts."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.model.dtypes import bits_per_value
+from kvcache_sim.model.gpus import GpuSpec
+from kvcache_sim.model.model_spec import ModelSpec
+from kvcache_sim.values import Value
+
+#: The share of a GPU's memory that an engine takes (vLLM's ``gpu_memory_utilization``).
+MEMORY_UTILISATION = 0.9
+
+
+def kv_capacity_bytes(
+    model: ModelSpec, gpu: GpuSpec, tensor_parallel: int, utilisation: float = MEMORY_UTILISATION
+) -> int:
+    """Return the bytes that weights leave on each GPU: the most KV that measurements can be of.
+
+    ``kv_capacity.kv_capacity`` counts activations too. Raises UsageError when the weights do not fit.
+    """
+    weights = -(-model.weights_bytes // tensor_parallel)
+    free_bytes = int(gpu.memory_bytes * utilisation) - weights
+    if free_bytes <= 0:
+        raise UsageError(
+            f"{model.name} does not fit on {tensor_parallel} × {gpu.name}",
+            got=f"{weights:,} bytes of weights a GPU",
+            expected=f"fewer than {int(gpu.memory_bytes * utilisation):,}",
+            hint="raise the TP degree",
+        )
+    return free_bytes
+
+
+#: What the engine's warm-up of its sampler takes for one logit, with top-k and top-p on every sequence.
+#: Sorting: the logit in two formats, and a sort's keys and indices twice over (38.1 to 39.9 in seven logs of
+#: vLLM 0.11). Fused (FlashInfer's sampler, and vLLM of 2026): the logit in two formats.
+SAMPLER_BYTES_PER_LOGIT = {"sorting": 38.4, "fused": 6.0}
+#: What CUDA, NCCL and kernels outside of PyTorch take on one GPU, and more on each of several (the same
+#: logs).
+NON_TORCH_BYTES = 140_000_000
+NON_TORCH_PARALLEL_BYTES = 450_000_000
+#: Packed 4-bit experts are padded to it along the hidden size where GPUs swizzle them; their scales are not.
+_MXFP4_MULTIPLE = 256
+#: From where on vLLM counts a GPU as large.
+_LARGE_BYTES = 70 << 30
+#: Median miss of the room on the logs in docs/models.md, in percent (tests/test_kv_capacity.py).
+MEDIAN_MISS_PERCENT = 1.2
+
+
+class EngineMemory(Value):
+    """The settings of an engine that decide how much memory it leaves to KV.
+
+    ``sampler`` is one of ``SAMPLER_BYTES_PER_LOGIT``.
+    """
+
+    utilisation: float = 0.9
+    max_num_batched_tokens: int = 8192
+    max_num_seqs: int = 256
+    sampler: str = "sorting"
+
+
+def default_engine(gpu: GpuSpec) -> EngineMemory:
+    """Return vLLM's own defaults on a GPU: large from 70 GiB on, but not on an A100."""
+    if gpu.usable_bytes >= _LARGE_BYTES and "a100" not in gpu.name:
+        return EngineMemory(max_num_batched_tokens=8192, max_num_seqs=1024)
+    return EngineMemory(max_num_batched_tokens=2048, max_num_seqs=256)
+
+
+class KvCapacity(Value):
+    """Bytes on each GPU: what the engine may take, and what of it goes elsewhere."""
+
+    engine: EngineMemory
+    budget_bytes: int
+    weights_bytes: int
+    activation_bytes: int
+    non_torch_bytes: int
+
+    @property
+    def kv_bytes(self) -> int:
+        """What is left for KV; below 0 where the engine would not start."""
+        return self.budget_bytes - self.weights_bytes - self.activation_bytes - self.non_torch_bytes
+
+    @property
+    def uncertainty_bytes(self) -> int:
+        """How far it may be off: a hundredth of the weights, a tenth of the activations, 0.1 GiB."""
+        return self.weights_bytes // 100 + self.activation_bytes // 10 + (1 << 30) // 10
+
+    def __str__(self) -> str:
+        """Return it as a sentence: room, what it is made of, and how far it may be off."""
+        gib = [
+            f"{size / 2**30:.1f}"
+            for size in (
+                self.kv_bytes,
+                self.uncertainty_bytes,
+                self.budget_bytes,
+                self.weights_bytes,
+                self.activation_bytes,
+                self.non_torch_bytes,
+            )
+        ]
+        return (
+            f"{gib[0]} GiB a GPU, within about {gib[1]} ({gib[2]} to take - {gib[3]} weights - {gib[4]} "
+            f"activations of {self.engine.max_num_batched_tokens:,} tokens and {self.engine.max_num_seqs:,} "
+            f"sequences - {gib[5]} CUDA and NCCL; median miss on real logs {MEDIAN_MISS_PERCENT} %)"
+        )
+
+
+def kv_capacity(model: ModelSpec, gpu: GpuSpec, tensor_parallel: int, engine: EngineMemory) -> KvCapacity:
+    """Return what an engine such as vLLM 0.11 leaves to KV on each GPU; it may be negative.
+
+    The engine runs its largest batch and its sampler once and gives KV what these leave. By rule, from shapes
+    and settings alone; nothing is known of single models. Raises UsageError when the weights alone do not
+    fit.
+    """
+    weights = -(-loaded_weights_bytes(model) // tensor_parallel)
+    budget = int(gpu.usable_bytes * engine.utilisation)
+    if weights >= budget:
+        raise UsageError(
+            f"{model.name} does not fit on {tensor_parallel} × {gpu.name}",
+            got=f"{weights:,} bytes of weights a GPU",
+            expected=f"fewer than {budget:,}",
+            hint="raise the TP degree",
+        )
+    parallel = NON_TORCH_PARALLEL_BYTES if tensor_parallel > 1 else 0
+    return KvCapacity(
+        engine,
+        budget_bytes=budget,
+        weights_bytes=weights,
+        activation_bytes=_activation_bytes(model, tensor_parallel, engine),
+        non_torch_bytes=NON_TORCH_BYTES + parallel,
+    )
+
+
+def loaded_weights_bytes(model: ModelSpec) -> int:
+    """Return the bytes of the weights as an engine lays them out."""
+    if model.weights.experts != "mxfp4":
+        return model.weights_bytes
+    padded = -(-model.hidden_size // _MXFP4_MULTIPLE) * _MXFP4_MULTIPLE - model.hidden_size
+    more = Fraction(padded, model.hidden_size) * model.counted_weights.experts
+    return model.weights_bytes + int(more * bits_per_value("fp4") / 8)
+
+
+def _activation_bytes(model: ModelSpec, tensor_parallel: int, engine: EngineMemory) -> int:
+    """The larger of the forward pass and of the sampler, which runs while the hidden states are kept.
+
+    Both are of 16-bit numbers. Mixtures keep the routed activations in two buffers that stay; kernels of
+    4-bit experts have none.
+    """
+    tokens = engine.max_num_batched_tokens
+    hidden = 2 * tokens * model.hidden_size
+    forward = routed = 0
+    for group in model.groups:
+        mlp = group.feed_forward
+        if mlp is None:
+            continue
+        forward = max(forward, 6 * tokens * mlp.widest_size // tensor_parallel)
+        if mlp.experts and bits_per_value(model.weights.experts) > 4.5:
+            routed = max(routed, 4 * tokens * mlp.experts_active * model.hidden_size)
+    sampler = int(
+        SAMPLER_BYTES_PER_LOGIT[engine.sampler] * min(engine.max_num_seqs, tokens) * model.vocab_size
+    )
+    return routed + max(forward + 2 * hidden, sampler + hidden)
+
+
+def kv_blocks(model: str, free_bytes: KvCapacity, block_bytes: int) -> int:
+    """Return how many blocks of so many bytes fit; UsageError naming the model where none does."""
+    blocks = free_bytes.kv_bytes // max(block_bytes, 1)
+    if blocks < 1:
+        raise UsageError(
+            f"{model} leaves no room for a KV block of {block_bytes:,} bytes",
+            got=str(free_bytes),
+            hint="raise the TP degree or replica.gpu_memory_utilization, or lower replica.max_num_seqs",
+        )
+    return blocks

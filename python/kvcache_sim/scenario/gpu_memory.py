@@ -1,0 +1,139 @@
+"""``tiers.gpu.capacity: auto``: the blocks that weights and activations leave in the GPU's memory."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.model.gpus import GpuSpec, load_gpu
+from kvcache_sim.model.kv_capacity import EngineMemory, KvCapacity, default_engine, kv_blocks, kv_capacity
+from kvcache_sim.model.step_times import measured_on
+from kvcache_sim.scenario.cache_groups import block_bytes, cache_groups
+from kvcache_sim.scenario.quantities import Capacity
+from kvcache_sim.scenario.replica_section import ReplicaSection
+from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
+from kvcache_sim.scenario.served_model import served_model
+from kvcache_sim.scenario.validation import at_location
+from kvcache_sim.scenario.yaml_tree import Path, Tree
+from kvcache_sim.tiers import COMPUTE, TIERS
+from kvcache_sim.values import Value
+
+GPU_CAPACITY: Path = ("tiers", TIERS[COMPUTE], "capacity")
+
+_KEY = ".".join(map(str, GPU_CAPACITY))
+
+
+def with_gpu_capacity(
+    machine: MachineSection, model: ScenarioModel, tree: Tree, path: Path
+) -> MachineSection:
+    """Return a machine whose gpu has a capacity in blocks, computed where the scenario says ``auto``.
+
+    ``path`` is where the capacity was written. Raises UsageError when the step-time set names no GPU or the
+    model does not fit on it.
+    """
+    if not machine.tiers.compute.capacity.auto:
+        return machine
+    blocks = at_location(tree, path, lambda: _capacity(model, machine.replica).blocks)
+    gpu = replace(machine.tiers.compute, capacity=Capacity(blocks=blocks))
+    return replace(machine, tiers=replace(machine.tiers, **{TIERS[COMPUTE]: gpu}))
+
+
+class GpuCapacity(Value):
+    """Where the gpu's capacity comes from, as a sentence of the report, and whether to say it at once."""
+
+    sentence: str
+    remarkable: bool
+
+
+def gpu_capacity(written: ScenarioModel, filled: ScenarioModel) -> GpuCapacity | None:
+    """Return where the gpu's capacity comes from: a number given wins over the one from memory.
+
+    It is remarkable when it was computed, or is more than the memory holds. None where it is unbounded, where
+    there is no service time, or where the step-time set names no GPU.
+    """
+    capacity = written.tiers.compute.capacity
+    if capacity.auto:
+        gpu_blocks = _capacity(filled, filled.replica)
+        sentence = f"{_KEY}: auto is {filled.tiers.compute.capacity} here: {gpu_blocks}"
+        return GpuCapacity(sentence, remarkable=True)
+    given = capacity.blocks
+    if capacity.size_bytes is not None:
+        given = capacity.size_bytes // block_bytes(filled)
+    if given is None or filled.replica.instant:
+        return None
+    try:
+        gpu_blocks = _capacity(filled, filled.replica)
+    except UsageError:
+        return None
+    sentence = (
+        f"{_KEY}: {capacity} as given; the GPU's memory would hold {gpu_blocks.blocks} blocks: {gpu_blocks}"
+    )
+    return GpuCapacity(sentence, remarkable=given > gpu_blocks.blocks)
+
+
+def capacity_uncertainty(model: ScenarioModel, replica: ReplicaSection, blocks: int) -> float | None:
+    """Return by which share of itself the room in the GPU's memory may be off, where it is so many blocks.
+
+    None where the blocks were given otherwise, or the step-time set names no GPU.
+    """
+    try:
+        found = _capacity(model, replica)
+    except UsageError:
+        return None
+    return found.gpu_blocks.uncertainty_bytes / found.gpu_blocks.kv_bytes if found.blocks == blocks else None
+
+
+class _Capacity(Value):
+    """Blocks, the bytes they were found from, and what a sequence takes beside its blocks."""
+
+    blocks: int
+    gpu_blocks: KvCapacity
+    fixed_bytes: int
+
+    def __str__(self) -> str:
+        """Return the room as a sentence."""
+        if not self.fixed_bytes:
+            return str(self.gpu_blocks)
+        windows = f"{self.fixed_bytes / 2**20:.1f} MiB a sequence for windows and states not taken from it"
+        return f"{self.gpu_blocks}; {windows}"
+
+
+def _capacity(model: ScenarioModel, replica: ReplicaSection) -> _Capacity:
+    subject = measured_on(replica.step_time)
+    if subject.gpu is None:
+        raise UsageError("auto needs a GPU and the step-time file names none", hint="give blocks or a size")
+    if (replica.pp or 1) > 1:
+        raise UsageError("auto knows no pipeline stages", hint="give blocks or a size")
+    spec, gpu, degree = served_model(model), load_gpu(subject.gpu), subject.tensor_parallel
+    gpu_blocks = kv_capacity(spec, gpu, degree, _engine(replica, gpu))
+    groups = cache_groups(model)
+    if groups is not None:
+        blocks = kv_blocks(spec.name, gpu_blocks, groups.layout.bytes_per_block)
+        return _Capacity(blocks, gpu_blocks, 0)
+    per_token = spec.kv_bytes_per_token_per_gpu(degree)
+    if own := model.cache.kv_bytes_per_token:
+        per_token = -(-own * per_token // max(spec.kv_bytes_per_token, 1))
+    shared_tokens = model.cache.block_size // (replica.cp or 1)
+    blocks = kv_blocks(spec.name, gpu_blocks, shared_tokens * per_token)
+    return _Capacity(blocks, gpu_blocks, spec.kv_bytes_fixed_per_gpu(degree))
+
+
+def _engine(replica: ReplicaSection, gpu: GpuSpec) -> EngineMemory:
+    """Return what the engine warms up with: its defaults on the GPU where the scenario has those of the
+    schema.
+
+    A written default means what leaving it out means. An instant run's token budget is whole prompts, no
+    batch.
+    """
+    usual = default_engine(gpu)
+    tokens, seqs = replica.max_num_batched_tokens, replica.max_num_seqs
+    return EngineMemory(
+        replica.gpu_memory_utilization,
+        usual.max_num_batched_tokens if replica.instant or tokens == _USUAL_TOKENS else tokens,
+        usual.max_num_seqs if seqs == _USUAL_SEQS else seqs,
+        replica.sampler,
+    )
+
+
+#: The schema's own batch, where service takes time.
+_USUAL_TOKENS, _USUAL_SEQS = ReplicaSection().max_num_batched_tokens, ReplicaSection().max_num_seqs

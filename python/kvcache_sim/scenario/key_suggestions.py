@@ -1,0 +1,114 @@
+"""What a key that a section does not have may have meant: an engine's flag, or another section's key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import get_origin
+
+from kvcache_sim.scenario.section import Section, keys, parts, section_in
+from kvcache_sim.scenario.yaml_tree import Path
+from kvcache_sim.spelling import close_matches
+from kvcache_sim.tiers import COMPUTE, STAGING, TIERS
+
+_DEGREE = "replica.step_time names it: roofline:llama-3-8b@h100:tp2; kvsim step-times list"
+_GPU = "replica.step_time names the GPU: roofline:llama-3-8b@h100; kvsim gpus list"
+_LOWER = f"tiers.{TIERS[STAGING]}.capacity"
+#: Words that no launch line has, or that no one setting stands for.
+_SAID_ELSEWHERE = {
+    "tp": _DEGREE,
+    "tp_size": _DEGREE,
+    "tensor_parallel": _DEGREE,
+    "tensor_parallel_size": _DEGREE,
+    "gpu": _GPU,
+    "gpus": _GPU,
+    "hardware": _GPU,
+    "device": _GPU,
+    "dtype": "cache.kv_dtype is that of the KV; weights' is the step time's: kvsim step-times show NAME",
+    "num_replicas": "did you mean 'cluster.machines'?",
+    "replicas": "did you mean 'cluster.machines'?",
+    "eviction_policy": "did you mean 'cache.policy'?",
+    "disagg": "did you mean 'pools.prefill' and 'pools.decode'?",
+    "hbm": f"did you mean {TIERS[COMPUTE]!r}?",
+    "dram": f"did you mean {TIERS[STAGING]!r}?",
+    "ram": f"did you mean {TIERS[STAGING]!r}?",
+    "ssd": f"did you mean {TIERS[STAGING + 1]!r}?",
+    "nvme": f"did you mean {TIERS[STAGING + 1]!r}?",
+    "swap_space": f"did you mean '{_LOWER}'?",
+    "cpu_offload_gb": f"it moves weights, which kvsim does not; KV on the CPU is '{_LOWER}'",
+    "enable_kv_offload": f"did you mean '{_LOWER}'?",
+}
+_SHARED = "models that share machines were dropped in 0.2; 'models.of.NAME.machines' gives each its own"
+_SLOTS = "slots of adapters were dropped in 0.2; 'adapters.field' names an adapter, part of blocks' keys"
+#: Keys that were dropped, with the version: by the outermost section and the key.
+_DROPPED = {
+    ("retention", "pin_s"): "pins were dropped in 0.2; 'retention.ttl_s' drops blocks after a time",
+    ("offline", "offline"): (
+        "offline batches were dropped in 0.2; 'workload.loop: closed' lets requests wait for answers, and a "
+        "flush of 'fleet.plan' empties caches"
+    ),
+    **{("models", key): _SHARED for key in ("shares", "weights", "load_rate", "sleep_rate")},
+    **{("adapters", key): _SLOTS for key in ("slots", "size", "load_rate")},
+}
+#: Most places of a key that a hint tells.
+_MOST_SUGGESTIONS = 8
+#: Types that hold several of a section, whose keys have no one place.
+_MANY = (dict, Mapping, list, tuple)
+
+
+def meant_by(model: type[Section], path: Path, known: list[str]) -> str:
+    """Return a hint for a key that is none of the ``known`` ones of its section; "" where nothing comes near.
+
+    ``model`` is the whole of which that is a section, ``path`` the key's place there. An engine's word for a
+    setting comes first, then the same key of another section, then the nearest one of its own section, then
+    the nearest of all.
+    """
+    word = str(path[-1])
+    name = word.strip("-").replace("-", "_").lower()
+    if (dropped := _DROPPED.get((str(path[0]), name))) is not None:
+        return dropped
+    if name in _SAID_ELSEWHERE:
+        return _SAID_ELSEWHERE[name]
+    paths = _paths(model)
+    if (setting := _of_engines().get(name)) is not None:
+        return f"did you mean {setting!r}?"
+    own = name.replace("_", ".", 1)
+    same = [own] if own in paths.get(own.rpartition(".")[2], ()) else paths.get(name, [])
+    if same:
+        return f"did you mean {' or '.join(map(repr, same[:_MOST_SUGGESTIONS]))}?"
+    if near := close_matches(word, known, n=1, cutoff=0.5):
+        return f"did you mean {near[0]!r}?"
+    if near := close_matches(name, paths, n=1, cutoff=0.8):
+        return f"did you mean {' or '.join(map(repr, paths[near[0]]))}?"
+    return ""
+
+
+def _of_engines() -> dict[str, str]:
+    """Return the settings that flags of engines stand for, by the flags as Python writes them."""
+    from kvcache_sim.scenario.launch.flags import ENGINES
+
+    settings = dict[str, str]()
+    for engine in ENGINES:
+        pairs = [*engine.same.items(), *engine.spread.items()]
+        for table in (engine.sized, engine.switches, engine.words, engine.own_scheduler):
+            pairs += [(flag, aliases[0]) for flag, aliases in table.items()]
+        pairs.append((engine.replicas, "replica.dp"))
+        for flag, setting in pairs:
+            settings.setdefault(flag.strip("-").replace("-", "_"), setting)
+    return settings
+
+
+def _paths(model: type[Section]) -> dict[str, list[str]]:
+    """Return where each key stands, by its last part; those of mappings and lists are left out."""
+    paths = dict[str, list[str]]()
+    for path in _keys(model, ""):
+        paths.setdefault(path.rpartition(".")[2], []).append(path)
+    return paths
+
+
+def _keys(section: type[Section], prefix: str) -> Iterator[str]:
+    for name, key in keys(section).items():
+        inner = None if any(get_origin(part) in _MANY for part in parts(key.type)) else section_in(key.type)
+        if inner is None:
+            yield prefix + name
+        else:
+            yield from _keys(inner, f"{prefix}{name}.")

@@ -1,0 +1,102 @@
+//! Room for the next iteration: the blocks that decoding needs, reserved all or nothing.
+
+use super::{Batch, Sequence};
+use crate::store::contract::BatchStore;
+use crate::store::{Answer, LeaseId, Reservation};
+
+type Wanted = (LeaseId, u64);
+
+impl Batch {
+    /// Blocks that decoding sequences lack for the composed step, reserved all or nothing.
+    pub(super) fn reserve_blocks<S: BatchStore + ?Sized>(
+        &mut self,
+        store: &mut S,
+        now_ns: u64,
+    ) -> Answer<Reservation> {
+        if self.config.reserve_by_step {
+            return self.reserve_tokens(store, now_ns);
+        }
+        let block = self.config.block_size_tokens;
+        let every = self.config.asks_every_step;
+        let lacking = |s: &Sequence| s.lacking_blocks(block);
+        let asks = |s: &Sequence| lacking(s) > 0 || (every && s.chunk > 0 && !s.prefilling());
+        let next = self.steady.lacking();
+        if next.is_empty() && !self.others.iter().any(asks) {
+            return Ok(Reservation::Ready);
+        }
+        let wanted = in_batch_order(
+            next.iter()
+                .map(|&(member, lease)| (member.order, (lease, 1))),
+            self.others
+                .iter()
+                .filter(|s| asks(s))
+                .map(|s| (s.order, (s.lease, lacking(s)))),
+        );
+        let reservation = store.reserve(&wanted, now_ns)?;
+        if reservation != Reservation::Refused {
+            for (member, _) in next {
+                self.steady.get_mut(member).0.blocks += 1;
+            }
+            for sequence in &mut self.others {
+                sequence.blocks += lacking(sequence);
+            }
+        }
+        Ok(reservation)
+    }
+
+    /// Room for the tokens of the composed step, request by request: of what has room not all is computed where drafts
+    /// were rejected.
+    fn grow_each<S: BatchStore + ?Sized>(
+        &mut self,
+        store: &mut S,
+        now_ns: u64,
+    ) -> Answer<Reservation> {
+        for s in self.others.iter_mut().filter(|s| s.chunk > 0) {
+            let end = s.computed + s.chunk;
+            if end > s.blocks {
+                if !store.grow_to(s.lease, (s.computed, end), now_ns)? {
+                    return Ok(Reservation::Refused);
+                }
+                s.blocks = end;
+            }
+        }
+        Ok(Reservation::Ready)
+    }
+
+    /// Room for the tokens of the composed step, all or nothing, where room is counted in tokens.
+    fn reserve_tokens<S: BatchStore + ?Sized>(
+        &mut self,
+        store: &mut S,
+        now_ns: u64,
+    ) -> Answer<Reservation> {
+        if self.config.speculation.is_some() {
+            return self.grow_each(store, now_ns);
+        }
+        let lacking = |s: &Sequence| (s.computed + s.chunk).saturating_sub(s.blocks);
+        let asks = self.others.iter().filter(|s| s.chunk > 0);
+        let wanted: Vec<(LeaseId, u64)> = asks
+            .map(|s| (s.lease, lacking(s)))
+            .filter(|&(_, tokens)| tokens > 0)
+            .collect();
+        if wanted.is_empty() {
+            return Ok(Reservation::Ready);
+        }
+        let reservation = store.reserve(&wanted, now_ns)?;
+        if reservation != Reservation::Refused {
+            for sequence in self.others.iter_mut().filter(|s| s.chunk > 0) {
+                sequence.blocks += lacking(sequence);
+            }
+        }
+        Ok(reservation)
+    }
+}
+
+/// What two groups want, each in batch order: in the order of the whole batch.
+fn in_batch_order(
+    some: impl Iterator<Item = (u64, Wanted)>,
+    others: impl Iterator<Item = (u64, Wanted)>,
+) -> Vec<Wanted> {
+    let mut wanted: Vec<(u64, Wanted)> = some.chain(others).collect();
+    wanted.sort_unstable_by_key(|&(order, _)| order);
+    wanted.into_iter().map(|(_, wanted)| wanted).collect()
+}

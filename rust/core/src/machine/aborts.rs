@@ -1,0 +1,172 @@
+//! Requests that their clients give up, wherever they are: what waits leaves at once, what runs at the end of its
+//! step, what loads when its KV has come, what is handed over at the end of its first step there.
+
+use super::{Now, Replica, Slot};
+use crate::digest::Record;
+use crate::machine::rows::EventKind;
+use crate::store::Answer;
+
+/// Requests that were given up and have not left: their places, and their numbers, since places are used again.
+#[derive(Debug, Default)]
+pub(super) struct PendingAborts(Vec<(Slot, u32)>);
+
+impl PendingAborts {
+    fn note(&mut self, slot: Slot, request: u32) {
+        if !self.0.contains(&(slot, request)) {
+            self.0.push((slot, request));
+        }
+    }
+
+    /// Takes a place out that is free from now on.
+    fn forget(&mut self, slot: Slot) {
+        self.0.retain(|&(other, _)| other != slot);
+    }
+}
+
+impl Replica {
+    /// The place of an open request whose client gives it up now; `None` where it is not here, or nobody is left to.
+    ///
+    /// Cost: a look at each place.
+    pub fn client_leaves(&mut self, request: u32) -> Option<Slot> {
+        let leaves = |s: &super::Request| {
+            s.arrival.request == request && !(s.is_closed || s.sent_on || s.pending_aborts)
+        };
+        let mut slots = self.requests.iter_mut().zip(0..);
+        let (s, slot) = slots.find(|(s, _)| leaves(s))?;
+        s.pending_aborts = true;
+        Some(slot)
+    }
+
+    /// Whether the client of an open request has given it up.
+    pub fn is_aborted(&self, slot: Slot) -> bool {
+        let s = &self.requests[slot];
+        s.pending_aborts && !s.is_closed
+    }
+
+    /// Lets a request go that its client has given up.
+    pub fn abort(&mut self, now: &mut Now<'_>, slot: Slot) -> Answer<()> {
+        self.catch_up(now, now.ns)?;
+        if self.arrivals.queue.remove(slot) {
+            self.leave(now, slot);
+            return self.resume(now, now.ns);
+        }
+        self.leaves_at_boundary(now, slot)
+    }
+
+    /// Lets a request go whose prompt another machine has computed, or computes; whether it is known here.
+    ///
+    /// What does not run yet leaves at the end of its first step.
+    pub(super) fn abort_handed_over(&mut self, now: &mut Now<'_>, request: u32) -> Answer<bool> {
+        if let Some(slot) = self.client_leaves(request) {
+            if self.running.contains(slot) {
+                self.catch_up(now, now.ns)?;
+                self.leaves_at_boundary(now, slot)?;
+            }
+            return Ok(true);
+        }
+        Ok(self.handover.target.client_leaves(request))
+    }
+
+    fn leaves_at_boundary(&mut self, now: &mut Now<'_>, slot: Slot) -> Answer<()> {
+        self.note_abort(slot);
+        if self.running.stepping {
+            self.running.boundary_ns = Some(self.batch.interrupt(now.store, now.ns)?);
+            return Ok(());
+        }
+        self.wake(now, now.ns)
+    }
+
+    /// Notes a request that leaves at the end of its step, where it was given up.
+    pub(super) fn note_abort(&mut self, slot: Slot) {
+        let s = &self.requests[slot];
+        if s.pending_aborts {
+            self.arrivals.pending_aborts.note(slot, s.arrival.request);
+        }
+    }
+
+    /// Whether a request is to leave at the end of the next step.
+    pub(super) fn leaves_next(&self) -> bool {
+        let leaves = |&(slot, request): &(Slot, u32)| {
+            self.requests[slot].arrival.request == request && self.running.contains(slot)
+        };
+        self.arrivals.pending_aborts.0.iter().any(leaves)
+    }
+
+    /// Takes requests that were given up out of the batch and the queue, and frees their blocks.
+    pub(super) fn release_aborted(&mut self, now: &mut Now<'_>) -> Answer<()> {
+        for (slot, request) in std::mem::take(&mut self.arrivals.pending_aborts.0) {
+            let s = &self.requests[slot];
+            if s.arrival.request != request || s.is_closed || s.sent_on {
+                continue;
+            }
+            if self.running.contains(slot) {
+                self.batch.take_out(slot);
+                self.running.remove(slot);
+                self.abandon(now, slot)?;
+            } else if self.arrivals.queue.remove(slot) {
+                // it was preempted meanwhile
+                self.arrivals.refused = false;
+                self.leave(now, slot);
+            } else {
+                self.arrivals.pending_aborts.note(slot, request);
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees what was loaded for requests that were given up meanwhile, once all of it has come.
+    pub(super) fn abandon_loaded(&mut self, now: &mut Now<'_>) -> Answer<()> {
+        let mut at = 0;
+        while let Some(&id) = self.loads.loaded.get(at) {
+            let slot = self.loads[id].slot;
+            let is_aborted = self.is_aborted(slot);
+            if !is_aborted || self.still_comes(id) {
+                if is_aborted {
+                    self.load_all(id, now.ns);
+                }
+                at += 1;
+                continue;
+            }
+            self.loads.loaded.remove(at);
+            self.loading_over(id);
+            self.abandon(now, slot)?;
+        }
+        Ok(())
+    }
+
+    /// Frees what a request holds that was given up, and ends it.
+    fn abandon(&mut self, now: &mut Now<'_>, slot: Slot) -> Answer<()> {
+        self.release(now, slot)?;
+        self.leave(now, slot);
+        Ok(())
+    }
+
+    /// Ends a request that was given up and holds nothing, and frees its place.
+    pub fn leave(&mut self, now: &mut Now<'_>, slot: Slot) {
+        self.aborted(now, slot);
+        self.arrivals.pending_aborts.forget(slot);
+        self.requests.free(slot);
+    }
+
+    /// Ends a request that its client has given up; its turn leaves nothing for the next one.
+    pub(super) fn aborted(&mut self, now: &mut Now<'_>, slot: Slot) {
+        let s = &mut self.requests[slot];
+        s.is_closed = true;
+        let (arrival, handed_over) = (s.arrival, s.prefill_machine.is_some());
+        let prompt_is_open = s.first_token_ns.is_none();
+        let records = now.store.records_mut();
+        records.note(Record::Finish as u8, now.ns, u64::from(arrival.request), 0);
+        self.log(EventKind::Finish, slot, now.ns);
+        self.prefill_load.remove();
+        if handed_over {
+            self.prefill_load.take_out(arrival.prompt_tokens, 0);
+        } else if prompt_is_open {
+            let expected_tokens = arrival.expected_prefill_tokens;
+            self.prefill_load
+                .take_out(arrival.prompt_tokens, expected_tokens);
+        }
+        let s = &self.requests[slot];
+        self.reports.rows.finish(s, self.config.machine, None);
+        self.note_closed(arrival.request, now.ns);
+    }
+}

@@ -1,0 +1,302 @@
+//! The receiving side: a decode machine reserves room, first come, first served, and takes into its batch (the rules
+//! of `spec/handover.py`).
+
+use std::collections::VecDeque;
+
+use crate::batch::Sequence;
+use crate::digest::Record;
+use crate::machine::messages::{Computing, Incoming, IncomingId, Message, Task};
+use crate::machine::{Now, Replica, Request, Slot};
+use crate::slab::Slab;
+use crate::store::{Answer, MoveId, Times, GPU};
+use crate::transfers::plugins::Sending;
+use crate::transfers::{FarTransfer, Feed, Hop, Transfer, TransferId, Transmission};
+
+/// Handed-over requests on their decode machine: queued for room, on their way, arrived.
+#[derive(Debug, Default)]
+pub struct HandOverTarget {
+    incoming: Slab<Option<Incoming>>,
+    pub(in crate::machine) asking: VecDeque<IncomingId>,
+    pub(in crate::machine) arriving: usize,
+    /// Who has arrived, and how many blocks it holds.
+    pub(in crate::machine) arrived: VecDeque<(Slot, u64)>,
+}
+
+impl HandOverTarget {
+    /// Notes that the client of a request on its way here gives it up; whether there is such a one.
+    pub(in crate::machine) fn client_leaves(&mut self, request: u32) -> bool {
+        let mut incoming = self.incoming.iter_mut().flatten();
+        let leaves = incoming.find(|incoming| incoming.arrival.request == request);
+        leaves.is_some_and(|leaves| {
+            leaves.pending_aborts = true;
+            true
+        })
+    }
+
+    pub(in crate::machine) fn of(&self, id: IncomingId) -> &Incoming {
+        let incoming = self.incoming[id].as_ref();
+        incoming.expect("a hand-over is kept until it is complete")
+    }
+
+    pub(in crate::machine) fn of_mut(&mut self, id: IncomingId) -> &mut Incoming {
+        let incoming = self.incoming[id].as_mut();
+        incoming.expect("a hand-over is kept until it is complete")
+    }
+}
+
+impl Replica {
+    /// Queues a request for room.
+    pub(in crate::machine) fn request_capacity(
+        &mut self,
+        now: &mut Now<'_>,
+        mut incoming: Incoming,
+    ) -> Answer<IncomingId> {
+        self.prefill_load
+            .add(incoming.arrival.prompt_tokens, incoming.expected_tokens);
+        incoming.asked_ns = now.ns;
+        let target = &mut self.handover.target;
+        let id = target.incoming.keep(Some(incoming));
+        target.asking.push_back(id);
+        if !self.arrivals.refused {
+            self.wake(now, now.ns + 1)?;
+        }
+        Ok(id)
+    }
+
+    /// Whether a handed-over request, known to the scheduler, goes before the head of the queue.
+    pub(in crate::machine) fn asks_first(&self, head: Option<Slot>) -> bool {
+        let Some(&first) = self.handover.target.asking.front() else {
+            return false;
+        };
+        let preempted = head.is_some_and(|head| self.requests[head].preemptions > 0);
+        !preempted
+            && self
+                .arrivals
+                .queue
+                .knows_since(self.handover.target.of(first).asked_ns + 1)
+    }
+
+    /// Reserves room for the first of those who ask and lets its KV come; false when that is refused.
+    pub(in crate::machine) fn take(&mut self, now: &mut Now<'_>) -> Answer<bool> {
+        let Some(&id) = self.handover.target.asking.front() else {
+            return Ok(false);
+        };
+        let block = self.config.block_size_tokens;
+        let arrival = self.handover.target.of(id).arrival;
+        let (total, full) = (
+            arrival.prompt_tokens.div_ceil(block),
+            arrival.prompt_tokens / block,
+        );
+        let here = if self.config.cache_enabled {
+            now.store.peek(arrival.request, full as u32)?.1
+        } else {
+            0
+        };
+        let lacking = total - u64::from(here);
+        let Some((lease, freeing_moves)) = now.reserve_lease((arrival.request, here), lacking)?
+        else {
+            return Ok(false);
+        };
+        self.handover.target.asking.pop_front();
+        self.handover.target.arriving += 1;
+        self.issue(now, None)?;
+        let incoming = self.handover.target.of_mut(id);
+        incoming.lease = Some(lease);
+        incoming.reserved_ns = now.ns;
+        (incoming.total_blocks, incoming.sent_blocks) = (total, lacking);
+        if lacking > 0 {
+            self.depart(now, id, &freeing_moves)?;
+        } else if self.handover.target.of(id).request.is_some() {
+            let (machine, slot) = self.handover.target.of(id).source;
+            let release = Task::Release(slot, true);
+            self.handover.messages.push(Message::Send(machine, release));
+            self.kv_received(now, id)?;
+            self.join_arrived(now)?;
+        }
+        Ok(true)
+    }
+
+    /// Sends what is lacking here as soon as the moves `freeing_moves` have freed its place.
+    fn depart(
+        &mut self,
+        now: &mut Now<'_>,
+        id: IncomingId,
+        freeing_moves: &[MoveId],
+    ) -> Answer<()> {
+        let Some(how) = self.config.role.receives() else {
+            return Ok(());
+        };
+        let incoming = self.handover.target.of(id);
+        if let Some((down, up)) = &incoming.route.memory {
+            let blocks = incoming.sent_blocks;
+            let sending = Sending {
+                blocks,
+                size_bytes: self.mover.job(blocks).size_bytes,
+                now_ns: now.ns,
+            };
+            let down = down.chosen(&sending)?.clone();
+            let memory = (down, up.chosen(&sending)?.clone());
+            self.depart_over_memory(id, memory, freeing_moves);
+            return Ok(());
+        }
+        let step = incoming.computed.filter(|step| now.ns < step.completion_ns);
+        let hop = Hop {
+            feed: Feed::of_step(step, now.ns),
+            is_first: true,
+            is_last: true,
+            ..Hop::over((id, incoming.route.wire.clone()), how.layer_by_layer)
+        };
+        let (source, _) = incoming.source;
+        let route = ((how.remote, GPU), incoming.sent_blocks);
+        let wire = self.mover.send_hop(now, hop, route, freeing_moves)?;
+        if let Some(step) = step {
+            self.await_step(source, wire, (step, None));
+        }
+        self.log_transfers();
+        Ok(())
+    }
+
+    /// Lets a hop of this machine hear of what a step of a machine computes; the number that the step has among what is
+    /// sent there, where that is taken already.
+    pub(in crate::machine) fn await_step(
+        &mut self,
+        machine: u32,
+        hop: TransferId,
+        (step, number): (Transmission, Option<u64>),
+    ) {
+        self.handover.messages.push(Message::Awaits {
+            machine,
+            hop: FarTransfer {
+                machine: self.machine(),
+                id: hop,
+            },
+            computing: Computing {
+                step,
+                number,
+                layers: self.mover.reported_layers(hop),
+            },
+        });
+    }
+
+    /// The room of a hand-over is free.
+    pub(in crate::machine) fn on_freed(&mut self, id: IncomingId, now_ns: u64) {
+        self.handover.target.of_mut(id).reserved_ns = now_ns;
+    }
+
+    /// The prompt of a hand-over is computed; returns whether nothing of it is to be sent.
+    pub(in crate::machine) fn prompt_came(
+        &mut self,
+        id: IncomingId,
+        request: Box<Request>,
+    ) -> bool {
+        let incoming = self.handover.target.of_mut(id);
+        let announced = incoming.computed.is_some();
+        incoming.request = Some(request);
+        announced && incoming.lease.is_some() && incoming.sent_blocks == 0
+    }
+
+    /// A request's KV is here: it is shared as if computed here.
+    pub(in crate::machine) fn kv_received(
+        &mut self,
+        now: &mut Now<'_>,
+        id: IncomingId,
+    ) -> Answer<()> {
+        let Some(how) = self.config.role.receives() else {
+            return Ok(());
+        };
+        let incoming = self.handover.target.incoming.remove(id);
+        let incoming = incoming.expect("a hand-over is complete once");
+        let (request, lease) = (incoming.request, incoming.lease);
+        let mut s = *request.expect("its prompt is computed before its KV is here");
+        let lease = lease.expect("room was reserved for it");
+        s.lease = lease;
+        s.sent_on = false;
+        s.pending_aborts |= incoming.pending_aborts;
+        s.handover_blocks = incoming.sent_blocks;
+        s.handover_room_ns = incoming.reserved_ns.saturating_sub(s.since_ns);
+        let (prompt_tokens, since_ns) = (s.arrival.prompt_tokens, s.since_ns);
+        let slot = self.requests.keep(s);
+        if self.config.cache_enabled {
+            let blocks = (prompt_tokens / self.config.block_size_tokens) as u32;
+            self.share(now, slot, blocks)?;
+        }
+        self.prefill_load.take_out(0, incoming.expected_tokens);
+        let s = &mut self.requests[slot];
+        let (request, sent) = (u64::from(s.arrival.request), incoming.sent_blocks);
+        let waited = now.ns - since_ns;
+        let records = now.store.records_mut();
+        records.note(Record::Handover as u8, now.ns, request, sent);
+        if how.first_token_at_prefill {
+            s.handover_gap_ns = waited;
+        } else {
+            s.handover_ns = waited;
+            self.show_first_token(now, slot);
+        }
+        self.handover.target.arriving -= 1;
+        let held = (slot, incoming.total_blocks);
+        self.handover.target.arrived.push_back(held);
+        Ok(())
+    }
+
+    /// Shares the first blocks of a request that were received from elsewhere, as if computed here.
+    fn share(&mut self, now: &mut Now<'_>, slot: Slot, blocks: u32) -> Answer<()> {
+        let lease = self.requests[slot].lease;
+        let start = now.store.depth(lease)?;
+        if blocks > start {
+            now.store.commit(lease, blocks, Times::at(now.ns))?;
+            if self.writes_at_commit() {
+                self.write_committed(now, slot, (start, blocks))?;
+                self.issue(now, None)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets what has arrived into the step while it has tokens for it.
+    pub(in crate::machine) fn join_arrived(&mut self, now: &mut Now<'_>) -> Answer<()> {
+        while self.batch.budget_left() > 0 {
+            let Some((slot, blocks)) = self.handover.target.arrived.pop_front() else {
+                break;
+            };
+            let s = &self.requests[slot];
+            let prompt_tokens = s.arrival.prompt_tokens;
+            let sequence = Sequence {
+                computed: prompt_tokens,
+                prefill_target: prompt_tokens,
+                blocks,
+                last_token_ns: s.first_token_ns,
+                ..Sequence::default()
+            };
+            self.add_to_batch(now, slot, sequence)?;
+        }
+        Ok(())
+    }
+
+    /// A request is here of which nothing had to be sent.
+    pub(in crate::machine) fn nothing_to_send(
+        &mut self,
+        now: &mut Now<'_>,
+        id: IncomingId,
+    ) -> Answer<()> {
+        self.catch_up(now, now.ns + 1)?;
+        self.kv_received(now, id)?;
+        self.resume(now, now.ns + 1)
+    }
+
+    /// The machine and the place there of a request whose KV has been read with what arrives next.
+    pub fn source_read_next(&self) -> Option<(u32, Slot)> {
+        let (transfer, complete) = self.mover.peek_arrival()?;
+        self.source_read(transfer).filter(|_| complete)
+    }
+
+    /// The same with so many layers of a transfer.
+    pub fn source_read_with(&self, (id, layers): (TransferId, u64)) -> Option<(u32, Slot)> {
+        let source = self.source_read(self.mover.transfer(id));
+        source.filter(|_| layers == self.mover.config().layers)
+    }
+
+    fn source_read(&self, transfer: &Transfer) -> Option<(u32, Slot)> {
+        let id = transfer.reads_source_of()?;
+        Some(self.handover.target.of(id).source)
+    }
+}

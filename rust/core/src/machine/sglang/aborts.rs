@@ -1,0 +1,62 @@
+//! Requests that their clients give up: what waits leaves at once, what has KV at the next boundary.
+
+use super::super::Slot;
+use super::{Desk, SglangScheduler};
+use crate::store::Answer;
+
+impl SglangScheduler {
+    /// Lets a request go; what has KV goes at the next boundary.
+    pub(super) fn client_left(&mut self, desk: &mut Desk<'_>, slot: Slot) {
+        if self.waiting.contains(&slot) {
+            self.waiting.retain(|&waiting| waiting != slot);
+            self.leave(desk, slot);
+        } else {
+            self.someone_left = true;
+        }
+    }
+
+    /// Frees the KV of requests that were given up: of those that run, of the last step's, and of the prompt that goes
+    /// on, whose chunks are not kept. Those retracted meanwhile leave the queue.
+    pub(super) fn release_aborted(&mut self, desk: &mut Desk<'_>) -> Answer<()> {
+        if !std::mem::take(&mut self.someone_left) {
+            return Ok(());
+        }
+        let launched = self.launched.iter().flat_map(|launched| &launched.0);
+        let held = self.running.iter().chain(launched).chain(&self.chunked);
+        let held: Vec<Slot> = held
+            .copied()
+            .filter(|&p| desk.replica.is_aborted(p))
+            .collect();
+        for slot in held {
+            let s = &mut self.sequences[slot];
+            if !s.is_held {
+                continue;
+            }
+            if self.chunked == Some(slot) {
+                self.chunked = None;
+                desk.store.retract(s.request);
+            } else {
+                desk.store.finish(s.request, s.committed.min(s.known()))?;
+            }
+            s.is_held = false;
+            self.held -= 1;
+            self.leave(desk, slot);
+        }
+        for slot in self.waiting.clone() {
+            if desk.replica.is_aborted(slot) {
+                self.waiting.retain(|&waiting| waiting != slot);
+                self.leave(desk, slot);
+            }
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self, desk: &mut Desk<'_>, slot: Slot) {
+        let s = &mut self.sequences[slot];
+        s.is_finished = true;
+        desk.aborted(slot);
+        if s.steps_in_flight == 0 {
+            desk.replica.requests.free(slot);
+        }
+    }
+}

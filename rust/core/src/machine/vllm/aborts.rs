@@ -1,0 +1,42 @@
+//! Requests that their clients give up: what waits leaves at once, what runs at the next boundary.
+
+use super::super::engine::Desk;
+use super::super::Slot;
+use super::blocks::Blocks;
+use super::VllmScheduler;
+use crate::store::Answer;
+
+impl<B: Blocks> VllmScheduler<B> {
+    /// Lets a request go; what runs goes at the next boundary.
+    pub(super) fn client_left(&mut self, desk: &mut Desk<'_, B>, slot: Slot) -> Answer<()> {
+        self.cut_step_run(desk)?;
+        let sequence = self.sequences.get(slot);
+        if sequence.is_some_and(|s| self.waiting.remove(slot, s)) {
+            self.leave(desk, slot);
+        } else {
+            self.someone_left = true;
+        }
+        Ok(())
+    }
+
+    /// Frees the blocks of running requests that were given up; steps in flight bring them no token. Those preempted
+    /// meanwhile leave the queue.
+    pub(super) fn release_aborted(&mut self, desk: &mut Desk<'_, B>) -> Answer<()> {
+        if !std::mem::take(&mut self.someone_left) {
+            return Ok(());
+        }
+        let is_aborted = |slot: &Slot| desk.replica.is_aborted(*slot);
+        let here = self.running.iter().copied().chain(self.waiting.iter());
+        let pending_aborts: Vec<Slot> = here.filter(is_aborted).collect();
+        for slot in pending_aborts {
+            self.withdraw(desk.store, slot, desk.now_ns)?;
+            self.leave(desk, slot);
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self, desk: &mut Desk<'_, B>, slot: Slot) {
+        desk.aborted(slot);
+        self.done(desk.replica, slot);
+    }
+}

@@ -1,0 +1,249 @@
+//! Steps in which every running request decodes one token, and nobody joins or leaves: they cost what changes.
+//!
+//! Ending a stretch early is always right (the scheduler looks again and goes on), ending it late never is.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::super::engine::Desk;
+use super::super::{AsyncScheduling, Replica};
+use super::blocks::{Blocks, Turn};
+use super::pace::Pace;
+use super::{Sequence, VllmScheduler};
+use crate::batch::most_that_fit;
+use crate::step_time::StepShape;
+use crate::store::Answer;
+
+/// What is kept while steps go on without a decision.
+#[derive(Debug)]
+pub(super) struct StepRun {
+    /// Boundaries passed since the requests were last brought up to date.
+    done: u64,
+    /// Boundaries still to pass before one that needs a decision.
+    left: u64,
+    /// By boundary, then by position among the running: who does something there.
+    turns: BinaryHeap<Reverse<(u64, usize, Turn)>>,
+}
+
+impl<B: Blocks> VllmScheduler<B> {
+    /// Plans until when nobody joins, leaves or lacks a block, and sets the next boundary to then.
+    pub(super) fn plan_step_run(&mut self, desk: &Replica, store: &B) -> Answer<()> {
+        let Some(flight) = &self.flight else {
+            return Ok(());
+        };
+        self.boundary_ns = Some(flight.end_ns);
+        let left = if desk.logs_outputs() {
+            0 // a boundary for each token
+        } else {
+            self.unchanged_boundaries(store)?
+        };
+        if left == 0 {
+            return Ok(());
+        }
+        let (mut shape, mut end_ns) = (flight.shape, flight.end_ns);
+        if let Some(lookahead) = &self.lookahead {
+            let mut computed_ns = lookahead.computed_ns;
+            shape = lookahead.shape;
+            for _ in 0..left {
+                grow(&mut shape);
+                let pace = Pace::behind(computed_ns, end_ns, &shape, desk);
+                (computed_ns, end_ns) = (pace.computed_ns, pace.seen_ns);
+            }
+        } else {
+            for _ in 0..left {
+                grow(&mut shape);
+                end_ns += desk.batch.duration_ns(&shape);
+            }
+        }
+        self.boundary_ns = Some(end_ns);
+        self.step_run = Some(StepRun {
+            done: 0,
+            left,
+            turns: self.turns(store),
+        });
+        Ok(())
+    }
+
+    /// Boundaries from the next one on at which each running request gets a token and one more step.
+    fn unchanged_boundaries(&self, store: &B) -> Answer<u64> {
+        let running = self.running.len();
+        let lookahead = match &self.lookahead {
+            Some(step) => step.only_decodes(running),
+            None => !self.config.async_scheduling.has_lookahead(),
+        };
+        let flight = self.flight.as_ref();
+        if !(lookahead && flight.is_some_and(|step| step.only_decodes(running))) {
+            return Ok(0);
+        }
+        let budget = self.config.max_num_batched_tokens > running as u64;
+        if !self.waiting.is_empty() && self.has_free_seqs() && budget && !self.refused {
+            return Ok(0);
+        }
+        let steps = 1 + u64::from(self.config.async_scheduling.has_lookahead());
+        let mut left = u64::MAX;
+        for &slot in &self.running {
+            let s = &self.sequences[slot];
+            if s.last_token_ns.is_none() || s.in_flight != steps {
+                return Ok(0);
+            }
+            left = left.min(self.before_its_end(s));
+            if self.refused {
+                left = left.min(store.before_news(s, &self.config));
+            }
+        }
+        self.within_free_blocks(left, store)
+    }
+
+    /// Boundaries that a request passes before the scheduler stops giving it steps.
+    fn before_its_end(&self, s: &Sequence) -> u64 {
+        let foreseen = self.config.async_scheduling == AsyncScheduling::Length;
+        (s.total - s.known).saturating_sub(1 + u64::from(foreseen))
+    }
+
+    /// Most boundaries, up to `left`, whose blocks there are.
+    fn within_free_blocks(&self, left: u64, store: &B) -> Answer<u64> {
+        let spare = store.spare_blocks();
+        let fits_in = |boundaries: u64| -> Answer<bool> {
+            let mut needed = 0;
+            for &slot in &self.running {
+                needed += store.growth(&self.sequences[slot], boundaries, &self.config)?;
+            }
+            Ok(needed <= spare)
+        };
+        if left == 0 || fits_in(left)? {
+            return Ok(left);
+        }
+        most_that_fit((0, left), fits_in)
+    }
+
+    fn turns(&self, store: &B) -> BinaryHeap<Reverse<(u64, usize, Turn)>> {
+        let mut turns = Vec::with_capacity(2 * self.running.len());
+        for (at, &slot) in self.running.iter().enumerate() {
+            let own = store.turns(&self.sequences[slot], &self.config);
+            turns.extend(own.iter().map(|&(first, turn)| Reverse((first, at, turn))));
+        }
+        BinaryHeap::from(turns)
+    }
+
+    /// Passes the boundaries of the stretch before a time.
+    pub(super) fn advance(&mut self, desk: &mut Desk<'_, B>, before_ns: u64) -> Answer<()> {
+        let Some(mut step_run) = self.step_run.take() else {
+            return Ok(());
+        };
+        while step_run.left > 0
+            && self
+                .flight
+                .as_ref()
+                .is_some_and(|step| step.end_ns < before_ns)
+        {
+            self.pass_boundary(desk, &mut step_run)?;
+        }
+        self.step_run = Some(step_run);
+        Ok(())
+    }
+
+    /// Passes what is left of the stretch and brings the requests up to date.
+    pub(super) fn advance_step_run(&mut self, desk: &mut Desk<'_, B>) -> Answer<()> {
+        let Some(mut step_run) = self.step_run.take() else {
+            return Ok(());
+        };
+        while step_run.left > 0 {
+            self.pass_boundary(desk, &mut step_run)?;
+        }
+        let token_ns = self.flight.as_ref().map(|step| step.begin_ns);
+        for at in 0..self.running.len() {
+            let slot = self.running[at];
+            let s = &mut self.sequences[slot];
+            s.known += step_run.done;
+            s.computed += step_run.done;
+            if step_run.done > 0 {
+                s.last_token_ns = token_ns;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets the stretch end with the step that is computed now, where somebody might be admitted then.
+    pub(super) fn end_step_run(&mut self, desk: &mut Desk<'_, B>) -> Answer<()> {
+        let budget = self.config.max_num_batched_tokens > self.running.len() as u64;
+        if !self.has_free_seqs() || !budget {
+            return Ok(());
+        }
+        self.cut_step_run(desk)
+    }
+
+    /// Lets the stretch end with the step that is computed now.
+    pub(super) fn cut_step_run(&mut self, desk: &mut Desk<'_, B>) -> Answer<()> {
+        if self.step_run.is_none() {
+            return Ok(());
+        }
+        self.advance(desk, desk.now_ns)?;
+        if let Some(step_run) = &mut self.step_run {
+            step_run.left = 0;
+        }
+        self.boundary_ns = self.flight.as_ref().map(|step| step.end_ns);
+        Ok(())
+    }
+
+    /// Ends the step in flight, each of whose requests gets a token, and decides on the same step once more.
+    fn pass_boundary(&mut self, desk: &mut Desk<'_, B>, step_run: &mut StepRun) -> Answer<()> {
+        let Some(mut flight) = self.flight.take() else {
+            return Ok(());
+        };
+        let (requests, now_ns) = (self.running.len() as u64, flight.end_ns);
+        desk.replica
+            .step_of_engine(&flight.shape, (flight.begin_ns, flight.end_ns));
+        desk.replica.batch.generated_tokens += requests;
+        if step_run.done > 0 {
+            desk.replica
+                .batch
+                .itl
+                .add(now_ns - flight.begin_ns, requests);
+        } else {
+            for &slot in &self.running {
+                let before_ns = self.sequences[slot].last_token_ns.unwrap_or(now_ns);
+                desk.replica.batch.itl.add(now_ns - before_ns, 1);
+            }
+        }
+        step_run.done += 1;
+        step_run.left -= 1;
+        self.take_turns(desk.store, step_run, now_ns)?;
+        grow(&mut flight.shape);
+        flight.begin_ns = now_ns;
+        if let Some(lookahead) = &mut self.lookahead {
+            flight.computed_ns = lookahead.computed_ns;
+            grow(&mut lookahead.shape);
+            flight.followed_by(lookahead, now_ns, desk.replica);
+        } else {
+            flight.end_ns = now_ns + desk.replica.batch.duration_ns(&flight.shape);
+        }
+        let lengths = (requests, self.waiting.len() as u64);
+        if let Some(log) = &mut self.log {
+            log.counts.end_ns = now_ns;
+            let decided = self.lookahead.as_ref().unwrap_or(&flight);
+            log.scheduled(decided.begin_ns, &decided.shape, lengths);
+        }
+        self.flight = Some(flight);
+        Ok(())
+    }
+
+    /// Takes and keys the blocks that the step decided on at a boundary needs and fills.
+    fn take_turns(&mut self, store: &mut B, step_run: &mut StepRun, now_ns: u64) -> Answer<()> {
+        while let Some(&Reverse((boundary, at, turn))) = step_run.turns.peek() {
+            if boundary > step_run.done {
+                break;
+            }
+            step_run.turns.pop();
+            let s = &mut self.sequences[self.running[at]];
+            let again = store.take_turn(s, (boundary, turn), &self.config, now_ns)?;
+            step_run.turns.push(Reverse((again, at, turn)));
+        }
+        Ok(())
+    }
+}
+
+/// Makes each decoding request of a step one token longer.
+fn grow(shape: &mut StepShape) {
+    shape.decode_kv_tokens += shape.decode_sequences;
+    shape.decode_max_kv_tokens += 1;
+}

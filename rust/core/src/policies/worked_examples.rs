@@ -1,0 +1,158 @@
+//! Worked examples: a plain cache of a few blocks, written as a line of accesses.
+
+use super::leaf::Facts;
+use super::priority::Range;
+use super::{Bounds, Kind, NativePolicy, PolicySettings, POLICIES};
+
+/// A block lives for 10 ns under `ttl`; under `priority` the first two of a prompt are worth 90 for 10 ns.
+pub fn settings() -> PolicySettings {
+    let head = Range {
+        from: 0,
+        to: 2,
+        priority: 90,
+        duration_ns: Some(10),
+    };
+    PolicySettings {
+        ttl_ns: 10,
+        ranges: vec![head],
+        attention_blocks: 1.0,
+        names: Vec::new(),
+    }
+}
+
+/// Policy, blocks that fit, accesses, and who leaves.
+const EXAMPLES: &[(&str, usize, &str, &str)] = &[
+    // b leaves and comes back: recency has earned a place, so a goes although it was used twice.
+    ("arc", 2, "a a b c b", "b a"),
+    // A scan of new blocks passes by a, which was used twice.
+    ("arc", 3, "a a b c d e", "b c"),
+    // a was used and goes round once more; then, unused since, it is the oldest.
+    ("clock", 3, "a b c a d e f", "b c a"),
+    // The use of a does not help it.
+    ("fifo", 3, "a b c a d e", "a b"),
+    // a is worth 3; b leaves at 1, c at 1 + 1, and d is then worth 2 + 1 like a, which was used longer ago.
+    ("gdsf", 2, "a a a b c d e", "b c a"),
+    // Where all cost the same it is gdsf.
+    ("pgdsf", 2, "a a a b c d e", "b c a"),
+    // a, b and c were used once; b stands deepest.
+    ("length-aware", 3, "a0 b5 c1 d0", "b"),
+    // b was used twice, so c, which stands less deep, goes.
+    ("length-aware", 3, "a0 b5 b5 c1 d0", "c"),
+    // a and b were used twice.
+    ("lfu", 3, "a b a b c d", "c"),
+    // b and c were used once, b longer ago.
+    ("lfu", 3, "a b c a d", "b"),
+    // b was used twice and comes back with a count of one.
+    ("lfu", 2, "b b a a a c b d", "b c b"),
+    // Room for three, one of it for the queue: a and b are low. c passes through the queue, and so does d.
+    ("lirs", 3, "a b c d e", "c d"),
+    // c returns while the stack knows it: it becomes low and a, at the bottom, takes its place in the queue.
+    ("lirs", 3, "a b c d c e", "c d a"),
+    // a was used after b and c.
+    ("lru", 3, "a b c a d e", "b c"),
+    // b and c are worth 35: they go before the older a.
+    ("priority", 2, "a0 b2 c2 d2", "b c"),
+    // From 10 ns on a is worth 35 too, and was used longest ago.
+    ("priority", 2, "a0 b2 @10 c2", "a"),
+    // Room for ten: one small (a), nine main (b to j). k, l and m each push out the small one before them.
+    ("s3fifo", 10, "a b c d e f g h i j k l m", "a k l"),
+    // a comes back while its name is remembered: the main queue holds one too many, and its oldest goes next.
+    ("s3fifo", 10, "a b c d e f g h i j k l a m", "a k l b"),
+    // a was used twice: it moves to the main queue, whose oldest, b, goes.
+    ("s3fifo", 10, "a a a b c d e f g h i j k", "b"),
+    // a to d fill the four segments from below. a climbs, so b falls in its place, and e takes b's; then c
+    // climbs and d falls.
+    ("s4lru", 4, "a b c d a e f c g", "b e f"),
+    // Five blocks: the lowest segment takes the fifth, e, until b falls into it: then a is one too many.
+    ("s4lru", 5, "a b c d e e f", "a"),
+    // a was used and stays in its place behind the hand, which goes on to newer blocks.
+    ("sieve", 3, "a b c a d e f", "b c d"),
+    // a was used twice, so b goes, although a was used longer ago.
+    ("slru", 5, "a a b c d e f", "b"),
+    // Five blocks are used twice; the first of them falls back on probation and goes.
+    ("slru", 5, "a a b b c c d d e e f", "a"),
+    // a was used at 0 and again at 9, b at 0 only: at 10 b is gone, at 19 a is.
+    ("ttl", 8, "a b @9 a @10 c @19 d", "b a"),
+    // There is room for two: a expires before b.
+    ("ttl", 2, "a @3 b @4 c", "a"),
+    // Room for four, one of them for newcomers: a returns to the main queue while its name is known, and the
+    // newcomers go one by one, however often they were used.
+    ("twoq", 4, "a b c d e a b b f g", "a b c d e"),
+    // Two names are remembered: a's is forgotten when c leaves, so a comes back as a newcomer and goes again.
+    ("twoq", 4, "a b c d e f g a h i j k", "a b c d e f g a"),
+    // c finds the main cache full and was used no more often than its victim: it leaves. d was, by a sketch for two names.
+    ("wtinylfu", 3, "a b c d e", "c b"),
+];
+
+#[test]
+fn every_policy_decides_as_its_worked_examples_do() {
+    for &(name, capacity, accesses, left) in EXAMPLES {
+        let policy = NativePolicy::named(name).unwrap();
+        assert_eq!(
+            evictions_of(policy, capacity, accesses),
+            left,
+            "{name}: {accesses}"
+        );
+    }
+}
+
+/// Queues that stand for keys in a plain cache decide as the keys do.
+#[test]
+fn the_queue_decides_as_the_key_does() {
+    for policy in POLICIES {
+        if let Kind::Ranked(make) = policy.kind {
+            let accesses = "a b c a d b e a c d f a b";
+            let by_key = evictions_of(&NativePolicy::ranked(policy.name, make), 3, accesses);
+            assert_eq!(evictions_of(policy, 3, accesses), by_key);
+        }
+    }
+}
+
+/// Plays accesses against a plain cache with room for `capacity` blocks and returns who left, in that order.
+///
+/// `b` is an access of block b at depth 0, `b7` one at depth 7; `@30` moves the clock to 30 ns.
+fn evictions_of(policy: &NativePolicy, capacity: usize, accesses: &str) -> String {
+    let bounds = Bounds {
+        capacity,
+        universe: 128,
+    };
+    let mut blocks = policy.on_blocks(&settings(), bounds);
+    let mut facts = Facts::default();
+    let (mut size, mut left) = (0, Vec::new());
+    for word in accesses.split_whitespace() {
+        if let Some(now_ns) = word.strip_prefix('@') {
+            facts.last_access_ns = now_ns.parse().unwrap();
+            while let Some(gone) = blocks.expire(facts.last_access_ns, &|_| true) {
+                size -= 1;
+                left.push(gone);
+            }
+            continue;
+        }
+        let (name, depth) = word.split_at(1);
+        let block = u32::from(name.as_bytes()[0]);
+        facts.depth = depth.parse().unwrap_or(0);
+        facts.last_access += 1;
+        blocks.facts(facts);
+        if blocks.contains(block) {
+            blocks.on_hit(block);
+            while let Some(gone) = blocks.abort(&|_| true) {
+                size -= 1;
+                left.push(gone);
+            }
+            continue;
+        }
+        blocks.on_miss(block);
+        if size == capacity {
+            left.push(blocks.evict(block, &|_| true).unwrap());
+            size -= 1;
+        }
+        blocks.insert(block);
+        size += 1;
+        while let Some(gone) = blocks.abort(&|_| true) {
+            size -= 1;
+            left.push(gone);
+        }
+    }
+    let names = left.iter().map(|&block| block as u8 as char);
+    names.map(String::from).collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,75 @@
+//! Records in places that are used again.
+
+use std::ops::{Deref, DerefMut, Index, IndexMut};
+
+/// Records by place; reads as a slice too.
+#[derive(Clone, Debug, Default)]
+pub struct Slab<T> {
+    records: Vec<T>,
+    /// Places that nobody has.
+    free: Vec<u32>,
+}
+
+impl<T: Default> Slab<T> {
+    /// A place that was free; what was there last is there still.
+    pub fn take(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.records.push(T::default());
+            self.records.len() as u32 - 1
+        })
+    }
+
+    /// Keeps a record; its place.
+    pub fn keep(&mut self, record: T) -> u32 {
+        let slot = self.take();
+        self[slot] = record;
+        slot
+    }
+
+    /// Takes a record out; its place is free.
+    pub fn remove(&mut self, slot: u32) -> T {
+        self.free(slot);
+        std::mem::take(&mut self[slot])
+    }
+
+    /// Lets a place be used again; until then its record stays.
+    pub fn free(&mut self, slot: u32) {
+        self.free.push(slot);
+    }
+
+    /// Places that are not free. Cost: the free ones times all.
+    pub fn taken(&self) -> impl Iterator<Item = u32> + '_ {
+        let all = 0..self.records.len() as u32;
+        all.filter(|slot| !self.free.contains(slot))
+    }
+}
+
+impl<T> Index<u32> for Slab<T> {
+    type Output = T;
+
+    #[inline]
+    fn index(&self, slot: u32) -> &T {
+        &self.records[slot as usize]
+    }
+}
+
+impl<T> IndexMut<u32> for Slab<T> {
+    #[inline]
+    fn index_mut(&mut self, slot: u32) -> &mut T {
+        &mut self.records[slot as usize]
+    }
+}
+
+impl<T> Deref for Slab<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.records
+    }
+}
+
+impl<T> DerefMut for Slab<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.records
+    }
+}

@@ -1,0 +1,68 @@
+//! Which prefixes a store has, entered where routers read it beside those of other machines.
+
+use std::sync::Arc;
+
+use super::board::{marks, IndexEntry};
+use super::check::Violation;
+use super::node::Node;
+use super::Store;
+use crate::ids::NodeId;
+use crate::keys::BlockKeys;
+
+impl Store {
+    /// The keys of all requests.
+    pub fn keys(&self) -> &Arc<BlockKeys> {
+        &self.keys
+    }
+
+    /// Enters what it has, from now on too, where routers read it. Cost: a walk over all runs.
+    pub fn sit(&mut self, index_entry: IndexEntry) {
+        for id in self.found_runs() {
+            let Node { start, end, .. } = self.nodes[id as usize];
+            self.enter(&index_entry, id, (start, end), true);
+        }
+        self.index_entries.push(index_entry);
+    }
+
+    /// Tells routers that blocks of a run have their first copy, or that their last one has gone.
+    pub(super) fn notify(&self, id: NodeId, blocks: (u32, u32), has: bool) {
+        for index_entry in &self.index_entries {
+            self.enter(index_entry, id, blocks, has);
+        }
+    }
+
+    fn enter(&self, index_entry: &IndexEntry, id: NodeId, blocks: (u32, u32), has: bool) {
+        let owner = self.nodes[id as usize].owner;
+        for mark in marks(blocks) {
+            index_entry.has_prefix(mark, self.keys.key(owner, mark - 1), has);
+        }
+    }
+
+    fn found_runs(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let live = self.live_nodes().into_iter();
+        live.filter(|&id| !self.is_gone(id))
+    }
+
+    /// Whether all that routers read is what is here.
+    pub(super) fn check_index_entries(&self) -> Result<(), Violation> {
+        if self.index_entries.is_empty() {
+            return Ok(());
+        }
+        let mut entries = Vec::new();
+        for id in self.found_runs() {
+            let Node {
+                owner, start, end, ..
+            } = self.nodes[id as usize];
+            entries.extend(marks((start, end)).map(|mark| (mark, self.keys.key(owner, mark - 1))));
+        }
+        entries.sort_unstable();
+        if self
+            .index_entries
+            .iter()
+            .any(|index_entry| index_entry.entries() != entries)
+        {
+            return Err("routers read other prefixes than there are".to_owned());
+        }
+        Ok(())
+    }
+}

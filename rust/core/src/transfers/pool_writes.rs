@@ -1,0 +1,85 @@
+//! What machines put into a shared pool: a put is a read by the pool (the rules of `spec/remote.py`).
+
+use super::cross_machine::{Read, Source};
+use super::hop::Feed;
+use super::mover::{Mover, SharedChannel};
+use super::peers::Now;
+use super::transfer::TransferId;
+use crate::store::{Answer, Store, GPU, NO_MOVE, STAGING};
+
+impl Mover {
+    /// The paths (request, past the last block) whose last blocks a transfer has written down from the GPU, where a
+    /// pool takes them.
+    pub(super) fn paths_written(&self, store: &Store, id: TransferId) -> Answer<Vec<(u32, u32)>> {
+        let transfer = self.transfer(id);
+        if self.config.pool.is_none() || transfer.from != GPU {
+            return Ok(Vec::new());
+        }
+        store.moved_paths(transfer.id)
+    }
+
+    /// Puts the first `end` blocks of a request into the pool, as far as they are missing there and ready here.
+    pub(super) fn put(&mut self, now: &mut Now<'_>, (request, end): (u32, u32)) -> Answer<()> {
+        let (Some(pool), Some(peers)) = (self.config.pool, now.peers.as_deref_mut()) else {
+            return Ok(());
+        };
+        let mut start = 0;
+        peers.look(pool, &mut |_, theirs| start = theirs.peek(request, end).0);
+        let Some(tree) = now.store.tiered() else {
+            return Ok(());
+        };
+        let mut reached = start;
+        for part in tree.match_below(request, start, end) {
+            if part.tier != STAGING || part.by != NO_MOVE || part.start != reached {
+                break;
+            }
+            reached = part.end;
+        }
+        if reached == start || !lands(now, pool, (request, (start, reached)))? {
+            return Ok(());
+        }
+        let Some(tree) = now.store.tiered() else {
+            return Ok(());
+        };
+        let lent = tree.lend(request, reached, STAGING)?;
+        self.moved_bytes[STAGING].0 += u64::from(reached - start) * self.config.block_bytes;
+        let source = Source {
+            owner: self.config.machine,
+            tier: STAGING,
+            lent,
+            by: NO_MOVE,
+        };
+        let Some(peers) = now.peers.as_deref_mut() else {
+            return Ok(());
+        };
+        let wire = peers.wire(self.config.machine, pool)?;
+        peers.take_in(pool, (source, &wire), now.ns)
+    }
+
+    /// Sends what has room here, ready on another machine, as soon as that room is free.
+    pub(crate) fn take_in(
+        &mut self,
+        store: &mut Store,
+        (source, wire): (Source, &SharedChannel),
+        now_ns: u64,
+    ) -> Answer<()> {
+        for order in store.take_orders() {
+            let id = self.begin(order.id, (self.config.remote, order.to), order.blocks);
+            self.transfers[id].read = Some(Read::over(wire.clone(), source, Feed::AtHand));
+            self.in_flight.insert(order.id, id);
+            for before in self.all_in_flight(&order.after) {
+                self.wait_for(id, before);
+            }
+            self.launch(&mut Now::alone(store, now_ns), id)?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether a pool has room for blocks of a request, which it then keeps.
+fn lands(now: &mut Now<'_>, pool: u32, (request, blocks): (u32, (u32, u32))) -> Answer<bool> {
+    match now.peers.as_deref_mut() {
+        Some(peers) => peers.lands(pool, (request, blocks), now.ns),
+        None => Ok(false),
+    }
+}

@@ -1,0 +1,15 @@
+"""What a store tells when it is asked: its answer, or the line in which it refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvcache_sim.errors import StoreError
+
+
+def call(store: Any, name: str, arguments: tuple[Any, ...]) -> Any:
+    """Return the store's answer to the call, or its refusal as text."""
+    try:
+        return getattr(store, name)(*arguments)
+    except StoreError as refused:
+        return str(refused)
