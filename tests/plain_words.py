@@ -198,9 +198,9 @@ def offences(path: str) -> Iterator[Offence]:
 
 
 @cache
-def found() -> tuple[Offence, ...]:
-    """Return all offences of the project."""
-    return tuple(offence for path in files() for offence in offences(path))
+def found(prefixes: tuple[str, ...] = ("",)) -> tuple[Offence, ...]:
+    """Return all offences of the files whose paths begin with one of the prefixes."""
+    return tuple(offence for path in files() if path.startswith(prefixes) for offence in offences(path))
 
 
 def of_rule(rule: str) -> list[str]:
@@ -264,9 +264,7 @@ def directory(path: str) -> str:
 
 def table(prefixes: list[str]) -> str:
     """Return the counts of each rule by directory."""
-    counts = Counter(
-        (directory(o.path), o.rule) for o in found() if not prefixes or o.path.startswith(tuple(prefixes))
-    )
+    counts = Counter((directory(o.path), o.rule) for o in found(tuple(prefixes) or ("",)))
     rows = [f"{'':36}" + "".join(f"{rule:>12}" for rule in RULES)]
     for folder in [*sorted({name for name, _ in counts}), None]:
         own = [
@@ -285,10 +283,7 @@ def main() -> int:
     if asked.list == "pages":
         print("\n".join(pages_broken()))
     elif asked.list:
-        mine = (o for o in found() if o.rule == asked.list)
-        print(
-            "\n".join(str(o) for o in mine if not asked.prefixes or o.path.startswith(tuple(asked.prefixes)))
-        )
+        print("\n".join(str(o) for o in found(tuple(asked.prefixes) or ("",)) if o.rule == asked.list))
     else:
         print(table(asked.prefixes))
     return 0
