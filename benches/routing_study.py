@@ -1,7 +1,7 @@
 """A public routing study beside this simulator: four policies over a ladder of rates, on two clusters.
 
-``python benches/routing_study.py [qwen3-32b|llama-70b]`` prints the rows of ``docs/routing-study.md``: what
-was measured, from ``routing_study.csv``, and what a simulation of the same ladder gives.
+``python benches/routing_study.py [qwen3-32b|llama-70b]`` prints rows of ``docs/data/routing-study-*.toml``:
+what was measured, from ``routing_study.csv``, and what a simulation of the same ladder gives.
 """
 
 from __future__ import annotations

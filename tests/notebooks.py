@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-NOTEBOOKS = sorted(DOCS.glob("*.ipynb"))
+NOTEBOOKS = sorted(DOCS.rglob("*.ipynb"))
 
 
 def code_cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:

@@ -11,13 +11,23 @@ import os
 import re
 import shlex
 import tempfile
+from itertools import groupby
 from pathlib import Path
 
 from kvcache_sim.cli.main import run as kvsim
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Pages whose blocks are followed by what they print.
-SHOWN = [ROOT / "docs" / "tutorial.md"]
+SHOWN = [
+    ROOT / page
+    for page in (
+        "README.md",
+        "docs/start/tutorial.md",
+        "docs/start/size-a-cluster.md",
+        "docs/how-to/questions.md",
+        "docs/how-to/capacity.md",
+    )
+]
 _SHOWN_BLOCK = re.compile(r"```sh\n(?P<commands>.*?)```(?:\n```text\n(?P<output>.*?)```)?", re.S)
 #: Lines that differ from run to run: what it took.
 _TIMED = re.compile(r"^took .*\n", re.M)
@@ -25,7 +35,8 @@ _TIMED = re.compile(r"^took .*\n", re.M)
 
 def blocks_of(text: str) -> list[str]:
     """Return the blocks of a page that hold commands: fenced ones and indented ones."""
-    fenced = re.findall(r"^```(?:sh)?\n(.*?)^```", text, re.S | re.M)
+    every = re.findall(r"^```(\w*)\n(.*?)^```", text, re.S | re.M)
+    fenced = [block for kind, block in every if kind in ("", "sh")]
     rest = re.sub(r"^```.*?^```", "", text, flags=re.S | re.M)
     indented = re.findall(r"(?:^(?: {4}|\t).*\n(?:[ \t]*\n(?= {4}))*)+", rest, re.M)
     return [*fenced, *indented]
@@ -40,19 +51,35 @@ def commands_in(block: str) -> list[str]:
 
 
 def run(command: str) -> tuple[int, str]:
-    """Run one command in the current folder, its ``> FILE`` too; returns its exit code and what it printed."""
+    """Run one command in the current folder as a shell would; returns its exit code and what it printed.
+
+    Known of a shell: ``> FILE``, ``| tee FILE``, ``| head -N``, ``| tail -N`` and ``| grep -E PATTERN``.
+    """
     words = shlex.split(command)[1:]
-    target = words.pop() if len(words) > 1 and words[-2] == ">" else None
+    target = words.pop() if words[-2:-1] == [">"] else None
+    argv, *filters = [list(part) for is_pipe, part in groupby(words, "|".__eq__) if not is_pipe]
     if target:
-        words.pop()
+        argv.pop()
     taken = io.BytesIO()
     out = io.TextIOWrapper(taken, encoding="utf-8", write_through=True)
     with contextlib.redirect_stdout(out):
-        code = kvsim(words)
-    printed = taken.getvalue().decode()
+        code = kvsim(argv)
+    printed = _TIMED.sub("", taken.getvalue().decode())
+    for name, *_, argument in filters:
+        lines = printed.splitlines(keepends=True)
+        match name:
+            case "tee":
+                target = argument
+            case "head":
+                lines = lines[: -int(argument)]
+            case "tail":
+                lines = lines[int(argument) :]
+            case "grep":
+                lines = [line for line in lines if re.search(argument, line)]
+        printed = "".join(lines)
     if target:
         Path(target).write_text(printed)
-    return code, _TIMED.sub("", printed)
+    return code, printed
 
 
 def shown(text: str) -> list[tuple[list[str], str | None]]:

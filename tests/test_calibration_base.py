@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from fidelity_page import figures
+from docs_data import figures
 from hardware_extra import needs_library
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.model.calibration.choice import spread_rows
@@ -76,7 +76,7 @@ def test_thirty_rows_are_as_good_without_the_source():
         assert curve[30]["decode"][1] <= 3.3
         assert curve[30]["mixed"][1] <= 5.0
         for count, found in curve.items():
-            stated = figures("aiconfigurator.md", "Corrected by iterations of one's own", str(count))
+            stated = figures("kernel-tables-corrected", str(count))
             for phase, cell in zip(("decode", "mixed"), stated[2 * index : 2 * index + 2], strict=True):
                 with_source, alone = found[phase]
                 assert with_source == pytest.approx(cell[0], abs=0.051)

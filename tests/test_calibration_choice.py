@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fidelity_page import figures
+from docs_data import figures
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.model.calibration import choice
 from kvcache_sim.model.calibration.choice import FOLDS, FORMS, fit_best, spread_rows
@@ -115,7 +115,7 @@ def test_the_page_says_how_far_off_both_forms_are(name):
     rows = rows_of(name)
     out = held_out(len(rows))
     few, unseen = rows.take(spread_rows(rows, ~out, 300)), rows.take(out)
-    one, apart, taken = figures("fidelity.md", "Which form.", name)[:3]
+    one, apart, taken = figures("forms", name)[:3]
     for cell, fit in zip((one, apart), FORMS.values(), strict=True):
         model = fit(few)
         assert [mape(model, unseen, "decode"), mape(model, unseen, "mixed")] == pytest.approx(cell, abs=0.4)

@@ -5,7 +5,7 @@ from importlib.resources import files
 
 import numpy as np
 import pytest
-from fidelity_page import figures
+from docs_data import figures
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.calibration.design import form_for, padded_rows
@@ -212,7 +212,7 @@ def test_stretches_held_out_are_met_as_the_page_says():
     span = np.arange(len(rows)) * 50 // len(rows)
     order = np.random.default_rng(0).permutation(50)
     met = folds_mape(rows, [np.isin(span, order[fold::5]) for fold in range(5)])
-    (stated, *_) = figures("fidelity.md", "Held out in other ways.", "Qwen3-32B on B300, TP 8")
+    (stated, *_) = figures("held-out-otherwise", "Qwen3-32B on B300, TP 8")
     assert met == pytest.approx(stated, abs=0.06)
     assert met[0] <= 2.3
     assert met[1] <= 5.0
@@ -224,7 +224,7 @@ def test_levels_of_the_grid_held_out_are_met_as_the_page_says():
     each = rows.decode_max_kv_tokens
     levels = np.unique(each)
     met = folds_mape(rows, [np.isin(each, levels[fold::4]) for fold in range(4)], base, entry.gpu)
-    (*_, stated) = figures("fidelity.md", "Held out in other ways.", "Qwen3-32B on RTX PRO 6000, TP 2")
+    (*_, stated) = figures("held-out-otherwise", "Qwen3-32B on RTX PRO 6000, TP 2")
     assert met == pytest.approx(stated, abs=0.06)
 
 
@@ -237,7 +237,7 @@ def test_a_tp_degree_left_out_is_predicted(left_out):
     errors = {error.phase: error for error in phase_errors(unseen, predict_ms(model, unseen))}
     assert errors["decode"].mape <= 3.3
     assert errors["mixed"].mape <= 10.0
-    stated = figures("fidelity.md", "A TP degree never seen.", f"TP {left_out}")
+    stated = figures("tp-left-out", f"TP {left_out}")
     found = [[round(errors[p].mape, 2), round(errors[p].p95, 1)] for p in ("decode", "mixed")]
     assert stated == found
 

@@ -4,7 +4,7 @@ import csv
 from dataclasses import replace
 
 import pytest
-from fidelity_page import figures
+from docs_data import figures
 from hardware_extra import needs_library
 from kvcache_sim.model.aiconfigurator.deployment import parse_deployment
 from kvcache_sim.model.calibration.server_runs import (
@@ -259,9 +259,7 @@ def test_the_page_states_what_the_command_finds():
     found = []
     for errors in (server_errors(predicted), server_errors(with_fitted_costs(predicted))):
         found += [errors.tpot_median, errors.tpot_mean, errors.ttft_median, errors.ttft_mean]
-    row = figures(
-        "aiconfigurator.md", "Against real servers", "GLM-5 on H200 by itself: kernels alone; fitted"
-    )
+    row = figures("servers", "GLM-5 on H200 by itself: kernels alone; fitted")
     assert [figure for cell in row[1:] for figure in cell] == pytest.approx(
         [found[i] for i in (0, 1, 4, 5, 2, 3, 6, 7)], abs=0.051
     )

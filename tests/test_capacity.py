@@ -325,7 +325,7 @@ def test_a_range_without_a_step_is_refused():
 
 def test_the_commands_of_the_page_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    page = (Path(__file__).resolve().parents[1] / "docs" / "capacity.md").read_text()
+    page = (Path(__file__).resolve().parents[1] / "docs" / "how-to" / "capacity.md").read_text()
     outputs = []
     for block in re.findall(r"```sh\n(.*?)```", page, re.S):
         for line in block.splitlines():

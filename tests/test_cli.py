@@ -115,7 +115,7 @@ def test_the_topic_of_channels_fits_a_narrow_terminal(capsys):
 
 
 def test_help_and_the_page_of_channels_have_the_same_edges(capsys):
-    page = (Path(__file__).parents[1] / "docs" / "channels.md").read_text()
+    page = (Path(__file__).parents[1] / "docs" / "understand" / "tiers-and-channels.md").read_text()
     assert main.run(["help", "channels"]) == 0
     edge = r"(?:\d:)?[a-z]+->(?:\d:)?[a-z]+"
     reported = set(re.findall(edge, capsys.readouterr().out))

@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 import kvcache_sim as kv
 import pytest
 from kvcache_sim.cli import VERBS
+from kvcache_sim.metrics.figures import FIGURES
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -64,20 +65,22 @@ def test_every_link_and_picture_of_the_site_is_there(site):
 
 
 def test_what_is_written_elsewhere_has_its_page(site):
-    commands = (site / "commands.html").read_text()
+    commands = (site / "reference" / "commands.html").read_text()
     assert [verb for verb in VERBS if f"Usage: kvsim {verb}" not in commands] == []
-    api = (site / "api.html").read_text()
+    api = (site / "reference" / "api.html").read_text()
     assert [name for name in kv.__all__ if f'id="kvcache_sim.{kv._NAMES[name]}.{name}"' not in api] == []
-    assert "hand-over" in (site / "glossary.html").read_text()
-    assert "router.cache_threshold" in (site / "scenario-keys.html").read_text()
-    assert "<table" in (site / "tiers-and-ttft.html").read_text()
+    figures = (site / "reference" / "figures.html").read_text().replace("&lt;", "<").replace("&gt;", ">")
+    assert [figure.name for figure in FIGURES if f"<code>{figure.name}</code>" not in figures] == []
+    assert "hand-over" in (site / "reference" / "glossary.html").read_text()
+    assert "router.cache_threshold" in (site / "reference" / "scenario-keys.html").read_text()
+    assert "<table" in (site / "how-to" / "tiers-and-ttft.html").read_text()
 
 
 def test_pictures_of_the_pages_are_drawn_by_a_command():
     drawn = re.search(r"for picture in ([\w -]+);", (ROOT / "Makefile").read_text())
     assert drawn is not None
     shown = set()
-    for page in (ROOT / "README.md", *ROOT.glob("docs/*.md")):
-        shown |= set(re.findall(r"\]\((?:docs/)?pictures/([\w-]+)\.svg\)", page.read_text()))
+    for page in (ROOT / "README.md", *ROOT.glob("docs/**/*.md")):
+        shown |= set(re.findall(r"\]\((?:docs/|\.\./)?pictures/([\w-]+)\.svg\)", page.read_text()))
     assert shown == set(drawn[1].split())
     assert {path.stem for path in (ROOT / "docs" / "pictures").iterdir()} == shown

@@ -248,7 +248,7 @@ def test_a_mode_counts_its_rows_and_streams(mode):
 
 
 def test_the_page_has_the_table_of_modes():
-    page = (ROOT / "docs/engine-caches.md").read_text()
+    page = (ROOT / "docs/understand/engines.md").read_text()
     assert with_engines(page) == page
 
 

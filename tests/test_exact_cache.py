@@ -21,6 +21,7 @@ from shared_files import shared
 from small_traces import trace_of, tree_traces
 from support.exact_rows import OUTPUTS, PROVENANCE, rows_of
 from support.replays import check_causes
+from support.tiered_pool import GPU
 from support.vllm_pool import replay as replay_vllm
 
 SGLANG = ("lru", "lfu", "fifo", "mru", "filo", "slru", "hpt")
@@ -100,8 +101,9 @@ def test_vllm_core_is_the_model(request, outputs, reuse):
     rejected = hits.count(REJECTED)
     assert (core["rejected_requests"], core["forced_frees"]) == (rejected, forced)
     assert core["requests"]["hit_tokens"] == hits
-    assert (core["evictions"], core["hashed_blocks_inserted"]) == (len(pool.evicted), pool.inserted)
-    assert core["cached_blocks_at_end"] == len(pool.key_of) == pool.inserted - len(pool.evicted)
+    evicted, keyed = pool.evicted_from(GPU), sum(map(len, pool.of_key.values()))
+    assert (core["evictions"], core["hashed_blocks_inserted"]) == (evicted, pool.inserted)
+    assert core["cached_blocks_at_end"] == keyed == pool.inserted - evicted
     rows = zip(*(core["requests"][f"{cause.name}_tokens"] for cause in reported_by("replay")), strict=True)
     columns = [MISS_CAUSES.index(cause) for cause in reported_by("replay")]
     assert [list(row) for row in rows] == [[row[column] for column in columns] for row in causes.tokens]

@@ -8,7 +8,7 @@ from statistics import median
 
 import numpy as np
 import pytest
-from fidelity_page import figures
+from docs_data import figures
 from kvcache_sim.model.adjusted import CAPTURED_TOKENS, ScaledStepTime, WithLaunchTime
 from kvcache_sim.model.calibration.fit import predict_ms
 from kvcache_sim.model.calibration.rows import read_iterations
@@ -19,7 +19,6 @@ from shared_files import ROOT, shared
 from support.flat_steps import FLAT, moments_ms, row, run, write_rows
 from support.sensitivity_runs import asked
 
-HEADING = "Steps that no CUDA graph holds"
 #: Qwen3.6-35B-A3B on B300: tensor, expert and data parallel degrees; one GPU alone charges a step's time to
 #: the one before it.
 ALONE = ((2, 1, 1), (2, 2, 1), (4, 1, 1), (8, 8, 1))
@@ -124,7 +123,7 @@ def test_a_preset_of_the_h100_is_what_half_of_its_rows_show(model, layers, host,
     assert [low, high] == pytest.approx(quarters.tolist(), abs=0.006)
     assert spec.launch_per_layer_ns / 1e6 == pytest.approx(even, rel=0.02)
     streamed = median(launches_ms(model, stream)) / layers
-    stated = figures("fidelity.md", HEADING, f"`{host}`")
+    stated = figures("launch-hosts", f"`{host}`")
     assert stated[0] == [spec.launch_per_layer_ns / 1e6, low, high]
     assert stated[1] == [round(even, 2), round(odd, 2), round(streamed, 2)]
 
@@ -156,7 +155,7 @@ def test_other_topologies_say_what_a_launch_takes_in_one(topology):
     with_preset = off(predict_ms(WithLaunchTime(source, preset), rows), rows)
     tp, ep, dp = topology
     name = f"tp{tp}" + (f"-ep{ep}" if ep > 1 else "") + (f"-dp{dp}" if dp > 1 else "")
-    stated = figures("fidelity.md", HEADING, f"`{name}`")
+    stated = figures("launch-topologies", f"`{name}`")
     per_layer = round(float(np.median(rows.iter_ms)) / 40, 2)
     assert stated == [[float(len(rows))], [per_layer], [alone], [left_out], [with_preset]]
 
@@ -167,13 +166,13 @@ def test_the_preset_of_dense_models_on_b300_is_that_of_its_fastest_degree():
     even, odd = (float(np.median(rows.iter_ms[half::2])) / 64 for half in (0, 1))
     spec = load_host("b300-launch-dense")
     assert spec.launch_per_layer_ns / 1e6 == pytest.approx((even + odd) / 2, rel=0.01)
-    assert figures("fidelity.md", HEADING, "`b300-launch-dense`")[1] == [round(even, 2), round(odd, 2)]
+    assert figures("launch-hosts", "`b300-launch-dense`")[1] == [round(even, 2), round(odd, 2)]
     source = load_step_time("roofline:qwen3-32b@b300:tp8")
     found = [
         off(predict_ms(one, rows), rows)
         for one in (source, WithLaunchTime(source, 64 * spec.launch_per_layer_ns))
     ]
-    assert json.dumps(found) == json.dumps(figures("fidelity.md", HEADING, "`b300-launch-dense`")[2])
+    assert json.dumps(found) == json.dumps(figures("launch-hosts", "`b300-launch-dense`")[2])
 
 
 @pytest.mark.parametrize(("topology", "errors"), [((2, 1, 1), [64.7, 2.2]), ((4, 1, 1), [74.3, 3.7])])

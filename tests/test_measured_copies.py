@@ -5,12 +5,11 @@ from __future__ import annotations
 import csv
 
 import pytest
-from fidelity_page import figures
+from docs_data import figures
 from kvcache_sim.model.channels import load_channel
 from kvcache_sim.model.hosts import load_host
 from shared_files import ROOT
 
-HEADING = "Copies that cost steps"
 ROWS = {"one-by-one": "one call a copy", "batched": "one call for all", "kernel": "a kernel of 16 blocks"}
 DIRECTIONS = ("host->gpu", "gpu->host")
 PRESETS = {"one-by-one": "one-by-one", "batched": "batched", "kernel": "by-kernel"}
@@ -50,7 +49,7 @@ def test_the_page_has_what_was_measured(how):
         [round(row["memory_slower_percent"], 1) for row in pairs[64]],
         [round(row["arithmetic_slower_percent"], 1) for row in pairs[64]],
     ]
-    stated = figures("fidelity.md", HEADING, ROWS[how])
+    stated = figures("copies-measured", ROWS[how])
     assert stated == [pytest.approx(pair, abs=0.051) for pair in found]
 
 
@@ -74,7 +73,7 @@ def test_every_row_is_on_the_page_with_the_error_of_the_old_rule_and_of_its_own_
     rows = measured()
     for kib in sorted({kib for _, _, kib in rows}):
         first = f"{kib} KiB" if kib < 1024 else f"{kib >> 10} MiB"
-        stated = figures("fidelity.md", HEADING, first)
+        stated = figures("copies-presets", first)
         for cell, (how, name) in zip(stated, PRESETS.items(), strict=True):
             found = []
             for direction, ending in zip(DIRECTIONS, ("h2d", "d2h"), strict=True):

@@ -15,7 +15,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from fidelity_page import figures
+from docs_data import cells, figures
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.model.calibration import fit
 from kvcache_sim.model.calibration.command import FittedRows, Measured, fit_rows
@@ -35,7 +35,6 @@ from shared_files import ROOT
 
 BENCHES = ROOT / "benches"
 MEASURED = BENCHES / "measured"
-HEADING = "Runs of vLLM on an H100"
 DENSE = ("talks", "talks-salted", "long", "peak")
 MIXTURE = ("moe-talks", "moe-peak")
 BLOCKS = {"llama-3.1-8b": 28123, "qwen3-30b-a3b": 8535}
@@ -74,7 +73,7 @@ def means(stream: str) -> list[float]:
 
 @pytest.mark.parametrize("stream", [*DENSE, *MIXTURE])
 def test_what_was_predicted_before_the_run_is_on_the_page(stream):
-    measured, *by_source = figures("fidelity.md", HEADING, f"`{stream}`")
+    measured, *by_source = figures("h100-streams", f"`{stream}`")
     assert measured == [round(means(stream)[0], 1), round(means(stream)[1], 2), round(means(stream)[2])]
     with (MEASURED / "predictions.csv").open() as file:
         said = [row for row in csv.DictReader(file) if row["run"] == stream]
@@ -118,15 +117,13 @@ def run_errors(rows: IterationRows, runs: Runs, model: ParametricStepTime) -> li
 )
 def test_held_out_runs_are_met_as_the_page_says(model, name):
     fitted = swept(model)
-    section = (ROOT / "docs" / "fidelity.md").read_text().split(f"## {HEADING}")[1]
     for how, found in (("single rows", swept_by_rows(model)), ("sums of runs", fitted.model)):
-        cells = section.split(f"| {name} | {how} |")[1].split("\n")[0]
         errors = {error.phase: error for error in run_errors(fitted.unseen, fitted.runs, found)}
         met = [error for phase in ("decode", "mixed") for error in (errors[phase].mape, errors[phase].p95)]
-        reported = [float(figure) for figure in cells.replace("|", "/").split("/") if figure.strip()]
+        stated = [figure for cell in figures("h100-sweep-runs", f"{name}, {how}") for figure in cell]
         # as printed; linear algebra rounds otherwise on other processors, and the last digit may be the next
         # one
-        assert reported == pytest.approx(met, abs=0.11)
+        assert stated == pytest.approx(met, abs=0.11)
 
 
 @pytest.mark.parametrize("stream", [*DENSE, *MIXTURE])
@@ -135,9 +132,8 @@ def test_what_is_left_is_told_by_the_kinds_of_steps(stream):
     rows = iterations(of(stream), stream)
     runs = runs_of(rows)
     totals = runs.totals(rows)
-    text = (ROOT / "docs" / "fidelity.md").read_text().split("**What is left**")[1]
-    cells = text.split(f"| steps of `{stream}` |")[1].split(" |\n")[0].split("|")
-    for chosen, cell in zip((totals.prefill_tokens == 0, totals.prefill_tokens > 0), cells, strict=True):
+    stated = cells("h100-steps-left", f"`{stream}`")
+    for chosen, cell in zip((totals.prefill_tokens == 0, totals.prefill_tokens > 0), stated, strict=True):
         took = float(totals.iter_ms[chosen].sum())
         off = [
             100 * (float(runs.sums(predict_ms(model, rows))[chosen].sum()) / took - 1)
@@ -184,7 +180,7 @@ def test_a_set_of_the_sweep_alone_serves_the_streams_as_the_page_says(stream, tm
     model = of(stream)
     path = tmp_path / "set.toml"
     path.write_text(model_text(swept(model).model, Provenance(model, "h100", 1, "measured"), []))
-    stated = figures("fidelity.md", HEADING, f"`{stream}`")[4]
+    stated = figures("h100-streams", f"`{stream}`")[4]
     assert_served(stream, {"step_time": str(path)}, BLOCKS[model], stated, tmp_path)
 
 
@@ -195,7 +191,7 @@ def test_kernels_with_a_launch_serve_the_streams_as_the_page_says(stream, tmp_pa
         "llama-3.1-8b": ("h100-launch-dense", "h100-llama-3-8b-tp1"),
         "qwen3-30b-a3b": ("h100-launch-mixture", "roofline:qwen3-30b-a3b@h100"),
     }[model]
-    stated = figures("fidelity.md", HEADING, f"`{stream}`")[5]
+    stated = figures("h100-streams", f"`{stream}`")[5]
     assert_served(stream, {"step_time": source, "host": host}, BLOCKS[model], stated, tmp_path)
 
 

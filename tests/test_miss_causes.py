@@ -29,7 +29,9 @@ def test_a_cause_is_defined_documented_and_shown(cause):
     words = cause.name.replace("_", " ")
     assert cause.meaning
     assert cause.reported_by
-    assert f"\n| {words} |" in (DOCS / "miss-causes.md").read_text(), "a row of docs/miss-causes.md"
+    assert f"\n| {words} |" in (DOCS / "reference" / "miss-causes.md").read_text(), (
+        "a row of docs/reference/miss-causes.md"
+    )
     if "timed" in cause.reported_by:
         assert cause.meaning in MISS_COLUMNS[miss_column(cause)].meaning
         assert cause.name.replace("_", "-") in SENTENCE_NAMES, "a sentence of kvsim explain"

@@ -5,7 +5,7 @@ from statistics import median
 
 import numpy as np
 import pytest
-from fidelity_page import figures, topologies_left_out
+from docs_data import figures, read_table
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.calibration.fit import predict_ms
 from kvcache_sim.model.calibration.rows import (
@@ -89,9 +89,7 @@ def test_one_gpu_alone_is_seen_late_and_its_set_meets_the_sums_of_runs():
     unseen = rows.take(runs.mask(out))
     predicted = runs.take(out).sums(predict_ms(load_step_time(MIXTURES[0].name), unseen))
     errors = {e.phase: e for e in phase_errors(runs.take(out).totals(unseen), predicted)}
-    _, by_rows, by_span, _, by_mixed_rows, mixed = figures(
-        "fidelity.md", "Measured MoE and hybrid models", f"`{MIXTURES[0].name}`"
-    )[1:]
+    _, by_rows, by_span, _, by_mixed_rows, mixed = figures("mixture-sets", f"`{MIXTURES[0].name}`")[1:]
     stated = read_entry("step_times", "step time", MIXTURES[0].name)
     for phase, rows_cell, cell in (("decode", by_rows, by_span), ("mixed", by_mixed_rows, mixed)):
         assert [round(errors[phase].mape, 2), round(errors[phase].p95, 1)] == cell
@@ -111,7 +109,8 @@ def test_a_topology_left_out_is_predicted():
         decode[topology] = next(e.mape for e in errors if e.phase == "decode")
     assert median(decode.values()) <= 5.0
     assert max(decode.values()) <= 8.0
-    assert topologies_left_out() == {t.suffix: pytest.approx(error, abs=0.06) for t, error in decode.items()}
+    stated = {row[0].strip("`"): float(row[1]) for row in read_table("topology-left-out").rows}
+    assert stated == {t.suffix: pytest.approx(error, abs=0.06) for t, error in decode.items()}
 
 
 def test_the_experts_of_a_topology_see_the_sequences_of_all_its_ranks():

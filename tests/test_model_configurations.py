@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.model.attention import HeadAttention
 from kvcache_sim.model.hugging_face.architectures import ARCHITECTURES
 from kvcache_sim.model.model_file import load_model, model_text, parse_model
-from shared_files import DATA
+from shared_files import DATA, ROOT
 
 FOLDER = DATA / "model_configurations"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.json"))
@@ -44,6 +45,17 @@ def test_bytes_a_token_and_fixed_are_the_librarys_where_it_is_right(name):
     spec = model(name, kv_dtype)
     assert spec.kv_bytes_per_token_per_gpu(tp) == per_token
     assert spec.kv_bytes_fixed_per_gpu(tp) / MIB == pytest.approx(fixed_mib, abs=0.05)
+
+
+def test_the_table_of_the_site_has_these_figures():
+    rows = tomllib.loads((ROOT / "docs" / "data" / "kv-per-sequence.toml").read_text())["rows"]
+    assert sorted(name for name, *_ in rows) == NAMES
+    for name, kv_dtype, degrees, per_token, fixed_mib, _ in rows:
+        spec = model(name, kv_dtype)
+        for tp in (1, 8) if degrees == "any" else map(int, degrees.split(", ")):
+            assert f"{spec.kv_bytes_per_token_per_gpu(tp):,}" == per_token, (name, tp)
+            fixed = spec.kv_bytes_fixed_per_gpu(tp) / MIB
+            assert fixed == pytest.approx(float(fixed_mib.replace(",", "")), abs=0.05), name
 
 
 def plain(layers, kv_heads, size, length):

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 NEW = Path(__file__).parent / "data" / "new_policy"
 INDEX = ROOT / "target" / "new-policy"
 TREE = INDEX / "tree"
-PAGE = "docs/cache-curve-and-policies.md"
+PAGE = "docs/how-to/hit-curve-and-policies.md"
 #: Those that pytest finds only where the table has the policy.
 TESTS_OF_EVERY_POLICY = (
     "tests/test_policy_replays.py::test_every_policy_of_the_table_has_its_file_and_its_model_and_every_file_its_row",

@@ -17,12 +17,12 @@ from kvcache_sim.cli import VERBS
 from kvcache_sim.cli.main import run as kvsim
 from page_commands import ROOT, blocks_of, commands_in
 
-PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 #: Pages whose commands other tests run, in an order of their own.
-ELSEWHERE = {"tutorial.md", "questions.md"}
+ELSEWHERE = {page.name for page in page_commands.SHOWN} - {"README.md"}
 POLICY = "def depth_lfu(b, now):\n    return (b.hits, -b.depth, b.last_use)\n"
 SWEEP = """scenario: {workload: {kind: conversational, requests: 60}, cost: {gpu_hour: 3}}
-random: {space: {tiers.cpu.capacity: {kind: choice, values: [1GiB, 2GiB]}}, draws: 2}
+random: {space: {tiers.cpu.capacity: {choice: [1GiB, 2GiB]}}, draws: 2}
 """
 
 
@@ -88,11 +88,27 @@ def test_every_command_of_a_page_runs(page, standins, tmp_path, monkeypatch, cap
     assert not failed
 
 
-def test_the_tutorial_shows_what_its_commands_print(tmp_path, monkeypatch):
+@pytest.mark.parametrize("page", page_commands.SHOWN, ids=lambda page: page.name)
+def test_a_page_shows_what_its_commands_print(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for page in page_commands.SHOWN:
-        text = page.read_text()
-        assert page_commands.written_anew(text) == text
+    text = page.read_text()
+    assert page_commands.written_anew(text) == text
+
+
+def test_the_code_of_the_page_on_traces_runs():
+    text = (ROOT / "docs" / "how-to" / "traces-and-workloads.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", text, re.S)
+    assert blocks
+    for block in blocks:
+        exec(block, {})
+
+
+def test_filters_of_a_shell_are_known(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    _, whole = page_commands.run("kvsim help units | tee all.txt")
+    assert (tmp_path / "all.txt").read_text() == whole
+    _, part = page_commands.run("kvsim help units | head -3 | tail -1")
+    assert part.strip() == whole.splitlines()[2].strip()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -123,7 +139,7 @@ def test_commands_in_sentences_name_verbs_and_options_that_exist(page, capsys):
 
 
 def test_blocks_are_found():
-    assert len(page_commands_of(ROOT / "README.md")) > 12
+    assert len(page_commands_of(ROOT / "README.md")) > 10
     assert sum(len(page_commands_of(page)) for page in PAGES) > 60
     assert commands_in("kvsim a \\\n  --b  # why\n$ ls\nkvsim c ; kvsim d\n") == [
         "kvsim a --b",

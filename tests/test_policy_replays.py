@@ -327,8 +327,8 @@ def test_a_row_without_a_native_policy_and_one_without_a_row_are_refused(monkeyp
 
 
 def test_the_page_shows_the_table():
-    """``python -m kvcache_sim.policies.page docs/cache-curve-and-policies.md`` writes it."""
-    page = (ROOT / "docs" / "cache-curve-and-policies.md").read_text()
+    """``python -m kvcache_sim.policies.page docs/how-to/hit-curve-and-policies.md`` writes it."""
+    page = (ROOT / "docs" / "how-to" / "hit-curve-and-policies.md").read_text()
     assert with_policies(page) == page
 
 

@@ -23,7 +23,7 @@ from kvcache_sim.workload.toolbox.write import mooncake_lines
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-PAGE = (DOCS / "python-api.md").read_text()
+PAGE = (DOCS / "how-to" / "python.md").read_text()
 ROWS = {
     "arrival_s": [0.0, 0.25, 0.5, 1.75],
     "input_tokens": [1024, 1536, 1600, 700],
@@ -108,7 +108,7 @@ def test_the_code_of_the_page_runs(tmp_path, monkeypatch):
 def test_the_scripts_run(script, tmp_path):
     env = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
     done = subprocess.run(
-        [sys.executable, str(DOCS / script)], cwd=tmp_path, env=env, capture_output=True, text=True
+        [sys.executable, str(DOCS / "how-to" / script)], cwd=tmp_path, env=env, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     if script == "two_settings.py":
@@ -117,8 +117,8 @@ def test_the_scripts_run(script, tmp_path):
 
 
 def test_the_first_script_has_fifteen_lines_and_the_second_only_names_of_the_page():
-    assert len((DOCS / "two_settings.py").read_text().splitlines()) <= 15
-    source = (DOCS / "every_name.py").read_text()
+    assert len((DOCS / "how-to" / "two_settings.py").read_text().splitlines()) <= 15
+    source = (DOCS / "how-to" / "every_name.py").read_text()
     used = set(re.findall(r"\bkv\.(\w+)", source))
     assert used == set(kv.__all__)
     methods = (

@@ -1,4 +1,4 @@
-"""The thirteen questions of ``docs/questions.md``: each within three commands and one screen, all of them run."""
+"""The thirteen questions of ``docs/how-to/questions.md``: each within three commands and one screen, all of them run."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from pathlib import Path
 
 import pytest
 from kvcache_sim.cli import main
+from page_commands import commands_in
 
-PAGE = (Path(__file__).resolve().parents[1] / "docs" / "questions.md").read_text()
+PAGE = (Path(__file__).resolve().parents[1] / "docs" / "how-to" / "questions.md").read_text()
 #: Rows and columns of the screen on which what a question's commands print together is to fit.
 ROWS, COLUMNS = 50, 80
 
 
 def commands(text: str) -> list[list[str]]:
+    """Return the commands of a question, each without the filter behind it: the whole answer is to fit."""
     return [
-        shlex.split(line)[1:]
+        shlex.split(command.partition(" | ")[0])[1:]
         for block in re.findall(r"```sh\n(.*?)```", text, re.S)
-        for line in block.splitlines()
+        for command in commands_in(block)
     ]
 
 

@@ -91,7 +91,7 @@ FARTHER = {
     "b300-qwen3-32b-tp4": 0.40,
     "b300-qwen3-32b-tp8": 0.40,
 }
-#: Their steps are launched kernel by kernel or wait for other ranks: see docs/fidelity.md.
+#: Their steps are launched kernel by kernel or wait for other ranks: see docs/data/mixture-sets.toml.
 MIXTURES = tuple(name for name in step_time_names() if "a3b" in name or "deepseek" in name)
 BATCHES = (
     StepBatch((), 1, 1000, 1000),

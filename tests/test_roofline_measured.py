@@ -2,14 +2,14 @@
 
 import csv
 import gzip
-import re
 
 import numpy as np
 import pytest
+from docs_data import cells, figures_of, read_table
 from h100_stages import Means, measured, simulated, stage_rows
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.links import load_links
-from shared_files import ROOT, shared
+from shared_files import shared
 from support.kernel_rates import decode_attention_rates, gemm_rates, prefill_attention_rates
 
 GPUS = {"H100-SXM-80GB": "h100", "A100-SXM-80GB": "a100"}
@@ -78,12 +78,9 @@ def test_a_real_stage_on_an_h100_is_met(stages, rate_rps):
 
 
 def test_the_page_has_each_stage_and_says_what_comes_out(stages):
-    page = (ROOT / "docs" / "fidelity.md").read_text().replace("\u2212", "-").replace(",", "")
-    [table] = re.findall(r"^\| requests/s \| measured TTFT.*?\n\n", page, re.M | re.S)
-    rows = dict(re.findall(r"^\| (\d+) \| (.*) \|$", table, re.M))
-    assert set(rows) == set(stages)
+    assert {row[0] for row in read_table("h100-stages").rows} == set(stages)
     for rate_rps, (real, ours) in stages.items():
-        given, errors = (list(map(float, cell.split(" / "))) for cell in rows[rate_rps].split(" | ")[:2])
+        given, errors = (figures_of(cell.replace(",", "")) for cell in cells("h100-stages", rate_rps)[:2])
         assert given == pytest.approx([real.ttft_ms, real.itl_ms, real.e2e_ms], rel=5e-3)
         ratios = (ours.ttft_ms / real.ttft_ms, ours.itl_ms / real.itl_ms, ours.e2e_ms / real.e2e_ms)
         assert errors == pytest.approx([100 * ratio - 100 for ratio in ratios], abs=0.06)

@@ -6,12 +6,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from docs_data import figures_of, read_table
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "benches"))
 from routing_study import COLLAPSED_S, POLICIES, STUDIES, measured, simulated  # noqa: E402
 
-PAGE = (ROOT / "docs" / "routing-study.md").read_text(encoding="utf-8")
+#: Data files of the studies' rows.
+TABLES = {"qwen3-32b": "routing-study-qwen", "llama-70b": "routing-study-llama"}
 #: How far tokens a second may be off.
 WITHIN = {"precise": 0.15, "random": 0.25}
 
@@ -37,9 +39,34 @@ def test_polls_of_a_second_make_load_worse_than_random_below_the_knee():
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_the_page_has_every_measured_row(name):
+def test_the_table_has_every_measured_row(name):
     real = measured(name)
     assert len(real) == (len(STUDIES[name].stages) - 1) * len(POLICIES)
-    for rate in {rate for rate, _ in real}:
-        cells = [f"{real[rate, policy]['output_tokens_per_s']:,.0f} / " for policy in POLICIES]
-        assert any(all(cell in line for cell in cells) for line in PAGE.splitlines()), (name, rate)
+    rows = {int(row[0]): row[1:] for row in read_table(TABLES[name]).rows}
+    assert set(rows) == {rate for rate, _ in real}
+    for rate, cells in rows.items():
+        for policy, cell in zip(POLICIES, cells, strict=True):
+            tokens, ttft = cell.split(", ", 1)[0], cell.rsplit(", ", 1)[1]
+            own = real[rate, policy]
+            assert cell.startswith(f"{own['output_tokens_per_s']:,.0f} / "), (rate, policy, tokens)
+            assert ttft.startswith(f"{own['ttft_p90_s']:.1f} / "), (rate, policy)
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_the_errors_are_those_of_the_rows(name):
+    """Mean, worst, rows within the goal and the knees follow from the rows' measured and simulated
+    figures."""
+    rows = read_table(TABLES[name]).rows
+    for policy, mean, worst, goal, within, knees in read_table(f"{TABLES[name]}-errors").rows:
+        cells = [row[1 + POLICIES.index(policy)].replace(",", "") for row in rows]
+        real, own, _, real_ttft, own_ttft = zip(*map(figures_of, cells), strict=True)
+        errors = [100 * abs(found / reported - 1) for reported, found in zip(real, own, strict=True)]
+        assert figures_of(mean) == [pytest.approx(sum(errors) / len(errors), abs=0.06)]
+        assert figures_of(worst) == [round(max(errors))]
+        [limit] = figures_of(goal)
+        assert figures_of(within) == [sum(error <= limit for error in errors), len(rows)]
+        collapsed = [
+            next((row[0] for row, ttft in zip(rows, column, strict=True) if ttft > COLLAPSED_S), "never")
+            for column in (real_ttft, own_ttft)
+        ]
+        assert knees == " / ".join(collapsed)

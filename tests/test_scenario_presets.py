@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,11 @@ from kvcache_sim.scenario.load import load_scenario
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import RunOptions, simulate
 
-FOLDER = Path(__file__).parent.parent / "scenarios"
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "docs" / "site"))
+from scenario_table import PAGE, SCENARIOS, table  # noqa: E402
+
+FOLDER = ROOT / "scenarios"
 PRESETS = (
     "one-gpu",
     "cpu-offload",
@@ -77,5 +82,11 @@ def test_two_machines_that_read_from_each_other_contend_on_one_wire_and_not_on_t
 
 
 def test_the_page_lists_every_scenario():
-    page = (FOLDER / "README.md").read_text()
+    page = PAGE.read_text()
     assert all(f"`{path.stem}`" in page for path in FOLDER.glob("*.yaml"))
+    assert {row.name for row in SCENARIOS} == set(PRESETS)
+
+
+def test_the_table_of_the_page_is_that_of_fresh_runs():
+    """``python docs/site/scenario_table.py`` writes it."""
+    assert f"\n\n{table()}\n" in PAGE.read_text()

@@ -499,6 +499,6 @@ def test_the_scheduler_looks_up_which_machine_has_more_and_goes_there():
 
 
 def test_the_page_on_operations_runs_as_it_stands():
-    page = (Path(__file__).resolve().parents[1] / "docs" / "operations.md").read_text()
+    page = (Path(__file__).resolve().parents[1] / "docs" / "how-to" / "cache-operations.md").read_text()
     [example] = re.findall(r"```python\n(.*?)```", page, re.S)
     exec(example, {"trace": trace_of(ROWS)})

@@ -55,7 +55,7 @@ def test_the_engines_own_scheduler_predicts_it_within_one_percent():
     preempted = columns(shared(WORKLOAD), "replica.scheduler=vllm")["preemptions"]
     assert (
         np.asarray(preempted).sum() == 194
-    )  # what docs/vllm-scheduler.md says; the engine's is not published
+    )  # what docs/understand/vllm.md says; the engine's is not published
 
 
 def test_without_its_prefix_cache_requests_take_longer():

@@ -7,12 +7,11 @@ import gzip
 
 import numpy as np
 import pytest
-from fidelity_page import figures
+from docs_data import figures
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time
 from shared_files import ROOT, shared
 
-HEADING = "Steps that no CUDA graph holds"
 #: Tensor, expert and data parallel degrees; one GPU alone charges a step's time to the one before it.
 ALONE = ((2, 1, 1), (2, 2, 1), (4, 1, 1), (8, 8, 1))
 RANKS = ((1, 2, 2), (1, 4, 4), (1, 8, 8), (2, 4, 2), (4, 8, 2))
@@ -57,7 +56,7 @@ def test_the_mixtures_short_chunks_take_what_its_other_topologies_show(kind):
             f"{key}{n}-" for key, n in zip(("tp", "ep", "dp"), at, strict=True) if n > 1 or key == "tp"
         )
         others = float(np.median([np.median(of[:, 0]) for each, of in found.items() if each != at]))
-        stated = figures("fidelity.md", HEADING, f"`{named[:-1]}`, short")
+        stated = figures("launch-short-chunks", f"`{named[:-1]}`")
         assert [row[0] for row in stated[:2]] == [
             len(steps),
             pytest.approx(np.median(steps[:, 0]), abs=0.006),

@@ -379,7 +379,7 @@ def arguments(name: str, draw: Callable[[], int], handles: list[int]) -> list[ob
             made.append((one, draw()))
         elif parameter == "wanted":
             made.append([(handles[one % len(handles)] if handles else one, draw())])
-        elif parameter == "after":
+        elif parameter in ("after", "leases"):
             made.append([one])
         elif parameter == "ready" and name == "commit":
             made.append(None if one == 0 else (one, draw()))

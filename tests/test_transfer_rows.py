@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fidelity_page import figures
+from docs_data import figures
 from shared_files import shared
 from transfer_rows import error_percent, rows
 
@@ -35,7 +35,7 @@ def test_the_page_has_each_rows_error(first):
     on_h20 = first.startswith("H20")
     own = [row for row in in_file() if row[1] in presets and ("Gen5 H20" in row[0]["link"]) == on_h20]
     assert len(own) == count
-    stated = figures("fidelity.md", "Channels", first)
+    stated = figures("channels", first)
     assert stated[1] == [pytest.approx(error_percent(row, preset), abs=0.06) for row, preset in own]
     if first.startswith("MI300X"):
         by_pieces = [error_percent(row, "pcie5-mi300x-one-by-one") for row, _ in own]

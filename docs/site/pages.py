@@ -1,8 +1,6 @@
-"""Pages of the site that are written elsewhere: help of the verbs, docstrings, notebooks, pages beside docs/.
+"""Pages that the site makes: help, docstrings, figures, tables of docs/data, notebooks, pages of the root.
 
-A hook of mkdocs (``mkdocs.yml``). What a page shows is what the command prints, or what stands in the file:
-no text is
-kept twice.
+A hook of mkdocs (``mkdocs.yml``). A page shows what a command prints or a file holds: no text is kept twice.
 """
 
 from __future__ import annotations
@@ -10,44 +8,57 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import kvcache_sim
 from kvcache_sim.cli import VERBS
 from kvcache_sim.cli.main import run as kvsim
+from kvcache_sim.metrics.figures import FIGURES
+from kvcache_sim.metrics.glossary import ALSO
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+sys.path.insert(0, str(Path(__file__).parent))
+from data_tables import page_text, read_pages, read_table, rows_text  # noqa: E402
+
 #: Pages beside docs/: where they stand in the site.
 ALONGSIDE = {
-    "ARCHITECTURE.md": "architecture.md",
-    "CHANGELOG.md": "changelog.md",
-    "CONTRIBUTING.md": "contributing.md",
-    "scenarios/README.md": "scenarios.md",
+    "ARCHITECTURE.md": "develop/architecture.md",
+    "CHANGELOG.md": "develop/changelog.md",
+    "CONTRIBUTING.md": "develop/contributing.md",
+    "scenarios/README.md": "reference/scenarios.md",
 }
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Lead to pages that the navigation does not name yet."""
-    named = set(re.findall(r"[\w-]+\.md", json.dumps(config.nav)))
-    others = sorted(path.name for path in (ROOT / "docs").glob("*.md") if path.name not in named)
-    config.nav = [*(config.nav or ()), *([{"More": others}] if others else ())]
+    """Refuse a page that the navigation does not name."""
+    named = set(re.findall(r"[\w/-]+\.md", json.dumps(config.nav)))
+    orphans = sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md"))
+    orphans = [page for page in orphans if page not in named]
+    if orphans:
+        raise SystemExit(f"mkdocs.yml: pages not in the navigation: {', '.join(orphans)}")
     return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are made here, and notebooks in place of their files."""
     made = {
-        "commands.md": commands(),
-        "scenario-keys.md": topic("Keys of a scenario", "scenario", "units", "channels"),
-        "glossary.md": glossary(),
-        "api.md": api(),
+        "reference/commands.md": commands(),
+        "reference/scenario-keys.md": topic("Keys of a scenario", "scenario", "units", "channels"),
+        "reference/figures.md": figures(),
+        "reference/glossary.md": glossary(),
+        "reference/api.md": api(),
     }
-    made |= {f"{path.stem}.md": notebook(path) for path in sorted((ROOT / "docs").glob("*.ipynb"))}
-    made |= {page: alongside(ROOT / name) for name, page in ALONGSIDE.items()}
+    made |= {page.path: page_text(page) for page in read_pages()}
+    notebooks = sorted(DOCS.rglob("*.ipynb"))
+    made |= {str(path.relative_to(DOCS).with_suffix(".md")): notebook(path) for path in notebooks}
+    made |= {page: alongside(ROOT / name, page) for name, page in ALONGSIDE.items()}
     for name, text in made.items():
         files.append(File.generated(config, name, content=text))
     for listed in list(files):
@@ -85,6 +96,20 @@ def topic(title: str, *names: str) -> str:
     return "\n".join([f"# {title}\n", *(block(printed("help", name)) for name in names)])
 
 
+def figures() -> str:
+    """Return every figure of ``summary.json``, after the families of their names and what holds for all."""
+    families = read_table("figure-families")
+    parts = ["# The figures of a run\n", families.about.strip() + "\n", rows_text(families)]
+    parts += [f"- {note}" for note in families.notes]
+    parts += ["\n## Every figure\n", "| figure | unit | meaning |", "|---|---|---|"]
+    for figure in FIGURES:
+        also = f" Also: {ALSO[figure.name]}." if figure.name in ALSO else ""
+        parts.append(
+            f"| `{figure.name}` | {figure.unit} | {(figure.meaning + also).replace('|', chr(92) + '|')} |"
+        )
+    return "\n".join([*parts, ""])
+
+
 def glossary() -> str:
     """Return the words of ``kvsim help glossary`` as a table of word and meaning."""
     head, *entries = printed("help", "glossary").split("\n\n")
@@ -97,18 +122,26 @@ def glossary() -> str:
 
 def api() -> str:
     """Return the page of all public names, from their docstrings."""
-    parts = ["# API from the docstrings\n\n[Python API](python-api.md) tells the same by task.\n"]
+    parts = ["# API from the docstrings\n\n[Python API](../how-to/python.md) tells the same by task.\n"]
     for name in kvcache_sim.__all__:
         parts.append(f"::: kvcache_sim.{kvcache_sim._NAMES[name]}.{name}\n")
     return "\n".join(parts)
 
 
-def alongside(path: Path) -> str:
+def alongside(path: Path, page: str) -> str:
     """Return a page of the project's root with its links led into the site."""
-    text = path.read_text(encoding="utf-8")
-    for name, page in ALONGSIDE.items():
-        text = text.replace(f"]({name})", f"]({page})")
-    return text.replace("](docs/", "](")
+
+    def link(match: re.Match[str]) -> str:
+        target, _, anchor = match[1].partition("#")
+        found = (path.parent / target).resolve()
+        known = {(ROOT / name).resolve(): index for name, index in ALONGSIDE.items()}
+        if found not in known and DOCS not in found.parents:
+            return match[0]
+        inside = known.get(found) or str(found.relative_to(DOCS))
+        relative = os.path.relpath(inside, os.path.dirname(page))
+        return f"]({relative}{'#' + anchor if anchor else ''})"
+
+    return re.sub(r"\]\(([^)\s:]+)\)", link, path.read_text(encoding="utf-8"))
 
 
 def notebook(path: Path) -> str:

@@ -1,6 +1,6 @@
 """kvsim: a discrete-event simulator of KV-cache and prefix-cache behaviour in LLM serving.
 
-``import kvcache_sim as kv`` gives the names of ``__all__`` (``docs/python-api.md``); each is imported with
+``import kvcache_sim as kv`` gives the names of ``__all__`` (``docs/how-to/python.md``); each is imported with
 its first use, so that the import itself costs nothing.
 
 The floors of the package, top to bottom; imports go down only:

@@ -1,4 +1,4 @@
-"""The public names of kvsim, for type checkers; ``docs/python-api.md`` says what each does."""
+"""The public names of kvsim, for type checkers; ``docs/how-to/python.md`` says what each does."""
 
 from kvcache_sim.api.comparing import Comparison as Comparison
 from kvcache_sim.api.comparing import compare as compare

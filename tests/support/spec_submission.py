@@ -107,8 +107,9 @@ class RailSimulator(Simulator):
 
     def _build(self, number: int, own: MachineSettings) -> Machine:
         machine: Any = super()._build(number, own)
+        chosen = own.edge_rails if self.settings.movement.channel_choice == "emptiest" else {}
         machine.mover.rails = {
-            edge: [self.channels[name] for name in names] for edge, names in own.edge_rails.items()
+            edge: [self.channels[name] for name in names] for edge, names in chosen.items()
         }
         built: Machine = machine
         return built
@@ -118,5 +119,5 @@ def has_rails_or_submission(settings: ClusterSettings) -> bool:
     """Return whether settings ask for what this model has."""
     networks = settings.network.default, settings.handover.network.default
     every = [*settings.channels.values(), *networks]
-    rails = any(own.edge_rails for own in settings.machines)
+    rails = settings.movement.channel_choice == "emptiest"
     return rails or any(channel.piece_submit_ns for channel in every)

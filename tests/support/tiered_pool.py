@@ -73,6 +73,8 @@ class PoolModel:
         #: Leading blocks of a running request that have been offered their keys.
         self.depth: dict[int, int] = {}
         self.evicted: Counter[int] = Counter()
+        #: Blocks that got a key.
+        self.inserted = 0
 
     def names(self, request: int, start: int, end: int) -> list[object]:
         """Return the keys of some blocks of a request."""
@@ -128,6 +130,7 @@ class PoolModel:
             if block.key is None:
                 block.key = key
                 self.of_key.setdefault(key, []).append(block)
+                self.inserted += 1
         self.depth[request] = max(self.depth[request], to)
 
     def release(self, request: int) -> None:

@@ -115,7 +115,7 @@ class Run:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """Return every figure, as ``kvsim simulate --format json`` prints them (``docs/figures.md``)."""
+        """Return the figures of ``kvsim simulate --format json``, as ``kvsim help metrics`` defines them."""
         return self.finished.summary
 
     @cached_property

@@ -42,7 +42,9 @@ def read_trace(
 
 
 def generate(kind: str, seed: int = 0, **settings: Any) -> Trace:
-    """Return the requests of a generated workload: a ``kind`` of ``docs/workloads.md`` with its own keys.
+    """Return the requests of a generated workload: a ``kind`` with its keys.
+
+    ``docs/how-to/traces-and-workloads.md`` lists both.
 
     Equal arguments give equal requests anywhere. Raises ``UsageError`` naming ``workload.KEY``.
     """

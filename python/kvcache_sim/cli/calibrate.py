@@ -170,7 +170,7 @@ def shipped(
 ) -> None:
     """Fit every packaged set anew, from the files of the train split alone, and print its errors.
 
-    The same files give the same bytes; docs/fidelity.md names files, split and errors.
+    The same files give the same bytes; docs/data/packaged-sets.toml names files, split and errors.
 
     \b
     Examples:

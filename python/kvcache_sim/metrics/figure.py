@@ -10,8 +10,9 @@ from typing import NamedTuple
 class Figure(NamedTuple):
     """One figure, or a family of figures of one meaning.
 
-    The name is dotted; a part such as ``<tier>`` stands for each of its family (``docs/figures.md`` lists the
-    families). The unit is "" for counts, for texts, and for lists of either.
+    The name is dotted; a part such as ``<tier>`` stands for each of its family
+    (``docs/data/figure-families.toml`` lists the families). The unit is "" for counts, for texts, and for
+    lists of either.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Every figure of ``summary.json`` with its unit and definition; ``docs/figures.md`` has a line for each."""
+"""Every figure of ``summary.json`` with unit and definition: the rows of the site's page of figures."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from kvcache_sim.workload.trace import Trace
 
 FIGURES = (
     Figure("misses.tokens", "tokens", "prompt tokens missed by finished requests; the causes sum to it"),
-    Figure("misses.<cause>", "tokens", "of these, tokens missed for the cause (docs/miss-causes.md)"),
+    Figure("misses.<cause>", "tokens", "of these, tokens missed for the cause (reference/miss-causes)"),
     Figure("misses.evicted_by", "", "the eviction policies that evicted, by tier"),
     Figure("misses.evicted_idle_ms.requests", "", "requests that missed something evicted"),
     Figure(

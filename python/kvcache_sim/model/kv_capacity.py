@@ -45,7 +45,7 @@ NON_TORCH_PARALLEL_BYTES = 450_000_000
 _MXFP4_MULTIPLE = 256
 #: From where on vLLM counts a GPU as large.
 _LARGE_BYTES = 70 << 30
-#: Median miss of the room on the logs in docs/models.md, in percent (tests/test_kv_capacity.py).
+#: Median error of the capacity on the logs of docs/how-to/models-and-gpus.md, in percent.
 MEDIAN_MISS_PERCENT = 1.2
 
 

@@ -35,11 +35,11 @@ class StepErrors:
     source: str
 
 
-#: Simulated over measured, of six batches each of the sets in docs/fidelity.md ("The roofline").
+#: Simulated over measured, of six batches each of the sets in docs/data/roofline-sets.toml.
 _DENSE_ROOFLINE = (0.60, 1.21)
 _MIXTURE_ROOFLINE = (0.13, 2.53)
 #: Error of measured kernels against whole iterations on B300, in per cent: dense, then mixtures, whose steps
-#: with a chunk were not compared (docs/aiconfigurator.md).
+#: with a chunk were not compared (docs/data/kernel-tables.toml).
 _KERNELS_PERCENT = {False: (14.8, 9.2), True: (28.0, None)}
 
 
@@ -51,7 +51,8 @@ def around(percent: float) -> Factors:
 def stated_step_errors(name: str) -> StepErrors | None:
     """Return the errors that a step-time model states, by its name as ``load_step_time`` takes it.
 
-    Of fitted sets they are the mean errors on rows held out, of the other sources those of docs/fidelity.md.
+    Of fitted sets they are the mean errors on rows held out, of the other sources those of
+    docs/data.
     None: a clock that is made up has no error. Raises UsageError like ``load_step_time``.
     """
     if name.startswith(LINEAR):

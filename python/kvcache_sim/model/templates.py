@@ -33,8 +33,9 @@ _CHANNEL_HEAD = """\
 #     + max(pieces * piece_overhead, bytes / bandwidth + pieces * piece_gap).
 """
 _STEP_TIME_HEAD = """\
-# Step times as coefficients, in ms: see docs/fidelity.md. kvsim calibrate fit writes such a file from
-# measurements. base_points are (tokens of a step, ms); kv_ms_per_thousand is a thousand tokens of KV read by
+# Step times as coefficients, in ms: see docs/data/step-time-terms.toml. kvsim calibrate fit writes such a
+# file from measurements.
+# base_points are (tokens of a step, ms); kv_ms_per_thousand is a thousand tokens of KV read by
 # decodes, kv_mixed_… the same beside a prefill chunk; pairs_ms_per_million a million pairs of new and earlier
 # tokens.
 """

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.report.page import build_page
-from kvcache_sim.report.picture import Picture
-from kvcache_sim.report.render import png, subject, svg
+
+if TYPE_CHECKING:  # a run prints its next step and draws nothing
+    from kvcache_sim.report.picture import Picture
 
 _MODULES = ("altair", "vl_convert")
 _INSTALL = "pip install 'kvcache-sim[report]'"
@@ -53,6 +54,9 @@ def check_file(path: Path, where: str) -> None:
 
 def encoded(picture: Picture, suffix: str) -> bytes:
     """Return a picture in the format of a suffix: a page (``.html``) is named after what is drawn."""
+    from kvcache_sim.report.page import build_page
+    from kvcache_sim.report.render import png, subject, svg
+
     check_suffix(suffix)
     if suffix == ".html":
         title = ": ".join(words for words in (picture.title, subject(picture)) if words)

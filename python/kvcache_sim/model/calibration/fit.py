@@ -18,7 +18,7 @@ from kvcache_sim.model.step_time import StepTime, StepTimeTable
 #: Relative errors above this count less and less (soft L1).
 _ROBUST_SCALE = 0.05
 #: The same of sums of runs, whose errors are found so many times anew relative to the model's own time. Both
-#: are what met whole stretches of two sweeps best that were held out (``docs/fidelity.md``).
+#: are what met whole stretches of two sweeps best that were held out (``docs/data/h100-sweep-loss.toml``).
 _RUNS_SCALE = 0.2
 _OWN_ROUNDS = 2
 #: A row of a rare phase counts as (rows of the commonest phase / rows of its own) to this power.

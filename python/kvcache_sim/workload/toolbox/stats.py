@@ -71,7 +71,7 @@ def describe(values: NDArray[Any]) -> dict[str, float]:
 
 
 def trace_stats(trace: Trace) -> dict[str, Any]:
-    """Return the statistics of a trace as one tree of plain values (see docs/traces.md for each).
+    """Return the statistics of a trace as one tree of plain values (docs/how-to/traces-and-workloads.md).
 
     Cost: a few passes over the ids and n log n for the reuse distances; 0.1 s for 288,500 references.
     """

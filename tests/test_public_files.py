@@ -1,0 +1,73 @@
+"""What a public project carries: sizes of README and CHANGELOG, placeholders of addresses, workflows and issue forms."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+ROOT = Path(__file__).resolve().parents[1]
+GITHUB = ROOT / ".github"
+PLACEHOLDERS = GITHUB / "placeholders.md"
+YAML_FILES = [*sorted(GITHUB.rglob("*.yml")), ROOT / "CITATION.cff"]
+
+
+def lines(name: str) -> int:
+    return len((ROOT / name).read_text().splitlines())
+
+
+def test_readme_and_changelog_stay_short():
+    assert lines("README.md") <= 110
+    assert lines("CHANGELOG.md") <= 100
+
+
+def test_the_changelog_has_versions_with_dates_and_known_kinds_of_changes():
+    text = (ROOT / "CHANGELOG.md").read_text()
+    heads = re.findall(r"^## (.*)$", text, re.M)
+    assert heads[0] == "[Unreleased]"
+    assert all(re.fullmatch(r"\[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d", head) for head in heads[1:])
+    kinds = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+    assert set(re.findall(r"^### (.*)$", text, re.M)) <= kinds
+
+
+@pytest.mark.parametrize(
+    ("page", "row", "quoted"),
+    [
+        ("README.md", "default set", "TTFT {} % too low at low load and {} % too low near capacity"),
+        ("docs/start/size-a-cluster.md", "roofline, dense |", "TTFT was {1} % too low"),
+    ],
+)
+def test_errors_that_pages_quote_are_those_of_the_page_on_trust(page, row, quoted):
+    trust = (ROOT / "docs" / "understand" / "trust.md").read_text()
+    [line] = [line for line in trust.splitlines() if line.startswith(f"| {row}")]
+    low, near = (abs(round(float(cell.replace("−", "-")))) for cell in line.split("|")[3].split(";"))
+    assert quoted.format(low, near) in (ROOT / page).read_text().replace("\n", " ")
+
+
+def test_each_placeholder_is_listed_with_the_files_that_have_it():
+    listed = dict(re.findall(r"^\| `([A-Z-]+)` \| [^|]+ \| (.*) \|$", PLACEHOLDERS.read_text(), re.M))
+    assert listed
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    pages = [ROOT / name for name in tracked.splitlines() if name.endswith((".md", ".cff", ".toml", ".yml"))]
+    for name, files in listed.items():
+        found = {str(page.relative_to(ROOT)) for page in pages if name in page.read_text()}
+        assert found - {str(PLACEHOLDERS.relative_to(ROOT))} == set(re.findall(r"`([^`]+)`", files))
+
+
+@pytest.mark.parametrize("path", YAML_FILES, ids=lambda path: path.name)
+def test_files_of_a_public_host_are_yaml_with_what_it_needs(path):
+    content = YAML(typ="safe").load(path.read_text())
+    if path.parent.name == "workflows":
+        assert {"name", "on", "permissions", "jobs"} <= set(content)
+        assert all({"runs-on", "timeout-minutes", "steps"} <= set(job) for job in content["jobs"].values())
+    elif path.parent.name == "ISSUE_TEMPLATE" and path.stem != "config":
+        assert {"name", "description", "body"} <= set(content)
+
+
+def test_a_workflow_runs_the_projects_own_check():
+    assert "run: .ci/run" in (GITHUB / "workflows" / "ci.yml").read_text()
+    wheels = (GITHUB / "workflows" / "wheels.yml").read_text()
+    assert all(name in wheels for name in ("linux-x86_64", "linux-aarch64", "macos", "windows"))
