@@ -1,4 +1,4 @@
-//! Replays of real engines' caches: the causes of each look-up's misses.
+//! Replays of real engines' caches: causes of the misses of each look-up.
 
 use std::sync::Arc;
 
@@ -7,36 +7,36 @@ use super::prompt::PromptMisses;
 use super::{MissCause, TokensByCause};
 use crate::keys::BlockKeys;
 
-/// What a look-up found, and why it found no more.
+/// Result of a look-up in an engine's cache.
 #[derive(Debug, Clone, Copy)]
 pub struct Lookup {
-    /// The request that looked.
+    /// Request that did the look-up.
     pub request: u32,
-    /// Tokens of its prompt.
+    /// Tokens of the request's prompt.
     pub input_tokens: u64,
     /// Leading blocks found.
     pub hits: u32,
-    /// Leading blocks that could be found.
+    /// Leading blocks that can hit at most.
     pub limit: u32,
 }
 
-/// Counts misses by cause, in tokens, for each request.
+/// Counts missed tokens by cause for each request.
 #[derive(Debug)]
 pub struct MissCauses {
     keys: Arc<BlockKeys>,
     block_size: u64,
-    /// Leading places of each id that a request has shown.
+    /// For each id, the number of its leading blocks that requests have shown.
     seen: Vec<u32>,
-    /// Whether a request has gone on from the id to another.
+    /// For each id, true if a request has continued from it to another id.
     continued: Vec<bool>,
-    /// Tokens by cause, for each request.
+    /// Missed tokens by cause for each request.
     pub tokens: Vec<TokensByCause>,
-    /// The misses by eviction, in order.
+    /// Misses by eviction, in order.
     pub evicted: Vec<EvictedMiss>,
 }
 
 impl MissCauses {
-    /// Nothing seen, nothing missed. Cost: 5 bytes an id and 56 a request.
+    /// Empty counters for all requests of `keys`. Cost: 5 bytes per id and 56 per request.
     pub fn new(keys: Arc<BlockKeys>, block_size: u32) -> Self {
         let ids = keys.distinct_ids() as usize;
         let requests = keys.requests() as usize;
@@ -50,8 +50,8 @@ impl MissCauses {
         }
     }
 
-    /// Counts the misses of one look-up. `resident` tells of single blocks behind a missing one; None where
-    /// the cache is prefix-closed, so that nothing is.
+    /// Counts the misses of one look-up. `resident` returns true if a block behind a missing block is cached;
+    /// it is None for prefix-closed caches, which have no such blocks.
     pub fn count(&mut self, at: Lookup, log: &EvictionLog, resident: Option<&dyn Fn(u32) -> bool>) {
         let mut misses = PromptMisses::after(u64::from(at.hits) * self.block_size);
         let mut before = MissCause::NotAdmitted;
@@ -86,7 +86,7 @@ impl MissCauses {
         self.tokens[at.request as usize] = misses.end(at.input_tokens);
     }
 
-    /// Takes the counts of a request back: it was rejected, so it neither hit nor missed.
+    /// Removes the counts of a rejected request, which has neither hits nor misses.
     pub fn forget(&mut self, request: u32) {
         self.tokens[request as usize] = TokensByCause::default();
         while self
@@ -98,14 +98,14 @@ impl MissCauses {
         }
     }
 
-    /// How many keys from `key` on, within its id, some request has shown.
+    /// Returns the number of keys from `key` on, within its id, that some request has shown.
     fn known(&self, key: u64) -> u32 {
         let per = u64::from(self.keys.blocks_per_id());
         let seen = self.seen.get((key / per) as usize).copied().unwrap_or(0);
         seen.saturating_sub((key % per) as u32)
     }
 
-    /// Whether a request went on, another way, after the block before `block`, whose key is `key`.
+    /// Returns true if another request diverged after the block before `block`; `key` is the key of `block`.
     fn others_continued(&self, request: u32, block: u32, key: u64) -> bool {
         let per = u64::from(self.keys.blocks_per_id());
         if block == 0 || key / per >= self.seen.len() as u64 || key % per > 0 {
@@ -115,7 +115,7 @@ impl MissCauses {
         self.continued.get(parent as usize) == Some(&true)
     }
 
-    /// Takes notice of the first `blocks` blocks of a request.
+    /// Records the first `blocks` blocks of a request as shown.
     pub fn learn(&mut self, request: u32, blocks: u32) {
         let per = u64::from(self.keys.blocks_per_id());
         let mut parent = None;
@@ -128,7 +128,8 @@ impl MissCauses {
                 break;
             }
             let slot = (key % per) as u32;
-            // a continuation may name the middle of an id whose start was never shown: nobody reaches it
+            // A continuation may name the middle of an id whose start was never shown; no look-up reaches that
+            // block.
             if slot <= self.seen[id] {
                 self.seen[id] = self.seen[id].max(slot + run);
             }

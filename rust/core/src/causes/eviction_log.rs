@@ -1,8 +1,8 @@
-//! Which request's demand evicted each block last.
+//! Log of the request whose demand last evicted each block.
 
 use crate::keys::BlockKeys;
 
-/// Places of an id evicted by the same request.
+/// Keys of one id that the same request evicted.
 #[derive(Debug, Clone, Copy)]
 struct Gone {
     from: u32,
@@ -10,17 +10,17 @@ struct Gone {
     by: u32,
 }
 
-/// Which request's demand evicted each block last: ranges, by id.
+/// Request whose demand last evicted each block, stored as ranges by id.
 #[derive(Debug)]
 pub struct EvictionLog {
     blocks_per_id: u64,
     gone: Vec<Vec<Gone>>,
-    /// The request at work.
+    /// Request that is being processed.
     pub now: u32,
 }
 
 impl EvictionLog {
-    /// An empty log of the ids of `keys`.
+    /// An empty log for the ids of `keys`.
     pub fn new(keys: &BlockKeys) -> Self {
         Self::of_lists(
             keys.distinct_ids() as usize,
@@ -28,7 +28,7 @@ impl EvictionLog {
         )
     }
 
-    /// An empty log of lists of so many keys, numbered one list after another.
+    /// An empty log for lists of `length` keys each, numbered one list after another.
     pub fn of_lists(lists: usize, length: u64) -> Self {
         Self {
             blocks_per_id: length,
@@ -37,8 +37,8 @@ impl EvictionLog {
         }
     }
 
-    /// Notes the eviction of `key` and the `blocks - 1` keys after it, all of one id; private keys, which
-    /// nobody asks for again, are passed over.
+    /// Records the eviction of `key` and the `blocks - 1` keys after it, all of one id. Private keys are
+    /// skipped, since no other request looks them up.
     pub fn evicted(&mut self, key: u64, blocks: u32) {
         let Some(list) = self.gone.get_mut((key / self.blocks_per_id) as usize) else {
             return;
@@ -74,7 +74,8 @@ impl EvictionLog {
         *list = kept;
     }
 
-    /// The request that evicted `key` last, and for how many keys from there on, at most `limit`, that holds.
+    /// Returns the request that evicted `key` last, and the number of keys from `key` on, at most `limit`, with
+    /// the same answer.
     pub fn by(&self, key: u64, limit: u32) -> (Option<u32>, u32) {
         let list = self.gone.get((key / self.blocks_per_id) as usize);
         let slot = (key % self.blocks_per_id) as u32;
@@ -94,11 +95,11 @@ impl EvictionLog {
 /// Blocks that a request missed because another request's demand had evicted them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EvictedMiss {
-    /// Who missed them.
+    /// Request that missed the blocks.
     pub request: u32,
-    /// Whose demand had evicted them.
+    /// Request whose demand had evicted the blocks.
     pub by: u32,
-    /// How many.
+    /// Number of blocks.
     pub blocks: u32,
 }
 
@@ -108,7 +109,7 @@ mod tests {
     use crate::keys::NO_REQUEST;
 
     #[test]
-    fn ranges_remember_what_single_places_would() {
+    fn ranges_and_single_keys_log_the_same() {
         let keys = BlockKeys::new(vec![0, 1], vec![0], 16, vec![16], vec![NO_REQUEST]).unwrap();
         let mut log = EvictionLog::new(&keys);
         let mut slots = [None; 16];
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_eviction_of_a_place_counts() {
+    fn the_latest_eviction_of_a_key_counts() {
         let mut log = EvictionLog::of_lists(2, 2);
         log.evicted(0, 2);
         log.now = 5;

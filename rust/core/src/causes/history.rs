@@ -1,22 +1,22 @@
-//! What the requests of a timed run have shown so far: the tree of their ids, and the use of each by machine.
+//! Paths that the requests of a timed run have shown so far: the tree of their ids, and its use by machine.
 
 use std::collections::HashMap;
 
-/// Place before all ids.
+/// Node above all ids.
 pub(super) const ROOT: u32 = u32::MAX;
 
-/// The place of an id under the first parent that showed it: ids chained over their prefix have no other.
+/// Node of an id under the first parent that showed it. Ids chained over their prefix have no other parent.
 #[derive(Debug, Clone, Copy)]
 struct FirstUse {
     parent: u32,
     slot: u32,
 }
 
-/// The tree of all paths of ids; a place is a number, in order of its first sight.
+/// Tree of all paths of ids. A node is a number, in order of first sight.
 #[derive(Debug)]
 pub(super) struct Paths {
     first: Vec<FirstUse>,
-    /// Places of ids under other parents, for traces whose ids are not chained.
+    /// Nodes of ids under other parents, for traces whose ids are not chained.
     others: HashMap<(u32, u32), u32>,
     slots: u32,
 }
@@ -35,7 +35,7 @@ impl Paths {
         }
     }
 
-    /// Appends the places of `ids`, which follow each other from the place `before` on.
+    /// Appends the nodes of consecutive `ids` below the node `before`.
     pub(super) fn follow(&mut self, ids: &[u32], mut before: u32, path: &mut Vec<u32>) {
         for &id in ids {
             let first = &mut self.first[id as usize];
@@ -58,7 +58,7 @@ impl Paths {
     }
 }
 
-/// When a place was ready on a machine, and when a request there last used it.
+/// Time at which a node was ready on a machine, and its last use by a request there.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Use {
     pub(super) ready_ns: i64,
@@ -70,10 +70,10 @@ const UNUSED: Use = Use {
     used_ns: i64::MIN,
 };
 
-/// Places a page.
+/// Nodes per page.
 const PAGE: usize = 256;
 
-/// The uses of places, machine by machine, in pages of neighbouring places.
+/// Uses of nodes, machine by machine, in pages of neighboring nodes.
 #[derive(Debug, Default)]
 pub(super) struct Machines {
     pages: Vec<Vec<Option<Box<[Use; PAGE]>>>>,
@@ -102,12 +102,12 @@ impl Machines {
     }
 }
 
-/// What the requests admitted so far have shown.
+/// Paths shown by the requests admitted so far.
 #[derive(Debug)]
 pub(super) struct History {
     pub(super) paths: Paths,
     pub(super) machines: Machines,
-    /// By place: whether any machine has shown it, and whether some request went on from it.
+    /// For each node, true if a machine has shown it, and true if a request continued from it.
     shown: Vec<bool>,
     continued: Vec<bool>,
 }
@@ -130,7 +130,7 @@ impl History {
         self.continued.get(slot as usize) == Some(&true)
     }
 
-    /// Enters a path that a request computes or reuses on a machine.
+    /// Records a path that a request computes or reuses on a machine.
     pub(super) fn show(&mut self, machine: usize, path: &[u32], ready_ns: i64, used_ns: i64) {
         let slots = self.paths.slots as usize;
         self.shown.resize(slots, false);

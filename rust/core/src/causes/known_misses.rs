@@ -1,9 +1,9 @@
-//! Replays of eviction policies: which known blocks were missed, and whose demand had evicted them.
+//! Replays of eviction policies: known blocks that were missed, and the requests whose demand had evicted them.
 
 use super::eviction_log::{EvictedMiss, EvictionLog};
 use crate::ids::NONE;
 
-/// Remembers who evicted what last, and what was missed of it; `by` is `NONE` for what never came in.
+/// Log of evictions and of the misses that follow; `by` is `NONE` for blocks that were never admitted.
 #[derive(Debug)]
 pub struct EvictedMisses<'a> {
     /// Leading blocks of each request that were shown before and may hit.
@@ -13,7 +13,7 @@ pub struct EvictedMisses<'a> {
 }
 
 impl<'a> EvictedMisses<'a> {
-    /// Nothing is evicted; a key is a list of blocks times `list_length` plus the place in the list.
+    /// An empty log; a key is a list of blocks times `list_length` plus the index in the list.
     pub fn new(known: &'a [u32], lists: usize, list_length: u64) -> Self {
         Self {
             known,
@@ -22,17 +22,17 @@ impl<'a> EvictedMisses<'a> {
         }
     }
 
-    /// A request is at work.
+    /// Sets the request that is being processed.
     pub fn start(&mut self, request: usize) {
         self.log.now = request as u32;
     }
 
-    /// Note that the request at work evicted `blocks` keys of one list.
+    /// Records that the current request evicted `blocks` keys of one list.
     pub fn evicted(&mut self, key: u64, blocks: u32) {
         self.log.evicted(key, blocks);
     }
 
-    /// Note that the request at work misses `blocks` keys of one list, the first of them at `depth`.
+    /// Records that the current request misses `blocks` keys of one list, the first at `depth`.
     pub fn missed(&mut self, mut key: u64, depth: u32, blocks: u32) {
         let request = self.log.now;
         let mut left = blocks.min(self.known[request as usize].saturating_sub(depth));
@@ -48,16 +48,16 @@ impl<'a> EvictedMisses<'a> {
         }
     }
 
-    /// The misses of all requests, in order.
+    /// Returns the misses of all requests, in order.
     pub fn into_misses(self) -> Vec<EvictedMiss> {
         self.misses
     }
 }
 
-/// Keys of the blocks of runs: the run, then the place in it.
+/// Length of a list of keys: keys of blocks of runs are the run and the index in it.
 pub const RUN_LENGTH: u64 = 1 << 32;
 
-/// The key of a block of a run.
+/// Returns the key of a block of a run.
 pub fn run_key(run: u32, slot: u32) -> u64 {
     u64::from(run) * RUN_LENGTH + u64::from(slot)
 }

@@ -1,14 +1,14 @@
-//! Why prompt tokens were missed: every missed token under one cause.
+//! Causes of missed prompt tokens: every missed token is counted under one cause.
 //!
 //! [`MissCause`] is the native half of the one list of causes; `python/kvcache_sim/replay/miss_causes.py` has
-//! their definitions. A new cause is a row there, a variant here, and the rule in the file that can tell it:
+//! their definitions. A new cause is a row there, a variant here, and a rule in the file that can detect it:
 //!
-//! - [`prompt`]        one prompt told front to back, so that its causes sum to its misses
-//! - [`eviction_log`]  whose demand evicted each block last
+//! - [`prompt`]        one prompt, front to back, so that its causes sum to its misses
+//! - [`eviction_log`]  the request whose demand evicted each block last
 //! - [`engine`]        replays of real engines' caches, look-up by look-up
-//! - [`known_misses`]  replays of eviction policies: which known blocks were missed, and who evicted them
+//! - [`known_misses`]  replays of eviction policies: known blocks that were missed, and the requests that evicted them
 //! - [`policy`]        replays of eviction policies, from their hits and their known misses
-//! - [`timed`]         timed runs, from their table of requests; `history` is what those have shown so far
+//! - [`timed`]         timed runs, from their table of requests; `history` is what the requests have shown so far
 
 pub mod engine;
 pub mod eviction_log;
@@ -18,31 +18,31 @@ pub mod policy;
 pub mod prompt;
 pub mod timed;
 
-/// Why a prompt token was missed; the discriminant is its column.
+/// Cause of a missed prompt token; the discriminant is its column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MissCause {
-    /// No prompt showed the block before; the prompt is new, or goes on where one ended.
+    /// No prompt showed the block before; the prompt is new, or continues where another one ended.
     NeverSeen,
-    /// No prompt showed the block before, and the prompt had left others that went on differently.
+    /// No prompt showed the block before, and the prompt had diverged from earlier prompts.
     Diverged,
-    /// It was in the cache and was evicted, or lies behind a block that was.
+    /// The block was cached and then evicted, or lies behind an evicted block.
     Evicted,
-    /// The end of the prompt, which fills no block that may hit.
+    /// End of the prompt, which fills no block that may hit.
     Shorter,
-    /// Another request was still computing it on this machine.
+    /// Another request was still computing the block on this machine.
     NotReady,
-    /// Only other machines have had it.
+    /// Only other machines have had the block.
     Elsewhere,
-    /// A prompt showed it before, but the cache did not take it or keeps it out of reach.
+    /// A prompt showed the block before, but the cache did not admit it or cannot reach it.
     NotAdmitted,
-    /// Other groups of layers had it, and of a window that had moved on nothing was kept there.
+    /// Other layer groups had the block, but a sliding window had moved past it and kept nothing there.
     WindowMovedOn,
-    /// Other groups of layers had it, and no state was kept there.
+    /// Other layer groups had the block, but no recurrent state was kept there.
     NoCheckpoint,
 }
 
 impl MissCause {
-    /// Every cause, in the order of the columns.
+    /// All causes, in the order of the columns.
     pub const ALL: [Self; 9] = [
         Self::NeverSeen,
         Self::Diverged,
@@ -55,7 +55,7 @@ impl MissCause {
         Self::NoCheckpoint,
     ];
 
-    /// The name of its column.
+    /// Returns the name of the cause's column.
     ///
     /// ```
     /// use kvsim_core::causes::MissCause;
@@ -76,5 +76,5 @@ impl MissCause {
     }
 }
 
-/// The missed tokens of one request, a column a cause.
+/// Missed tokens of one request, one column per cause.
 pub type TokensByCause = [u64; MissCause::ALL.len()];

@@ -1,18 +1,18 @@
-//! Replays of eviction policies: the causes of each request's misses, from what is known of its blocks.
+//! Replays of eviction policies: causes of each request's misses, from the known blocks of its prompt.
 
 use super::prompt::PromptMisses;
 use super::{MissCause, TokensByCause};
 
-/// A replay that is over, one entry a request (but `id_offsets` and `ids`).
+/// A finished replay, one entry per request (except `id_offsets` and `ids`).
 #[derive(Debug, Clone, Copy)]
 pub struct PolicyReplay<'a> {
     /// Request `r` has the ids `ids[id_offsets[r]..id_offsets[r + 1]]`.
     pub id_offsets: &'a [i64],
     /// Ids of all requests.
     pub ids: &'a [u32],
-    /// Blocks an id covers.
+    /// Blocks per id.
     pub blocks_per_id: u32,
-    /// Tokens a block.
+    /// Tokens per block.
     pub block_tokens: u32,
     /// Tokens of the prompt.
     pub input_tokens: &'a [i64],
@@ -20,9 +20,9 @@ pub struct PolicyReplay<'a> {
     pub blocks: &'a [u32],
     /// Leading blocks that may hit.
     pub limits: &'a [u32],
-    /// Of these, the leading blocks that an earlier prompt showed.
+    /// Leading blocks, within `limits`, that an earlier prompt showed.
     pub known: &'a [u32],
-    /// Of the known ones, the leading blocks that the cache had taken in.
+    /// Leading blocks, within `known`, that the cache had admitted.
     pub admitted: &'a [i64],
     /// Leading blocks found.
     pub hits: &'a [u32],
@@ -30,11 +30,11 @@ pub struct PolicyReplay<'a> {
 
 /// Returns the missed tokens of each request by cause; a row sums to the prompt minus its hit.
 ///
-/// The arrays must fit together; the binding checks them. Cost: O(ids), and a byte a distinct id.
+/// The lengths of the arrays must agree; the binding checks them. Cost: O(ids), and one byte per distinct id.
 pub fn miss_tokens(replay: &PolicyReplay<'_>) -> Vec<TokensByCause> {
     let per = replay.blocks_per_id;
     let distinct = replay.ids.iter().max().map_or(0, |&id| id as usize + 1);
-    // whether an earlier request has gone on from the id to another
+    // True if an earlier request has continued from the id to another id.
     let mut continued = vec![false; distinct];
     let mut rows = Vec::with_capacity(replay.hits.len());
     for request in 0..replay.hits.len() {
@@ -71,8 +71,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prompt_is_told_front_to_back() {
-        // two blocks of 4 tokens an id: 0 1 is shown, then 0 2, then 0 1 3 of which little is left
+    fn a_prompt_is_counted_front_to_back() {
+        // Two blocks of 4 tokens per id: 0 1 is shown, then 0 2, then 0 1 3, whose last id is mostly cut off.
         let rows = miss_tokens(&PolicyReplay {
             id_offsets: &[0, 2, 4, 7],
             ids: &[0, 1, 0, 2, 0, 1, 3],

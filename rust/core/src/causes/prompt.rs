@@ -1,8 +1,8 @@
-//! One prompt, told front to back: each missed token goes under one cause.
+//! Accounting of one prompt, front to back: each missed token is counted under one cause.
 
 use super::{MissCause, TokensByCause};
 
-/// The misses of one prompt as far as they have been told.
+/// Misses of one prompt, counted from front to back so far.
 ///
 /// ```
 /// use kvsim_core::causes::{prompt::PromptMisses, MissCause};
@@ -21,7 +21,7 @@ pub struct PromptMisses {
 }
 
 impl PromptMisses {
-    /// Nothing is told behind the tokens that hit.
+    /// A prompt whose tokens behind the hit are not counted yet.
     pub fn after(hit_tokens: u64) -> Self {
         Self {
             reported: hit_tokens,
@@ -30,14 +30,15 @@ impl PromptMisses {
         }
     }
 
-    /// Puts the tokens up to `end`, as far as they are not told yet, under a cause.
+    /// Counts the tokens up to `end` that have no cause yet under `cause`.
     pub fn until(&mut self, end: u64, cause: MissCause) {
         self.tokens[cause as usize] += end.saturating_sub(self.reported);
         self.reported = self.reported.max(end);
     }
 
-    /// The cause of a block that no prompt has shown: the first such block decides it for all behind it.
-    /// `others_continued` tells whether a request had gone on, another way, after the block before the first.
+    /// Returns the cause of a block that no prompt has shown. The first such block decides the cause of all
+    /// blocks behind it. `others_continued` returns true if a request had diverged after the block before the
+    /// first.
     pub fn new_block(&mut self, others_continued: impl FnOnce() -> bool) -> MissCause {
         *self.new.get_or_insert_with(|| {
             if others_continued() {
@@ -48,7 +49,7 @@ impl PromptMisses {
         })
     }
 
-    /// Ends the prompt: what is left of it fills no block that may hit.
+    /// Finishes the prompt: its remaining tokens fill no block that may hit.
     pub fn end(mut self, input_tokens: u64) -> TokensByCause {
         self.until(input_tokens, MissCause::Shorter);
         self.tokens

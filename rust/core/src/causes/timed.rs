@@ -1,67 +1,67 @@
-//! Timed runs: the causes of each request's misses, told after the run from its table of requests.
+//! Timed runs: causes of each request's misses, computed after the run from its table of requests.
 //!
-//! A token belongs to its id after all ids before it. What a machine has computed and a request misses there
-//! was evicted, or was not ready yet; nothing else needs to be recorded while the run lasts.
+//! A token is identified by its id and all ids before it. A token that a machine has computed and a request misses
+//! there was evicted or was not ready yet, so the run itself records nothing more.
 
 use super::history::{History, ROOT};
 use super::prompt::PromptMisses;
 use super::{MissCause, TokensByCause};
 
-/// A finished run, one entry a request (but `id_offsets` and `ids`); times in ns.
+/// A finished run, one entry per request (except `id_offsets` and `ids`); times in ns.
 #[derive(Debug, Clone, Copy)]
 pub struct TimedRun<'a> {
     /// Request `r` has the ids `ids[id_offsets[r]..id_offsets[r + 1]]`.
     pub id_offsets: &'a [i64],
     /// Ids of all requests.
     pub ids: &'a [u32],
-    /// Tokens an id covers.
+    /// Tokens per id.
     pub id_tokens: i64,
-    /// Tokens a block of the cache.
+    /// Tokens per block of the cache.
     pub block_tokens: i64,
-    /// The turn whose ids name the request's answer; negative for none.
+    /// Turn whose ids name the request's answer; negative for none.
     pub continuation: &'a [i32],
-    /// Whether the request finished; the others have no misses and show nothing.
+    /// True if the request finished; other requests have no misses and show nothing.
     pub finished: &'a [bool],
-    /// The machine that computed the prompt.
+    /// Machine that computed the prompt.
     pub machine: &'a [i64],
     /// Tokens of the prompt.
     pub input_tokens: &'a [i64],
     /// Tokens of the answer.
     pub output_tokens: &'a [i64],
-    /// Prompt tokens served at the first admission.
+    /// Prompt tokens served from cache at the first admission.
     pub cached_tokens: &'a [i64],
-    /// The first admission.
+    /// Time of the first admission.
     pub admitted_ns: &'a [i64],
-    /// When the first token was there, and the prompt's KV with it.
+    /// Time of the first token, when the prompt's KV is complete.
     pub first_token_ns: &'a [i64],
-    /// The end of the request.
+    /// Time at which the request finished.
     pub finish_ns: &'a [i64],
-    /// Tokens that some group of layers could have gone on from where others kept nothing; 0 where all agree.
+    /// Tokens that some layer group could have continued from where others kept nothing; 0 where all agree.
     pub junction_tokens: &'a [i64],
-    /// Whether it was a state that was not kept there, not a window.
+    /// True if a recurrent state was not kept there, false if a window.
     pub junction_is_state: &'a [bool],
-    /// Whether the cache takes all blocks in and keeps them within reach; where not, what was ready and is
-    /// missed was not admitted.
+    /// True if the cache admits all blocks and keeps them reachable. If false, a block that was ready and is
+    /// missed counts as not admitted.
     pub kept: bool,
 }
 
-/// Why a run cannot be told.
+/// Reason why a run cannot be analyzed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimedRunError {
     /// The columns differ in length.
     Shape,
-    /// The ids of a request lie outside, or its continuation is no request.
+    /// The ids of a request are out of range, or its continuation is no request.
     Ids(usize),
-    /// Tokens or the machine of a request cannot be.
+    /// The tokens or the machine of a request are invalid.
     Request(usize),
 }
 
-/// What a run missed, one entry a request.
+/// Misses of a run, one entry per request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TimedMisses {
     /// Missed tokens by cause; for a finished request they sum to prompt minus cached tokens.
     pub tokens: Vec<TokensByCause>,
-    /// The longest time since the last use of a block counted as evicted, −1 without one.
+    /// Longest time since the last use of a block counted as evicted, −1 without such a block.
     pub evicted_idle_ns: Vec<i64>,
 }
 
@@ -106,9 +106,9 @@ impl TimedRun<'_> {
         &self.ids[self.id_offsets[request] as usize..self.id_offsets[request + 1] as usize]
     }
 
-    /// Puts every missed token under one cause, requests in order of admission.
+    /// Counts every missed token under one cause, requests in order of admission.
     ///
-    /// Cost: O(ids) and a sort of the requests; 16 bytes an id of each machine that showed it, in pages of 256 ids.
+    /// Cost: O(ids) and a sort of the requests; 16 bytes per id of each machine that showed it, in pages of 256 ids.
     pub fn misses(&self) -> Result<TimedMisses, TimedRunError> {
         self.check()?;
         let n = self.finished.len();
@@ -132,7 +132,7 @@ impl TimedRun<'_> {
             history.show(machine, shown, self.first_token_ns[r], last_ns);
             let next = self.continuation[r];
             if next >= 0 && whole as i64 * self.id_tokens <= prompt {
-                // an answer has the next turn's ids only where no block is named by an id of its own
+                // An answer has the next turn's ids only where no block is named by an id of its own.
                 let own = (prompt / self.id_tokens) as usize;
                 let end = (prompt + self.output_tokens[r].max(1) - 1) / self.id_tokens;
                 let ids = self.ids_of(next as usize);
@@ -153,7 +153,7 @@ impl TimedRun<'_> {
         Ok(out)
     }
 
-    /// Tells the misses of one request, and the longest idle time of what had been evicted.
+    /// Returns the misses of one request, and the longest idle time of its evicted blocks.
     fn look_up(&self, r: usize, path: &[u32], history: &History) -> (TokensByCause, i64) {
         let (machine, now_ns) = (self.machine[r] as usize, self.admitted_ns[r]);
         let (prompt, cached) = (self.input_tokens[r], self.cached_tokens[r]);
@@ -199,7 +199,7 @@ mod tests {
     /// Time of admission, ids, machine.
     type Row = (i64, [u32; 2], i64);
 
-    /// Requests of two ids of 64 tokens and one token more, that finish 10 ns after they are admitted.
+    /// Requests of two ids of 64 tokens and one more token, which finish 10 ns after they are admitted.
     fn causes(rows: &[Row], cached: &[i64], kept: bool) -> TokensByCause {
         let n = rows.len();
         let column = |of: fn(&Row) -> i64| rows.iter().map(of).collect::<Vec<_>>();
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn each_cause_is_told_from_the_others() {
+    fn each_cause_differs_from_the_others() {
         let (first, again) = ((0, [0, 1], 0), (100, [0, 1], 0));
         assert_eq!(causes(&[first], &[0], true), [128, 0, 0, 1, 0, 0, 0, 0, 0]);
         assert_eq!(
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_after_another_parent_is_another_place() {
+    fn an_id_after_another_parent_is_another_node() {
         let moved = (100, [1, 0], 0);
         assert_eq!(
             causes(&[(0, [0, 1], 0), moved], &[0, 0], true),

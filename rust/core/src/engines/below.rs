@@ -1,4 +1,5 @@
-//! What an engine keeps below vLLM's pool: which of a prompt's blocks it brings, and what it takes of what is computed.
+//! Tiers that an engine keeps below vLLM's pool: the prompt blocks they load, and the computed blocks they
+//! store.
 
 use super::copied_pool::CopiedPool;
 use super::copies::Copy;
@@ -7,66 +8,66 @@ use crate::records::Records;
 use crate::store::contract::{EvictionCounts, TierOccupancy};
 use crate::store::{MoveId, Part, Violation};
 
-/// The blocks of a request's prompt.
+/// Blocks of a request's prompt.
 #[derive(Debug, Clone, Copy)]
 pub struct Prompt<'a> {
-    /// Whose it is.
+    /// Request of the prompt.
     pub request: u32,
-    /// Its full blocks.
+    /// Number of the prompt's full blocks.
     pub whole_blocks: u32,
-    /// The keys of the trace.
+    /// Keys of the trace.
     pub keys: &'a BlockKeys,
 }
 
 impl Prompt<'_> {
-    /// The key of a block.
+    /// Returns the key of a block.
     pub fn key(&self, block: u32) -> u64 {
         self.keys.key(self.request, block)
     }
 
-    /// The keys of blocks `[start, end)`, in order.
+    /// Returns the keys of blocks `[start, end)`, in order.
     pub fn keys(&self, (start, end): (u32, u32)) -> impl DoubleEndedIterator<Item = u64> + '_ {
         (start..end).map(|block| self.key(block))
     }
 }
 
-/// Where decisions of the tiers take effect.
+/// Pool, records and time on which the decisions of the tiers act.
 pub struct Site<'a> {
-    /// The pool above, which starts their copies.
+    /// Pool above, which starts the tiers' copies.
     pub pool: &'a mut CopiedPool,
-    /// The machine's records.
+    /// Records of the machine.
     pub records: &'a mut Records,
-    /// When this happens.
+    /// Time of the decision.
     pub now_ns: u64,
 }
 
-/// The tiers below a pool, by an engine's rules.
+/// Tiers below a pool, under an engine's rules.
 pub trait Below: std::fmt::Debug + Send + Sync {
-    /// How many tiers there are, the GPU's included.
+    /// Returns the number of tiers, including the GPU's.
     fn tiers(&self) -> usize;
 
-    /// How many of a prompt's first `limit` blocks are found, of which the pool has so many.
+    /// Returns the number of a prompt's first `limit` blocks that are found; the pool has `in_pool` of them.
     fn found(&self, prompt: Prompt<'_>, in_pool: u32, limit: u32) -> u32;
 
-    /// Whether a tier would bring a block that the pool might have too.
+    /// Returns true if a tier would load a block that the pool might have too.
     fn brings(&self, prompt: Prompt<'_>, block: u32) -> bool;
 
-    /// Where the blocks from one on, up to `limit` at most, lie.
+    /// Returns the tiers of a range of blocks; the range is cut to the blocks found.
     fn parts(&self, pool: &CopiedPool, prompt: Prompt<'_>, blocks: (u32, u32)) -> Vec<Part>;
 
-    /// Of a path's keys those that it protects while room is made, and holds.
+    /// Protects keys of a path during evictions. Returns the keys that the tiers hold for it.
     fn protect(&mut self, keys: Vec<u64>) -> Vec<u64>;
 
-    /// Keeps keys that a copy reads or writes.
+    /// Holds keys that a copy reads or writes.
     fn hold(&mut self, keys: &[u64]);
 
-    /// Ends a hold.
+    /// Releases held keys.
     fn release_keys(&mut self, keys: &[u64]);
 
-    /// Hears that a prompt has got room; the first of its blocks that is to be offered.
+    /// Handles the reservation of a prompt's blocks. Returns the first block that is to be offered.
     fn admitted(&mut self, prompt: Prompt<'_>) -> u32;
 
-    /// Uses blocks that are to be loaded, once these moves have ended; what the load waits for then.
+    /// Uses blocks that are loaded after given moves. Returns the moves that the load waits for.
     fn load(
         &mut self,
         site: Site<'_>,
@@ -75,32 +76,32 @@ pub trait Below: std::fmt::Debug + Send + Sync {
         after: &[MoveId],
     ) -> Vec<MoveId>;
 
-    /// The first block of a prompt that is to be offered after blocks up to `to` were loaded, which was `before`.
+    /// Returns the first block to offer after blocks up to `to` were loaded; it was `before`.
     fn offers_after(&self, before: u32, to: u32) -> u32;
 
-    /// Takes computed blocks of a prompt and sends what it stores; false where it has no room.
+    /// Offers computed blocks of a prompt and sends those stored. Returns false if there is no capacity.
     fn offer(&mut self, site: Site<'_>, prompt: Prompt<'_>, blocks: (u32, u32)) -> bool;
 
-    /// Hears that a copy has ended.
+    /// Handles the end of a copy.
     fn ended(&mut self, copy: &Copy, by: MoveId);
 
-    /// Hears that a request has ended.
+    /// Handles the end of a request.
     fn finish(&mut self, request: u32);
 
-    /// How the blocks of a tier are used.
+    /// Returns the use of a tier's blocks.
     fn occupancy(&self, pool: &CopiedPool, tier: usize) -> TierOccupancy;
 
-    /// What a tier has lost so far.
+    /// Returns the evictions and drops of a tier so far.
     fn eviction_counts(&self, tier: usize) -> EvictionCounts;
 
-    /// How many blocks of a tier a faster one has too.
+    /// Returns the number of a tier's blocks that a faster tier has too.
     fn duplicates(&self, pool: &CopiedPool, tier: usize) -> u64;
 
     /// Checks the tiers (I2, I3).
     fn check(&self, pool: &CopiedPool) -> Result<(), Violation>;
 }
 
-/// A run of blocks in parts of equal tier and move, told block by block.
+/// Builder that splits a run of blocks into parts of equal tier and move, block by block.
 #[derive(Debug, Default)]
 pub struct InParts(Vec<Part>);
 
@@ -118,7 +119,7 @@ impl InParts {
         }
     }
 
-    /// The parts.
+    /// Returns the parts.
     pub fn done(self) -> Vec<Part> {
         self.0
     }

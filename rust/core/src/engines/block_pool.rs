@@ -1,12 +1,13 @@
 //! vLLM's block pool (0.33.0, `vllm/v1/core/block_pool.py`, `kv_cache_manager.py`; watermark 0, one
 //! full-attention group), one step of one request at a time.
 //!
-//! The free blocks stand in one queue, taken from its front. A block keeps its key until it is taken again, and
-//! a key may have several blocks: the first inserted answers. Keys exist from
-//! `cache` on, so a hit on a block of the same scheduler step is legal.
+//! The free blocks are in one queue and are taken from its front. A block keeps its key until it is taken
+//! again.
+//! A key may have several blocks; a look-up returns the first inserted. Keys exist from `cache` on, so a hit on a
+//! block of the same scheduler step is legal.
 //!
-//! Blocks of one id that one request got together are one run for as long as the same requests hold them, so a
-//! prompt costs its ids, not its blocks. A block without a key is like any other: those are only counted.
+//! Blocks of one id that one request allocated together are one run for as long as the same requests hold them. The
+//! cost of a prompt thus depends on its ids, not on its blocks. Blocks without a key are only counted.
 
 mod check;
 mod holds;
@@ -21,40 +22,40 @@ use crate::keys::BlockKeys;
 use holds::Holds;
 use runs::Runs;
 
-/// What the pool has done since it was made, in blocks.
+/// Counts of the pool's operations since its creation, in blocks.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct PoolCounts {
-    /// Taken from the free queue.
+    /// Blocks taken from the free queue.
     pub taken: u64,
-    /// Given a key.
+    /// Blocks that got a key.
     pub inserted: u64,
-    /// Taken while they had a key.
+    /// Blocks taken while they had a key.
     pub evicted: u64,
 }
 
-/// The blocks of one GPU, the keys they have and the requests that hold them.
+/// Blocks of one GPU, their keys and the requests that hold them.
 #[derive(Debug)]
 pub struct BlockPool {
     keys: Arc<BlockKeys>,
-    /// The blocks with a key.
+    /// Blocks with a key.
     runs: Runs,
     capacity: u32,
-    /// Free blocks: all, and those without a key, which stand before all others in the queue.
+    /// Frees blocks: all, and those without a key, which are before all others in the queue.
     free: u32,
     blank: u32,
-    /// What each request holds.
+    /// Blocks that each request holds.
     held: Vec<Holds>,
     counts: PoolCounts,
-    /// Blocks with a key that somebody holds.
+    /// Number of held blocks with a key.
     held_keyed: u64,
-    /// Evictions by time, where the reasons of misses are asked for.
+    /// Log of evictions, if the causes of misses are recorded.
     pub log: Option<EvictionLog>,
-    /// Keys that blocks got (true) and lost, where that is asked for: each block's, duplicates too.
+    /// Keys that blocks got (true) and lost, if recorded: those of each block, including duplicates.
     pub changes: Option<Vec<(bool, u64)>>,
 }
 
 impl BlockPool {
-    /// A pool of `capacity_blocks` free blocks without keys. Cost: 4 bytes an id of the trace.
+    /// A pool of `capacity_blocks` free blocks without keys. Cost: 4 bytes per id of the trace.
     pub fn new(keys: Arc<BlockKeys>, capacity_blocks: u32) -> Self {
         let index = KeyIndex::new(keys.distinct_ids(), keys.blocks_per_id());
         Self {
@@ -71,17 +72,17 @@ impl BlockPool {
         }
     }
 
-    /// The keys of its requests' blocks.
+    /// Returns the keys of the requests' blocks.
     pub fn keys(&self) -> &BlockKeys {
         &self.keys
     }
 
-    /// Gives its keys away, so that they can grow; until `keep_keys` it can be asked nothing.
+    /// Moves the keys out so that they can grow. The pool must not be used until `keep_keys`.
     pub fn lend_keys(&mut self) -> Arc<BlockKeys> {
         std::mem::take(&mut self.keys)
     }
 
-    /// Takes keys that name all that its own did, and requests to come; ids are below `ids`.
+    /// Sets keys that extend the previous ones and name requests to come; ids are below `ids`.
     pub fn keep_keys(&mut self, keys: Arc<BlockKeys>, ids: u32) {
         let requests = keys.requests() as usize;
         self.held.resize(requests, Holds::default());
@@ -89,37 +90,37 @@ impl BlockPool {
         self.keys = keys;
     }
 
-    /// How many requests it knows.
+    /// Returns the number of known requests.
     pub fn requests(&self) -> u32 {
         self.held.len() as u32
     }
 
-    /// Blocks in the free queue.
+    /// Returns the number of blocks in the free queue.
     pub fn free_blocks(&self) -> u32 {
         self.free
     }
 
-    /// Blocks that a request holds.
+    /// Returns the number of blocks that a request holds.
     pub fn held_blocks(&self, request: u32) -> u32 {
         self.held[request as usize].blocks
     }
 
-    /// Blocks with a key that somebody holds.
+    /// Returns the number of held blocks with a key.
     pub fn held_keyed(&self) -> u64 {
         self.held_keyed
     }
 
-    /// How many of a request's leading blocks have been offered their keys.
+    /// Returns the number of a request's leading blocks that went through `cache`.
     pub fn keyed_prefix(&self, request: u32) -> u32 {
         self.held[request as usize].keyed
     }
 
-    /// What has been done so far.
+    /// Returns the counts of operations so far.
     pub fn counts(&self) -> PoolCounts {
         self.counts
     }
 
-    /// How many of the request's leading blocks, at most `limit`, have a block here; nothing changes.
+    /// Returns the number of the request's leading blocks, at most `limit`, that are resident. No change.
     pub fn peek(&self, request: u32, limit: u32) -> u32 {
         let mut block = 0;
         while block < limit {
@@ -136,7 +137,7 @@ impl BlockPool {
         block
     }
 
-    /// How many of the request's first `hits` blocks, all resident, nobody holds.
+    /// Returns the number of the request's first `hits` blocks, all resident, that no request holds.
     pub fn idle_hits(&self, request: u32, hits: u32) -> u32 {
         let (mut block, mut idle) = (0, 0);
         while block < hits {
@@ -150,18 +151,18 @@ impl BlockPool {
         idle
     }
 
-    /// Whether another request can name blocks of the request's answer.
+    /// Returns true if another request can name blocks of the request's answer.
     pub fn answers_are_shared(&self, request: u32, prompt_blocks: u32) -> bool {
         self.keys.continues(request) || self.keys.full_blocks(request) > prompt_blocks
     }
 
-    /// Whether the request's block has a block here under its key.
+    /// Returns true if the request's block is resident under its key.
     pub fn has(&self, request: u32, block: u32) -> bool {
         self.find(request, block)
             .is_some_and(|(slot, _)| self.runs.index.first(slot) != NONE)
     }
 
-    /// Notes that a tier below has lost a key, which is an eviction where the pool does not have it.
+    /// Logs that a tier below has dropped a key, which is an eviction if the pool does not have it.
     pub fn left_below(&mut self, key: u64) {
         let is_here = self
             .runs
@@ -173,15 +174,16 @@ impl BlockPool {
         }
     }
 
-    /// The slot of a block's key and how many of the request's next blocks have the slots after it.
+    /// Returns the slot of a block's key and the number of the request's next blocks in the slots after it.
     fn find(&self, request: u32, block: u32) -> Option<(u32, u32)> {
         let (key, run) = self.keys.run(request, block);
         let (slot, chunk) = self.runs.index.find(key)?;
         Some((slot, run.min(chunk)))
     }
 
-    /// Holds the first `hits` blocks of the request, which must be resident, and takes new ones until it holds
-    /// `blocks`; false, and no change, where the free queue is too short. The request holds nothing before.
+    /// Holds the first `hits` blocks of the request, which must be resident, and takes new blocks until it
+    /// holds `blocks`. Returns false, with no change, if the free queue is too short. The request must hold
+    /// nothing before.
     pub fn allocate(&mut self, request: u32, hits: u32, blocks: u32) -> bool {
         debug_assert!(self.held[request as usize].blocks == 0);
         if blocks - hits + self.idle_hits(request, hits) > self.free {
@@ -200,7 +202,7 @@ impl BlockPool {
         self.extend(request, blocks)
     }
 
-    /// Takes new blocks until the request holds `blocks`; false, and no change, where they are too few.
+    /// Takes new blocks until the request holds `blocks`. Returns false, with no change, if too few are free.
     pub fn extend(&mut self, request: u32, blocks: u32) -> bool {
         let missing = blocks.saturating_sub(self.held_blocks(request));
         if missing > self.free {
@@ -215,7 +217,7 @@ impl BlockPool {
         true
     }
 
-    /// Gives the request's first `blocks` blocks, all full, their keys where they have none.
+    /// Gives the request's first `blocks` blocks, all full, their keys if they have none.
     pub fn cache(&mut self, request: u32, blocks: u32) {
         let keyed = self.held[request as usize].keyed;
         if keyed >= blocks {
@@ -236,8 +238,8 @@ impl BlockPool {
         self.held_keyed += u64::from(blocks - keyed);
     }
 
-    /// Lets go of all the request's blocks, last to first: of those without another holder the ones without
-    /// a key queue in front, as a group, and the others at the end.
+    /// Releases all the request's blocks, last to first. Blocks without another holder join the queue: those
+    /// without a key at the front, as a group, and the others at the end.
     pub fn release(&mut self, request: u32) {
         let held = std::mem::take(&mut self.held[request as usize]);
         let blank = held.blocks - held.keyed;
@@ -247,7 +249,7 @@ impl BlockPool {
         self.free += blank + idle;
     }
 
-    /// Takes the keys of all blocks; false, and no change, while some are held.
+    /// Removes the keys of all blocks. Returns false, with no change, while some are held.
     pub fn clear(&mut self) -> bool {
         if self.free < self.capacity {
             return false;
@@ -257,7 +259,7 @@ impl BlockPool {
         true
     }
 
-    /// Takes the keys of the first `blocks` blocks of the queue that have one, and the blocks out of it.
+    /// Takes the first `blocks` blocks with a key out of the queue, and removes their keys.
     fn evict(&mut self, blocks: u32) {
         let mut left = blocks;
         while left > 0 {
@@ -276,7 +278,7 @@ impl BlockPool {
         self.counts.evicted += u64::from(blocks);
     }
 
-    /// Blocks with a key, and distinct keys.
+    /// Returns the number of blocks with a key, and of distinct keys.
     pub fn cached_blocks(&self) -> (u64, u64) {
         (
             self.counts.inserted - self.counts.evicted,
@@ -284,7 +286,8 @@ impl BlockPool {
         )
     }
 
-    /// The keys of the free blocks, next to be taken first; `NO_KEY` where there is none.
+    /// Returns the keys of the free blocks in the order in which they are taken; `NO_KEY` for blocks without a
+    /// key.
     pub fn free_queue(&self) -> Vec<u64> {
         let mut keys = Vec::with_capacity(self.free as usize);
         keys.resize(self.blank as usize, NO_KEY);
@@ -292,12 +295,12 @@ impl BlockPool {
         keys
     }
 
-    /// Bytes held on the heap, the trace's keys left out.
+    /// Returns the bytes on the heap, excluding the trace's keys.
     pub fn heap_bytes(&self) -> usize {
         let held: usize = self.held.iter().map(Holds::heap_bytes).sum();
         self.runs.heap_bytes() + held
     }
 }
 
-/// What stands for the key of a block without one.
+/// Marker for a block without a key.
 pub const NO_KEY: u64 = u64::MAX;

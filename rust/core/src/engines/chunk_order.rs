@@ -8,18 +8,18 @@ use super::linked_keys::LinkedKeys;
 /// LMCache's `cache_policy`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChunkPolicy {
-    /// Least recent hit or insertion first.
+    /// Evicts the least recent hit or insertion first.
     Lru,
-    /// Fewest hits first; of equals the one that has had so many for longest.
+    /// Evicts the fewest hits first; of equals, the chunk that reached its count first.
     Lfu,
-    /// Oldest insertion first.
+    /// Evicts the oldest insertion first.
     Fifo,
-    /// Most recent hit or insertion first.
+    /// Evicts the most recent hit or insertion first.
     Mru,
 }
 
 impl ChunkPolicy {
-    /// The policy of a name in small letters.
+    /// Returns the policy of a lower-case name.
     pub fn from_name(name: &str) -> Option<Self> {
         Some(match name {
             "lru" => Self::Lru,
@@ -31,14 +31,14 @@ impl ChunkPolicy {
     }
 }
 
-/// The chunks of a tier, by policy.
+/// Chunks of a tier, in the policy's order.
 #[derive(Debug)]
 pub struct ChunkOrder {
     policy: ChunkPolicy,
     chunks: Chunks,
 }
 
-/// Chunks in their order.
+/// Chunks in the order of a kind of policy.
 #[derive(Debug)]
 enum Chunks {
     /// Oldest first.
@@ -47,7 +47,7 @@ enum Chunks {
     ByHits(ByHits),
 }
 
-/// Chunks by hits and the time of the last one.
+/// Chunks by number of hits and time of the last hit.
 #[derive(Debug, Default)]
 struct ByHits {
     clock: u64,
@@ -93,7 +93,7 @@ impl ChunkOrder {
         Self { policy, chunks }
     }
 
-    /// How many chunks it has.
+    /// Returns the number of chunks.
     pub fn len(&self) -> u64 {
         match &self.chunks {
             Chunks::Queue(queue) => queue.len() as u64,
@@ -101,12 +101,12 @@ impl ChunkOrder {
         }
     }
 
-    /// Whether it has none.
+    /// Returns true if there are no chunks.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether it has a chunk.
+    /// Returns true if the tier has a chunk.
     pub fn contains(&self, key: u64) -> bool {
         match &self.chunks {
             Chunks::Queue(queue) => queue.contains(key),
@@ -114,7 +114,7 @@ impl ChunkOrder {
         }
     }
 
-    /// Adds a chunk that is not here.
+    /// Adds a chunk, which must be absent.
     pub fn put(&mut self, key: u64) {
         match &mut self.chunks {
             Chunks::Queue(queue) => queue.push(key),
@@ -122,7 +122,7 @@ impl ChunkOrder {
         }
     }
 
-    /// Counts a hit of a chunk that is here.
+    /// Counts a hit of a chunk, which must be present.
     pub fn hit(&mut self, key: u64) {
         match &mut self.chunks {
             Chunks::ByHits(chunks) => chunks.hit(key),
@@ -155,7 +155,7 @@ impl ChunkOrder {
         }
     }
 
-    /// The keys in order: oldest first, under LFU next to be evicted first.
+    /// Returns the keys in order: oldest first, under LFU next to be evicted first.
     pub fn keys(&self) -> Vec<u64> {
         match &self.chunks {
             Chunks::Queue(queue) => queue.iter().collect(),

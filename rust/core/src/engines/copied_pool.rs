@@ -1,8 +1,8 @@
-//! A pool of blocks with copies to and from the tiers below it, as a timed machine's store has them: who holds which
-//! blocks, which are being written, and which are still being read.
+//! Block pool with copies to and from the tiers below it, as the store of a timed machine uses it: the holders
+//! of each block, the blocks being written, and the blocks still being read.
 //!
-//! Blocks given back while they are still being copied down are given out again, and who gets them waits for the
-//! copy. Blocks are told apart one by one, since two of one key may be in different copies.
+//! Blocks released while they are still being copied down can be allocated again; their new owner waits for the
+//! copy. Blocks are tracked individually, since two blocks of one key may be in different copies.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,17 +14,18 @@ use super::leases::EngineLeases;
 use crate::keys::BlockKeys;
 use crate::store::{Answer, LeaseId, MoveId, StoreError, Violation, NO_MOVE};
 
-/// The pool, its leases, and the copies under way.
+/// Pool, its leases, and the copies in flight.
 #[derive(Debug)]
 pub struct CopiedPool {
     keys: Arc<BlockKeys>,
     pool: Pool,
     pub(super) leases: EngineLeases,
-    /// By request the blocks that it holds, in order, and how many of them have been offered their keys.
+    /// For each request, the blocks that it holds, in order, and the number of them that went through
+    /// `give_keys`.
     held: Vec<Vec<u32>>,
     keyed: Vec<u32>,
     capacity: u32,
-    /// The copies under way.
+    /// Copies in flight.
     pub copies: Copies,
 }
 
@@ -49,24 +50,24 @@ impl CopiedPool {
         }
     }
 
-    /// The keys of its requests' blocks.
+    /// Returns the keys of the requests' blocks.
     pub fn keys(&self) -> &Arc<BlockKeys> {
         &self.keys
     }
 
-    /// The key of a request's block.
+    /// Returns the key of a request's block.
     pub fn key(&self, request: u32, block: u32) -> u64 {
         self.keys.key(request, block)
     }
 
-    /// Those of some blocks.
+    /// Returns the keys of a range of a request's blocks.
     pub fn keys_of(&self, request: u32, (start, end): (u32, u32)) -> Vec<u64> {
         (start..end).map(|block| self.key(request, block)).collect()
     }
 
-    // -- what is there
+    // -- contents
 
-    /// How many of a request's leading blocks, at most `limit`, have a block here.
+    /// Returns the number of a request's leading blocks, at most `limit`, that are resident.
     pub fn found(&self, request: u32, limit: u32) -> u32 {
         let mut block = 0;
         while block < limit {
@@ -80,18 +81,18 @@ impl CopiedPool {
         block
     }
 
-    /// Whether a key has a block here.
+    /// Returns true if a key has a resident block.
     pub fn has(&self, key: u64) -> bool {
         self.pool.find(0, key).0 != NULL
     }
 
-    /// The move that writes a block that is found, [`NO_MOVE`] where it is ready.
+    /// Returns the move that writes a resident block, [`NO_MOVE`] if the block is ready.
     pub fn move_of(&self, request: u32, block: u32) -> MoveId {
         self.copies
             .writer_of(self.pool.find(0, self.key(request, block)).0)
     }
 
-    /// How many of so many leading blocks, all found, are ready.
+    /// Returns the number of the `found` leading blocks, all resident, that are ready.
     pub fn ready(&self, request: u32, found: u32) -> u32 {
         if self.copies.arriving_blocks() == 0 {
             return found;
@@ -101,9 +102,10 @@ impl CopiedPool {
         unready.unwrap_or(found)
     }
 
-    // -- room
+    // -- capacity
 
-    /// Blocks that the next reservation gets without waiting for a copy: none, while there are copies that read some.
+    /// Returns the blocks that the next reservation gets without waiting for a copy; 0 while copies read
+    /// blocks.
     pub fn spare_blocks(&self) -> u64 {
         if self.copies.none_leaves() {
             return u64::from(self.pool.free_blocks());
@@ -111,7 +113,8 @@ impl CopiedPool {
         0
     }
 
-    /// Takes new blocks for several leases, all or nothing; `None` refuses. The moves that still read them, ascending.
+    /// Takes new blocks for several leases, all or nothing. Returns the moves that still read them, ascending,
+    /// or `None` if refused.
     pub fn reserve(&mut self, wanted: &[(LeaseId, u64)]) -> Answer<Option<Vec<MoveId>>> {
         let found = |request, blocks| self.found(request, blocks);
         let first = self.leases.asked(wanted, found)?;
@@ -150,7 +153,7 @@ impl CopiedPool {
         });
     }
 
-    /// Holds blocks that another request is loading, from where those with keys end up to `to`.
+    /// Holds blocks that another request is loading, from the request's last block with a key up to `to`.
     pub fn join(&mut self, request: u32, to: u32) {
         let depth = self.keyed[request as usize];
         let keys = self.keys_of(request, (depth, to));
@@ -181,18 +184,18 @@ impl CopiedPool {
         Ok(())
     }
 
-    /// How many leading blocks a request holds with their keys.
+    /// Returns the number of leading blocks that a request holds with their keys.
     pub fn keyed(&self, request: u32) -> u32 {
         self.keyed[request as usize]
     }
 
-    /// Some of the blocks that a request holds; fewer where it holds fewer.
+    /// Returns a range of the blocks that a request holds; fewer if it holds fewer.
     pub fn blocks(&self, request: u32, (start, end): (u32, u32)) -> Vec<u32> {
         let held = &self.held[request as usize];
         held[start as usize..held.len().min(end as usize)].to_vec()
     }
 
-    /// Lets go of a request's blocks, last to first.
+    /// Releases a request's blocks, last to first.
     pub fn release(&mut self, request: u32) {
         let held = std::mem::take(&mut self.held[request as usize]);
         self.pool.release(held.into_iter().rev());
@@ -201,7 +204,8 @@ impl CopiedPool {
 
     // -- counts
 
-    /// (free without a key, held and ready, free with a key, held and being written) blocks.
+    /// Returns the number of blocks: free without a key, held and ready, free with a key, held and being
+    /// written.
     pub fn occupancy(&self) -> (u64, u64, u64, u64) {
         let idle_keyed = self.pool.idle_keyed();
         let free = u64::from(self.pool.free_blocks());
@@ -210,7 +214,7 @@ impl CopiedPool {
         (free - idle_keyed, held - arriving, idle_keyed, arriving)
     }
 
-    /// Blocks that lost their key so far.
+    /// Returns the number of blocks that lost their key so far.
     pub fn evictions(&self) -> u64 {
         self.pool.counts().evicted
     }

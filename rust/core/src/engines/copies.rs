@@ -1,4 +1,4 @@
-//! Copies under way between a pool of blocks and the tiers below it: which blocks are being written, which are read.
+//! Copies in flight between a pool of blocks and the tiers below it, with the blocks being written and read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,32 +8,32 @@ use crate::store::{Answer, MoveId, Order, Slots, StoreError, Violation, GPU, NO_
 /// A copy between two tiers: its keys, and the blocks of the pool that it writes or reads.
 #[derive(Debug, Clone, Default)]
 pub struct Copy {
-    /// What is copied.
+    /// Keys that are copied.
     pub keys: Vec<u64>,
-    /// The pool's blocks that it writes, or reads; none where it is between lower tiers.
+    /// Blocks of the pool that the copy writes or reads; empty between lower tiers.
     pub blocks: Vec<u32>,
-    /// The tier it is read from.
+    /// Source tier.
     pub from: usize,
-    /// The tier it is written to.
+    /// Target tier.
     pub to: usize,
 }
 
-/// The copies, the orders for them that nobody has taken yet, and what they keep busy.
+/// Copies in flight, orders not taken yet, and the blocks and keys that the copies use.
 #[derive(Debug)]
 pub struct Copies {
     moves: Slots<Copy>,
     orders: Vec<Order>,
-    /// By block the move that writes it, and how many are written.
+    /// For each block the move that writes it, and the number of blocks being written.
     arriving: Vec<MoveId>,
     arriving_blocks: u64,
-    /// Keys of the tier below that are being written, by the move.
+    /// Keys of the tier below that are being written, with the move.
     writing: KeyMap<u64, MoveId>,
-    /// By block the moves that read it.
+    /// For each block the moves that read it.
     leaving: BTreeMap<u32, BTreeSet<MoveId>>,
 }
 
 impl Copies {
-    /// None under way, of a pool of so many blocks, numbered from 1.
+    /// No copies, for a pool of `capacity_blocks` blocks numbered from 1.
     pub fn new(capacity_blocks: u32) -> Self {
         Self {
             moves: Slots::default(),
@@ -45,42 +45,42 @@ impl Copies {
         }
     }
 
-    /// The move that writes a block of the pool, [`NO_MOVE`] where it is ready.
+    /// Returns the move that writes a block of the pool, [`NO_MOVE`] if the block is ready.
     pub fn writer_of(&self, block: u32) -> MoveId {
         self.arriving[block as usize]
     }
 
-    /// Whether a block of the pool is being written.
+    /// Returns true if a block of the pool is being written.
     pub fn is_arriving(&self, block: u32) -> bool {
         self.arriving[block as usize] != NO_MOVE
     }
 
-    /// How many keys a move copies.
+    /// Returns the number of keys that a move copies.
     pub fn keys_of(&self, id: MoveId) -> u64 {
         self.moves.get(id).map_or(0, |copy| copy.keys.len() as u64)
     }
 
-    /// Blocks of the pool that are being written.
+    /// Returns the number of the pool's blocks that are being written.
     pub fn arriving_blocks(&self) -> u64 {
         self.arriving_blocks
     }
 
-    /// The move that writes a key to the tier below, [`NO_MOVE`] where it is there.
+    /// Returns the move that writes a key to the tier below, [`NO_MOVE`] if the key is ready there.
     pub fn written_by(&self, key: u64) -> MoveId {
         self.writing.get(&key).copied().unwrap_or(NO_MOVE)
     }
 
-    /// Blocks of the tier below that are being written.
+    /// Returns the number of the lower tier's blocks that are being written.
     pub fn writing_blocks(&self) -> u64 {
         self.writing.len() as u64
     }
 
-    /// Whether something holds of all keys that are being written.
+    /// Returns true if a predicate holds for all keys that are being written.
     pub fn all_written(&self, mut is_so: impl FnMut(u64) -> bool) -> bool {
         self.writing.keys().all(|&key| is_so(key))
     }
 
-    /// Whether no block of the pool is being read.
+    /// Returns true if no block of the pool is being read.
     pub fn none_leaves(&self) -> bool {
         self.leaving.is_empty()
     }
@@ -92,7 +92,7 @@ impl Copies {
         }
     }
 
-    /// Starts a copy once these moves have ended.
+    /// Starts a copy after given moves.
     fn start(&mut self, copy: Copy, after: &[MoveId]) -> MoveId {
         let (from, to, blocks) = (copy.from, copy.to, copy.keys.len() as u64);
         let id = self.moves.insert(copy);
@@ -106,7 +106,7 @@ impl Copies {
         id
     }
 
-    /// Starts a copy between two lower tiers once these moves have ended.
+    /// Starts a copy between two lower tiers after given moves.
     pub fn below(
         &mut self,
         keys: Vec<u64>,
@@ -138,7 +138,7 @@ impl Copies {
         id
     }
 
-    /// Sends blocks of the pool down, of which `new` are put into the tier below.
+    /// Copies blocks of the pool to the tier below, where `new` keys are inserted.
     pub fn write(&mut self, keys: Vec<u64>, blocks: Vec<u32>, new: &[u64]) -> MoveId {
         let copy = Copy {
             keys,
@@ -154,12 +154,12 @@ impl Copies {
         id
     }
 
-    /// Notes that a move writes keys to the tier below.
+    /// Records that a move writes keys to the tier below.
     pub fn is_written(&mut self, keys: &[u64], by: MoveId) {
         self.writing.extend(keys.iter().map(|&key| (key, by)));
     }
 
-    /// Ends a copy: what it wrote is ready, what it read may go. The copy as it was.
+    /// Finishes a copy: the blocks written are ready, the blocks read may be reused. Returns the copy.
     pub fn finish(&mut self, id: MoveId) -> Answer<Copy> {
         let copy = self.moves.remove(id).ok_or(StoreError::NoSuchMove)?;
         if copy.to == GPU {
@@ -185,24 +185,24 @@ impl Copies {
         Ok(copy)
     }
 
-    /// Whether copies were decided since they were last taken.
+    /// Returns true if copies were decided since the last `take_orders`.
     pub fn has_orders(&self) -> bool {
         !self.orders.is_empty()
     }
 
-    /// The copies decided since the last call.
+    /// Returns the copies decided since the last call.
     pub fn take_orders(&mut self) -> Vec<Order> {
         std::mem::take(&mut self.orders)
     }
 
-    /// Checks that blocks of the pool, with so many holders each, are kept while they are copied (I3).
+    /// Checks that blocks of the pool with the given reference counts are kept while they are copied (I3).
     pub fn check(&self, ref_counts: &[u32]) -> Result<(), Violation> {
         let arriving = (0..).zip(&self.arriving).filter(|(_, &by)| by != NO_MOVE);
         let arriving: Vec<usize> = arriving.map(|(block, _): (usize, _)| block).collect();
         if arriving.len() as u64 != self.arriving_blocks
             || arriving.iter().any(|&block| ref_counts[block] == 0)
         {
-            return Err("I3: a block is loaded that nobody holds".into());
+            return Err("I3: a block without a holder is being loaded".into());
         }
         let down = self.moves.iter().filter(|(_, copy)| copy.to != GPU);
         let read: BTreeSet<(u32, MoveId)> = down

@@ -1,9 +1,9 @@
-//! vLLM's pool of several KV cache groups as the GPU tier of a timed replica: leases, room and records over
+//! vLLM's pool of several KV cache groups as the GPU tier of a timed replica: leases, capacity and records over
 //! `groups`.
 //!
-//! Found, shared and depth are counted in blocks of the alignment, which every hit is a multiple of; room is
-//! asked in tokens, and taken step by step: what lies behind a window is given back before a step takes more.
-//! `TierOccupancy` counts blocks of the pool. A request has one lease at a time.
+//! Found and shared blocks and depth are counted in blocks of the alignment, of which every hit is a multiple.
+//! Capacity is requested in tokens and taken step by step: blocks behind a window are released before a step takes
+//! more. `TierOccupancy` counts blocks of the pool. A request has one lease at a time.
 
 use super::group_tier::{FoundBelow, GroupTier};
 mod batch;
@@ -19,43 +19,43 @@ use super::leases::EngineLeases;
 use crate::records::Records;
 use crate::store::LeaseId;
 
-/// What is known of a running request.
+/// State of a running request.
 #[derive(Debug, Clone, Copy, Default)]
 struct Running {
-    /// Tokens that it has room for; all of them are computed when it asks for more.
+    /// Tokens with reserved capacity; all are computed when the request asks for more.
     reserved_tokens: u64,
-    /// Tokens at which it parted from what was found, 0 where it did not.
+    /// Tokens at which the request diverged from the prefix found, 0 if it did not.
     junction: u64,
-    /// Tokens of its prompt.
+    /// Tokens of the prompt.
     prompt_tokens: u64,
-    /// Most tokens of one of its chunks.
+    /// Tokens of one chunk at most.
     chunk_tokens: u64,
     /// Blocks of the alignment that were found or have been through the key step.
     depth: u32,
-    /// Whether it has been admitted before, and what it found was counted.
+    /// True if the request was admitted before and its hit was counted.
     is_counted: bool,
 }
 
-/// The blocks of one GPU under the rules of vLLM's cache groups.
+/// Blocks of one GPU under the rules of vLLM's cache groups.
 #[derive(Debug)]
 pub struct GroupStore {
     manager: GroupManager,
     capacity: u64,
     leases: EngineLeases,
     running: Vec<Running>,
-    /// Whether a chunk of a prompt ends where a state can be kept.
+    /// True if chunks of a prompt end where a state can be kept.
     has_states: bool,
-    /// What first admissions could not go on from.
+    /// Prefixes that first admissions could not continue from.
     losses: Losses,
     junctions: Vec<Junction>,
-    /// The tier below, where there is one.
+    /// Tier below, if any.
     pub(super) below: Option<Box<GroupTier>>,
     /// Digest and evictions of this machine.
     pub records: Records,
 }
 
 impl GroupStore {
-    /// A pool of free blocks for some groups, at least one; `align` is a multiple of every group's block.
+    /// A pool of free blocks for one or more groups; `align` is a multiple of every group's block.
     pub fn new(groups: Vec<Group>, align: u64, limits: Limits, capacity_blocks: u32) -> Self {
         let requests = groups[0].keys.requests();
         Self {
@@ -71,7 +71,7 @@ impl GroupStore {
         }
     }
 
-    /// The same with an empty tier below.
+    /// Adds an empty tier below the pool.
     #[must_use]
     pub fn above(mut self, tier: GroupTier) -> Self {
         self.manager.log_given();
@@ -94,22 +94,23 @@ impl GroupStore {
         }
     }
 
-    /// Blocks of the pool that a sequence of so many tokens can hold while so many steps are under way.
+    /// Returns the blocks of the pool that a sequence of `tokens` can hold while `steps_in_flight` steps are
+    /// in flight.
     pub fn most_blocks(&self, tokens: u64, steps_in_flight: u64) -> u64 {
         u64::from(self.manager.most_blocks(tokens, steps_in_flight))
     }
 
-    /// Notes that another step is composed: states that get their keys from now on are computed in it.
+    /// Begins to compose another step; states that get their keys from now on are computed in it.
     pub fn begin_step(&mut self) {
         self.manager.begin_step();
     }
 
-    /// Group and key of the free blocks, next to be taken first.
+    /// Returns group and key of the free blocks in the order in which they are taken.
     pub fn free_queue(&self) -> Vec<Option<(u8, u64)>> {
         self.manager.pool.free_queue().collect()
     }
 
-    /// As `hold`; at the first admission of a request what it found is counted.
+    /// Holds as in `hold`; at the first admission of a request, count its hit.
     fn hold_counted(
         &mut self,
         lease: LeaseId,
@@ -132,7 +133,8 @@ impl GroupStore {
         held
     }
 
-    /// Holds what a lease found, and room up to `end`; false, and no change, where it does not fit.
+    /// Holds the blocks found for a lease, and capacity up to `end`. Returns false, with no change, if it does
+    /// not fit.
     fn hold(
         &mut self,
         lease: LeaseId,
@@ -177,8 +179,8 @@ impl GroupStore {
         chunk_end(self.manager.groups(), chunk)
     }
 
-    /// The next number of computed tokens, at least `computed`, at which a decode that computes one token while
-    /// `lookahead` - 1 are under way changes a table.
+    /// Returns the next number of computed tokens, at least `computed`, at which a decode changes a table. The
+    /// decode computes one token while `lookahead` - 1 are in flight.
     pub fn next_change(&self, computed: u64, lookahead: u64) -> u64 {
         next_change(
             self.manager.groups(),
@@ -188,7 +190,8 @@ impl GroupStore {
         )
     }
 
-    /// (free without a key, held, free with a key, which may all be evicted) blocks.
+    /// Returns the number of blocks: free without a key, held, free with a key, and those that may all be
+    /// evicted.
     pub fn occupancy(&self) -> (u64, u64, u64, u64) {
         let (free, idle) = (
             u64::from(self.manager.pool.free_blocks()),
@@ -197,12 +200,13 @@ impl GroupStore {
         (free - idle, self.capacity - free, idle, idle)
     }
 
-    /// What first admissions could not go on from, in sum and where a group had kept nothing there.
+    /// Returns the prefixes that first admissions could not continue from: totals, and those where a group kept
+    /// nothing.
     pub fn lost(&self) -> (&Losses, &[Junction]) {
         (&self.losses, &self.junctions)
     }
 
-    /// By group, blocks that got a key, and that lost it.
+    /// Return, for each group, the number of blocks that got a key and that lost it.
     pub fn by_group(&self) -> &[(u64, u64)] {
         self.manager.pool.by_group()
     }

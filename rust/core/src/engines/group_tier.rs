@@ -1,9 +1,11 @@
-//! A tier below a pool of several cache groups, in a timed run: groups' blocks, each under the key that it has in the pool.
+//! Tier below a pool of several cache groups, in a timed run. Blocks of each group are stored under the pool's
+//! keys.
 //!
-//! By vLLM's rules (0.33.0, `OffloadingConnectorScheduler`, one block a chunk) all groups are looked up once more behind
-//! the pool's joint hit, in the tier alone; a step's blocks are offered at its end, those of the prompt that are kept.
-//! By the tree's a prompt goes on from where all groups can with what the pool or the tier has, block by block; what
-//! leaves the pool goes down (written back), or what is computed (through). A group loads what it will read.
+//! Under vLLM's rules (0.33.0, `OffloadingConnectorScheduler`, one block per chunk) all groups are looked up once
+//! more behind the pool's joint hit, in the tier alone. Blocks of a step are offered at its end, if they are prompt
+//! blocks that are kept. Under the tree's rules a prompt continues from where all groups can, block by block from
+//! pool or tier. Blocks go down when they leave the pool (write-back) or are computed (write-through). A group
+//! loads the blocks that it will read.
 
 mod bring;
 mod demote;
@@ -22,43 +24,43 @@ use crate::store::newcomer::Brought;
 use crate::store::{Answer, LeaseId, MoveId, Order, Violation};
 use presence::InBoth;
 
-/// When blocks go down.
+/// Time at which blocks are written down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GroupWrites {
-    /// vLLM's: computed blocks of prompts are offered.
+    /// vLLM's rule: computed blocks of prompts are offered.
     Engine,
-    /// The tree's: what leaves the pool.
+    /// The tree's write-back: blocks that leave the pool are written.
     Back,
-    /// The tree's: computed blocks of prompts are offered.
+    /// The tree's write-through: computed blocks of prompts are offered.
     Through,
 }
 
-/// What a look-up found, and how far the pool alone would have come.
+/// Result of a look-up, with the hit of the pool alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FoundBelow {
-    /// What pool and tier have.
+    /// Hit in pool and tier together.
     pub found: Found,
     /// Tokens of the pool's own joint hit.
     pub pool_tokens: u64,
 }
 
-/// The tier, and the copies between it and the pool.
+/// Tier, and the copies between it and the pool.
 #[derive(Debug)]
 pub struct GroupTier {
     tier: UsedTier,
     writes: GroupWrites,
-    /// The copies under way, and how many blocks of each group a move copies.
+    /// Copies in flight, and the blocks of each group that a move copies.
     pub copies: Copies,
     by_group: BTreeMap<MoveId, Vec<u64>>,
     prompt_tokens: Vec<u64>,
-    /// By running request, how many blocks of each group have been offered to the tier, or came from it.
+    /// For each running request, the blocks of each group that were offered to the tier, or came from it.
     offered: Vec<Option<Vec<u32>>>,
-    /// By lease what its admission brings, until it is asked for.
+    /// For each lease, the loads of its admission, until they are taken.
     brought: BTreeMap<LeaseId, Brought>,
 }
 
 impl GroupTier {
-    /// An empty tier below a pool of so many blocks.
+    /// An empty tier below a pool of `capacity_blocks` blocks.
     pub fn new(
         tier: UsedTier,
         writes: GroupWrites,
@@ -76,7 +78,7 @@ impl GroupTier {
         }
     }
 
-    /// What a request of at most so many tokens finds; nothing changes.
+    /// Looks up a request of at most `limit` tokens. No change.
     pub fn look_up(&self, manager: &GroupManager, request: u32, limit: u64) -> FoundBelow {
         let in_both = |pool_tokens| InBoth {
             manager,
@@ -101,7 +103,7 @@ impl GroupTier {
         }
     }
 
-    /// Whether some block of the pool that was found is still being written.
+    /// Returns true if a found block of the pool is still being written.
     pub fn is_arriving(&self, manager: &GroupManager, request: u32, looked: FoundBelow) -> bool {
         let tokens = match self.writes {
             GroupWrites::Engine => looked.pool_tokens,
@@ -113,23 +115,23 @@ impl GroupTier {
         blocks.any(|block| self.copies.is_arriving(block))
     }
 
-    /// What the admission of a lease brings; once.
+    /// Takes the loads of a lease's admission; once.
     pub fn brought(&mut self, lease: LeaseId) -> Brought {
         self.brought.remove(&lease).unwrap_or_default()
     }
 
-    /// What the room of an admission waits for.
+    /// Returns the moves that the blocks of an admission wait for.
     pub fn capacity_of(&self, lease: LeaseId) -> Vec<MoveId> {
         let brought = self.brought.get(&lease);
         brought.map_or_else(Vec::new, |brought| brought.freeing_moves.clone())
     }
 
-    /// Whether the end of a step of a request matters: something of its prompt is still to be offered.
+    /// Returns true if part of a request's prompt is still to be offered, so that the end of its steps matters.
     pub fn is_to_offer(&self, request: u32) -> bool {
         self.writes != GroupWrites::Back && self.offered[request as usize].is_some()
     }
 
-    /// Hears that a request has let go; what it used of the tier counts once more.
+    /// Releases a request; the blocks of the tier that it used count as used once more.
     pub fn release(&mut self, lease: LeaseId, (request, was_admitted): (u32, bool)) {
         self.offered[request as usize] = None;
         self.brought.remove(&lease);
@@ -138,12 +140,12 @@ impl GroupTier {
         }
     }
 
-    /// The tier.
+    /// Returns the tier.
     pub fn tier(&self) -> &UsedTier {
         &self.tier
     }
 
-    /// Blocks of the tier that the pool has too.
+    /// Returns the number of the tier's blocks that the pool has too.
     pub fn duplicates(&self, manager: &GroupManager) -> u64 {
         let groups = manager.groups().len() as u64;
         self.tier.count(|key| {
@@ -152,14 +154,14 @@ impl GroupTier {
         })
     }
 
-    /// Moves that still read some blocks, ascending.
+    /// Returns the moves that still read some blocks, ascending.
     pub fn readers(&self, blocks: impl Iterator<Item = u32>) -> Vec<MoveId> {
         let mut moves = BTreeSet::new();
         blocks.for_each(|block| self.copies.add_readers(block, &mut moves));
         moves.into_iter().collect()
     }
 
-    /// Checks the tier and the copies, blocks of the pool having so many holders (I2, I3, I9).
+    /// Checks the tier and the copies against the reference counts of the pool's blocks (I2, I3, I9).
     pub fn check(&self, ref_counts: &[u32]) -> Result<(), Violation> {
         self.tier.check()?;
         self.copies.check(ref_counts)?;
@@ -174,13 +176,13 @@ impl GroupTier {
     }
 }
 
-/// Where what a tier decides takes effect.
+/// Pool, records and time on which a tier's decisions act.
 pub struct Site<'a> {
-    /// The pool above.
+    /// Pool above.
     pub manager: &'a mut GroupManager,
-    /// The machine's records.
+    /// Records of the machine.
     pub records: &'a mut Records,
-    /// When this happens.
+    /// Time of the decision.
     pub now_ns: u64,
 }
 

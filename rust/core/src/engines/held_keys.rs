@@ -1,4 +1,4 @@
-//! Keys of a tier that are being written or read, by how many copies: they stay.
+//! Keys of a tier that copies are writing or reading, with a count of copies; these keys must not be evicted.
 
 use super::key_slots::KeySlots;
 
@@ -7,7 +7,7 @@ use super::key_slots::KeySlots;
 pub struct HeldKeys(KeySlots);
 
 impl HeldKeys {
-    /// Keeps keys while a copy reads or writes them.
+    /// Holds keys while a copy reads or writes them.
     pub fn hold(&mut self, keys: &[u64]) {
         for &key in keys {
             let copies = self.0.get(key).unwrap_or(0);
@@ -15,7 +15,7 @@ impl HeldKeys {
         }
     }
 
-    /// Ends a `hold`.
+    /// Releases keys after a `hold`.
     pub fn release_keys(&mut self, keys: &[u64]) {
         for &key in keys {
             match self.0.get(key) {
@@ -26,27 +26,27 @@ impl HeldKeys {
         }
     }
 
-    /// Whether a key is in use.
+    /// Returns true if a key is in use.
     pub fn contains(&self, key: u64) -> bool {
         self.0.get(key).is_some()
     }
 
-    /// How many keys are in use.
+    /// Returns the number of keys in use.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// How many of the keys in use something holds of.
+    /// Returns the number of keys in use for which a predicate holds.
     pub fn count(&self, is_so: impl Fn(u64) -> bool) -> u64 {
         self.0.keys().filter(|&key| is_so(key)).count() as u64
     }
 
-    /// How many of some different keys are in use.
+    /// Returns the number of the given distinct keys that are in use.
     pub fn among(&self, keys: impl Iterator<Item = u64>) -> usize {
         keys.filter(|&key| self.contains(key)).count()
     }
 
-    /// Whether something holds of all keys in use.
+    /// Returns true if a predicate holds for all keys in use.
     pub fn all(&self, is_so: impl FnMut(u64) -> bool) -> bool {
         self.0.keys().all(is_so)
     }

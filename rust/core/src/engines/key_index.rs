@@ -1,24 +1,24 @@
-//! From a block's key to the block that has it: chunks of places, one chunk for each id with a block in it.
+//! Index from a block's key to the block: one chunk of slots for each id that has a block.
 //!
-//! A key is an id and a place inside it (`keys`), so the blocks of an id lie side by side: a run of keys costs
-//! one look-up, and the room follows what is resident, not what the trace names.
+//! A key is an id and an offset inside it (`keys`), so the blocks of an id are adjacent. A run of keys thus costs one
+//! look-up, and memory depends on the resident blocks, not on the ids of the trace.
 
 pub use crate::key_map::{KeyHasher, KeyMap};
 
 use crate::ids::NONE;
 
-/// The bit of keys that only one request can have.
+/// Bit of keys that only one request can have.
 const PRIVATE: u64 = 1 << 63;
 
-/// Maps keys to slots, and slots to the first block inserted under their key.
+/// Maps from keys to slots, and from slots to the first block inserted under their key.
 #[derive(Debug)]
 pub struct KeyIndex {
     blocks_per_id: u32,
-    /// A chunk has 2^shift slots, at least one for each place.
+    /// Log2 of the slots of a chunk; a chunk has at least one slot per offset.
     shift: u32,
     chunk_of_id: Vec<u32>,
     chunk_of_private: KeyMap<u64, u32>,
-    /// First key of each chunk, and how many of its slots are taken.
+    /// First key of each chunk, and the number of its used slots.
     first_key: Vec<u64>,
     taken: Vec<u32>,
     spare: Vec<u32>,
@@ -40,13 +40,13 @@ impl KeyIndex {
         }
     }
 
-    /// Makes room for ids below `ids`.
+    /// Grows the index for ids below `ids`.
     pub fn know_ids(&mut self, ids: u32) {
         let ids = self.chunk_of_id.len().max(ids as usize);
         self.chunk_of_id.resize(ids, NONE);
     }
 
-    /// Splits a key into the first key of its chunk and its place there.
+    /// Splits a key into the first key of its chunk and its offset there.
     fn split(&self, key: u64) -> (u64, u32) {
         let per = u64::from(self.blocks_per_id);
         let slot = if key & PRIVATE == 0 {
@@ -57,12 +57,12 @@ impl KeyIndex {
         (key - slot, slot as u32)
     }
 
-    /// A key's place in its chunk, which need not exist.
+    /// Returns a key's offset in its chunk, which need not exist.
     pub fn offset_of(&self, key: u64) -> u32 {
         self.split(key).1
     }
 
-    /// How many keys from one on have their places in its chunk, which need not exist.
+    /// Returns the number of keys from `key` on in its chunk, which need not exist.
     pub fn run(&self, key: u64) -> u32 {
         self.blocks_per_id - self.offset_of(key)
     }
@@ -76,14 +76,14 @@ impl KeyIndex {
         (chunk != NONE).then_some(chunk)
     }
 
-    /// The slot of a key, if its chunk exists; the next `run` keys have the slots after it.
+    /// Returns the slot of a key, if its chunk exists; the next `run` keys have the slots after it.
     pub fn find(&self, key: u64) -> Option<(u32, u32)> {
         let (first, slot) = self.split(key);
         let chunk = self.chunk(first)?;
         Some(((chunk << self.shift) + slot, self.blocks_per_id - slot))
     }
 
-    /// As `find`, making the chunk where there is none.
+    /// Finds a key's slot as `find` does, and creates the chunk if it is missing.
     pub fn open(&mut self, key: u64) -> (u32, u32) {
         let (first, slot) = self.split(key);
         let chunk = self.chunk(first).unwrap_or_else(|| self.add(first));
@@ -107,44 +107,44 @@ impl KeyIndex {
         chunk
     }
 
-    /// The key of a slot.
+    /// Returns the key of a slot.
     pub fn key(&self, slot: u32) -> u64 {
         self.first_key[(slot >> self.shift) as usize] + u64::from(slot & ((1 << self.shift) - 1))
     }
 
-    /// The first block under the slot's key, or `NONE`.
+    /// Returns the first block under the slot's key, or `NONE`.
     pub fn first(&self, slot: u32) -> u32 {
         self.slots[slot as usize]
     }
 
-    /// Names the first block of an empty slot.
+    /// Sets the first block of an empty slot.
     pub fn fill(&mut self, slot: u32, block: u32) {
         self.slots[slot as usize] = block;
         self.taken[(slot >> self.shift) as usize] += 1;
     }
 
-    /// Names one first run for so many empty slots of a chunk.
+    /// Sets the first run of consecutive empty slots of a chunk.
     pub fn fill_run(&mut self, slot: u32, slots: u32, run: u32) {
         self.name_run(slot, slots, run);
         self.taken[(slot >> self.shift) as usize] += slots;
     }
 
-    /// Names another first run of so many slots that have one.
+    /// Replaces the first run of consecutive used slots.
     pub fn name_run(&mut self, slot: u32, slots: u32, run: u32) {
         self.slots[slot as usize..(slot + slots) as usize].fill(run);
     }
 
-    /// Names another first block of a slot that has one.
+    /// Replaces the first block of a used slot.
     pub fn replace(&mut self, slot: u32, block: u32) {
         self.slots[slot as usize] = block;
     }
 
-    /// Empties a slot, and gives its chunk back with its last one.
+    /// Clears a slot, and releases its chunk after the last one.
     pub fn clear(&mut self, slot: u32) {
         self.clear_run(slot, 1);
     }
 
-    /// Empties so many slots of a chunk, and gives it back with its last ones.
+    /// Clears consecutive slots of a chunk, and releases the chunk after the last one.
     pub fn clear_run(&mut self, slot: u32, slots: u32) {
         self.name_run(slot, slots, NONE);
         let chunk = (slot >> self.shift) as usize;
@@ -160,23 +160,23 @@ impl KeyIndex {
         }
     }
 
-    /// Whether two neighbouring slots are of one chunk, the second of them given.
+    /// Returns true if a slot and the slot before it are in one chunk.
     pub fn joins(&self, slot: u32) -> bool {
         slot & ((1 << self.shift) - 1) != 0
     }
 
-    /// The keys that have a block, chunk by chunk.
+    /// Returns the keys that have a block, chunk by chunk.
     pub fn filled(&self) -> impl Iterator<Item = u64> + '_ {
         let filled = (0..).zip(&self.slots).filter(|(_, &block)| block != NONE);
         filled.map(|(slot, _)| self.key(slot))
     }
 
-    /// How many keys have a block.
+    /// Returns the number of keys that have a block.
     pub fn keys(&self) -> u64 {
         self.taken.iter().map(|&n| u64::from(n)).sum()
     }
 
-    /// Bytes held on the heap, the map of private chunks estimated.
+    /// Returns the bytes on the heap; the map of private chunks is an estimate.
     pub fn heap_bytes(&self) -> usize {
         4 * (self.chunk_of_id.capacity()
             + self.taken.capacity()

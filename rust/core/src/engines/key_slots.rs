@@ -1,24 +1,25 @@
-//! A number for each of some keys: neighbouring keys lie side by side, so that those of a prompt are near each other.
+//! Maps from keys to numbers: neighboring keys are adjacent in memory, so the keys of a prompt are close
+//! together.
 
 use super::key_index::KeyIndex;
 use crate::ids::NONE;
 
-/// Keys of a page of them.
+/// Keys per page.
 const PAGE: u32 = 32;
-/// The bit of keys that only one request can have.
+/// Bit of keys that only one request can have.
 const PRIVATE: u64 = 1 << 63;
 
-/// Keys with a number each, below 2^32 − 1; the pages of keys that have none are given back.
+/// Keys with a number each, below 2^32 − 1; pages without numbers are released.
 #[derive(Debug)]
 pub struct KeySlots {
     index: KeyIndex,
-    /// Keys below it have room for their pages.
+    /// Bound of the keys for which pages are allocated.
     known: u64,
     len: usize,
 }
 
 impl Default for KeySlots {
-    /// No keys.
+    /// An empty map.
     fn default() -> Self {
         Self {
             index: KeyIndex::new(0, PAGE),
@@ -29,12 +30,12 @@ impl Default for KeySlots {
 }
 
 impl KeySlots {
-    /// How many keys have a number.
+    /// Returns how many keys have a number.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// The number of a key.
+    /// Returns the number of a key.
     pub fn get(&self, key: u64) -> Option<u32> {
         if key & PRIVATE == 0 && key >= self.known {
             return None;
@@ -43,7 +44,7 @@ impl KeySlots {
         Some(self.index.first(slot)).filter(|&number| number != NONE)
     }
 
-    /// Gives a key a number; the one that it had.
+    /// Sets the number of a key. Returns its previous number.
     pub fn insert(&mut self, key: u64, number: u32) -> Option<u32> {
         if key & PRIVATE == 0 && key >= self.known {
             let pages = (key / u64::from(PAGE) + 1).next_power_of_two();
@@ -61,7 +62,7 @@ impl KeySlots {
         None
     }
 
-    /// Takes a key's number away; the one that it had.
+    /// Removes a key's number and returns it.
     pub fn remove(&mut self, key: u64) -> Option<u32> {
         let number = self.get(key)?;
         let (slot, _) = self.index.find(key)?;
@@ -70,7 +71,7 @@ impl KeySlots {
         Some(number)
     }
 
-    /// The keys that have a number, in an order that no result may show.
+    /// Returns the keys that have a number, in an order that must not affect results.
     pub fn keys(&self) -> impl Iterator<Item = u64> + '_ {
         self.index.filled()
     }

@@ -1,11 +1,11 @@
-//! The text of keys, as the digests of vLLM's free queue write it.
+//! Text of keys as the digests of vLLM's free queue write it.
 
 use std::fmt::Write;
 
 use super::block_pool::NO_KEY;
 
-/// A line for each key: `id:slot` with the trace's own name of the id, `o<request>:<block>` for a key that
-/// only one request can have, `-` for none. `names` is empty where an id is its own name.
+/// Returns a line for each key: `id:slot` with the trace's own name of the id, `o<request>:<block>` for a key
+/// that only one request can have, `-` for no key. `names` is empty if an id is its own name.
 pub fn lines(keys: &[u64], blocks_per_id: u32, names: &[String]) -> String {
     let per = u64::from(blocks_per_id);
     let mut text = String::with_capacity(12 * keys.len());
@@ -25,17 +25,18 @@ pub fn lines(keys: &[u64], blocks_per_id: u32, names: &[String]) -> String {
     text
 }
 
-/// How a group's keys count: units an id of the trace, and tokens a unit.
+/// Units of a group's keys: units per id of the trace, and tokens per unit.
 #[derive(Debug, Clone, Copy)]
 pub struct GroupUnits {
-    /// Units an id covers.
+    /// Units per id.
     pub units_per_id: u32,
-    /// Tokens a unit.
+    /// Tokens per unit.
     pub unit_tokens: u64,
 }
 
-/// As `lines` for keys of several groups, behind `group/`: `id:slot` counts in hash blocks inside the id (in
-/// what divides both where a hash block does not divide the id), `o<request>:<block>` in hash blocks.
+/// Returns lines as `lines` does for keys of several groups, behind `group/`. `id:slot` counts in hash blocks
+/// inside the id, or in a common divisor if a hash block does not divide the id; `o<request>:<block>` in hash
+/// blocks.
 pub fn group_lines(
     queue: impl Iterator<Item = (u8, u64)>,
     groups: &[GroupUnits],

@@ -1,28 +1,28 @@
-//! The leases of an engine's store: each is one request's, from its look-up until its blocks are let go.
+//! Leases of an engine's store: each belongs to one request, from its look-up until its blocks are released.
 
 use crate::store::{Answer, LeaseId, Slots, StoreError};
 
-/// What a request has in an engine's store.
+/// State of a request in an engine's store.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct EngineLease {
-    /// Whose it is.
+    /// Request of the lease.
     pub request: u32,
-    /// Leading blocks found at its look-up; they are held once its room is reserved.
+    /// Leading blocks found at the look-up; they are held once the first reservation is made.
     pub hits: u32,
-    /// Whether its first room has been reserved.
+    /// True if the first reservation was made.
     pub admitted: bool,
 }
 
-/// The leases given out, one a request at a time.
+/// Active leases, at most one per request.
 #[derive(Debug)]
 pub struct EngineLeases {
     given: Slots<EngineLease>,
-    /// Whether a request has one.
+    /// For each request, true if it has a lease.
     taken: Vec<bool>,
 }
 
 impl EngineLeases {
-    /// No leases, for a trace of so many requests.
+    /// No leases, for a trace of `requests` requests.
     pub fn new(requests: u32) -> Self {
         Self {
             given: Slots::default(),
@@ -30,12 +30,12 @@ impl EngineLeases {
         }
     }
 
-    /// Makes room for requests below `requests`.
+    /// Grows the table for requests below `requests`.
     pub fn know_requests(&mut self, requests: u32) {
         self.taken.resize(requests as usize, false);
     }
 
-    /// How many requests the trace has.
+    /// Returns the number of requests of the trace.
     pub fn requests(&self) -> u32 {
         self.taken.len() as u32
     }
@@ -48,7 +48,7 @@ impl EngineLeases {
         Err(StoreError::NoSuchRequest(self.requests()))
     }
 
-    /// Gives a request a lease on its first `hits` blocks; `found` says how much of so many is there.
+    /// Gives a request a lease on its first `hits` blocks; `found` returns how many of `hits` blocks are found.
     pub fn give(
         &mut self,
         request: u32,
@@ -70,13 +70,13 @@ impl EngineLeases {
         }))
     }
 
-    /// A lease; refuses what is none, or none any more.
+    /// Returns a lease; refuses an unknown or ended one.
     pub fn get(&self, lease: LeaseId) -> Answer<EngineLease> {
         let found = self.given.get(lease).copied();
         found.ok_or(StoreError::NoSuchLease)
     }
 
-    /// A lease whose first room was reserved.
+    /// Returns a lease whose first reservation was made.
     pub fn admitted(&self, lease: LeaseId) -> Answer<EngineLease> {
         let found = self.get(lease)?;
         if found.admitted {
@@ -85,8 +85,8 @@ impl EngineLeases {
         Err(StoreError::NotReserved)
     }
 
-    /// Refuses a reservation that cannot be: a first one comes alone, and what it found must still be there.
-    /// The lease of a first one, else None.
+    /// Refuses an invalid reservation: a first reservation comes alone, and the blocks found must still be
+    /// there. Returns the lease of a first reservation, else None.
     pub fn asked(
         &self,
         wanted: &[(LeaseId, u64)],
@@ -108,12 +108,12 @@ impl EngineLeases {
         Ok(None)
     }
 
-    /// The request of a lease that is known to be good.
+    /// Returns the request of a lease that is known to be valid.
     pub fn request(&self, lease: LeaseId) -> u32 {
         self.given[lease].request
     }
 
-    /// Notes that the first room of a lease is reserved.
+    /// Records that the first reservation of a lease was made.
     pub fn admit(&mut self, lease: LeaseId) {
         self.given[lease].admitted = true;
     }

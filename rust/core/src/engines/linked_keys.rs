@@ -1,9 +1,9 @@
-//! A queue of keys, least recent first, that moves or removes any of them in constant time.
+//! Queue of keys, least recent first, that moves or removes any key in constant time.
 
 use super::key_slots::KeySlots;
 use crate::ids::NONE;
 
-/// Both ends of the queue are one node.
+/// Sentinel node at both ends of the queue.
 const ENDS: u32 = 0;
 
 #[derive(Debug, Clone, Copy)]
@@ -38,17 +38,17 @@ impl Default for LinkedKeys {
 }
 
 impl LinkedKeys {
-    /// How many keys are queued.
+    /// Returns the number of queued keys.
     pub fn len(&self) -> usize {
         self.at.len()
     }
 
-    /// Whether a key is queued.
+    /// Returns true if a key is queued.
     pub fn contains(&self, key: u64) -> bool {
         self.at.get(key).is_some()
     }
 
-    /// Puts a key at the end, wherever it was.
+    /// Moves or append a key to the end.
     pub fn push(&mut self, key: u64) {
         let node = match self.at.get(key) {
             Some(node) => {
@@ -86,7 +86,7 @@ impl LinkedKeys {
         self.links[next as usize].previous = previous;
     }
 
-    /// Takes a key out; false where it was not queued.
+    /// Removes a key. Returns false if it was not queued.
     pub fn remove(&mut self, key: u64) -> bool {
         let Some(node) = self.at.remove(key) else {
             return false;
@@ -96,19 +96,19 @@ impl LinkedKeys {
         true
     }
 
-    /// Takes the first key out.
+    /// Removes and returns the first key.
     pub fn pop(&mut self) -> Option<u64> {
         let first = self.iter().next()?;
         self.remove(first);
         Some(first)
     }
 
-    /// The keys in order.
+    /// Returns the keys in order.
     pub fn iter(&self) -> impl Iterator<Item = u64> + '_ {
         self.walk(|link| link.next)
     }
 
-    /// The keys, the last one first.
+    /// Returns the keys, the last first.
     pub fn iter_back(&self) -> impl Iterator<Item = u64> + '_ {
         self.walk(|link| link.previous)
     }

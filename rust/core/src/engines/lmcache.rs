@@ -1,7 +1,7 @@
-//! Requests one after another against LMCache's CPU tier and, below it, its disk tier (0.5.6).
+//! Requests one after another against LMCache's CPU tier and the disk tier below it (0.5.6).
 //!
-//! `LocalCPUBackend`, `LocalDiskBackend` and the storage manager's order of calls: look up and touch, load from
-//! disk, store. A chunk takes one unit of CPU memory; only whole chunks of prompts are stored.
+//! Follows `LocalCPUBackend`, `LocalDiskBackend` and the storage manager's order of calls: look up and touch, load
+//! from disk, store. A chunk takes one unit of CPU memory; only whole chunks of prompts are stored.
 
 use super::chunk_order::{ChunkOrder, ChunkPolicy};
 use super::held_keys::HeldKeys;
@@ -10,7 +10,7 @@ use super::requests::Requests;
 use crate::causes::engine::{Lookup, MissCauses};
 use crate::causes::eviction_log::EvictionLog;
 
-/// What a replay decided, in chunks.
+/// Results of a replay, in chunks.
 #[derive(Debug, Default)]
 pub struct LmcacheReplay {
     /// Hit tokens of each request.
@@ -19,7 +19,7 @@ pub struct LmcacheReplay {
     pub from_disk: Vec<i64>,
     /// Chunks hit on the CPU.
     pub cpu_hits: u64,
-    /// Chunks that got room to be stored, with those that turned out to be there.
+    /// Chunks that got memory to be stored, including chunks that turned out to be present.
     pub stored: u64,
     /// Requests that could not store all their chunks.
     pub short_stores: u64,
@@ -31,13 +31,13 @@ pub struct LmcacheReplay {
     pub cpu_keys: Vec<u64>,
     /// Keys on the disk at the end, in order.
     pub disk_keys: Vec<u64>,
-    /// Reasons of the misses, where asked for.
+    /// Misses by cause, if requested.
     pub causes: Option<MissCauses>,
 }
 
 /// Replays every request; `disk_chunks` 0 is no disk. The window is not used.
 ///
-/// What is found on disk beyond the whole CPU memory is not loaded: the engine would wait for it forever.
+/// Chunks found on disk beyond the whole CPU memory are not loaded: the engine would wait for them forever.
 pub fn replay(
     requests: &Requests<'_>,
     policy: ChunkPolicy,
@@ -92,7 +92,7 @@ pub fn replay(
     }
 }
 
-/// Logs what one tier evicted and the other does not have.
+/// Logs the keys that one tier evicted and the other does not have.
 fn note(log: &mut Option<EvictionLog>, evicted: &[u64], other: &Tier) {
     if let Some(log) = log {
         let gone = evicted.iter().filter(|&&key| !other.chunks.contains(key));

@@ -1,8 +1,9 @@
-//! LMCache's CPU and disk tiers (0.5.6, `v1/storage_backend`) below vLLM's pool, in a timed run; a chunk is a block.
+//! LMCache's CPU and disk tiers (0.5.6, `v1/storage_backend`) below vLLM's pool, in a timed run; a chunk is a
+//! block.
 //!
-//! A look-up goes from the prompt's first chunk over the CPU, then over the disk; what is loaded from the disk goes
-//! through the CPU and stays there. What a step has computed behind the look-up is stored on the CPU, and from there
-//! on the disk.
+//! A look-up starts at the prompt's first chunk, on the CPU, then on the disk. Chunks loaded from the disk pass
+//! through the CPU and stay there. Chunks that a step has computed behind the look-up are stored on the CPU, and
+//! from there on the disk.
 
 use super::below::{Below, InParts, Prompt, Site};
 use super::chunk_order::ChunkOrder;
@@ -14,21 +15,21 @@ use super::lmcache_tiers::{Tier, Tiers};
 use crate::store::contract::{EvictionCounts, TierOccupancy};
 use crate::store::{MoveId, Part, Violation, NO_MOVE, STAGING};
 
-/// The tier below the CPU.
+/// Index of the disk tier, below the CPU.
 const DISK: usize = STAGING + 1;
 
-/// The tiers, and what is on its way to the disk.
+/// The tiers, and the writes to the disk in flight.
 #[derive(Debug)]
 pub struct LmcacheBelow {
     tiers: Tiers,
-    /// Chunks that are being written to the disk, by the move.
+    /// Chunks that are being written to the disk, with the move.
     to_disk: KeyMap<u64, MoveId>,
-    /// By running request, the chunks of its prompt that its look-up found on the CPU.
+    /// For each running request, the chunks of its prompt that its look-up found on the CPU.
     on_cpu: Vec<u32>,
 }
 
 impl LmcacheBelow {
-    /// Empty tiers below the pool of a trace of so many requests; a disk of no chunks is none.
+    /// Empty tiers below the pool, for a trace of `requests` requests; a disk with 0 chunks is no disk.
     pub fn new(orders: [ChunkOrder; 2], capacity_chunks: (u64, u64), requests: u32) -> Self {
         Self {
             tiers: Tiers::new(orders, capacity_chunks),
@@ -37,7 +38,8 @@ impl LmcacheBelow {
         }
     }
 
-    /// The leading chunks found on the CPU, and those with what follows on disk, as far as the CPU has room for them.
+    /// Returns the leading chunks found on the CPU, and those found including the disk, as far as the CPU can
+    /// hold them.
     fn look_up(&self, prompt: Prompt<'_>) -> (u32, u32) {
         let (on_cpu, found) = self
             .tiers
@@ -46,7 +48,7 @@ impl LmcacheBelow {
             return (on_cpu, on_cpu);
         }
         let cpu = &self.tiers.cpu;
-        // the engine would wait for more of its CPU memory
+        // The engine would wait for more of its CPU memory.
         let both = cpu.in_use.among(prompt.keys((0, on_cpu)));
         let kept = u64::from(on_cpu) + (cpu.in_use.len() - both) as u64;
         let spare = cpu.capacity - kept;
@@ -101,7 +103,7 @@ impl Below for LmcacheBelow {
         parts.done()
     }
 
-    /// Nothing: look-up and loads of a request are one moment.
+    /// Protects nothing, since look-up and loads of a request happen at one moment.
     fn protect(&mut self, _: Vec<u64>) -> Vec<u64> {
         Vec::new()
     }
@@ -114,7 +116,7 @@ impl Below for LmcacheBelow {
         self.tiers.cpu.in_use.release_keys(keys);
     }
 
-    /// Counts the hits of the look-up, the last chunk first; what follows it is to be offered.
+    /// Counts the hits of the look-up, the last chunk first; chunks behind the hit are to be offered.
     fn admitted(&mut self, prompt: Prompt<'_>) -> u32 {
         let (on_cpu, below) = self.look_up(prompt);
         self.on_cpu[prompt.request as usize] = on_cpu;
@@ -152,7 +154,7 @@ impl Below for LmcacheBelow {
         before
     }
 
-    /// Stores blocks as far as there is room; what finds none is not stored.
+    /// Stores blocks as far as there is capacity; other blocks are not stored.
     fn offer(&mut self, site: Site<'_>, prompt: Prompt<'_>, (start, end): (u32, u32)) -> bool {
         let mut keys: Vec<u64> = prompt.keys((start, end)).collect();
         let (taken, evicted) = self.tiers.take(keys.len(), &HeldKeys::default());

@@ -1,11 +1,11 @@
-//! LMCache's CPU tier and the disk tier below it (0.5.6, `v1/storage_backend`): what a look-up finds, and what is evicted.
+//! LMCache's CPU tier and the disk tier below it (0.5.6, `v1/storage_backend`): look-ups, stores and evictions.
 //!
-//! A chunk takes one unit of CPU memory. What a caller takes units for it puts there next.
+//! A chunk takes one unit of CPU memory. A caller that takes units for chunks puts the chunks there next.
 
 use super::chunk_order::ChunkOrder;
 use super::held_keys::HeldKeys;
 
-/// Chunks of one tier, those of them in use by copies, and how many were evicted.
+/// Chunks of one tier, those in use by copies, and the number of evictions.
 #[derive(Debug)]
 pub(super) struct Tier {
     pub chunks: ChunkOrder,
@@ -24,7 +24,7 @@ impl Tier {
         }
     }
 
-    /// Removes the next chunk that is not in use and may go.
+    /// Removes the next chunk that is not in use and that `is_kept` does not protect.
     fn evict(&mut self, is_kept: impl Fn(u64) -> bool) -> Option<u64> {
         let in_use = &self.in_use;
         let victim = self
@@ -35,7 +35,7 @@ impl Tier {
     }
 }
 
-/// Both tiers; a disk of no chunks is none.
+/// Both tiers; a disk with 0 chunks is no disk.
 #[derive(Debug)]
 pub(super) struct Tiers {
     pub cpu: Tier,
@@ -43,7 +43,7 @@ pub(super) struct Tiers {
 }
 
 impl Tiers {
-    /// Empty tiers of so many chunks.
+    /// Empty tiers with the given capacities in chunks.
     pub fn new([cpu, disk]: [ChunkOrder; 2], capacity_chunks: (u64, u64)) -> Self {
         Self {
             cpu: Tier::new(cpu, capacity_chunks.0),
@@ -51,7 +51,8 @@ impl Tiers {
         }
     }
 
-    /// Leading chunks of a prompt of `whole` on the CPU, and leading chunks that either tier has, the CPU's first.
+    /// Returns a prompt's leading chunks on the CPU, at most `whole`, and the leading chunks in either tier,
+    /// CPU first.
     pub fn look_up(&self, whole: u32, key: impl Fn(u32) -> u64) -> (u32, u32) {
         let missing = |tier: &Tier, block: u32| !tier.chunks.contains(key(block));
         let on_cpu = (0..whole).find(|&block| missing(&self.cpu, block));
@@ -73,7 +74,8 @@ impl Tiers {
             .for_each(|&key| self.disk.chunks.hit(key));
     }
 
-    /// Takes units of CPU memory, evicting if need be, until nothing may go; how many it got, and what was evicted.
+    /// Takes units of CPU memory, evicting unpinned chunks as needed. Returns the units taken and the evicted
+    /// keys.
     pub fn take(&mut self, units: usize, pinned: &HeldKeys) -> (usize, Vec<u64>) {
         let mut evicted = Vec::new();
         for taken in 0..units {
@@ -87,7 +89,7 @@ impl Tiers {
         (units, evicted)
     }
 
-    /// Puts chunks that have units on the CPU; those that were not there.
+    /// Puts chunks that have units on the CPU. Returns the new ones.
     pub fn put(&mut self, keys: &[u64]) -> Vec<u64> {
         let chunks = &mut self.cpu.chunks;
         let new = keys.iter().copied().filter(|&key| !chunks.contains(key));
@@ -96,7 +98,8 @@ impl Tiers {
         new
     }
 
-    /// Brings chunks from disk to the CPU, those before them pinned; the new ones, and what was evicted.
+    /// Copies chunks from disk to the CPU; chunks before them are pinned. Returns the new and the evicted
+    /// chunks.
     pub fn load(&mut self, keys: &[u64], pinned: &[u64]) -> (Vec<u64>, Vec<u64>) {
         let mut kept = HeldKeys::default();
         kept.hold(pinned);
@@ -106,7 +109,7 @@ impl Tiers {
         (self.put(keys), evicted)
     }
 
-    /// Stores chunks on disk too; the new ones, and what was evicted.
+    /// Stores chunks on disk too. Returns the new and the evicted chunks.
     pub fn store_on_disk(&mut self, keys: &[u64]) -> (Vec<u64>, Vec<u64>) {
         let (mut new, mut evicted) = (Vec::new(), Vec::new());
         let disk = &mut self.disk;

@@ -1,18 +1,18 @@
-//! Real engines' cache managers, decision by decision, and the replays that feed them a trace.
+//! Cache managers of real engines, decision by decision, and the replays that feed them a trace.
 //!
-//! `block_pool` is vLLM's `KVCacheManager`, `radix_tree` with `radix_pool` SGLang's two trees, with HiCache, and their
-//! token room, `lmcache` LMCache's tiers, `offload_lru` and `offload_arc` the policies of vLLM's CPU tier. Pools take one step of one
-//! request at a time, so a timed simulation drives them as the replays here do.
+//! `block_pool` is vLLM's `KVCacheManager`; `radix_tree` with `radix_pool` are SGLang's two trees with HiCache and
+//! their capacity in tokens. `lmcache` is LMCache's tiers; `offload_lru` and `offload_arc` are the policies of vLLM's
+//! CPU tier. Pools take one step of one request at a time, so a timed simulation drives them as the replays do.
 
-/// What an engine keeps below vLLM's pool.
+/// Tiers that an engine keeps below vLLM's pool.
 pub mod below;
 /// vLLM's block pool: look up, allocate, extend, cache, release.
 pub mod block_pool;
 /// Chunks of LMCache's tiers, by cache policy.
 pub mod chunk_order;
-/// A pool of blocks with copies under way to the tiers below.
+/// A pool of blocks with copies in flight to the tiers below.
 pub mod copied_pool;
-/// Copies under way between a pool and the tiers below.
+/// Copies in flight between a pool and the tiers below.
 pub mod copies;
 /// vLLM's pool of several cache groups as the GPU tier of a timed replica.
 pub mod group_store;
@@ -22,15 +22,15 @@ pub mod group_tier;
 pub mod groups;
 /// Keys in use by copies.
 mod held_keys;
-/// From a block's key to the block that has it.
+/// Index from a block's key to the block.
 mod key_index;
-/// A number for each of some keys.
+/// Maps from keys to numbers.
 mod key_slots;
-/// The text of keys, as digests write it.
+/// Text of keys as digests write it.
 pub mod labels;
-/// The leases of the stores below.
+/// Leases of the stores below.
 mod leases;
-/// A queue of keys that moves any of them in constant time.
+/// Queue of keys that moves any key in constant time.
 mod linked_keys;
 /// LMCache's CPU and disk tiers, requests one after another.
 pub mod lmcache;
@@ -38,19 +38,19 @@ pub mod lmcache;
 pub mod lmcache_below;
 /// LMCache's CPU and disk tiers.
 mod lmcache_tiers;
-/// The policy ARC of vLLM's CPU tier.
+/// Eviction policy ARC of vLLM's CPU tier.
 pub mod offload_arc;
 /// vLLM's CPU tier below its pool, in time.
 pub mod offload_below;
-/// The policy LRU of vLLM's CPU tier.
+/// Eviction policy LRU of vLLM's CPU tier.
 pub mod offload_lru;
 /// The store decisions of vLLM's CPU tier, requests one after another.
 pub mod offload_replay;
-/// vLLM's CPU tier: what requests find, load, offer and have used.
+/// vLLM's CPU tier: keys that requests find, load, offer and have used.
 pub mod offload_tier;
 /// The block pool as the GPU tier of a timed replica.
 pub mod pool_store;
-/// SGLang's room in tokens, and the steps of a request.
+/// SGLang's capacity in tokens, and the steps of a request.
 pub mod radix_pool;
 /// Requests through SGLang's pool.
 pub mod radix_replay;
@@ -58,7 +58,7 @@ pub mod radix_replay;
 pub mod radix_store;
 /// SGLang's radix trees, with copies on the host (HiCache).
 pub mod radix_tree;
-/// The policy LRU of vLLM's CPU tier above a secondary tier.
+/// Eviction policy LRU of vLLM's CPU tier above a secondary tier.
 mod ranked_lru;
 /// Requests in file order, overlapping in a window.
 pub mod requests;
@@ -68,7 +68,7 @@ pub mod tiered_offload;
 pub mod tiered_pool;
 #[cfg(test)]
 mod tiered_pool_tests;
-/// vLLM's CPU tier, with its keys in use and who used them.
+/// vLLM's CPU tier, with its keys in use and the requests that used them.
 pub mod used_tier;
 /// Requests through vLLM's pool with its CPU tier below.
 pub mod vllm_offload_replay;

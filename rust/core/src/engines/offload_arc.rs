@@ -11,7 +11,7 @@ pub struct OffloadArc {
     t2: LinkedKeys,
     b1: LinkedKeys,
     b2: LinkedKeys,
-    /// The size that t1 strives for.
+    /// Target size of t1.
     target: f64,
 }
 
@@ -43,7 +43,7 @@ impl OffloadPolicy for OffloadArc {
         Box::new(self.t1.iter().chain(self.t2.iter()))
     }
 
-    /// Each key that was evicted too early moves the target: up for b1, down for b2.
+    /// Adapts the target: each key that was evicted too early moves it, up for b1, down for b2.
     fn offer(&mut self, keys: &[u64]) {
         for &key in keys.iter().rev() {
             let (once, again) = (self.b1.len() as f64, self.b2.len() as f64);
@@ -57,7 +57,7 @@ impl OffloadPolicy for OffloadArc {
         }
     }
 
-    /// Takes from t1 while it has its target's size or more, else from t2; from the other where one has none.
+    /// Evicts from t1 while it has at least its target size, else from t2; from the other list if one is empty.
     fn evict(&mut self, blocks: usize, is_kept: &dyn Fn(u64) -> bool) -> Option<Vec<u64>> {
         let mut victims = Vec::with_capacity(blocks);
         let mut from_t1 = 0;

@@ -7,11 +7,11 @@ use super::used_tier::{GroupSlot, UsedTier};
 use crate::store::contract::{EvictionCounts, TierOccupancy};
 use crate::store::{MoveId, Part, Violation, STAGING};
 
-/// The tier below a pool of one group.
+/// Tier below a pool of one group.
 #[derive(Debug)]
 pub struct OffloadBelow(pub UsedTier);
 
-/// Blocks of the only group with their keys.
+/// Returns slots and keys of a range of blocks in the only group.
 fn placed(prompt: Prompt<'_>, (start, end): (u32, u32)) -> Vec<(GroupSlot, u64)> {
     (start..end)
         .map(|block| ((0, block), prompt.key(block)))

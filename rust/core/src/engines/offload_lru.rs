@@ -44,7 +44,7 @@ impl OffloadPolicy for OffloadLru {
         self.queue.push(key);
     }
 
-    /// The keys of a running request are the most recent, the first of them last.
+    /// Makes the keys of a running request the most recent, the first of them last.
     fn access(&mut self, keys: &[u64]) {
         for &key in keys.iter().rev() {
             if self.queue.contains(key) {

@@ -1,13 +1,14 @@
-//! Requests one after another against vLLM's CPU offloading tier (0.33.0, `vllm/v1/kv_offload`), alone.
+//! Requests one after another against vLLM's CPU offloading tier (0.33.0, `vllm/v1/kv_offload`), without a GPU
+//! pool.
 //!
-//! A request loads the leading keys that are there and then stores all its full prompt blocks: those already
-//! there stay, the others need room, all or nothing.
+//! A request loads the leading keys that are present and then stores all its full prompt blocks. Present blocks
+//! stay; the others are stored all or none, depending on capacity.
 
 use super::offload_tier::{ArcSizes, OffloadTier};
 use super::requests::Requests;
 use crate::causes::engine::MissCauses;
 
-/// What a replay decided, in blocks (vLLM's chunks).
+/// Results of a replay, in blocks (vLLM's chunks).
 #[derive(Debug, Default)]
 pub struct OffloadReplay {
     /// Hit tokens of each request.
@@ -16,11 +17,11 @@ pub struct OffloadReplay {
     pub stored: u64,
     /// Blocks evicted.
     pub evicted: u64,
-    /// Stores refused for want of room.
+    /// Stores refused for lack of capacity.
     pub refused: u64,
     /// ARC's lists at the end.
     pub arc: Option<ArcSizes>,
-    /// Reasons of the misses, where asked for.
+    /// Misses by cause, if requested.
     pub causes: Option<MissCauses>,
 }
 

@@ -1,4 +1,5 @@
-//! vLLM's CPU offloading tier (0.33.0, `vllm/v1/kv_offload`): what requests find, load, offer and have used.
+//! vLLM's CPU offloading tier (0.33.0, `vllm/v1/kv_offload`): keys that requests find, load, offer and have
+//! used.
 
 use std::collections::{BTreeMap, HashSet};
 use std::hash::BuildHasherDefault;
@@ -6,7 +7,7 @@ use std::hash::BuildHasherDefault;
 use super::key_index::{KeyHasher, KeyMap};
 use super::linked_keys::LinkedKeys;
 
-/// Some keys, asked whether one is among them.
+/// Set of keys for membership tests.
 pub(super) type KeySet = HashSet<u64, BuildHasherDefault<KeyHasher>>;
 
 /// Lengths of ARC's lists, and its target.
@@ -20,57 +21,58 @@ pub struct ArcSizes {
     pub b1: u64,
     /// Ghosts of t2.
     pub b2: u64,
-    /// The size that t1 strives for.
+    /// Target size of t1.
     pub target: f64,
 }
 
-/// What a request did with a key.
+/// Use of a key by a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// It stored it.
+    /// The request stored the key.
     Stored,
-    /// It loaded it, or offered it while it was there.
+    /// The request loaded the key, or offered it while it was present.
     Reused,
-    /// It offered it, and there was no room.
+    /// The request offered the key, and there was no capacity.
     Refused,
 }
 
-/// What a running request has done with keys, by their places in its prompt.
+/// Keys that a running request has used, by index in its prompt.
 pub type UsedKeys = BTreeMap<u32, (u64, Access)>;
 
-/// Which keys stay.
+/// Eviction policy of the tier.
 pub trait OffloadPolicy: std::fmt::Debug {
-    /// Keys in the tier.
+    /// Returns the number of keys in the tier.
     fn resident(&self) -> usize;
-    /// Whether a key is in the tier.
+    /// Returns true if a key is in the tier.
     fn contains(&self, key: u64) -> bool;
-    /// Learns the keys about to be stored, in order.
+    /// Notifies the policy of the keys about to be stored, in order.
     fn offer(&mut self, keys: &[u64]);
-    /// Removes `blocks` keys that may go, or none and returns None.
+    /// Removes `blocks` keys that `is_kept` does not protect; removes none and returns None if there are too
+    /// few.
     fn evict(&mut self, blocks: usize, is_kept: &dyn Fn(u64) -> bool) -> Option<Vec<u64>>;
     /// Adds a key.
     fn insert(&mut self, key: u64);
-    /// Learns the keys that a request has used so far, in order: they were loaded, or just offered.
+    /// Notifies the policy of the keys that a request has used so far, in order: loaded, or just offered.
     fn access(&mut self, _: &[u64]) {}
-    /// Learns the same, with the request and the places, above a secondary tier.
+    /// Notifies the policy as `access` does, with the request and the indices, above a secondary tier.
     fn access_by(&mut self, _request: u32, _used: &UsedKeys) {}
     /// Refreshes one key of a finished request; they come last to first.
     fn finish(&mut self, key: u64, access: Access);
-    /// The keys in the tier.
+    /// Returns the keys in the tier.
     fn keys(&self) -> Box<dyn Iterator<Item = u64> + '_>;
-    /// The sizes of ARC's lists, where the policy has them.
+    /// Returns the sizes of ARC's lists, if the policy has them.
     fn arc_sizes(&self) -> Option<ArcSizes> {
         None
     }
 }
 
-/// A policy that a tier owns.
+/// Policy that a tier owns.
 pub type AnyPolicy = dyn OffloadPolicy + Send + Sync;
 
-/// How many keys the counter of offers remembers (vLLM's `max_tracker_size`).
+/// Number of keys that the counter of offers tracks (vLLM's `max_tracker_size`).
 const TRACKED_KEYS: usize = 64_000;
 
-/// Counts how often a key was offered, of the keys offered most recently.
+/// Counter of offers per key, for the most recently offered keys.
 #[derive(Debug)]
 struct OfferCounts {
     threshold: u32,
@@ -87,7 +89,8 @@ impl OfferCounts {
         }
     }
 
-    /// The keys that have been offered often enough, this time included; all, below a threshold of 2.
+    /// Returns the keys offered at least `threshold` times, including this offer; all keys below a threshold of
+    /// 2.
     fn often(&mut self, keys: Vec<u64>) -> Vec<u64> {
         if self.threshold < 2 {
             return keys;
@@ -110,30 +113,30 @@ impl OfferCounts {
     }
 }
 
-/// What became of an offer.
+/// Result of an offer.
 #[derive(Debug, Default)]
 pub struct Offered {
-    /// Each key that was looked at, in order.
+    /// Keys of the offer with their use, in order.
     pub accesses: Vec<(u64, Access)>,
-    /// Keys that left for it.
+    /// Keys evicted for the offer.
     pub evicted: Vec<u64>,
-    /// Keys that were stored.
+    /// Number of keys that were stored.
     pub stored: u64,
-    /// Whether there was no room for what was not there.
+    /// True if there was no capacity for the absent keys.
     pub is_refused: bool,
 }
 
-/// A tier of so many blocks (vLLM's chunks) under a policy.
+/// Tier of `capacity` blocks (vLLM's chunks) under a policy.
 #[derive(Debug)]
 pub struct OffloadTier {
-    /// Which keys are there, and which of them stay.
+    /// Policy that holds the keys and selects those to evict.
     pub policy: Box<AnyPolicy>,
     capacity: usize,
     counts: OfferCounts,
 }
 
 impl OffloadTier {
-    /// A tier in which keys are stored from their `store_threshold`-th offer on.
+    /// An empty tier in which keys are stored from their `store_threshold`-th offer on.
     pub fn new(policy: Box<AnyPolicy>, capacity: usize, store_threshold: u32) -> Self {
         Self {
             policy,
@@ -142,12 +145,12 @@ impl OffloadTier {
         }
     }
 
-    /// Learns the keys that a request has used so far, in order.
+    /// Notifies the policy of the keys that a request has used so far, in order.
     pub fn access(&mut self, keys: &[u64]) {
         self.policy.access(keys);
     }
 
-    /// Stores the offered keys that are not there, all or none of them; keys in use stay.
+    /// Stores the absent keys of an offer, all or none; keys in use are not evicted.
     pub fn offer(&mut self, keys: Vec<u64>, is_in_use: &dyn Fn(u64) -> bool) -> Offered {
         let keys = self.counts.often(keys);
         self.policy.offer(&keys);
@@ -195,7 +198,8 @@ impl OffloadTier {
         }
     }
 
-    /// Stores different keys that are not there, for which keys that may go make room; how many went.
+    /// Stores distinct absent keys; keys that are not kept are evicted for them. Returns the number of
+    /// evictions.
     pub fn put(&mut self, keys: &[u64], is_kept: &dyn Fn(u64) -> bool) -> u64 {
         let shortfall = (self.policy.resident() + keys.len()).saturating_sub(self.capacity);
         let evicted = self.policy.evict(shortfall, is_kept).unwrap_or_default();
@@ -203,7 +207,7 @@ impl OffloadTier {
         evicted.len() as u64
     }
 
-    /// Refreshes the keys of a finished request, which come in order.
+    /// Refreshes the keys of a finished request, given in order.
     pub fn finish(&mut self, accesses: &[(u64, Access)]) {
         for &(key, access) in accesses.iter().rev() {
             self.policy.finish(key, access);

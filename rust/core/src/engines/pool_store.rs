@@ -1,4 +1,4 @@
-//! vLLM's block pool as the GPU tier of a timed replica: leases, room and records over `block_pool`.
+//! vLLM's block pool as the GPU tier of a timed replica: leases, capacity and records over `block_pool`.
 //!
 //! A request has one lease at a time. Keys exist from scheduling on, so a batch commits when a step begins.
 
@@ -13,7 +13,7 @@ use crate::store::contract::{
 };
 use crate::store::{Answer, LeaseId, Reservation, StoreError, Times, Violation};
 
-/// The blocks of one GPU under vLLM's rules.
+/// Blocks of one GPU under vLLM's rules.
 #[derive(Debug)]
 pub struct PoolStore {
     pool: BlockPool,
@@ -34,35 +34,35 @@ impl PoolStore {
         }
     }
 
-    /// The keys of its requests' blocks.
+    /// Returns the keys of the requests' blocks.
     pub fn keys(&self) -> &BlockKeys {
         self.pool.keys()
     }
 
-    /// Gives its keys away, so that they can grow; until `keep_keys` it can be asked nothing.
+    /// Moves the keys out so that they can grow. The store must not be used until `keep_keys`.
     pub fn lend_keys(&mut self) -> Arc<BlockKeys> {
         self.pool.lend_keys()
     }
 
-    /// Takes keys that name all that its own did, and requests to come; ids are below `ids`.
+    /// Sets keys that extend the previous ones and name requests to come; ids are below `ids`.
     pub fn keep_keys(&mut self, keys: Arc<BlockKeys>, ids: u32) {
         self.leases.know_requests(keys.requests());
         self.pool.keep_keys(keys, ids);
     }
 
-    /// Starts keeping which blocks get keys and lose them.
+    /// Starts to log the blocks that get keys and lose them.
     pub fn log_changes(&mut self) {
         self.pool.changes = Some(Vec::new());
     }
 
-    /// Hands over the changes since the last call, in the order in which they were made.
+    /// Returns the changes since the last call, in order.
     pub fn take_changes(&mut self) -> Vec<Change> {
         let changes = self.pool.changes.as_mut().map(std::mem::take);
         let changes = changes.unwrap_or_default().into_iter();
         changes.map(|(stored, key)| (0, stored, key)).collect()
     }
 
-    /// Takes the keys of all blocks; false, and no change, while some are held.
+    /// Removes the keys of all blocks. Returns false, with no change, while some are held.
     pub fn clear(&mut self) -> bool {
         self.pool.clear()
     }
@@ -72,27 +72,28 @@ impl PoolStore {
         self.leases.known_request(request)
     }
 
-    /// How many of the request's leading blocks have a block here.
+    /// Returns the number of the request's leading blocks that are resident.
     pub fn peek(&self, request: u32, limit: u32) -> u32 {
         self.pool.peek(request, limit)
     }
 
-    /// How many of the first `hits` blocks found for a request nobody holds.
+    /// Returns the number of the first `hits` blocks found for a request that no request holds.
     pub fn idle_hits(&self, request: u32, hits: u32) -> u32 {
         self.pool.idle_hits(request, hits)
     }
 
-    /// Whether another request can name blocks of a request's answer.
+    /// Returns true if another request can name blocks of a request's answer.
     pub fn answers_are_shared(&self, request: u32, prompt_blocks: u32) -> bool {
         self.pool.answers_are_shared(request, prompt_blocks)
     }
 
-    /// The keys of the free blocks, next to be taken first.
+    /// Returns the keys of the free blocks in the order in which they are taken.
     pub fn free_queue(&self) -> Vec<u64> {
         self.pool.free_queue()
     }
 
-    /// (free without a key, held, free with a key, which may all be evicted) blocks.
+    /// Returns the number of blocks: free without a key, held, free with a key, and those that may all be
+    /// evicted.
     pub fn occupancy(&self) -> (u64, u64, u64, u64) {
         let counts = self.pool.counts();
         let idle_keyed = counts.inserted - counts.evicted - self.pool.held_keyed();
@@ -105,7 +106,7 @@ impl PoolStore {
         )
     }
 
-    /// Blocks that lost their key so far.
+    /// Returns the number of blocks that lost their key so far.
     pub fn evictions(&self) -> u64 {
         self.pool.counts().evicted
     }
@@ -128,7 +129,7 @@ impl BatchStore for PoolStore {
         if sum.is_none_or(|sum| sum > free) {
             return Ok(Reservation::Refused);
         }
-        // Several leases only ever extend, so the sum decides for all; a first room comes alone.
+        // Several leases only ever extend, so the sum decides for all; a first reservation comes alone.
         if let (Some(lease), &[(id, blocks)]) = (first, wanted) {
             let blocks = lease.hits + blocks as u32;
             if !self.pool.allocate(lease.request, lease.hits, blocks) {
@@ -218,7 +219,7 @@ impl MachineStore for PoolStore {
 }
 
 impl BlockStore for PoolStore {
-    /// Notes what a request found; its blocks are held when its room is reserved, in one step with it.
+    /// Records the hit of a request; its blocks are held at its reservation, in one step with it.
     fn acquire(&mut self, request: u32, depth: u32) -> Answer<LeaseId> {
         let pool = &self.pool;
         let found = |request, blocks| pool.peek(request, blocks);

@@ -1,6 +1,6 @@
-//! SGLang's room in tokens around its tree: what a request takes, checks in and gives back.
+//! SGLang's token capacity around its tree: tokens that a request allocates, inserts and releases.
 
-/// What a store in time asks.
+/// Operations for a store in a timed run.
 mod in_time;
 #[cfg(test)]
 mod tests;
@@ -11,23 +11,23 @@ use crate::store::Violation;
 /// Host hits of fewer tokens are computed again (SGLang's `load_back_threshold`).
 pub(super) const LEAST_LOADED_TOKENS: u64 = 10;
 
-/// A running request.
+/// State of a running request.
 #[derive(Debug, Clone, Copy)]
 struct Held {
     node: u32,
-    /// The deepest node found, on whichever tier.
+    /// Deepest node found, on either tier.
     found_node: u32,
-    /// Tokens, from the first, that are the tree's and locked for this request.
+    /// Leading tokens that are in the tree and locked for this request.
     protected: u64,
-    /// Tokens found on the host alone, at the look-up.
+    /// Tokens found only on the host, at the look-up.
     on_host: u64,
     /// Tokens that an earlier checkpoint counted.
     counted: u64,
-    /// Tokens that have room, whole pages taken.
+    /// Tokens with reserved capacity, in whole pages.
     filled: u64,
 }
 
-/// Room of one device, in tokens, and the tree that keeps what was computed.
+/// Capacity of one device, in tokens, and the tree that keeps computed tokens.
 #[derive(Debug)]
 pub struct RadixPool {
     /// The tree.
@@ -37,14 +37,14 @@ pub struct RadixPool {
     free_tokens: u64,
     prompt_tokens: Vec<u64>,
     held: Vec<Option<Held>>,
-    /// Evictions asked for, with or without an answer.
+    /// Evictions requested, whether or not any page was evicted.
     pub evict_calls: u64,
-    /// Tokens computed that the tree had already: given back.
+    /// Computed tokens that the tree already had, so that they were released.
     pub merged_tokens: u64,
 }
 
 impl RadixPool {
-    /// A pool of `capacity_tokens` (whole pages of `page` tokens) for requests of these prompts.
+    /// A pool of `capacity_tokens` (whole pages of `page` tokens) for requests of the given prompts.
     pub fn new(tree: RadixTree, page: u32, capacity_tokens: u64, prompt_tokens: Vec<u64>) -> Self {
         Self {
             tree,
@@ -58,27 +58,27 @@ impl RadixPool {
         }
     }
 
-    /// Tokens neither in the tree nor taken by a running request.
+    /// Returns the tokens neither in the tree nor allocated to a running request.
     pub fn free_tokens(&self) -> u64 {
         self.free_tokens
     }
 
-    /// Tokens of the tree that no running request locks.
+    /// Returns the tree's tokens that no running request locks.
     pub fn evictable_tokens(&self) -> u64 {
         self.tree.counts().evictable_pages * self.page
     }
 
-    /// Whether the request is admitted.
+    /// Returns true if the request is admitted.
     pub fn holds(&self, request: u32) -> bool {
         self.held.get(request as usize).is_some_and(Option::is_some)
     }
 
-    /// Leading tokens of an admitted request that are the tree's and locked for it.
+    /// Returns the leading tokens of an admitted request that are in the tree and locked for it.
     pub fn protected_tokens(&self, request: u32) -> u64 {
         self.of(request).protected
     }
 
-    /// Tokens of an admitted request that have room, from its first on.
+    /// Returns the leading tokens of an admitted request with reserved capacity.
     pub fn filled_tokens(&self, request: u32) -> u64 {
         self.of(request).filled
     }
@@ -87,12 +87,12 @@ impl RadixPool {
         self.held[request as usize].expect("the request is admitted")
     }
 
-    /// Tokens in whole pages, the last one filled up.
+    /// Rounds tokens up to whole pages.
     fn paged(&self, tokens: u64) -> u64 {
         tokens.div_ceil(self.page) * self.page
     }
 
-    /// What an allocation asks for beyond its tokens: a page, where a page is more than a token.
+    /// Returns the tokens that an allocation requests beyond its own: one page, if a page has several tokens.
     fn slack(&self) -> u64 {
         if self.page > 1 {
             self.page
@@ -101,8 +101,8 @@ impl RadixPool {
         }
     }
 
-    /// Looks the request up and holds what the device has of its first `limit` tokens; returns the tokens
-    /// found on the device, and behind them on the host.
+    /// Looks the request up and holds the device pages of its first `limit` tokens. Returns the tokens found on
+    /// the device, and behind them on the host.
     pub fn admit(&mut self, request: u32, limit: u64) -> (u64, u64) {
         let found = self.tree.match_prefix(request, (limit / self.page) as u32);
         self.hold(request, found);
@@ -110,7 +110,7 @@ impl RadixPool {
         (held.protected, held.on_host)
     }
 
-    /// Holds what a look-up found on the device.
+    /// Holds the device pages that a look-up found.
     pub fn hold(&mut self, request: u32, found: Found) {
         self.tree.lock(found.device_node);
         let protected = u64::from(found.device_pages) * self.page;
@@ -124,8 +124,8 @@ impl RadixPool {
         });
     }
 
-    /// Brings what a storage has of a request's first `limit` tokens, behind what is known, to the host; returns
-    /// the tokens. A request of `total` tokens that never fits does not ask.
+    /// Prefetches stored pages of a request's first `limit` tokens, behind the known ones, to the host. Returns
+    /// the tokens. A request of `total` tokens that never fits does not prefetch.
     pub fn prefetch(&mut self, request: u32, limit: u64, total: u64) -> u64 {
         if !self.tree.has_storage() || self.paged(total) + self.slack() > self.capacity_tokens {
             return 0;
@@ -135,20 +135,20 @@ impl RadixPool {
         u64::from(self.tree.prefetch(request, found, pages)) * self.page
     }
 
-    /// Lets go of what `admit` held.
+    /// Releases the pages that `admit` held.
     pub fn withdraw(&mut self, request: u32) {
         if let Some(held) = self.held[request as usize].take() {
             self.tree.unlock(held.node);
         }
     }
 
-    /// Whether `total` tokens of an admitted request would fit if all that may go went.
+    /// Returns true if `total` tokens of an admitted request would fit after evicting everything evictable.
     pub fn fits(&self, request: u32, total: u64) -> bool {
         let spare = self.free_tokens + self.evictable_tokens();
         spare + self.of(request).protected >= self.paged(total) + self.slack()
     }
 
-    /// Evicts until `demand` tokens are free, if need be.
+    /// Evicts, if necessary, until `demand` tokens are free.
     pub fn demand(&mut self, demand: u64) {
         if demand > self.free_tokens {
             self.evict_calls += 1;
@@ -157,7 +157,7 @@ impl RadixPool {
         }
     }
 
-    /// Loads what an admitted request found on the host, where it is worth it and there is room; returns the
+    /// Loads the host hit of an admitted request, if it is long enough and the device has capacity. Returns the
     /// tokens loaded.
     pub fn load(&mut self, request: u32) -> u64 {
         let held = self.of(request);
@@ -172,7 +172,7 @@ impl RadixPool {
         }
         self.free_tokens -= held.on_host;
         self.tree.load(held.found_node);
-        // the lock of the load becomes the request's
+        // The lock of the load becomes the request's lock.
         self.tree.unlock(held.node);
         let protected = held.protected + held.on_host;
         self.held[request as usize] = Some(Held {
@@ -184,7 +184,7 @@ impl RadixPool {
         held.on_host
     }
 
-    /// Takes room for the first `tokens` tokens of an admitted request that fits.
+    /// Allocates the first `tokens` tokens of an admitted request that fits.
     pub fn allocate(&mut self, request: u32, tokens: u64) {
         let held = self.of(request);
         self.demand(tokens - held.protected + self.slack());
@@ -192,7 +192,7 @@ impl RadixPool {
         self.fill(request, tokens);
     }
 
-    /// Takes room for decoded tokens, one by one, up to `tokens`.
+    /// Allocates decoded tokens, one by one, up to `tokens`.
     pub fn extend(&mut self, request: u32, tokens: u64) {
         let filled = self.of(request).filled;
         for position in filled..tokens {
@@ -215,8 +215,9 @@ impl RadixPool {
         self.free_tokens = self.free_tokens.saturating_sub(tokens);
     }
 
-    /// Checks the request's first `tokens` tokens into the tree, takes duplicates back, and locks the result.
-    /// The prompt's end becomes a node's: an answer can go without it, and has one priority less.
+    /// Inserts the request's first `tokens` tokens into the tree, releases duplicates, and locks the result.
+    /// The end of the prompt becomes the end of a node, so that an answer can be evicted without it. The answer
+    /// has a priority lower by one.
     pub fn checkpoint(&mut self, request: u32, tokens: u64) {
         let held = self.of(request);
         let pages = (tokens / self.page) as u32;
@@ -251,18 +252,18 @@ impl RadixPool {
         });
     }
 
-    /// Checks all filled tokens in, gives back the rest of the last page, and ends the request.
+    /// Inserts all allocated tokens, releases the rest of the last page, and ends the request.
     pub fn release(&mut self, request: u32) {
         self.finish(request, self.of(request).filled);
     }
 
-    /// Checks the first `tokens` tokens in, gives back all other room, and ends the request.
+    /// Inserts the first `tokens` tokens, releases all other capacity, and ends the request.
     pub fn finish(&mut self, request: u32, tokens: u64) {
         self.checkpoint(request, tokens);
         self.release_request(request);
     }
 
-    /// Gives back all room of a request that is not the tree's, and ends it.
+    /// Releases all capacity of a request that is not in the tree, and ends the request.
     pub fn release_request(&mut self, request: u32) {
         let held = self.of(request);
         self.free_tokens += self.paged(held.filled).saturating_sub(held.protected);
@@ -270,13 +271,13 @@ impl RadixPool {
         self.held[request as usize] = None;
     }
 
-    /// Checks the tree, its locks against what requests hold, and that free tokens, the tree's and those of
-    /// requests alone make the capacity; the first violation is the error.
+    /// Checks the tree, its locks against the requests' holds, and that free tokens, the tree's tokens and
+    /// tokens of requests alone sum to the capacity. The first violation is the error.
     pub fn check(&self) -> Result<(), Violation> {
         self.check_with(std::iter::empty())
     }
 
-    /// The same where others hold nodes too.
+    /// Checks as `check` does, with additional holders of nodes.
     pub fn check_with(&self, others: impl Iterator<Item = u32>) -> Result<(), Violation> {
         let held = || self.held.iter().flatten();
         let held_nodes = held().map(|h| h.node).chain(others);

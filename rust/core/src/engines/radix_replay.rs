@@ -8,32 +8,32 @@ use super::radix_tree::{RadixTree, TreeCounts, TreeRules};
 use super::requests::{Overlap, Requests, REJECTED};
 use crate::causes::engine::{Lookup, MissCauses};
 
-/// What a replay decided.
+/// Results of a replay.
 #[derive(Debug)]
 pub struct RadixReplay {
     /// Tokens of each request found on the device, or `REJECTED`.
     pub hits: Vec<i64>,
     /// Tokens of each request loaded from the host.
     pub loaded: Vec<i64>,
-    /// Tokens of each request that came from storage to the host while it waited.
+    /// Tokens of each request prefetched from storage to the host before its admission.
     pub prefetched: Vec<i64>,
-    /// Running requests ended before their turn, for room.
+    /// Running requests ended early to free capacity.
     pub forced_finishes: u64,
-    /// Evictions asked for.
+    /// Evictions requested.
     pub evict_calls: u64,
-    /// The tree at the end, and what left it.
+    /// Counts of the tree at the end, and of its evictions.
     pub counts: TreeCounts,
-    /// What moved to the host and left it.
+    /// Counts of pages written to and evicted from the host.
     pub moves: HostMoves,
-    /// What moved to the storage and left it.
+    /// Counts of pages written to and evicted from the storage.
     pub storage: StorageMoves,
     /// Free tokens of the device at the end.
     pub free_tokens: u64,
     /// Free pages of the host at the end.
     pub host_free_pages: u64,
-    /// As [`RadixTree::leaves`] names them.
+    /// Leaves as named by [`RadixTree::leaves`].
     pub leaves: Vec<(u64, u32)>,
-    /// Reasons of the misses, where asked for.
+    /// Misses by cause, if requested.
     pub causes: Option<MissCauses>,
     /// Bytes of the tree at the end.
     pub heap_bytes: usize,
@@ -115,8 +115,8 @@ pub fn replay(
     }
 }
 
-/// Counts why a request missed what it did; `reach`: its leading blocks on device and host, and whether some of the
-/// host's were not loaded.
+/// Counts the causes of a request's misses. `reach` has its leading blocks on device and host, and a flag: true
+/// if host blocks were not loaded.
 fn count_causes(
     causes: &mut MissCauses,
     tree: &RadixTree,
@@ -134,9 +134,9 @@ fn count_causes(
     causes.count(lookup, log, resident);
 }
 
-/// Looks a request of (prompt, total) tokens up, ending the oldest until it fits; with a host tier it is looked
-/// up again where one has ended. Returns what was found on the device and behind it on the host, None where it
-/// never fits, and how many have ended.
+/// Looks up a request of (prompt, total) tokens, ending the oldest running request until it fits. With a host
+/// tier, the look-up is repeated after a request has ended. Returns the tokens found on the device and behind
+/// it on the host, None if the request never fits, and the number of ended requests.
 fn admit(
     pool: &mut RadixPool,
     overlap: &mut Overlap,

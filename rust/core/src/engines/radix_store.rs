@@ -1,20 +1,20 @@
-//! SGLang's tree as the tiers of a timed replica: leases, room, copies and records over `radix_pool`. The classic tree
-//! has the GPU alone, the default one HiCache's host tier below it, and maybe a storage.
+//! SGLang's tree as the tiers of a timed replica: leases, capacity, copies and records over `radix_pool`. The
+//! classic tree has only the GPU; the default tree has HiCache's host tier below it, and optionally a storage.
 //!
-//! A request has one lease at a time, a block is a page. A request is admitted when its prompt and all of its answer
-//! would fit; its prompt is checked into the tree as it is computed, its answer when it ends. Every decoding
-//! request asks for a page at every step, needed or not, so a page is evicted ahead of its use.
+//! A request has one lease at a time, and a block is a page. A request is admitted if its prompt and all of its
+//! answer would fit. Its prompt is inserted into the tree as it is computed, its answer at the end. Every decoding
+//! request asks for a page at every step, whether it needs one or not, so a page is evicted before it is used.
 //!
-//! The tree decides when it is asked, as SGLang's does: a loaded page is in the tree at once and computed with when it
-//! has come; a written one may not leave the device before its copy is there (write_through), or who gets its room
-//! waits for the copy (write_back).
+//! The tree decides at the call, as SGLang's does: a loaded page is in the tree at once and usable after its copy.
+//! Under write_through a written page may not leave the device before its copy is complete. Under write_back, the
+//! request that gets the page's slot waits for the copy.
 //!
-//! | file | what lives there |
+//! | file | contents |
 //! |---|---|
-//! | `copies` | loads and writes under way, and the pages that they bring |
-//! | `counts` | rooms, losses and checks |
-//! | `in_tokens` | what SGLang's own scheduler asks, without leases |
-//! | `slots` | what is found, and on which tier |
+//! | `copies` | loads and writes in flight, and their pages |
+//! | `counts` | capacities, evictions and checks |
+//! | `in_tokens` | operations for SGLang's own scheduler, without leases |
+//! | `lookup` | the pages found, and their tiers |
 //! | `storage` | a storage below the host |
 
 mod contract;
@@ -45,20 +45,20 @@ pub use in_tokens::Prefix;
 pub use storage::StorageConfig;
 use storage::StorageTier;
 
-/// No cache has so many tokens; below it sums of lengths and pages stay numbers.
+/// Bound on a cache's tokens, so that sums of lengths and pages do not overflow.
 const MOST_TOKENS: u64 = 1 << 62;
 
-/// What a request has at most computed, in tokens: its prompt, and prompt + output − 1 in the end.
+/// Tokens that a request computes at most: its prompt, and prompt + output − 1 at the end.
 #[derive(Debug, Clone, Default)]
 pub struct Lengths {
-    /// By request: tokens of its prompt.
+    /// For each request, the tokens of its prompt.
     pub prompt_tokens: Vec<u64>,
-    /// By request: tokens that have KV when it is done, prompt + output − 1.
+    /// For each request, the tokens with KV when it is finished, prompt + output − 1.
     pub total_tokens: Vec<u64>,
 }
 
 impl Lengths {
-    /// Refuses lengths that are not those of so many requests.
+    /// Refuses lengths unless there is one per request.
     fn check(&self, requests: u32) -> Answer<()> {
         let wholes = self.prompt_tokens.iter().zip(&self.total_tokens);
         let fit = |(prompt, total): (&u64, &u64)| prompt <= total && *total < MOST_TOKENS;
@@ -70,36 +70,36 @@ impl Lengths {
     }
 }
 
-/// What a store is made with, beside its requests.
+/// Configuration of a store, without its requests.
 #[derive(Debug, Clone, Copy)]
 pub struct RadixConfig {
-    /// What orders leaves, on both tiers.
+    /// Order in which leaves are evicted, on both tiers.
     pub strategy: LeafStrategy,
-    /// Tokens of a page.
+    /// Tokens per page.
     pub page: u32,
     /// Pages of the device.
     pub device_pages: u64,
-    /// Pages of the host of the default tree, and when a node is written there; None: the classic tree, the GPU alone.
+    /// Host pages of the default tree, and its write policy; None: the classic tree, without a host.
     pub host: Option<(u64, WritePolicy)>,
 }
 
 impl RadixConfig {
-    /// So many pages, or as many as their tokens can be counted.
+    /// Limits pages to a number whose tokens can be counted.
     fn at_most(&self, pages: u64) -> u64 {
         pages.min(MOST_TOKENS / u64::from(self.page))
     }
 }
 
-/// What a running request has computed.
+/// Progress of a running request.
 #[derive(Debug, Clone, Copy, Default)]
 struct Progress {
     /// Leading pages that were found, loaded or computed.
     full: u32,
-    /// Whether its prompt is still to be checked in whole.
+    /// True while its prompt is not inserted completely.
     is_computing: bool,
 }
 
-/// The pages of one machine's GPU, and maybe host, under SGLang's rules.
+/// Pages of one machine's GPU, and optionally its host, under SGLang's rules.
 #[derive(Debug)]
 pub struct RadixStore {
     pool: RadixPool,
@@ -108,10 +108,10 @@ pub struct RadixStore {
     host_pages: u64,
     lengths: Lengths,
     leases: EngineLeases,
-    /// By request.
+    /// Progress by request.
     progress: Vec<Progress>,
-    /// How many leading pages each request last asked for. A look-up changes nothing else, and is asked of a store
-    /// that others may look at.
+    /// Leading pages that each request last looked up. A look-up changes nothing else, and takes a shared
+    /// reference to the store.
     limits: Vec<AtomicU32>,
     copies: Copies,
     storage: Option<StorageTier>,
@@ -120,12 +120,12 @@ pub struct RadixStore {
 }
 
 impl RadixStore {
-    /// The keys of the trace's pages.
+    /// Returns the keys of the trace's pages.
     pub fn keys(&self) -> &BlockKeys {
         self.pool.tree.keys()
     }
 
-    /// Empty tiers. Refuses an empty page and lengths that are not the requests'.
+    /// Empty tiers. Refuses an empty page, and lengths that are not one per request.
     pub fn new(keys: Arc<BlockKeys>, config: RadixConfig, lengths: Lengths) -> Answer<Self> {
         let requests = keys.requests();
         lengths.check(requests)?;
@@ -158,7 +158,7 @@ impl RadixStore {
         })
     }
 
-    /// Whether there is a host tier.
+    /// Returns true if there is a host tier.
     pub fn has_host(&self) -> bool {
         self.pool.tree.has_host()
     }
@@ -168,19 +168,19 @@ impl RadixStore {
         self.leases.known_request(request)
     }
 
-    /// Notes what a request found; it is held when its room is reserved, in one step with it.
+    /// Records the hit of a request; it is held at its reservation, in one step with it.
     pub fn acquire(&mut self, request: u32, hits: u32) -> Answer<LeaseId> {
         let (tree, copies) = (&self.pool.tree, &self.copies);
         let found = |request, pages| lookup::found(tree, copies, request, pages);
         self.leases.give(request, hits, found)
     }
 
-    /// Takes an acquisition back.
+    /// Cancels an acquisition.
     pub fn abandon(&mut self, lease: LeaseId) -> Answer<()> {
         self.leases.abandon(lease)
     }
 
-    /// Checks everything that the request computed into the tree and lets go of it.
+    /// Inserts everything that the request computed into the tree and releases the request.
     pub fn release(&mut self, lease: LeaseId, now_ns: u64) -> Answer<()> {
         let before = self.evictions();
         let ended = self.leases.end(lease)?;
@@ -193,8 +193,8 @@ impl RadixStore {
         Ok(())
     }
 
-    /// Holds what a request found, loads what is on the host alone and takes the rest of its prompt's room; false,
-    /// without a trace, where the whole request would not fit.
+    /// Holds a request's hit, loads pages that are only on the host, and allocates the rest of its prompt.
+    /// Returns false, with no change, if the whole request would not fit.
     fn admit(&mut self, lease: EngineLease, pages: u64) -> bool {
         let request = lease.request as usize;
         let limit = if self.has_host() {
@@ -214,7 +214,7 @@ impl RadixStore {
         true
     }
 
-    /// Gives the next page to each decoding request that lacks one, all or nothing.
+    /// Allocates the next page to each decoding request that lacks a page, all or nothing.
     fn extend(&mut self, wanted: &[(LeaseId, u64)]) -> bool {
         let of = |&(lease, pages): &(LeaseId, u64)| (self.leases.request(lease), pages);
         let wanted: Vec<(u32, u64)> = wanted.iter().map(of).collect();
@@ -228,7 +228,7 @@ impl RadixStore {
         Ok(())
     }
 
-    /// The request of a lease; refuses pages that have no room.
+    /// Returns the request of a lease; refuses pages without reserved capacity.
     fn ensure_capacity(&self, lease: LeaseId, to: u32) -> Answer<u32> {
         let request = self.leases.admitted(lease)?.request;
         if u64::from(to) * self.page > self.pool.filled_tokens(request) {
@@ -237,7 +237,7 @@ impl RadixStore {
         Ok(request)
     }
 
-    /// Sends the lease's next pages up to `to`, which its room was taken for; the move.
+    /// Loads the lease's next pages up to `to`, which were reserved. Returns the move.
     pub fn load(&mut self, lease: LeaseId, to: u32, after: &[MoveId]) -> Answer<MoveId> {
         let request = self.ensure_capacity(lease, to)?;
         let progress = &mut self.progress[request as usize];
@@ -246,7 +246,7 @@ impl RadixStore {
         Ok(self.copies.load(request, pages, after))
     }
 
-    /// Checks in prompts of which a step computed less than a page; a prompt counts once it is computed.
+    /// Inserts prompts of which a step computed less than a page; a prompt counts once it is computed.
     pub fn step_computed(&mut self, leases: &[LeaseId], now_ns: u64) -> Answer<()> {
         let before = self.evictions();
         for &lease in leases {
@@ -257,7 +257,7 @@ impl RadixStore {
         Ok(())
     }
 
-    /// Whether a lease's prompt is still to be checked in whole.
+    /// Returns true while a lease's prompt is not inserted completely.
     pub fn is_computing(&self, lease: LeaseId) -> bool {
         let lease = self.leases.get(lease);
         lease.is_ok_and(|lease| self.progress[lease.request as usize].is_computing)
@@ -271,7 +271,8 @@ impl RadixStore {
         let prompt = self.lengths.prompt_tokens[request as usize] / self.page;
         let pages = u64::from(progress.full).min(prompt);
         let protected = self.pool.protected_tokens(request);
-        // a prompt found whole counts too but in the classic tree; one preempted may have found pages of its answer
+        // A prompt found completely counts too, except in the classic tree. A preempted request may have found
+        // pages of its answer.
         let is_found_whole = pages == prompt && protected / self.page == prompt;
         if pages * self.page > protected || (is_found_whole && self.has_host()) {
             self.check_in(request, pages);
@@ -281,18 +282,18 @@ impl RadixStore {
         }
     }
 
-    /// Checks a request's first pages into the tree, and sends what that writes.
+    /// Inserts a request's first pages into the tree, and starts the writes that follow.
     fn check_in(&mut self, request: u32, pages: u64) {
         self.pool.checkpoint(request, pages * self.page);
         self.start_writes();
     }
 
-    /// Whether transmissions were decided since they were last taken.
+    /// Returns true if copies were decided since the last `take_orders`.
     pub fn has_orders(&self) -> bool {
         !self.copies.orders.is_empty()
     }
 
-    /// The transmissions decided since the last call.
+    /// Returns the copies decided since the last call.
     pub fn take_orders(&mut self) -> Vec<Order> {
         std::mem::take(&mut self.copies.orders)
     }
@@ -350,7 +351,7 @@ impl BatchStore for RadixStore {
     fn spare_blocks(&self) -> u64 {
         let free = self.pool.free_tokens() / self.page;
         if self.pool.tree.writes_back() {
-            return free; // what leaves the device may have to be sent first
+            return free; // Pages that leave the device may have to be written first.
         }
         free + self.pool.tree.counts().evictable_pages
     }

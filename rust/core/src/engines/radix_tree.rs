@@ -1,23 +1,24 @@
-//! SGLang's radix trees (0.5.23), counted in pages: the classic one (`srt/mem_cache/radix_cache.py`) and the default
-//! one (`UnifiedRadixCache` on `UnifiedTreeCore`, full attention alone). `TreeRules` says in what they differ.
+//! SGLang's radix trees (0.5.23), counted in pages: the classic one (`srt/mem_cache/radix_cache.py`) and the
+//! default one (`UnifiedRadixCache` on `UnifiedTreeCore`, full attention alone). `TreeRules` has their
+//! differences.
 //!
-//! A node is a run of pages, named by a request that shows it; nothing is copied. It may lie on the device, on
-//! the host (HiCache) or on both; nodes without a device copy form the bottom of every path. A counter gives every
-//! time, one to each walk: of the nodes on one path at most one is a leaf that may go, so they need none apart.
-//! `evict` frees the device, `host` writes, loads and frees the host.
+//! A node is a run of pages, identified by a request that shows it; no page ids are copied. It may be on the device,
+//! on the host (HiCache) or on both; nodes without a device copy form the bottom of every path. Each walk gets one
+//! timestamp from a counter. At most one node of a path is an evictable leaf, so its nodes can share the timestamp.
+//! `evict` frees the device; `host` writes, loads and frees the host.
 
 mod accounts;
 mod check;
 mod evict;
 /// Copies on the host (HiCache).
 pub mod host;
-/// What a store in time is told of the host.
+/// Host changes that a timed store reads.
 pub mod in_time;
 /// Look-ups that change nothing.
 mod look;
 /// Pages in a storage below the host.
 pub mod storage;
-/// The strategies that order leaves.
+/// Strategies that order leaves.
 pub mod worth;
 
 use std::collections::BTreeSet;
@@ -29,15 +30,15 @@ use crate::keys::BlockKeys;
 use host::HostTier;
 use worth::{LeafStrategy, NodeUse};
 
-/// The root, which is never evicted.
+/// Root, which is never evicted.
 pub const ROOT: u32 = 0;
 
-/// Which of SGLang's trees decides.
+/// Rules of one of SGLang's trees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TreeRules {
-    /// `RadixCache`: the upper part of a split node is new.
+    /// `RadixCache`: the upper part of a split node gets a new creation time.
     Classic,
-    /// `UnifiedRadixCache`: it is as old as the node was.
+    /// `UnifiedRadixCache`: the upper part of a split node keeps the creation time.
     Unified,
 }
 
@@ -51,20 +52,20 @@ struct Node {
     children: u32,
     device_children: u32,
     locks: u32,
-    /// Copies with a storage that need the host's copy.
+    /// Copies to or from a storage that need the host's copy.
     host_locks: u32,
     on_device: bool,
     on_host: bool,
     used: NodeUse,
     priority: u64,
-    /// The end of the deepest page that was ever inserted at or below it.
+    /// End of the deepest page that was ever inserted at or below the node.
     history: u32,
-    /// Its place among nodes on both tiers, 0 for none.
+    /// Sequence number among nodes on both tiers, 0 for nodes that are not on both.
     duplicate: u64,
 }
 
 impl Node {
-    /// Pages `[start, end)` of a request, made now, without a copy anywhere.
+    /// A new node with pages `[start, end)` of a request, without a copy on any tier.
     fn new((request, start, end): (u32, u32, u32), parent: u32, now: u64) -> Self {
         Self {
             request,
@@ -85,7 +86,7 @@ impl Node {
     }
 }
 
-/// What the tree holds at one moment, and what left it.
+/// Current contents of the tree, and its evictions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TreeCounts {
     /// Pages on the device.
@@ -104,35 +105,35 @@ pub struct TreeCounts {
     pub duplicate_pages: u64,
     /// Pages that left the device.
     pub evicted_pages: u64,
-    /// Leaves that eviction from the device took up.
+    /// Leaves that eviction from the device processed.
     pub evicted_leaves: u64,
 }
 
-/// What a look-up found.
+/// Result of a look-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found {
-    /// The deepest node on the device.
+    /// Deepest node on the device.
     pub device_node: u32,
     /// Pages on the device.
     pub device_pages: u32,
-    /// The deepest node.
+    /// Deepest node.
     pub node: u32,
-    /// Pages of the whole path; those past the device's are on the host alone.
+    /// Pages of the whole path; pages behind the device's are only on the host.
     pub pages: u32,
 }
 
-/// What an insertion is told beside the pages.
+/// Parameters of an insertion, without the pages.
 #[derive(Debug, Clone, Copy)]
 pub struct Insertion {
     /// Nodes that end at or before this page were counted by an earlier insertion.
     pub counted_pages: u32,
-    /// Pages that the tree holds for the request: the tree gives back no duplicates of them.
+    /// Pages that the tree holds for the request, so that it releases no duplicates of them.
     pub protected_pages: u32,
-    /// The nodes of the path have at least this priority.
+    /// Minimum priority of the nodes of the path.
     pub priority: u64,
 }
 
-/// The tree, its clock and the order of its leaves.
+/// Tree, its clock and the order of its leaves.
 #[derive(Debug)]
 pub struct RadixTree {
     keys: Arc<BlockKeys>,
@@ -144,14 +145,14 @@ pub struct RadixTree {
     spare: Vec<u32>,
     /// Child by parent and key of its first page.
     child: KeyMap<(u32, u64), u32>,
-    /// On the device, no lock, no child on the device; by worth.
+    /// Unlocked nodes on the device without a child there, by worth.
     device_leaves: BTreeSet<(u64, u64, u32)>,
-    /// On the host alone, no lock, no child; by worth.
+    /// Unlocked nodes on the host alone without a child, by worth.
     host_leaves: BTreeSet<(u64, u64, u32)>,
     counts: TreeCounts,
-    /// The host tier, where there is one.
+    /// Host tier, if any.
     host: Option<HostTier>,
-    /// What left both tiers, where the reasons of misses are asked for.
+    /// Log of evictions from both tiers, if misses are counted by cause.
     pub log: Option<EvictionLog>,
 }
 
@@ -185,12 +186,12 @@ impl RadixTree {
         }
     }
 
-    /// The keys of the trace's pages.
+    /// Returns the keys of the trace's pages.
     pub fn keys(&self) -> &BlockKeys {
         &self.keys
     }
 
-    /// What the tree holds.
+    /// Returns the counts of the tree.
     pub fn counts(&self) -> TreeCounts {
         self.counts
     }
@@ -200,7 +201,7 @@ impl RadixTree {
         self.clock
     }
 
-    /// Adds a node without a copy anywhere, linked to its parent.
+    /// Adds a node without a copy on any tier, linked to its parent.
     fn add(&mut self, node: Node) -> u32 {
         let key = (node.parent, self.keys.key(node.request, node.start));
         let at = if let Some(at) = self.spare.pop() {
@@ -214,7 +215,7 @@ impl RadixTree {
         at
     }
 
-    /// The child whose pages begin with the request's from `walked` on, and how many they share.
+    /// Returns the child whose pages match the request's from `walked` on, and the number of common pages.
     fn step(&self, node: u32, request: u32, walked: u32, pages: u32) -> Option<(u32, u32)> {
         if walked == pages {
             return None;
@@ -225,7 +226,7 @@ impl RadixTree {
         Some((child, self.keys.common(below.request, request, walked, end)))
     }
 
-    /// Puts a new node with the first `pages` pages above `child`, on the same tiers.
+    /// Splits off the first `pages` pages into a new node above `child`, on the same tiers.
     fn split(&mut self, child: u32, pages: u32) -> u32 {
         self.leave(child);
         let below = self.nodes[child as usize];
@@ -253,7 +254,7 @@ impl RadixTree {
         upper
     }
 
-    /// Makes a child that a walk has come to most recent, split to fit where `common` is less than all of it.
+    /// Makes a visited child most recent, and splits it if only its first `common` pages match.
     fn walk_into(&mut self, child: u32, common: u32, now: u64) -> u32 {
         self.rerank(child, |n| n.used.last_access = now);
         if common < self.nodes[child as usize].pages {
@@ -262,8 +263,8 @@ impl RadixTree {
         child
     }
 
-    /// The longest known prefix of the request's first `pages` pages; its last node is split to fit, and its
-    /// path becomes most recent.
+    /// Returns the longest known prefix of the request's first `pages` pages. The last node is split to fit,
+    /// and the path becomes most recent.
     pub fn match_prefix(&mut self, request: u32, pages: u32) -> Found {
         let mut found = Found {
             device_node: ROOT,
@@ -289,8 +290,9 @@ impl RadixTree {
         found
     }
 
-    /// Adds the request's first `pages` pages, at least one, that it holds on the device. Returns the node
-    /// they end at and how many of them the tree had on the device already: duplicates, given back.
+    /// Inserts the request's first `pages` pages, at least one, which it holds on the device. Returns the node
+    /// they end at, and the number of pages that the tree already had on the device: duplicates, which are
+    /// released.
     pub fn insert(&mut self, request: u32, pages: u32, how: Insertion) -> (u32, u32) {
         let now = self.tick();
         let root = &mut self.nodes[ROOT as usize];
@@ -340,7 +342,7 @@ impl RadixTree {
         leaf
     }
 
-    /// Notes on the path from `above` up that a page ends at `end` below it.
+    /// Records on the path from `above` up that a page ends at `end` below it.
     fn raise_history(&mut self, mut above: u32, end: u32) {
         while above != ROOT && self.nodes[above as usize].history < end {
             self.rerank(above, |n| n.history = end);
@@ -348,7 +350,7 @@ impl RadixTree {
         }
     }
 
-    /// Counts a hit; a node hit often enough is written to the host, those above it first.
+    /// Counts a hit. A node with enough hits is written to the host, its ancestors first.
     fn count(&mut self, node: u32) {
         let threshold = match &self.host {
             Some(host) => host.write.threshold(),
@@ -362,8 +364,9 @@ impl RadixTree {
         }
     }
 
-    /// The leaves on the device, next to be evicted first, as the digests of each tree name them: classic, by the key
-    /// of the first page and the pages; by default, by the key of the last page and the pages from the root to its end.
+    /// Returns the leaves on the device, next to be evicted first, as each tree's digests name them. Classic:
+    /// key of the first page and number of pages. Default: key of the last page and pages from the root to its
+    /// end.
     pub fn leaves(&self) -> Vec<(u64, u32)> {
         let leaf = |&(_, _, at): &(u64, u64, u32)| {
             let node = &self.nodes[at as usize];
@@ -376,7 +379,7 @@ impl RadixTree {
         self.device_leaves.iter().map(leaf).collect()
     }
 
-    /// Bytes held on the heap, maps and sets estimated, the trace's keys left out.
+    /// Returns the bytes on the heap, excluding the trace's keys; maps and sets are estimates.
     pub fn heap_bytes(&self) -> usize {
         std::mem::size_of::<Node>() * self.nodes.capacity()
             + 25 * self.child.capacity()

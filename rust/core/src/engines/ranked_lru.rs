@@ -1,5 +1,5 @@
-//! LRU of vLLM's CPU tier by rank (0.33.0, `kv_offload/cpu/policies/lru.py`): the keys of a request share one,
-//! whatever ends meanwhile.
+//! LRU of vLLM's CPU tier by rank (0.33.0, `kv_offload/cpu/policies/lru.py`): the keys of a request share one
+//! rank, even if other requests end meanwhile.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -7,13 +7,14 @@ use std::collections::BTreeSet;
 use super::key_index::KeyMap;
 use super::offload_tier::{Access, OffloadPolicy, UsedKeys};
 
-/// A request's number in the order of first accesses, and the place of a key in its prompt: later ones are less.
+/// A request's number in the order of first accesses, and the index of a key in its prompt: later keys rank
+/// lower.
 type Rank = (u64, Reverse<u32>);
 
-/// Keys with ranks, the least evicted first.
+/// Keys with ranks, the lowest evicted first.
 ///
-/// A request takes a rank at its first access; its keys get it where theirs is lower, and each a rank of its own at
-/// the request's end.
+/// A request takes a rank at its first access. Its keys get this rank if theirs is lower. At the request's end each
+/// key gets a rank of its own.
 #[derive(Debug, Default)]
 pub struct RankedLru {
     ranks: KeyMap<u64, Rank>,
@@ -64,7 +65,7 @@ impl OffloadPolicy for RankedLru {
         Some(victims.into_iter().map(|(_, key)| key).collect())
     }
 
-    /// A new key is below all others until a request has used it.
+    /// Inserts a key below all others; it gets a rank once a request has used it.
     fn insert(&mut self, key: u64) {
         self.give(key, (0, Reverse(0)));
     }

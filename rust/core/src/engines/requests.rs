@@ -1,4 +1,4 @@
-//! What every replay takes: requests in file order, and how they overlap.
+//! Input of every replay: requests in file order, and the window in which they overlap.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,33 +7,33 @@ use crate::causes::engine::{Lookup, MissCauses};
 use crate::causes::eviction_log::EvictionLog;
 use crate::keys::BlockKeys;
 
-/// The hit of a request that was rejected.
+/// Hit of a rejected request.
 pub const REJECTED: i64 = -1;
 
-/// The requests of a replay, one entry each, cut into blocks of `block_size` tokens.
+/// Requests of a replay, one entry each, cut into blocks of `block_size` tokens.
 #[derive(Debug, Clone, Copy)]
 pub struct Requests<'a> {
-    /// Keys of their blocks.
+    /// Keys of the requests' blocks.
     pub keys: &'a Arc<BlockKeys>,
     /// Tokens of the prompt, at least 1.
     pub input_tokens: &'a [u64],
     /// Tokens filled at the end, at least those of the prompt.
     pub total_tokens: &'a [u64],
-    /// Tokens a block.
+    /// Tokens per block.
     pub block_size: u32,
-    /// How many overlap; 0 lets each end before the next begins.
+    /// Number of requests that overlap; 0: each ends before the next starts.
     pub window: u32,
-    /// Whether to count the misses by cause.
+    /// True if misses are counted by cause.
     pub explain: bool,
 }
 
 impl Requests<'_> {
-    /// Leading blocks of a request that may hit: the last token is always computed.
+    /// Returns the leading blocks of a request that may hit: the last token is always computed.
     pub fn limit(&self, request: u32) -> u32 {
         ((self.input_tokens[request as usize] - 1) / u64::from(self.block_size)) as u32
     }
 
-    /// The keys of a prompt's full blocks, from one on.
+    /// Returns the keys of a prompt's full blocks, from a given block on.
     #[inline]
     pub fn prompt_keys(&self, request: u32, from: u32) -> Vec<u64> {
         let tokens = self.input_tokens[request as usize];
@@ -42,7 +42,7 @@ impl Requests<'_> {
         (from..full).map(key).collect()
     }
 
-    /// The look-up of a request that found so many leading blocks.
+    /// Returns the look-up of a request that found `hits` leading blocks.
     pub fn lookup(&self, request: u32, hits: u32) -> Lookup {
         Lookup {
             request,
@@ -52,13 +52,13 @@ impl Requests<'_> {
         }
     }
 
-    /// Counters of misses, where they are asked for.
+    /// Returns counters of misses, if requested.
     pub fn causes(&self) -> Option<MissCauses> {
         self.explain
             .then(|| MissCauses::new(self.keys.clone(), self.block_size))
     }
 
-    /// A log of evictions, where misses are to be explained.
+    /// Returns a log of evictions, if misses are counted by cause.
     pub fn log(&self) -> Option<EvictionLog> {
         self.explain.then(|| EvictionLog::new(self.keys))
     }
@@ -72,7 +72,7 @@ pub struct Overlap {
 }
 
 impl Overlap {
-    /// Nothing runs.
+    /// An empty window.
     pub fn new(window: u32) -> Self {
         Self {
             window,
@@ -80,7 +80,7 @@ impl Overlap {
         }
     }
 
-    /// The request that must end before another starts: the oldest, when the window is full.
+    /// Returns the request that must end before another starts: the oldest, if the window is full.
     pub fn before_start(&mut self) -> Option<u32> {
         let full = self.window > 0 && self.running.len() as u32 == self.window;
         if full {
@@ -90,7 +90,7 @@ impl Overlap {
         }
     }
 
-    /// Starts a request; it ends at once where requests do not overlap.
+    /// Starts a request. Returns it at once if requests do not overlap, since it then ends at once.
     pub fn start(&mut self, request: u32) -> Option<u32> {
         self.running.push_back(request);
         if self.window == 0 {
@@ -100,7 +100,7 @@ impl Overlap {
         }
     }
 
-    /// Takes the oldest running request out.
+    /// Removes and returns the oldest running request.
     pub fn oldest(&mut self) -> Option<u32> {
         self.running.pop_front()
     }

@@ -1,36 +1,37 @@
-//! vLLM's CPU tier with a secondary tier below it (0.33.0, `kv_offload/tiering/manager.py`), requests one after another.
+//! vLLM's CPU tier with a secondary tier below it (0.33.0, `kv_offload/tiering/manager.py`), requests one after
+//! another.
 //!
-//! Every promotion is complete before its request is admitted, so time plays no part.
+//! Every promotion completes before its request is admitted, so the model needs no times.
 
 use super::offload_arc::OffloadArc;
 use super::offload_tier::{Access, AnyPolicy, ArcSizes, KeySet, UsedKeys};
 use super::ranked_lru::RankedLru;
 
-/// What the two tiers did.
+/// Counts of the two tiers.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct TieringCounts {
     /// Keys that requests stored.
     pub stored: u64,
     /// Keys evicted from the CPU tier.
     pub evicted: u64,
-    /// Offers refused for want of room.
+    /// Offers refused for lack of capacity.
     pub refused: u64,
-    /// Keys brought up from the tier below.
+    /// Keys promoted from the tier below.
     pub promoted: u64,
-    /// Look-ups that would have gone on forever.
+    /// Look-ups that would have repeated forever.
     pub aborted: u64,
 }
 
-/// What a running request has done with keys.
+/// Keys that a running request has used.
 #[derive(Debug, Default, Clone)]
 struct Running {
-    /// By place in its prompt.
+    /// Used keys by index in the prompt.
     used: UsedKeys,
-    /// Keys that it wanted room for and that were not there: a policy learns that once.
+    /// Absent keys that the request needed capacity for; the policy is notified once of each.
     missed: KeySet,
 }
 
-/// The CPU tier, and all that requests ever stored in an unbounded tier below, from where keys are promoted.
+/// CPU tier, and the unbounded tier below: all keys that requests ever stored, from which keys are promoted.
 #[derive(Debug)]
 pub struct TieredOffload {
     policy: Box<AnyPolicy>,
@@ -41,7 +42,8 @@ pub struct TieredOffload {
 }
 
 impl TieredOffload {
-    /// Empty tiers, the CPU's of `capacity` keys, for a trace of so many requests. None for an unknown policy.
+    /// Empty tiers, the CPU tier with `capacity` keys, for a trace of `requests` requests. None for an unknown
+    /// policy.
     pub fn new(policy: &str, capacity: usize, requests: u32) -> Option<Self> {
         let policy: Box<AnyPolicy> = match policy {
             "lru" => Box::<RankedLru>::default(),
@@ -61,16 +63,16 @@ impl TieredOffload {
         }
     }
 
-    /// Whether a key is in the lower tier, as every key is that was ever here.
+    /// Returns true if a key is in the lower tier, which has every key that was ever stored.
     pub fn has(&self, key: u64) -> bool {
         self.below.contains(&key)
     }
 
-    /// Promotes leading keys until a look-up finds all of them; how many those are.
+    /// Promotes leading keys until a look-up finds all of them. Returns their number.
     ///
-    /// `first` is the place of `keys[0]` in the prompt. A look-up takes room for each key that it misses from keys not
-    /// being promoted, those found before too; so there may be several. Keys beyond the tier's room, and those
-    /// that a policy keeps evicting, would be asked for forever.
+    /// `first` is the index of `keys[0]` in the prompt. For each missing key a look-up evicts a key that is not being
+    /// promoted, possibly a key it found before, so several look-ups may be needed. Keys beyond the tier's capacity, and
+    /// keys that a policy keeps evicting, would be looked up forever; such look-ups stop.
     pub fn ask(&mut self, request: u32, first: u32, keys: &[u64]) -> u32 {
         let leading = keys.iter().take_while(|&&key| self.has(key)).count();
         let run = &keys[..leading.min(self.capacity)];
@@ -84,7 +86,7 @@ impl TieredOffload {
         here.count() as u32
     }
 
-    /// Looks the keys up once; whether any had to be promoted.
+    /// Looks the keys up once. Returns true if any had to be promoted.
     fn promote(&mut self, request: u32, first: u32, run: &[u64]) -> bool {
         let mut moving = KeySet::default();
         for (slot, &key) in (first..).zip(run) {
@@ -100,7 +102,7 @@ impl TieredOffload {
             moving.insert(key);
             self.counts.promoted += 1;
             self.counts.evicted += victims;
-            // its other keys that are here have its rank
+            // The request's other resident keys share its rank.
             let promoted = (key, Access::Stored);
             self.running[request as usize].used.insert(slot, promoted);
             let used = UsedKeys::from([(slot, promoted)]);
@@ -109,7 +111,7 @@ impl TieredOffload {
         !moving.is_empty()
     }
 
-    /// Uses keys that are there; what the request promoted itself counts as stored by it.
+    /// Uses resident keys; keys that the request promoted itself count as stored by it.
     pub fn load(&mut self, request: u32, first: u32, keys: &[u64]) {
         let used = &mut self.running[request as usize].used;
         for (slot, &key) in (first..).zip(keys) {
@@ -120,7 +122,7 @@ impl TieredOffload {
         }
     }
 
-    /// Stores keys that are not there, all or none; what is stored goes on below.
+    /// Stores the absent keys of an offer, all or none; stored keys are also written to the tier below.
     pub fn offer(&mut self, request: u32, first: u32, keys: &[u64]) {
         self.learn(request, keys);
         let is_new: Vec<bool> = keys.iter().map(|&key| !self.policy.contains(key)).collect();
@@ -150,7 +152,7 @@ impl TieredOffload {
         self.policy.access_by(request, used);
     }
 
-    /// Lets the keys of a request count as used once more, the first of them last.
+    /// Refreshes the used keys of a finished request, the first of them last.
     pub fn finish(&mut self, request: u32) {
         let ended = std::mem::take(&mut self.running[request as usize]);
         for (key, access) in ended.used.into_values().rev() {
@@ -158,7 +160,7 @@ impl TieredOffload {
         }
     }
 
-    /// Makes the policy learn of keys that a request wants room for.
+    /// Notifies the policy of keys for which a request needs capacity.
     fn learn(&mut self, request: u32, keys: &[u64]) {
         let missed = &mut self.running[request as usize].missed;
         let unknown: Vec<u64> = keys
@@ -170,29 +172,30 @@ impl TieredOffload {
         missed.extend(keys.iter().filter(|&&key| !self.policy.contains(key)));
     }
 
-    /// Evicts what so many new keys need; how many keys went, None and no change where too few may go.
+    /// Evicts keys for `new` new keys. Returns the number of evictions, or None, with no change, if too few may
+    /// be evicted.
     fn evict_for(&mut self, new: usize, is_kept: &dyn Fn(u64) -> bool) -> Option<u64> {
         let shortfall = (self.policy.resident() + new).saturating_sub(self.capacity);
         let victims = self.policy.evict(shortfall, is_kept)?;
         Some(victims.len() as u64)
     }
 
-    /// What the tiers have done.
+    /// Returns the counts of the tiers.
     pub fn counts(&self) -> TieringCounts {
         self.counts
     }
 
-    /// Keys in the CPU tier.
+    /// Returns the number of keys in the CPU tier.
     pub fn resident(&self) -> u64 {
         self.policy.resident() as u64
     }
 
-    /// Keys in the tier below.
+    /// Returns the number of keys in the tier below.
     pub fn resident_below(&self) -> u64 {
         self.below.len() as u64
     }
 
-    /// The sizes of ARC's lists, where the policy has them.
+    /// Returns the sizes of ARC's lists, if the policy has them.
     pub fn arc_sizes(&self) -> Option<ArcSizes> {
         self.policy.arc_sizes()
     }

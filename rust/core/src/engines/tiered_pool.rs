@@ -1,8 +1,8 @@
 //! vLLM's block pool with an engine's tiers below, as a timed machine's store.
 //!
-//! Loads and stores are moves that the machine's channels carry. What a request finds behind the pool's hit is loaded
-//! into blocks of its own; another request that finds them on their way holds them and waits for the same load. What
-//! a step has computed of a prompt is offered to the tiers at its end.
+//! Loads and stores are moves that the machine's channels carry. Blocks found behind the pool's hit are loaded into
+//! new blocks of the request. Another request that finds these blocks while they are loading holds them and waits for
+//! the same load. At the end of a step, its computed prompt blocks are offered to the tiers.
 
 mod contract;
 
@@ -14,7 +14,7 @@ use crate::keys::BlockKeys;
 use crate::records::Records;
 use crate::store::{Answer, Slots, StoreError, GPU};
 
-/// A request's prompt, borrowed from nothing but the keys.
+/// Builds the `Prompt` of a request, borrowing nothing but the keys.
 macro_rules! prompt {
     ($store:ident, $request:expr) => {
         Prompt {
@@ -27,27 +27,28 @@ macro_rules! prompt {
 
 use prompt;
 
-/// A request of whose prompt nothing is to be offered.
+/// Marker of a request without prompt blocks to offer.
 const NOTHING: u32 = u32::MAX;
 
-/// The pool, the tiers below it, and what of prompts is still to be offered to them.
+/// Pool, the tiers below it, and the prompt blocks still to be offered to them.
 #[derive(Debug)]
 pub struct TieredPool {
     pool: CopiedPool,
     below: Box<dyn Below>,
     prompt_tokens: Vec<u64>,
     block_size_tokens: u64,
-    /// By request the first block of its prompt that is still to be offered.
+    /// For each request the first block of its prompt that is still to be offered.
     to_offer: Vec<u32>,
     holds: Slots<Vec<u64>>,
-    /// When room was last taken.
+    /// Time of the last reservation.
     now_ns: u64,
     /// Digest and evictions of this machine.
     pub records: Records,
 }
 
 impl TieredPool {
-    /// A pool of free blocks above some empty tiers; [`StoreError::Lengths`] where there is no prompt for each request.
+    /// A pool of free blocks above empty tiers; [`StoreError::Lengths`] if there is not one prompt for each
+    /// request.
     pub fn new(
         keys: Arc<BlockKeys>,
         capacity_blocks: u32,
@@ -82,7 +83,7 @@ impl TieredPool {
         (self.tokens(request) / self.block_size_tokens) as u32
     }
 
-    /// How many leading blocks the tiers may bring: the prompt's last one too, if it is full.
+    /// Returns the leading blocks that the tiers may load, including the prompt's last block if it is full.
     fn askable_below(&self, request: u32, limit: u32) -> u32 {
         let tokens = self.tokens(request);
         if tokens.saturating_sub(1) / self.block_size_tokens == u64::from(limit) {
@@ -91,7 +92,7 @@ impl TieredPool {
         limit
     }
 
-    /// Refuses a tier that it does not have.
+    /// Refuses an unknown tier.
     fn known_tier(&self, tier: usize) -> Answer<()> {
         let tiers = self.below.tiers();
         if tier < tiers {
@@ -100,7 +101,7 @@ impl TieredPool {
         Err(StoreError::NoSuchTier(tiers))
     }
 
-    /// Blocks of a tier that a faster one has too.
+    /// Returns the number of a tier's blocks that a faster tier has too.
     pub fn duplicates(&self, tier: usize) -> Answer<u64> {
         self.known_tier(tier)?;
         if tier == GPU {
@@ -109,12 +110,12 @@ impl TieredPool {
         Ok(self.below.duplicates(&self.pool, tier))
     }
 
-    /// The keys of its requests' blocks.
+    /// Returns the keys of the requests' blocks.
     pub fn keys(&self) -> &BlockKeys {
         self.pool.keys()
     }
 
-    /// Offers what has been computed of a prompt, as far as that has not been taken.
+    /// Offers the computed blocks of a prompt that the tiers have not accepted yet.
     fn offer(&mut self, request: u32, now_ns: u64) {
         let start = self.to_offer[request as usize];
         let whole = self.whole_blocks(request);

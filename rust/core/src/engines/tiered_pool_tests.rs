@@ -1,4 +1,4 @@
-//! What of vLLM's pool with tiers below only its callers in the core ask for: spare blocks, and whether something is to be offered.
+//! Parts of vLLM's pool with tiers below that only callers in the core use: spare blocks, and pending offers.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::keys::{BlockKeys, NO_REQUEST};
 use crate::store::contract::{BatchStore, BlockStore, MovingStore, OffersComputed};
 use crate::store::{LeaseId, MoveId, Reservation, Times};
 
-/// Requests of three full blocks of two tokens and one token more: 0 and 1 are alike, 2 and 3 are others.
+/// Requests of three full blocks of two tokens and one more token: 0 and 1 are equal, 2 and 3 differ.
 fn keys() -> Arc<BlockKeys> {
     let ids = vec![0, 1, 2, 0, 1, 2, 3, 4, 5, 6, 7, 8];
     let keys = BlockKeys::new(
@@ -30,13 +30,13 @@ fn offloading(gpu: u32, cpu: usize) -> TieredPool {
     TieredPool::new(keys(), gpu, Box::new(below), vec![7; 4], 2).unwrap()
 }
 
-/// Admits a request with nothing found, and room for four blocks.
+/// Admits a request without a hit, with capacity for four blocks.
 fn admit(store: &mut TieredPool, request: u32) -> (LeaseId, Reservation) {
     let lease = store.acquire(request, 0).unwrap();
     (lease, store.reserve(&[(lease, 4)], 0).unwrap())
 }
 
-/// Computes a prompt and ends the step; the moves that it starts.
+/// Computes a prompt and ends the step. Returns the moves started.
 fn compute(store: &mut TieredPool, lease: LeaseId) -> Vec<MoveId> {
     store.commit(lease, 3, Times::default()).unwrap();
     store.step_computed(&[lease], 0).unwrap();

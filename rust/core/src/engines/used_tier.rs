@@ -1,17 +1,17 @@
-//! vLLM's CPU tier while time passes: its keys in use by copies, and what each running request did with its keys.
+//! vLLM's CPU tier in a timed run: its keys in use by copies, and each running request's use of its keys.
 
 use super::held_keys::HeldKeys;
 use super::offload_tier::{Access, OffloadTier};
 use crate::store::contract::TierOccupancy;
 use crate::store::Violation;
 
-/// Where a key stands in a prompt: its cache group, and its block there.
+/// Position of a key in a prompt: its cache group, and its block there.
 pub type GroupSlot = (usize, u32);
 
-/// What a request did with the blocks of its groups.
+/// Use of the blocks of its groups by a request.
 type Used = Vec<Vec<Option<(u64, Access)>>>;
 
-/// The tier and who uses it.
+/// Tier, and the uses of its keys.
 #[derive(Debug)]
 pub struct UsedTier {
     tier: OffloadTier,
@@ -23,17 +23,17 @@ pub struct UsedTier {
     evicted: u64,
 }
 
-/// What became of an offer that was not refused.
+/// Result of an offer that was not refused.
 #[derive(Debug)]
 pub struct Stored {
-    /// By key of the offer, whether it is new in the tier.
+    /// For each key of the offer, true if it is new in the tier.
     pub is_new: Vec<bool>,
-    /// How many keys were evicted for them.
+    /// Number of keys evicted for the offer.
     pub evicted: u64,
 }
 
 impl UsedTier {
-    /// An empty tier for a trace of so many requests.
+    /// An empty tier for a trace of `requests` requests.
     pub fn new(tier: OffloadTier, capacity_blocks: u64, requests: u32) -> Self {
         Self {
             tier,
@@ -45,17 +45,17 @@ impl UsedTier {
         }
     }
 
-    /// Whether a key is there.
+    /// Returns true if a key is present.
     pub fn contains(&self, key: u64) -> bool {
         self.tier.policy.contains(key)
     }
 
-    /// Keys of the tier that are not in use, and room for others.
+    /// Returns the blocks of the tier that are free or not in use.
     pub fn unused_blocks(&self) -> u64 {
         self.capacity_blocks - self.in_use.len() as u64
     }
 
-    /// Uses keys that are there, at these places of a request's prompt.
+    /// Uses present keys, at the given positions of a request's prompt.
     pub fn load(&mut self, request: u32, keys: impl Iterator<Item = (GroupSlot, u64)>) {
         for (slot, key) in keys {
             self.use_key(request, slot, (key, Access::Reused));
@@ -63,7 +63,8 @@ impl UsedTier {
         self.access(request);
     }
 
-    /// Stores keys that are not there; `None` where room is refused. They have these places in a request's prompt.
+    /// Stores the absent keys of an offer, with their positions in a request's prompt. Returns `None` if
+    /// refused.
     pub fn offer(&mut self, request: u32, offered: &[(GroupSlot, u64)]) -> Option<Stored> {
         let keys = offered.iter().map(|&(_, key)| key).collect();
         let in_use = &self.in_use;
@@ -92,8 +93,7 @@ impl UsedTier {
         })
     }
 
-    /// Stores different keys that are not there, which no request offers and for which there is room; how many were
-    /// evicted.
+    /// Stores distinct absent keys that no request offers and that fit. Returns the number of evictions.
     pub fn put(&mut self, keys: &[u64]) -> u64 {
         let in_use = &self.in_use;
         let evicted = self.tier.put(keys, &|key| in_use.contains(key));
@@ -102,7 +102,7 @@ impl UsedTier {
         evicted
     }
 
-    /// Lets what a request has used count once more.
+    /// Refreshes the keys that a finished request has used.
     pub fn finish(&mut self, request: u32) {
         let used = std::mem::take(&mut self.used[request as usize]);
         let used: Vec<(u64, Access)> = used.into_iter().flatten().flatten().collect();
@@ -121,14 +121,14 @@ impl UsedTier {
         of_group[block as usize] = Some(used);
     }
 
-    /// Tells the policy what a request has used so far, group by group.
+    /// Notifies the policy of the keys that a request has used so far, group by group.
     fn access(&mut self, request: u32) {
         let used = self.used[request as usize].iter().flatten().flatten();
         let keys: Vec<u64> = used.map(|&(key, _)| key).collect();
         self.tier.access(&keys);
     }
 
-    /// How its blocks are used, of which so many are being written.
+    /// Returns the use of the blocks; `writing_blocks` of them are being written.
     pub fn occupancy(&self, writing_blocks: u64) -> TierOccupancy {
         let there = self.tier.policy.resident() as u64;
         TierOccupancy {
@@ -140,17 +140,17 @@ impl UsedTier {
         }
     }
 
-    /// Keys evicted so far.
+    /// Returns the number of keys evicted so far.
     pub fn evicted(&self) -> u64 {
         self.evicted
     }
 
-    /// How many of its keys something holds of.
+    /// Returns the number of keys for which a predicate holds.
     pub fn count(&self, is_so: impl Fn(u64) -> bool) -> u64 {
         self.tier.policy.keys().filter(|&key| is_so(key)).count() as u64
     }
 
-    /// Checks that it adds up and that keys in use are there (I2, I3).
+    /// Checks that the counts add up and that keys in use are present (I2, I3).
     pub fn check(&self) -> Result<(), Violation> {
         let there = self.tier.policy.resident() as u64;
         if there != self.stored - self.evicted || there > self.capacity_blocks {

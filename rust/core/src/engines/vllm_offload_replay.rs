@@ -1,16 +1,16 @@
 //! Requests in file order through vLLM's block pool with its CPU offloading tier below (0.33.0), times ignored.
 //!
-//! Behind what the pool has, the tier is asked for the prompt's next full blocks, the last one too: the pool
-//! always computes the last token, the tier may bring its block. What is found is loaded at once. Then the
-//! prompt's blocks behind the loaded ones are offered to the tier, all of them where nothing was loaded
-//! (`OffloadingConnectorScheduler`, `offload_prompt_only`). A request's use counts once more at its end.
+//! Behind the pool's hit, the tier is looked up for the prompt's next full blocks, including the last: the pool
+//! always computes the last token, but the tier may load its block. Found blocks are loaded at once. Then the prompt's
+//! blocks behind the loaded ones are offered to the tier, or all of them if nothing was loaded
+//! (`OffloadingConnectorScheduler`, `offload_prompt_only`). A request's keys count as used once more at its end.
 
 use super::block_pool::BlockPool;
 use super::offload_tier::{Access, ArcSizes, OffloadTier};
 use super::requests::Requests;
 use super::vllm_replay::{replay_over, Below, VllmReplay};
 
-/// What the tier did.
+/// Results of the tier.
 #[derive(Debug, Default)]
 pub struct OffloadCounts {
     /// Tokens that each request loaded.
@@ -19,7 +19,7 @@ pub struct OffloadCounts {
     pub stored: u64,
     /// Blocks evicted.
     pub evicted: u64,
-    /// Offers refused for want of room.
+    /// Offers refused for lack of capacity.
     pub refused: u64,
     /// Blocks in the tier at the end.
     pub resident: u64,
@@ -27,13 +27,13 @@ pub struct OffloadCounts {
     pub arc: Option<ArcSizes>,
 }
 
-/// The tier at work.
+/// Tier during a replay.
 struct Offloading<'a, 'b> {
     requests: &'a Requests<'b>,
     tier: OffloadTier,
-    /// Keys of the prompt that was looked up last, from the first block on that the pool lacks.
+    /// Keys of the prompt that was looked up last, from the first block that the pool lacks.
     asked: Vec<u64>,
-    /// What each running request did with keys of the tier.
+    /// Use of the tier's keys by each running request.
     used: Vec<Vec<(u64, Access)>>,
     counts: OffloadCounts,
 }
@@ -76,7 +76,7 @@ impl Below for Offloading<'_, '_> {
             .contains(self.requests.keys.key(request, block))
     }
 
-    /// Loads what the tier has of the keys behind the pool's hit, and offers it the rest of the prompt.
+    /// Loads the tier's keys behind the pool's hit, and offers the rest of the prompt to the tier.
     fn serve(&mut self, pool: &mut BlockPool, request: u32, (found, below): (u32, u32)) {
         let size = i64::from(self.requests.block_size);
         self.counts.loaded.push(i64::from(below) * size);

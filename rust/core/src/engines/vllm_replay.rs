@@ -4,12 +4,12 @@ use super::block_pool::{BlockPool, PoolCounts};
 use super::requests::{Overlap, Requests, REJECTED};
 use crate::causes::engine::{Lookup, MissCauses};
 
-/// What a replay decided.
+/// Results of a replay.
 #[derive(Debug)]
 pub struct VllmReplay {
     /// Hit tokens of each request, or `REJECTED`.
     pub hits: Vec<i64>,
-    /// Running requests ended before their turn, for room.
+    /// Running requests ended early to free blocks.
     pub forced_frees: u64,
     /// The pool's own counts.
     pub counts: PoolCounts,
@@ -19,31 +19,31 @@ pub struct VllmReplay {
     pub unique_keys: u64,
     /// Keys of the free queue at the end.
     pub free_queue: Vec<u64>,
-    /// Reasons of the misses, where asked for.
+    /// Misses by cause, if requested.
     pub causes: Option<MissCauses>,
     /// Bytes of the pool at the end.
     pub heap_bytes: usize,
 }
 
-/// What stands below the pool; nothing does anything unless it says so.
+/// Tier below the pool; the default methods do nothing.
 pub(super) trait Below {
-    /// How many of a request's blocks, from one that the pool lacks on, come from here.
+    /// Returns the number of a request's blocks found here, from the first block that the pool lacks.
     fn found(&mut self, _request: u32, _from: u32) -> u32 {
         0
     }
 
-    /// Whether a request's block is here.
+    /// Returns true if a request's block is here.
     fn has(&self, _request: u32, _block: u32) -> bool {
         false
     }
 
-    /// Serves a request of which `found` blocks were in the pool and so many here.
+    /// Serves a request; `found` is the number of its blocks found in the pool and here.
     fn serve(&mut self, _pool: &mut BlockPool, _request: u32, _found: (u32, u32)) {}
 
-    /// Hears that a request does not fit.
+    /// Handles a request that does not fit.
     fn rejected(&mut self) {}
 
-    /// Hears that a running request has ended.
+    /// Handles the end of a running request.
     fn ended(&mut self, _request: u32) {}
 }
 
@@ -57,7 +57,7 @@ pub fn replay(requests: &Requests<'_>, capacity_blocks: u32) -> VllmReplay {
     replay_over(requests, capacity_blocks, &mut Nothing)
 }
 
-/// Replays every request through a pool of `capacity_blocks` blocks, and what stands below it.
+/// Replays every request through a pool of `capacity_blocks` blocks with a tier below it.
 pub(super) fn replay_over(
     requests: &Requests<'_>,
     capacity_blocks: u32,
@@ -86,7 +86,7 @@ pub(super) fn replay_over(
         }
         let limit = requests.limit(request);
         let found = running.pool.peek(request, limit);
-        // a prompt that can never fit does not ask
+        // A prompt that can never fit is not looked up below.
         let fits_alone = total.div_ceil(size) <= u64::from(capacity_blocks);
         let lower = if fits_alone {
             running.below.found(request, found)
@@ -140,14 +140,14 @@ pub(super) fn replay_over(
 struct Running<'a, B> {
     pool: BlockPool,
     overlap: Overlap,
-    /// Requests ended before their turn.
+    /// Requests ended early.
     forced_frees: u64,
     below: &'a mut B,
 }
 
 impl<B: Below> Running<'_, B> {
-    /// Gives a request its blocks, those of the prompt and then all, each time (blocks, full ones); false, and
-    /// nothing held, where they do not fit.
+    /// Allocates a request's blocks: those of the prompt, then all, each given as (blocks, full ones). Returns
+    /// false, with nothing held, if they do not fit.
     fn takes(&mut self, request: u32, found: u32, [prompt, all]: [(u32, u32); 2]) -> bool {
         let mut fits = self.ensure_capacity(|pool| pool.allocate(request, found, prompt.0));
         if fits {
@@ -162,7 +162,8 @@ impl<B: Below> Running<'_, B> {
         fits
     }
 
-    /// Tries until it succeeds or nothing runs any more, ending the oldest running request after each failure.
+    /// Retries until `attempt` succeeds or no request runs, ending the oldest running request after each
+    /// failure.
     fn ensure_capacity(&mut self, attempt: impl Fn(&mut BlockPool) -> bool) -> bool {
         while !attempt(&mut self.pool) {
             let Some(oldest) = self.overlap.oldest() else {

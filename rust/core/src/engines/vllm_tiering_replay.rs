@@ -1,7 +1,7 @@
 //! Requests in file order through vLLM's block pool, its CPU tier below and a secondary tier below that, times ignored.
 //!
-//! As in `vllm_offload_replay`, but a look-up promotes from the secondary tier. A prompt that can never fit the pool
-//! does not ask.
+//! Like `vllm_offload_replay`, but a look-up promotes from the secondary tier. A prompt that can never fit the
+//! pool is not looked up.
 
 use super::block_pool::BlockPool;
 use super::offload_tier::ArcSizes;
@@ -9,12 +9,12 @@ use super::requests::Requests;
 use super::tiered_offload::{TieredOffload, TieringCounts};
 use super::vllm_replay::{replay_over, Below, VllmReplay};
 
-/// What the tiers did.
+/// Results of the tiers.
 #[derive(Debug)]
 pub struct TieringReplay {
     /// Tokens that each request loaded.
     pub loaded: Vec<i64>,
-    /// Keys that came and went.
+    /// Counts of stored, promoted and evicted keys.
     pub counts: TieringCounts,
     /// Blocks of the CPU tier at the end.
     pub resident: u64,
@@ -24,7 +24,7 @@ pub struct TieringReplay {
     pub arc: Option<ArcSizes>,
 }
 
-/// The tiers at work.
+/// Tiers during a replay.
 struct Tiering<'a, 'b> {
     requests: &'a Requests<'b>,
     tiers: &'a mut TieredOffload,
@@ -64,7 +64,8 @@ impl Below for Tiering<'_, '_> {
         self.tiers.has(self.requests.keys.key(request, block))
     }
 
-    /// Loads what was promoted or there, and offers the rest of the prompt; all of it where nothing was loaded.
+    /// Loads the promoted or present keys, and offers the rest of the prompt, or all of it if nothing was
+    /// loaded.
     fn serve(&mut self, _: &mut BlockPool, request: u32, (found, below): (u32, u32)) {
         self.loaded
             .push(i64::from(below) * i64::from(self.requests.block_size));

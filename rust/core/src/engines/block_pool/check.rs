@@ -5,7 +5,7 @@ use super::BlockPool;
 use crate::store::Violation;
 
 impl BlockPool {
-    /// Checks everything; the first violation is the error. Cost: linear in blocks and what requests hold.
+    /// Checks all invariants; the first violation is the error. Cost: linear in blocks and holds.
     pub fn check(&self) -> Result<(), Violation> {
         let is_run = self.live();
         self.check_keys(&is_run)?;
@@ -14,7 +14,7 @@ impl BlockPool {
         self.check_prefixes()
     }
 
-    /// Whether entries of the list of runs are any.
+    /// Return, for each entry of the list of runs, true if it is in use.
     fn live(&self) -> Vec<bool> {
         let mut is_run = vec![true; self.runs.list.len()];
         is_run[ENDS as usize] = false;
@@ -24,7 +24,7 @@ impl BlockPool {
         is_run
     }
 
-    /// Each block with a key is found under it, and the counts of keys and evictions balance.
+    /// Checks that each block with a key is found under it, and that the counts of keys and evictions balance.
     fn check_keys(&self, is_run: &[bool]) -> Result<(), Violation> {
         let (mut keyed, mut held, mut distinct) = (0, 0, 0);
         for (id, run) in (0u32..).zip(&self.runs.list) {
@@ -66,7 +66,7 @@ impl BlockPool {
         Ok(())
     }
 
-    /// A run is one of its slot's, whose copies have rising numbers.
+    /// Checks that a run is listed under its slot, where duplicates have ascending numbers.
     fn check_under_key(&self, id: u32, slot: u32) -> Result<(), Violation> {
         let mut under = self.runs.index.first(slot);
         while under != id {
@@ -86,7 +86,7 @@ impl BlockPool {
         Ok(())
     }
 
-    /// Runs have as many holders as requests hold them, and the blocks of all kinds are those of the pool.
+    /// Checks that reference counts of runs match the requests' holds, and that block counts sum to the pool.
     fn check_ref_counts(&self, is_run: &[bool]) -> Result<(), Violation> {
         let mut ref_counts = vec![0u32; is_run.len()];
         let mut blank = u64::from(self.blank);
@@ -134,7 +134,7 @@ impl BlockPool {
         Ok(())
     }
 
-    /// The run of a slot's block by its copy, if there is one.
+    /// Returns the run of a slot's block with a given copy number, if any.
     fn copy_at(&self, slot: u32, copy: u32) -> Option<u32> {
         let mut id = self.runs.index.first(slot);
         loop {
@@ -146,7 +146,8 @@ impl BlockPool {
         }
     }
 
-    /// The queue has every run without a holder once, linked both ways, and its blocks are counted.
+    /// Checks that the queue has every run without a holder once, linked both ways, and that its blocks are
+    /// counted.
     fn check_queue(&self, is_run: &[bool]) -> Result<(), Violation> {
         let mut waits: Vec<bool> = is_run.to_vec();
         for (waits, run) in waits.iter_mut().zip(&self.runs.list) {
@@ -182,7 +183,7 @@ impl BlockPool {
         Ok(())
     }
 
-    /// The leading blocks of a request that were offered its keys have these.
+    /// Checks that the leading blocks of a request that went through `cache` have its keys.
     fn check_prefixes(&self) -> Result<(), Violation> {
         for (request, held) in (0u32..).zip(&self.held) {
             let slots = held.keyed_at.iter().flat_map(|h| h.slot..h.slot + h.blocks);
@@ -205,8 +206,8 @@ mod tests {
     use super::super::BlockPool;
     use crate::keys::{BlockKeys, NO_REQUEST};
 
-    /// Two requests of ids of two blocks each that share the first, the second still running; the last key of
-    /// the first request has two blocks.
+    /// Two requests with ids of two blocks each that share the first id, the second request still running. The
+    /// last key of the first request has two blocks.
     fn pool() -> BlockPool {
         let ids = vec![0, 1, 0, 2, 0, 1];
         let (offsets, full) = (vec![0, 2, 4, 6], vec![4, 4, 4]);
@@ -230,7 +231,7 @@ mod tests {
         pool.check().unwrap_err()
     }
 
-    /// The run of a request's first block, and of its last one with a key.
+    /// Returns the run of a request's first block, or of its last block with a key.
     fn first(pool: &BlockPool, request: usize) -> usize {
         let hold = pool.held[request].keyed_at[0];
         pool.runs.at(hold.slot, hold.copy) as usize

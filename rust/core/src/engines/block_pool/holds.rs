@@ -1,26 +1,26 @@
-//! What one request holds of a block pool.
+//! Blocks that one request holds of a block pool.
 
-/// Neighbouring slots whose blocks of one copy a request holds, in the order of the request.
+/// Neighboring slots whose blocks of one copy a request holds, in the order of the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hold {
     pub slot: u32,
     pub blocks: u32,
-    /// Which of the blocks of a key: see `Run::copy`.
+    /// Number of the block among those of its key: see `Run::copy`.
     pub copy: u32,
 }
 
-/// The blocks of a request: leading ones that have their keys, then others.
+/// Blocks of a request: leading blocks that have their keys, then others.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Holds {
-    /// Where the blocks with a key are.
+    /// Positions of the blocks with a key.
     pub keyed_at: Vec<Hold>,
-    /// Of all its blocks, those with a key.
+    /// Number of blocks with a key.
     pub keyed: u32,
     pub blocks: u32,
 }
 
 impl Holds {
-    /// Adds blocks with a key behind the others that have one.
+    /// Appends blocks with a key.
     pub fn push(&mut self, slot: u32, blocks: u32, copy: u32) {
         self.keyed += blocks;
         match self.keyed_at.last_mut() {
@@ -31,7 +31,7 @@ impl Holds {
         }
     }
 
-    /// The copy of the block in the slot before a given one, where that is the last block with a key.
+    /// Returns the copy of the block in the slot before a given slot, if it is the last block with a key.
     pub fn copy_before(&self, slot: u32) -> Option<u32> {
         let last = self.keyed_at.last()?;
         (last.slot + last.blocks == slot).then_some(last.copy)

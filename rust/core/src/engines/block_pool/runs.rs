@@ -1,46 +1,46 @@
-//! The blocks with a key: runs of them in neighbouring slots of a chunk, all with the same holders, and the queue
-//! of those that nobody holds.
+//! Blocks with a key: runs of blocks in neighboring slots of a chunk, all with the same holders, and the queue
+//! of free runs.
 //!
-//! The blocks of a run were got together, so whoever lets go of them queues them last to first: a run stands in
-//! the queue as one, its last block in front. It is cut where a request holds a part of it only. A block whose
-//! key has another one is a run of its own.
+//! The blocks of a run were allocated together, so their holder also queues them together, last to first: a run is
+//! one entry of the queue, its last block in front. A run is cut when a request holds only a part of it. A block
+//! whose key has another block is a run of its own.
 
 use super::super::key_index::KeyIndex;
 use super::holds::Holds;
 use crate::ids::NONE;
 
-/// The queue's two ends are one run, which no slot names.
+/// Sentinel run at both ends of the queue; no slot names it.
 pub(super) const ENDS: u32 = 0;
 
-/// Blocks in neighbouring slots with the same holders.
+/// Blocks in neighboring slots with the same holders.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Run {
     pub slot: u32,
     pub blocks: u32,
     pub ref_count: u32,
-    /// Tells the blocks of one key apart: later ones have greater numbers.
+    /// Number that distinguishes the blocks of one key; later blocks have greater numbers.
     pub copy: u32,
-    /// The next block of the same key.
+    /// Next block of the same key.
     pub duplicate: u32,
-    /// Links of the queue, where it has no holder.
+    /// Links of the queue, if the run has no holder.
     pub previous: u32,
     pub next: u32,
 }
 
 impl Run {
-    /// The slot behind its last one.
+    /// Returns the slot behind the run's last slot.
     fn end(&self) -> u32 {
         self.slot + self.blocks
     }
 }
 
-/// Runs, and where keys lead.
+/// Runs, and the index of keys.
 #[derive(Debug)]
 pub(super) struct Runs {
     /// For each slot the run of the first block inserted.
     pub index: KeyIndex,
     pub list: Vec<Run>,
-    /// Entries of the list that are none now.
+    /// Unused entries of the list of runs.
     pub spare: Vec<u32>,
 }
 
@@ -71,7 +71,7 @@ impl Runs {
         &mut self.list[run as usize]
     }
 
-    /// How many slots from one on, of `slots`, have a block.
+    /// Returns the number of slots from `slot` on, at most `slots`, that have a block.
     pub fn resident(&self, slot: u32, slots: u32) -> u32 {
         let mut at = slot;
         while at < slot + slots {
@@ -84,7 +84,7 @@ impl Runs {
         slots
     }
 
-    /// How many slots from one on, of `slots` with a block, have one first that nobody holds.
+    /// Returns the number of leading slots from `slot` on, of `slots` resident ones, whose first block is free.
     pub fn idle(&self, slot: u32, slots: u32) -> u32 {
         let (mut at, mut idle) = (slot, 0);
         while at < slot + slots {
@@ -96,7 +96,7 @@ impl Runs {
         idle
     }
 
-    /// Holds the first blocks of slots up to `end`, all resident; how many of them nobody held.
+    /// Holds the first blocks of the slots up to `end`, all resident. Returns the number that were free.
     pub fn hold(&mut self, slot: u32, end: u32, held: &mut Holds) -> u32 {
         let (mut at, mut idle) = (slot, 0);
         while at < end {
@@ -120,7 +120,7 @@ impl Runs {
         idle
     }
 
-    /// Gives blocks without a key, which only the request of `held` holds, those of slots up to `end` of a chunk.
+    /// Gives keys to blocks that only the request of `held` holds, in slots up to `end` of a chunk.
     pub fn insert(&mut self, slot: u32, end: u32, held: &mut Holds) {
         let mut at = slot;
         while at < end {
@@ -145,7 +145,7 @@ impl Runs {
         }
     }
 
-    /// The run before an empty slot, where only the request of `held` has it, as its last one.
+    /// Returns the run before an empty slot, if only the request of `held` has it, as its last run.
     fn growing(&self, slot: u32, held: &Holds) -> Option<u32> {
         if !self.index.joins(slot) {
             return None;
@@ -154,7 +154,7 @@ impl Runs {
         (self.run(run).ref_count == 1 && !self.is_duplicated(run)).then_some(run)
     }
 
-    /// Adds a block of a key that has one; returns its copy.
+    /// Adds a block to a key that has one. Returns its copy.
     fn insert_duplicate(&mut self, slot: u32) -> u32 {
         let mut last = self.index.first(slot);
         if self.run(last).slot < slot {
@@ -171,7 +171,7 @@ impl Runs {
         copy
     }
 
-    /// Ends one holding of blocks, last to first; how many nobody holds now.
+    /// Releases held blocks, last to first. Returns the number that are free now.
     pub fn release(&mut self, held: &Holds) -> u32 {
         let mut idle = 0;
         for hold in held.keyed_at.iter().rev() {
@@ -190,7 +190,7 @@ impl Runs {
         idle
     }
 
-    /// The run of a slot's block, by its copy.
+    /// Returns the run of a slot's block, by its copy.
     pub fn at(&self, slot: u32, copy: u32) -> u32 {
         let mut run = self.index.first(slot);
         while self.run(run).copy != copy {
@@ -199,7 +199,7 @@ impl Runs {
         run
     }
 
-    /// Whether the run is one of several blocks of a key.
+    /// Returns true if the run is one of several blocks of a key.
     pub fn is_duplicated(&self, run: u32) -> bool {
         let Run {
             slot, duplicate, ..
@@ -207,19 +207,19 @@ impl Runs {
         duplicate != NONE || self.index.first(slot) != run
     }
 
-    /// The run whose last block is taken next.
+    /// Returns the run whose last block is taken next.
     pub fn front(&self) -> u32 {
         self.run(ENDS).next
     }
 
-    /// The last blocks of a run, at most `most`: their first slot and how many.
+    /// Returns the first slot and the number of a run's last blocks, at most `most`.
     pub fn end(&self, run: u32, most: u32) -> (u32, u32) {
         let run = self.run(run);
         let blocks = most.min(run.blocks);
         (run.end() - blocks, blocks)
     }
 
-    /// Takes a free run's last blocks out of the queue, and their keys.
+    /// Takes a free run's last blocks out of the queue, and removes their keys.
     pub fn evict(&mut self, id: u32, blocks: u32) {
         let run = *self.run(id);
         if run.blocks == 1 && self.is_duplicated(id) {
@@ -235,7 +235,7 @@ impl Runs {
         }
     }
 
-    /// Takes a block out of those of its key.
+    /// Removes a block from the list of its key's blocks.
     fn leave_duplicates(&mut self, id: u32) {
         let Run {
             slot, duplicate, ..
@@ -273,7 +273,7 @@ impl Runs {
         (self.list.len() - 1) as u32
     }
 
-    /// Cuts a run before a slot; returns the part from it on, which comes first in the queue.
+    /// Cuts a run before a slot. Returns the part from the slot on, which is first in the queue.
     fn cut(&mut self, id: u32, slot: u32) -> u32 {
         let mut upper = *self.run(id);
         upper.blocks = upper.end() - slot;
@@ -288,7 +288,7 @@ impl Runs {
         new
     }
 
-    /// Puts a run at the end of the queue; one that follows its neighbour there becomes a part of that.
+    /// Appends a run to the queue; a run that follows the neighbor there is merged into it.
     fn queue(&mut self, id: u32) {
         let last = self.run(ENDS).previous;
         let (run, before) = (*self.run(id), *self.run(last));
@@ -307,7 +307,7 @@ impl Runs {
         self.spare.push(id);
     }
 
-    /// Puts a run behind another in the queue.
+    /// Inserts a run behind another run in the queue.
     fn link(&mut self, before: u32, id: u32) {
         let after = self.run(before).next;
         let run = self.run_mut(id);
@@ -322,7 +322,7 @@ impl Runs {
         self.run_mut(next).previous = previous;
     }
 
-    /// The keys of the queue's blocks, next to be taken first.
+    /// Returns the keys of the queue's blocks in the order in which they are taken.
     pub fn queued(&self) -> impl Iterator<Item = u64> + '_ {
         let next = |&id: &u32| Some(self.run(id).next);
         let runs = std::iter::successors(Some(self.front()), next).take_while(|&id| id != ENDS);

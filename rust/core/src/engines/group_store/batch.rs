@@ -1,4 +1,4 @@
-//! What a running batch asks of a pool of groups: room for the tokens of each step, keys, chunks.
+//! Operations of a running batch on a pool of groups: capacity for the tokens of each step, keys, chunks.
 
 use super::{GroupStore, Running};
 use crate::engines::group_tier::FoundBelow;
@@ -7,7 +7,8 @@ use crate::store::contract::BatchStore;
 use crate::store::{Answer, LeaseId, Reservation, StoreError, Times};
 
 impl BatchStore for GroupStore {
-    /// `wanted` are tokens beyond those that each lease has room for, and all of those are computed.
+    /// Reserves capacity. `wanted` are tokens beyond the capacity that each lease has; all tokens up to there
+    /// are computed.
     fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Reservation> {
         if let [(lease, tokens)] = *wanted {
             let asked = self.leases.get(lease)?;
@@ -61,7 +62,7 @@ impl BatchStore for GroupStore {
 
     fn spare_blocks(&self) -> u64 {
         if self.tier().is_some() {
-            return 0; // what leaves may go down, and what is given out may still be read
+            return 0; // Blocks that leave may go down, and allocated blocks may still be read.
         }
         u64::from(self.manager.pool.free_blocks())
     }
@@ -76,8 +77,8 @@ impl BatchStore for GroupStore {
         Ok(end.saturating_sub(computed))
     }
 
-    /// Lets go of what nobody reads once `computed` tokens are, then takes room up to `end` tokens; false where
-    /// blocks are too few, and what was let go stays so.
+    /// Releases blocks that are no longer read after `computed` tokens, then take capacity up to `end` tokens.
+    /// Returns false if too few blocks are free; released blocks stay released.
     fn grow_to(
         &mut self,
         lease: LeaseId,
@@ -104,7 +105,7 @@ impl BatchStore for GroupStore {
 }
 
 impl GroupStore {
-    /// The first room of a lease that was acquired by hand: for all its tokens at once.
+    /// Reserves the first capacity of a manually acquired lease: for all its tokens at once.
     fn reserve_first(&mut self, lease: LeaseId, tokens: u64, now_ns: u64) -> Answer<Reservation> {
         let asked = self.leases.get(lease)?;
         let mut found = self.manager.look_up(asked.request, self.tokens(asked.hits));

@@ -1,4 +1,4 @@
-//! What a pool of several cache groups answers of the contract of all stores.
+//! Implementation of the contract of all stores for a pool of several cache groups.
 
 use super::{GroupStore, Running};
 use crate::engines::groups::admission::AdmissionLimits as Within;
@@ -15,7 +15,7 @@ impl MachineStore for GroupStore {
         self.leases.known_request(request)
     }
 
-    /// Counts blocks of the alignment: those that every group can go on from, and those ready in the pool.
+    /// Counts blocks of the alignment: those that every group can continue from, and those ready in the pool.
     fn peek(&self, request: u32, limit: u32) -> Answer<(u32, u32)> {
         self.known_request(request)?;
         let looked = self.look_up(request, self.tokens(limit));
@@ -85,7 +85,7 @@ impl BlockStore for GroupStore {
         self.leases.give(request, depth, |_, _| found as u32)
     }
 
-    /// By the name of its first tokens.
+    /// Compare the key of the block's first tokens.
     fn have_same_block(&self, a: u32, b: u32, block: u32) -> bool {
         let group = &self.manager.groups()[0];
         let unit_tokens = group.block_size / u64::from(group.units);
@@ -136,7 +136,7 @@ impl GroupAdmission for GroupStore {
             |_, b| b,
         )?;
         let limits = self.manager.limits();
-        let room = Within {
+        let within = Within {
             blocks: self
                 .manager
                 .pool
@@ -158,7 +158,7 @@ impl GroupAdmission for GroupStore {
             Entry::NoTokens
         } else if self.manager.is_computed_now(request, found.tokens) {
             Entry::NotYet
-        } else if self.hold_counted(lease, room, (running, end), looked, now_ns) {
+        } else if self.hold_counted(lease, within, (running, end), looked, now_ns) {
             let hit_blocks = (found.tokens / self.manager.align()) as u32;
             return Ok(Entry::Admitted {
                 lease,

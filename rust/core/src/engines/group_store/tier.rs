@@ -1,4 +1,4 @@
-//! The pool above a tier: what an admission brings from there, what goes down, and who waits for a copy.
+//! Pool above a tier: loads of an admission, blocks that go down, and requests that wait for a copy.
 
 use super::GroupStore;
 use crate::engines::group_tier::{FoundBelow, GroupTier, Site};
@@ -7,7 +7,7 @@ use crate::store::contract::OffersComputed;
 use crate::store::{Answer, LeaseId, Reservation, StoreError};
 
 impl GroupStore {
-    /// Holds what the pool has of what was found and room up to `end` tokens, and brings the rest from the tier.
+    /// Holds the found blocks of the pool and capacity up to `end` tokens, and loads the rest from the tier.
     pub(super) fn hold_and_bring(
         &mut self,
         lease: LeaseId,
@@ -22,7 +22,7 @@ impl GroupStore {
         let before = self.manager.pool.counts().evicted;
         self.manager.take_given();
         let (tables, lacking) = tier.lacking(&self.manager, request, looked);
-        // what is to be loaded makes no room for what leaves
+        // Blocks to be loaded must not be evicted for blocks that leave the pool.
         let kept = tier.keep(&self.manager, request, &lacking);
         let of = (request, prompt);
         let held = self
@@ -57,7 +57,8 @@ impl GroupStore {
         }
     }
 
-    /// What must end before the blocks given out in a reservation are free; what left the pool for them goes down.
+    /// Returns the moves that must end before the blocks of a reservation are free; write evicted blocks to the
+    /// tier.
     pub(super) fn after_reserve(&mut self, now_ns: u64) -> Reservation {
         let Some(mut tier) = self.below.take() else {
             return Reservation::Ready;
@@ -72,17 +73,17 @@ impl GroupStore {
         Reservation::Pending(waits)
     }
 
-    /// The tier below, where there is one.
+    /// Returns the tier below, if any.
     pub fn tier(&self) -> Option<&GroupTier> {
         self.below.as_deref()
     }
 
-    /// The same, to take from.
+    /// Returns the tier below for changes, if any.
     pub fn tier_mut(&mut self) -> Option<&mut GroupTier> {
         self.below.as_deref_mut()
     }
 
-    /// Blocks of the tier that the pool has too.
+    /// Returns the number of the tier's blocks that the pool has too.
     pub fn duplicates(&self) -> u64 {
         let below = self.below.as_ref();
         below.map_or(0, |tier| tier.duplicates(&self.manager))

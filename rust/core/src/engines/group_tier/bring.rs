@@ -1,4 +1,4 @@
-//! What an admission brings from the tier into the blocks that it has taken.
+//! Loads from the tier into the blocks that an admission has taken.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::engines::used_tier::GroupSlot;
 use crate::store::{LeaseId, MoveId, NO_MOVE};
 
 impl GroupTier {
-    /// What the pool has of what was found, by group, and the blocks that are to be brought.
+    /// Returns the found blocks of the pool by group, and the blocks that are to be loaded.
     pub fn lacking(
         &self,
         manager: &GroupManager,
@@ -38,19 +38,20 @@ impl GroupTier {
         (tables, lacking)
     }
 
-    /// Holds the keys of blocks that are to be brought while room is made; they are let be afterwards.
+    /// Holds the keys of blocks to be loaded while other blocks are evicted; `release_keys` ends the hold.
     pub fn keep(&mut self, manager: &GroupManager, request: u32, slots: &[GroupSlot]) -> Vec<u64> {
         let keys = keys_at(manager, request, slots);
         self.tier.in_use.hold(&keys);
         keys
     }
 
-    /// Ends such a hold.
+    /// Releases keys that `keep` holds.
     pub fn release_keys(&mut self, keys: &[u64]) {
         self.tier.in_use.release_keys(keys);
     }
 
-    /// Loads what an admission lacks into its blocks, and notes what it waits for; `given` are blocks that it took.
+    /// Loads the missing blocks of an admission, and records the moves it waits for; `given` are blocks that it
+    /// took.
     pub fn bring(
         &mut self,
         site: Site<'_>,
@@ -109,12 +110,12 @@ impl GroupTier {
         self.brought.insert(lease, brought);
     }
 
-    /// Notes how many blocks of each group a move copies.
+    /// Records the number of blocks of each group that a move copies.
     pub(super) fn note_counts(&mut self, id: MoveId, groups: usize, slots: &[GroupSlot]) {
         self.by_group.insert(id, count_by_group(groups, slots));
     }
 
-    /// Sends blocks of the pool down under keys that are new in the tier.
+    /// Copies blocks of the pool to the tier under keys that are new there.
     pub(super) fn send(&mut self, keys: Vec<u64>, blocks: Vec<u32>) -> MoveId {
         self.tier.in_use.hold(&keys);
         self.copies.write(keys.clone(), blocks, &keys)

@@ -1,4 +1,4 @@
-//! What leaves the pool goes down, where it is written back.
+//! Write-back: blocks that leave the pool are copied to the tier.
 
 use super::presence::key_in_tier;
 use super::{GroupTier, GroupWrites, Site};
@@ -7,8 +7,8 @@ use crate::engines::used_tier::GroupSlot;
 use crate::store::STAGING;
 
 impl GroupTier {
-    /// Copies down what has just left the pool and is not in the tier; what the tier cannot take is dropped, oldest
-    /// first.
+    /// Copies blocks that have just left the pool and are not in the tier. Blocks that do not fit in the tier
+    /// are dropped, oldest first.
     pub fn demote(&mut self, site: Site<'_>, given: &[Given]) {
         if self.writes != GroupWrites::Back {
             return;

@@ -1,4 +1,4 @@
-//! What steps have computed of prompts is offered to the tier, group by group.
+//! Offers of the prompt blocks that steps have computed, group by group.
 
 use super::presence::key_of;
 use super::{GroupTier, Site};
@@ -7,7 +7,7 @@ use crate::engines::used_tier::GroupSlot;
 use crate::store::STAGING;
 
 impl GroupTier {
-    /// Offers the blocks of a prompt that have come since the last time, of which so many tokens are computed.
+    /// Offers the blocks of a prompt that became complete since the last offer; `computed` tokens are computed.
     pub fn offer(&mut self, site: Site<'_>, request: u32, computed: u64) {
         let Some(offered) = self.offered[request as usize].clone() else {
             return;
@@ -30,7 +30,7 @@ impl GroupTier {
         }
         if !keys.is_empty() {
             let Some(stored) = self.tier.offer(request, &keys) else {
-                return; // there is no room: they are offered again after the next step
+                return; // No capacity: the blocks are offered again after the next step.
             };
             site.records
                 .evicted_from(STAGING, stored.evicted, site.now_ns);

@@ -1,14 +1,14 @@
-//! What pool and tier have of a prompt, and the keys of a tier that keeps several groups' blocks.
+//! Presence of a prompt's blocks in pool and tier, and the keys of a tier that keeps several groups' blocks.
 
 use crate::engines::groups::joint_hit::Presence;
 use crate::engines::groups::manager::GroupManager;
 use crate::engines::used_tier::UsedTier;
 
-/// The bit of keys that only one request can have; of these the block stands in the lower half.
+/// Bit of keys that only one request can have; their lower half is the block.
 const PRIVATE: u64 = 1 << 63;
 const LOWER: u64 = 0xFFFF_FFFF;
 
-/// The tier's key of a group's key: groups' keys lie between each other.
+/// Returns the tier's key of a group's key; keys of the groups are interleaved.
 pub(super) fn key_in_tier(groups: u64, group: usize, key: u64) -> u64 {
     if key & PRIVATE == 0 {
         return key * groups + group as u64;
@@ -16,7 +16,7 @@ pub(super) fn key_in_tier(groups: u64, group: usize, key: u64) -> u64 {
     (key & !LOWER) | ((key & LOWER) * groups + group as u64)
 }
 
-/// The group and its key of a key of the tier.
+/// Returns the group of a tier's key, and its key there.
 pub(super) fn group_of(groups: u64, key: u64) -> (usize, u64) {
     if key & PRIVATE == 0 {
         return ((key % groups) as usize, key / groups);
@@ -25,19 +25,20 @@ pub(super) fn group_of(groups: u64, key: u64) -> (usize, u64) {
     ((lower % groups) as usize, (key & !LOWER) | (lower / groups))
 }
 
-/// The tier's key of a block.
+/// Returns the tier's key of a block.
 pub(super) fn key_of(manager: &GroupManager, group: usize, request: u32, block: u32) -> u64 {
     let groups = manager.groups();
     let key = groups[group].key(request, block);
     key_in_tier(groups.len() as u64, group, key)
 }
 
-/// The pool and the tier: either, block by block, or the pool as far as its joint hit goes and the tier alone behind.
+/// Presence in pool and tier: in either, block by block, or in the pool up to its joint hit and in the tier
+/// behind.
 pub(super) struct InBoth<'a> {
     pub manager: &'a GroupManager,
     pub tier: &'a UsedTier,
     pub request: u32,
-    /// Tokens of the pool's joint hit, where the tier is asked alone behind it.
+    /// Tokens of the pool's joint hit, if only the tier is looked up behind it.
     pub pool_tokens: Option<u64>,
 }
 
@@ -64,7 +65,7 @@ impl Presence for InBoth<'_> {
 }
 
 impl InBoth<'_> {
-    /// Blocks of a group in the pool's joint hit.
+    /// Returns the blocks of a group in the pool's joint hit.
     fn joint_blocks(&self, group: usize) -> Option<u32> {
         let tokens = self.pool_tokens?;
         Some(self.manager.groups()[group].whole(tokens))

@@ -1,4 +1,4 @@
-//! Whether a request and what it has found fit, and the tables that it starts with.
+//! Admission of a request: check that the request and its hit fit, and build its first tables.
 
 use super::extend::new_blocks;
 use super::joint_hit::Found;
@@ -8,20 +8,20 @@ use super::rules::{admission_blocks, skipped_blocks};
 use super::tables::Table;
 use super::{Group, Kind};
 
-/// What an admission may take.
+/// Upper limits of an admission.
 #[derive(Debug, Clone, Copy)]
 pub struct AdmissionLimits {
-    /// So many blocks.
+    /// Number of blocks.
     pub blocks: u32,
-    /// Tokens that must fit in them besides its first chunk, as far as a group holds them at one time.
+    /// Tokens that must fit in the blocks besides the first chunk, as far as a group holds them at one time.
     pub whole_tokens: Option<u64>,
-    /// Most tokens that steps under way compute, behind which a window is kept.
+    /// Tokens that steps in flight compute at most; a window is kept behind them.
     pub in_flight_tokens: u64,
 }
 
 impl GroupManager {
-    /// Holds what was found and room up to `end` tokens; false, and no change, where it does not fit. The
-    /// whole prompt must fit besides, as far as a group holds it all at one time.
+    /// Holds the blocks found and takes capacity up to `end` tokens. Returns false, with no change, if they do
+    /// not fit. The whole prompt must fit too, as far as a group holds all of it at one time.
     pub fn admit(&mut self, request: u32, prompt: u64, found: Found, end: u64) -> bool {
         let admission_limits = AdmissionLimits {
             blocks: self.pool.free_blocks(),
@@ -31,7 +31,7 @@ impl GroupManager {
         self.admit_within(admission_limits, request, prompt, found, end)
     }
 
-    /// As `admit`, within so many of the free blocks; another request can go on from where the prompt ends.
+    /// Admits as in `admit`, within limits; another request can continue from the end of the prompt.
     pub fn admit_within(
         &mut self,
         admission_limits: AdmissionLimits,
@@ -46,10 +46,10 @@ impl GroupManager {
         self.admit_over(admission_limits, (request, prompt), found, tables, end)
     }
 
-    /// The same over what the pool has of what was found, by group; the rest comes from below, into new blocks.
+    /// Admits a request of whose hit the pool has only a part, by group; the rest is loaded into new blocks.
     ///
-    /// `tables` have the blocks of the hit that are still read, `NULL` where the pool lacks one, and end before the
-    /// hit where it lacks all of them.
+    /// `tables` have the blocks of the hit that are still read, `NULL` for a block that the pool lacks. A table ends
+    /// before the hit if the pool lacks all of its blocks.
     pub fn admit_over(
         &mut self,
         admission_limits: AdmissionLimits,
@@ -104,7 +104,8 @@ impl GroupManager {
         true
     }
 
-    /// Blocks that a group needs for so many, beside those of its hit that others hold.
+    /// Returns the blocks that a group needs for `blocks` blocks, without those of its hit that other requests
+    /// hold.
     fn needed(&self, group: &Group, table: &Table, hit: u64, blocks: u32) -> u32 {
         let end = group.whole(hit);
         if group.kind == Kind::Linear && table.positions() != end {
@@ -116,7 +117,7 @@ impl GroupManager {
             + table.blocks.iter().filter(taken).count() as u32
     }
 
-    /// A group's blocks of so many tokens, all of which the pool has, from the first one on that a hit still reads.
+    /// Returns a group's blocks of a hit that is all in the pool, from the first block that is still read on.
     pub fn found_table(&self, request: u32, number: usize, (tokens, hit): (u64, u64)) -> Table {
         let group = &self.groups[number];
         let end = group.whole(tokens);
@@ -136,7 +137,7 @@ impl GroupManager {
         table
     }
 
-    /// The same of a hit, some blocks of which the pool may lack: `NULL` stands for these.
+    /// Returns a group's blocks of a hit; `NULL` for blocks that the pool lacks.
     pub fn table_with_gaps(&self, request: u32, number: usize, hit: u64) -> Table {
         let group = &self.groups[number];
         let end = group.whole(hit);

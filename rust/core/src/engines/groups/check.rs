@@ -7,7 +7,7 @@ use crate::ids::NONE;
 use crate::store::Violation;
 
 impl GroupManager {
-    /// Checks everything; the first violation is the error. Cost: linear in blocks and tables.
+    /// Checks all invariants; the first violation is the error. Cost: linear in blocks and tables.
     pub fn check(&self) -> Result<(), Violation> {
         let mut ref_counts = vec![0u32; self.pool.nodes.len()];
         for held in &self.held {
@@ -33,7 +33,8 @@ impl GroupManager {
         self.check_tables()
     }
 
-    /// What a running request still reads of its prefix is there (I4 for every kind of group).
+    /// Checks that the pool has the part of the prefix that a running request still reads (I4 for all group
+    /// kinds).
     fn check_tables(&self) -> Result<(), Violation> {
         for (request, held) in self.held.iter().enumerate() {
             for (number, (group, table)) in self.groups.iter().zip(&held.tables).enumerate() {
@@ -52,7 +53,7 @@ impl GroupManager {
 }
 
 impl Pool {
-    /// The free queue has every block without a holder once, linked both ways.
+    /// Checks that the queue has every block without a holder once, linked both ways.
     fn check_queue(&self) -> Result<(), Violation> {
         let idle = self
             .nodes
@@ -87,7 +88,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Every block with a key is found under it, and the counts agree.
+    /// Checks that every block with a key is found under it, and that the counts agree.
     fn check_keys(&self) -> Result<(), Violation> {
         let (mut keyed, mut held) = (0u64, 0u64);
         for block in 1..self.nodes.len() {

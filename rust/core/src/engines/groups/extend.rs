@@ -1,12 +1,12 @@
-//! Room for the next tokens of a running request.
+//! Capacity for the next tokens of a running request.
 
 use super::manager::GroupManager;
 use super::pool::NULL;
 use super::{Group, Kind};
 
 impl GroupManager {
-    /// Lets go of what nobody reads any more, then takes room up to `end` tokens; false where that does not
-    /// fit, and what was let go stays so.
+    /// Releases blocks that are no longer read, then take capacity up to `end` tokens. Returns false if it does
+    /// not fit; released blocks stay released.
     pub fn extend(&mut self, request: u32, end: u64) -> bool {
         self.drop_unread(request);
         if self.lacking(request, end) > self.pool.free_blocks() {
@@ -16,7 +16,7 @@ impl GroupManager {
         true
     }
 
-    /// Blocks that a running request takes for room up to `end` tokens.
+    /// Returns the number of blocks that a running request takes for capacity up to `end` tokens.
     pub fn lacking(&self, request: u32, end: u64) -> u32 {
         let tables = &self.held[request as usize].tables;
         let missing = self.groups.iter().zip(tables).map(|(group, table)| {
@@ -25,7 +25,7 @@ impl GroupManager {
         missing.sum()
     }
 
-    /// Positions that a running request's tables grow by for so many tokens: more than it takes blocks.
+    /// Returns the positions by which a running request's tables grow; more than the blocks it takes.
     pub fn lacking_positions(&self, request: u32, end: u64) -> u64 {
         let tables = &self.held[request as usize].tables;
         let missing = self.groups.iter().zip(tables);
@@ -34,7 +34,7 @@ impl GroupManager {
             .sum()
     }
 
-    /// Takes room up to `end` tokens, for which there are free blocks.
+    /// Takes capacity up to `end` tokens, for which there must be free blocks.
     pub fn take(&mut self, request: u32, end: u64) {
         let tables = &mut self.held[request as usize].tables;
         for (group, table) in self.groups.iter().zip(tables) {
@@ -49,7 +49,7 @@ impl GroupManager {
     }
 }
 
-/// Blocks that a group takes for so many positions: a state only for the last.
+/// Returns the blocks that a group takes for new positions: a state only for the last position.
 pub(super) fn new_blocks(group: &Group, positions: u32) -> u32 {
     if group.kind == Kind::Linear {
         positions.min(1)

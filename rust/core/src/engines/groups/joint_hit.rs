@@ -1,4 +1,4 @@
-//! The longest prefix that every group can go on from.
+//! Longest prefix that every group can continue from.
 
 use std::ops::Range;
 
@@ -6,16 +6,16 @@ use super::pool::{Pool, NULL};
 use super::rules::{needed_blocks, skipped_blocks};
 use super::{Group, Kind};
 
-/// What a look-up found.
+/// Result of a look-up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Found {
     /// Tokens of the prompt that need not be computed.
     pub tokens: u64,
-    /// How far some group could have gone beyond that; 0 where none.
+    /// Tokens beyond the hit up to which some group could have continued; 0 if none.
     pub junction: u64,
 }
 
-/// Groups of one kind and one block, which are looked up together.
+/// Returns the groups of one kind and one block size together, since they are looked up together.
 pub fn kinds(groups: &[Group]) -> Vec<Vec<usize>> {
     let mut kinds: Vec<Vec<usize>> = Vec::new();
     for (number, group) in groups.iter().enumerate() {
@@ -28,27 +28,28 @@ pub fn kinds(groups: &[Group]) -> Vec<Vec<usize>> {
             None => kinds.push(vec![number]),
         }
     }
-    // Full attention first: what it has bounds the others.
+    // Full attention first: its hit bounds the others.
     kinds.sort_by_key(|of| groups[of[0]].kind != Kind::Full);
     kinds
 }
 
-/// Which blocks of a prompt are there, by group.
+/// Presence of a prompt's blocks, by group.
 pub trait Presence {
-    /// How many blocks from one on a group has, at most `limit`; fewer than that may be told, but not none.
+    /// Returns the number of blocks from `block` on that a group has, at most `limit`. A smaller number than
+    /// the true one is allowed, but not 0.
     fn run(&self, group: usize, block: u32, limit: u32) -> u32;
 
-    /// 0 where a group has a block, else how many blocks up to it are known to be lacking (at least 1).
+    /// Returns 0 if a group has a block, else the number of blocks up to it known to be missing (at least 1).
     fn missing(&self, group: usize, block: u32) -> u32;
 }
 
-/// What a pool has of a request's prompt.
+/// Presence of a request's prompt in a pool.
 pub struct InPool<'a> {
-    /// Where the keys lead.
+    /// Pool with the keys.
     pub pool: &'a Pool,
-    /// The groups.
+    /// Groups of the pool.
     pub groups: &'a [Group],
-    /// Whose prompt.
+    /// Request of the prompt.
     pub request: u32,
 }
 
@@ -71,20 +72,21 @@ impl Presence for InPool<'_> {
     }
 }
 
-/// A look-up of one request's prompt in all groups.
+/// Look-up of one request's prompt in all groups.
 pub struct Lookup<'a, P> {
-    /// The groups and their kinds.
+    /// Groups and their kinds.
     pub groups: &'a [Group],
-    /// `kinds` of the groups.
+    /// Result of `kinds` for the groups.
     pub kinds: &'a [Vec<usize>],
-    /// Every hit is a multiple of it.
+    /// Alignment: every hit is a multiple of it.
     pub align: u64,
-    /// What is there.
+    /// Presence of the blocks.
     pub has: P,
 }
 
 impl<P: Presence> Lookup<'_, P> {
-    /// The joint hit of at most `limit` tokens: each kind takes the candidate or shortens it, until all agree.
+    /// Returns the joint hit of at most `limit` tokens: each kind accepts or shortens the candidate, until all
+    /// agree.
     pub fn find(&self, limit: u64) -> Found {
         let first_is_full = self.groups[self.kinds[0][0]].kind == Kind::Full;
         let one_pass = first_is_full && self.kinds.len() <= 2;
@@ -115,7 +117,7 @@ impl<P: Presence> Lookup<'_, P> {
         }
     }
 
-    /// By group the hit that it would give alone, of at most `limit` tokens.
+    /// Return, for each group, its hit without the other groups, of at most `limit` tokens.
     pub fn alone(&self, limit: u64) -> Vec<u64> {
         let mut hits = vec![0; self.groups.len()];
         for kind in self.kinds {
@@ -127,7 +129,7 @@ impl<P: Presence> Lookup<'_, P> {
         hits
     }
 
-    /// The longest hit of one kind, of at most `limit` tokens.
+    /// Returns the longest hit of one kind, of at most `limit` tokens.
     fn of_kind(&self, kind: &[usize], limit: u64) -> u64 {
         let group = &self.groups[kind[0]];
         let most = group.whole(limit);
@@ -145,7 +147,7 @@ impl<P: Presence> Lookup<'_, P> {
         u64::from(blocks) * group.block_size / self.align * self.align
     }
 
-    /// Where the run of blocks that all groups have ends.
+    /// Returns the end of the run of blocks that all groups have.
     fn prefix_run(&self, kind: &[usize], blocks: Range<u32>) -> u32 {
         let mut at = blocks.start;
         while at < blocks.end {
@@ -159,7 +161,7 @@ impl<P: Presence> Lookup<'_, P> {
         at
     }
 
-    /// The rightmost aligned end of as many blocks in a row as are needed, or of a run from the first block on.
+    /// Returns the rightmost aligned end of enough consecutive blocks, or of a run from the first block on.
     fn last_run(&self, kind: &[usize], most: u32) -> u64 {
         let group = &self.groups[kind[0]];
         let need = needed_blocks(group);
@@ -185,7 +187,8 @@ impl<P: Presence> Lookup<'_, P> {
         u64::from(run) * group.block_size
     }
 
-    /// 0 where all groups have a block, else how many blocks up to it some group has not (at least 1).
+    /// Returns 0 if all groups have a block, else the number of blocks up to it that some group lacks (at least
+    /// 1).
     fn missing(&self, kind: &[usize], block: u32) -> u32 {
         let missing = kind.iter().map(|&number| self.has.missing(number, block));
         missing.max().unwrap_or(0)
@@ -199,8 +202,8 @@ mod tests {
     use super::*;
     use crate::keys::{BlockKeys, NO_REQUEST};
 
-    /// Ids of four blocks. The prompt of request 0 ends in the first block of id 1; the next turn, request 1, names the
-    /// same place by id 2, as it does the answer behind it.
+    /// Ids of four blocks. The prompt of request 0 ends in the first block of id 1. The next turn, request 1,
+    /// names the same position by id 2, as it does the answer behind it.
     #[test]
     fn an_answer_that_the_next_turn_names_otherwise_hides_no_block_before_it() {
         let following = vec![1, NO_REQUEST];

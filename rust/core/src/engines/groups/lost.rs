@@ -1,31 +1,32 @@
-//! What requests could not go on from, though some group of layers could: how much, of which group, and why.
+//! Prefixes that requests could not continue from although some layer group could: tokens, group and cause.
 
 use super::manager::GroupManager;
 use super::{Found, Kind};
 
-/// Where a look-up ended behind what some group could have gone on from, since others had kept nothing there.
+/// Look-up that ended before a point that some group could have continued from, since other groups kept nothing
+/// there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Junction {
-    /// Whose look-up.
+    /// Request of the look-up.
     pub request: u32,
-    /// Tokens that some group could have gone on from.
+    /// Tokens that some group could have continued from.
     pub tokens: u64,
-    /// Whether the first group that kept nothing there keeps a state, not a window.
+    /// True if the first group that kept nothing there keeps a state, false if it keeps a window.
     pub is_state: bool,
 }
 
-/// The losses of all look-ups so far.
+/// Lost prefixes of all look-ups so far.
 #[derive(Debug, Clone, Default)]
 pub struct Losses {
     /// Look-ups of which some group had found more.
     pub junctions: u64,
-    /// By group, tokens that another group had and it could not go on from: what it needs was not kept, or was
-    /// evicted.
+    /// For each group, tokens that another group had and it could not continue from: the blocks it needs were
+    /// not kept, or were evicted.
     pub tokens: Vec<(u64, u64)>,
 }
 
 impl Losses {
-    /// Nothing lost by some groups.
+    /// No losses, for `groups` groups.
     pub fn new(groups: usize) -> Self {
         Self {
             junctions: 0,
@@ -33,7 +34,7 @@ impl Losses {
         }
     }
 
-    /// Counts a look-up; its junction, where a group had kept nothing there.
+    /// Counts a look-up. Returns its junction, if a group had kept nothing there.
     pub fn count(
         &mut self,
         manager: &GroupManager,

@@ -1,5 +1,6 @@
-//! The pool and who holds what of it (`KVCacheManager`, watermark 0, no speculation): look-ups, and the keys of
-//! what is computed. What requests take and let go stands in `admission`, `room` and `release`.
+//! Pool of several groups and the blocks that requests hold (`KVCacheManager`, watermark 0, no speculation):
+//! look-ups, and the keys of computed blocks. Requests take and release blocks in `admission`, `extend` and
+//! `release`.
 
 use std::ops::Range;
 
@@ -9,33 +10,33 @@ use super::rules::{admission_blocks, retained, skipped_blocks};
 use super::tables::Table;
 use super::{Group, Kind, Limits, Reuse};
 
-/// What a running request has.
+/// Blocks of a running request.
 #[derive(Debug, Clone, Default)]
 pub struct Held {
     pub(super) tables: Vec<Table>,
-    /// Positions that a later request can go on from.
+    /// Positions that a later request can continue from.
     pub(super) boundaries: Vec<u64>,
     pub(super) computed: u64,
 }
 
-/// The pool and what the running requests hold of it.
+/// Pool and the blocks of it that running requests hold.
 #[derive(Debug)]
 pub struct GroupManager {
     pub(super) groups: Vec<Group>,
     kinds: Vec<Vec<usize>>,
-    /// Tokens that every hit is a multiple of.
+    /// Tokens of which every hit is a multiple.
     pub(super) align: u64,
     pub(super) limits: Limits,
-    /// The blocks, their queue and their keys.
+    /// Blocks, their queue and their keys.
     pub(in crate::engines) pool: Pool,
-    /// What each request holds; nothing for those that do not run.
+    /// Blocks that each request holds; none for requests that do not run.
     pub(super) held: Vec<Held>,
-    /// Group and key of the states that got their keys in this step, where steps are told.
+    /// Group and key of the states that got their keys in this step, if the caller reports steps.
     states_of_step: Option<Vec<(usize, u64)>>,
 }
 
 impl GroupManager {
-    /// A pool of free blocks for some groups, at least one. `align` is a multiple of every group's block.
+    /// A pool of free blocks for one or more groups. `align` is a multiple of every group's block.
     pub fn new(groups: Vec<Group>, align: u64, limits: Limits, capacity_blocks: u32) -> Self {
         let requests = groups[0].keys.requests() as usize;
         Self {
@@ -49,40 +50,40 @@ impl GroupManager {
         }
     }
 
-    /// The groups.
+    /// Returns the groups.
     pub fn groups(&self) -> &[Group] {
         &self.groups
     }
 
-    /// Tokens that every hit is a multiple of.
+    /// Returns the alignment: tokens of which every hit is a multiple.
     pub fn align(&self) -> u64 {
         self.align
     }
 
-    /// The engine's settings.
+    /// Returns the engine's settings.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// Blocks that a sequence of so many tokens can hold while so many steps are under way.
+    /// Returns the blocks that a sequence of `tokens` tokens can hold while `steps` steps are in flight.
     pub fn most_blocks(&self, tokens: u64, steps: u64) -> u32 {
         let in_flight = steps * self.limits.max_num_batched_tokens;
         let each = self.groups.iter().map(|group| match group.kind {
-            // The state that is read, and the one that each step writes.
+            // The state that is read, and the state that each step writes.
             Kind::Linear => group.blocks(tokens).min(1 + steps as u32),
             _ => admission_blocks(group, tokens, in_flight, self.limits.max_model_len),
         });
         each.sum()
     }
 
-    /// Notes that another step is composed: states that get their keys from now on are computed in it.
+    /// Begins to compose another step; states that get their keys from now on are computed in it.
     pub fn begin_step(&mut self) {
         self.states_of_step
             .get_or_insert_with(Default::default)
             .clear();
     }
 
-    /// Whether the state at a hit of so many tokens is computed in the step that is being composed.
+    /// Returns true if the state at a hit is computed in the step that is being composed.
     pub fn is_computed_now(&self, request: u32, hit: u64) -> bool {
         let states = self.states_of_step.as_ref();
         states.filter(|_| hit > 0).is_some_and(|states| {
@@ -94,12 +95,12 @@ impl GroupManager {
         })
     }
 
-    /// The joint hit of a request of at most `limit` tokens; nothing changes.
+    /// Returns the joint hit of a request, of at most `limit` tokens. No change.
     pub fn look_up(&self, request: u32, limit: u64) -> Found {
         self.lookup(request).find(limit)
     }
 
-    /// By group the hit that it would give alone; nothing changes.
+    /// Return, for each group, its hit without the other groups. No change.
     pub fn alone(&self, request: u32, limit: u64) -> Vec<u64> {
         self.lookup(request).alone(limit)
     }
@@ -112,7 +113,7 @@ impl GroupManager {
         })
     }
 
-    /// A look-up in what is there, be it here or elsewhere.
+    /// Returns a look-up in the given presence of blocks, here or elsewhere.
     pub fn lookup_in<P: Presence>(&self, has: P) -> Lookup<'_, P> {
         Lookup {
             groups: &self.groups,
@@ -122,16 +123,16 @@ impl GroupManager {
         }
     }
 
-    /// Why a look-up found no more than it did: calls `notify` with each group that could not go on from where some
-    /// other one could, and whether it lacks what was never kept, its window having moved on or its state not
-    /// being a checkpoint; else it was evicted.
+    /// Reports the groups that limited a hit. Calls `notify` with each group that could not continue from where
+    /// another group could. The flag is true if the needed blocks were never kept, since the window had moved
+    /// on or the state was no checkpoint; false if they were evicted.
     pub fn lost(&self, request: u32, found: Found, mut notify: impl FnMut(usize, bool)) {
         if found.junction <= found.tokens {
             return;
         }
         for (number, group) in self.groups.iter().enumerate() {
             let end = group.whole(found.junction);
-            // a window of one token reads no block, yet its look-up asks for the last one
+            // A window of one token reads no block, yet its look-up needs the last block.
             let start = skipped_blocks(group, found.junction).min(end.saturating_sub(1));
             let keys = (start..end).map(|block| group.key(request, block));
             let mut missing = keys
@@ -143,18 +144,18 @@ impl GroupManager {
         }
     }
 
-    /// Notes that so many tokens are computed: full blocks that are kept get their keys.
+    /// Records that tokens up to `end` are computed: full blocks that are kept get their keys.
     pub fn compute(&mut self, request: u32, end: u64) {
         self.computed_to(request, end);
         self.give_keys(request, end);
     }
 
-    /// Notes that so many tokens are computed: what lies behind them may go.
+    /// Records that tokens up to `end` are computed: blocks that are no longer read may be released.
     pub fn computed_to(&mut self, request: u32, end: u64) {
         self.held[request as usize].computed = end;
     }
 
-    /// Gives the full blocks of the first `end` tokens their keys, those that are kept.
+    /// Gives the kept full blocks of the first `end` tokens their keys.
     pub fn give_keys(&mut self, request: u32, end: u64) {
         let held = &mut self.held[request as usize];
         let aligned = end / self.align * self.align;
@@ -195,12 +196,12 @@ impl GroupManager {
         }
     }
 
-    /// Starts keeping which blocks are given out.
+    /// Begins to log allocated blocks.
     pub fn log_given(&mut self) {
         self.pool.given = Some(Vec::new());
     }
 
-    /// The blocks given out since the last call.
+    /// Returns the blocks allocated since the last call.
     pub fn take_given(&mut self) -> Vec<Given> {
         self.pool
             .given
@@ -209,12 +210,12 @@ impl GroupManager {
             .unwrap_or_default()
     }
 
-    /// Whether a group's key has a block.
+    /// Returns true if a group's key has a block.
     pub fn has(&self, group: usize, key: u64) -> bool {
         self.pool.find(group, key).0 != NULL
     }
 
-    /// The blocks of a running request in a group, `NULL` where it has none any more.
+    /// Returns the blocks of a running request in a group, `NULL` for released positions.
     pub fn blocks_of(&self, request: u32, group: usize) -> impl Iterator<Item = u32> + '_ {
         let table = self.held[request as usize].tables.get(group);
         table
@@ -222,7 +223,7 @@ impl GroupManager {
             .flat_map(|table| table.blocks.iter().copied())
     }
 
-    /// The block at a position of a group, `NULL` where there is none any more.
+    /// Returns the block at a position of a group, `NULL` for a released position.
     pub fn block_at(&self, request: u32, group: usize, position: u32) -> u32 {
         let table = &self.held[request as usize].tables[group];
         if position < table.start {
@@ -231,7 +232,7 @@ impl GroupManager {
         table.block(position)
     }
 
-    /// Of some positions of a group those whose blocks get a key, ascending.
+    /// Returns the positions of a group, within a range, whose blocks get a key; ascending.
     pub fn kept_blocks(&self, request: u32, number: usize, of: Range<u32>) -> Vec<u32> {
         let (held, interval) = (&self.held[request as usize], self.limits.retention_interval);
         let mut kept = Vec::new();
@@ -244,19 +245,19 @@ impl GroupManager {
         kept
     }
 
-    /// Gives a running request's block its key, whatever the retention rule says.
+    /// Gives a running request's block its key, regardless of the retention rule.
     pub fn give_key(&mut self, request: u32, group: usize, position: u32) {
         let block = self.block_at(request, group, position);
         let key = self.groups[group].key(request, position);
         self.pool.give_keys(group, key, 1, |_| block);
     }
 
-    /// How many hold each block; the first is none.
+    /// Returns the reference count of each block; the first entry is no block.
     pub fn ref_counts(&self) -> Vec<u32> {
         self.pool.nodes.iter().map(|node| node.ref_count).collect()
     }
 
-    /// Bytes held on the heap, the trace's keys left out.
+    /// Returns the bytes on the heap, excluding the trace's keys.
     pub fn heap_bytes(&self) -> usize {
         let tables = self.held.iter().flat_map(|held| &held.tables);
         let held: usize = tables.map(|table| 4 * table.blocks.capacity()).sum();

@@ -1,36 +1,36 @@
 //! vLLM's manager of several KV cache groups in one pool (0.33.0, `HybridKVCacheCoordinator`).
 //!
-//! Layers of one kind share block tables; every block of the pool is one page for each layer of one group,
-//! so full attention, sliding windows, chunks and recurrent states take room from one another. A hit is
-//! joint: every group must be able to go on from it.
+//! Layers of one kind share block tables. Every block of the pool is one page for each layer of one group,
+//! so full attention, sliding windows, chunks and recurrent states compete for the same capacity. A hit is
+//! joint: every group must be able to continue from it.
 //!
-//! | file | what lives there |
+//! | file | contents |
 //! |---|---|
-//! | `rules` | what each kind finds, drops and keeps |
+//! | `rules` | blocks that each kind finds, drops and keeps |
 //! | `pool` | blocks, their queue, the keys of each group |
-//! | `joint_hit` | the longest prefix that all groups can go on from |
+//! | `joint_hit` | the longest prefix that all groups can continue from |
 //! | `tables` | the blocks of one request in one group |
-//! | `manager` | the pool and who holds what of it; look-ups, and the keys of what is computed |
-//! | `admission` | whether a request and what it has found fit |
-//! | `room` | room for the next tokens of a running request |
-//! | `release` | blocks that a request lets go of |
-//! | `lost` | what requests could not go on from, of which group, and why |
+//! | `manager` | the pool and its holders; look-ups, and the keys of computed blocks |
+//! | `admission` | admission of a request with its hit |
+//! | `extend` | capacity for the next tokens of a running request |
+//! | `release` | blocks that a request releases |
+//! | `lost` | prefixes that requests could not continue from, with group and cause |
 //! | `replay` | requests in file order, times ignored |
 
-/// Whether a request fits.
+/// Admission of a request with its hit.
 pub mod admission;
 mod check;
 mod extend;
 pub mod joint_hit;
-/// What could not be gone on from, and why.
+/// Prefixes that requests could not continue from, and the causes.
 pub mod lost;
-/// The pool and who holds what of it.
+/// The pool and its holders.
 pub mod manager;
 pub(super) mod pool;
 mod release;
 /// Requests through the manager.
 pub mod replay;
-/// What each kind of group finds, drops and keeps.
+/// Blocks that each kind of group finds, drops and keeps.
 pub mod rules;
 pub mod tables;
 
@@ -40,14 +40,14 @@ use crate::keys::BlockKeys;
 
 pub use joint_hit::Found;
 
-/// What a group keeps of a sequence.
+/// Part of a sequence that a group keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Every block.
     Full,
-    /// The blocks of the last tokens: so many, the next one included.
+    /// The blocks of the last `n` tokens, including the next token.
     Sliding(u64),
-    /// The blocks of the current chunk of so many tokens.
+    /// The blocks of the current chunk of `n` tokens.
     Chunked(u64),
     /// One state, of the last computed token.
     Linear,
@@ -56,23 +56,23 @@ pub enum Kind {
 /// Layers that share block tables.
 #[derive(Debug, Clone)]
 pub struct Group {
-    /// What it keeps.
+    /// Part of a sequence that the group keeps.
     pub kind: Kind,
-    /// Tokens a block.
+    /// Tokens per block.
     pub block_size: u64,
-    /// Keys of units that divide the block; a block has the key of its last one.
+    /// Keys of units that divide the block; a block has the key of its last unit.
     pub keys: Arc<BlockKeys>,
-    /// Units a block.
+    /// Units per block.
     pub units: u32,
 }
 
 impl Group {
-    /// The key of a request's block.
+    /// Returns the key of a request's block.
     pub fn key(&self, request: u32, block: u32) -> u64 {
         self.keys.key(request, (block + 1) * self.units - 1)
     }
 
-    /// The key of a block, and how many blocks from it on have that key plus one, plus two, and so on.
+    /// Returns the key of a block, and the number of blocks from it on whose keys increase by one.
     pub fn run(&self, request: u32, block: u32) -> (u64, u32) {
         if self.units == 1 {
             return self.keys.run(request, block);
@@ -80,33 +80,34 @@ impl Group {
         (self.key(request, block), 1)
     }
 
-    /// Blocks that hold some tokens, the last one perhaps in part.
+    /// Returns the number of blocks that hold `tokens` tokens, the last perhaps in part.
     pub fn blocks(&self, tokens: u64) -> u32 {
         tokens.div_ceil(self.block_size) as u32
     }
 
-    /// Whole blocks in some tokens.
+    /// Returns the number of whole blocks in `tokens` tokens.
     pub fn whole(&self, tokens: u64) -> u32 {
         (tokens / self.block_size) as u32
     }
 }
 
-/// Whose rules of reuse the pool follows.
+/// Engine whose rules of reuse the pool follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reuse {
-    /// vLLM's: a key computed twice has two blocks; a request's go group by group, each last to first.
+    /// vLLM's rules: a key computed twice has two blocks; a request releases group by group, each last to
+    /// first.
     Engine,
-    /// The tree's: a key has one block; a request's go from its end to its begin, whatever their group.
+    /// The tree's rules: a key has one block; a request releases from its end to its start, across groups.
     Tree,
 }
 
-/// The engine's settings that decide what is kept.
+/// Settings of the engine that decide which blocks are kept.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Most tokens that one step computes.
     pub max_num_batched_tokens: u64,
-    /// Tokens between kept checkpoints; 0: only where a prompt ends or parted from what was found; `None`:
-    /// every aligned boundary.
+    /// Tokens between kept checkpoints. 0: only at the end of a prompt or where it diverged from the prefix
+    /// found. `None`: every aligned boundary.
     pub retention_interval: Option<u64>,
     /// Longest sequence.
     pub max_model_len: u64,

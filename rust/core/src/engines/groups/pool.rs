@@ -1,8 +1,7 @@
 //! One pool of equal blocks that any group may take: the free queue, and the keys of each group.
 //!
-//! Blocks are numbered from 1; `NULL` stands where a table keeps none. As in `block_pool`, the free ones
-//! stand in one queue, a block keeps its key until it is taken again, and of several blocks of a key the first
-//! inserted answers.
+//! Blocks are numbered from 1; `NULL` marks a table position without a block. As in `block_pool`, free blocks are in
+//! one queue, and a block keeps its key until it is taken again. A look-up of a key returns the block inserted first.
 
 use std::collections::VecDeque;
 
@@ -13,46 +12,47 @@ use crate::ids::NONE;
 use super::tables::Table;
 use super::{Group, Kind};
 
-/// The queue's two ends, and what a table has where it keeps no block.
+/// Sentinel: both ends of the queue, and a table position without a block.
 pub const NULL: u32 = 0;
 
-/// What is touched whenever a block is: together, for they lie in one line of the processor's cache.
+/// Fields that every access to a block touches, kept together in one cache line.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Node {
     /// Links of the queue.
     pub previous: u32,
     pub next: u32,
     pub ref_count: u32,
-    /// Slot of the key in its group's index, `NONE` without one.
+    /// Slot of the key in its group's index, `NONE` without a key.
     pub slot: u32,
 }
 
-/// A block that was given out, and the group and key that it had.
+/// An allocated block, and the group and key that it had before.
 pub type Given = (u32, Option<(usize, u64)>);
 
-/// Blocks, holders, queue and keys.
+/// Blocks, reference counts, queue and keys.
 #[derive(Debug)]
 pub struct Pool {
-    /// Where the keys of each group lead.
+    /// Index of the keys of each group.
     pub(super) indexes: Vec<KeyIndex>,
-    /// The blocks; the first is the queue's two ends.
+    /// Blocks; the first entry is the sentinel of the queue.
     pub(super) nodes: Vec<Node>,
-    /// The group of a block's key, and the next duplicate.
+    /// Group of a block's key, and the next duplicate.
     pub(super) group: Vec<u8>,
     pub(super) duplicate: Vec<u32>,
-    /// The duplicate before a block; before the first one stands the last.
+    /// Duplicate before a block; for the first block, the last duplicate.
     before: Vec<u32>,
     pub(super) free: u32,
     pub(super) counts: PoolCounts,
-    /// Blocks that were given back since another one had their key.
+    /// Blocks that were released since another block had their key.
     pub merged: u64,
-    /// By group, blocks that got a key, and that lost it.
+    /// For each group, blocks that got a key, and blocks that lost it.
     by_group: Vec<(u64, u64)>,
-    /// Blocks with a key that somebody holds.
+    /// Number of held blocks with a key.
     pub(super) held_keyed: u64,
-    /// Blocks given out since they were last taken, where that is kept.
+    /// Blocks allocated since the log was last taken, if logged.
     pub(super) given: Option<Vec<Given>>,
-    /// By group, a bit for each named key that a block has had; nothing for full attention, which keeps all.
+    /// For each group, a bit for each named key that a block has had; empty for full attention, which keeps
+    /// all.
     had: Vec<Vec<u64>>,
 }
 
@@ -92,7 +92,7 @@ impl Pool {
         }
     }
 
-    /// Whether a block ever had a key of a group; full attention keeps all.
+    /// Returns true if a block ever had a key of a group; full attention keeps all.
     pub fn had(&self, group: usize, key: u64) -> bool {
         if self.had[group].is_empty() {
             return true;
@@ -101,16 +101,16 @@ impl Pool {
         word.is_some_and(|word| word >> (key % 64) & 1 == 1)
     }
 
-    /// Blocks in the queue.
+    /// Returns the number of blocks in the queue.
     pub fn free_blocks(&self) -> u32 {
         self.free
     }
 
-    /// The block that answers for a key of a group, or `NULL`; where no key of its id is known, also how many
-    /// units before it have none either.
+    /// Returns the block for a key of a group, or `NULL`. If no key of its id is known, the second number
+    /// counts the units before it that have no block either.
     pub fn find(&self, group: usize, key: u64) -> (u32, u32) {
         match self.indexes[group].find(key) {
-            // Keys that only one request can have lie beside named ones.
+            // Keys that only one request can have are mixed with named keys.
             None if key >> 63 == 1 => (NULL, 0),
             None => (NULL, self.indexes[group].offset_of(key)),
             Some((slot, _)) => match self.indexes[group].first(slot) {
@@ -120,7 +120,7 @@ impl Pool {
         }
     }
 
-    /// How many of `limit` keys from one on have a block.
+    /// Returns the number of the `limit` keys from `key` on that have a block.
     pub fn present_run(&self, group: usize, key: u64, limit: u32) -> u32 {
         let index = &self.indexes[group];
         let Some((slot, chunk)) = index.find(key) else {
@@ -132,8 +132,8 @@ impl Pool {
             .map_or(run, |missing| missing as u32)
     }
 
-    /// Adds the blocks that answer for `limit` keys from one on, all of them known; how many of them lie in the
-    /// key's id.
+    /// Appends the blocks for `limit` keys from `key` on, all of them known. Returns the number of blocks in
+    /// the key's id.
     pub fn run_of(&self, group: usize, key: u64, limit: u32, into: &mut VecDeque<u32>) -> u32 {
         let index = &self.indexes[group];
         let (slot, chunk) = index.find(key).expect("hits are resident");
@@ -142,8 +142,8 @@ impl Pool {
         run
     }
 
-    /// Gives blocks the keys from one on, those of `NULL` and of blocks with a key left out; how many of the
-    /// `limit` keys lie in the first one's id.
+    /// Gives blocks the keys from `key` on, except `NULL` and blocks that have a key. Returns the number of the
+    /// `limit` keys that lie in the first key's id.
     pub fn give_keys(
         &mut self,
         group: usize,
@@ -167,8 +167,8 @@ impl Pool {
         run
     }
 
-    /// Lets the blocks that answer for `run` keys from one on, all of one id, stand in a table from a position
-    /// on in place of its own blocks without a key, which are given back (the tree's rules).
+    /// Replaces a table's blocks without a key by the blocks that have `run` keys from `key` on, all of one id.
+    /// The replaced blocks are released (the tree's rules).
     pub fn merge(&mut self, group: usize, key: u64, run: u32, table: &mut Table, at: u32) {
         let Some((slot, chunk)) = self.indexes[group].find(key) else {
             return;
@@ -185,17 +185,17 @@ impl Pool {
         }
     }
 
-    /// How many hold a block.
+    /// Returns the reference count of a block.
     pub fn ref_count(&self, block: u32) -> u32 {
         self.nodes[block as usize].ref_count
     }
 
-    /// Free blocks with a key.
+    /// Returns the number of free blocks with a key.
     pub fn idle_keyed(&self) -> u64 {
         self.counts.inserted - self.counts.evicted - self.held_keyed
     }
 
-    /// Whether a block stands in the queue.
+    /// Returns true if a block is in the queue.
     pub fn is_idle(&self, block: u32) -> bool {
         self.nodes[block as usize].ref_count == 0
     }
@@ -215,7 +215,7 @@ impl Pool {
         self.nodes[block as usize].ref_count += 1;
     }
 
-    /// Takes blocks from the queue's front, which has so many; those with a key lose it.
+    /// Takes blocks from the front of the queue, which must have enough; blocks with a key lose it.
     pub fn take(&mut self, number: u32, mut into: impl FnMut(u32)) {
         let mut block = self.nodes[NULL as usize].next;
         for _ in 0..number {
@@ -239,8 +239,8 @@ impl Pool {
         self.counts.taken += u64::from(number);
     }
 
-    /// Lets go of blocks in an order: of those without another holder the ones without a key go in front, as a
-    /// group, and the others behind.
+    /// Releases blocks in the given order. Blocks without another holder join the queue: those without a key at
+    /// the front, as a group, and the others at the end.
     pub fn release(&mut self, blocks: impl Iterator<Item = u32>) {
         let mut front_end = NULL;
         for block in blocks.filter(|&block| block != NULL) {
@@ -267,7 +267,7 @@ impl Pool {
         self.nodes[after as usize].previous = block;
     }
 
-    /// Gives a held block without a key that of a slot.
+    /// Gives a held block without a key the key of a slot.
     fn insert(&mut self, group: usize, slot: u32, block: u32) {
         self.nodes[block as usize].slot = slot;
         self.group[block as usize] = group as u8;
@@ -308,17 +308,17 @@ impl Pool {
         }
     }
 
-    /// What has been done so far.
+    /// Returns the counts of operations so far.
     pub fn counts(&self) -> PoolCounts {
         self.counts
     }
 
-    /// By group, blocks that got a key, and that lost it.
+    /// Return, for each group, the number of blocks that got a key and that lost it.
     pub fn by_group(&self) -> &[(u64, u64)] {
         &self.by_group
     }
 
-    /// Group and key of the free blocks, next to be taken first; `None` without a key.
+    /// Returns group and key of the free blocks in the order in which they are taken; `None` without a key.
     pub fn free_queue(&self) -> impl Iterator<Item = Option<(u8, u64)>> + '_ {
         let mut block = self.nodes[NULL as usize].next;
         std::iter::from_fn(move || {
@@ -336,7 +336,7 @@ impl Pool {
         })
     }
 
-    /// Bytes held on the heap.
+    /// Returns the bytes on the heap.
     pub fn heap_bytes(&self) -> usize {
         let indexes: usize = self.indexes.iter().map(KeyIndex::heap_bytes).sum();
         let had: usize = self.had.iter().map(|words| 8 * words.len()).sum();

@@ -1,4 +1,4 @@
-//! Blocks that a request lets go of: those that nobody reads any more, and all at its end.
+//! Release of a request's blocks: those that are no longer read, and all at its end.
 
 use std::cmp::Reverse;
 
@@ -9,7 +9,7 @@ use super::tables::Table;
 use super::{Group, Reuse};
 
 impl GroupManager {
-    /// Lets go of the blocks that nobody reads any more.
+    /// Releases the blocks that are no longer read.
     pub fn drop_unread(&mut self, request: u32) {
         let held = &mut self.held[request as usize];
         let mut ends = Vec::new();
@@ -30,7 +30,8 @@ impl GroupManager {
         release_from_the_end(&mut self.pool, ends);
     }
 
-    /// Lets go of all that a request holds: group by group, each last to first, or all from the end on.
+    /// Releases all blocks of a request: group by group, each last to first, or all groups together from the
+    /// end on.
     pub fn release(&mut self, request: u32) {
         let tables = std::mem::take(&mut self.held[request as usize].tables);
         match self.limits.reuse {
@@ -49,10 +50,10 @@ impl GroupManager {
     }
 }
 
-/// Where a block ends, in tokens, the latest first; its group; the block.
+/// End of a block in tokens, latest first; its group; the block.
 type BlockEnd = (Reverse<u64>, usize, u32);
 
-/// The blocks of a table, from its first position that is not gone on.
+/// Returns the blocks of a table, from its first position that has not been released.
 fn block_ends<'a>(
     number: usize,
     group: &'a Group,
@@ -62,7 +63,7 @@ fn block_ends<'a>(
     slots.map(move |(slot, &block)| (Reverse(slot * group.block_size), number, block))
 }
 
-/// Lets go of blocks, those first that end last; of blocks that end together an earlier group's first.
+/// Releases blocks by their ends, last first; of blocks with the same end, an earlier group's first.
 fn release_from_the_end(pool: &mut Pool, mut ends: Vec<BlockEnd>) {
     ends.sort_unstable();
     pool.release(ends.into_iter().map(|(_, _, block)| block));

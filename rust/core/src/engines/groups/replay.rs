@@ -14,32 +14,33 @@ pub struct GroupRequests<'a> {
     pub input_tokens: &'a [u64],
     /// Tokens filled at the end, at least those of the prompt.
     pub total_tokens: &'a [u64],
-    /// How many overlap; 0 lets each end before the next begins.
+    /// Number of requests that overlap; 0: each ends before the next starts.
     pub window: u32,
-    /// Whether each group's own hits are counted too.
+    /// True if each group's own hits are counted too.
     pub alone: bool,
 }
 
-/// What a replay decided.
+/// Results of a replay.
 #[derive(Debug)]
 pub struct GroupReplay {
     /// Hit tokens of each request, or `REJECTED`.
     pub hits: Vec<i64>,
-    /// Running requests ended before their turn, for room.
+    /// Running requests ended early to free blocks.
     pub forced_frees: u64,
     /// Requests of which some group had found more.
     pub junctions: u64,
-    /// By group, tokens that another group had and it could not go on from: what it needs was not kept, or evicted.
+    /// For each group, tokens that another group had and it could not continue from: the blocks it needs were
+    /// not kept, or were evicted.
     pub lost_tokens: Vec<(u64, u64)>,
-    /// By group, tokens that it alone could have gone on from, of the requests that were not rejected.
+    /// For each group, tokens that it alone could have continued from, of the requests that were not rejected.
     pub alone_tokens: Vec<u64>,
-    /// Chunks that prompts were computed in.
+    /// Chunks in which prompts were computed.
     pub chunks: u64,
     /// Most blocks held after a request's last token.
     pub peak_used_blocks: u32,
     /// The pool's own counts.
     pub counts: PoolCounts,
-    /// Group and key of the free queue at the end.
+    /// Group and key of each block in the free queue at the end.
     pub free_queue: Vec<Option<(u8, u64)>>,
     /// Bytes of the manager at the end.
     pub heap_bytes: usize,
@@ -100,7 +101,7 @@ pub fn replay(
     }
 }
 
-/// The manager and who runs.
+/// Manager and the running requests.
 struct Running {
     manager: GroupManager,
     overlap: Overlap,
@@ -112,7 +113,7 @@ struct Running {
 }
 
 impl Running {
-    /// Computes a request to its end; its hit, or none where it does not fit.
+    /// Computes a request to its end. Returns its hit, or None if it does not fit.
     fn run(&mut self, request: u32, prompt: u64, total: u64) -> Option<u64> {
         let found = self.manager.look_up(request, prompt - 1);
         self.losses.count(&self.manager, request, found);
@@ -147,7 +148,7 @@ impl Running {
             self.evict_and_retry(|manager| manager.extend(request, at + 1))?;
             self.manager.compute(request, at + 1);
             at = next_change(self.manager.groups(), at + 1, 1, self.manager.align());
-            // Nothing happens between, so the tokens there are computed at one go.
+            // No event happens in between, so the tokens are computed at once.
             self.manager.compute(request, at.min(total));
         }
         for (sum, tokens) in self.alone_tokens.iter_mut().zip(alone) {
@@ -156,7 +157,7 @@ impl Running {
         Some(found.tokens)
     }
 
-    /// Tries until it succeeds or nothing runs any more, ending the oldest running request after a failure.
+    /// Retry until `attempt` succeeds or no request runs, ending the oldest running request after each failure.
     fn evict_and_retry(&mut self, attempt: impl Fn(&mut GroupManager) -> bool) -> Option<()> {
         while !attempt(&mut self.manager) {
             self.manager.release(self.overlap.oldest()?);

@@ -1,10 +1,10 @@
-//! What each kind of group finds, drops and keeps (`single_type_kv_cache_manager.py`).
+//! Blocks that each kind of group finds, drops and keeps (`single_type_kv_cache_manager.py`).
 
 use std::ops::Range;
 
 use super::{Group, Kind};
 
-/// Blocks behind a position that a window needs; one state for the others.
+/// Returns the blocks behind a position that a window needs; one state for other kinds.
 pub fn needed_blocks(group: &Group) -> u32 {
     match group.kind {
         Kind::Sliding(window) => group.blocks(window - 1),
@@ -12,7 +12,7 @@ pub fn needed_blocks(group: &Group) -> u32 {
     }
 }
 
-/// Leading blocks that nobody reads any more once so many tokens are computed.
+/// Returns the leading blocks that are no longer read once `computed` tokens are computed.
 pub fn skipped_blocks(group: &Group, computed: u64) -> u32 {
     group.whole(match group.kind {
         Kind::Full => 0,
@@ -22,9 +22,9 @@ pub fn skipped_blocks(group: &Group, computed: u64) -> u32 {
     })
 }
 
-/// Blocks that a whole sequence is counted with when it asks to be admitted.
+/// Returns the blocks that a whole sequence counts at its admission.
 ///
-/// `in_flight`: most tokens that steps under way compute; `longest`: those of the longest sequence.
+/// `in_flight`: most tokens that steps in flight compute; `longest`: tokens of the longest sequence.
 pub fn admission_blocks(group: &Group, tokens: u64, in_flight: u64, longest: u64) -> u32 {
     let step = |reach: u64| group.blocks((reach + in_flight).min(longest));
     let needed = group.blocks(tokens);
@@ -35,8 +35,8 @@ pub fn admission_blocks(group: &Group, tokens: u64, in_flight: u64, longest: u64
     }
 }
 
-/// Calls `keep` with the ranges of blocks, of those from `blocks.start` up to `blocks.end`, that get a key; a
-/// block may be in several. `boundaries` are positions that a later request can go on from.
+/// Call `keep` with the ranges of `blocks` that get a key; a block may be in several ranges. `boundaries` are
+/// positions that a later request can continue from.
 pub fn retained(
     group: &Group,
     blocks: Range<u32>,
@@ -74,25 +74,25 @@ pub fn retained(
     }
 }
 
-/// A chunk of a request's tokens, before it is cut where a state can be kept.
+/// Chunk of a request's tokens, before it is cut at a position where a state can be kept.
 #[derive(Debug, Clone, Copy)]
 pub struct Chunk {
-    /// Tokens computed before it.
+    /// Tokens computed before the chunk.
     pub computed: u64,
-    /// Tokens that it may have, at most those that the request lacks.
+    /// Tokens that the chunk may have, at most those that the request lacks.
     pub tokens: u64,
     /// Most tokens that any chunk may have.
     pub most_tokens: u64,
-    /// Tokens to compute before the request decodes: prompt, and what it generated before a preemption.
+    /// Tokens to compute before the request decodes: the prompt, and tokens generated before a preemption.
     pub known: u64,
     /// Tokens of the prompt.
     pub prompt: u64,
-    /// Tokens at which it parted from what was found, 0 where it did not.
+    /// Tokens at which the request diverged from the prefix found, 0 if it did not.
     pub junction: u64,
 }
 
-/// Where a chunk ends: after its tokens, but a state must end where it can be kept
-/// (`_mamba_block_aligned_split`). Not beyond `computed` where its tokens are too few for that.
+/// Returns the end of a chunk: after its tokens, but a state must end where it can be kept
+/// (`_mamba_block_aligned_split`). The end is `computed` if the tokens are too few for that.
 pub fn chunk_end(groups: &[Group], chunk: Chunk) -> u64 {
     let Chunk {
         computed, known, ..

@@ -1,11 +1,12 @@
-//! What a store in time asks of the pool: a request comes with all of its room at once, and gets more by the page.
+//! Operations of the pool for a timed store: a request is admitted with all of its capacity, and grows by the
+//! page.
 
 use super::RadixPool;
 
 impl RadixPool {
-    /// Looks a request up, loads what is on the host and takes `pages` more, those for what is loaded among them;
-    /// `limit`: the pages that it may find. False, nothing changed, where `total` tokens of it would not fit if
-    /// everything went that may.
+    /// Looks up a request, loads its host hit and allocates `pages` more, including those for loaded pages.
+    /// `limit` is the number of pages that may hit. Returns false, with no change, if `total` tokens of the
+    /// request would not fit after evicting everything evictable.
     pub fn admit_whole(&mut self, request: u32, limit: u32, pages: u64, total: u64) -> bool {
         let sight = self.tree.peek(request, limit);
         let on_device = u64::from(sight.device_pages);
@@ -28,7 +29,7 @@ impl RadixPool {
         true
     }
 
-    /// Takes so many pages for each of some running requests, all or nothing; each has a page evicted ahead of its use.
+    /// Allocates pages for several running requests, all or nothing; each has a page evicted before it is used.
     pub fn extend_all(&mut self, wanted: &[(u32, u64)]) -> bool {
         self.demand(wanted.len() as u64 * self.page);
         let pages = wanted.iter().try_fold(0u64, |sum, w| sum.checked_add(w.1));
@@ -43,7 +44,7 @@ impl RadixPool {
         true
     }
 
-    /// Takes free pages for an admitted request that knows they are there, up to its first `tokens` tokens.
+    /// Allocates up to `tokens` tokens of an admitted request; the caller ensures that the pages are free.
     pub fn grow(&mut self, request: u32, tokens: u64) {
         self.take(self.paged(tokens) - self.paged(self.of(request).filled));
         self.fill(request, tokens);

@@ -5,7 +5,7 @@ use crate::engines::radix_tree::TreeRules;
 use crate::keys::{BlockKeys, NO_REQUEST};
 use std::sync::Arc;
 
-/// Sixty prompts of two to nine pages that go on from one of three chains and part at some page.
+/// Sixty prompts of two to nine pages that follow one of three chains and diverge at some page.
 fn prompts() -> (Arc<BlockKeys>, Vec<u64>) {
     let (mut offsets, mut ids, mut tokens) = (vec![0], Vec::new(), Vec::new());
     let mut x: u64 = 7;

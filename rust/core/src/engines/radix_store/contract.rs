@@ -1,4 +1,4 @@
-//! SGLang's tree under the contract of all stores.
+//! Implementation of the contract of all stores for SGLang's tree.
 
 use super::RadixStore;
 use crate::store::contract::{
@@ -6,7 +6,7 @@ use crate::store::contract::{
 };
 use crate::store::{Answer, HoldId, LeaseId, MoveId, Order, Part, Times};
 
-/// What is held while room is made: nothing, room and loads of a request are one decision of the tree.
+/// Empty hold, since the tree allocates and loads a request in one decision.
 const NOTHING: HoldId = 0;
 
 impl BlockStore for RadixStore {

@@ -1,4 +1,4 @@
-//! Copies between device and host while they are under way, and the pages that they bring.
+//! Copies between device and host while they are in flight, and their pages.
 
 use std::sync::Arc;
 
@@ -8,32 +8,32 @@ use crate::engines::radix_tree::{RadixTree, ROOT};
 use crate::keys::BlockKeys;
 use crate::store::{Answer, MoveId, Order, Slots, StoreError, GPU, NO_MOVE, STAGING};
 
-/// A copy of a request's pages `[start, end)`, and the node whose path stays on the device until it ends.
+/// Copy of a request's pages `[start, end)`, and the node whose path stays on the device until it ends.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Copy {
     request: u32,
     pub start: u32,
     pub end: u32,
     is_load: bool,
-    /// The root where nothing is kept: a load's pages are its request's; and under write-back SGLang waits for each
-    /// write before it goes on.
+    /// Node that is kept, or the root for none. A load's pages are its request's, and under write-back SGLang
+    /// waits for each write before it continues.
     pub kept: u32,
 }
 
-/// The copies under way, and those still to be sent.
+/// Copies in flight, and those still to be sent.
 #[derive(Debug)]
 pub(super) struct Copies {
     keys: Arc<BlockKeys>,
     moves: Slots<Copy>,
-    /// Decided and not taken yet.
+    /// Copies decided but not taken yet.
     pub orders: Vec<Order>,
-    /// Pages that are being loaded and written, by key: the move.
+    /// Moves of the pages that are being loaded and written, by key.
     arriving: KeyMap<u64, MoveId>,
     writing: KeyMap<u64, MoveId>,
 }
 
 impl Copies {
-    /// None, of these keys' pages.
+    /// No copies, for pages of `keys`.
     pub fn new(keys: Arc<BlockKeys>) -> Self {
         Self {
             keys,
@@ -44,7 +44,7 @@ impl Copies {
         }
     }
 
-    /// The move that brings a request's page to a tier, or `NO_MOVE` where it is ready.
+    /// Returns the move that brings a request's page to a tier, or `NO_MOVE` if the page is ready.
     pub fn bringing(&self, tier: usize, request: u32, page: u32) -> MoveId {
         let moving = if tier == GPU {
             &self.arriving
@@ -58,12 +58,12 @@ impl Copies {
         moving.get(&key).copied().unwrap_or(NO_MOVE)
     }
 
-    /// Pages that are being loaded.
+    /// Returns the number of pages being loaded.
     pub fn arriving_pages(&self) -> u64 {
         self.arriving.len() as u64
     }
 
-    /// Pages on the host that are being written.
+    /// Returns the number of host pages being written.
     pub fn writing_pages(&self, tree: &RadixTree) -> u64 {
         let writes = self.moves.iter().filter(|(_, copy)| !copy.is_load);
         let copies = writes.flat_map(|(id, copy)| {
@@ -74,12 +74,12 @@ impl Copies {
         copies.sum()
     }
 
-    /// The nodes that are kept, once for each copy.
+    /// Returns the nodes that are kept, once for each copy.
     pub fn kept(&self) -> impl Iterator<Item = u32> + '_ {
         self.moves.iter().map(|(_, copy)| copy.kept)
     }
 
-    /// Sends a request's pages up once these moves have ended.
+    /// Loads a request's pages to the device after given moves.
     pub fn load(&mut self, request: u32, (start, end): (u32, u32), after: &[MoveId]) -> MoveId {
         let copy = Copy {
             request,
@@ -91,8 +91,8 @@ impl Copies {
         self.start(copy, (STAGING, GPU), after)
     }
 
-    /// Sends down what the tree has written, which is kept on the device meanwhile, but for write-back; the move, and
-    /// what it copies.
+    /// Starts the copy of pages that the tree has written; they stay on the device meanwhile, except under
+    /// write-back. Returns the move and the copy.
     pub fn write(&mut self, tree: &mut RadixTree, written: Written) -> (MoveId, Copy) {
         let copy = Copy {
             request: written.request,
@@ -110,7 +110,7 @@ impl Copies {
         (id, copy)
     }
 
-    /// The keys of what is copied.
+    /// Returns the keys of a copy.
     pub fn keys_of(&self, copy: Copy) -> Vec<u64> {
         let pages = copy.start..copy.end;
         pages
@@ -138,7 +138,7 @@ impl Copies {
         id
     }
 
-    /// Ends a copy and returns it; pages that another one brings by now are still under way.
+    /// Ends a copy and returns it. Pages that another copy has taken over are still in flight.
     pub fn finish(&mut self, tree: &mut RadixTree, id: MoveId) -> Answer<Copy> {
         let copy = self.moves.remove(id).ok_or(StoreError::NoSuchMove)?;
         let moving = if copy.is_load {

@@ -1,4 +1,4 @@
-//! What routing, metrics and checks ask of the store.
+//! Counts and checks of the store for routing and metrics.
 
 use super::storage::{StorageTier, DISK};
 use super::RadixStore;
@@ -7,20 +7,20 @@ use crate::store::contract::{gpu_alone, EvictionCounts, MachineStore, TierOccupa
 use crate::store::{Answer, Violation, GPU, STAGING};
 
 impl RadixStore {
-    /// Pages evicted so far, from the device and from the host.
+    /// Returns the pages evicted so far, from the device and from the host.
     pub(super) fn evictions(&self) -> (u64, u64) {
         let tree = &self.pool.tree;
         (tree.counts().evicted_pages, tree.host_moves().evicted_pages)
     }
 
-    /// Records what was evicted since a count.
+    /// Records the evictions since an earlier count.
     pub(super) fn note_evicted(&mut self, before: (u64, u64), now_ns: u64) {
         let now = self.evictions();
         self.records.evicted_from(GPU, now.0 - before.0, now_ns);
         self.records.evicted_from(STAGING, now.1 - before.1, now_ns);
     }
 
-    /// Whether a tier is that of the host, where there is one.
+    /// Returns true if a tier is the host tier.
     fn is_host(&self, tier: usize) -> bool {
         tier == STAGING && self.has_host()
     }
@@ -50,8 +50,8 @@ impl RadixStore {
         }
     }
 
-    /// What a running request has computed is in the tree or has room. Pages that are being loaded are the tree's before
-    /// they have come.
+    /// Checks that the computed part of a running request is in the tree or has capacity. Pages that are being
+    /// loaded are in the tree before they arrive.
     fn check_progress(&self) -> Result<(), Violation> {
         let running = (0u32..).zip(&self.progress);
         for (request, progress) in running.filter(|&(request, _)| self.pool.holds(request)) {
@@ -60,19 +60,20 @@ impl RadixStore {
             let protected = self.pool.protected_tokens(request);
             if filled < full || (full < protected && !self.has_host()) {
                 return Err(format!(
-                    "I3: request {request} has computed {full} tokens, {protected} in the tree, room for {filled}"
+                    "I3: request {request} has computed {full} tokens, {protected} in the tree, capacity for {filled}"
                 ));
             }
         }
         Ok(())
     }
 
-    /// The storage, where a tier is one.
+    /// Returns the storage, if the tier is a storage.
     fn stored(&self, tier: usize) -> Option<&StorageTier> {
         self.storage.as_ref().filter(|_| tier == DISK)
     }
 
-    /// Pages of a tier that a faster one has too; of the host, whichever other tier is asked for.
+    /// Returns the number of pages in the storage that the tree has too; for other tiers, the pages on both
+    /// device and host.
     pub fn duplicates(&self, tier: usize) -> u64 {
         match self.stored(tier) {
             Some(storage) => self.pool.tree.count_stored(&storage.pages),
@@ -136,7 +137,7 @@ impl MachineStore for RadixStore {
         &mut self.records
     }
 
-    /// Cost: linear in nodes, requests and pages under way.
+    /// Cost: linear in nodes, requests and pages in flight.
     fn check(&self) -> Result<(), Violation> {
         self.pool.check_with(self.copies.kept())?;
         let kept = self.storage.iter().flat_map(StorageTier::kept);

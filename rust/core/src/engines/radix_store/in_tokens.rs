@@ -1,4 +1,5 @@
-//! What SGLang's own scheduler asks of its tree, in tokens and without leases: a request is admitted or it is not.
+//! Operations of the tree for SGLang's own scheduler, in tokens and without leases: a request is admitted or
+//! not.
 
 use std::collections::BTreeMap;
 
@@ -7,17 +8,17 @@ use crate::engines::radix_tree::worth::LeafStrategy;
 use crate::engines::radix_tree::{Found, ROOT};
 use crate::store::{Answer, StoreError};
 
-/// What a look-up found.
+/// Result of a look-up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Prefix {
-    /// The node it ends at.
+    /// Last node of the prefix.
     pub node: u32,
-    /// Tokens from the root to its end.
+    /// Tokens from the root to the node's end.
     pub tokens: u64,
 }
 
 impl RadixStore {
-    /// The longest known prefix of a request's first `tokens` tokens; its path becomes most recent.
+    /// Returns the longest known prefix of a request's first `tokens` tokens; its path becomes most recent.
     pub fn find(&mut self, request: u32, tokens: u64) -> Prefix {
         let pages = (tokens / self.page) as u32;
         let found = self.pool.tree.match_prefix(request, pages);
@@ -27,34 +28,34 @@ impl RadixStore {
         }
     }
 
-    /// The key of a request's page, which names all before it too.
+    /// Returns the key of a request's page, which identifies all pages before it too.
     pub fn key(&self, request: u32, page: u32) -> u64 {
         self.keys().key(request, page)
     }
 
-    /// Tokens neither in the tree nor a request's own.
+    /// Returns the tokens neither in the tree nor allocated to a request.
     pub fn free_tokens(&self) -> u64 {
         self.pool.free_tokens()
     }
 
-    /// Tokens that are free or may be evicted.
+    /// Returns the tokens that are free or evictable.
     pub fn spare_tokens(&self) -> u64 {
         self.pool.free_tokens() + self.pool.evictable_tokens()
     }
 
-    /// The same, once the path to a node is held.
+    /// Returns the spare tokens after the path to a node is held.
     pub fn spare_tokens_with(&self, prefix: Prefix) -> u64 {
         self.spare_tokens() - self.pool.tree.unlocked_above(prefix.node) * self.page
     }
 
-    /// Evicts until so many tokens are free, as far as that goes.
+    /// Evicts until `tokens` tokens are free, or no page is evictable.
     pub fn evict_until_free(&mut self, tokens: u64, now_ns: u64) {
         let before = self.evictions();
         self.pool.demand(tokens);
         self.note_evicted(before, now_ns);
     }
 
-    /// Admits a request with the prefix that it found.
+    /// Admits a request with its hit.
     pub fn hold(&mut self, request: u32, prefix: Prefix) {
         let pages = (prefix.tokens / self.page) as u32;
         let found = Found {
@@ -67,7 +68,7 @@ impl RadixStore {
         self.progress[request as usize].full = pages;
     }
 
-    /// Takes free pages for an admitted request, up to its first `tokens` tokens.
+    /// Allocates free pages for an admitted request, up to its first `tokens` tokens.
     pub fn grow(&mut self, request: u32, tokens: u64) -> Answer<()> {
         let pages = tokens.div_ceil(self.page);
         let held = self.pool.filled_tokens(request).div_ceil(self.page);
@@ -78,7 +79,7 @@ impl RadixStore {
         Ok(())
     }
 
-    /// Checks an admitted request's first `tokens` tokens into the tree, whole pages of them.
+    /// Inserts an admitted request's first `tokens` tokens into the tree, in whole pages.
     pub fn check_in_tokens(&mut self, request: u32, tokens: u64) -> Answer<()> {
         self.check_free_tokens(request, tokens)?;
         self.pool.checkpoint(request, tokens);
@@ -94,7 +95,7 @@ impl RadixStore {
         Ok(())
     }
 
-    /// Ends a request: its first `tokens` tokens go into the tree, all other room is given back.
+    /// Ends a request: its first `tokens` tokens are inserted into the tree, all other capacity is released.
     pub fn finish(&mut self, request: u32, tokens: u64) -> Answer<()> {
         self.check_free_tokens(request, tokens)?;
         self.progress[request as usize].full = 0;
@@ -102,19 +103,19 @@ impl RadixStore {
         Ok(())
     }
 
-    /// Ends a request without keeping more of it than was checked in.
+    /// Ends a request and keeps only the tokens inserted before.
     pub fn retract(&mut self, request: u32) {
         self.progress[request as usize].full = 0;
         self.pool.release_request(request);
     }
 
-    /// Whether leaves are evicted by their last access alone.
+    /// Returns true if leaves are evicted by their last access alone.
     pub fn evicts_least_recent(&self) -> bool {
         self.pool.tree.strategy() == LeafStrategy::Lru
     }
 
-    /// The positions of the given nodes in depth-first order, subtrees in which more of them lie first, a node
-    /// after all below it.
+    /// Returns the positions of the given nodes in depth-first order. Subtrees with more of the nodes come
+    /// first, and a node comes after all nodes below it.
     pub fn depth_first(&self, nodes: &[u32]) -> Vec<usize> {
         let tree = &self.pool.tree;
         let (mut at, mut weights) = (BTreeMap::<u32, Vec<usize>>::new(), BTreeMap::new());

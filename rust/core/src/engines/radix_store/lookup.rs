@@ -1,4 +1,4 @@
-//! What of a request is found, and on which tier; nothing changes.
+//! Look-ups of a request by tier; no change to the tree.
 
 use std::sync::atomic::Ordering;
 
@@ -8,12 +8,12 @@ use crate::engines::radix_pool::LEAST_LOADED_TOKENS;
 use crate::engines::radix_tree::RadixTree;
 use crate::store::{MoveId, Part, GPU, NO_MOVE, STAGING};
 
-/// How many of a request's first `limit` pages are ready on the device.
+/// Returns how many of a request's first `limit` pages are ready on the device.
 pub(super) fn found(tree: &RadixTree, copies: &Copies, request: u32, limit: u32) -> u32 {
     ready(copies, request, tree.peek(request, limit).device_pages)
 }
 
-/// How many of a request's first pages, all on the device, have come.
+/// Returns the number of a request's leading pages, all on the device, that have arrived.
 fn ready(copies: &Copies, request: u32, on_device: u32) -> u32 {
     if copies.arriving_pages() == 0 {
         return on_device;
@@ -23,15 +23,15 @@ fn ready(copies: &Copies, request: u32, on_device: u32) -> u32 {
 }
 
 impl RadixStore {
-    /// How many leading pages are found on both tiers, and are ready on the device; too little on the host alone is left
-    /// there. How many may be found is kept for the request's admission.
+    /// Returns the leading pages found on both tiers, and those ready on the device. Too few pages on the host
+    /// alone are not loaded. The limit is kept for the request's admission.
     pub(super) fn look(&self, request: u32, limit: u32) -> (u32, u32) {
         self.limits[request as usize].store(limit, Ordering::Relaxed);
         let (on_device, pages) = self.extent(request, limit);
         (pages, ready(&self.copies, request, on_device))
     }
 
-    /// The pages found on the device, and on both tiers.
+    /// Returns the pages found on the device, and on both tiers.
     fn extent(&self, request: u32, limit: u32) -> (u32, u32) {
         let sight = self.pool.tree.peek(request, limit);
         let on_host = u64::from(sight.pages - sight.device_pages);
@@ -44,7 +44,7 @@ impl RadixStore {
         (sight.device_pages, pages)
     }
 
-    /// The found run in parts.
+    /// Returns the hit in parts by tier.
     pub fn match_prefix(&self, request: u32, limit: u32) -> Vec<Part> {
         let (on_device, pages) = self.extent(request, limit);
         let mut parts: Vec<Part> = Vec::new();

@@ -1,5 +1,5 @@
-//! A storage below the host (L3): what is written to the host goes on to it, and what waits is brought up, batch by
-//! batch.
+//! Storage below the host (L3): pages written to the host are written on to it, and waiting requests prefetch
+//! from it, batch by batch.
 //!
 //! A page is in the storage when its write has ended. Under write-through a page stays on the host until then.
 
@@ -10,23 +10,23 @@ use crate::engines::radix_tree::storage::Storage;
 use crate::engines::radix_tree::{RadixTree, ROOT};
 use crate::store::{Answer, MoveId, Order, Slots, StoreError, STAGING};
 
-/// The tier of the storage.
+/// Tier index of the storage.
 pub(super) const DISK: usize = STAGING + 1;
-/// Pages that one read brings (SGLang's `STORAGE_BATCH_SIZE`); a prefetch ends between two.
+/// Pages per read (SGLang's `STORAGE_BATCH_SIZE`); a prefetch ends between two reads.
 const BATCH_PAGES: u32 = 128;
 
-/// What a storage is told once.
+/// Configuration of a storage.
 #[derive(Debug, Clone, Copy)]
 pub struct StorageConfig {
-    /// Pages of room.
+    /// Capacity in pages.
     pub pages: u64,
-    /// Fewer pages are not worth a prefetch.
+    /// Least number of pages that a prefetch brings.
     pub least_pages: u32,
-    /// Tokens that prefetches under way may have asked for.
+    /// Tokens that prefetches in flight may request in total.
     pub share_tokens: u64,
 }
 
-/// A prefetch: the node that its pages follow, how many were asked for, and those that come.
+/// A prefetch: the node that its pages follow, the pages requested, and the pages to come.
 #[derive(Debug, Clone, Copy, Default)]
 struct Fetch {
     request: u32,
@@ -39,7 +39,7 @@ struct Fetch {
     is_stopped: bool,
 }
 
-/// Pages on their way to the storage, and the nodes that keep them, with how many pages each has of them.
+/// Pages being written to the storage, and the nodes that keep them, with the number of pages of each.
 #[derive(Debug, Default)]
 struct Backup {
     keys: Vec<u64>,
@@ -47,7 +47,7 @@ struct Backup {
     done_ns: u64,
 }
 
-/// A move from or to the storage.
+/// Moves from or to the storage.
 #[derive(Debug, Default)]
 enum Transfer {
     #[default]
@@ -56,16 +56,16 @@ enum Transfer {
     Write(Backup),
 }
 
-/// The storage, and what is on its way from and to it.
+/// Storage, and the moves from and to it.
 #[derive(Debug)]
 pub(super) struct StorageTier {
     config: StorageConfig,
     pub pages: Storage,
     moves: Slots<Transfer>,
-    /// Writes under way, in the order in which they were decided.
+    /// Writes in flight, in the order of their decisions.
     backups: BTreeSet<MoveId>,
     fetches: Slots<Fetch>,
-    /// By request its prefetch, until that ends.
+    /// Prefetch of each request, until it ends.
     fetching: BTreeMap<u32, u64>,
     asked_pages: u64,
     pub prefetched_pages: u64,
@@ -85,7 +85,7 @@ impl StorageTier {
         }
     }
 
-    /// Pages of room that nothing takes.
+    /// Returns the number of free pages.
     pub fn free_pages(&self) -> u64 {
         self.config.pages - self.pages.moves().pages
     }
@@ -97,7 +97,7 @@ impl StorageTier {
         }
     }
 
-    /// Writes pages once other moves have ended; those that are there already are not written again. The nodes that
+    /// Writes pages after given moves; pages that are present already are not written again. The nodes that
     /// `kept` ends with stay on the host meanwhile.
     pub fn back_up(
         &mut self,
@@ -112,7 +112,7 @@ impl StorageTier {
             .count();
         let last = self.backups.last().copied();
         match last.filter(|_| new == 0).and_then(|id| self.backup(id)) {
-            // they become recent after what is on its way
+            // The pages become recent after those being written.
             Some(backup) => backup.keys.extend(keys),
             None if new == 0 => keys.into_iter().for_each(|key| self.pages.read(key)),
             None => {
@@ -137,7 +137,7 @@ impl StorageTier {
         }
     }
 
-    /// Hears when a write will be done.
+    /// Sets the time at which a write ends.
     pub fn set_times(&mut self, id: MoveId, done_ns: u64) {
         if let Some(backup) = self.backup(id) {
             backup.done_ns = done_ns;
@@ -155,7 +155,7 @@ impl StorageTier {
         });
     }
 
-    /// Makes what has come the tree's.
+    /// Inserts the pages that have arrived into the tree.
     fn end(&mut self, tree: &mut RadixTree, id: u64) {
         let fetch = self.fetches[id];
         self.fetching.remove(&fetch.request);
@@ -171,7 +171,7 @@ impl StorageTier {
     fn came(&mut self, tree: &mut RadixTree, id: u64, orders: &mut Vec<Order>) {
         let fetch = self.fetches[id];
         if fetch.is_stopped {
-            // the batch that was under way is not used
+            // The batch that was in flight is not used.
             tree.release_host(fetch.pages - fetch.done);
             self.fetches.remove(id);
             return;
@@ -186,7 +186,7 @@ impl StorageTier {
         }
     }
 
-    /// The nodes whose copies on the host are needed, each with how many pages end with it.
+    /// Returns the nodes whose host copies are needed, each with the number of pages that end with it.
     pub fn kept(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         let fetches = self.fetching.values().map(|&id| self.fetches[id]);
         let anchors = fetches.map(|fetch| (fetch.anchor, fetch.anchor_pages));
@@ -200,7 +200,7 @@ impl StorageTier {
         anchors.chain(writes)
     }
 
-    /// Pages of the host that prefetches take, counted anew.
+    /// Counts the pages of the host that prefetches take, from scratch.
     pub fn coming(&self) -> u64 {
         let each = self.fetches.iter().map(|(_, fetch)| {
             let used = if fetch.is_stopped { fetch.done } else { 0 };
@@ -211,7 +211,7 @@ impl StorageTier {
 }
 
 impl RadixStore {
-    /// The same store above a storage.
+    /// Adds a storage below the store.
     #[must_use]
     pub fn above(self, config: StorageConfig) -> Self {
         Self {
@@ -220,15 +220,16 @@ impl RadixStore {
         }
     }
 
-    /// Whether there is one.
+    /// Returns true if there is a storage.
     pub fn has_storage(&self) -> bool {
         self.storage.is_some()
     }
 
-    /// Brings up what follows the known part of a request's first `limit` pages; how many were asked for.
+    /// Starts the prefetch of the pages behind the known part of a request's first `limit` pages. Returns the
+    /// number of pages requested.
     ///
-    /// None where nothing comes: too little is asked for or found, the prefix ends where the host has no copy, or
-    /// prefetches under way have asked for the share of the host that is theirs.
+    /// Returns 0 if no page comes: too few pages are requested or found, the prefix ends at a node without a host
+    /// copy, or prefetches in flight have requested their share of the host.
     pub fn start_prefetch(&mut self, request: u32, limit: u32, now_ns: u64) -> Answer<u32> {
         self.leases.known_request(request)?;
         let before = self.evictions();
@@ -266,13 +267,13 @@ impl RadixStore {
         Ok(0)
     }
 
-    /// Whether pages of a request are still to come from the storage.
+    /// Returns true if pages of a request are still to come from the storage.
     pub fn is_prefetching(&self, request: u32) -> bool {
         let storage = self.storage.as_ref();
         storage.is_some_and(|storage| storage.fetching.contains_key(&request))
     }
 
-    /// Ends a request's prefetch with the batches that have come.
+    /// Ends a request's prefetch, keeping the batches that have arrived.
     pub fn stop_prefetch(&mut self, request: u32) -> Answer<()> {
         let storage = self.storage.as_mut().ok_or(StoreError::NoSuchMove)?;
         let id = storage.fetching.get(&request).copied();
@@ -282,20 +283,20 @@ impl RadixStore {
         Ok(())
     }
 
-    /// Pages brought up so far that were not there.
+    /// Returns the prefetched pages that the tree did not have.
     pub fn prefetched_pages(&self) -> u64 {
         let storage = self.storage.as_ref();
         storage.map_or(0, |storage| storage.prefetched_pages)
     }
 
-    /// Hears when a move will be done, which counts for writes to the storage.
+    /// Sets the time at which a move ends, used for writes to the storage.
     pub fn set_times(&mut self, id: MoveId, done_ns: u64) {
         if let Some(storage) = &mut self.storage {
             storage.set_times(id, done_ns);
         }
     }
 
-    /// Ends a move: what it wrote is ready, what it read may go.
+    /// Finishes a move: the pages written are ready, the pages read may be evicted.
     pub fn finish_move(&mut self, id: MoveId) -> Answer<()> {
         let transfer = self.storage.as_mut().and_then(|tier| tier.moves.remove(id));
         let (tree, orders) = (&mut self.pool.tree, &mut self.copies.orders);
@@ -322,7 +323,8 @@ impl RadixStore {
         Ok(())
     }
 
-    /// Sends what the tree has written: to the host, and from there on under write-back, once it is there.
+    /// Starts the tree's writes: to the host, and from there to the storage; under write-back, after the host
+    /// copy.
     pub(super) fn start_writes(&mut self) {
         let tree = &mut self.pool.tree;
         for written in tree.take_written() {

@@ -1,4 +1,4 @@
-//! HiCache's store above a storage by hand: what is written when, what stays meanwhile, and what a prefetch brings.
+//! HiCache's store above a storage, step by step: writes, pages that stay meanwhile, and prefetches.
 
 use super::storage::DISK;
 use super::tests::{finish_all, run, store};
@@ -15,7 +15,7 @@ fn above(write: WritePolicy, host_pages: u64, pages: u64) -> RadixStore {
     })
 }
 
-/// Writes pages that nothing keeps on the host; the order, where one is given.
+/// Writes pages that no node keeps on the host. Returns the order, if any.
 fn back_up(store: &mut RadixStore, keys: &[u64]) -> Option<Order> {
     let (mut orders, storage) = (Vec::new(), store.storage.as_mut().unwrap());
     let sinks = (&mut orders, Vec::new());
@@ -28,7 +28,7 @@ fn recency(store: &RadixStore) -> Vec<u64> {
 }
 
 #[test]
-fn what_the_storage_has_becomes_recent_behind_what_is_on_its_way() {
+fn stored_pages_become_recent_behind_writes_in_flight() {
     let mut store = above(WritePolicy::Through, 9, 99);
     let first = back_up(&mut store, &[1, 2]).unwrap();
     store.finish_move(first.id).unwrap();
@@ -45,11 +45,12 @@ fn what_the_storage_has_becomes_recent_behind_what_is_on_its_way() {
     assert_eq!(
         recency(&store),
         [10, 11, 1, 2],
-        "at once where nothing is on its way"
+        "at once if no write is in flight"
     );
 }
 
-/// The storage has nine of ten pages. j is the tenth; k finds no room, and two go, so that nine tenths are taken with it.
+/// The storage has nine of ten pages. j is the tenth. For k two pages are evicted, so that nine tenths are used
+/// with it.
 #[test]
 fn only_what_the_storage_lacks_is_sent_and_what_it_loses_goes_when_the_write_ends() {
     let mut store = above(WritePolicy::Through, 9, 10);
@@ -76,7 +77,7 @@ fn only_what_the_storage_lacks_is_sent_and_what_it_loses_goes_when_the_write_end
 }
 
 #[test]
-fn a_page_that_is_written_back_goes_on_when_it_is_on_the_host() {
+fn a_page_written_back_reaches_the_storage_after_the_host() {
     let mut store = above(WritePolicy::Back, 9, 20);
     run(&mut store, 0, 4);
     let lease = store.acquire(2, 0).unwrap();
@@ -90,7 +91,7 @@ fn a_page_that_is_written_back_goes_on_when_it_is_on_the_host() {
     assert_eq!(on.blocks, down.blocks);
 }
 
-/// Pages of requests 0 and 1, of which the first three are the same: a split puts them into a node of their own.
+/// Pages of requests 0 and 1, whose first three are equal: a split puts them into a node of their own.
 #[test]
 fn a_written_page_stays_on_the_host_until_the_storage_has_it_though_its_node_is_split() {
     let mut store = above(WritePolicy::Through, 9, 20);
@@ -108,9 +109,9 @@ fn a_written_page_stays_on_the_host_until_the_storage_has_it_though_its_node_is_
     assert_eq!(store.storage.as_ref().unwrap().kept().count(), 0);
 }
 
-/// The host has room for four pages, all of request 0 and on their way to the storage; request 2 needs three.
+/// The host holds four pages, all of request 0 and being written to the storage; request 2 needs three.
 #[test]
-fn what_is_on_its_way_to_the_storage_makes_no_room_on_the_host() {
+fn pages_in_flight_to_the_storage_are_not_evicted_from_the_host() {
     let mut store = above(WritePolicy::Through, 4, 20);
     run(&mut store, 0, 4);
     let down = store.take_orders().remove(0);
@@ -123,7 +124,7 @@ fn what_is_on_its_way_to_the_storage_makes_no_room_on_the_host() {
     assert_eq!(store.check(), Ok(()));
 }
 
-/// Three pages come from the storage; one of them is computed meanwhile, and its copy is of use there.
+/// Three pages come from the storage; one of them is computed meanwhile, and the tree uses its host copy.
 #[test]
 fn what_was_computed_meanwhile_gets_the_copies_that_came() {
     for (write, spare, on_host) in [(WritePolicy::Selective, 0, 3), (WritePolicy::Back, 2, 1)] {
@@ -147,7 +148,7 @@ fn what_was_computed_meanwhile_gets_the_copies_that_came() {
     }
 }
 
-/// Of the first page of three the host has a copy; the others come from the storage behind it.
+/// The host has a copy of the first page of three; the others come from the storage behind it.
 #[test]
 fn the_node_that_a_prefetch_follows_stays_on_the_host() {
     let mut store = above(WritePolicy::Through, 9, 20);

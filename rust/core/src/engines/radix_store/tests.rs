@@ -6,7 +6,8 @@ use crate::keys::NO_REQUEST;
 use crate::store::contract::MachineStore;
 use crate::store::{Part, GPU, NO_MOVE, STAGING};
 
-/// Two requests of the same three pages of four tokens and a page of their own, and one of three other pages.
+/// Two requests with three common pages of four tokens and a page of their own, and a request of three other
+/// pages.
 pub(super) fn store(write: WritePolicy, device_pages: u64, host_pages: u64) -> RadixStore {
     let ids = vec![0, 1, 2, 3, 0, 1, 2, 4, 5, 6, 7];
     let full = vec![4, 4, 3];
@@ -35,7 +36,7 @@ fn admitted(store: &mut RadixStore, request: u32, pages: u32) -> LeaseId {
     lease
 }
 
-/// Lets a request compute its whole prompt and end.
+/// Computes a request's whole prompt and ends the request.
 pub(super) fn run(store: &mut RadixStore, request: u32, pages: u32) {
     let lease = admitted(store, request, pages);
     store.commit(lease, pages, Times::default()).unwrap();
@@ -71,7 +72,7 @@ fn a_written_node_stays_on_the_device_until_its_copy_is_there() {
 }
 
 #[test]
-fn under_write_back_who_gets_the_room_waits_for_the_copy() {
+fn under_write_back_the_next_owner_of_a_page_waits_for_the_copy() {
     let mut store = store(WritePolicy::Back, 6, 9);
     run(&mut store, 0, 4);
     assert!(!store.has_orders());
@@ -83,7 +84,8 @@ fn under_write_back_who_gets_the_room_waits_for_the_copy() {
     assert_eq!(occupancy, Reservation::Pending(sent));
 }
 
-/// Request 0 has computed so many pages, which lie on the host since another request had all of the device.
+/// A store in which request 0 computed `pages` pages, now only on the host since another request took the
+/// device.
 fn sent_down(pages: u32) -> RadixStore {
     let mut store = store(WritePolicy::Through, 6, 9);
     run(&mut store, 0, pages);
@@ -137,7 +139,7 @@ const STORAGE: StorageConfig = StorageConfig {
     share_tokens: 100,
 };
 
-/// A store above a storage, which alone has the pages of request 0 by then; the host has room for three of them.
+/// A store above a storage that alone has the pages of request 0; the host has capacity for three of them.
 fn stored() -> RadixStore {
     let mut store = store(WritePolicy::Through, 6, 6).above(STORAGE);
     for (request, pages) in [(0, 4), (2, 3)] {
@@ -157,7 +159,7 @@ pub(super) fn finish_all(store: &mut RadixStore) {
 }
 
 #[test]
-fn what_is_on_the_host_goes_on_to_the_storage_and_stays_until_it_is_there() {
+fn a_host_page_is_written_to_the_storage_and_stays_until_then() {
     let mut store = store(WritePolicy::Through, 6, 4).above(STORAGE);
     run(&mut store, 0, 4);
     let down = store.take_orders().remove(0);
@@ -173,7 +175,7 @@ fn what_is_on_the_host_goes_on_to_the_storage_and_stays_until_it_is_there() {
 }
 
 #[test]
-fn what_the_storage_has_is_brought_to_the_host_as_far_as_there_is_room() {
+fn a_prefetch_brings_the_pages_that_the_host_can_hold() {
     let mut store = stored();
     assert_eq!(store.peek(0, 4), Ok((0, 0)));
     assert_eq!(store.start_prefetch(0, 4, 5), Ok(4));
@@ -189,7 +191,7 @@ fn what_the_storage_has_is_brought_to_the_host_as_far_as_there_is_room() {
 }
 
 #[test]
-fn a_prefetch_that_is_stopped_gives_its_room_back_when_its_read_has_ended() {
+fn a_stopped_prefetch_releases_its_pages_when_its_read_ends() {
     let mut store = stored();
     store.start_prefetch(0, 4, 5).unwrap();
     assert_eq!(store.stop_prefetch(0), Ok(()));

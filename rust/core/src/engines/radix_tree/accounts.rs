@@ -1,4 +1,4 @@
-//! Changes of nodes that keep counts and the order of leaves right, and locks.
+//! Changes of nodes that keep counts and the order of leaves consistent, and locks.
 
 use super::{Node, RadixTree, ROOT};
 
@@ -36,7 +36,7 @@ impl RadixTree {
         }
     }
 
-    /// Takes a node out of the counts and the orders, before it changes.
+    /// Removes a node from the counts and the orders, before it changes.
     pub(super) fn leave(&mut self, at: u32) {
         self.leave_order(at);
         let (node, counts) = (&self.nodes[at as usize], &mut self.counts);
@@ -54,7 +54,7 @@ impl RadixTree {
         }
     }
 
-    /// Puts a node into the counts and the orders, after it has changed.
+    /// Adds a node to the counts and the orders, after it has changed.
     pub(super) fn enter(&mut self, at: u32) {
         let (node, counts) = (&self.nodes[at as usize], &mut self.counts);
         let pages = u64::from(node.pages);
@@ -78,15 +78,15 @@ impl RadixTree {
         self.enter(at);
     }
 
-    /// Changes what a node is worth, or whether it is a leaf; not its tiers, its pages and its first lock, which counts
-    /// follow.
+    /// Changes a node's worth or leaf status. Its tiers, pages and first lock must not change, since counts
+    /// depend on them.
     pub(super) fn rerank(&mut self, at: u32, change: impl FnOnce(&mut Node)) {
         self.leave_order(at);
         change(&mut self.nodes[at as usize]);
         self.enter_order(at);
     }
 
-    /// Gives a node its copy on the device, or takes it away; the parent counts its children there.
+    /// Sets or removes a node's copy on the device; the parent counts its children there.
     pub(super) fn set_device(&mut self, at: u32, is_there: bool) {
         self.change(at, |n| n.on_device = is_there);
         let parent = self.nodes[at as usize].parent;
@@ -99,7 +99,7 @@ impl RadixTree {
         });
     }
 
-    /// Takes a node without children out of the tree, its copies with it.
+    /// Deletes a node without children from the tree, including its copies.
     pub(super) fn delete(&mut self, at: u32) {
         self.note_dropped(at);
         self.leave(at);

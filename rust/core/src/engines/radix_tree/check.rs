@@ -6,13 +6,13 @@ use super::{RadixTree, TreeCounts, ROOT};
 use crate::store::Violation;
 
 impl RadixTree {
-    /// Checks links, locks against the nodes that are `held`, tiers, counts and orders; the first violation is
+    /// Checks links, locks against the nodes that are `held`, tiers, counts and orders. The first violation is
     /// the error. Cost: linear in nodes, and in the depth of each holder.
     pub fn check(&self, held: impl Iterator<Item = u32>) -> Result<(), Violation> {
         let mut live = vec![true; self.nodes.len()];
         for &at in &self.spare {
             if at == ROOT || !std::mem::replace(&mut live[at as usize], false) {
-                return Err(format!("node {at} is given back twice"));
+                return Err(format!("node {at} is released twice"));
             }
         }
         let nodes: Vec<u32> = (1..self.nodes.len() as u32)
@@ -77,8 +77,8 @@ impl RadixTree {
         }
     }
 
-    /// Checks the nodes whose copies on the host are needed against who needs them: a node, and how many pages end with
-    /// it.
+    /// Checks the host locks against the nodes whose host copies are needed: each node, with the number of
+    /// pages that end with it.
     pub fn check_host_locks(
         &self,
         kept: impl Iterator<Item = (u32, u32)>,
@@ -152,7 +152,7 @@ mod tests {
     use super::super::{Insertion, LeafStrategy, RadixTree, TreeRules, ROOT};
     use crate::keys::{BlockKeys, NO_REQUEST};
 
-    /// Two requests that share two of four pages, the first one's path locked.
+    /// Two requests with two of four pages in common, the first one's path locked.
     fn tree() -> (RadixTree, u32) {
         let ids = vec![0, 1, 2, 3, 0, 1, 4, 5];
         let keys = BlockKeys::new(vec![0, 4, 8], ids, 1, vec![4, 4], vec![NO_REQUEST; 2]).unwrap();

@@ -1,12 +1,12 @@
-//! Room on the device: leaves leave it whole, to the host or for good.
+//! Eviction from the device: whole leaves move to the host or are dropped.
 
 use super::RadixTree;
 
 impl RadixTree {
-    /// Evicts leaves from the device until `pages` are free or none is left; returns the pages freed.
+    /// Evicts leaves from the device until `pages` are free or none is left. Returns the pages freed.
     ///
-    /// A leaf with a copy on the host stays there. Under write-back one without is written first; where the
-    /// host has no room for it, it goes with everything below it.
+    /// A leaf with a copy on the host stays there. Under write-back a leaf without a copy is written first; if the
+    /// host has no capacity for it, the leaf is dropped with everything below it.
     pub fn evict(&mut self, pages: u64) -> u64 {
         let (mut freed, mut kept) = (0, Vec::new());
         while freed < pages {
@@ -32,7 +32,8 @@ impl RadixTree {
         freed
     }
 
-    /// Every node below one, parents first. Cost: none without children, else linear in nodes for each.
+    /// Returns every node below `top`, parents first. Cost: 0 without children, else linear in nodes for each
+    /// call.
     fn below(&self, top: u32) -> Vec<u32> {
         let is_child = |at: u32, parent: u32| {
             let node = &self.nodes[at as usize];

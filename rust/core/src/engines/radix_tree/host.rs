@@ -1,7 +1,7 @@
 //! HiCache: copies on the host, written by hit count or at eviction, and loaded back.
 //!
-//! The tree decides as if transfers took no time: a write or load is done when it is asked for. Whoever gives
-//! them a time takes what was written (`in_time`), and locks what must stay meanwhile.
+//! The tree decides as if transfers took no time: a write or load is complete at its call. A caller that models
+//! transfer times takes the writes (`in_time`), and locks pages that must stay meanwhile.
 
 use std::collections::BTreeMap;
 
@@ -9,19 +9,19 @@ use super::in_time::HostChanges;
 use super::storage::Storage;
 use super::{Node, RadixTree, ROOT};
 
-/// When a node is written to the host (SGLang's `hicache_write_policy`).
+/// Time at which a node is written to the host (SGLang's `hicache_write_policy`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WritePolicy {
-    /// At its first hit.
+    /// Writes a node at its first hit.
     Through,
-    /// At its second hit.
+    /// Writes a node at its second hit.
     Selective,
-    /// When it leaves the device.
+    /// Writes a node when it leaves the device.
     Back,
 }
 
 impl WritePolicy {
-    /// The policy of a name, as SGLang writes it.
+    /// Returns the policy of a name, as SGLang writes it.
     pub fn from_name(name: &str) -> Option<Self> {
         Some(match name {
             "write_through" => Self::Through,
@@ -31,7 +31,7 @@ impl WritePolicy {
         })
     }
 
-    /// Hits at which a node is written; None: hits are not counted.
+    /// Returns the hits at which a node is written; None: hits are not counted.
     pub(super) fn threshold(self) -> Option<u64> {
         match self {
             Self::Through => Some(1),
@@ -41,26 +41,26 @@ impl WritePolicy {
     }
 }
 
-/// The host's room, and the nodes that lie on both tiers.
+/// Host capacity, and the nodes that are on both tiers.
 #[derive(Debug)]
 pub struct HostTier {
     pub(super) write: WritePolicy,
-    /// Pages of room.
+    /// Capacity in pages.
     capacity_pages: u64,
-    /// Nodes on both tiers, in the order in which they came to be; under write-back alone.
+    /// Nodes on both tiers, in the order of their registration; only under write-back.
     duplicates: BTreeMap<u64, u32>,
     registered: u64,
-    /// Pages of its room that prefetches from a storage will fill.
+    /// Pages that prefetches from a storage will fill.
     reserved_pages: u64,
-    /// Below the host, where there is one.
+    /// Storage below the host, if any.
     pub(super) storage: Option<Storage>,
-    /// What a store in time is told, where it is one.
+    /// Changes for a timed store, if used by one.
     pub(super) host_changes: Option<HostChanges>,
-    /// What moved.
+    /// Counts of pages moved.
     pub moved: HostMoves,
 }
 
-/// What was written to the host and left it.
+/// Counts of pages written to the host and evicted from it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HostMoves {
     /// Pages written.
@@ -86,7 +86,7 @@ impl HostTier {
         }
     }
 
-    /// The same tier, which tells a store in time what is written and where.
+    /// Adds the log of writes that a timed store reads.
     pub fn in_time(self) -> Self {
         Self {
             host_changes: Some(HostChanges::default()),
@@ -94,51 +94,51 @@ impl HostTier {
         }
     }
 
-    /// The same tier above a storage.
+    /// Adds a storage below the tier.
     pub fn above(self, storage: Option<Storage>) -> Self {
         Self { storage, ..self }
     }
 }
 
 impl RadixTree {
-    /// Free pages of the host, 0 without one.
+    /// Returns the free pages of the host, 0 without a host.
     pub fn host_free_pages(&self) -> u64 {
         self.host.as_ref().map_or(0, |host| {
             host.capacity_pages - host.reserved_pages - self.counts.host_pages
         })
     }
 
-    /// What moved to the host and left it.
+    /// Returns the counts of pages written to the host and evicted from it.
     pub fn host_moves(&self) -> HostMoves {
         self.host
             .as_ref()
             .map_or(HostMoves::default(), |host| host.moved)
     }
 
-    /// Whether there is a host tier.
+    /// Returns true if there is a host tier.
     pub fn has_host(&self) -> bool {
         self.host.is_some()
     }
 
-    /// Whether nodes are written when they leave the device.
+    /// Returns true if nodes are written when they leave the device.
     pub fn writes_back(&self) -> bool {
         let is_back = |host: &HostTier| host.write == WritePolicy::Back;
         self.host.as_ref().is_some_and(is_back)
     }
 
-    /// Tokens of the host's room.
+    /// Returns the host's capacity in tokens.
     pub(super) fn host_page_tokens(&self) -> u64 {
         let pages = self.host.as_ref().map_or(0, |host| host.capacity_pages);
         pages.saturating_mul(self.page)
     }
 
-    /// Keeps the host copies of the nodes that now have the `pages` that end with a node: splits may have put some
-    /// above it.
+    /// Locks the host copies of the nodes that have the last `pages` pages up to a node's end; splits may have
+    /// moved some of them above the node.
     pub fn lock_host(&mut self, node: u32, pages: u32) {
         self.each_of_run(node, pages, |n| n.host_locks += 1);
     }
 
-    /// Ends a `lock_host`.
+    /// Unlocks what `lock_host` locked.
     pub fn unlock_host(&mut self, node: u32, pages: u32) {
         self.each_of_run(node, pages, |n| n.host_locks -= 1);
     }
@@ -152,26 +152,26 @@ impl RadixTree {
         }
     }
 
-    /// Pages of a node.
+    /// Returns the number of a node's pages.
     pub fn pages_of(&self, node: u32) -> u32 {
         self.nodes[node as usize].pages
     }
 
-    /// Takes free pages of the host for a prefetch.
+    /// Reserves free pages of the host for a prefetch.
     pub(super) fn reserve_host(&mut self, pages: u32) {
         if let Some(host) = &mut self.host {
             host.reserved_pages += u64::from(pages);
         }
     }
 
-    /// Gives pages back that were reserved for a prefetch.
+    /// Releases pages that were reserved for a prefetch.
     pub fn release_host(&mut self, pages: u32) {
         if let Some(host) = &mut self.host {
             host.reserved_pages -= u64::from(pages);
         }
     }
 
-    /// Pages of the host that prefetches will fill.
+    /// Returns the pages of the host that prefetches will fill.
     pub fn reserved_host_pages(&self) -> u64 {
         self.host.as_ref().map_or(0, |host| host.reserved_pages)
     }
@@ -180,7 +180,7 @@ impl RadixTree {
         &mut self.host.as_mut().expect("a host tier").moved
     }
 
-    /// Writes a node and those above it that are not on the host, topmost first, until one finds no room.
+    /// Writes a node and its ancestors that are not on the host, topmost first, until a write does not fit.
     pub(super) fn write_path(&mut self, node: u32) {
         let mut path = Vec::new();
         let mut at = node;
@@ -191,7 +191,7 @@ impl RadixTree {
         while path.pop().is_some_and(|at| self.write(at)) {}
     }
 
-    /// Writes one node; false where evicting from the host gives too little room.
+    /// Writes one node. Returns false if evictions from the host free too few pages.
     pub(super) fn write(&mut self, at: u32) -> bool {
         let pages = u64::from(self.nodes[at as usize].pages);
         let free = self.host_free_pages();
@@ -211,7 +211,7 @@ impl RadixTree {
         self.change(at, |n| n.on_host = false);
     }
 
-    /// Frees `need` pages of the host, or what can be; returns the pages freed.
+    /// Frees `need` pages of the host, or as many as possible. Returns the pages freed.
     pub(super) fn evict_host(&mut self, need: u64) -> u64 {
         let mut freed = 0;
         if self.writes_back() {
@@ -233,8 +233,9 @@ impl RadixTree {
         freed
     }
 
-    /// Drops host copies of nodes that are on the device too, oldest first, those about to leave it spared or
-    /// not, until `need` pages are free; entries that are no duplicates any more go too.
+    /// Drops host copies of nodes that are also on the device, oldest first, until `need` pages are free.
+    /// `spare_leaves` spares nodes about to leave the device. Entries that are no longer duplicates are removed
+    /// too.
     fn drop_duplicates(&mut self, need: u64, spare_leaves: bool) -> u64 {
         let host = self.host.as_ref().expect("a host tier");
         let listed: Vec<(u64, u32)> = host.duplicates.iter().map(|(&k, &v)| (k, v)).collect();
@@ -257,7 +258,7 @@ impl RadixTree {
         freed
     }
 
-    /// Lists a node that is on both tiers; one that is listed keeps its place.
+    /// Registers a node that is on both tiers; a registered node keeps its position.
     pub(super) fn register_duplicate(&mut self, at: u32) {
         let node = &mut self.nodes[at as usize];
         let Some(host) = &mut self.host else { return };
@@ -275,7 +276,7 @@ impl RadixTree {
         }
     }
 
-    /// Gives the nodes from `node` up that are on the host alone their copies on the device.
+    /// Loads the nodes from `node` up that are only on the host to the device.
     pub fn load(&mut self, node: u32) {
         let mut at = node;
         while !self.nodes[at as usize].on_device {

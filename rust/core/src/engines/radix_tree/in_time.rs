@@ -1,27 +1,28 @@
-//! What a store in time is told of the host: the nodes that were written, and how often each page is there.
+//! Host changes for a timed store: the nodes that were written, and the number of host copies of each page.
 
 use super::RadixTree;
 use crate::engines::key_index::KeyMap;
 
-/// Pages `[start, end)` of a request that were written to the host, and the node that they were then.
+/// Pages `[start, end)` of a request that were written to the host, and their node at that time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Written {
-    /// The node, which still ends with them.
+    /// Node, which still ends with the pages.
     pub node: u32,
-    /// A request that shows them.
+    /// Request that shows the pages.
     pub request: u32,
-    /// The first of them.
+    /// First page.
     pub start: u32,
-    /// Past the last of them.
+    /// End of the pages, exclusive.
     pub end: u32,
 }
 
-/// What is kept for a store in time.
+/// Logs for a timed store.
 #[derive(Debug, Default)]
 pub(super) struct HostChanges {
     written: Vec<Written>,
-    /// By key the pages on the host that have it. One key may stand at two places: an answer has the keys of the turn
-    /// that follows, whose prompt may have parted from it inside a block of the trace.
+    /// For each key the number of host pages that have it. A key may occur at two positions of the tree. An
+    /// answer has the keys of the next turn, whose prompt may have diverged from it inside a block of the
+    /// trace.
     copies: KeyMap<u64, u32>,
 }
 
@@ -30,7 +31,7 @@ impl RadixTree {
         self.host.as_mut()?.host_changes.as_mut()
     }
 
-    /// What was written to the host since the last call, in order.
+    /// Returns the writes to the host since the last call, in order.
     pub fn take_written(&mut self) -> Vec<Written> {
         let host_changes = self
             .host_changes()
@@ -38,7 +39,7 @@ impl RadixTree {
         host_changes.unwrap_or_default()
     }
 
-    /// How many pages on the host have a key.
+    /// Returns the number of host pages that have a key.
     pub fn copies_on_host(&self, key: u64) -> u64 {
         let host_changes = self
             .host
@@ -48,7 +49,7 @@ impl RadixTree {
         copies.map_or(0, |&copies| u64::from(copies))
     }
 
-    /// Tells that a node has been written.
+    /// Logs that a node has been written.
     pub(super) fn note_written(&mut self, at: u32) {
         let node = &self.nodes[at as usize];
         let written = Written {
@@ -63,12 +64,12 @@ impl RadixTree {
         }
     }
 
-    /// Tells that a node has got its copy on the host.
+    /// Logs that a node has got its copy on the host.
     pub(super) fn note_on_host(&mut self, at: u32) {
         self.each_changed_page(at, |copies, key| *copies.entry(key).or_default() += 1);
     }
 
-    /// Tells that a node is about to lose its copy on the host, where it has one.
+    /// Logs that a node is about to lose its copy on the host, if it has one.
     pub(super) fn note_dropped(&mut self, at: u32) {
         if !self.nodes[at as usize].on_host {
             return;

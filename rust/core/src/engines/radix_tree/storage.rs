@@ -1,28 +1,28 @@
-//! HiCache's storage below the host (L3): every page written to the host is kept here too, and comes back to
-//! the host for a request that waits. In a replay transfers take no time.
+//! HiCache's storage below the host (L3): every page written to the host is stored here too, and is prefetched
+//! to the host for a waiting request. In a replay transfers take no time.
 
 use super::{Found, Node, RadixTree, ROOT};
 use crate::engines::linked_keys::LinkedKeys;
 
-/// Pages under their keys, least recent first.
+/// Keys of pages, least recent first.
 #[derive(Debug)]
 pub struct Storage {
     pages: LinkedKeys,
-    /// Pages of room; None: without a bound.
+    /// Capacity in pages; None: unbounded.
     capacity_pages: Option<u64>,
-    /// Fewer pages are not brought to the host (SGLang's `prefetch_threshold`).
+    /// Least number of pages that a prefetch brings to the host (SGLang's `prefetch_threshold`).
     least_pages: u32,
     moved: StorageMoves,
 }
 
-/// What is in the storage, and what was written to it and left it.
+/// Contents of the storage, and counts of writes and evictions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StorageMoves {
-    /// Pages there.
+    /// Pages in the storage.
     pub pages: u64,
-    /// Pages written that were not there.
+    /// Pages written that were absent.
     pub written_pages: u64,
-    /// Pages that went for others.
+    /// Pages evicted.
     pub evicted_pages: u64,
 }
 
@@ -37,8 +37,8 @@ impl Storage {
         }
     }
 
-    /// Keeps a page, the most recent now. Where there is no room for it, SGLang's file backend removes the least
-    /// recent until nine tenths are taken; they are returned.
+    /// Stores a page as the most recent one. Without capacity for it, SGLang's file backend removes the least
+    /// recent pages until nine tenths are used. Returns the removed pages.
     pub fn write(&mut self, key: u64) -> Vec<u64> {
         let mut gone = Vec::new();
         if !self.pages.contains(key) {
@@ -60,23 +60,23 @@ impl Storage {
 }
 
 impl Storage {
-    /// Whether a page is there; to look is no use of it.
+    /// Returns true if a page is present; its recency does not change.
     pub fn contains(&self, key: u64) -> bool {
         self.pages.contains(key)
     }
 
-    /// Makes a page that is there the most recent.
+    /// Makes a present page the most recent.
     pub fn read(&mut self, key: u64) {
         self.pages.push(key);
     }
 
-    /// The pages, least recent first.
+    /// Returns the pages, least recent first.
     #[cfg(test)]
     pub fn recency(&self) -> Vec<u64> {
         self.pages.iter().collect()
     }
 
-    /// What is there, and what moved.
+    /// Returns the contents and the counts.
     pub fn moves(&self) -> StorageMoves {
         StorageMoves {
             pages: self.pages.len() as u64,
@@ -94,18 +94,18 @@ impl RadixTree {
         self.host.as_mut()?.storage.as_mut()
     }
 
-    /// What is in the storage, and what moved.
+    /// Returns the contents of the storage, and its counts.
     pub fn storage_moves(&self) -> StorageMoves {
         self.storage()
             .map_or(StorageMoves::default(), Storage::moves)
     }
 
-    /// Whether there is a storage.
+    /// Returns true if there is a storage.
     pub fn has_storage(&self) -> bool {
         self.storage().is_some()
     }
 
-    /// Whether a page of a request is in the storage.
+    /// Returns true if a page of a request is in the storage.
     pub fn is_stored(&self, request: u32, page: u32) -> bool {
         let key = self.keys.key(request, page);
         self.storage()
@@ -132,10 +132,10 @@ impl RadixTree {
         }
     }
 
-    /// Brings the request's pages behind what was found, up to `limit`, from the storage to the host, at once; returns
-    /// how many.
+    /// Prefetches the request's pages behind its hit, up to `limit`, from the storage to the host, at once.
+    /// Returns their number.
     pub fn prefetch(&mut self, request: u32, found: Found, limit: u32) -> u32 {
-        // half the host is a prefetch's limit
+        // A prefetch takes at most half the host.
         if self.host_page_tokens() < 2 {
             return 0;
         }
@@ -152,8 +152,8 @@ impl RadixTree {
         pages
     }
 
-    /// How many of the request's pages behind what was found, up to `limit`, come from a storage; room of the host is
-    /// taken for them. Where it has no room for all, the first of them come.
+    /// Reserves host pages for the request's stored pages behind its hit, up to `limit`. Returns the number of
+    /// pages to prefetch, only the first of them if the host cannot hold all.
     pub fn take_for_prefetch(
         &mut self,
         storage: &mut Storage,
@@ -187,8 +187,8 @@ impl RadixTree {
         pages
     }
 
-    /// Adds pages that have come from storage behind their anchor, into room that was taken for them; returns how many
-    /// the tree had no use for.
+    /// Inserts prefetched pages behind their anchor, into the reserved host pages. Returns the number of pages
+    /// that the tree already had.
     pub fn insert_host(&mut self, request: u32, (start, end): (u32, u32), anchor: u32) -> u32 {
         self.release_host(end - start);
         let (is_kept, now) = (!self.writes_back(), self.tick());
@@ -227,7 +227,8 @@ impl RadixTree {
         self.raise_history(parent, end);
     }
 
-    /// How many pages of the tree are in a storage; one of two places counts twice. Cost: linear in pages.
+    /// Counts the pages of the tree that are in a storage; a page at two positions counts twice. Cost: linear
+    /// in pages.
     pub fn count_stored(&self, storage: &Storage) -> u64 {
         let nodes = self.nodes.iter().filter(|n| n.on_device || n.on_host);
         let stored = nodes.map(|n| {

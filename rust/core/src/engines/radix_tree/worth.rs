@@ -1,8 +1,9 @@
-//! Which leaf is evicted first: SGLang's strategies (0.5.23, `srt/mem_cache/evict_policy.py`), which its trees share.
+//! Eviction order of leaves: SGLang's strategies (0.5.23, `srt/mem_cache/evict_policy.py`), shared by its
+//! trees.
 
 use super::Node;
 
-/// The strategy that orders leaves, on the device and on the host.
+/// Strategy that orders leaves, on the device and on the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeafStrategy {
     /// Least recent access.
@@ -15,13 +16,13 @@ pub enum LeafStrategy {
     Mru,
     /// Newest node.
     Filo,
-    /// Hit less than twice, then least recent.
+    /// Fewer than two hits, then least recent.
     Slru,
-    /// Fewest hits a token, then least recent (pull request 30300).
+    /// Fewest hits per token, then least recent (pull request 30300).
     Hpt,
-    /// Least priority, then least recent: a prompt has one more than its answer.
+    /// Lowest priority, then least recent: a prompt has a priority higher by one than its answer.
     Priority,
-    /// Past what a conversation needs to stay under a latency budget first, then least recent.
+    /// Leaves that a conversation does not need to stay under a latency budget first, then least recent.
     Tlru {
         /// Tokens that may be recomputed within the budget.
         threshold_tokens: u64,
@@ -30,21 +31,21 @@ pub enum LeafStrategy {
     },
 }
 
-/// How a node was used: times by the tree's counter.
+/// Usage of a node; times are values of the tree's counter.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct NodeUse {
-    /// When it was walked last.
+    /// Time of the last walk.
     pub last_access: u64,
-    /// When it was made.
+    /// Time of creation.
     pub creation: u64,
-    /// When the first node was made that stood at its place among its parent's children.
+    /// Creation time of the first node at this position among its parent's children.
     pub slot: u64,
-    /// How often a request found it.
+    /// Number of requests that found the node.
     pub hit_count: u64,
 }
 
 impl NodeUse {
-    /// That of a node made now.
+    /// Usage of a node created now.
     pub fn new(now: u64) -> Self {
         Self {
             last_access: now,
@@ -56,7 +57,7 @@ impl NodeUse {
 }
 
 impl LeafStrategy {
-    /// The strategy of a name, as SGLang writes it, with `tlru`'s two settings.
+    /// Returns the strategy of a name, as SGLang writes it, with `tlru`'s two settings.
     pub fn from_name(name: &str, threshold_tokens: u64, next_prompt_tokens: u64) -> Option<Self> {
         Some(match name {
             "lru" => Self::Lru,
@@ -75,13 +76,13 @@ impl LeafStrategy {
         })
     }
 
-    /// The same of the classic tree, which knows neither priorities nor conversations.
+    /// Returns a strategy of the classic tree, which has neither priorities nor conversations.
     pub fn of_classic(name: &str) -> Option<Self> {
         let is_classic = |s: &Self| !matches!(s, Self::Priority | Self::Tlru { .. });
         Self::from_name(name, 0, 0).filter(is_classic)
     }
 
-    /// What a leaf is worth; the smallest is evicted first.
+    /// Returns the worth of a leaf; the smallest is evicted first.
     pub(super) fn worth(self, node: &Node, page: u64) -> (u64, u64) {
         let used = node.used;
         match self {
@@ -93,7 +94,7 @@ impl LeafStrategy {
             Self::Slru => (u64::from(used.hit_count >= 2), used.last_access),
             Self::Hpt => {
                 let hits_per_page = (used.hit_count + 1) as f64 / f64::from(node.pages.max(1));
-                // bits of positive floats are in the order of their values
+                // The bits of positive floats have the order of their values.
                 (hits_per_page.to_bits(), used.last_access)
             }
             Self::Priority => (node.priority, used.last_access),

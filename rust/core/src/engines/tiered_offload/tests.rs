@@ -1,4 +1,4 @@
-//! A secondary tier below vLLM's CPU tier, key by key: who goes for a promotion, and what a policy learns.
+//! Secondary tier below vLLM's CPU tier, key by key: evictions for a promotion, and notifications of a policy.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,12 +7,12 @@ use crate::engines::offload_tier::OffloadPolicy;
 
 const REQUESTS: u32 = 8;
 
-/// The keys of letters.
-fn keys(messages: &str) -> Vec<u64> {
-    messages.bytes().map(u64::from).collect()
+/// Keys of one-character names.
+fn keys(names: &str) -> Vec<u64> {
+    names.bytes().map(u64::from).collect()
 }
 
-fn messages(keys: impl Iterator<Item = u64>) -> String {
+fn names_of(keys: impl Iterator<Item = u64>) -> String {
     let mut there: Vec<char> = keys.map(|key| char::from(key as u8)).collect();
     there.sort_unstable();
     there.into_iter().collect()
@@ -25,25 +25,26 @@ fn tier_of(capacity: usize, below: &str) -> TieredOffload {
 }
 
 fn there(tier: &TieredOffload) -> String {
-    messages(tier.policy.keys())
+    names_of(tier.policy.keys())
 }
 
-/// Offers a letter as a request's first block, each request a letter; what is there after each.
+/// Offers a name as a request's first block for each pair. Returns the resident names after each offer.
 fn after_each(tier: &mut TieredOffload, offers: &[(u32, &str)]) -> Vec<String> {
-    let offer = |&(request, message): &(u32, &str)| {
-        tier.offer(request, 0, &keys(message));
+    let offer = |&(request, name): &(u32, &str)| {
+        tier.offer(request, 0, &keys(name));
         there(tier)
     };
     offers.iter().map(offer).collect()
 }
 
-/// The first request has the lowest rank: of its keys a would go for b, were it not being promoted itself.
+/// The first request has the lowest rank: among its keys a would be evicted for b if it were not being promoted
+/// itself.
 #[test]
 fn what_a_look_up_promotes_stays_while_it_promotes_more() {
     let mut tier = tier_of(2, "abc");
     assert_eq!(tier.ask(0, 0, &keys("c")), 1);
-    for (request, message) in [(1, "x"), (2, "y")] {
-        tier.offer(request, 0, &keys(message));
+    for (request, name) in [(1, "x"), (2, "y")] {
+        tier.offer(request, 0, &keys(name));
         tier.finish(request);
     }
     assert_eq!(there(&tier), "xy");
@@ -58,7 +59,7 @@ fn what_a_look_up_promotes_stays_while_it_promotes_more() {
 }
 
 #[test]
-fn later_places_of_a_request_go_first() {
+fn later_keys_of_a_request_are_evicted_first() {
     let mut tier = tier_of(3, "abc");
     assert_eq!(tier.ask(0, 0, &keys("abc")), 3);
     let left = after_each(&mut tier, &[(1, "x"), (2, "y"), (3, "z")]);
@@ -70,7 +71,7 @@ fn a_request_keeps_its_first_rank_and_takes_none_from_a_later_one() {
     let mut tier = tier_of(3, "abx");
     tier.ask(0, 0, &keys("a")); // rank 1
     tier.ask(1, 1, &keys("x")); // rank 2
-    tier.load(1, 0, &keys("a")); // a has rank 2 as well, and an earlier place than x
+    tier.load(1, 0, &keys("a")); // a has rank 2 as well, and an earlier index than x
     tier.ask(0, 1, &keys("b")); // b has rank 1
     tier.load(0, 0, &keys("a")); // and a keeps 2
     assert_eq!(after_each(&mut tier, &[(2, "u"), (3, "v")]), ["aux", "auv"]);
@@ -101,7 +102,7 @@ fn what_a_request_promoted_it_has_stored_and_what_it_found_it_uses_again() {
 }
 
 #[test]
-fn an_offer_without_room_stores_nothing_here_or_below() {
+fn an_offer_without_capacity_stores_nothing_in_either_tier() {
     let mut tier = tier_of(2, "a");
     tier.offer(0, 0, &keys("xyz"));
     assert_eq!((there(&tier).as_str(), tier.resident_below()), ("", 1));
@@ -110,7 +111,7 @@ fn an_offer_without_room_stores_nothing_here_or_below() {
     assert_eq!((there(&tier).as_str(), tier.resident_below()), ("xy", 3));
 }
 
-/// A policy that notes what it learns and keeps nothing but `kept`.
+/// Policy that logs its notifications and keeps nothing but `kept`.
 #[derive(Debug, Default, Clone)]
 struct Forgets(Arc<Mutex<(String, String)>>);
 
@@ -125,7 +126,7 @@ impl OffloadPolicy for Forgets {
     }
 
     fn offer(&mut self, keys: &[u64]) {
-        self.0.lock().unwrap().1 += &messages(keys.iter().copied());
+        self.0.lock().unwrap().1 += &names_of(keys.iter().copied());
     }
 
     fn evict(&mut self, _: usize, _: &dyn Fn(u64) -> bool) -> Option<Vec<u64>> {
@@ -148,7 +149,7 @@ fn forgetful(kept: &str, below: &str) -> (TieredOffload, Forgets) {
     (tier, policy)
 }
 
-/// Keys that are evicted as soon as they are promoted are asked for until the look-up is given up.
+/// Keys that are evicted as soon as they are promoted are looked up until the look-up is aborted.
 #[test]
 fn a_policy_learns_once_a_request_of_each_key_that_it_lacks() {
     let (mut tier, policy) = forgetful("", "ab");

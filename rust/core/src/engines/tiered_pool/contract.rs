@@ -1,4 +1,4 @@
-//! What vLLM's pool with an engine's tiers below answers of the contract of all stores.
+//! Implementation of the contract of all stores for vLLM's pool with an engine's tiers below.
 
 use super::{prompt, TieredPool, NOTHING};
 use crate::engines::below::{InParts, Prompt, Site};
@@ -113,7 +113,7 @@ impl MachineStore for TieredPool {
 impl LoadingStore for TieredPool {
     fn match_prefix(&self, request: u32, limit: u32) -> Vec<Part> {
         let prompt = prompt!(self, request);
-        // the pool always computes a prompt's last token, so its block comes from a tier
+        // The pool always computes a prompt's last token, so its block comes from a tier.
         let whole = u64::from(limit) * self.block_size_tokens == self.tokens(request);
         let last = if whole { limit - 1 } else { limit };
         let mut in_pool = self.pool.found(request, last);
@@ -214,7 +214,7 @@ impl OffersComputed for TieredPool {
 }
 
 impl BlockStore for TieredPool {
-    /// Notes what a request found; its blocks are held when its room is reserved, in one step with it.
+    /// Records the hit of a request; its blocks are held at its reservation, in one step with it.
     fn acquire(&mut self, request: u32, depth: u32) -> Answer<LeaseId> {
         self.pool.leases.known_request(request)?;
         let found = self.pool.found(request, depth);
@@ -229,7 +229,7 @@ impl BlockStore for TieredPool {
         self.pool.leases.abandon(lease)
     }
 
-    /// Lets go of a request's blocks; what it used of the tiers may count once more.
+    /// Releases a request's blocks; the tiers may count the keys it used once more.
     fn release(&mut self, lease: LeaseId, _now_ns: u64) -> Answer<()> {
         let ended = self.pool.leases.end(lease)?;
         if ended.admitted {
