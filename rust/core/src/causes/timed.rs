@@ -1,7 +1,7 @@
 //! Timed runs: causes of each request's misses, computed after the run from its table of requests.
 //!
-//! A token is identified by its id and all ids before it. A token that a machine has computed and a request misses
-//! there was evicted or was not ready yet, so the run itself records nothing more.
+//! A token is identified by its id and all ids before it. If a request misses a token that its machine
+//! has computed, the token was evicted or not ready yet. The run itself records nothing more.
 
 use super::history::{History, ROOT};
 use super::prompt::PromptMisses;

@@ -79,7 +79,7 @@ pub trait Below: std::fmt::Debug + Send + Sync {
     /// Returns the first block to offer after blocks up to `to` were loaded; it was `before`.
     fn offers_after(&self, before: u32, to: u32) -> u32;
 
-    /// Offers computed blocks of a prompt and sends those stored. Returns false if there is no capacity.
+    /// Stores computed blocks of a prompt and starts their copies. Returns false if there is no capacity.
     fn offer(&mut self, site: Site<'_>, prompt: Prompt<'_>, blocks: (u32, u32)) -> bool;
 
     /// Handles the end of a copy.

@@ -204,7 +204,7 @@ impl CopiedPool {
 
     // -- counts
 
-    /// Returns the number of blocks: free without a key, held and ready, free with a key, held and being
+    /// Returns block counts: free without a key, held and ready, free with a key, held and being
     /// written.
     pub fn occupancy(&self) -> (u64, u64, u64, u64) {
         let idle_keyed = self.pool.idle_keyed();

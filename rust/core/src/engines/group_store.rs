@@ -190,8 +190,7 @@ impl GroupStore {
         )
     }
 
-    /// Returns the number of blocks: free without a key, held, free with a key, and those that may all be
-    /// evicted.
+    /// Returns block counts: free without a key, held, free with a key, and evictable (all free ones with a key).
     pub fn occupancy(&self) -> (u64, u64, u64, u64) {
         let (free, idle) = (
             u64::from(self.manager.pool.free_blocks()),
@@ -206,7 +205,7 @@ impl GroupStore {
         (&self.losses, &self.junctions)
     }
 
-    /// Return, for each group, the number of blocks that got a key and that lost it.
+    /// Returns, for each group, the number of blocks that got a key and that lost it.
     pub fn by_group(&self) -> &[(u64, u64)] {
         self.manager.pool.by_group()
     }

@@ -32,19 +32,19 @@ pub mod labels;
 mod leases;
 /// Queue of keys that moves any key in constant time.
 mod linked_keys;
-/// LMCache's CPU and disk tiers, requests one after another.
+/// Replay of requests, one after another, against LMCache's CPU and disk tiers.
 pub mod lmcache;
-/// LMCache's tiers below vLLM's pool, in time.
+/// LMCache's tiers below vLLM's pool, in a timed run.
 pub mod lmcache_below;
 /// LMCache's CPU and disk tiers.
 mod lmcache_tiers;
 /// Eviction policy ARC of vLLM's CPU tier.
 pub mod offload_arc;
-/// vLLM's CPU tier below its pool, in time.
+/// vLLM's CPU tier below its pool, in a timed run.
 pub mod offload_below;
 /// Eviction policy LRU of vLLM's CPU tier.
 pub mod offload_lru;
-/// The store decisions of vLLM's CPU tier, requests one after another.
+/// Replay of requests, one after another, against vLLM's CPU tier.
 pub mod offload_replay;
 /// vLLM's CPU tier: keys that requests find, load, offer and have used.
 pub mod offload_tier;
@@ -52,7 +52,7 @@ pub mod offload_tier;
 pub mod pool_store;
 /// SGLang's capacity in tokens, and the steps of a request.
 pub mod radix_pool;
-/// Requests through SGLang's pool.
+/// Replay of requests through SGLang's pool.
 pub mod radix_replay;
 /// SGLang's tree as the tiers of a timed replica.
 pub mod radix_store;
@@ -60,7 +60,7 @@ pub mod radix_store;
 pub mod radix_tree;
 /// Eviction policy LRU of vLLM's CPU tier above a secondary tier.
 mod ranked_lru;
-/// Requests in file order, overlapping in a window.
+/// Requests of a replay in file order, overlapping in a window.
 pub mod requests;
 /// vLLM's CPU tier with a secondary tier below it.
 pub mod tiered_offload;
@@ -70,9 +70,9 @@ pub mod tiered_pool;
 mod tiered_pool_tests;
 /// vLLM's CPU tier, with its keys in use and the requests that used them.
 pub mod used_tier;
-/// Requests through vLLM's pool with its CPU tier below.
+/// Replay of requests through vLLM's pool with its CPU tier below.
 pub mod vllm_offload_replay;
-/// Requests through vLLM's pool.
+/// Replay of requests through vLLM's pool.
 pub mod vllm_replay;
-/// Requests through vLLM's pool with its CPU tier and a secondary tier below.
+/// Replay of requests through vLLM's pool with its CPU tier and a secondary tier below.
 pub mod vllm_tiering_replay;

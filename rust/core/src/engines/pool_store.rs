@@ -92,8 +92,7 @@ impl PoolStore {
         self.pool.free_queue()
     }
 
-    /// Returns the number of blocks: free without a key, held, free with a key, and those that may all be
-    /// evicted.
+    /// Returns block counts: free without a key, held, free with a key, and evictable (all free ones with a key).
     pub fn occupancy(&self) -> (u64, u64, u64, u64) {
         let counts = self.pool.counts();
         let idle_keyed = counts.inserted - counts.evicted - self.pool.held_keyed();

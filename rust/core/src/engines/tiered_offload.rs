@@ -70,9 +70,9 @@ impl TieredOffload {
 
     /// Promotes leading keys until a look-up finds all of them. Returns their number.
     ///
-    /// `first` is the index of `keys[0]` in the prompt. For each missing key a look-up evicts a key that is not being
-    /// promoted, possibly a key it found before, so several look-ups may be needed. Keys beyond the tier's capacity, and
-    /// keys that a policy keeps evicting, would be looked up forever; such look-ups stop.
+    /// `first` is the index of `keys[0]` in the prompt. A look-up evicts a key for each missing key, but none that
+    /// is being promoted. It may evict a key that it found before, so several look-ups may be needed. Keys beyond
+    /// the tier's capacity, and keys that a policy keeps evicting, would be looked up forever; these look-ups stop.
     pub fn ask(&mut self, request: u32, first: u32, keys: &[u64]) -> u32 {
         let leading = keys.iter().take_while(|&&key| self.has(key)).count();
         let run = &keys[..leading.min(self.capacity)];

@@ -14,7 +14,7 @@ impl BlockPool {
         self.check_prefixes()
     }
 
-    /// Return, for each entry of the list of runs, true if it is in use.
+    /// Returns, for each entry of the list of runs, true if it is in use.
     fn live(&self) -> Vec<bool> {
         let mut is_run = vec![true; self.runs.list.len()];
         is_run[ENDS as usize] = false;

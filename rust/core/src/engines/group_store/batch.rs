@@ -77,7 +77,7 @@ impl BatchStore for GroupStore {
         Ok(end.saturating_sub(computed))
     }
 
-    /// Releases blocks that are no longer read after `computed` tokens, then take capacity up to `end` tokens.
+    /// Releases blocks that are no longer read after `computed` tokens, then takes capacity up to `end` tokens.
     /// Returns false if too few blocks are free; released blocks stay released.
     fn grow_to(
         &mut self,

@@ -5,7 +5,7 @@ use super::pool::NULL;
 use super::{Group, Kind};
 
 impl GroupManager {
-    /// Releases blocks that are no longer read, then take capacity up to `end` tokens. Returns false if it does
+    /// Releases blocks that are no longer read, then takes capacity up to `end` tokens. Returns false if it does
     /// not fit; released blocks stay released.
     pub fn extend(&mut self, request: u32, end: u64) -> bool {
         self.drop_unread(request);

@@ -35,8 +35,8 @@ pub fn kinds(groups: &[Group]) -> Vec<Vec<usize>> {
 
 /// Presence of a prompt's blocks, by group.
 pub trait Presence {
-    /// Returns the number of blocks from `block` on that a group has, at most `limit`. A smaller number than
-    /// the true one is allowed, but not 0.
+    /// Returns the number of blocks from `block` on that a group has, at most `limit`. The result may be
+    /// too small, but is 0 only if the first block is missing.
     fn run(&self, group: usize, block: u32, limit: u32) -> u32;
 
     /// Returns 0 if a group has a block, else the number of blocks up to it known to be missing (at least 1).
@@ -65,7 +65,7 @@ impl Presence for InPool<'_> {
         if found != NULL {
             return 0;
         }
-        // units before it in its id, as far as they have that id: the next turn may name an answer's otherwise
+        // Units before it in its id, as far as they have that id: the next turn may use other ids for an answer.
         let unit = (block + 1) * of.units - 1;
         let alike = of.keys.named_alike_before(self.request, unit);
         1 + before.min(alike) / of.units
@@ -117,7 +117,7 @@ impl<P: Presence> Lookup<'_, P> {
         }
     }
 
-    /// Return, for each group, its hit without the other groups, of at most `limit` tokens.
+    /// Returns, for each group, its hit without the other groups, of at most `limit` tokens.
     pub fn alone(&self, limit: u64) -> Vec<u64> {
         let mut hits = vec![0; self.groups.len()];
         for kind in self.kinds {
@@ -232,11 +232,7 @@ mod tests {
         };
         assert_eq!(of(0).missing(0, 4), 0);
         assert_eq!(of(0).missing(0, 5), 1, "the answer alone");
-        assert_eq!(
-            of(1).missing(0, 5),
-            2,
-            "nothing is there of the next turn's id"
-        );
+        assert_eq!(of(1).missing(0, 5), 2, "no block has the next turn's id");
         let lookup = Lookup {
             groups: &groups,
             kinds: &kinds(&groups),

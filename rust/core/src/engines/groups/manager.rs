@@ -100,7 +100,7 @@ impl GroupManager {
         self.lookup(request).find(limit)
     }
 
-    /// Return, for each group, its hit without the other groups. No change.
+    /// Returns, for each group, its hit without the other groups. No change.
     pub fn alone(&self, request: u32, limit: u64) -> Vec<u64> {
         self.lookup(request).alone(limit)
     }

@@ -28,7 +28,7 @@ pub mod lost;
 pub mod manager;
 pub(super) mod pool;
 mod release;
-/// Requests through the manager.
+/// Replay of requests through the manager.
 pub mod replay;
 /// Blocks that each kind of group finds, drops and keeps.
 pub mod rules;

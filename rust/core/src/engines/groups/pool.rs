@@ -313,7 +313,7 @@ impl Pool {
         self.counts
     }
 
-    /// Return, for each group, the number of blocks that got a key and that lost it.
+    /// Returns, for each group, the number of blocks that got a key and that lost it.
     pub fn by_group(&self) -> &[(u64, u64)] {
         &self.by_group
     }

@@ -123,7 +123,7 @@ pub fn chunk_end(groups: &[Group], chunk: Chunk) -> u64 {
 }
 
 /// The next number of computed tokens, at least `computed`, at which a decode changes a table: a block is taken
-/// for the `lookahead`-th token from there on, one leaves a window, or an aligned length is completed.
+/// for the `lookahead`-th token from there on, a block leaves a window, or an aligned length is completed.
 pub fn next_change(groups: &[Group], computed: u64, lookahead: u64, align: u64) -> u64 {
     let completes = (computed + 1).next_multiple_of(align) - 1;
     let changes = groups.iter().map(|group| {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-/// A table that begins with positions whose blocks are gone.
+/// A table that begins with positions whose blocks were released.
 #[derive(Debug, Default, Clone)]
 pub struct Table {
     /// Leading positions without a block.

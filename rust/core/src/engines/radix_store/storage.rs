@@ -1,5 +1,5 @@
-//! Storage below the host (L3): pages written to the host are written on to it, and waiting requests prefetch
-//! from it, batch by batch.
+//! Storage below the host (L3): pages written to the host are then written to the storage, and waiting requests
+//! prefetch from it, batch by batch.
 //!
 //! A page is in the storage when its write has ended. Under write-through a page stays on the host until then.
 
@@ -228,8 +228,8 @@ impl RadixStore {
     /// Starts the prefetch of the pages behind the known part of a request's first `limit` pages. Returns the
     /// number of pages requested.
     ///
-    /// Returns 0 if no page comes: too few pages are requested or found, the prefix ends at a node without a host
-    /// copy, or prefetches in flight have requested their share of the host.
+    /// Returns 0 if no page comes, for one of three reasons. Too few pages are requested or found. The prefix
+    /// ends at a node without a host copy. Prefetches in flight have requested their share of the host.
     pub fn start_prefetch(&mut self, request: u32, limit: u32, now_ns: u64) -> Answer<u32> {
         self.leases.known_request(request)?;
         let before = self.evictions();

@@ -76,7 +76,7 @@ fn under_write_back_the_next_owner_of_a_page_waits_for_the_copy() {
     let mut store = store(WritePolicy::Back, 6, 9);
     run(&mut store, 0, 4);
     assert!(!store.has_orders());
-    assert_eq!(store.spare_blocks(), 2, "what is evicted is sent first");
+    assert_eq!(store.spare_blocks(), 2, "evicted pages are written first");
     let lease = store.acquire(2, 0).unwrap();
     store.peek(2, 3).unwrap();
     let occupancy = store.reserve(&[(lease, 3)], 2).unwrap();

@@ -63,7 +63,7 @@ impl RadixTree {
         let mut locks = vec![0u32; self.nodes.len()];
         for mut at in held {
             if live.get(at as usize) != Some(&true) {
-                return Err(format!("I3: a request holds node {at}, which is gone"));
+                return Err(format!("I3: a request holds node {at}, which was deleted"));
             }
             while at != ROOT {
                 locks[at as usize] += 1;
@@ -72,7 +72,7 @@ impl RadixTree {
         }
         let wrong = |&&at: &&u32| self.nodes[at as usize].locks != locks[at as usize];
         match nodes.iter().find(wrong) {
-            Some(at) => Err(format!("I3: node {at} has not one lock for each holder")),
+            Some(at) => Err(format!("I3: node {at} does not have one lock per holder")),
             None => Ok(()),
         }
     }
