@@ -110,7 +110,7 @@ impl GroupStore {
         self.manager.pool.free_queue().collect()
     }
 
-    /// Holds as in `hold`; at the first admission of a request, count its hit.
+    /// Holds as in `hold`; at the first admission of a request, counts its hit.
     fn hold_counted(
         &mut self,
         lease: LeaseId,

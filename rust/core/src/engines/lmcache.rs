@@ -1,4 +1,4 @@
-//! Requests one after another against LMCache's CPU tier and the disk tier below it (0.5.6).
+//! Replay of requests, one after another, against LMCache's CPU tier and the disk tier below it (0.5.6).
 //!
 //! Follows `LocalCPUBackend`, `LocalDiskBackend` and the storage manager's order of calls: look up and touch, load
 //! from disk, store. A chunk takes one unit of CPU memory; only whole chunks of prompts are stored.

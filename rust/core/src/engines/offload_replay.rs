@@ -1,4 +1,4 @@
-//! Requests one after another against vLLM's CPU offloading tier (0.33.0, `vllm/v1/kv_offload`), without a GPU
+//! Replay of requests, one after another, against vLLM's CPU offloading tier (0.33.0, `vllm/v1/kv_offload`), without a GPU
 //! pool.
 //!
 //! A request loads the leading keys that are present and then stores all its full prompt blocks. Present blocks

@@ -1,4 +1,4 @@
-//! Requests in file order through SGLang's pool, times ignored.
+//! Replay of requests in file order through SGLang's pool, times ignored.
 
 use super::radix_pool::RadixPool;
 use super::radix_tree::host::{HostMoves, HostTier};

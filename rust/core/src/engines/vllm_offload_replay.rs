@@ -1,4 +1,4 @@
-//! Requests in file order through vLLM's block pool with its CPU offloading tier below (0.33.0), times ignored.
+//! Replay of requests in file order through vLLM's block pool with its CPU offloading tier below (0.33.0), times ignored.
 //!
 //! Behind the pool's hit, the tier is looked up for the prompt's next full blocks, including the last: the pool
 //! always computes the last token, but the tier may load its block. Found blocks are loaded at once. Then the prompt's

@@ -1,4 +1,4 @@
-//! Requests in file order through vLLM's block pool, times ignored.
+//! Replay of requests in file order through vLLM's block pool, times ignored.
 
 use super::block_pool::{BlockPool, PoolCounts};
 use super::requests::{Overlap, Requests, REJECTED};
@@ -37,7 +37,7 @@ pub(super) trait Below {
         false
     }
 
-    /// Serves a request; `found` is the number of its blocks found in the pool and here.
+    /// Serves a request; `found` has the number of its blocks found in the pool, and here.
     fn serve(&mut self, _pool: &mut BlockPool, _request: u32, _found: (u32, u32)) {}
 
     /// Handles a request that does not fit.

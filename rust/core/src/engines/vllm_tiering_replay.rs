@@ -1,4 +1,4 @@
-//! Requests in file order through vLLM's block pool, its CPU tier below and a secondary tier below that, times ignored.
+//! Replay of requests in file order through vLLM's block pool, its CPU tier below and a secondary tier below that, times ignored.
 //!
 //! Like `vllm_offload_replay`, but a look-up promotes from the secondary tier. A prompt that can never fit the
 //! pool is not looked up.

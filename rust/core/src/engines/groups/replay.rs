@@ -1,4 +1,4 @@
-//! Requests in file order through the manager, times ignored: prompts in chunks, answers token by token.
+//! Replay of requests in file order through the manager, times ignored: prompts in chunks, answers token by token.
 
 use super::lost::Losses;
 use super::manager::GroupManager;
