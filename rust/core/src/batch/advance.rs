@@ -1,5 +1,5 @@
-//! Running iterations: room is taken when one begins (`reservation.rs`), blocks are committed and tokens counted when
-//! it ends.
+//! Running iterations: blocks are reserved when an iteration begins (`reserve.rs`), blocks are committed and tokens
+//! counted when it ends.
 
 use super::steady_set::Member;
 use super::{Batch, BatchConfig, Ended, Sequence, StepRecord};
@@ -7,7 +7,7 @@ use crate::store::contract::BatchStore;
 use crate::store::{Answer, Reservation, Times};
 
 impl Batch {
-    /// Runs every iteration of the stretch that begins before `now_ns`; returns the end of the current one.
+    /// Runs every iteration of the step run that begins before `now_ns`; returns the end of the current iteration.
     pub fn advance<S: BatchStore + ?Sized>(&mut self, store: &mut S, now_ns: u64) -> Answer<u64> {
         while self.iterations_left > 1 && self.end_ns < now_ns {
             self.next_iteration(store)?;
@@ -15,14 +15,14 @@ impl Batch {
         Ok(self.end_ns)
     }
 
-    /// Cuts the stretch short at the end of the iteration that is running at `now_ns`; returns that end.
+    /// Cuts the step run short at the end of the iteration that is running at `now_ns`; returns that end.
     pub fn interrupt<S: BatchStore + ?Sized>(&mut self, store: &mut S, now_ns: u64) -> Answer<u64> {
         self.advance(store, now_ns)?;
         self.iterations_left = self.iterations_left.min(1);
         Ok(self.end_ns)
     }
 
-    /// Runs the rest of the stretch and ends its last iteration.
+    /// Runs the rest of the step run and ends its last iteration.
     pub fn end<S: BatchStore + ?Sized>(&mut self, store: &mut S) -> Answer<Ended> {
         while self.iterations_left > 1 {
             self.next_iteration(store)?;
@@ -52,23 +52,23 @@ impl Batch {
             debug_assert_eq!(
                 reservation,
                 Reservation::Ready,
-                "a stretch is planned within the room there is"
+                "a step run is planned within the free blocks"
             );
             self.commit_scheduled(0, store, self.begin_ns)?;
         }
         let planned = self.planned_ends.pop_front();
-        self.end_ns = planned.expect("every iteration of a stretch is planned");
+        self.end_ns = planned.expect("every iteration of a step run is planned");
         Ok(())
     }
 
-    /// As [`Batch::begin`] does for all: shares what the last added sequence will fill.
+    /// Shares the blocks that the last added sequence will fill, as [`Batch::begin`] does for all sequences.
     pub fn commit_last<S: BatchStore + ?Sized>(&mut self, store: &mut S) -> Answer<()> {
         let last = self.others.len().saturating_sub(1);
         self.commit_scheduled(last, store, self.end_ns)
     }
 
-    /// Shares the blocks that the composed step will fill, of the sequences from a position on, where keys exist from
-    /// scheduling on.
+    /// Shares the blocks that the composed step will fill, from the sequence at position `first` on. Does nothing
+    /// where block keys do not exist from scheduling on.
     pub(super) fn commit_scheduled<S: BatchStore + ?Sized>(
         &mut self,
         first: usize,
@@ -131,7 +131,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Those of the lockstep that have had their last token are among the others from now on.
+    /// Moves the sequences that had their last token from the steady set to the other sequences.
     fn leave_steady_set(&mut self) {
         for member in self.steady.ended() {
             let sequence = self.steady.leave(member);
@@ -140,10 +140,11 @@ impl Batch {
         }
     }
 
-    /// Those of the others that decode from now on do it in lockstep, where every iteration is alike.
+    /// Moves the sequences that only decode from now on to the steady set, in configurations that have one.
     fn join_steady_set(&mut self) {
         let (end_ns, block) = (self.end_ns, self.config.block_size_tokens);
-        // One that joined after room was taken has had its first token without: it asks for that first.
+        // A sequence added after the blocks were reserved got its first token without a block, which it requests
+        // first.
         let joins = |s: &Sequence| s.in_step(end_ns) && s.computed <= s.blocks * block;
         if !self.has_steady_set() || !self.others.iter().any(joins) {
             return;
@@ -156,7 +157,7 @@ impl Batch {
         }
     }
 
-    /// Shares what one in lockstep has filled.
+    /// Shares the blocks that a sequence of the steady set has filled.
     fn fill_block<S: BatchStore + ?Sized>(
         &mut self,
         store: &mut S,
@@ -179,11 +180,11 @@ impl Batch {
         }
     }
 
-    /// Whether nobody has filled a block, and all decode.
+    /// True if no sequence of the steady set has filled a block and there are no other sequences.
     fn is_quiet(&self) -> bool {
         self.others.is_empty() && self.steady.filled().is_empty()
     }
-    /// Gives one of the others its tokens of the iteration that ends.
+    /// Adds the tokens of the iteration that ends to a sequence outside the steady set.
     fn grow<S: BatchStore + ?Sized>(
         &mut self,
         store: &mut S,
@@ -215,7 +216,7 @@ impl Batch {
         match sequence.last_token_ns.replace(ready.ready_ns) {
             Some(last_ns) => self.itl.add(ready.ready_ns - last_ns, 1),
             None => {
-                let ended = ended.expect("a first token ends a stretch");
+                let ended = ended.expect("a first token ends a step run");
                 ended.first_token.push(sequence.id);
             }
         }
@@ -230,7 +231,7 @@ pub(super) fn commit_full_blocks<S: BatchStore + ?Sized>(
     computed: u64,
     (store, ready): (&mut S, Times),
 ) -> Answer<Option<(u32, u32)>> {
-    // Most steps fill no block, and what a lease shares never falls: the store need not be asked.
+    // Most steps fill no block and the number of shared blocks never falls, so the store need not be queried.
     if computed < sequence.next_full_tokens || !config.cache_enabled || computed > sequence.total {
         return Ok(None);
     }

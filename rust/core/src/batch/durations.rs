@@ -1,4 +1,4 @@
-//! What the composed step costs, and how long steps take.
+//! Cost of the composed step, and durations of steps.
 
 use super::Batch;
 use crate::step_time::StepShape;
@@ -15,27 +15,27 @@ impl Batch {
         rules.map_or(0, |rules| rules.draft_ns)
     }
 
-    /// How long a step of some shape takes by itself: its kernels, or their launch where that is longer.
+    /// Duration of a step of the given shape: the time of its kernels or of their launch, whichever is longer.
     pub fn duration_ns(&self, shape: &StepShape) -> u64 {
         self.mixed(self.table.step_ns(shape))
     }
 
-    /// How long the kernels of a step of some shape take, where launching them is counted apart.
+    /// Time of the kernels of a step of the given shape, if their launch is counted separately.
     pub fn kernels_ns(&self, shape: &StepShape) -> u64 {
         self.mixed(self.table.kernels_ns(shape))
     }
 
-    /// The host's time to launch a step of some shape.
+    /// Host time to launch a step of the given shape.
     pub fn launch_ns(&self, shape: &StepShape) -> u64 {
         self.table.launch_of(shape)
     }
 
-    /// When a step of some shape ends after its launch, where the GPU has waited for that.
+    /// Time from the launch of a step of the given shape to its end, if the GPU was idle until the launch.
     pub fn tail_ns(&self, shape: &StepShape) -> u64 {
         self.table.tail_of(shape)
     }
 
-    /// A time with what a step costs beside it, or a step's least time.
+    /// A step time with the overhead added, and at least the configured minimum.
     fn mixed(&self, ns: u64) -> u64 {
         let whole = ns.saturating_add(self.config.step_overhead_ns);
         whole.max(self.config.least_step_ns)
@@ -47,7 +47,7 @@ impl Batch {
             if sequence.prefilling() {
                 shape.add_chunk(sequence.chunk, sequence.computed, &self.table);
             } else {
-                // The KV is read once for all the tokens that are checked.
+                // The KV is read once for all the tokens that are verified.
                 shape.decode_sequences += sequence.chunk;
                 shape.decode_kv_tokens += sequence.computed;
                 shape.decode_max_kv_tokens = shape.decode_max_kv_tokens.max(sequence.computed);

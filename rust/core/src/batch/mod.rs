@@ -1,15 +1,15 @@
-//! The running batch of a replica, advanced in stretches: iterations of an unchanged batch run here without
-//! a word to Python. The rules are those of `spec/batch.py`, which runs one iteration at a time.
+//! The running batch of a replica, advanced in step runs: iterations of an unchanged batch that run here without a
+//! call into Python. The rules are those of `spec/batch.py`, which runs one iteration at a time.
 //!
-//! | file | what lives there |
+//! | file | contents |
 //! |---|---|
 //! | `sequence` | one running sequence |
-//! | `plan` | how long the batch stays as it is |
-//! | `durations` | what the composed step costs |
-//! | `reservation` | the blocks that an iteration needs, reserved at its start |
+//! | `plan` | number of iterations until the batch changes |
+//! | `durations` | cost of the composed step |
+//! | `reserve` | the blocks that an iteration needs, reserved at its start |
 //! | `advance` | running iterations: commits and tokens at their end |
-//! | `speculation` | drafted tokens, and how many of them are accepted |
-//! | `steady` | sequences that decode one token in every iteration |
+//! | `speculation` | drafted tokens, and the number of them that are accepted |
+//! | `steady_set` | sequences that decode one token in every iteration |
 
 mod advance;
 mod durations;
@@ -36,58 +36,58 @@ use crate::store::contract::BatchStore;
 use crate::store::{Answer, Reservation};
 use steady_set::SteadySet;
 
-/// What a replica's batch may do.
+/// Options of a replica's batch.
 #[derive(Clone, Debug, Default)]
 pub struct BatchConfig {
     /// Tokens that one KV block holds.
     pub block_size_tokens: u64,
-    /// Most tokens that one step computes, over all sequences (vLLM's option of that name).
+    /// Upper bound on the tokens of one step, over all sequences (vLLM's option of that name).
     pub max_num_batched_tokens: u64,
-    /// Layers of the model: the first one is computed before the others.
+    /// Layers of the model: the first layer is computed before the others.
     pub num_layers: u64,
-    /// Whether computed blocks are kept for others at all.
+    /// True if computed blocks are kept for other requests at all.
     pub cache_enabled: bool,
-    /// Whether blocks of the answer are kept too.
+    /// True if blocks of the answer are kept too.
     pub cache_output: bool,
     /// Keys exist from scheduling on (vLLM): blocks are shared when the step that fills them begins.
     pub commit_at_begin: bool,
-    /// Every decoding sequence asks for room at every step, also for none (SGLang).
+    /// Every decoding sequence requests blocks at every step, even if it needs none (SGLang).
     pub asks_every_step: bool,
-    /// Room is counted in tokens, and every step asks for what it computes (cache groups).
+    /// Capacity is counted in tokens, and every step reserves what it computes (cache groups).
     pub reserve_by_step: bool,
-    /// Decoding sequences have tokens drafted.
+    /// Drafted tokens for decoding sequences; `None`: no speculation.
     pub speculation: Option<Speculation>,
-    /// A commit sends on a channel: every commit ends the stretch.
+    /// A commit sends on a channel: every commit ends the step run.
     pub commit_ends_step_run: bool,
     /// Host time added to every step.
     pub step_overhead_ns: u64,
-    /// No step is shorter: under asynchronous scheduling the host prepares the next one meanwhile.
+    /// No step is shorter: under asynchronous scheduling the host prepares the next step meanwhile.
     pub least_step_ns: u64,
-    /// An answer's end is known a step late: the sequence stays for one more, which brings no token.
+    /// The end of an answer is known a step late: the sequence stays for one more step, which brings no token.
     pub late_ends: bool,
 }
 
-/// One iteration as it was run, for `--record all`.
+/// A finished iteration, for `--record all`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepRecord {
-    /// When the step began.
+    /// Start time of the step.
     pub begin_ns: u64,
-    /// How long the step took.
+    /// Duration of the step.
     pub duration_ns: u64,
     /// Prompt tokens that the step computed.
     pub prefill_tokens: u64,
-    /// Sequences that the step brought one token each.
+    /// Sequences that got one token each from the step.
     pub decode_sequences: u64,
 }
 
-/// What an iteration's end brought.
+/// Results of the end of an iteration.
 #[derive(Clone, Debug, Default)]
 pub struct Ended {
-    /// Sequences whose first token came, in batch order.
+    /// Sequences that got their first token, in batch order.
     pub first_token: Vec<u32>,
-    /// Sequences that are done, in batch order.
+    /// Sequences that finished, in batch order.
     pub finished: Vec<u32>,
-    /// Blocks committed, where a commit ends the stretch: (sequence, first, past the last).
+    /// Blocks committed, if a commit ends the step run: (sequence, first, past the last).
     pub committed: Vec<(u32, u32, u32)>,
 }
 
@@ -98,34 +98,34 @@ pub struct Batch {
     table: Arc<StepTimeTable>,
     /// Sequences that decode one token in every iteration.
     steady: SteadySet,
-    /// All others, in batch order: they compute their prompts, wait for tokens of the budget, are drafted for.
+    /// All other sequences, in batch order: in prefill, out of token budget, or with drafted tokens.
     others: Vec<Sequence>,
     /// Sequences added so far.
     added: u64,
     budget_left: u64,
-    /// Iterations left in the stretch, the current one included; 0 when idle.
+    /// Iterations left in the step run, the current one included; 0 when idle.
     iterations_left: u64,
     begin_ns: u64,
     end_ns: u64,
-    /// When the later iterations of the stretch end.
+    /// End times of the later iterations of the step run.
     planned_ends: VecDeque<u64>,
-    /// What the current iteration waited beyond its computation.
+    /// Time that the current iteration waited in addition to its computation.
     stall_ns: u64,
     /// Time between tokens of one sequence.
     pub itl: Histogram,
     /// Steps run so far.
     pub steps: u64,
-    /// Output tokens brought so far.
+    /// Output tokens generated so far.
     pub generated_tokens: u64,
-    /// What was drafted and accepted so far.
+    /// Drafted and accepted tokens so far.
     pub accepted: Accepted,
     log: Option<Vec<StepRecord>>,
-    /// Whose token after the first one came, while that is kept.
+    /// Sequences that got a token after their first one, if these are logged.
     later_tokens: Option<Vec<u32>>,
 }
 
 impl StepRecord {
-    /// A step of some shape, from its begin to its end.
+    /// Record of a step of the given shape, from its start to its end.
     pub fn of(shape: &StepShape, (begin_ns, end_ns): (u64, u64)) -> Self {
         Self {
             begin_ns,
@@ -147,22 +147,23 @@ impl Batch {
         }
     }
 
-    /// Starts keeping every iteration for [`Batch::take_steps`].
+    /// Starts logging every iteration for [`Batch::take_steps`].
     pub fn log_steps(&mut self) {
         self.log = Some(Vec::new());
     }
 
-    /// Hands over the iterations logged since the last call.
+    /// Returns the iterations logged since the last call.
     pub fn take_steps(&mut self) -> Vec<StepRecord> {
         self.log.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Starts keeping whose tokens come, for [`Batch::take_later_tokens`]; iterations run one by one from then on.
+    /// Starts logging the sequences that get tokens, for [`Batch::take_later_tokens`]; iterations run one by one from
+    /// then on.
     pub fn log_later_tokens(&mut self) {
         self.later_tokens = Some(Vec::new());
     }
 
-    /// Hands over whose tokens after the first one came since the last call, in batch order.
+    /// Returns the sequences that got a token after their first one since the last call, in batch order.
     pub fn take_later_tokens(&mut self) -> Vec<u32> {
         self.later_tokens
             .as_mut()
@@ -170,12 +171,12 @@ impl Batch {
             .unwrap_or_default()
     }
 
-    /// What a step takes.
+    /// The step-time table.
     pub fn table(&self) -> &Arc<StepTimeTable> {
         &self.table
     }
 
-    /// Most tokens of a step.
+    /// Token budget of a step.
     pub fn budget_tokens(&self) -> u64 {
         self.config.max_num_batched_tokens
     }
@@ -193,23 +194,24 @@ impl Batch {
         }
     }
 
-    /// Running sequences.
+    /// Number of running sequences.
     pub fn len(&self) -> usize {
         self.steady.len() + self.others.len()
     }
 
-    /// Whether nothing runs.
+    /// True if no sequence runs.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Tokens of the budget that the next step still has.
+    /// Tokens left in the budget of the next step.
     pub fn budget_left(&self) -> u64 {
         self.budget_left
     }
 
     /// Gives every running sequence its tokens of the next step, oldest first, and reserves the blocks that
-    /// decoding needs, all or nothing. On a refusal nothing is reserved: take the last one out and ask again.
+    /// decoding needs, all or nothing. On a refusal nothing is reserved: remove the last sequence and call this
+    /// again.
     pub fn begin<S: BatchStore + ?Sized>(
         &mut self,
         store: &mut S,
@@ -223,10 +225,11 @@ impl Batch {
         Ok(reservation)
     }
 
-    /// Shares out the budget in batch order.
+    /// Distributes the token budget in batch order.
     ///
-    /// A sequence joins while tokens are left, so there is one for each; and one that computes a part of its prompt
-    /// takes all that are left, so it is the last. The lockstep's tokens are therefore never in question.
+    /// A sequence joins only while tokens are left, so there is at least one token for each. A sequence that computes
+    /// a part of its prompt takes all the tokens left, so it is the last. The tokens of the steady set are therefore
+    /// always available.
     fn share_out<S: BatchStore + ?Sized>(&mut self, store: &S) -> Answer<()> {
         let drafts = self.drafts();
         let all = self.config.max_num_batched_tokens;
@@ -236,7 +239,7 @@ impl Batch {
             if self.config.reserve_by_step && sequence.prefilling() {
                 let (computed, target) = (sequence.computed, sequence.prefill_target);
                 if computed < sequence.blocks {
-                    // it joined late, with less of its room than it was admitted with
+                    // it joined late, with fewer reserved tokens than at its admission
                     sequence.chunk = sequence.chunk.min(sequence.blocks - computed);
                 }
                 sequence.chunk = store.chunk(sequence.lease, computed, target, sequence.chunk)?;
@@ -247,7 +250,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Whether sequences that decode need nothing else of each iteration: one token, and a block now and then.
+    /// True if the only needs of a decoding sequence are one token per iteration and now and then a block.
     fn has_steady_set(&self) -> bool {
         let config = &self.config;
         let each_step = config.asks_every_step || config.commit_at_begin || config.reserve_by_step;
@@ -264,7 +267,7 @@ impl Batch {
 
     /// Adds an admitted sequence to the step being composed; returns the tokens it got of the budget.
     pub fn add(&mut self, mut sequence: Sequence) -> u64 {
-        self.iterations_left = self.iterations_left.min(1); // a stretch is of an unchanged batch
+        self.iterations_left = self.iterations_left.min(1); // a step run is of an unchanged batch
         sequence.chunk = sequence.wanted_tokens(self.drafts()).min(self.budget_left);
         if self.config.reserve_by_step {
             sequence.chunk = sequence.chunk.min(sequence.blocks - sequence.computed);
@@ -277,7 +280,8 @@ impl Batch {
         chunk
     }
 
-    /// Lets the last added sequence's chunk end where its store can keep a state, where that counts room in tokens.
+    /// Cuts the chunk of the last added sequence to end at a position whose state the store can keep. Only for stores
+    /// that count capacity in tokens.
     pub fn align_last<S: BatchStore + ?Sized>(&mut self, store: &S) -> Answer<()> {
         let by_step = self.config.reserve_by_step;
         let last = self.others.last_mut().filter(|s| by_step && s.prefilling());
@@ -290,12 +294,12 @@ impl Batch {
         Ok(())
     }
 
-    /// When the current or last iteration began.
+    /// Start time of the current or last iteration.
     pub fn begin_ns(&self) -> u64 {
         self.begin_ns
     }
 
-    /// Takes the last sequence out (preemption); its tokens so far, or `None` when nothing runs.
+    /// Removes the last sequence (preemption); returns its tokens so far, or `None` if the batch is empty.
     pub fn pop_last(&mut self) -> Option<Sequence> {
         match (self.steady.last(), self.others.last()) {
             (Some(member), other) if other.is_none_or(|s| s.order < member.order) => {
@@ -305,7 +309,7 @@ impl Batch {
         }
     }
 
-    /// Takes a sequence out between two steps, as [`Batch::pop_last`] does the last one.
+    /// Removes a sequence between two steps, as [`Batch::pop_last`] does for the last sequence.
     pub fn take_out(&mut self, id: u32) -> Option<Sequence> {
         if let Some(member) = self.steady.find(id) {
             return Some(self.steady.leave(member));
@@ -314,7 +318,7 @@ impl Batch {
         Some(self.others.remove(at))
     }
 
-    /// Tokens of a running sequence that have KV; None for one that does not run.
+    /// Tokens of a running sequence that have KV; `None` if the sequence does not run.
     pub fn computed_tokens(&self, id: u32) -> Option<u64> {
         if let Some(member) = self.steady.find(id) {
             return Some(self.steady.computed_tokens(member));
@@ -322,7 +326,7 @@ impl Batch {
         self.others.iter().find(|s| s.id == id).map(|s| s.computed)
     }
 
-    /// Sequences whose first token comes with the composed step, in batch order.
+    /// Sequences that get their first token from the composed step, in batch order.
     pub fn first_tokens_due(&self) -> Vec<u32> {
         self.others
             .iter()

@@ -1,18 +1,18 @@
-//! The plan of a stretch: for how many iterations the batch changes only in ways that need no decision.
+//! The plan of a step run: the number of iterations that can run before the scheduler must decide something.
 //!
-//! Ending early is always right (the scheduler looks again and goes on); ending late never is. So bounds
-//! below may be tighter than need be.
+//! Ending early is always right, since the scheduler then decides and continues; ending late never is. So the bounds
+//! below may be tighter than necessary.
 
 use super::{Batch, Sequence};
 use crate::store::contract::BatchStore;
 use crate::store::Answer;
 
-/// Each iteration of a stretch is planned, and each plan kept: a long answer is several stretches.
+/// Each iteration of a step run is planned, and each plan stored: a long answer takes several step runs.
 const MOST_ITERATIONS: u64 = 1_024;
 
 impl Batch {
-    /// Starts the composed step at `now_ns`, its first iteration `stall_ns` longer, and returns when the batch
-    /// next changes by itself.
+    /// Starts the composed step at `now_ns`, its first iteration `stall_ns` longer, and returns the time at which the
+    /// batch next changes by itself.
     pub fn start<S: BatchStore + ?Sized>(
         &mut self,
         store: &S,
@@ -32,7 +32,7 @@ impl Batch {
         Ok(self.plan_ends())
     }
 
-    /// Plans when the iterations of the stretch end; returns when the last one does.
+    /// Plans the end times of the iterations of the step run; returns the last one.
     fn plan_ends(&mut self) -> u64 {
         self.planned_ends.clear();
         let mut decodes = self.shape().without_chunks();
@@ -58,7 +58,7 @@ impl Batch {
 
     fn unchanged_iterations<S: BatchStore + ?Sized>(&self, store: &S) -> Answer<u64> {
         if self.is_empty() {
-            return Ok(1); // nothing would ever end the stretch
+            return Ok(1); // nothing would ever end the step run
         }
         let block = self.config.block_size_tokens;
         let mut iterations = self.steady.until_end().min(MOST_ITERATIONS);
@@ -86,7 +86,7 @@ impl Batch {
                 needed += if self.config.reserve_by_step {
                     store.lacking_blocks(s.lease, s.computed + iterations)?
                 } else {
-                    // asked for ahead of its use, and maybe made room for
+                    // requested before its use, and it may cause evictions
                     blocks_needed(s, iterations, block) + u64::from(self.config.asks_every_step)
                 };
             }
@@ -106,8 +106,8 @@ impl Batch {
     }
 }
 
-/// The most iterations whose blocks fit, of a number that does and a larger one that does not: what is needed only
-/// grows.
+/// Largest number of iterations whose blocks fit, between a number that fits and a larger one that does not. The need
+/// for blocks must not fall with the number of iterations.
 pub fn most_that_fit(
     (mut fits, mut fails): (u64, u64),
     fits_in: impl Fn(u64) -> Answer<bool>,
@@ -123,7 +123,7 @@ pub fn most_that_fit(
     Ok(fits)
 }
 
-/// Iterations until the sequence itself ends or changes its share of the budget.
+/// Iterations until the sequence finishes or changes its share of the budget.
 fn own_limit(sequence: &Sequence) -> u64 {
     if sequence.chunk == 0 {
         return 1;
@@ -135,10 +135,10 @@ fn own_limit(sequence: &Sequence) -> u64 {
     if sequence.last_token_ns.is_none() {
         return 1;
     }
-    sequence.total.saturating_sub(sequence.computed).max(1) // at least 1: past its end it leaves soon
+    sequence.total.saturating_sub(sequence.computed).max(1) // at least 1: a finished sequence leaves soon
 }
 
-/// Blocks a decoding sequence asks for within some iterations, beyond those it has.
+/// Blocks that a decoding sequence requests within some iterations, beyond those it has.
 fn blocks_needed(sequence: &Sequence, iterations: u64, block_size_tokens: u64) -> u64 {
     (sequence.computed + iterations)
         .div_ceil(block_size_tokens)

@@ -1,4 +1,4 @@
-//! Room for the next iteration: the blocks that decoding needs, reserved all or nothing.
+//! Capacity for the next iteration: the blocks that decoding needs, reserved all or nothing.
 
 use super::{Batch, Sequence};
 use crate::store::contract::BatchStore;
@@ -7,7 +7,7 @@ use crate::store::{Answer, LeaseId, Reservation};
 type Wanted = (LeaseId, u64);
 
 impl Batch {
-    /// Blocks that decoding sequences lack for the composed step, reserved all or nothing.
+    /// Reserves the blocks that decoding sequences lack for the composed step, all or nothing.
     pub(super) fn reserve_blocks<S: BatchStore + ?Sized>(
         &mut self,
         store: &mut S,
@@ -44,8 +44,8 @@ impl Batch {
         Ok(reservation)
     }
 
-    /// Room for the tokens of the composed step, request by request: of what has room not all is computed where drafts
-    /// were rejected.
+    /// Reserves capacity for the tokens of the composed step, request by request. Less than the reserved tokens may
+    /// have been computed, since drafts can be rejected.
     fn grow_each<S: BatchStore + ?Sized>(
         &mut self,
         store: &mut S,
@@ -63,7 +63,8 @@ impl Batch {
         Ok(Reservation::Ready)
     }
 
-    /// Room for the tokens of the composed step, all or nothing, where room is counted in tokens.
+    /// Reserves capacity for the tokens of the composed step, all or nothing, for stores that count capacity in
+    /// tokens.
     fn reserve_tokens<S: BatchStore + ?Sized>(
         &mut self,
         store: &mut S,
@@ -91,7 +92,7 @@ impl Batch {
     }
 }
 
-/// What two groups want, each in batch order: in the order of the whole batch.
+/// Merges the needs of two groups, each in batch order, to the order of the whole batch.
 fn in_batch_order(
     some: impl Iterator<Item = (u64, Wanted)>,
     others: impl Iterator<Item = (u64, Wanted)>,

@@ -1,45 +1,45 @@
-//! One running sequence: how much KV it has, wants and will have.
+//! One running sequence: the KV it has, needs and will have.
 
 use crate::store::LeaseId;
 
 /// A sequence of the batch. Token counts are KV tokens: the last generated token never gets KV.
 #[derive(Clone, Debug, Default)]
 pub struct Sequence {
-    /// The caller's name for it.
+    /// The caller's identifier of the sequence.
     pub id: u32,
     /// Its number in the trace.
     pub request: u32,
-    /// What it holds in the store.
+    /// Its lease in the store.
     pub lease: LeaseId,
     /// Tokens with KV.
     pub computed: u64,
-    /// Tokens to compute before it decodes: the prompt, and what it had generated before a preemption.
+    /// Tokens to compute before it decodes: the prompt and the tokens generated before a preemption.
     pub prefill_target: u64,
-    /// Tokens with KV when it is done: prompt + output − 1.
+    /// Tokens with KV when it has finished: prompt + output − 1.
     pub total: u64,
     /// Tokens of its prompt.
     pub prompt_tokens: u64,
-    /// GPU blocks it holds or has reserved; tokens that it has room for where room is counted in them.
+    /// GPU blocks it holds or has reserved; tokens, in stores that count capacity in tokens.
     pub blocks: u64,
-    /// When its last token came; `None` before the first.
+    /// Time of its last token; `None` before the first.
     pub last_token_ns: Option<u64>,
     /// Tokens of the current step.
     pub chunk: u64,
-    /// Tokens with KV that fill a block which has not been shared yet; 0 before the first look.
+    /// Tokens with KV that fill the first block not yet shared; 0 before the first commit.
     pub next_full_tokens: u64,
-    /// Its place in batch order, given by the batch.
+    /// Its position in batch order, set by the batch.
     pub order: u64,
-    /// The iteration after which it decodes in lockstep with others, set by the batch.
+    /// Iteration after which it joined the steady set, set by the batch.
     pub joined_steady: u64,
 }
 
 impl Sequence {
-    /// Whether its last token came at `now_ns`.
+    /// True if its last token came at `now_ns`.
     pub(super) fn ends_at(&self, now_ns: u64) -> bool {
         self.computed == self.total && self.last_token_ns == Some(now_ns)
     }
 
-    /// Whether the iteration that ended at `now_ns` brought a token, and the next ones will bring one each.
+    /// True if the iteration that ended at `now_ns` brought a token, and each of the next ones will.
     pub(super) fn in_step(&self, now_ns: u64) -> bool {
         !self.prefilling() && self.computed < self.total && self.last_token_ns == Some(now_ns)
     }
@@ -48,7 +48,7 @@ impl Sequence {
         self.computed < self.prefill_target
     }
 
-    /// Tokens that its next step would take, with so many drafted while it decodes.
+    /// Tokens that its next step would take, with `drafts` drafted tokens while it decodes.
     pub(super) fn wanted_tokens(&self, drafts: u64) -> u64 {
         if self.prefilling() {
             self.prefill_target - self.computed
@@ -68,7 +68,7 @@ impl Sequence {
         }
     }
 
-    /// Tokens known to be right that have KV once the current step has ended.
+    /// Tokens certain to be accepted that have KV once the current step has ended.
     pub(super) fn sure_tokens(&self) -> u64 {
         self.computed + self.chunk - self.drafts()
     }

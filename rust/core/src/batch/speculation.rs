@@ -1,27 +1,27 @@
-//! Speculative decoding: a decode step takes drafted tokens along, and brings one more than it accepts.
+//! Speculative decoding: a decode step verifies drafted tokens, and brings one token more than it accepts.
 //!
-//! Which drafts are accepted is a function of the request and of how far it is, so that it does not depend on how
-//! steps are run.
+//! Acceptance is a function of the request and its number of computed tokens, so it does not depend on the
+//! batching of steps.
 
-/// What a batch is told of drafts.
+/// Settings of a batch for drafted tokens.
 #[derive(Clone, Debug, Default)]
 pub struct Speculation {
-    /// By position the probability that drafts up to it are accepted, of 2^64; never rising.
+    /// By position, the probability that drafts up to it are accepted, in units of 2^-64; never rising.
     pub thresholds: Vec<u64>,
-    /// Tells the draws of one run from those of another.
+    /// Seed that makes the draws of one run differ from those of another.
     pub key: u64,
-    /// Time that a step with drafts takes beside its own.
+    /// Time that drafting adds to a step.
     pub draft_ns: u64,
 }
 
-/// What was drafted and accepted so far.
+/// Counts of drafted and accepted tokens so far.
 #[derive(Clone, Debug, Default)]
 pub struct Accepted {
     /// Decode steps of a sequence with drafts.
     pub steps: u64,
     /// Tokens drafted.
     pub drafted: u64,
-    /// By position, drafts accepted.
+    /// Accepted drafts by position.
     pub by_position: Vec<u64>,
 }
 
@@ -31,7 +31,7 @@ impl Speculation {
         self.thresholds.len() as u64
     }
 
-    /// How many of `drafted` tokens are accepted for a request that has KV of so many tokens.
+    /// Number of the `drafted` tokens that are accepted for a request with KV of `computed` tokens.
     ///
     /// ```
     /// use kvsim_core::batch::Speculation;
@@ -65,7 +65,7 @@ impl Accepted {
     }
 }
 
-/// The last mixing of splitmix64: every bit of the answer depends on every bit.
+/// The final mixing of splitmix64: every bit of the result depends on every bit of `x`.
 fn mixed(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

@@ -1,7 +1,8 @@
-//! Sequences that decode in lockstep, one token each in every iteration: they cost what changes, not what runs.
+//! The steady decode set: sequences that get one token each in every iteration. The cost of an iteration depends on
+//! the number of changes, not on the size of the set.
 //!
-//! All of them had their last token at the same moment, and each grows by one. So their sum and the longest are
-//! kept, and by the number of the iteration who fills a block and who ends; nobody else is looked at.
+//! All members had their last token at the same moment, and each grows by one token. So the set keeps the sum and the
+//! maximum of the lengths, and indexes block fills and ends by iteration number. Other members are not visited.
 
 use std::collections::BTreeSet;
 
@@ -10,31 +11,31 @@ use crate::slab::Slab;
 use crate::step_time::StepShape;
 use crate::store::LeaseId;
 
-/// Where a sequence is: its place in batch order, then in [`SteadySet::sequences`].
+/// Position of a sequence in the set: first in batch order, then its slot in [`SteadySet::sequences`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Member {
     pub(super) order: u64,
     slot: u32,
 }
 
-/// The sequences that decode in lockstep. Counts of tokens in `sequences` are those at their joining.
+/// The sequences that decode in every iteration. Token counts in `sequences` are those at the time of joining.
 #[derive(Debug, Default)]
 pub(super) struct SteadySet {
     block_size_tokens: u64,
     sequences: Slab<Sequence>,
-    /// Iterations ended; what follows is counted in these.
+    /// Iterations ended; `ends` and `next_fill` are counted in these.
     done: u64,
-    /// When the last token of all came.
+    /// Time of the last token of all members.
     last_token_ns: u64,
-    /// What they cost the current iteration.
+    /// Shape of the current iteration for these sequences.
     shape: StepShape,
-    /// When a sequence has its last token, the next one first.
+    /// Members by the iteration of their last token, in ascending order.
     ends: BTreeSet<(u64, Member)>,
-    /// Who fills a block in every iteration whose number leaves a remainder by the block's size.
+    /// Members by the iterations in which they fill a block, modulo the block size.
     fills: BTreeSet<(u64, Member)>,
-    /// Those who have filled a block with the iteration that ended last, in batch order.
+    /// Members that filled a block with the last finished iteration, in batch order.
     filled: Vec<Member>,
-    /// No other block is filled before.
+    /// First iteration that can fill another block.
     next_fill: u64,
 }
 
@@ -51,12 +52,12 @@ impl SteadySet {
         self.ends.len()
     }
 
-    /// What they cost the current iteration.
+    /// Shape of the current iteration for these sequences.
     pub(super) fn shape(&self) -> StepShape {
         self.shape
     }
 
-    /// Takes in a sequence whose token came with the iteration that ended last.
+    /// Adds a sequence that got a token with the last finished iteration.
     pub(super) fn join(&mut self, mut sequence: Sequence) {
         sequence.joined_steady = self.done;
         self.shape.add_decode(sequence.computed);
@@ -75,7 +76,7 @@ impl SteadySet {
         self.sequences[slot] = sequence;
     }
 
-    /// Takes a sequence out, brought up to date.
+    /// Removes a sequence and updates its counts.
     pub(super) fn leave(&mut self, member: Member) -> Sequence {
         let mut sequence = self.sequences.remove(member.slot);
         self.ends.remove(&(self.end(&sequence), member));
@@ -92,7 +93,7 @@ impl SteadySet {
         sequence
     }
 
-    /// Ends an iteration: every sequence has a token more. Returns how long all have waited for it.
+    /// Ends an iteration: every sequence has one token more. Returns the time since the token before.
     pub(super) fn tick(&mut self, end_ns: u64) -> u64 {
         self.done += 1;
         self.shape.decode_kv_tokens += self.shape.decode_sequences;
@@ -101,7 +102,7 @@ impl SteadySet {
         end_ns - std::mem::replace(&mut self.last_token_ns, end_ns)
     }
 
-    /// Who has filled a block with the iteration that ended last, in batch order.
+    /// Members that filled a block with the last finished iteration, in batch order.
     pub(super) fn filled(&self) -> &[Member] {
         &self.filled
     }
@@ -125,7 +126,7 @@ impl SteadySet {
         };
     }
 
-    /// Who needs a block for its next token, and its lease, in batch order.
+    /// Members that need a block for their next token, and their leases, in batch order.
     pub(super) fn lacking(&self) -> Vec<(Member, LeaseId)> {
         let mut lacking = Vec::new();
         for &member in &self.filled {
@@ -137,45 +138,46 @@ impl SteadySet {
         lacking
     }
 
-    /// Who has had its last token with the iteration that ended last.
+    /// Members that got their last token with the last finished iteration.
     pub(super) fn ended(&self) -> Vec<Member> {
         let ended = self.ends.iter().take_while(|(at, _)| *at <= self.done);
         ended.map(|&(_, member)| member).collect()
     }
 
-    /// A sequence, and its tokens with KV.
+    /// A sequence and its tokens with KV.
     pub(super) fn get_mut(&mut self, member: Member) -> (&mut Sequence, u64) {
         let computed = self.computed_tokens(member);
         (&mut self.sequences[member.slot], computed)
     }
 
-    /// A sequence's tokens with KV.
+    /// Tokens of a sequence that have KV.
     pub(super) fn computed_tokens(&self, member: Member) -> u64 {
         self.computed(&self.sequences[member.slot])
     }
 
-    /// A sequence by the caller's name for it.
+    /// Finds a sequence by the caller's identifier.
     pub(super) fn find(&self, id: u32) -> Option<Member> {
         self.members().find(|m| self.sequences[m.slot].id == id)
     }
 
-    /// The last one in batch order.
+    /// The last member in batch order.
     pub(super) fn last(&self) -> Option<Member> {
         self.members().max()
     }
 
-    /// Iterations until the first one ends; none ends where nobody is here.
+    /// Iterations until the first member finishes; `u64::MAX` if the set is empty.
     pub(super) fn until_end(&self) -> u64 {
         let first = self.ends.first();
         first.map_or(u64::MAX, |(at, _)| (at - self.done).max(1))
     }
 
-    /// Iterations until one fills a block.
+    /// Iterations until a member fills a block.
     pub(super) fn until_fill(&self) -> u64 {
         self.fills_to_come().next().unwrap_or(u64::MAX)
     }
 
-    /// In how many iterations blocks are filled within the next `block_size_tokens`: one for each sequence.
+    /// Distances in iterations to the block fills within the next `block_size_tokens` iterations: one for each
+    /// sequence.
     fn fills_to_come(&self) -> impl Iterator<Item = u64> + '_ {
         let (block, now) = (self.block_size_tokens, self.done % self.block_size_tokens);
         let later = self.fills.range((now + 1, FIRST)..);
@@ -184,7 +186,8 @@ impl SteadySet {
         later.chain(again.map(move |(at, _)| at + block - now))
     }
 
-    /// Of some iterations those that ask for no more than `spare` blocks, the first one's left out.
+    /// Number of the next `iterations` that can run with `spare` more blocks, not counting the needs of the first
+    /// one.
     pub(super) fn iterations_within(&self, spare: u64, iterations: u64) -> u64 {
         let members = self.len() as u64;
         let (rounds, rest) = match spare.checked_div(members) {
@@ -201,7 +204,7 @@ impl SteadySet {
         iterations.min(rounds + too_many.unwrap_or(self.block_size_tokens))
     }
 
-    /// Blocks asked for at the beginnings of some iterations, the first one's left out.
+    /// Blocks requested at the starts of the next `iterations`, not counting the first one.
     pub(super) fn blocks(&self, iterations: u64) -> u64 {
         let (block, now) = (self.block_size_tokens, self.done % self.block_size_tokens);
         let (rounds, rest) = ((iterations - 1) / block, (iterations - 1) % block);
@@ -221,17 +224,17 @@ impl SteadySet {
         sequence.computed + (self.done - sequence.joined_steady)
     }
 
-    /// When it has its last token.
+    /// Iteration of its last token.
     fn end(&self, sequence: &Sequence) -> u64 {
         sequence.joined_steady + (sequence.total - sequence.computed)
     }
 
-    /// The remainder of the iterations that fill one of its blocks.
+    /// Iterations that fill one of its blocks, modulo the block size.
     fn fill(&self, sequence: &Sequence) -> u64 {
         let block = self.block_size_tokens;
         (sequence.joined_steady + block - sequence.computed % block) % block
     }
 }
 
-/// Before all members.
+/// Sorts before all members.
 const FIRST: Member = Member { order: 0, slot: 0 };

@@ -1,4 +1,4 @@
-//! The lockstep beside a plain list of sequences that are all looked at in every iteration.
+//! The steady set compared with a plain list of sequences that are all visited in every iteration.
 
 use super::steady_set::SteadySet;
 use super::tests::Draws;
@@ -9,14 +9,14 @@ fn orders_of(sequences: &[Sequence], of: impl Fn(&Sequence) -> bool) -> Vec<u64>
     chosen.map(|s| s.order).collect()
 }
 
-/// Blocks that are asked for at the beginnings of some iterations after the first one, one by one.
+/// Blocks requested at the starts of some iterations after the first one, iteration by iteration.
 fn blocks_one_by_one(sequences: &[Sequence], iterations: u64, block: u64) -> u64 {
     let fills = |computed: u64| computed % block == 0;
     let later = (1..iterations).flat_map(|i| sequences.iter().map(move |s| s.computed + i));
     later.filter(|&computed| fills(computed)).count() as u64
 }
 
-/// All that is asked of a lockstep equals what the list says.
+/// Asserts that every query of the steady set returns the result of the list.
 fn check(steady: &mut SteadySet, list: &[Sequence], block: u64) {
     let shape = steady.shape();
     assert_eq!(shape.decode_sequences, list.len() as u64);

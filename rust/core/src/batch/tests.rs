@@ -1,5 +1,5 @@
-//! A batch that advances in stretches, with its lockstep, beside one that ends every step and looks at every
-//! sequence: the store hears the same in the same order, and so does the scheduler.
+//! A batch that advances in step runs, with a steady set, compared with a batch that ends every step and visits every
+//! sequence. The store and the scheduler must be notified of the same things in the same order.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::step_time::StepTimeTable;
 use crate::store::contract::BatchStore;
 use crate::store::{Answer, LeaseId, Reservation, Times};
 
-/// Numbers that look random: the generator of `java.util.Random`.
+/// Pseudo-random numbers: the generator of `java.util.Random`.
 pub(super) struct Draws(pub(super) u64);
 
 impl Draws {
@@ -18,7 +18,7 @@ impl Draws {
     }
 }
 
-/// A store that keeps count of its free blocks, and a diary.
+/// A store that counts its free blocks and logs its calls.
 #[derive(Clone, Default)]
 struct Diary {
     free: u64,
@@ -78,7 +78,7 @@ fn drawn_config(draws: &mut Draws) -> BatchConfig {
     }
 }
 
-/// A new sequence: most have a prompt to compute, some come with theirs computed.
+/// A new sequence: most have a prompt to compute, some have a computed prompt.
 fn drawn_sequence(draws: &mut Draws, id: u32, block: u64) -> Sequence {
     let prompt = 1 + draws.below(30);
     let comes_computed = draws.below(4) == 0;
@@ -107,7 +107,7 @@ fn compare(one: &Sequence, other: Option<Sequence>) {
     assert_eq!(of(one), of(&other));
 }
 
-/// Two batches of one life.
+/// Two batches with the same history.
 struct Pair {
     batched: (Batch, Diary),
     single: (Batch, Diary),
@@ -115,7 +115,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// Gives all their tokens; who joined last goes while there is no room.
+    /// Gives all sequences their tokens; removes the last sequence while blocks are refused.
     fn begin(&mut self, now_ns: u64) {
         loop {
             let (batch, diary) = &mut self.batched;
@@ -147,7 +147,8 @@ impl Pair {
         self.batched.0.add(sequence);
     }
 
-    /// Runs to the end of the stretch, or to the step that runs at `cut_ns`; returns when that is and what it brought.
+    /// Runs to the end of the step run, or to the end of the step that runs at `cut_ns`; returns that time and the
+    /// results.
     fn run(&mut self, now_ns: u64, stall_ns: u64, cut_ns: Option<u64>) -> (u64, Ended) {
         let (batch, diary) = &mut self.batched;
         let mut end_ns = batch.start(diary, now_ns, stall_ns).expect("it answers");
@@ -198,7 +199,7 @@ fn an_empty_batch_plans_one_step_and_not_as_many_as_there_are_numbers() {
 }
 
 #[test]
-fn a_stretch_with_its_lockstep_equals_steps_that_look_at_every_sequence() {
+fn step_runs_with_a_steady_set_equal_steps_that_visit_every_sequence() {
     for seed in 0..300 {
         let draws = &mut Draws(seed);
         let config = drawn_config(draws);

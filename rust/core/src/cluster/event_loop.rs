@@ -1,4 +1,4 @@
-//! All machines' events in one order, and what crosses between the machines.
+//! All machines' events in one order, and the messages between the machines.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -9,22 +9,22 @@ use crate::machine::messages::{Done, IncomingId, Key, Task};
 use crate::machine::{Replica, Request, Slot};
 use crate::transfers::{SharedTimeline, Timeline};
 
-/// What has arrived comes first at an instant; what machines tell each other at their boundaries comes after these.
+/// Arrivals come first at an instant; messages that machines send at their boundaries come after boundaries.
 pub(super) const TRANSFER: u8 = 0;
 pub(super) const HANDOVER: u8 = 3;
 
 /// The replicas of a cluster, each on its own store.
 pub trait Machines {
-    /// What a replica or its store refuses.
+    /// Error of a replica or its store.
     type Error;
 
-    /// Lets the replica of a machine do something at a time.
+    /// Runs a task on the replica of a machine at a time.
     fn perform(&mut self, machine: u32, task: Task, now_ns: u64) -> Result<Done, Self::Error>;
 
-    /// Machines that were visited while another one was at work, and what is next there, since the last call.
+    /// Machines that another machine's task has changed, with their next events, since the last call.
     fn take_visited(&mut self) -> Vec<(u32, Option<Key>)>;
 
-    /// Shows the replica of a machine.
+    /// Calls a function with the replica of a machine.
     fn with_replica(
         &mut self,
         machine: u32,
@@ -34,32 +34,32 @@ pub trait Machines {
 
 /// All machines of a cluster that hand requests over to each other, or read each other's lower tiers.
 ///
-/// Events are ordered as those of `engine.py`: by time, priority, machine, and the machine's own number. Whoever
-/// drives it asks [`Cluster::next`] when to call [`Cluster::run`].
+/// Events are ordered as those of `engine.py`: by time, priority, machine, and the machine's own number. The driver
+/// calls [`Cluster::next`] to learn the time of the next [`Cluster::run`].
 #[derive(Debug, Default)]
 pub struct Cluster {
-    /// When something is next at each machine by itself.
+    /// The next event of each machine itself.
     pub(super) keys: Vec<Option<Key>>,
     pub(super) due: BTreeSet<Key>,
     pub(super) events: BTreeMap<Key, Event>,
     pub(super) delivered: u64,
-    /// Where hand-overs that were announced go to, until their prompt is computed.
+    /// Targets of the announced hand-overs, until their prompt is computed.
     pub(super) going: HashMap<(u32, Slot), (u32, IncomingId)>,
-    /// Requests whose prompt is computed and that nobody was chosen for yet.
+    /// Requests with a computed prompt whose decode machine is not chosen yet.
     pub(super) computed: HashMap<(u32, Slot), Box<Request>>,
-    /// By machine, requests that have finished since the last [`Cluster::take_closed`].
+    /// Finished requests since the last [`Cluster::take_closed`], as (machine, request).
     closed: Vec<(u32, u32)>,
-    /// What happens on channels served layer by layer, where there are such.
+    /// Events of channels served layer by layer, if there are any.
     timeline: Option<SharedTimeline>,
-    /// Machines that step together, where some do.
+    /// Machines that step together as data-parallel groups, if there are any.
     pub(super) ranks: Option<Ranks>,
     pub(super) now_ns: u64,
-    /// No machine takes note of another: each may run ahead of the others.
+    /// Machines do not interact: each may run past the others.
     pub(super) apart: bool,
 }
 
 impl Cluster {
-    /// So many machines, with nothing to do.
+    /// A cluster of `machines` machines with no events.
     pub fn new(machines: usize) -> Self {
         Self {
             keys: vec![None; machines],
@@ -67,7 +67,7 @@ impl Cluster {
         }
     }
 
-    /// Machines of which none takes note of another.
+    /// A cluster of machines that do not interact.
     pub fn apart(machines: usize) -> Self {
         Self {
             apart: true,
@@ -75,7 +75,7 @@ impl Cluster {
         }
     }
 
-    /// Lets what happens on channels served layer by layer come in the same order.
+    /// Adds the events of channels served layer by layer to the order of events.
     pub fn with_timeline(self, timeline: SharedTimeline) -> Self {
         Self {
             timeline: Some(timeline),
@@ -83,33 +83,33 @@ impl Cluster {
         }
     }
 
-    /// When something happens next on a channel served layer by layer, where that is next of all.
+    /// Time of the next event on a channel served layer by layer, if it is the first of all events.
     pub fn channel_next_ns(&self) -> Option<u64> {
         let next_ns = Timeline::next_of(self.timeline.as_ref()?)?;
-        // At an instant it comes before what happens on machines.
+        // At an instant it comes before events on machines.
         self.next()
             .is_none_or(|key| next_ns <= key.0)
             .then_some(next_ns)
     }
 
-    /// What is next of what happens on machines: its time, priority and machine.
+    /// The next event on machines: its time, priority and machine.
     pub fn next(&self) -> Option<Key> {
         let event = self.events.first_key_value().map(|(&key, _)| key);
         let due = self.due.first().copied();
         event.into_iter().chain(due).min()
     }
 
-    /// The time of what was done last.
+    /// Time of the last event.
     pub fn now_ns(&self) -> u64 {
         self.now_ns
     }
 
-    /// Machines and requests that have finished there since the last call.
+    /// Requests that have finished since the last call, as (machine, request).
     pub fn take_closed(&mut self) -> Vec<(u32, u32)> {
         std::mem::take(&mut self.closed)
     }
 
-    /// Notes that what is next at a machine has changed.
+    /// Records a change of a machine's next event.
     pub fn changed(&mut self, machine: u32, next: Option<Key>) {
         if self.ranks.is_some() {
             return self.rank_changed(machine, next);
@@ -124,8 +124,8 @@ impl Cluster {
         }
     }
 
-    /// Does what is next, and then what comes before `until_ns`; stops where someone is to be chosen to decode a
-    /// request, which is answered with [`Cluster::assign`] at that time.
+    /// Runs the next event, and then the events before `until_ns`. Stops where a machine must be chosen to decode a
+    /// request: the caller responds with [`Cluster::assign`] at that time.
     pub fn run<M: Machines>(
         &mut self,
         machines: &mut M,
@@ -152,7 +152,7 @@ impl Cluster {
             };
             if let Event::Choose(question) = event {
                 if key.0 > now_ns {
-                    // It is answered by what is known at its own time.
+                    // The choice needs the state at its own time.
                     self.events.insert(key, event);
                     break;
                 }
@@ -163,14 +163,14 @@ impl Cluster {
         Ok(None)
     }
 
-    /// Takes the next number among a machine's transfers.
+    /// Takes the next transfer number of a machine.
     pub(super) fn take_number<M: Machines>(machines: &mut M, of: u32) -> Result<u64, M::Error> {
         let mut number = 0;
         machines.with_replica(of, &mut |replica| number = replica.mover.take_number())?;
         Ok(number)
     }
 
-    /// Releases a request's blocks on the machine that has them, where what arrives next was the last to read them.
+    /// Releases a request's blocks on the machine that has them, if the next arrival completes the last read of them.
     fn source_read<M: Machines>(
         &mut self,
         machines: &mut M,
@@ -185,7 +185,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Lets a channel do what is next of all, and the machine hear of it that sends over it.
+    /// Runs the next event of a channel and notifies the machine whose transfer has arrived.
     fn channel_event<M: Machines>(&mut self, machines: &mut M) -> Result<(), M::Error> {
         let delivered = self.timeline.as_ref().and_then(Timeline::happen);
         if let Some((of, layers)) = delivered {
@@ -196,7 +196,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Lets a machine do what is next there; where machines are apart, all that comes before a time.
+    /// Runs the next event of a machine; if machines do not interact, all its events before `until_ns`.
     fn own_event<M: Machines>(
         &mut self,
         machines: &mut M,
@@ -218,7 +218,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Lets a machine do something now, and takes its letters where they go; returns where a new hand-over is kept.
+    /// Runs a task on a machine now and delivers the resulting messages; returns the identifier of a new hand-over.
     pub(super) fn perform<M: Machines>(
         &mut self,
         machines: &mut M,

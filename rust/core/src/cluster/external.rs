@@ -1,10 +1,10 @@
-//! What machines are told from outside: of a request that comes, of one that is near, and of one that its client gives up.
+//! Notifications from outside the machines: arrivals of requests, prefetches, and aborts by clients.
 
 use super::event_loop::{Cluster, Machines};
 use crate::machine::messages::{Operated, Operation, Task};
 
 impl Cluster {
-    /// Lets a machine do at a time what it is asked to from outside.
+    /// Runs a task from outside on a machine at a time.
     pub fn notify<M: Machines>(
         &mut self,
         machines: &mut M,
@@ -15,7 +15,7 @@ impl Cluster {
         self.ask(machines, machine, task).map(|_| ())
     }
 
-    /// Lets a machine do a manual cache operation at a time; returns what that brought.
+    /// Runs a manual cache operation on a machine at a time; returns its result.
     pub fn operate<M: Machines>(
         &mut self,
         machines: &mut M,
@@ -27,8 +27,8 @@ impl Cluster {
         Ok(self.ask(machines, machine, task)?.operated)
     }
 
-    /// Lets a request go at a time whose client has given it up, on the machine that it was sent to or on that which
-    /// decodes it; nothing happens where it is done.
+    /// Aborts a request at a time, on the machine it was sent to or on the machine that decodes it. Does nothing if
+    /// the request has finished.
     pub fn abort<M: Machines>(
         &mut self,
         machines: &mut M,

@@ -1,4 +1,5 @@
-//! Hand-overs between machines: what their messages lead to, and when; the machine's own side is `machine/handover/`.
+//! Hand-overs between machines: the effects of their messages, and their times; the machine's own side is
+//! `machine/handover/`.
 
 use super::event_loop::{Cluster, Machines, HANDOVER, TRANSFER};
 use super::messages::{Chosen, Event};
@@ -7,7 +8,7 @@ use crate::machine::messages::{Computing, Incoming, Message, Task};
 use crate::transfers::{Computed, FarTransfer};
 
 impl Cluster {
-    /// Lets the chosen machine reserve room for a request.
+    /// Makes the chosen machine reserve capacity for a request.
     pub fn assign<M: Machines>(
         &mut self,
         machines: &mut M,
@@ -65,7 +66,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Lets a hop hear of the other layers that a step of a machine computes, and of the end.
+    /// Schedules the events of the remaining layers of a hop, and of its end, as a machine's step computes them.
     fn resume_computing<M: Machines>(
         &mut self,
         machines: &mut M,
@@ -133,7 +134,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Lets a machine hear of something once all boundaries of this instant are over.
+    /// Delivers an event to a machine after all boundaries of this instant.
     fn deliver_later(&mut self, machine: u32, event: Event) {
         self.delivered += 1;
         let key = (self.now_ns, HANDOVER, machine, self.delivered);

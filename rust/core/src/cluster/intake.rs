@@ -1,47 +1,47 @@
-//! Requests on their way to the machines, in order of arrival: and who is too long for the machine it is sent to.
+//! Requests that have not arrived yet, in order of arrival, and the length limits of the machines they are sent to.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use crate::machine::Arrival;
 
-/// A request that will come.
+/// A request that will arrive.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Coming {
-    /// As it will come.
+    /// The arrival itself.
     pub arrival: Arrival,
-    /// When it will.
+    /// Time of the arrival.
     pub at_ns: u64,
-    /// So long after that its client gives it up; `None`: never.
+    /// Time from the arrival to the client's abort; `None`: never.
     pub abort_after_ns: Option<u64>,
 }
 
-/// What happens outside the machines.
+/// An event outside the machines.
 #[derive(Clone, Copy, Debug)]
 pub enum Outside {
-    /// A request comes.
+    /// A request arrives.
     Comes(Coming),
-    /// The client of a request that was sent to a machine gives it up.
+    /// The client of a request that was sent to a machine aborts it.
     Aborts {
-        /// That machine.
+        /// The machine.
         machine: u32,
         /// The request.
         request: u32,
-        /// When.
+        /// Time of the abort.
         at_ns: u64,
     },
 }
 
-/// What a machine can hold of one request.
+/// Limits of a machine for one request.
 #[derive(Clone, Copy, Debug)]
 pub struct Holds {
-    /// Tokens of a prompt.
+    /// Upper bound on the tokens of a prompt.
     pub prompt_tokens: u64,
-    /// Tokens with KV when it is done, where it has any beyond its prompt.
+    /// Upper bound on the tokens with KV of a finished request that has any beyond its prompt.
     pub kv_tokens: u64,
 }
 
-/// Requests that will come, some at a time, and what the machines can hold.
+/// Future requests, a part of them at a time, and the limits of the machines.
 ///
 /// ```
 /// use kvsim_core::cluster::intake::{Coming, Holds, Intake, Outside};
@@ -61,16 +61,17 @@ pub struct Holds {
 #[derive(Debug)]
 pub struct Intake {
     coming: VecDeque<Coming>,
-    /// When clients give requests up: that time, the how manieth to be sent, its machine, its number.
+    /// Client aborts: time, index among the requests sent, machine, request.
     aborted: BinaryHeap<Reverse<(u64, u64, u32, u32)>>,
     sent: u64,
     holds: Vec<Holds>,
-    /// Most tokens of a prompt and its answer.
+    /// Upper bound on the tokens of a prompt and its answer.
     window_tokens: Option<u64>,
 }
 
 impl Intake {
-    /// With nothing to come; what each machine holds, and the most tokens of a prompt and its answer.
+    /// An intake without requests; `holds`: the limits of each machine, `window_tokens`: most tokens of a prompt and
+    /// its answer.
     pub fn new(holds: Vec<Holds>, window_tokens: Option<u64>) -> Self {
         Self {
             coming: VecDeque::new(),
@@ -81,24 +82,24 @@ impl Intake {
         }
     }
 
-    /// Adds requests behind those that are to come, in order of arrival.
+    /// Appends requests, in order of arrival.
     pub fn feed(&mut self, coming: impl IntoIterator<Item = Coming>) {
         self.coming.extend(coming);
     }
 
-    /// Whether all that was told of has come.
+    /// True if no request is left to arrive.
     pub fn is_empty(&self) -> bool {
         self.coming.is_empty()
     }
 
-    /// When something happens next.
+    /// Time of the next event.
     pub fn next_ns(&self) -> Option<u64> {
         let coming = self.coming.front().map(|coming| coming.at_ns);
         let aborted = self.aborted.peek().map(|&Reverse((at_ns, ..))| at_ns);
         coming.into_iter().chain(aborted).min()
     }
 
-    /// Takes what happens next: at an instant, who is given up goes before who comes.
+    /// Takes the next event: at an instant, aborts come before arrivals.
     pub fn take(&mut self) -> Option<Outside> {
         let coming_ns = self.coming.front().map(|coming| coming.at_ns);
         if let Some(&Reverse((at_ns, _, machine, request))) = self.aborted.peek() {
@@ -114,7 +115,7 @@ impl Intake {
         self.coming.pop_front().map(Outside::Comes)
     }
 
-    /// Notes that a request has been sent to a machine, where its client may give it up.
+    /// Records that a request has been sent to a machine, in case its client aborts it.
     pub fn sent(&mut self, coming: &Coming, machine: u32) {
         if let Some(after_ns) = coming.abort_after_ns {
             let at_ns = coming.at_ns.saturating_add(after_ns);
@@ -124,7 +125,7 @@ impl Intake {
         }
     }
 
-    /// Whether a machine can serve a request; one that does not fit is rejected.
+    /// True if a machine can serve a request; a request that does not fit is rejected.
     pub fn fits(&self, machine: u32, arrival: &Arrival) -> bool {
         let (prompt, answer) = (arrival.prompt_tokens, arrival.output_tokens);
         let kv_tokens = prompt + answer.max(1) - 1;
@@ -160,7 +161,7 @@ mod tests {
         assert!(!fits((10, 99), None, 11, 1));
         assert!(fits((10, 12), None, 10, 3));
         assert!(!fits((10, 12), None, 10, 4));
-        // Without tokens beyond its prompt nothing is asked of who decodes.
+        // Without tokens beyond its prompt, a request does not use a decode machine.
         assert!(fits((10, 0), None, 10, 0));
         assert!(fits((99, 99), Some(12), 10, 2));
         assert!(!fits((99, 99), Some(12), 10, 3));

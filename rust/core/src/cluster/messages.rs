@@ -9,25 +9,25 @@ use crate::transfers::{Computed, FarTransfer};
 pub struct Chosen {
     /// The machine.
     pub machine: u32,
-    /// The path that its KV crosses.
+    /// The path of its KV.
     pub route: Route,
-    /// Tokens that are expected to cross.
+    /// Expected number of tokens to transfer.
     pub expected_tokens: u64,
 }
 
 /// An event between machines, at a time of its own.
 #[derive(Debug)]
 pub(super) enum Event {
-    /// A decode machine is to be chosen.
+    /// A decode machine must be chosen.
     Choose(Question),
-    /// A machine is asked for something.
+    /// A task is sent to a machine.
     Send(u32, Task),
     /// A machine is notified that nothing is to be sent to it.
     NothingToSend {
         target: (u32, IncomingId),
         source: (u32, Slot),
     },
-    /// A step of the machine has computed some of what a hop sends.
+    /// A step of the machine has computed some of the layers that a hop sends.
     Computed {
         hop: FarTransfer,
         computing: Computing,

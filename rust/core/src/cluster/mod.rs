@@ -1,18 +1,18 @@
-//! A cluster: the order of all machines' events, and what crosses between the machines.
+//! A cluster: the order of all machines' events, and the messages between machines.
 //!
 //! A machine sends messages to others ([`crate::machine::messages`]); [`Cluster`] delivers them in the order of their
-//! time. What comes down to a machine's memory goes on from the other one at once
+//! time. A copy that reaches a machine's memory is forwarded to the other machine at once
 //! ([`crate::machine::neighbours`]), since both may share a channel.
 //!
 //! | file | contents |
 //! |---|---|
 //! | `event_loop` | all machines' events in one order |
-//! | `handover` | what the messages of prefill and decode machines lead to |
-//! | `messages` | events between machines; the question which machine decodes a request |
-//! | `external` | what comes from outside: requests, prefetches, aborts |
-//! | `ranks` | machines that step together |
-//! | `intake` | requests on their way to the machines |
-//! | `routing` | which machines a router finds equally good |
+//! | `handover` | effects of the messages of prefill and decode machines |
+//! | `messages` | events between machines; the request to choose a decode machine |
+//! | `external` | events from outside: requests, prefetches, aborts |
+//! | `ranks` | data-parallel groups: machines that step together |
+//! | `intake` | requests that have not arrived yet, in order of arrival |
+//! | `routing` | the machines that a router finds equally good |
 
 mod event_loop;
 mod external;

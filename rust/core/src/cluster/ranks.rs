@@ -1,23 +1,25 @@
-//! Data-parallel ranks of engines: each has a scheduler, a queue and a KV pool, and those of one engine step together
+//! Data-parallel ranks of engines: each has a scheduler, a queue and a KV pool, and the ranks of one engine step
+//! together
 //! (`DPEngineCoreProc.run_busy_loop` of vLLM 0.33.0).
 
 use super::event_loop::{Cluster, Machines};
 use crate::machine::messages::{Key, Task};
 use crate::machine::Phase;
 
-/// Which machines are ranks of which engine, and when their steps end.
+/// Assignment of machines to engines as ranks, and the end times of the engines' steps.
 #[derive(Debug)]
 pub(super) struct Ranks {
-    /// How many machines, one after another, are one engine.
+    /// Number of consecutive machines that form one engine.
     size: u32,
-    /// By engine, what a rank without requests takes for its dummy step.
+    /// By engine, duration of the dummy step of a rank without requests.
     dummy_ns: Vec<u64>,
-    /// By engine, when its step ends, or one is to be composed.
+    /// By engine, time at which its step ends or the next step is composed.
     boundaries_ns: Vec<Option<u64>>,
 }
 
 impl Cluster {
-    /// Lets each so many machines, one after another, step together; by engine, what a dummy step takes.
+    /// Groups every `size` consecutive machines into an engine that steps together; `dummy_ns`: by engine, the
+    /// duration of a dummy step.
     pub fn step_together(&mut self, size: u32, dummy_ns: Vec<u64>) {
         let boundaries_ns = vec![None; dummy_ns.len()];
         self.ranks = Some(Ranks {
@@ -27,7 +29,8 @@ impl Cluster {
         });
     }
 
-    /// Makes sure that a step is composed where a rank has something to do: now where none runs, else when it ends.
+    /// Ensures that a step is composed for a rank with work: now if no step runs, else at the end of the running
+    /// step.
     pub(super) fn rank_changed(&mut self, machine: u32, next: Option<Key>) {
         let Some(((now_ns, ..), ranks)) = next.zip(self.ranks.as_ref()) else {
             return;
@@ -38,7 +41,7 @@ impl Cluster {
         }
     }
 
-    /// Composes a step of an engine at the end of the one before: it takes as long as that of the slowest rank.
+    /// Composes a step of an engine at the end of the previous one: it takes as long as the step of the slowest rank.
     pub(super) fn step_of_ranks<M: Machines>(
         &mut self,
         machines: &mut M,
@@ -92,7 +95,7 @@ mod tests {
 
     const BOUNDARY: u8 = 2;
 
-    /// Ranks that say what they are asked, with the durations of their next steps.
+    /// Ranks that record their tasks, with the durations of their next steps.
     #[derive(Default)]
     struct Asked {
         alone_ns: [Option<u64>; 4],
@@ -143,7 +146,7 @@ mod tests {
         ];
         let of_second = [(2, "end", 10), (3, "end", 10), (3, "start", 7)];
         assert_eq!(machines.delivered, [&of_first[..], &of_second[..]].concat());
-        // What comes meanwhile waits for the end of its engine's step, at an idle rank too.
+        // An arrival in between waits for the end of its engine's step, at an idle rank too.
         cluster.changed(2, Some((12, BOUNDARY, 2, 0)));
         assert_eq!(cluster.next(), Some((17, BOUNDARY, 2, 0)));
         machines.alone_ns = [None; 4];

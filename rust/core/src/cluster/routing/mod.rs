@@ -1,13 +1,13 @@
-//! Which machines a router finds equally good, from what they have cached and how loaded they are.
+//! The machines that a router finds equally good, from their cached prefixes and loads.
 
 mod rule;
 
 pub use rule::{least, prefill_cost, Rule, Turns};
 
-/// The machines with the longest found prefix; among the least loaded alone when the largest load is above
-/// `threshold` times the smallest. Of equally long ones those of the smallest load, in ascending order.
+/// The machines with the longest found prefix. Only the least loaded machines are candidates if the largest load is
+/// above `threshold` times the smallest. Of equally long prefixes, those of the smallest load, in ascending order.
 ///
-/// `found` looks one machine up and is asked of candidates only.
+/// `found` looks up one machine and is called for candidates only.
 pub fn longest_prefix(
     loads: &[u64],
     threshold: f64,
@@ -32,8 +32,8 @@ pub fn longest_prefix(
     equal
 }
 
-/// Which machines longest-prefix routing considers: the least loaded alone when the largest load is above
-/// `threshold` times the smallest, else all.
+/// Candidates of longest-prefix routing: only the least loaded machines if the largest load is above `threshold`
+/// times the smallest, else all.
 pub fn candidates(loads: &[u64], threshold: f64) -> impl Fn(usize) -> bool + '_ {
     let least = loads.iter().min().copied().unwrap_or(0);
     let most = loads.iter().max().copied().unwrap_or(0);

@@ -1,15 +1,16 @@
-//! The rules that the core chooses by itself: what each machine costs, and whose turn it is among equal ones.
+//! The routing rules that the core evaluates by itself: the cost of each machine, and turns among equal machines.
 
-/// How a machine is chosen; the rules of `serving/router/` in Python.
+/// Rule for choosing a machine; the rules of `serving/router/` in Python.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rule {
-    /// Each in turn.
+    /// Each machine in turn.
     RoundRobin,
     /// Fewest queued prompt tokens.
     LeastLoaded,
-    /// The longest found prefix, among the least loaded when the largest load is above so many times the smallest.
+    /// The longest found prefix; only among the least loaded machines if the largest load is above this multiple of
+    /// the smallest.
     LongestPrefix(f64),
-    /// The smallest product of prompt tokens not found and of requests, for blocks of so many tokens.
+    /// The smallest product of prompt tokens not found and number of requests, for blocks of this many tokens.
     PrefillCost(u64),
 }
 
@@ -26,7 +27,7 @@ impl Rule {
     }
 }
 
-/// What a prompt would cost a machine: its tokens that are not found there, times the requests with this one.
+/// Cost of a prompt on a machine: its tokens not found there, times the machine's requests including this one.
 pub fn prefill_cost(prompt_tokens: u64, found_tokens: u64, requests: u64) -> u64 {
     prompt_tokens.saturating_sub(found_tokens) * (requests + 1)
 }
@@ -47,16 +48,16 @@ pub fn least(costs: impl IntoIterator<Item = u64>) -> Vec<u32> {
     equal
 }
 
-/// How often each machine was chosen.
+/// Number of times that each machine was chosen.
 #[derive(Clone, Debug, Default)]
 pub struct Turns {
     chosen: Vec<u64>,
-    /// How often [`Turns::in_turn`] was asked.
+    /// Number of calls of [`Turns::in_turn`].
     asked: u64,
 }
 
 impl Turns {
-    /// So many machines, none of which was chosen yet.
+    /// Turns of `machines` machines, none of them chosen yet.
     pub fn new(machines: usize) -> Self {
         Self {
             chosen: vec![0; machines],
@@ -64,7 +65,7 @@ impl Turns {
         }
     }
 
-    /// Of equal machines, given in ascending order, the one chosen least often so far, of those the first.
+    /// Of equal machines, given in ascending order, the first of those chosen least often so far.
     pub fn take(&mut self, equal: &[u32]) -> Option<u32> {
         let chosen = *equal
             .iter()
@@ -73,7 +74,7 @@ impl Turns {
         Some(chosen)
     }
 
-    /// Each machine in turn, whatever else was chosen.
+    /// Each machine in turn, independent of other choices.
     pub fn in_turn(&mut self) -> Option<u32> {
         let machine = self.asked.checked_rem(self.chosen.len() as u64)?;
         self.asked += 1;
