@@ -1,12 +1,13 @@
-//! Requests that their clients give up, wherever they are: what waits leaves at once, what runs at the end of its
-//! step, what loads when its KV has come, what is handed over at the end of its first step there.
+//! Requests that their clients abort, in any state. A waiting request leaves at once, a running request at the end of
+//! its step, a loading request when its KV has arrived. A handed-over request leaves at the end of its first step on
+//! the decode machine.
 
 use super::{Now, Replica, Slot};
 use crate::digest::Record;
 use crate::machine::rows::EventKind;
 use crate::store::Answer;
 
-/// Requests that were given up and have not left: their places, and their numbers, since places are used again.
+/// Aborted requests that have not left yet: their slots, and their numbers, since slots are reused.
 #[derive(Debug, Default)]
 pub(super) struct PendingAborts(Vec<(Slot, u32)>);
 
@@ -17,16 +18,17 @@ impl PendingAborts {
         }
     }
 
-    /// Takes a place out that is free from now on.
+    /// Removes the entry of a slot that is free from now on.
     fn forget(&mut self, slot: Slot) {
         self.0.retain(|&(other, _)| other != slot);
     }
 }
 
 impl Replica {
-    /// The place of an open request whose client gives it up now; `None` where it is not here, or nobody is left to.
+    /// Marks an open request as aborted by its client and returns its slot. Returns `None` if the request is not here
+    /// or has ended.
     ///
-    /// Cost: a look at each place.
+    /// Cost: linear in the number of slots.
     pub fn client_leaves(&mut self, request: u32) -> Option<Slot> {
         let leaves = |s: &super::Request| {
             s.arrival.request == request && !(s.is_closed || s.sent_on || s.pending_aborts)
@@ -37,13 +39,13 @@ impl Replica {
         Some(slot)
     }
 
-    /// Whether the client of an open request has given it up.
+    /// True if the client of an open request has aborted it.
     pub fn is_aborted(&self, slot: Slot) -> bool {
         let s = &self.requests[slot];
         s.pending_aborts && !s.is_closed
     }
 
-    /// Lets a request go that its client has given up.
+    /// Aborts a request whose client has left.
     pub fn abort(&mut self, now: &mut Now<'_>, slot: Slot) -> Answer<()> {
         self.catch_up(now, now.ns)?;
         if self.arrivals.queue.remove(slot) {
@@ -53,9 +55,10 @@ impl Replica {
         self.leaves_at_boundary(now, slot)
     }
 
-    /// Lets a request go whose prompt another machine has computed, or computes; whether it is known here.
+    /// Aborts a request whose prompt another machine has computed or computes; returns true if the request is known
+    /// here.
     ///
-    /// What does not run yet leaves at the end of its first step.
+    /// A request that does not run yet leaves at the end of its first step.
     pub(super) fn abort_handed_over(&mut self, now: &mut Now<'_>, request: u32) -> Answer<bool> {
         if let Some(slot) = self.client_leaves(request) {
             if self.running.contains(slot) {
@@ -76,7 +79,7 @@ impl Replica {
         self.wake(now, now.ns)
     }
 
-    /// Notes a request that leaves at the end of its step, where it was given up.
+    /// Notes an aborted request that leaves at the end of its step.
     pub(super) fn note_abort(&mut self, slot: Slot) {
         let s = &self.requests[slot];
         if s.pending_aborts {
@@ -84,7 +87,7 @@ impl Replica {
         }
     }
 
-    /// Whether a request is to leave at the end of the next step.
+    /// True if an aborted request leaves at the end of the next step.
     pub(super) fn leaves_next(&self) -> bool {
         let leaves = |&(slot, request): &(Slot, u32)| {
             self.requests[slot].arrival.request == request && self.running.contains(slot)
@@ -92,7 +95,7 @@ impl Replica {
         self.arrivals.pending_aborts.0.iter().any(leaves)
     }
 
-    /// Takes requests that were given up out of the batch and the queue, and frees their blocks.
+    /// Removes aborted requests from the batch and the queue, and frees their blocks.
     pub(super) fn release_aborted(&mut self, now: &mut Now<'_>) -> Answer<()> {
         for (slot, request) in std::mem::take(&mut self.arrivals.pending_aborts.0) {
             let s = &self.requests[slot];
@@ -104,7 +107,7 @@ impl Replica {
                 self.running.remove(slot);
                 self.abandon(now, slot)?;
             } else if self.arrivals.queue.remove(slot) {
-                // it was preempted meanwhile
+                // it was preempted in between
                 self.arrivals.refused = false;
                 self.leave(now, slot);
             } else {
@@ -114,7 +117,7 @@ impl Replica {
         Ok(())
     }
 
-    /// Frees what was loaded for requests that were given up meanwhile, once all of it has come.
+    /// Frees what was loaded for aborted requests, once all of it has arrived.
     pub(super) fn abandon_loaded(&mut self, now: &mut Now<'_>) -> Answer<()> {
         let mut at = 0;
         while let Some(&id) = self.loads.loaded.get(at) {
@@ -134,21 +137,21 @@ impl Replica {
         Ok(())
     }
 
-    /// Frees what a request holds that was given up, and ends it.
+    /// Frees the blocks of an aborted request and ends the request.
     fn abandon(&mut self, now: &mut Now<'_>, slot: Slot) -> Answer<()> {
         self.release(now, slot)?;
         self.leave(now, slot);
         Ok(())
     }
 
-    /// Ends a request that was given up and holds nothing, and frees its place.
+    /// Ends an aborted request that holds no blocks, and frees its slot.
     pub fn leave(&mut self, now: &mut Now<'_>, slot: Slot) {
         self.aborted(now, slot);
         self.arrivals.pending_aborts.forget(slot);
         self.requests.free(slot);
     }
 
-    /// Ends a request that its client has given up; its turn leaves nothing for the next one.
+    /// Ends a request that its client has aborted; its turn leaves no KV for the session's next turn.
     pub(super) fn aborted(&mut self, now: &mut Now<'_>, slot: Slot) {
         let s = &mut self.requests[slot];
         s.is_closed = true;

@@ -1,4 +1,4 @@
-//! Admission: match the prefix, reserve room for the rest, all or nothing; then the request joins the step.
+//! Admission: match the prefix and reserve blocks for the rest, all or nothing; then the request joins the step.
 
 use super::fetch::FetchPolicy;
 use super::groups::Asked;
@@ -8,7 +8,7 @@ use crate::batch::Sequence;
 use crate::store::{Answer, LeaseId};
 
 impl Replica {
-    /// Admits a waiting request, which joins the step; nothing changes where it is not.
+    /// Tries to admit a waiting request to the step; a refusal changes nothing.
     pub(super) fn ask(&mut self, now: &mut Now<'_>, slot: Slot) -> Answer<Asked> {
         if now.store.groups().is_some() {
             return self.admit_to_groups(now, slot);
@@ -21,7 +21,7 @@ impl Replica {
         })
     }
 
-    /// Admits a waiting request, which joins the step; false, without a trace, when room is refused.
+    /// Admits a waiting request to the step. Returns false, and changes nothing, if blocks are refused.
     fn admit_one(&mut self, now: &mut Now<'_>, slot: Slot) -> Answer<bool> {
         self.protect_waiting(now, Some(slot))?;
         let s = &self.requests[slot];
@@ -33,7 +33,7 @@ impl Replica {
         let (found, ready) = if self.config.cache_enabled {
             let limit = self.config.matchable_blocks(target);
             let found = now.store.find(request, limit, now.ns)?;
-            // A drafter that reads hidden states (EAGLE) has the last block computed again.
+            // A drafter that reads hidden states (EAGLE) needs the last block computed again.
             let lost = self.config.lost_blocks;
             (
                 found.0.saturating_sub(lost),
@@ -71,7 +71,7 @@ impl Replica {
         Ok(true)
     }
 
-    /// Notes an admission, then lets the request join the step or wait for its room and its KV.
+    /// Records an admission, then lets the request join the step or wait for its blocks and its KV.
     pub(super) fn settle_admission(
         &mut self,
         now: &mut Now<'_>,
@@ -105,7 +105,7 @@ impl Replica {
         (u64::from(blocks) * self.config.block_size_tokens).min(target)
     }
 
-    /// Lets a request join the step whose room is there and whose KV is there or comes.
+    /// Adds a request to the step whose blocks are free and whose KV has arrived or is arriving.
     pub(super) fn join_late(&mut self, now: &mut Now<'_>, id: LoadingId) -> Answer<()> {
         let loading = &self.loads[id];
         let (slot, admission) = (loading.slot, &loading.admission);
@@ -119,7 +119,7 @@ impl Replica {
         self.join(now, slot, held)
     }
 
-    /// Copies down what a request has used often enough, where an edge's policy says so.
+    /// Copies down the blocks that a request has used often enough, if an edge's write policy does so.
     fn write_used(&mut self, now: &mut Now<'_>, lease: LeaseId) -> Answer<()> {
         match now.store.tiered() {
             Some(tree) => self.mover.write_used(tree, lease, now.ns),
@@ -156,7 +156,7 @@ impl Replica {
         self.add_to_batch(now, slot, sequence)
     }
 
-    /// Adds a request to the step; `sequence` says how much of it is computed, and what it holds.
+    /// Adds a request to the step; `sequence` has its computed tokens and its lease.
     pub(super) fn add_to_batch(
         &mut self,
         now: &mut Now<'_>,
@@ -185,8 +185,8 @@ impl Replica {
         Ok(())
     }
 
-    /// Makes the blocks of the queue's first requests the most recently used, where the cache looks ahead; the
-    /// next one's are the very last to go. `without` is about to be admitted.
+    /// Makes the blocks of the first requests in the queue the most recently used, if the cache has lookahead. Those
+    /// of the next request are evicted last. `without` is about to be admitted.
     pub(super) fn protect_waiting(
         &mut self,
         now: &mut Now<'_>,

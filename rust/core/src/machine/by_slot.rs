@@ -1,22 +1,22 @@
-//! What a scheduler of an engine's own knows of each request, by its place in the replica.
+//! Sequences of an engine's own scheduler, by the slot of their request in the replica.
 
 use std::ops::{Index, IndexMut};
 
 use super::Slot;
 
-/// One sequence for each place that was ever taken.
+/// One sequence for each slot that was ever used.
 #[derive(Clone, Debug, Default)]
 pub(super) struct BySlot<Q>(Vec<Q>);
 
 impl<Q: Clone + Default> BySlot<Q> {
-    /// Puts a sequence in the place of one that has left, or in a new place.
+    /// Stores a sequence in a new slot or in the slot of a request that has left.
     pub fn put(&mut self, slot: Slot, sequence: Q) {
         let slots = self.0.len().max(slot as usize + 1);
         self.0.resize(slots, Q::default());
         self[slot] = sequence;
     }
 
-    /// That of a place, where it was ever put there.
+    /// The sequence of a slot, if the slot was ever used.
     pub fn get(&self, slot: Slot) -> Option<&Q> {
         self.0.get(slot as usize)
     }

@@ -5,10 +5,10 @@ use super::{Now, Replica, Slot};
 use crate::store::Answer;
 
 impl Replica {
-    /// Whether the head of the queue waits for a block that another request is computing.
+    /// True if the head of the queue waits for a block that another request is computing.
     ///
-    /// Of those that run or load no computed block is missing from the cache: whoever has this one in its prompt
-    /// is still to compute it. Cost: two keys each.
+    /// The blocks that running or loading requests have computed are all in the cache. So a request with the missing
+    /// block in its prompt has yet to compute it. Cost: two keys for each of these requests.
     pub(super) fn waits_for_another(&self, now: &mut Now<'_>, head: Slot) -> Answer<bool> {
         if !self.config.waits_for_duplicates {
             return Ok(false);

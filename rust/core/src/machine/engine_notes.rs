@@ -1,4 +1,4 @@
-//! What a replica notes of a request that an engine's own scheduler moves on, alike for all of them.
+//! Records of a replica about the requests of an engine's own scheduler, the same for all engines.
 
 use super::engine::Desk;
 use super::schedule_log::ScheduleLog;
@@ -7,12 +7,12 @@ use crate::batch::StepRecord;
 use crate::step_time::StepShape;
 use crate::store::contract::BlockStore;
 
-/// What was cached of a request when it was admitted.
+/// The cached part of a request at its admission.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cached {
     pub blocks: u32,
     pub tokens: u64,
-    /// It had not been admitted before.
+    /// True at the first admission.
     pub is_first: bool,
 }
 
@@ -21,7 +21,7 @@ impl<S: BlockStore> Desk<'_, S> {
         (self.replica, Now::alone(self.store, self.now_ns))
     }
 
-    /// Ends a request's look-up: from now on it waits.
+    /// Ends a request's look-up: from now on the request waits.
     #[inline]
     pub(super) fn queued(&mut self, slot: Slot) {
         let request = &mut self.replica.requests[slot];
@@ -29,7 +29,8 @@ impl<S: BlockStore> Desk<'_, S> {
         request.since_ns = self.now_ns;
     }
 
-    /// Admits a request: what it found now is its own at the first admission, spared work at a later one.
+    /// Admits a request. Tokens found at the first admission are its cached tokens; at a later admission they reduce
+    /// its recomputed tokens.
     pub(super) fn admitted(&mut self, slot: Slot, cached: Cached, log: &mut Option<ScheduleLog>) {
         let (replica, mut now) = self.at_work();
         replica.admitted(&mut now, slot, cached.blocks);
@@ -49,7 +50,7 @@ impl<S: BlockStore> Desk<'_, S> {
         }
     }
 
-    /// Shows a token, the first one or one behind another.
+    /// Records a token; `before_ns`: the time of the request's token before it, `None` at the first token.
     #[inline]
     pub(super) fn token(&mut self, slot: Slot, before_ns: Option<u64>) {
         let (replica, mut now) = self.at_work();
@@ -64,7 +65,7 @@ impl<S: BlockStore> Desk<'_, S> {
         }
     }
 
-    /// Ends a request whose last token is out.
+    /// Finishes a request that has generated its last token.
     pub(super) fn finished(&mut self, slot: Slot, log: &mut Option<ScheduleLog>) {
         let (replica, mut now) = self.at_work();
         replica.finished(&mut now, slot);
@@ -86,7 +87,7 @@ impl<S: BlockStore> Desk<'_, S> {
         }
     }
 
-    /// Ends a request that its client has given up.
+    /// Ends a request that its client has aborted.
     pub(super) fn aborted(&mut self, slot: Slot) {
         let (replica, mut now) = self.at_work();
         replica.aborted(&mut now, slot);
@@ -94,7 +95,7 @@ impl<S: BlockStore> Desk<'_, S> {
 }
 
 impl Replica {
-    /// Counts a step of an engine's own scheduler that has ended.
+    /// Counts a finished step of an engine's own scheduler.
     pub(super) fn step_of_engine(&mut self, shape: &StepShape, span_ns: (u64, u64)) {
         self.batch.record_step(StepRecord::of(shape, span_ns));
     }

@@ -1,5 +1,5 @@
-//! How much of a found run is loaded and how much recomputed, by what loading and computing should
-//! cost (the rules of `spec/movement_policies.py`).
+//! Division of a found run into a loaded and a recomputed part, by the estimated times of loading and computing (the
+//! rules of `spec/movement_policies.py`).
 
 use std::sync::{Arc, PoisonError};
 
@@ -8,29 +8,30 @@ use crate::step_time::{StepShape, StepTimeTable};
 use crate::store::{Part, GPU, NO_MOVE, STAGING};
 use crate::transfers::{Channel, Edge, Job, SharedChannel};
 
-/// `Split` tries so many cuts, evenly spread: the estimate is smooth.
+/// Number of cuts that `Split` tries, evenly spread: the estimate is smooth.
 const CUTS: u32 = 32;
 
-/// Decides between loading and recomputing, at each admission.
+/// Policy that decides between loading and recomputing, at each admission.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FetchPolicy {
     /// Loads the whole run.
     #[default]
     Always,
-    /// Reuses what the GPU has, or is getting for another request.
+    /// Reuses blocks that the GPU has, or is loading for another request.
     Never,
-    /// All of the run or nothing, whichever should end the prefill earlier.
+    /// Loads all of the run or nothing, by the earlier estimated end of the prefill.
     Cheaper,
-    /// From the front, as far as the prefill should end earliest.
+    /// Loads from the front, up to the cut with the earliest estimated end of the prefill.
     Split,
-    /// What is ready on the GPU, or one tier below it.
+    /// Loads what is ready on the GPU or one tier below it.
     BestEffort,
-    /// What a plug-in says.
+    /// Decision of a plug-in.
     Plugin,
 }
 
 impl FetchPolicy {
-    /// The policy of that name, `None` for one that is not of the core; nothing is prefetched to be waited for.
+    /// The policy of that name, `None` for a policy that is not in the core; no request waits for a prefetch under
+    /// it.
     pub fn from_name(name: &str) -> Option<Self> {
         match name {
             "always" | "wait" => Some(Self::Always),
@@ -43,7 +44,7 @@ impl FetchPolicy {
         }
     }
 
-    /// How many leading blocks to reuse.
+    /// Number of leading blocks to reuse.
     pub(super) fn reuse(self, plan: &FetchPlan) -> u32 {
         let (end, ready) = (plan.end(), plan.facts.ready);
         match self {
@@ -75,48 +76,48 @@ impl FetchPolicy {
     }
 }
 
-/// What is known of a run that could be reused, beside its parts.
+/// State of a run that could be reused, without its parts.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PlanFacts {
-    /// In place of a tier: another machine.
+    /// Number that stands for another machine in place of a tier.
     pub remote: usize,
-    /// Leading blocks that are ready to be computed on.
+    /// Leading blocks that are ready to be used.
     pub ready: u32,
     /// Tokens that need KV.
     pub tokens: u64,
     /// Tokens of a block.
     pub block_size_tokens: u64,
-    /// Now.
+    /// Current time.
     pub now_ns: u64,
-    /// Most tokens of a step.
+    /// Token budget of a step.
     pub budget_tokens: u64,
     /// Bytes of one block.
     pub block_bytes: u64,
     /// Layers of the model.
     pub layers: u64,
-    /// Whether KV is used, and sent on, layer by layer.
+    /// True if KV is used and forwarded layer by layer.
     pub layer_pipelining: bool,
 }
 
-/// A run that could be reused. Times are ns from now, by the channels' queues.
+/// A run that could be reused. Times are ns from now and include the channels' queues.
 #[derive(Clone, Debug)]
 pub struct FetchPlan {
-    /// What is known of it.
+    /// State of the run, of the machine and of its configuration.
     pub facts: PlanFacts,
     /// Its parts, from the first block on.
     pub(super) parts: Vec<Part>,
-    /// Of the parts on another machine, that machine and the tier there, in order.
+    /// Machine and tier of each part on another machine, in order.
     pub(super) away: Vec<(u32, usize)>,
-    /// Over this channel comes what is read from another machine.
+    /// Channel for reads from another machine.
     pub(super) wire: Option<SharedChannel>,
     /// The edges of the machine, from the GPU down.
     pub(super) edges: Vec<Edge>,
-    /// What steps take.
+    /// The step-time table.
     pub(super) table: Arc<StepTimeTable>,
 }
 
 impl FetchPlan {
-    /// The parts, each with (machine, tier there) where another machine has it.
+    /// The parts, each with (machine, tier there) if another machine has it.
     pub fn parts(&self) -> impl Iterator<Item = (&Part, Option<(u32, usize)>)> {
         let here = self.parts.len() - self.away.len();
         let away = move |n: usize| n.checked_sub(here).map(|n| self.away[n]);
@@ -131,7 +132,7 @@ impl FetchPlan {
         self.parts.last().map_or(self.facts.ready, |part| part.end)
     }
 
-    /// When the prefill should end if the first `blocks` are reused.
+    /// Estimated end of the prefill if the first `blocks` are reused.
     pub fn done_ns(&self, blocks: u32) -> u64 {
         let (first, last) = self.arrival_ns(blocks);
         let compute = self.compute_ns(blocks);
@@ -142,7 +143,7 @@ impl FetchPlan {
         compute.max(first + compute).max(last_layer)
     }
 
-    /// Computing everything after the first `blocks`.
+    /// Estimated time to compute everything after the first `blocks`.
     pub fn compute_ns(&self, blocks: u32) -> u64 {
         let tokens = self.facts.tokens;
         let mut past = (u64::from(blocks) * self.facts.block_size_tokens).min(tokens - 1);
@@ -157,7 +158,7 @@ impl FetchPlan {
         total
     }
 
-    /// When the first and the last layer of the first `blocks` should be here.
+    /// Estimated arrival of the first and the last layer of the first `blocks`.
     pub fn arrival_ns(&self, blocks: u32) -> (u64, u64) {
         let mut moved = [0; MOST_TIERS];
         for part in self.parts.iter().filter(|part| part.start < blocks) {
@@ -184,7 +185,8 @@ impl FetchPlan {
         up
     }
 
-    /// When layers arrive above a tier of what `moved` has there and further down.
+    /// Arrival of the first and the last layer above a tier, of the blocks that `moved` counts there and further
+    /// down.
     fn staged(&self, moved: &[u64; MOST_TIERS], level: usize) -> (u64, u64) {
         let times = self.hop(level, moved[level..self.facts.remote].iter().sum());
         match moved[level + 1..self.facts.remote].iter().sum() {
@@ -196,7 +198,7 @@ impl FetchPlan {
         }
     }
 
-    /// When layers arrive that take a lower hop before another one.
+    /// Arrival of the first and the last layer of blocks that take a lower hop before another hop.
     fn after(&self, below: (u64, u64), all_up: (u64, u64), own_up: (u64, u64)) -> (u64, u64) {
         if !self.facts.layer_pipelining {
             let last = all_up.1.max(below.1 + own_up.1);
@@ -206,13 +208,13 @@ impl FetchPlan {
         (first, all_up.1.max(below.1 + own_up.0))
     }
 
-    /// The first and the last layer of so many blocks over the channel from a tier to the one above.
+    /// Times of the first and the last layer of `blocks` blocks over the channel from a tier to the tier above.
     fn hop(&self, from: usize, blocks: u64) -> (u64, u64) {
         let up = self.edges[from - 1].up.assigned();
         self.over(&up.lock().unwrap_or_else(PoisonError::into_inner), blocks)
     }
 
-    /// The same over a channel.
+    /// Times of the first and the last layer of `blocks` blocks over a channel.
     fn over(&self, channel: &Channel, blocks: u64) -> (u64, u64) {
         let layers = self.facts.layers;
         let job = Job {

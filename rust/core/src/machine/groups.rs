@@ -1,23 +1,23 @@
-//! Admission to a pool of several cache groups: what is cached of a request, and room for its first step.
+//! Admission to a pool of several cache groups: the cached prefix of a request, and capacity for its first step.
 
 use super::loading::Admission;
 use super::{Now, Replica, Slot};
 use crate::store::newcomer::{Entry, Newcomer};
 use crate::store::{Answer, GPU, STAGING};
 
-/// What became of the first of the queue.
+/// Result of trying to admit the first request of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
-    /// It runs, or waits for its KV.
+    /// The request runs, or waits for its KV.
     Admitted,
-    /// Room is refused until something is given back.
+    /// Capacity is refused until blocks are released.
     NoCapacity,
-    /// This step has too few tokens for it; the next one may have more.
+    /// This step has too few tokens for the request; the next step may have more.
     NoTokens,
 }
 
 impl Replica {
-    /// Admits a waiting request to the pool of groups; nothing changes where it is not.
+    /// Tries to admit a waiting request to the pool of groups; a refusal changes nothing.
     pub(super) fn admit_to_groups(&mut self, now: &mut Now<'_>, slot: Slot) -> Answer<Asked> {
         let s = &self.requests[slot];
         let known_tokens = s.prefill_target_tokens();

@@ -1,4 +1,4 @@
-//! A request between admission and its first step: it waits for room and for KV (the rules of
+//! A request between admission and its first step: it waits for free blocks and for KV (the rules of
 //! `spec/scheduler.py`).
 
 use std::collections::VecDeque;
@@ -11,23 +11,24 @@ use crate::slab::Slab;
 use crate::store::{MoveId, GPU};
 use crate::transfers::{TransferId, Watcher};
 
-/// What an admitted request holds beside its lease, and what it must wait for.
+/// Blocks and moves of an admitted request, in addition to its lease.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Admission {
     pub reused_blocks: u32,
     pub total_blocks: u64,
     /// Reused blocks by the tier they came from.
     pub from_blocks: [u64; MOST_TIERS],
-    /// Of them those that a shared pool gave.
+    /// Number of the reused blocks that came from a shared pool.
     pub pool_blocks: u64,
-    /// Moves that free its room.
+    /// Moves that free its blocks.
     pub freeing_moves: Vec<MoveId>,
-    /// Moves that bring its KV, each with the tier it comes from.
+    /// Moves that load its KV, each with the tier it comes from.
     pub loads: Vec<(MoveId, usize)>,
 }
 
 impl Admission {
-    /// One that reuses so many blocks of the GPU of all those that it holds, once these moves have freed its room.
+    /// An admission that reuses `reused_blocks` blocks of the GPU, out of `total_blocks`; `freeing_moves` free the
+    /// others.
     pub fn of(reused_blocks: u32, total_blocks: u64, freeing_moves: Vec<MoveId>) -> Self {
         let mut from_blocks = [0; MOST_TIERS];
         from_blocks[GPU] = u64::from(reused_blocks);
@@ -41,32 +42,33 @@ impl Admission {
     }
 }
 
-/// Where a loading request is kept.
+/// Index of a loading request in [`Loads`].
 pub(super) type LoadingId = u32;
 
-/// Counts down what an admitted request waits for.
+/// The moves that an admitted request waits for.
 ///
-/// With layer pipelining KV counts as there from its first layer on; what is still missing then stalls the
-/// step, which is charged at its start.
+/// With layer pipelining, KV counts as present from its first layer on. Layers that arrive later then stall the step,
+/// which is charged at its start.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Loading {
     pub slot: Slot,
     pub admission: Admission,
     pub transfers: Vec<TransferId>,
-    /// Its number: its place in the list is another one's later.
+    /// Its number; its index in the list is reused.
     number: u64,
     freeing_moves: Vec<MoveId>,
     waits: Vec<MoveId>,
-    /// When room, and KV of each tier, were last waited for, and which layer of what came then.
+    /// End of the last wait for free blocks; below, for each tier, the end of the last wait for KV, and the transfer
+    /// and layer that ended it.
     freed_end_ns: u64,
     ends_ns: [u64; MOST_TIERS],
     last: [(TransferId, u64); MOST_TIERS],
-    /// What a step's stall was for: the transfer, its layer, and when that came.
+    /// Cause of a step's stall: the transfer, its layer, and the arrival of that layer.
     latest: Option<(TransferId, u64, u64)>,
 }
 
 impl Loading {
-    /// Whether anything is still missing.
+    /// True if a move has not ended.
     pub fn waits(&self) -> bool {
         !(self.freeing_moves.is_empty() && self.waits.is_empty())
     }
@@ -83,14 +85,14 @@ impl Loading {
     }
 }
 
-/// Admitted requests that have not joined a step and started with it.
+/// Admitted requests that have not joined a step, or that joined it before all their KV arrived.
 #[derive(Debug, Default)]
 pub(super) struct Loads {
-    /// How many wait for room or KV.
+    /// Number of requests that wait for free blocks or KV.
     pub waiting: usize,
-    /// Those that have their KV, or its first layer, and wait for the next step.
+    /// Requests that have their KV, or its first layer, and wait for the next step.
     pub loaded: VecDeque<LoadingId>,
-    /// Those that joined the step while their KV still arrives.
+    /// Requests that joined the step while their KV is still arriving.
     pub late: Vec<LoadingId>,
     /// Steps whose layers free read buffers as they are computed.
     pub buffers: Vec<ReadBuffers>,
@@ -99,7 +101,7 @@ pub(super) struct Loads {
 }
 
 impl Loads {
-    /// The places of all requests that are loading, or that load late.
+    /// The slots of all requests that are loading, before or after joining a step.
     pub fn slots(&self) -> impl Iterator<Item = Slot> + '_ {
         self.slots.taken().map(|id| self[id].slot)
     }
@@ -130,7 +132,7 @@ impl IndexMut<LoadingId> for Loads {
 }
 
 impl Replica {
-    /// Lets an admitted request wait for its moves; returns where it is kept.
+    /// Makes an admitted request wait for its moves; returns its index.
     pub(super) fn load(&mut self, slot: Slot, admission: Admission, now_ns: u64) -> LoadingId {
         let mover = &mut self.mover;
         let mut loading = self.loads.start(slot);
@@ -169,7 +171,7 @@ impl Replica {
         id
     }
 
-    /// Something that a loading request waits for has arrived: a transfer's first layer, or all of it.
+    /// Handles an arrival that a loading request waits for: a transfer's first layer, or all of it.
     pub(super) fn on_load_transfer(
         &mut self,
         (id, number): (LoadingId, u64),
@@ -205,13 +207,13 @@ impl Replica {
         }
     }
 
-    /// Splits the wait since admission among room and tiers, fast to slow; the parts sum to it.
+    /// Splits the wait since admission among free blocks and tiers, fast to slow; the parts sum to it.
     fn charge_loading(&mut self, id: LoadingId, now_ns: u64) {
         let mover = &self.mover;
         let loading = &self.loads[id];
         let s = &mut self.requests[loading.slot];
         if s.first_token_ns.is_some() {
-            return; // back after a preemption: its TTFT is over
+            return; // readmitted after a preemption: its TTFT is over
         }
         let mut at = s.since_ns.max(loading.freed_end_ns);
         s.fetch_room_ns += at - s.since_ns;
@@ -230,10 +232,10 @@ impl Replica {
         s.since_ns = now_ns;
     }
 
-    /// When a step from `start_ns` that needs this KV layer by layer can end.
+    /// Earliest end of a step that starts at `start_ns` and needs this KV layer by layer.
     ///
-    /// From the arrival of layer k on, layers k … L are still to be computed; where they come evenly, the first and
-    /// the last one decide.
+    /// From the arrival of layer k on, layers k … L are still to be computed. If layers arrive evenly, the first and
+    /// the last layer determine the end.
     pub(super) fn late_until(&mut self, id: LoadingId, start_ns: u64, compute_ns: u64) -> u64 {
         let mover = &self.mover;
         let (loading, layers) = (&mut self.loads[id], mover.config().layers);
@@ -259,14 +261,14 @@ impl Replica {
         end
     }
 
-    /// Whether KV of a loaded request is still on its way: layers behind the first ones.
+    /// True if KV of a loaded request is still arriving: layers after the first layer.
     pub(super) fn still_comes(&self, id: LoadingId) -> bool {
         let mover = &self.mover;
         let mut transfers = self.loads[id].transfers.iter();
         transfers.any(|&transfer| mover.in_flight(mover.transfer(transfer).id) == Some(transfer))
     }
 
-    /// Charges a step's excess to the slowest tier that a request reads from.
+    /// Charges the excess time of a step to the slowest tier that a request reads from.
     pub(super) fn charge_stall(&mut self, id: LoadingId, stall_ns: u64) {
         let (mover, loading) = (&self.mover, &self.loads[id]);
         let s = &mut self.requests[loading.slot];
@@ -283,7 +285,7 @@ impl Replica {
         }
     }
 
-    /// Forgets what a request has loaded.
+    /// Removes the loading state of a request.
     pub(super) fn loading_over(&mut self, id: LoadingId) {
         let loading = self.loads.slots.remove(id);
         let mover = &mut self.mover;

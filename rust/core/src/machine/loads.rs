@@ -1,4 +1,4 @@
-//! Admission with loads: what lies on lower tiers is planned, protected, and loaded part by part (the rules of
+//! Admission with loads: blocks on lower tiers are planned, protected, and loaded part by part (the rules of
 //! `spec/admission.py` and `spec/mover.py`).
 
 use super::fetch::{FetchPlan, FetchPolicy, PlanFacts};
@@ -9,8 +9,9 @@ use crate::store::contract::{BlockStore, LoadingStore};
 use crate::store::{Answer, HoldId, LeaseId, MoveId, Part, GPU, NO_MOVE, STAGING};
 
 impl Replica {
-    /// Reserves room for a request of which `found` leading blocks are in the cache and further ones maybe on another
-    /// machine, and loads what is not ready; `None`, without a trace, when room is refused.
+    /// Reserves blocks for a request and loads the part of its prefix that is not ready. The first `found` blocks are
+    /// in the cache, and further ones may be on another machine. Returns `None`, and changes nothing, if blocks are
+    /// refused.
     pub(super) fn acquire_with_loads(
         &mut self,
         now: &mut Now<'_>,
@@ -46,7 +47,7 @@ impl Replica {
             let hold = loading(now.store).protect(request, part.end, part.tier)?;
             held.push((part.tier, hold));
         }
-        // Blocks that someone else is loading have their room already.
+        // Blocks that another request is loading are reserved already.
         let joined = parts.iter().filter(|p| p.tier == GPU && p.by != NO_MOVE);
         let joined: u64 = joined.map(|part| u64::from(part.end - part.start)).sum();
         let lacking = total_blocks - u64::from(ready) - joined;
@@ -60,8 +61,8 @@ impl Replica {
         Ok(Some((lease, admission)))
     }
 
-    /// Loads the parts of a run that are not ready one after the other, those behind the first `here` from another
-    /// machine, until there is no room to stage or to land one.
+    /// Loads the parts of a run that are not ready, in order; parts after the first `here` come from another machine.
+    /// Stops when there are no free blocks to stage or receive a part.
     fn load_parts(
         &mut self,
         now: &mut Now<'_>,
@@ -96,7 +97,7 @@ impl Replica {
         Ok(())
     }
 
-    /// How many leading blocks the fetch policy reuses; `away`: what is read from another machine.
+    /// Number of leading blocks that the fetch policy reuses; `away`: the run on another machine.
     fn planned_depth(
         &mut self,
         now: &mut Now<'_>,
@@ -143,8 +144,8 @@ impl Replica {
         }
     }
 
-    /// Joins or loads one part for a request's lease: (move to the GPU, tier it comes from). `None` when there is
-    /// no room to stage it.
+    /// Joins or loads one part for a request's lease; returns (move to the GPU, tier it comes from). Returns `None`
+    /// if there are no free blocks to stage it.
     pub(super) fn load_part(
         &mut self,
         now: &mut Now<'_>,
@@ -181,7 +182,7 @@ impl Replica {
         Ok(Some((load, part.tier)))
     }
 
-    /// Reads one part from another machine, and loads it from where it lands, as [`Replica::load_part`].
+    /// Reads one part from another machine, and loads it from the tier that received it, as [`Replica::load_part`].
     fn load_from(
         &mut self,
         now: &mut Now<'_>,
@@ -201,7 +202,7 @@ impl Replica {
     }
 }
 
-/// The store that a request with loads is admitted to.
+/// The store of a request with loads.
 fn loading(store: &mut dyn BlockStore) -> &mut dyn LoadingStore {
     store.loading().expect("what a GPU alone has is ready")
 }

@@ -1,38 +1,39 @@
-//! What a machine is asked to do, what came of it, and what it sends to others: plain data.
+//! Tasks of a machine, their results, and the messages between machines: plain data.
 
 use super::{Arrival, Request, Slot};
 use crate::store::{LeaseId, MoveId, Part};
 use crate::transfers::{Computed, FarTransfer, Lane, SharedChannel, TransferId, Transmission};
 
-/// When something happens among all that does: time, priority, machine, number on that machine.
+/// Order of an event among all events: time, priority, machine, number on that machine.
 pub type Key = (u64, u8, u32, u64);
 
-/// The question which machine decodes a request.
+/// A request to choose the machine that decodes a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Question {
-    /// The machine that computes its prompt, and its place there.
+    /// The machine that computes its prompt, and its slot there.
     pub source: (u32, Slot),
-    /// As it came.
+    /// The request as it arrived.
     pub arrival: Arrival,
     /// Its arrival at the cluster.
     pub arrival_ns: u64,
-    /// Times at which its layers are computed, where they leave one by one.
+    /// Times at which its layers are computed, if layers leave one by one.
     pub computed: Option<Transmission>,
 }
 
-/// What a replica tells others.
+/// Messages of a replica to other machines.
 #[derive(Debug)]
 pub enum Message {
-    /// The prompt of a request that goes on elsewhere is computed, or will be with the step that starts now.
+    /// The prompt of a request that is decoded on another machine is computed, or will be by the step that starts
+    /// now.
     Announced(Question),
-    /// The prompt of such a request is computed.
+    /// The prompt of an announced request is computed.
     Prefilled {
-        /// Its place here.
+        /// Its slot here.
         slot: Slot,
-        /// As it stands now.
+        /// Its current state.
         request: Box<Request>,
     },
-    /// A hop waits for what a step computes.
+    /// A hop waits for layers that a step computes.
     Awaits {
         /// The step's machine.
         machine: u32,
@@ -41,164 +42,165 @@ pub enum Message {
         /// The step.
         computing: Computing,
     },
-    /// A machine is asked for something once all boundaries of this instant are over.
+    /// A task for a machine, delivered after all boundaries of this instant.
     Send(u32, Task),
-    /// A machine is asked for something at once.
+    /// A task for a machine, delivered at once.
     SendNow(u32, Task),
 }
 
-/// What a replica is asked to do.
+/// Tasks of a replica.
 #[derive(Debug)]
 pub enum Task {
-    /// What is next here.
+    /// Run the next event here.
     Next,
-    /// What is next here, and then all that comes before a time.
+    /// Run the next event here, and then all events before a time.
     RunUntil(u64),
-    /// Give up what was held for a request that was sent on; the flag: all boundaries of this instant are over.
+    /// Release the blocks of a request that was sent to another machine; the flag: all boundaries of this instant are
+    /// over.
     Release(Slot, bool),
-    /// Reserve room for a hand-over.
+    /// Reserve blocks for a hand-over.
     Ask(Box<Incoming>),
-    /// The prompt of a hand-over is computed; tells whether nothing of it is to be sent.
+    /// Continue with a hand-over whose prompt is computed; the answer is true if nothing must be sent.
     PromptCame(IncomingId, Box<Request>),
-    /// Go on with a hand-over of which nothing had to be sent.
+    /// Continue with a hand-over that needed no transfer.
     NothingToSend(IncomingId),
-    /// Go on with a hop of which a step has computed some; tells whether it waits for more.
+    /// Continue with a hop after a step has computed some of its layers; the answer is true if it waits for more.
     Computed(TransferId, Transmission, Computed),
     /// Send a prompt down.
     Depart(Box<SourceSide>),
-    /// A step has computed what was waited for elsewhere.
+    /// Continue after a step has computed layers that a hop to another machine waited for.
     Resume,
-    /// Enter a session's turn: its number, and its tokens.
+    /// Record a completed turn of a session: the session's number, and the tokens of the turn.
     TurnCompleted(i64, u64),
-    /// Do a manual cache operation.
+    /// Run a manual cache operation.
     Operate(Box<Operation>),
-    /// End the step that runs, if one does, as a rank of an engine.
+    /// End the running step, if there is one, as a rank of an engine.
     EndStep,
-    /// Compose a rank's next step; tells what it would take alone.
+    /// Compose a rank's next step; the result has the duration it would have alone.
     Compose,
-    /// Start a rank's composed step, which takes so long.
+    /// Start a rank's composed step with this duration.
     StartStep(u64),
-    /// Hear of so many layers of a transfer that have arrived.
+    /// Handle the arrival of this many layers of a transfer.
     LayerCame(TransferId, u64),
-    /// Queue a request that has come.
+    /// Queue a request that has arrived.
     Enqueue(Slot),
-    /// Bring up what a request's prompt of so many tokens would read from further down, before a session's next turn.
+    /// Prefetch what a request's prompt of this many tokens would read from further down, before a session's next
+    /// turn.
     Prefetch(u32, u64),
-    /// Let a request go that was sent here, if it is; tells whether it was here.
+    /// Abort a request that was sent here; the answer is true if the request was here.
     Abort(u32),
-    /// The same of a request whose prompt another machine computed.
+    /// Abort a request whose prompt another machine computed; the answer is true if the request was here.
     AbortHandedOver(u32),
 }
 
-/// What came of a task.
+/// Results of a task.
 #[derive(Debug, Default)]
 pub struct Done {
-    /// What it tells others.
+    /// Messages to other machines.
     pub messages: Vec<Message>,
-    /// Who has finished here.
+    /// Requests that have finished here.
     pub closed: Vec<u32>,
-    /// When something is next here by itself.
+    /// The next event of the machine itself.
     pub next: Option<Key>,
-    /// The answer, of tasks that have one.
+    /// The answer of a task that has one.
     pub answer: bool,
-    /// Where a new hand-over is kept.
+    /// Identifier of a new hand-over.
     pub incoming: IncomingId,
-    /// What a composed step would take alone, where anything runs.
+    /// Duration that a composed step would have alone, if anything runs.
     pub step_ns: Option<u64>,
-    /// What a manual operation brought.
+    /// Result of a manual operation.
     pub operated: Operated,
 }
 
 /// A manual cache operation.
 #[derive(Clone, Debug)]
 pub enum Operation {
-    /// Load or join one part of what this machine has for a request's lease, behind the moves that free its room.
+    /// Load or join one part of this machine's blocks for a request's lease, after the moves that free its blocks.
     Load((u32, LeaseId), Part, Vec<MoveId>),
-    /// Find the longest run of a request's blocks, from one on and before another, that one other machine has below
-    /// its GPU.
+    /// Find the longest run of a request's blocks between two positions that one other machine has below its GPU.
     Longest(u32, (u32, u32)),
     /// Read one part of a request's blocks on another machine, by its tier there.
     Fetch(u32, (u32, Part)),
-    /// Let a move over an edge, from a tier to a tier, bring so many blocks at the times of a transmission that was
-    /// queued before.
+    /// Set the arrival of a move over an edge: move, (tier it reads, tier it writes), blocks, and the times of a
+    /// transmission that was queued before.
     Arrive(MoveId, (usize, usize), u64, Transmission),
 }
 
-/// What a manual cache operation brought.
+/// Result of a manual cache operation.
 #[derive(Clone, Debug, Default)]
 pub enum Operated {
     /// Nothing to report.
     #[default]
     Nothing,
-    /// The move that brings the blocks; `None` where there is no room.
+    /// The move of the blocks; `None` if there are no free blocks.
     Moved(Option<MoveId>),
-    /// A machine and what it has, by the tiers there.
+    /// A machine and its parts, by the tiers there.
     Found(Option<(u32, Vec<Part>)>),
 }
 
-/// A step that computes what a hop sends.
+/// A step that computes the layers that a hop sends.
 #[derive(Clone, Copy, Debug)]
 pub struct Computing {
-    /// When it computes its layers.
+    /// Times at which it computes its layers.
     pub step: Transmission,
-    /// Its number among what is sent on its machine, where that is taken already.
+    /// Its number among the transfers of its machine, if already taken.
     pub number: Option<u64>,
-    /// Of how many layers the hop hears one by one.
+    /// Number of layers of which the hop is notified one by one.
     pub layers: u64,
 }
 
-/// What a hand-over crosses.
+/// The channels of a hand-over.
 #[derive(Clone, Debug)]
 pub struct Route {
-    /// Between the machines.
+    /// Channel between the machines.
     pub wire: SharedChannel,
-    /// From the GPU of the one down, and up to that of the other, where it crosses their memory.
+    /// Lanes from the GPU of the source down, and up to the GPU of the target, if the path crosses their memory.
     pub memory: Option<(Lane, Lane)>,
 }
 
 /// A hand-over that leaves the GPU on which it was computed.
 #[derive(Clone, Debug)]
 pub struct SourceSide {
-    /// Where it goes: the hand-over there, and the hop that sends on what comes down.
+    /// Its target: the hand-over there, and the hop that forwards what was sent down.
     pub(super) target: (IncomingId, FarTransfer),
-    /// The request's place where it was computed.
+    /// The request's slot where it was computed.
     pub(super) slot: Slot,
-    /// Moves at the target that free its room.
+    /// Moves at the target that free its blocks.
     pub(super) freeing_moves: Vec<MoveId>,
     pub(super) blocks: u64,
     pub(super) channel: SharedChannel,
     pub(super) computed: Option<Transmission>,
 }
 
-/// Where a hand-over to a machine is kept there.
+/// Identifier of a hand-over on its target machine.
 pub type IncomingId = u32;
 
-/// A request whose prompt another machine computes, from asking for room until its KV is here.
+/// A request whose prompt another machine computes, from its request for blocks until its KV is here.
 #[derive(Clone, Debug)]
 pub struct Incoming {
-    /// The machine that computes its prompt, and its place there.
+    /// The machine that computes its prompt, and its slot there.
     pub source: (u32, Slot),
-    /// As it came to the cluster.
+    /// The request as it arrived at the cluster.
     pub arrival: Arrival,
-    /// As it stood when its prompt was computed, once it is.
+    /// The request's state when its prompt was computed, once it is.
     pub request: Option<Box<Request>>,
-    /// When the step with the prompt's last chunk computes its layers, where they leave one by one.
+    /// Times at which the step with the prompt's last chunk computes its layers, if layers leave one by one.
     pub computed: Option<Transmission>,
-    /// Tokens that are expected to cross.
+    /// Expected number of tokens to transfer.
     pub expected_tokens: u64,
-    /// What it crosses.
+    /// Its channels.
     pub route: Route,
     pub(super) asked_ns: u64,
     pub(super) reserved_ns: u64,
     pub(super) lease: Option<LeaseId>,
     pub(super) total_blocks: u64,
     pub(super) sent_blocks: u64,
-    /// Whether its client has given it up meanwhile.
+    /// True if its client has aborted it in between.
     pub(super) pending_aborts: bool,
 }
 
 impl Incoming {
-    /// A hand-over that has not asked for room yet.
+    /// A hand-over that has not requested blocks yet.
     pub fn new(
         source: (u32, Slot),
         arrival: Arrival,

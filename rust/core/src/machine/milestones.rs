@@ -1,4 +1,4 @@
-//! What the moments of a request change: its times, the machine's load, the records.
+//! Effects of the milestones of a request: its times, the machine's load, the records.
 
 use super::messages::{Message, Task};
 use super::outcome::decide;
@@ -8,7 +8,7 @@ use super::{Arrival, Now, Replica, Request, Slot};
 use crate::digest::Record;
 
 impl Replica {
-    /// Counts a request that was sent here; its way to the scheduler begins.
+    /// Counts a request that was sent here and starts its time of arrival.
     pub(super) fn arrived(&mut self, request: Request) -> Slot {
         let Arrival {
             prompt_tokens,
@@ -39,7 +39,7 @@ impl Replica {
         }
     }
 
-    /// Notes what a request reuses, by the tier it comes from, and what its look-up is called.
+    /// Records the reused blocks of a request, by the tier they come from, and the outcome of its look-up.
     pub(super) fn first_admitted(
         &mut self,
         now: &mut Now<'_>,
@@ -68,7 +68,7 @@ impl Replica {
         }
     }
 
-    /// Records that the prefill of that many missed tokens starts.
+    /// Records the start of the prefill of `tokens` missed tokens.
     pub(super) fn prefill_starts(&mut self, slot: Slot, tokens: u64, now_ns: u64) {
         let request = self.requests[slot].arrival.request;
         let row = EventRow {
@@ -78,13 +78,13 @@ impl Replica {
         self.reports.rows.event(self.config.machine, row);
     }
 
-    /// Ends a request's prefill, or the first decode step of one without, and shows its first token.
+    /// Ends a request's prefill, or the first decode step of a request without prefill, and records its first token.
     pub(super) fn first_token(&mut self, now: &mut Now<'_>, slot: Slot) {
         self.prompt_over(slot, now.ns);
         self.show_first_token(now, slot);
     }
 
-    /// Ends a request's prefill, or the first decode step of one without.
+    /// Ends a request's prefill, or the first decode step of a request without prefill.
     pub(super) fn prompt_over(&mut self, slot: Slot, now_ns: u64) {
         let s = &mut self.requests[slot];
         let spent = now_ns - s.since_ns;
@@ -103,7 +103,7 @@ impl Replica {
         }
     }
 
-    /// Shows a request's first token.
+    /// Records a request's first token.
     pub(super) fn show_first_token(&mut self, now: &mut Now<'_>, slot: Slot) {
         let s = &mut self.requests[slot];
         s.first_token_ns = Some(now.ns);
@@ -133,7 +133,7 @@ impl Replica {
         self.log(EventKind::Preempt, slot, now.ns);
     }
 
-    /// Ends a request whose last token is out.
+    /// Finishes a request that has generated its last token.
     pub(super) fn finished(&mut self, now: &mut Now<'_>, slot: Slot) {
         let arrival = self.requests[slot].arrival;
         let (request, output) = (u64::from(arrival.request), arrival.output_tokens);
@@ -162,7 +162,7 @@ impl Replica {
         self.note_closed(arrival.request, now.ns);
     }
 
-    /// Records what was sent since the last call, where that is wanted.
+    /// Records the transfers since the last call, if they are logged.
     pub(super) fn log_transfers(&mut self) {
         let window = self.config.record_window_ns;
         let Some((from_ns, to_ns)) = window else {

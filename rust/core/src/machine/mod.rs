@@ -1,51 +1,51 @@
 //! One engine instance: queue, admission, step boundaries, milestones, rows.
 //!
-//! The rules are those of `spec/` in Python, which runs one iteration at a time; here one call does all of an event's
-//! work, and that of others that come before anyone else acts.
+//! The rules are those of `spec/` in Python, which runs one iteration at a time. Here one call does all the work of
+//! an event, and of later events that come before any other event of the simulation.
 //!
-//! | file | what lives there |
+//! | file | contents |
 //! |---|---|
-//! | `replica` | arrivals, and what happens at a step boundary |
-//! | `transfers` | what arrives between boundaries, and what is sent |
-//! | `scheduler` | who is in the next step: preemption, loaded requests, then the queue |
+//! | `replica` | arrivals, and the work at a step boundary |
+//! | `transfers` | sends and arrivals between boundaries |
+//! | `scheduler` | selection of the next step's requests: preemption, loaded requests, then the queue |
 //! | `next_step` | a composed step until it starts |
-//! | `admission` | the prefix that is reused, and room for the rest |
-//! | `groups` | the same from a pool of several cache groups |
-//! | `loads` | what of the prefix comes from lower tiers |
-//! | `fetch` | how much of it is loaded and how much recomputed |
-//! | `loading` | a request that waits for its room and its KV |
-//! | `shared_prefixes` | how much of a found run may be reused |
-//! | `queue` | who waits, who is next, and whether that one was refused |
-//! | `plugins` | decisions that a plug-in takes, and what it sees |
-//! | `duplicates` | requests that wait for a block that another one computes |
-//! | `pending_aborts` | requests that their clients give up |
-//! | `milestones` | what the moments of a request change |
+//! | `admission` | prefix match, and blocks for the rest |
+//! | `groups` | admission to a pool of several cache groups |
+//! | `loads` | admission with blocks of lower tiers |
+//! | `fetch` | division of a found run into a loaded and a recomputed part |
+//! | `loading` | a request that waits for its blocks and its KV |
+//! | `shared_prefixes` | the part of a found run that may be reused |
+//! | `queue` | waiting requests, their order, and refusals |
+//! | `plugins` | decisions that a plug-in takes, and its arguments |
+//! | `duplicates` | requests that wait for a block that another request computes |
+//! | `aborts` | requests that their clients abort |
+//! | `milestones` | effects of the milestones of a request |
 //! | `request` | one request while it is served |
-//! | `running_set` | who runs, and when the step ends |
-//! | `offers` | what steps have computed is offered to an engine's own tier |
-//! | `outcome` | what a look-up is called |
-//! | `read_buffers` | how far loads may run ahead of the step that computes on them |
-//! | `storage_prefetch` | what an engine's storage brings up, and who is held back |
-//! | `prefetch` | what comes up before it is asked for |
+//! | `running_set` | running requests, and the end of their step |
+//! | `offers` | offers of computed blocks to an engine's own tier |
+//! | `outcome` | names of look-up results |
+//! | `read_buffers` | bound on loading before the step that uses the KV |
+//! | `storage_prefetch` | prefetch from an engine's storage, and the requests held back for it |
+//! | `prefetch` | prefetch of blocks before they are requested |
 //! | `handover` | prompts computed on one machine, answers decoded on another: both sides |
 //! | `remote` | reads from other machines: both sides |
-//! | `pool` | a shared pool, which all others write and read |
-//! | `neighbours` | the other machines while one is at work |
-//! | `messages` | what a machine is asked to do and what it sends to others, as plain data |
-//! | `perform` | what it does on request |
+//! | `pool` | a shared pool, which all other machines write and read |
+//! | `neighbours` | access to the other machines while one machine is at work |
+//! | `messages` | tasks of a machine and its messages to others, as plain data |
+//! | `perform` | execution of tasks |
 //! | `rank` | a replica as one of the data-parallel ranks of an engine |
 //! | `prefill_load` | open requests and queued tokens, which routers compare |
-//! | `reports` | what a machine reports until it is taken |
+//! | `reports` | reports of a machine until they are taken |
 //! | `rows` | rows of requests and events as they leave |
 //! | `operations` | manual cache operations |
 //! | `outputs` | tokens and closed requests with their times, for live runs |
-//! | `settings` | what a replica is told once |
+//! | `settings` | settings of a replica |
 //! | `engine` | the trait of engines' own schedulers |
-//! | `engine_notes` | what a replica notes of a request for any of them |
-//! | `by_slot` | what they know of each request |
+//! | `engine_notes` | records of a replica about their requests |
+//! | `by_slot` | their sequences by slot |
 //! | `vllm` | vLLM's scheduler |
 //! | `sglang` | SGLang's scheduler |
-//! | `schedule_log` | the schedule of an engine's own scheduler, written down |
+//! | `schedule_log` | log of the schedule of an engine's own scheduler |
 
 mod aborts;
 mod admission;
@@ -101,5 +101,5 @@ pub use reports::Reports;
 pub use request::{Arrival, Request, MOST_TIERS};
 pub use settings::{AsyncScheduling, ReadsConfig, ReplicaConfig};
 
-/// A request while it is served: its place in the replica.
+/// Slot of a request in the replica while it is served.
 pub type Slot = u32;

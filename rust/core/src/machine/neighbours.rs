@@ -1,24 +1,24 @@
-//! The other machines of a cluster, as one of them meets them in the middle of its own work.
+//! The other machines of a cluster, as a machine accesses them in the middle of its own work.
 
 use super::{Now, Replica};
 use crate::store::{Answer, MoveId, Part, Store};
 use crate::transfers::{Brought, Came, FarTransfer, Lent, Mover, Peers, SharedChannel, Source};
 
-/// What is done on another machine: its replica and its store are changed.
+/// Work on another machine, which changes its replica and its store.
 pub type Visitor<'a> = &'a mut dyn FnMut(&mut Replica, &mut Store) -> Answer<()>;
 
-/// The machines beside the one that is at work.
+/// The machines other than the machine at work.
 pub trait Neighbours {
-    /// How many machines there are, the one at work included.
+    /// Number of machines, the machine at work included.
     fn machines(&self) -> u32;
 
-    /// Shows a machine other than the one at work; nothing is changed.
+    /// Calls a function with a machine other than the machine at work; nothing is changed.
     fn look(&mut self, machine: u32, at: &mut dyn FnMut(&Replica, &Store));
 
-    /// Does something on a machine other than the one at work.
+    /// Runs a function on a machine other than the machine at work.
     fn visit(&mut self, machine: u32, visitor: Visitor<'_>) -> Answer<()>;
 
-    /// The channel over which a machine reads from another one.
+    /// The channel over which a machine reads from another machine.
     fn wire(&mut self, owner: u32, reader: u32) -> Answer<SharedChannel>;
 }
 
@@ -96,7 +96,7 @@ impl<N: Neighbours> Peers for N {
     }
 }
 
-/// Does something on another machine; its answer, the default one where that machine has no tree of runs.
+/// Runs a function on another machine and returns its result, or the default if that machine has no tree of runs.
 fn visited<T: Default>(
     neighbours: &mut impl Neighbours,
     machine: u32,

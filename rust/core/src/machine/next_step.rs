@@ -1,30 +1,30 @@
-//! A composed step until it starts: it waits for evicted room, and stalls for KV that is still arriving (the rules
-//! of `spec/scheduler.py`).
+//! A composed step until it starts: it waits for evictions, and stalls for KV that is still arriving (the rules of
+//! `spec/scheduler.py`).
 
 use super::{Now, Replica};
 use crate::store::{Answer, MoveId};
 use crate::transfers::{CopyCost, TransferId, Watcher, NOT_YET};
 
-/// What a composed step waits for before it starts.
+/// Moves and transfers that a composed step waits for before it starts.
 #[derive(Debug, Default)]
 pub(super) struct ComposedStep {
-    /// Moves whose room it needs.
+    /// Moves that free the blocks it needs.
     pub freeing_moves: Vec<MoveId>,
-    /// Transfers whose final times decide its end.
+    /// Transfers whose final times determine its end.
     pub unsettled: Vec<TransferId>,
-    /// Since when it waits.
+    /// Start of its wait.
     pub since_ns: u64,
 }
 
 impl ComposedStep {
-    /// Whether it waits for nothing, or no step is composed.
+    /// True if it waits for nothing, or no step is composed.
     pub fn is_ready(&self) -> bool {
         self.freeing_moves.is_empty() && self.unsettled.is_empty()
     }
 }
 
 impl Replica {
-    /// Starts the composed step once these moves have ended, and those that it waits for anyway.
+    /// Starts the composed step once these moves have ended, in addition to those that it waits for already.
     pub(super) fn prepare_step(&mut self, now: &mut Now<'_>, mut moves: Vec<MoveId>) -> Answer<()> {
         self.composed.since_ns = now.ns;
         let mover = &mut self.mover;
@@ -45,7 +45,7 @@ impl Replica {
         Ok(())
     }
 
-    /// A move has ended: the step starts where it was the last that it waited for.
+    /// Handles the end of a move: the step starts if this was the last move it waited for.
     pub(super) fn on_step_transfer(
         &mut self,
         now: &mut Now<'_>,
@@ -76,7 +76,7 @@ impl Replica {
         self.settle(now)
     }
 
-    /// Starts the step once the times of all that still arrives for it are final; none of these is past its end.
+    /// Starts the step once the times of all its arriving transfers are final; none of these times is past its end.
     fn settle(&mut self, now: &mut Now<'_>) -> Answer<()> {
         self.composed.since_ns = now.ns;
         if !self.loads.late.is_empty() {
@@ -100,7 +100,7 @@ impl Replica {
         Ok(())
     }
 
-    /// The times of a transfer are final: the step has begun where they were the last that it waited for.
+    /// Handles the final times of a transfer: the step has begun if they were the last times it waited for.
     pub(super) fn times_settled(&mut self, now: &mut Now<'_>, transfer: TransferId) -> Answer<()> {
         self.composed.unsettled.retain(|&other| other != transfer);
         if self.composed.unsettled.is_empty() {
@@ -109,9 +109,9 @@ impl Replica {
         Ok(())
     }
 
-    /// Starts the step, maybe at a time that has passed.
+    /// Starts the step, possibly at a time in the past.
     fn start_step(&mut self, now: &mut Now<'_>, begin_ns: u64) -> Answer<()> {
-        // The GPU begins once the CPU has submitted the copies: KV may arrive meanwhile.
+        // The GPU begins once the CPU has submitted the copies: KV may arrive in between.
         let copies_ns = self.copies().map_or(0, |copies| copies.take(begin_ns));
         let stall_ns = if self.loads.late.is_empty() {
             0
@@ -136,12 +136,12 @@ impl Replica {
         Ok(())
     }
 
-    /// What copies cost the steps, where they do.
+    /// Cost of copies for the steps, if it is modelled.
     fn copies(&mut self) -> Option<&mut CopyCost> {
         self.mover.copies.as_mut()
     }
 
-    /// How much longer the step takes for KV that is still arriving, charged to who waits.
+    /// Extra duration of the step for KV that is still arriving, charged to the requests that wait for it.
     fn stall(&mut self, now_ns: u64) -> u64 {
         let compute_ns = self.batch.step_ns();
         let late = std::mem::take(&mut self.loads.late);

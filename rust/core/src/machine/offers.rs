@@ -1,10 +1,10 @@
-//! What steps have computed is offered to an engine's own tier at their ends.
+//! Offers of computed blocks to an engine's own tier, at the ends of steps.
 
 use super::{Now, Replica};
 use crate::store::{Answer, LeaseId};
 
 impl Replica {
-    /// Offers what the step that ends has computed of prompts, in the order in which the requests joined.
+    /// Offers the prompt blocks that the finished step has computed, in the order in which the requests joined.
     pub(super) fn offer_computed(&self, now: &mut Now<'_>) -> Answer<()> {
         let leases = self.leases();
         let Some(offering) = now.store.offers() else {
@@ -17,8 +17,8 @@ impl Replica {
         offering.step_computed(&to_offer, now.ns)
     }
 
-    /// Whether the end of the step that starts is one at which something may be offered, or is sent that was decided
-    /// after the last one had sent.
+    /// True if blocks may be offered at the end of the step that starts, or if orders decided after the last send are
+    /// sent then.
     pub(super) fn offers_next(&self, now: &mut Now<'_>) -> bool {
         let mut leases = self.leases();
         let Some(offering) = now.store.offers() else {

@@ -1,4 +1,4 @@
-//! Manual cache operations: what moves blocks of one machine to which no request comes.
+//! Manual cache operations: moves of blocks on a machine that serves no requests.
 
 use super::messages::{Operated, Operation};
 use super::rows::Rows;
@@ -8,12 +8,12 @@ use crate::store::Answer;
 use crate::transfers::Mover;
 
 impl Replica {
-    /// A machine that is operated manually: no request comes to it, and nothing is computed there.
+    /// A machine that is operated manually: it receives no requests and computes nothing.
     pub fn operated_manually(config: ReplicaConfig, mover: Mover) -> Self {
         Self::new(config, Batch::default(), Rows::default()).with_mover(mover)
     }
 
-    /// Does one operation at a time; what the store decides is sent with [`super::messages::Task::Resume`].
+    /// Runs one operation at a time; the orders of the store are sent with [`super::messages::Task::Resume`].
     pub(super) fn operate(&mut self, now: &mut Now<'_>, operation: &Operation) -> Answer<Operated> {
         Ok(match operation {
             Operation::Load(of, part, freeing_moves) => {

@@ -1,25 +1,25 @@
-//! What a request found in the cache, under the five names of an event log (the rules of `spec/lookups.py`).
+//! Outcome of a request's look-up, under the five names of an event log (the rules of `spec/lookups.py`).
 
 /// The type of an event; the discriminants stand in rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Outcome {
-    /// Its session is known, and its blocks are there.
+    /// Its session is known, and its blocks are cached.
     ConversationalHit = 0,
-    /// Blocks are there that other requests computed.
+    /// Blocks that other requests computed are cached.
     CrossRequestHit = 1,
-    /// Nothing is there.
+    /// No block is cached.
     MissFull = 2,
-    /// Beside a hit: no token is left to prefill.
+    /// In addition to a hit: no token is left to prefill.
     FullHitNoPrefillNeeded = 3,
-    /// Before the others: its session is known, and has no fewer tokens than the prompt.
+    /// Precedes the others: its session is known, and has no fewer tokens than the prompt.
     ConversationalMissUnexpectedPrompt = 4,
 }
 
 /// One event of a look-up: its type, the cached length and the tokens left to prefill.
 pub type OutcomeEvent = (Outcome, u64, u64);
 
-/// What a first admission is called, and its events in the order in which they are decided.
+/// Outcome of a first admission, and its events in the order in which they are decided.
 ///
 /// ```
 /// use kvsim_core::machine::outcome::{decide, Outcome::*};

@@ -4,25 +4,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Replica;
 
-/// What came out of one machine at one time.
+/// Outputs of one machine at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Output {
-    /// When it came.
+    /// Time of the outputs.
     pub time_ns: u64,
     /// The machine's number.
     pub machine: u32,
-    /// The request of each token, in the order in which the tokens came.
+    /// The request of each token, in the order of the tokens.
     pub tokens: Vec<u32>,
     /// Requests that finished, or whose clients aborted them.
     pub closed: Vec<u32>,
 }
 
-/// What came out of all machines that share the log, and has not been taken yet.
+/// Outputs of all machines that share the log and that have not been taken yet.
 #[derive(Clone, Debug, Default)]
 pub struct OutputLog(Arc<Mutex<Vec<Output>>>);
 
 impl OutputLog {
-    /// Takes what came since the last call, in order of time, at one time in the order in which it happened.
+    /// Takes the outputs since the last call, in order of time; at one time, in the order of the events.
     ///
     /// ```
     /// use kvsim_core::machine::OutputLog;
@@ -61,7 +61,7 @@ impl Replica {
         self.batch.log_later_tokens();
     }
 
-    /// Whether tokens are logged, so that every step needs a boundary of its own.
+    /// True if tokens are logged, so that every step needs a boundary of its own.
     pub(super) fn logs_outputs(&self) -> bool {
         self.reports.outputs.is_some()
     }
@@ -89,7 +89,7 @@ impl Replica {
         });
     }
 
-    /// Notes that a request has finished, or was aborted.
+    /// Records that a request has finished or was aborted.
     pub(super) fn note_closed(&mut self, request: u32, now_ns: u64) {
         self.reports.closed.push(request);
         let mover = &mut self.mover;

@@ -1,4 +1,4 @@
-//! What a replica does on request from outside.
+//! Execution of a replica's tasks.
 
 use super::messages::{Done, Key, Task};
 use super::plugins::Occasion;
@@ -16,7 +16,7 @@ impl Phase {
 }
 
 impl Replica {
-    /// Does what it is asked to at a time.
+    /// Runs a task at a time.
     pub fn perform(&mut self, now: &mut Now<'_>, task: Task) -> Answer<Done> {
         let mut done = Done::default();
         match task {
@@ -72,7 +72,7 @@ impl Replica {
         Ok(done)
     }
 
-    /// When something is next here by itself, in the order of all machines' events.
+    /// The next event of the machine itself, in the order of all machines' events.
     pub fn next_key(&self) -> Option<Key> {
         let (time_ns, phase) = self.next()?;
         let number = match phase {

@@ -1,6 +1,6 @@
-//! Decisions of one machine that a plug-in takes: a trait for each kind, and what the plug-in sees.
+//! Decisions of one machine that a plug-in takes: a trait for each kind, and its arguments.
 //!
-//! A plug-in is called where the rule of a built-in policy would decide, and its error ends the run at once.
+//! A plug-in is called in place of the rule of a built-in policy, and its error ends the run at once.
 
 use std::fmt::Debug;
 
@@ -13,15 +13,15 @@ use crate::store::Answer;
 pub struct Waiting {
     /// Its number in the trace.
     pub request: u32,
-    /// When it came.
+    /// Time of its arrival.
     pub arrival_ns: u64,
     /// Its turn in its session.
     pub turn: i64,
     /// Tokens to compute or reuse.
     pub tokens: u64,
-    /// Of these, the tokens that are cached on this machine.
+    /// Number of these tokens that are cached on this machine.
     pub cached_tokens: u64,
-    /// How often a later request was admitted before it.
+    /// Number of times that a later request was admitted before it.
     pub passed: u32,
     /// The trace's priority.
     pub priority: i64,
@@ -48,13 +48,13 @@ pub struct Finished {
     pub request: u32,
     /// Its turn in its session.
     pub turn: i64,
-    /// Whether it is of a session.
+    /// True if it belongs to a session.
     pub in_session: bool,
     /// Tokens of its prompt.
     pub prompt_tokens: u64,
     /// Tokens of its answer.
     pub output_tokens: u64,
-    /// Of its prompt, the tokens that were reused.
+    /// Prompt tokens that were reused.
     pub cached_tokens: u64,
     /// Tokens of a block.
     pub block_size_tokens: u64,
@@ -70,22 +70,22 @@ pub trait QueuePlugin: Debug + Send + Sync {
 
 /// The admission policy of a plug-in.
 pub trait AdmissionPlugin: Debug + Send + Sync {
-    /// Returns how many leading blocks of a finished request the cache keeps.
+    /// Returns the number of leading blocks of a finished request that the cache keeps.
     fn kept_blocks(&mut self, finished: &Finished) -> Answer<u32>;
 }
 
 /// The fetch policy of a plug-in.
 pub trait FetchPlugin: Debug + Send + Sync {
-    /// Returns how many leading blocks of a found run to reuse, those that are ready at least.
+    /// Returns the number of leading blocks of a found run to reuse, at least those that are ready.
     fn reuse(&mut self, plan: FetchPlan) -> Answer<u32>;
 }
 
-/// When a prefetch policy is called.
+/// Occasion on which a prefetch policy is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Occasion {
-    /// A request has come and waits.
+    /// A request has arrived and waits.
     Queued,
-    /// The next turn of a session is a while away.
+    /// The next turn of a session is due after a while.
     Session,
 }
 
@@ -99,10 +99,10 @@ impl Occasion {
     }
 }
 
-/// A request whose blocks could be brought up now, as a prefetch policy sees it.
+/// A request whose blocks could be prefetched now, as a prefetch policy sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// Why the policy is called.
+    /// Occasion of the call.
     pub occasion: Occasion,
     /// Its number in the trace.
     pub request: u32,
@@ -110,22 +110,22 @@ pub struct Candidate {
     pub prompt_tokens: u64,
     /// Leading blocks that may hit.
     pub blocks: u32,
-    /// Now.
+    /// Current time.
     pub now_ns: u64,
 }
 
 /// The prefetch policy of a plug-in.
 pub trait PrefetchPlugin: Debug + Send + Sync {
-    /// Returns how many of the leading blocks to bring up, 0 for none.
+    /// Returns the number of leading blocks to prefetch, 0 for none.
     fn blocks(&mut self, candidate: &Candidate) -> Answer<u32>;
 }
 
-/// So many events pass between two looks at whether the run is to end.
+/// Number of events between two checks for the end of the run.
 const EVENTS_A_LOOK: u32 = 1024;
 
 /// Ends a long run from outside.
 pub trait Interrupt: Debug + Send + Sync {
-    /// Returns an error where the run is to end.
+    /// Returns an error if the run must end.
     fn check(&self) -> Answer<()>;
 }
 
@@ -134,19 +134,19 @@ pub trait Interrupt: Debug + Send + Sync {
 pub struct Plugins {
     /// The order of its queue.
     pub queue: Option<Box<dyn QueuePlugin>>,
-    /// What it keeps of finished requests.
+    /// Its admission policy for finished requests.
     pub admission: Option<Box<dyn AdmissionPlugin>>,
-    /// How much it loads and how much it computes again.
+    /// Its fetch policy: loading or recomputing.
     pub fetch: Option<Box<dyn FetchPlugin>>,
-    /// What it brings up ahead of its request.
+    /// Its prefetch policy.
     pub prefetch: Option<Box<dyn PrefetchPlugin>>,
-    /// What may end a run of many events, and how many have passed.
+    /// Check that may end a run of many events, and the number of events since the last check.
     pub interrupt: Option<Box<dyn Interrupt>>,
     events: u32,
 }
 
 impl Plugins {
-    /// Counts an event; returns an error where the run is to end.
+    /// Counts an event; returns an error if the run must end.
     pub(super) fn event_passed(&mut self) -> Answer<()> {
         self.events = self.events.wrapping_add(1);
         match &self.interrupt {

@@ -1,4 +1,4 @@
-//! A shared pool: a machine without a GPU that all others write and read (the rules of `spec/remote.py`).
+//! A shared pool: a machine without a GPU that all other machines write and read (the rules of `spec/remote.py`).
 
 use super::rows::Rows;
 use super::{Replica, ReplicaConfig};
@@ -6,19 +6,19 @@ use crate::batch::Batch;
 use crate::store::{Answer, Store};
 use crate::transfers::{Mover, MoverConfig, SharedChannel, Source};
 
-/// What a pool took and gave so far.
+/// Counts of blocks written to and read from a pool so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolCounts {
-    /// Blocks that machines put there, those on their way included.
+    /// Blocks that machines wrote to the pool, including blocks in transit.
     pub put_blocks: u64,
-    /// Blocks that machines read there.
+    /// Blocks that machines read from the pool.
     pub read_blocks: u64,
-    /// Blocks whose place was refused.
+    /// Blocks refused for lack of capacity.
     pub refused_blocks: u64,
 }
 
 impl Replica {
-    /// A pool, which no request comes to.
+    /// A pool, which receives no requests.
     pub fn of_pool(mover: MoverConfig) -> Self {
         let config = ReplicaConfig {
             machine: i64::from(mover.machine),
@@ -30,12 +30,12 @@ impl Replica {
         pool.with_mover(Mover::new(mover, Vec::new()))
     }
 
-    /// What it took and gave, where it is a pool.
+    /// Its counts, if it is a pool.
     pub fn pool(&self) -> Option<PoolCounts> {
         self.reports.pool
     }
 
-    /// Whether the pool has room for blocks of a request; it then keeps them.
+    /// Reserves blocks of the pool for blocks of a request; returns false if the pool has too few free blocks.
     pub(super) fn lands(
         &mut self,
         store: &mut Store,
@@ -54,7 +54,7 @@ impl Replica {
         Ok(landed.is_some())
     }
 
-    /// Lets what has room come from where it is ready.
+    /// Starts the transfers of accepted blocks from the machine that has them ready.
     pub(super) fn take_in(
         &mut self,
         store: &mut Store,
@@ -64,7 +64,7 @@ impl Replica {
         self.mover.take_in(store, from, now_ns)
     }
 
-    /// Hears that a machine reads blocks of a request: where this is a pool their path is recent.
+    /// Records that a machine reads blocks of a request: in a pool this makes their path recent.
     pub(super) fn was_read(
         &mut self,
         store: &mut Store,
@@ -120,7 +120,7 @@ mod tests {
             }
         }
 
-        /// Puts the two blocks of a request; whether there was room.
+        /// Writes the two blocks of a request; returns true if there were free blocks.
         fn put(&mut self, request: u32) -> bool {
             let (store, now_ns) = (&mut self.store, self.now_ns);
             let lands = self.node.lands(store, request, (0, 2), now_ns).unwrap();

@@ -1,4 +1,4 @@
-//! Prefetching: blocks come up to where they are loaded from before they are asked for (the rules of
+//! Prefetching: blocks move up to the tier they are loaded from before they are requested (the rules of
 //! `spec/movement_policies.py`).
 
 use super::plugins::{Candidate, Occasion};
@@ -7,23 +7,23 @@ use super::{Now, Replica};
 use crate::store::{Answer, MoveId, Part, NO_MOVE, STAGING};
 use crate::transfers::HoldBack;
 
-/// When blocks come up ahead of their request; then all that may hit do.
+/// Occasion for prefetching the blocks of a request; all blocks that may hit are then prefetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrefetchPolicy {
-    /// When the request has come, while it waits.
+    /// On arrival of the request, while it waits.
     Queued,
-    /// A while before the next turn of a session; whoever drives the replica says when.
+    /// A while before the next turn of a session; the driver of the replica sets the time.
     Session,
-    /// What a plug-in says, when the request has come or only before a session's next turn.
+    /// Decision of a plug-in, on arrival of the request or only before a session's next turn.
     Plugin {
-        /// Whether it is called when a request has come.
+        /// True if the plug-in is called on arrival of a request.
         queued: bool,
     },
 }
 
 impl PrefetchPolicy {
-    /// The policy of that name, `None` for one that is not of the core; `queued`: whether a plug-in is called when a
-    /// request has come.
+    /// The policy of that name, `None` for a policy that is not in the core; `queued`: true if a plug-in is called on
+    /// arrival of a request.
     pub fn from_name(name: &str, queued: bool) -> Option<Self> {
         match name {
             "queued" => Some(Self::Queued),
@@ -33,15 +33,15 @@ impl PrefetchPolicy {
         }
     }
 
-    /// Whether blocks come up while their request waits.
+    /// True if blocks are prefetched while their request waits.
     pub fn is_queued(self) -> bool {
         matches!(self, Self::Queued | Self::Plugin { queued: true })
     }
 }
 
 impl Replica {
-    /// Brings up what a prompt of so many tokens would read from further down, or from another machine, as far as
-    /// there is room for what is on its way.
+    /// Prefetches what a prompt of `tokens` tokens would read from further down or from another machine, within the
+    /// limit on blocks in transit.
     pub fn prefetch(
         &mut self,
         now: &mut Now<'_>,
@@ -67,7 +67,7 @@ impl Replica {
         Ok(())
     }
 
-    /// Orders what brings up the first `limit` blocks of a request; returns the moves that end it.
+    /// Orders the moves that prefetch the first `limit` blocks of a request; returns the last move of each part.
     fn start_prefetch(
         &mut self,
         now: &mut Now<'_>,
@@ -99,7 +99,7 @@ impl Replica {
         Ok(moves)
     }
 
-    /// As much of a part as may be on its way; `None` where that is nothing.
+    /// The first blocks of a part, within the limit on blocks in transit; `None` if there are none.
     fn within_limit(&self, part: &Part) -> Option<Part> {
         let limit_blocks = self.mover.prefetch_state.as_ref()?.prefetch_blocks();
         let end = u64::from(part.end).min(u64::from(part.start) + limit_blocks) as u32;
@@ -111,7 +111,8 @@ impl Replica {
         mover.note_prefetch(id, request, u64::from(part.end - part.start));
     }
 
-    /// Brings a part up from a lower tier; returns the last move, `None` where there is no room for all of them.
+    /// Prefetches a part from a lower tier; returns the last move, or `None` if there are too few free blocks for all
+    /// moves.
     fn bring_up(&mut self, now: &mut Now<'_>, request: u32, part: &Part) -> Answer<Option<MoveId>> {
         let (Some(part), Some(tree)) = (self.within_limit(part), now.store.tiered()) else {
             return Ok(None);
@@ -125,7 +126,7 @@ impl Replica {
         Ok(Some(id))
     }
 
-    /// Brings a part from another machine; returns the move that lands it, `None` where that is refused.
+    /// Prefetches a part from another machine; returns the move that receives it here, or `None` if that is refused.
     fn bring_here(
         &mut self,
         now: &mut Now<'_>,
@@ -142,7 +143,7 @@ impl Replica {
         Ok(landed)
     }
 
-    /// Lets a request stay in the queue for these moves, where the fetch policy waits for any.
+    /// Holds a request back in the queue until these moves have ended, if the fetch policy waits for prefetches.
     fn stays_for(&mut self, request: u32, moves: Vec<MoveId>, now_ns: u64) {
         let mover = &mut self.mover;
         let Some(prefetch_state) = mover.prefetch_state.as_mut().filter(|_| !moves.is_empty())

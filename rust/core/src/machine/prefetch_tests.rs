@@ -1,5 +1,5 @@
-//! What comes up ahead of its request. A block of a layer takes 10 ns between any two tiers, a step 10 ns and 1 ns for
-//! each token of its prompts.
+//! Prefetches before a request. A block of a layer takes 10 ns between any two tiers, a step 10 ns and 1 ns for each
+//! token of its prompts.
 
 use std::sync::{Arc, Mutex};
 
@@ -14,7 +14,7 @@ use crate::transfers::{
 
 const DISK: usize = STAGING + 1;
 
-/// A machine of which the disk has the blocks a b, the CPU c d, and the GPU e f; at 1000 nothing is on its way.
+/// A machine with the blocks a b on the disk, c d on the CPU, and e f on the GPU; at 1000 no block is in transit.
 fn machine(policy: PrefetchPolicy, prefetch_blocks: u64, hold_back: HoldBack) -> (Replica, Store) {
     let channel = || {
         let config = ChannelConfig {
@@ -58,7 +58,7 @@ fn run(replica: &mut Replica, store: &mut Store) {
     }
 }
 
-/// Brings up what request 1 would read.
+/// Prefetches the blocks that request 1 would read.
 fn ask(replica: &mut Replica, store: &mut Store, now_ns: u64) {
     let mut now = Now::alone(store, now_ns);
     replica
@@ -66,7 +66,7 @@ fn ask(replica: &mut Replica, store: &mut Store, now_ns: u64) {
         .unwrap();
 }
 
-/// The tiers that the leading blocks of a request lie on, or come to.
+/// The tiers that the leading blocks of a request are on, or are moving to.
 fn tiers_of(store: &Store, request: u32) -> Vec<usize> {
     let parts = store.match_prefix(request, 2);
     let each = parts

@@ -1,4 +1,4 @@
-//! The queue of a replica: first come first served, or by an order; preempted requests before all.
+//! The queue of a replica: first come first served, or in another order; preempted requests come first.
 
 use std::collections::VecDeque;
 
@@ -8,34 +8,34 @@ use super::{Request, Slot};
 use crate::slab::Slab;
 use crate::store::Answer;
 
-/// An order looks at so many of the waiting requests, oldest first: it bounds the cost.
+/// Number of waiting requests that an order considers, oldest first: it bounds the cost.
 const WINDOW: usize = 256;
 
-/// RAGCache's bound: a request that was passed so often goes before all.
+/// RAGCache's bound: a request that was passed this many times is admitted next.
 const STARVED: u32 = 32;
 
-/// Who is admitted next (the orders of `spec/queueing.py`).
+/// Order of admission (the orders of `spec/queueing.py`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QueueOrder {
-    /// Who came first.
+    /// The earliest arrival first.
     #[default]
     Fcfs,
-    /// Who has the longest cached prefix.
+    /// The longest cached prefix first.
     LongestPrefix,
-    /// Who has the fewest tokens left to compute.
+    /// The fewest tokens left to compute first.
     ShortestFirst,
-    /// The smallest priority of the trace.
+    /// The smallest priority of the trace first.
     Priority,
-    /// Who is further on in a session.
+    /// The latest turn of a session first.
     LaterTurns,
-    /// The largest ratio of cached to computed tokens; who was passed too often goes first.
+    /// The largest ratio of cached to computed tokens first; a request that was passed too often comes before all.
     RagCache,
     /// The order of a plug-in.
     Plugin,
 }
 
 impl QueueOrder {
-    /// The order of that name, `None` for one that is not of the core.
+    /// The order of that name, `None` for an order that is not in the core.
     pub fn from_name(name: &str) -> Option<Self> {
         match name {
             "fcfs" => Some(Self::Fcfs),
@@ -49,7 +49,7 @@ impl QueueOrder {
         }
     }
 
-    /// What orders a request that has so many cached tokens: the smallest goes first.
+    /// Sort key of a request with `cached_tokens` cached tokens: the smallest key comes first.
     fn key(self, request: &Request, cached_tokens: u64) -> (f64, f64) {
         let tokens = request.prefill_target_tokens();
         let left = tokens.saturating_sub(cached_tokens);
@@ -70,22 +70,22 @@ impl QueueOrder {
 /// The waiting requests of a machine.
 #[derive(Debug, Default)]
 pub(super) struct ArrivalQueue {
-    /// Those that wait, in the order in which they are admitted.
+    /// Waiting requests, in the order in which they are admitted.
     pub queue: Queue,
     /// The queue's head was refused; it is tried again when something has been freed.
     pub refused: bool,
-    /// Requests whose clients have given them up, waiting or running.
+    /// Waiting or running requests that their clients have aborted.
     pub pending_aborts: PendingAborts,
 }
 
-/// Requests that wait for admission, in order of arrival; preempted ones are put before all others.
+/// Requests that wait for admission, in order of arrival; preempted requests are put before all others.
 #[derive(Debug, Default)]
 pub struct Queue {
     order: QueueOrder,
     waiting: VecDeque<Slot>,
-    /// Who came later is not known yet (a step is decided on ahead); `None`: all are.
+    /// Requests that arrived later are not visible yet (a step is decided in advance); `None`: all are visible.
     known_until_ns: Option<u64>,
-    /// Decides under [`QueueOrder::Plugin`].
+    /// Plug-in that decides under [`QueueOrder::Plugin`].
     pub(super) plugin: Option<Box<dyn QueuePlugin>>,
 }
 
@@ -98,53 +98,53 @@ impl Queue {
         }
     }
 
-    /// How many wait.
+    /// Number of waiting requests.
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Whether nobody waits.
+    /// True if no request waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Who waits, in order of arrival.
+    /// Waiting requests, in order of arrival.
     pub fn iter(&self) -> impl Iterator<Item = Slot> + '_ {
         self.waiting.iter().copied()
     }
 
-    /// Puts a request behind all others.
+    /// Adds a request at the end.
     pub fn push_back(&mut self, slot: Slot) {
         self.waiting.push_back(slot);
     }
 
-    /// Puts a preempted request before all others.
+    /// Adds a preempted request at the front.
     pub fn push_front(&mut self, slot: Slot) {
         self.waiting.push_front(slot);
     }
 
-    /// Hides who came after a time; `None`: hides nobody.
+    /// Hides requests that arrived after a time; `None`: hides none.
     pub fn know_until(&mut self, ns: Option<u64>) {
         self.known_until_ns = ns;
     }
 
-    /// Whether the scheduler knows of a request.
+    /// True if the scheduler can see a request.
     pub fn knows(&self, request: &Request) -> bool {
         self.knows_since(request.since_ns)
     }
 
-    /// Whether the scheduler knows of who came at a time.
+    /// True if the scheduler can see requests that arrived at a time.
     pub fn knows_since(&self, since_ns: u64) -> bool {
         self.known_until_ns.is_none_or(|until| since_ns <= until)
     }
 
-    /// The n-th of those that are looked at for the next admission, in order of arrival.
+    /// The n-th candidate for the next admission, in order of arrival.
     pub fn candidate(&self, n: usize) -> Option<Slot> {
         self.waiting.get(n).copied().filter(|_| n < WINDOW)
     }
 
-    /// Who is next, `None` when all have to stay; `cached` tells the cached tokens of a request, `stays` whether it is
-    /// not to be admitted yet, where there are such.
+    /// The next request, or `None` if all must stay. `cached` returns the cached tokens of a request; `stays` returns
+    /// true if the request must not be admitted yet.
     pub fn head(
         &mut self,
         requests: &Slab<Request>,
@@ -190,13 +190,13 @@ impl Queue {
         }
     }
 
-    /// Takes a request out that was given up; whether it waited.
+    /// Removes an aborted request; returns true if it was waiting.
     pub fn remove(&mut self, slot: Slot) -> bool {
         let at = self.waiting.iter().position(|&waiting| waiting == slot);
         at.and_then(|at| self.waiting.remove(at)).is_some()
     }
 
-    /// Takes an admitted request out; those before it have been passed.
+    /// Removes an admitted request; the requests before it have been passed.
     pub fn take(&mut self, slot: Slot, requests: &mut Slab<Request>) {
         let at = self.waiting.iter().position(|&waiting| waiting == slot);
         let Some(at) = at else { return };

@@ -4,7 +4,7 @@ use super::{Now, Replica};
 use crate::store::Answer;
 
 impl Replica {
-    /// Composes a rank's next step; what it would take alone, `None` where nothing runs.
+    /// Composes a rank's next step; returns the duration it would have alone, or `None` if no request runs.
     pub(super) fn compose_alone(&mut self, now: &mut Now<'_>) -> Answer<Option<u64>> {
         self.compose(now)?;
         Ok((!self.batch.is_empty()).then(|| self.batch.step_ns()))
@@ -15,7 +15,7 @@ impl Replica {
         let waits_ns = together_ns.saturating_sub(self.batch.step_ns());
         self.batch.start(now.store, now.ns, waits_ns)?;
         self.running.stepping = true;
-        // Every step of a rank is one: what the others take next is not known.
+        // A rank runs its steps one by one: the next steps of the other ranks are not known.
         self.batch.interrupt(now.store, now.ns)?;
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! Read buffers: how far loading may run ahead of the step that computes on what it brings (the rules of
-//! `spec/batch.py` and `spec/mover.py`).
+//! Read buffers: the bound on loading layers before the step that uses them (the rules of `spec/batch.py` and
+//! `spec/mover.py`).
 
 use super::loading::LoadingId;
 use super::Replica;
@@ -11,19 +11,19 @@ pub(super) struct ReadBuffers {
     loads: Vec<TransferId>,
     compute_ns: u64,
     computed: u64,
-    /// Since when, and from which layer on, the step has computed without a stall.
+    /// Start time and first layer of the current computation without a stall.
     since: (u64, u64),
-    /// When the layer that is being computed ends, and its number among this machine's transfers.
+    /// End time of the layer being computed, and its number among this machine's transfers.
     at_work: Option<(u64, u64)>,
 }
 
 impl Replica {
-    /// Whether loads come only as far as read buffers are free; channels are then served layer by layer.
+    /// True if loads are limited by free read buffers; channels are then served layer by layer.
     pub(super) fn reads_are_buffered(&self) -> bool {
         self.mover.config().read_buffer_layers.is_some()
     }
 
-    /// Lets the loads of the composed step come as far as read buffers are free, from its begin on.
+    /// Limits the loads of the composed step to the free read buffers, from the start of the step on.
     pub(super) fn buffer_reads(&mut self, begin_ns: u64) {
         let mover = &mut self.mover;
         let mut loads: Vec<TransferId> = Vec::new();
@@ -45,7 +45,7 @@ impl Replica {
         self.compute_layer(self.loads.buffers.len() - 1);
     }
 
-    /// Lets all layers of a load come that no step will compute on: its request was aborted.
+    /// Allows all layers of a load that no step will use: its request was aborted.
     pub(super) fn load_all(&mut self, id: LoadingId, now_ns: u64) {
         if !self.reads_are_buffered() {
             return;
@@ -56,7 +56,7 @@ impl Replica {
         }
     }
 
-    /// A layer of a transfer is there: steps that need it may compute it.
+    /// Handles the arrival of a layer of a transfer: steps that need it may compute it.
     pub(super) fn on_buffer_transfer(&mut self, transfer: TransferId) {
         for at in 0..self.loads.buffers.len() {
             let buffers = &self.loads.buffers[at];
@@ -66,7 +66,7 @@ impl Replica {
         }
     }
 
-    /// Computes a step's next layer once all its loads have brought it.
+    /// Starts computing a step's next layer once all its loads have brought the layer.
     fn compute_layer(&mut self, at: usize) {
         let (buffers, mover) = (&mut self.loads.buffers[at], &mut self.mover);
         let (layer, layers) = (buffers.computed, mover.config().layers);
@@ -88,7 +88,7 @@ impl Replica {
         buffers.at_work = Some((end_ns, mover.take_number()));
     }
 
-    /// When the next layer of a step is computed, and its number among this machine's transfers.
+    /// Time at which the next layer of a step is computed, and its number among this machine's transfers.
     pub(super) fn next_computed(&self) -> Option<(u64, u64)> {
         self.loads
             .buffers
@@ -97,7 +97,7 @@ impl Replica {
             .min()
     }
 
-    /// A layer of a step has been computed: its buffers are free.
+    /// Ends a layer of a step: its buffers are free.
     pub(super) fn layer_computed(&mut self, now_ns: u64) {
         let next = self.next_computed();
         let at = self

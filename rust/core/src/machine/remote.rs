@@ -1,20 +1,21 @@
-//! Reads from other machines: who has the longest continuation, and how its KV comes here (the rules of
-//! `spec/remote.py`). Always copies, to where KV is staged here; the source is held there until it has been read.
+//! Reads from other machines: the choice of the machine with the longest continuation, and the transfer of its KV
+//! (the rules of `spec/remote.py`). Reads are always copies, to the staging tier of this machine. The source is
+//! pinned until it has been read.
 
 use super::{Now, Replica};
 use crate::store::{Answer, MoveId, Part, Store, NO_MOVE, STAGING};
 use crate::transfers::{Brought, Came, Lent, Source};
 
-/// The continuation of a run of this machine on one other.
+/// The continuation, on one other machine, of a run of this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RemoteRun {
     pub owner: u32,
-    /// By the tiers there.
+    /// Its parts, by the tiers there.
     pub parts: Vec<Part>,
 }
 
 impl RemoteRun {
-    /// As much of it as lies before a block; `None` where that is nothing.
+    /// The blocks of the run before a block; `None` if there are none.
     pub fn before(mut self, end: u32) -> Option<Self> {
         self.parts.retain(|part| part.start < end);
         if let Some(last) = self.parts.last_mut() {
@@ -30,7 +31,7 @@ impl RemoteRun {
 }
 
 impl Replica {
-    /// The longest run of blocks from `start` on that one other machine has below its GPU, where this one reads
+    /// The longest run of blocks from `start` on that one other machine has below its GPU, if this machine reads
     /// others. Ties: the earlier estimated arrival, then the lower machine number.
     pub(super) fn longest_elsewhere(
         &self,
@@ -73,7 +74,7 @@ impl Replica {
         Ok(best.map(|(_, run)| run))
     }
 
-    /// About how long it takes until a run has landed, by the channels' queues now.
+    /// Estimated time until a run has been received, by the channels' queues now.
     fn read_estimate_ns(&self, now: &mut Now<'_>, run: &RemoteRun) -> Answer<u64> {
         let Some(peers) = now.peers.as_deref_mut() else {
             return Ok(0);
@@ -95,8 +96,8 @@ impl Replica {
         Ok(total_ns)
     }
 
-    /// Reads one part of a run of another machine, by its tier there; returns the move that lands it here, `None`
-    /// when that is refused.
+    /// Reads one part of a run of another machine, by its tier there; returns the move that receives it here, or
+    /// `None` if that is refused.
     pub(super) fn fetch_from(
         &mut self,
         now: &mut Now<'_>,
@@ -112,7 +113,7 @@ impl Replica {
                 is_there = theirs.match_below(request, part.start, part.end) == [part];
             });
             if !is_there {
-                return Ok(None); // staging an earlier part has pushed this one out there
+                return Ok(None); // staging an earlier part has evicted this one there
             }
         }
         let Some(here) = now.store.tiered() else {
@@ -131,10 +132,10 @@ impl Replica {
         Ok(Some(landed))
     }
 
-    // -- what another machine asks of this one
+    // -- requests of other machines to this one
 
-    /// Lets another machine read a part: it stays until that has been told as read. `staged`: it comes up to the
-    /// tier that the network reads first, where that has room.
+    /// Lends a part to another machine: it is pinned until it has been read. `staged`: it is first copied up to the
+    /// tier that the network reads, if that tier has free blocks.
     pub(super) fn lend(
         &mut self,
         store: &mut Store,
@@ -162,7 +163,7 @@ impl Replica {
         })
     }
 
-    /// Brings what has been lent to where the network reads it.
+    /// Moves lent blocks to the tier that the network reads.
     pub(super) fn bring(&mut self, now: &mut Now<'_>, lent: &Lent) -> Answer<Brought> {
         let mover = &mut self.mover;
         let brought = mover.bring(now, lent)?;
@@ -170,7 +171,7 @@ impl Replica {
         Ok(brought)
     }
 
-    /// What one of this machine's transfers waits for on another one has come.
+    /// Handles an arrival on another machine that one of this machine's transfers waits for.
     pub(super) fn came_elsewhere(&mut self, now: &mut Now<'_>, came: &Came) -> Answer<()> {
         self.catch_up(now, now.ns)?;
         let mover = &mut self.mover;
@@ -179,7 +180,7 @@ impl Replica {
         Ok(())
     }
 
-    /// Takes back what has been lent: it has been read.
+    /// Unpins lent blocks after they have been read.
     pub(super) fn lent_is_read(
         &mut self,
         store: &mut Store,
@@ -192,8 +193,8 @@ impl Replica {
     }
 }
 
-/// Copies blocks up to the tier they are loaded from, each copy fed by the one below: (tier it reads, move) of
-/// each. Where a tier has no room they end below it.
+/// Copies blocks up to the tier they are loaded from, each copy fed by the one below; returns (tier it reads, move)
+/// for each. If a tier has too few free blocks, the copies end below it.
 pub(super) fn stage_up(
     store: &mut Store,
     request: u32,
@@ -213,7 +214,7 @@ pub(super) fn stage_up(
     Ok(copies)
 }
 
-/// Whether copies lead up to where blocks are loaded from.
+/// True if the copies reach the tier that blocks are loaded from.
 pub(super) fn is_staged(copies: &[(usize, MoveId)]) -> bool {
     copies
         .last()

@@ -1,4 +1,4 @@
-//! A replica: arrivals, and what happens at a step boundary.
+//! A replica: arrivals, and the work at a step boundary.
 
 use super::handover::HandOver;
 use super::loading::Loads;
@@ -17,10 +17,10 @@ use crate::store::Answer;
 use crate::transfers::Mover;
 use crate::views::Views;
 
-/// What comes first at one moment.
+/// Order of events at one instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// What has arrived is there before anyone looks for it.
+    /// Arrivals of transfers, before any look-up.
     Transfer,
     /// The scheduler composes its next step.
     Boundary,
@@ -28,7 +28,7 @@ pub enum Phase {
 
 /// One engine instance: serves requests from one machine's cache.
 ///
-/// Whoever drives it keeps the clock: after each call it asks [`Replica::next`] when to call [`Replica::run`].
+/// The driver keeps the clock: after each call it uses [`Replica::next`] to schedule the next [`Replica::run`].
 #[derive(Debug, Default)]
 pub struct Replica {
     pub(super) config: ReplicaConfig,
@@ -38,26 +38,26 @@ pub struct Replica {
     /// The requests of the machine while they are served.
     pub(super) requests: Slab<Request>,
     pub(super) running: RunningSet,
-    /// Moves copies between the tiers; where there is one it has nothing to do.
+    /// Moves copies between the tiers; idle if there is only one tier.
     pub mover: Mover,
-    /// Admitted requests that wait for room or KV.
+    /// Admitted requests that wait for free blocks or KV.
     pub(super) loads: Loads,
-    /// What the composed step waits for.
+    /// Moves and transfers that the composed step waits for.
     pub(super) composed: ComposedStep,
-    /// What it knows of sessions, and which prefixes may be shared.
+    /// Known sessions, and the prefixes that may be shared.
     pub(super) views: Views,
-    /// What it reports and has not been taken yet.
+    /// Reports that have not been taken yet.
     pub reports: Reports,
-    /// What routers compare.
+    /// Load that routers compare.
     pub prefill_load: PrefillLoad,
-    /// Requests of other machines, and messages to these.
+    /// Requests from other machines, and messages to other machines.
     pub(super) handover: HandOver,
-    /// Decisions that plug-ins take; that of the queue is the queue's.
+    /// Plug-ins that decide; the plug-in of the queue is stored in the queue.
     pub(super) plugins: Plugins,
 }
 
 impl Replica {
-    /// A replica with nothing to do.
+    /// A replica with no requests.
     pub fn new(config: ReplicaConfig, batch: Batch, rows: Rows) -> Self {
         Self {
             arrivals: ArrivalQueue {
@@ -75,14 +75,14 @@ impl Replica {
         }
     }
 
-    /// Calls these plug-ins where they decide.
+    /// Adds plug-ins.
     pub fn with_plugins(mut self, mut plugins: Plugins) -> Self {
         self.arrivals.queue.plugin = plugins.queue.take();
         self.plugins = plugins;
         self
     }
 
-    /// Lets it serve from lower tiers too.
+    /// Adds lower tiers.
     pub fn with_mover(mut self, mut mover: Mover) -> Self {
         mover.log = self.config.record_window_ns.map(|_| Vec::new());
         self.mover = mover;
@@ -94,17 +94,17 @@ impl Replica {
         self.config.machine as u32
     }
 
-    /// Leading blocks of a prompt of so many tokens that may be found.
+    /// Number of leading blocks that may be found for a prompt of `prompt_tokens` tokens.
     pub fn matchable_blocks(&self, prompt_tokens: u64) -> u32 {
         self.config.matchable_blocks(prompt_tokens)
     }
 
-    /// Takes a request over; it is not in the queue yet.
+    /// Accepts a request; it is not in the queue yet.
     pub fn arrive(&mut self, arrival: Arrival, now_ns: u64) -> Slot {
         self.arrived(Request::new(arrival, now_ns))
     }
 
-    /// Ends a request's way from the client to the scheduler.
+    /// Ends a request's transit from the client to the scheduler.
     pub fn received(&mut self, slot: Slot, now_ns: u64) {
         let s = &mut self.requests[slot];
         s.client_ns += now_ns - s.since_ns;
@@ -131,12 +131,12 @@ impl Replica {
         Ok(())
     }
 
-    /// When the next boundary is due; `None` while there is nothing to do.
+    /// Time of the next boundary; `None` if there is no work.
     pub fn boundary_ns(&self) -> Option<u64> {
         self.running.boundary_ns
     }
 
-    /// Runs the iterations that began before a time, so that the store is as it is then.
+    /// Runs the iterations that began before a time, so that the store has its state at that time.
     pub fn catch_up(&mut self, now: &mut Now<'_>, now_ns: u64) -> Answer<()> {
         if self.running.stepping {
             self.batch.advance(now.store, now_ns)?;
@@ -144,10 +144,10 @@ impl Replica {
         Ok(())
     }
 
-    /// Makes sure that a boundary comes as soon as the scheduler could do something new.
+    /// Schedules a boundary at the first time at which the scheduler could make a new decision.
     ///
-    /// `seen_ns`: iterations that begin before it are past: now, or a nanosecond later for what is heard after the
-    /// boundaries of this instant.
+    /// `seen_ns`: iterations that begin before it are past. It is the current time, or a nanosecond later for
+    /// messages that are delivered after the boundaries of this instant.
     pub(super) fn wake(&mut self, now: &mut Now<'_>, seen_ns: u64) -> Answer<()> {
         if !self.running.stepping {
             if self.composed.is_ready() {
@@ -160,14 +160,14 @@ impl Replica {
         Ok(())
     }
 
-    /// What is next, and when; `None` while there is nothing to do.
+    /// The next event and its time; `None` if there is no work.
     pub fn next(&self) -> Option<(u64, Phase)> {
         let arrival = self.next_arrival().map(|(ns, _)| (ns, Phase::Transfer));
         let boundary = self.running.boundary_ns.map(|ns| (ns, Phase::Boundary));
         arrival.into_iter().chain(boundary).min()
     }
 
-    /// Does all that is next at one moment and in one phase, and then what comes before `until_ns`.
+    /// Runs the events of one instant and phase, and then the events before `until_ns`.
     pub fn run(&mut self, now: &mut Now<'_>, until_ns: u64) -> Answer<()> {
         let first = self.next();
         while let Some(next) = self.next() {
@@ -180,7 +180,7 @@ impl Replica {
         Ok(())
     }
 
-    /// Does what is next, at its time.
+    /// Runs the next event, at its time.
     pub(super) fn happen(&mut self, now: &mut Now<'_>) -> Answer<()> {
         let Some((next_ns, phase)) = self.next() else {
             return Ok(());
@@ -192,7 +192,7 @@ impl Replica {
         }
     }
 
-    /// Ends the step, composes the next one and starts it, or lets it wait for its room.
+    /// Ends the step, composes the next step and starts it, or lets it wait for its blocks.
     pub fn at_boundary(&mut self, now: &mut Now<'_>) -> Answer<()> {
         self.end_running_step(now)?;
         let reservation = self.compose(now)?;
@@ -202,7 +202,7 @@ impl Replica {
         Ok(())
     }
 
-    /// Ends the step that runs, if one does; who was given up meanwhile leaves.
+    /// Ends the running step, if there is one; requests aborted in between leave.
     pub(super) fn end_running_step(&mut self, now: &mut Now<'_>) -> Answer<()> {
         self.running.boundary_ns = None;
         if std::mem::take(&mut self.running.stepping) {
@@ -239,12 +239,12 @@ impl Replica {
         self.step_ended(now, &ended.finished)
     }
 
-    /// Starts keeping whose prompt has been computed, for [`Replica::take_prefilled`].
+    /// Starts recording the requests whose prompt has been computed, for [`Replica::take_prefilled`].
     pub fn notify_prefilled(&mut self) {
         self.reports.prefilled.get_or_insert_with(Vec::new);
     }
 
-    /// Requests whose prompt has been computed since the last call, and its tokens, where that is kept.
+    /// Requests whose prompt has been computed since the last call, with the prompt's tokens, if these are recorded.
     pub fn take_prefilled(&mut self) -> Vec<(u32, u64)> {
         self.reports
             .prefilled
@@ -258,12 +258,12 @@ impl Replica {
         std::mem::take(&mut self.reports.closed)
     }
 
-    /// Requests that wait for room.
+    /// Requests that wait for capacity.
     pub fn queued(&self) -> usize {
         self.arrivals.queue.len() + self.handover.target.asking.len()
     }
 
-    /// Requests that have room and wait for KV or for the next step.
+    /// Admitted requests that wait for KV or for the next step.
     pub fn loading(&self) -> usize {
         let coming = self.handover.target.arriving + self.handover.target.arrived.len();
         self.loads.waiting + self.loads.loaded.len() + coming

@@ -1,4 +1,5 @@
-//! What a machine reports until it is taken: rows, requests that finished or were prefilled, counts of a shared pool.
+//! Reports of a machine until they are taken: rows, requests that finished or were prefilled, counts of a shared
+//! pool.
 
 use super::outputs::OutputLog;
 use super::pool::PoolCounts;
@@ -13,10 +14,10 @@ pub struct Reports {
     pub pool_hit_blocks: u64,
     /// Requests that have finished.
     pub(super) closed: Vec<u32>,
-    /// Requests whose prompt has been computed and its tokens, where that is kept.
+    /// Requests whose prompt has been computed, with the prompt's tokens, if these are recorded.
     pub(super) prefilled: Option<Vec<(u32, u64)>>,
-    /// Where tokens and closed requests are logged, where clients wait for them.
+    /// Log of tokens and closed requests, if clients wait for them.
     pub(super) outputs: Option<OutputLog>,
-    /// What it took and gave, where it is a shared pool itself.
+    /// Counts of blocks written and read, if it is a shared pool itself.
     pub(super) pool: Option<PoolCounts>,
 }

@@ -2,28 +2,28 @@
 
 use super::request::{Request, MOST_TIERS};
 
-/// Places in `STATUSES` of `metrics/columns.py`.
+/// Indices in `STATUSES` of `metrics/columns.py`.
 const FINISHED: i64 = 0;
 const ABORTED: i64 = 2;
 
 /// The detail of an event that has none: one past the outcomes.
 pub(super) const NO_DETAIL: i64 = 5;
 
-/// A request that has left its machine: at a time, or, at none, since its client has given it up.
+/// A request that has left its machine: its finish time, or `None` if its client has aborted it.
 struct Left<'a> {
     request: &'a Request,
     machine: i64,
     finish_ns: Option<u64>,
 }
 
-/// What a column of the request's table says of one; the number is that of the tier that it is about.
+/// Value of a column of the request's table for one request; the number is the tier of the column.
 type Value = fn(&Left<'_>, usize) -> i64;
 
-/// The column of that name (the names are those of `metrics/columns.py`), where KV comes from places of these names:
-/// tiers, fast to slow, then other machines.
+/// The column of that name (the names are those of `metrics/columns.py`). `sources` names the sources of KV: tiers,
+/// fast to slow, then other machines.
 fn column(name: &str, sources: &[String]) -> (Value, usize) {
     for (level, tier) in sources.iter().enumerate().take(MOST_TIERS) {
-        // What other machines have lands where KV from further down does.
+        // Blocks of other machines are received by the tier that staged blocks go to.
         let is_remote = level + 1 == sources.len();
         let upper = if is_remote {
             1
@@ -70,7 +70,7 @@ fn column(name: &str, sources: &[String]) -> (Value, usize) {
         "handover_gap_ns" => |of, _| of.request.handover_gap_ns as i64,
         "handover_room_ns" => |of, _| of.request.handover_room_ns as i64,
         "handover_blocks" => |of, _| of.request.handover_blocks as i64,
-        // Something that does not happen in the core.
+        // Columns that the core never fills.
         _ => |_, _| 0,
     };
     (value, 0)
@@ -80,20 +80,20 @@ fn time_or_none(ns: Option<u64>) -> i64 {
     ns.map_or(-1, |ns| ns as i64)
 }
 
-/// What an event row is about; the discriminants are places in `EVENT_KINDS` of `metrics/columns.py`.
+/// Type of an event row; the discriminants are indices in `EVENT_KINDS` of `metrics/columns.py`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
     /// The prefill of the missed tokens starts.
     PrefillStart = 0,
-    /// What a look-up found.
+    /// Result of a look-up.
     PrefixCacheEvent = 1,
     /// A request was admitted.
     Admit = 3,
     /// A running request was sent back to the queue.
     Preempt = 4,
-    /// The first token is out.
+    /// The first token is generated.
     FirstToken = 5,
-    /// The last token is out.
+    /// The last token is generated.
     Finish = 6,
     /// KV was sent to another tier.
     Transfer = 8,
@@ -102,22 +102,22 @@ pub enum EventKind {
 /// One row of the event table.
 #[derive(Clone, Copy, Debug)]
 pub struct EventRow {
-    /// What it is about.
+    /// Type of the event.
     pub kind: EventKind,
-    /// When it happened.
+    /// Time of the event.
     pub time_ns: u64,
-    /// Whom it happened to.
+    /// Request of the event.
     pub request: u32,
-    /// Of a look-up: its outcome.
+    /// Outcome of a look-up.
     pub detail: i64,
-    /// Of a look-up the cached length, of a prefill its tokens.
+    /// Cached tokens of a look-up, or the tokens of a prefill.
     pub tokens: u64,
-    /// Of a look-up: tokens left to prefill.
+    /// Tokens left to prefill after a look-up.
     pub left_tokens: u64,
 }
 
 impl EventRow {
-    /// An event that happened to a request, without detail and tokens.
+    /// An event of a request, without detail and tokens.
     pub fn of(kind: EventKind, time_ns: u64, request: u32) -> Self {
         Self {
             kind,
@@ -130,7 +130,7 @@ impl EventRow {
     }
 }
 
-/// Rows that have not been handed over yet.
+/// Rows that have not been taken yet.
 #[derive(Debug, Default)]
 pub struct Rows {
     columns: Vec<(Value, usize)>,
@@ -139,8 +139,8 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// No rows; `columns` names those of the request's table in their order, `sources` those that KV may
-    /// come from: tiers, fast to slow, then other machines.
+    /// An empty set of rows. `columns` names the columns of the request's table in their order, `sources` the sources
+    /// of KV: tiers, fast to slow, then other machines.
     pub fn new<'a>(columns: impl IntoIterator<Item = &'a str>, sources: &[String]) -> Self {
         let columns = columns.into_iter();
         Self {
@@ -149,7 +149,7 @@ impl Rows {
         }
     }
 
-    /// Adds the row of a request that has finished at a time, or, at none, that its client has given up.
+    /// Adds the row of a request that finished at `finish_ns`, or that its client aborted (`None`).
     pub(super) fn finish(&mut self, request: &Request, machine: i64, finish_ns: Option<u64>) {
         let left = Left {
             request,
@@ -175,7 +175,7 @@ impl Rows {
         ]);
     }
 
-    /// Adds a transfer of so many blocks, `detail` naming its edge, from its start to its end.
+    /// Adds a transfer of `blocks` blocks from its start to its end; `detail` is the number of its edge.
     pub(super) fn transfer(
         &mut self,
         machine: i64,
@@ -196,17 +196,17 @@ impl Rows {
         ]);
     }
 
-    /// Whether events wait to be handed over.
+    /// True if event rows are waiting to be taken.
     pub fn has_events(&self) -> bool {
         !self.events.is_empty()
     }
 
-    /// Hands over the rows of requests.
+    /// Takes the rows of requests.
     pub fn take_requests(&mut self) -> Vec<i64> {
         std::mem::take(&mut self.requests)
     }
 
-    /// Hands over the rows of events; `with` sees them before their room is used again.
+    /// Takes the rows of events; `with` reads them before their memory is reused.
     pub fn take_events<T>(&mut self, with: impl FnOnce(&[i64]) -> T) -> T {
         let seen = with(&self.events);
         self.events.clear();

@@ -1,35 +1,35 @@
-//! The requests of the step: who runs, in which order they joined, and when the step ends.
+//! The running requests, in the order in which they joined, and the end of their step.
 
 use super::Slot;
 
-/// The running requests of a machine, beside their batch.
+/// The running requests of a machine, alongside their batch.
 #[derive(Debug, Default)]
 pub(super) struct RunningSet {
     /// Requests in the batch, in the order in which they joined.
     pub slots: Vec<Slot>,
-    /// Requests that have ended and still hold their places and blocks (asynchronous scheduling).
+    /// Requests that have finished and still hold their slots and blocks (asynchronous scheduling).
     pub leaving: Vec<Slot>,
-    /// Whether a step runs.
+    /// True if a step runs.
     pub stepping: bool,
-    /// When the next boundary is due.
+    /// Time of the next boundary.
     pub boundary_ns: Option<u64>,
     joined: u64,
 }
 
 impl RunningSet {
-    /// Lets a request join last; returns its number among all that have joined.
+    /// Adds a request at the end; returns its number among all requests that have joined.
     pub fn join(&mut self, slot: Slot) -> u64 {
         self.slots.push(slot);
         self.joined += 1;
         self.joined
     }
 
-    /// Takes a request out.
+    /// Removes a request.
     pub fn remove(&mut self, slot: Slot) {
         self.slots.retain(|&running| running != slot);
     }
 
-    /// Whether a request runs.
+    /// True if a request runs.
     pub fn contains(&self, slot: Slot) -> bool {
         self.slots.contains(&slot)
     }

@@ -1,11 +1,11 @@
-//! The schedule, written down: steps, admissions and what they add up to.
+//! Log of a schedule: steps, admissions and their totals.
 
 use crate::step_time::StepShape;
 
-/// One step: when it began, what it computed, and how many ran and waited once it was decided.
+/// One step: its start, its tokens, and the numbers of running and waiting requests once it was decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepLine {
-    /// When its execution began.
+    /// Start of its execution.
     pub start_ns: u64,
     /// Tokens of requests that did not decode.
     pub prefill_tokens: u64,
@@ -17,7 +17,7 @@ pub struct StepLine {
     pub waiting: u64,
 }
 
-/// What a schedule adds up to.
+/// Totals of a schedule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScheduleCounts {
     /// Tokens of all steps.
@@ -30,7 +30,7 @@ pub struct ScheduleCounts {
     pub hit_tokens_first: u64,
     /// Cached tokens of later admissions.
     pub hit_tokens_readmitted: u64,
-    /// When the last step ended.
+    /// End of the last step.
     pub end_ns: u64,
     /// Most requests that ran after a schedule.
     pub max_running: u64,
@@ -43,18 +43,18 @@ pub struct ScheduleCounts {
 /// Every step and every admission so far.
 #[derive(Clone, Debug, Default)]
 pub struct ScheduleLog {
-    /// The sums.
+    /// The totals.
     pub counts: ScheduleCounts,
-    /// By step.
+    /// Steps in order.
     pub steps: Vec<StepLine>,
-    /// Of each admission: the step, the request, and its cached tokens.
+    /// Admissions: the step, the request, and its cached tokens.
     pub admissions: Vec<(u64, u32, u64)>,
-    /// Of each finished request: its number, first and last token, first cached tokens, and preemptions.
+    /// Finished requests: number, first and last token, first cached tokens, and preemptions.
     pub requests: Vec<(u32, u64, u64, u64, u32)>,
 }
 
 impl ScheduleLog {
-    /// Notes an admission to the step that is being composed.
+    /// Records an admission to the step that is being composed.
     pub(super) fn admitted(&mut self, request: u32, cached_tokens: u64, first: bool) {
         self.admissions
             .push((self.steps.len() as u64, request, cached_tokens));
@@ -66,7 +66,7 @@ impl ScheduleLog {
         }
     }
 
-    /// Notes a decided step, and how many run and wait then.
+    /// Records a decided step, and the numbers of running and waiting requests.
     pub(super) fn scheduled(
         &mut self,
         begin_ns: u64,

@@ -1,4 +1,5 @@
-//! Who is in the next step: who runs already, then whose KV has come, then the queue, while budget and places last (semantics 5).
+//! Selection of the next step's requests: running, then loaded, then waiting, while budget and slots last (semantics
+//! 5).
 
 use super::groups::Asked;
 use super::plugins::Finished;
@@ -7,38 +8,38 @@ use super::{Now, Replica, Request, Slot};
 use crate::store::{Answer, LeaseId, MoveId, Reservation};
 
 impl Replica {
-    /// Places that no sequence has.
+    /// Number of free slots.
     fn slots(&self) -> u64 {
         let taken = self.running.slots.len() + self.loads.waiting + self.running.leaving.len();
         let taken = (taken + self.handover.target.arriving) as u64;
         self.config.max_num_seqs.saturating_sub(taken)
     }
 
-    /// Whether anyone has all it needs to join the next step.
+    /// True if a request has all it needs to join the next step.
     fn has_come(&self) -> bool {
         !(self.loads.loaded.is_empty() && self.handover.target.arrived.is_empty())
     }
 
-    /// Whether anyone waits to be let in.
+    /// True if a request waits for admission or has arrived from another machine.
     pub(super) fn anyone_waits(&self) -> bool {
         self.has_come()
             || !(self.arrivals.queue.is_empty() && self.handover.target.asking.is_empty())
     }
 
-    /// Whether a boundary could let anyone in.
+    /// True if a request could join at a boundary.
     pub(super) fn could_admit(&self) -> bool {
         self.has_come() || (self.slots() > 0 && self.batch.budget_left() > 0)
     }
 
-    /// Whether the step that starts now is to be the only one until the next boundary.
+    /// True if the step that starts now must be the only step until the next boundary.
     pub(super) fn wants_boundary(&self) -> bool {
         self.has_come() || (self.anyone_waits() && !self.arrivals.refused && self.could_admit())
     }
 
-    /// Composes the next step; returns the moves that free its room.
+    /// Composes the next step; returns the moves that free its blocks.
     ///
-    /// Looking ahead, it is composed as it was decided when the step that has ended began: what that one
-    /// brought is known from here on, and at once where nothing was decided.
+    /// With lookahead, the step is composed as it was decided when the previous step began. The results of that step
+    /// are visible only afterwards, or at once if no request was scheduled.
     pub(super) fn compose(&mut self, now: &mut Now<'_>) -> Answer<Vec<MoveId>> {
         let mut reservation = self.decide(now)?;
         if self.config.async_scheduling.has_lookahead() {
@@ -53,7 +54,7 @@ impl Replica {
         Ok(reservation)
     }
 
-    /// Takes requests that have generated their last token out of the step.
+    /// Removes requests that have generated their last token from the step.
     pub(super) fn step_ended(&mut self, now: &mut Now<'_>, finished: &[Slot]) -> Answer<()> {
         for &slot in finished {
             self.running.remove(slot);
@@ -75,7 +76,7 @@ impl Replica {
         Ok(())
     }
 
-    /// Shares out the budget, preempts, lets loaded requests join, admits.
+    /// Distributes the budget, preempts, adds loaded requests, and admits.
     fn decide(&mut self, now: &mut Now<'_>) -> Answer<Vec<MoveId>> {
         let mut preempted = false;
         let reservation = loop {
@@ -106,14 +107,14 @@ impl Replica {
         Ok(reservation)
     }
 
-    /// Admits from the queue until it is empty, its head is refused, or places or tokens are given out.
+    /// Admits from the queue until it is empty, its head is refused, or slots or tokens run out.
     fn admit(&mut self, now: &mut Now<'_>) -> Answer<()> {
         let mut slots = self.slots();
         while !self.arrivals.refused && slots > 0 && self.batch.budget_left() > 0 {
             let held = self.held_back(now)?;
             let (config, block) = (&self.config, self.config.block_size_tokens);
             let stays = held.map(|held| {
-                // The queue asks of each candidate in the order in which they were held back.
+                // The queue calls `stays` for each candidate in the order in which they were held back.
                 let mut held = held.into_iter().peekable();
                 move |s: &Request| held.next_if_eq(&s.arrival.request).is_some()
             });
@@ -166,14 +167,14 @@ impl Replica {
         Ok(())
     }
 
-    /// Releases what a request that has ended still holds, and forgets the request.
+    /// Releases the blocks of a finished request, and removes the request.
     fn release_leaving(&mut self, now: &mut Now<'_>, slot: Slot) -> Answer<()> {
         self.release(now, slot)?;
         self.requests.free(slot);
         Ok(())
     }
 
-    /// Gives up a request's blocks; those that the cache does not admit are discarded.
+    /// Releases a request's blocks; blocks that the cache does not admit are discarded.
     pub(super) fn release(&mut self, now: &mut Now<'_>, slot: Slot) -> Answer<()> {
         let s = &self.requests[slot];
         let (request, lease): (u32, LeaseId) = (s.arrival.request, s.lease);

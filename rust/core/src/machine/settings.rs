@@ -1,4 +1,4 @@
-//! What a replica is told once.
+//! Settings of a replica.
 
 use super::fetch::FetchPolicy;
 use super::handover::Role;
@@ -6,20 +6,20 @@ use super::prefetch::PrefetchPolicy;
 use super::queue::QueueOrder;
 use crate::views::{PrefixAdmission, PrefixViewConfig, Sessions, Views};
 
-/// Whether a step is decided on while the one before it runs, and how answers then end.
+/// Mode of asynchronous scheduling: synchronous, or a step in advance, with or without foreseen ends of answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AsyncScheduling {
-    /// Each step is decided on when the one before it has ended.
+    /// Each step is decided when the previous step has ended.
     #[default]
     None,
-    /// A step ahead; an answer's end is foreseen.
+    /// Each step is decided in advance; the end of an answer is foreseen.
     Length,
-    /// A step ahead; an answer's end is found out a step late.
+    /// Each step is decided in advance; the end of an answer is found a step late.
     StopToken,
 }
 
 impl AsyncScheduling {
-    /// The one of a name, `None` for one that is not of the core.
+    /// The mode of a name, `None` for a mode that is not in the core.
     pub fn from_name(name: &str) -> Option<Self> {
         match name {
             "none" => Some(Self::None),
@@ -29,88 +29,88 @@ impl AsyncScheduling {
         }
     }
 
-    /// Whether a step is decided on while the one before it runs.
+    /// True if a step is decided while the previous step runs.
     pub(super) fn has_lookahead(self) -> bool {
         self != Self::None
     }
 }
 
-/// How a machine reads the lower tiers of the others.
+/// Reads of a machine from the lower tiers of other machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadsConfig {
-    /// Whether what lies below the tier that the network reads comes up there first, as a copy.
+    /// True if blocks below the tier that the network reads are first copied up to that tier.
     pub staged: bool,
-    /// Whether it reads all others that serve.
+    /// True if it reads all other machines that serve.
     pub machines: bool,
-    /// The number of the shared pool, where there is one.
+    /// The number of the shared pool, if there is one.
     pub pool: Option<u32>,
 }
 
 impl ReadsConfig {
-    /// Whether it reads a machine.
+    /// True if it reads a machine.
     pub fn reads(&self, owner: u32) -> bool {
         self.machines || self.pool == Some(owner)
     }
 }
 
-/// How one replica schedules and what its cache keeps.
+/// Scheduling and cache settings of one replica.
 #[derive(Clone, Debug, Default)]
 pub struct ReplicaConfig {
     /// The number of its machine, for its rows.
     pub machine: i64,
-    /// Places that KV may come from, by which edges are numbered in its rows.
+    /// Number of sources of KV, by which edges are numbered in its rows.
     pub sources: i64,
     /// Tokens that one KV block holds.
     pub block_size_tokens: u64,
-    /// Most sequences that run at once.
+    /// Upper bound on the sequences that run at once.
     pub max_num_seqs: u64,
-    /// Whether a request waits for a block that another one is computing.
+    /// True if a request waits for a block that another request is computing.
     pub waits_for_duplicates: bool,
-    /// Who is admitted next.
+    /// Order of admission.
     pub queue_order: QueueOrder,
-    /// When steps are decided on.
+    /// Mode of asynchronous scheduling.
     pub async_scheduling: AsyncScheduling,
-    /// Whether computed blocks are kept for others at all.
+    /// True if computed blocks are kept for other requests at all.
     pub cache_enabled: bool,
-    /// Whether a prompt that is cached whole needs no prefill.
+    /// True if a prompt that is cached whole needs no prefill.
     pub skips_full_prefill: bool,
-    /// Blocks at the end of every hit that are computed again.
+    /// Blocks at the end of every hit that are recomputed.
     pub lost_blocks: u32,
-    /// Whether answers are kept too, and so count in what a session has.
+    /// True if answers are kept too, and so count as tokens of a session.
     pub cache_output: bool,
-    /// Whether a finished request's blocks are discarded.
+    /// True if a finished request's blocks are discarded.
     pub discard_on_finish: bool,
-    /// Whether only the blocks of a finished request's prompt are kept.
+    /// True if only the blocks of a finished request's prompt are kept.
     pub admits_prompts_only: bool,
-    /// How much of what lies on lower tiers is loaded.
+    /// Policy for loading blocks from lower tiers.
     pub fetch: FetchPolicy,
-    /// When blocks come up ahead of their request; `None`: never.
+    /// Occasion for prefetching the blocks of a request; `None`: never.
     pub prefetch: Option<PrefetchPolicy>,
-    /// How it reads from other machines; `None`: it does not.
+    /// Reads from other machines; `None`: no reads.
     pub reads: Option<ReadsConfig>,
-    /// Whether blocks have a time to live.
+    /// True if blocks have a time to live.
     pub expires: bool,
-    /// How many of the waiting requests have their blocks protected from eviction.
+    /// Number of waiting requests whose blocks are protected from eviction.
     pub lookahead: usize,
-    /// Most sessions that are known, and for how long after a turn; `None`: any number, for ever.
+    /// Upper bound on the known sessions; `None`: any number.
     pub max_sessions: Option<usize>,
-    /// How long a session is known after its last turn.
+    /// Time that a session is known after its last turn; `None`: for ever.
     pub session_ttl_ns: Option<u64>,
-    /// When prefixes may be shared between requests; `None`: at once.
+    /// Conditions for sharing prefixes between requests; `None`: at once.
     pub prefix_view: Option<PrefixViewConfig>,
-    /// What it does for other machines.
+    /// Role in hand-overs between machines.
     pub role: Role,
     /// Milestones from the first time on and before the second are recorded; `None`: none are.
     pub record_window_ns: Option<(u64, u64)>,
 }
 
 impl ReplicaConfig {
-    /// In place of a tier: another machine.
+    /// Number that stands for another machine in place of a tier.
     pub fn remote(&self) -> usize {
         self.sources.max(1) as usize - 1
     }
 
-    /// Views without sessions and prefixes, within its bounds.
+    /// Views without sessions and prefixes, with the configured bounds.
     pub fn views(&self) -> Views {
         let block = self.block_size_tokens;
         Views {
@@ -121,7 +121,7 @@ impl ReplicaConfig {
         }
     }
 
-    /// How many leading blocks of so many tokens may hit (semantics 1).
+    /// Number of leading blocks of `tokens` tokens that may hit (semantics 1).
     pub fn matchable_blocks(&self, tokens: u64) -> u32 {
         if !self.cache_enabled {
             return 0;

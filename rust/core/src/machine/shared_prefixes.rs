@@ -1,12 +1,13 @@
-//! How much of a found run a request may reuse, and what its look-up counts for later ones (seed 000, 3.2 and 3.4).
+//! The part of a found run that a request may reuse, and the counts that its look-up adds for later requests (seed
+//! 000, 3.2 and 3.4).
 //!
-//! A follow-up turn whose prompt is longer than what its session has may reuse all that is found. Any other request
-//! may reuse a run as far as its prefixes were admitted: long enough, and seen in enough prompts before.
+//! A follow-up turn whose prompt is longer than the tokens of its session may reuse all that is found. Any other
+//! request may reuse a run as far as its prefixes were admitted: long enough, and seen in enough prompts before.
 
 use super::{Now, Replica, Slot};
 
 impl Replica {
-    /// Tokens that the last completed turn of a request's session left, `None` where no turn of it is known.
+    /// Tokens that the last completed turn of a request's session left, `None` if no turn of the session is known.
     pub(super) fn session_tokens(&mut self, now: &mut Now<'_>, slot: Slot) -> Option<u64> {
         let session = self.requests[slot].arrival.session;
         match now.store.sessions() {
@@ -16,7 +17,7 @@ impl Replica {
         }
     }
 
-    /// Enters a request's completed turn, which left so many tokens, into the session view.
+    /// Adds a request's completed turn, which left `tokens` tokens, to the session view.
     pub(super) fn turn_completed(&mut self, now: &mut Now<'_>, slot: Slot, tokens: u64) {
         let arrival = &self.requests[slot].arrival;
         let (request, session) = (arrival.request, arrival.session);
@@ -28,7 +29,7 @@ impl Replica {
         }
     }
 
-    /// How many of the `found` leading blocks a request may reuse.
+    /// Number of the `found` leading blocks that a request may reuse.
     pub(super) fn reusable_blocks(&mut self, now: &mut Now<'_>, slot: Slot, found: u32) -> u32 {
         if self.views.prefixes.is_none() {
             return found;

@@ -1,4 +1,5 @@
-//! What an engine's storage brings up while a request waits, and which requests of the queue are held back.
+//! Prefetches from an engine's storage while a request waits, and the requests of the queue that are held back for
+//! them.
 
 use super::queue::QueueOrder;
 use super::{prefetch::PrefetchPolicy, Now, Replica};
@@ -6,7 +7,7 @@ use crate::store::Answer;
 use crate::transfers::Mover;
 
 impl Replica {
-    /// Starts to bring up what a storage has of a request's first `limit` blocks; false where there is no storage.
+    /// Starts to prefetch the stored part of a request's first `limit` blocks; false if there is no storage.
     pub(super) fn start_from_storage(
         &mut self,
         now: &mut Now<'_>,
@@ -24,10 +25,10 @@ impl Replica {
         Ok(true)
     }
 
-    /// Requests of the queue that are not to be admitted yet, in its order, as far as their turn matters; `None` where
-    /// none can be.
+    /// Requests of the queue that must not be admitted yet, in its order, up to the last one that matters; `None` if
+    /// no request can be held back.
     ///
-    /// A request that need not wait any longer for its storage goes on with what has come.
+    /// A request that need not wait any longer for its storage continues with the blocks that have arrived.
     pub(super) fn held_back(&mut self, now: &mut Now<'_>) -> Answer<Option<Vec<u32>>> {
         let mover = &mut self.mover;
         if mover.prefetch_state.is_none()
@@ -56,7 +57,7 @@ impl Replica {
     }
 }
 
-/// Whether a request stays in the queue that could be admitted now.
+/// True if a request that could be admitted now must stay in the queue.
 fn stays(mover: &mut Mover, now: &mut Now<'_>, request: u32) -> Answer<bool> {
     let Some(prefetch_state) = &mut mover.prefetch_state else {
         return Ok(false);

@@ -1,4 +1,4 @@
-//! The way of a request, told moment by moment. A step takes 10 ns, and 1 ns for each token of its prompts.
+//! The request lifecycle, milestone by milestone. A step takes 10 ns, and 1 ns for each token of its prompts.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use crate::keys::BlockKeys;
 use crate::step_time::StepTimeTable;
 use crate::store::{Store, TierConfig};
 
-/// Blocks of 4 tokens. Requests 0 to 2 have the blocks a b; requests 3 and 4 have c d, and e f.
+/// A store with blocks of 4 tokens. Requests 0 to 2 have the blocks a b; requests 3 and 4 have c d, and e f.
 fn store(capacity_blocks: u64) -> Store {
     tiers(&[capacity_blocks])
 }
 
-/// The same with lower tiers, each writing what leaves it to the next one.
+/// The same store with lower tiers, each of which writes evicted blocks to the next one.
 pub(super) fn tiers(capacities_blocks: &[u64]) -> Store {
     let offsets = vec![0, 2, 4, 6, 8, 10];
     let ids = vec![0, 1, 0, 1, 0, 1, 2, 3, 4, 5];
@@ -81,7 +81,7 @@ pub(super) fn comes(
     replica.enqueue(&mut now, slot).unwrap();
 }
 
-/// Runs until nothing is left to do; returns the times of the boundaries.
+/// Runs until there is no work left; returns the times of the boundaries.
 fn run(replica: &mut Replica, store: &mut Store) -> Vec<u64> {
     let mut boundaries = Vec::new();
     while let Some(now_ns) = replica.boundary_ns() {
@@ -100,7 +100,7 @@ fn boundary(replica: &mut Replica, store: &mut Store, now_ns: u64) {
 fn a_lone_request_takes_a_boundary_for_its_prompt_and_one_for_its_answer() {
     let (mut replica, mut store) = (replica(|_| {}), store(10));
     comes(&mut replica, &mut store, 0, 5, 100);
-    // 9 tokens of prompt take 19 ns and bring the first token; four more come every 10 ns, in one stretch.
+    // 9 tokens of prompt take 19 ns and bring the first token; four more come every 10 ns, in one step run.
     assert_eq!(run(&mut replica, &mut store), [100, 119, 159]);
     assert_eq!(
         replica.reports.rows.take_requests(),
@@ -136,7 +136,7 @@ fn a_second_request_interrupts_the_stretch_and_reuses_the_prompt() {
         "the end of the iteration that runs"
     );
     run(&mut replica, &mut store);
-    // Two blocks are there, so one token is computed, beside one that decodes: 10 + 2 ns from 129 on.
+    // Two blocks are cached, so one token is computed, alongside one sequence that decodes: 10 + 2 ns from 129 on.
     let rows = replica.reports.rows.take_requests();
     assert_eq!(rows[..7], [1, 4, 12, 141, 141, 8, 0]);
     assert_eq!(rows[7..], [0, 0, 19, 119, 161, 0, 0]);
@@ -147,7 +147,7 @@ fn who_finds_no_room_waits_until_some_is_given_back() {
     let (mut replica, mut store) = (replica(|_| {}), store(4));
     comes(&mut replica, &mut store, 0, 2, 0);
     comes(&mut replica, &mut store, 3, 1, 0);
-    // Three of four blocks are taken, and the other prompt needs three: it is tried when the first has ended.
+    // Three of four blocks are taken, and the other prompt needs three: it is tried when the first request has ended.
     assert_eq!(run(&mut replica, &mut store), [0, 19, 29, 48]);
     let rows = replica.reports.rows.take_requests();
     assert_eq!(rows[7..], [3, 29, 19, 48, 48, 0, 0]);
@@ -195,7 +195,7 @@ fn a_step_ahead_knows_who_came_before_the_step_that_runs() {
     let (mut replica, mut store) = (replica(prefetch_state), store(10));
     comes(&mut replica, &mut store, 0, 3, 0);
     boundary(&mut replica, &mut store, 0);
-    comes(&mut replica, &mut store, 3, 1, 5); // while the step from 0 to 19 runs: known from 19 on
+    comes(&mut replica, &mut store, 3, 1, 5); // while the step from 0 to 19 runs: visible from 19 on
     let boundaries = run(&mut replica, &mut store);
     assert_eq!(
         boundaries[..2],

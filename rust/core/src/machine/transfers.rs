@@ -1,12 +1,12 @@
-//! Between boundaries: what was decided is sent, and what arrives changes the store and lets others go on.
+//! Between boundaries: orders are sent, and arrivals change the store and let requests continue.
 
 use super::{Now, Replica, Slot};
 use crate::store::Answer;
 use crate::transfers::{Arrival, TransferId, Watcher};
 
 impl Replica {
-    /// Sends the store's new orders; `computed`: when a step had the first and the last layer of what is written
-    /// through.
+    /// Sends the store's new orders; `computed`: times at which a step had the first and the last layer of the blocks
+    /// that are written through.
     pub(super) fn issue(&mut self, now: &mut Now<'_>, computed: Option<(u64, u64)>) -> Answer<()> {
         let mover = &mut self.mover;
         mover.issue(now, computed)?;
@@ -14,7 +14,7 @@ impl Replica {
         Ok(())
     }
 
-    /// When something next arrives, or comes to pass among what arrives, and its number on this machine.
+    /// Time of the next arrival, or of the next event of an arriving transfer, and its number on this machine.
     pub(super) fn next_arrival(&self) -> Option<(u64, u64)> {
         let arrival = self.mover.next_numbered();
         match (arrival, self.next_computed()) {
@@ -23,7 +23,7 @@ impl Replica {
         }
     }
 
-    /// A transfer's first layer, or all of it, has arrived.
+    /// Handles the arrival of a transfer's first layer, or of all of it.
     pub(super) fn at_arrival(&mut self, now: &mut Now<'_>) -> Answer<()> {
         let computed = self.next_computed();
         if computed.is_some() && computed == self.next_arrival() {
@@ -41,7 +41,7 @@ impl Replica {
         }
     }
 
-    /// So many layers of a transfer have arrived over a channel served layer by layer.
+    /// Handles the arrival of some layers of a transfer over a channel served layer by layer.
     pub(super) fn layer_came(
         &mut self,
         now: &mut Now<'_>,
@@ -99,7 +99,7 @@ impl Replica {
         self.resume(now, now.ns)
     }
 
-    /// Sends what can go now, and composes a step as soon as one is possible. `seen_ns` as in [`Replica::wake`].
+    /// Sends what can be sent now, and composes a step as soon as possible. `seen_ns` as in [`Replica::wake`].
     pub(super) fn resume(&mut self, now: &mut Now<'_>, seen_ns: u64) -> Answer<()> {
         self.issue(now, None)?;
         self.arrivals.refused = false;
@@ -111,12 +111,12 @@ impl Replica {
 
     // -- writing through
 
-    /// Whether the write policy of the GPU's edge acts on what is computed.
+    /// True if the write policy of the GPU's edge acts on computed blocks.
     pub(super) fn writes_at_commit(&self) -> bool {
         self.mover.gpu_policy().is_at_commit()
     }
 
-    /// Copies down what a request's step has computed and shared.
+    /// Copies down the blocks that a request's step has computed and shared.
     pub(super) fn write_committed(
         &mut self,
         now: &mut Now<'_>,

@@ -1,10 +1,10 @@
 //! Hand-overs: a prompt is computed on one machine, its answer on another (the rules of `spec/handover.py`).
 //!
-//! | file | what lives there |
+//! | file | contents |
 //! |---|---|
-//! | `sender` | what a prefill machine has computed, and when each layer of it is there |
-//! | `target` | a decode machine reserves room, first come, first served, and takes into its batch |
-//! | `over_memory` | what goes down, over the wire and up, where the memory of both machines is crossed |
+//! | `sender` | computed prompts of a prefill machine, and the times of their layers |
+//! | `target` | a decode machine reserves blocks, first come, first served, and adds requests to its batch |
+//! | `over_memory` | transfers down, over the wire and up, through the memory of both machines |
 
 mod over_memory;
 mod sender;
@@ -14,40 +14,40 @@ pub use target::HandOverTarget;
 
 use super::messages::Message;
 
-/// What a machine takes over from others, and its messages to them.
+/// Hand-overs to this machine, and its messages to other machines.
 #[derive(Debug, Default)]
 pub struct HandOver {
-    /// Handed-over requests: queued for room, on their way, arrived.
+    /// Handed-over requests: waiting for blocks, in transit, arrived.
     pub(super) target: HandOverTarget,
     /// Messages that have not been delivered yet.
     pub(super) messages: Vec<Message>,
 }
 
-/// How the KV of prompts goes from the machine that computed it to the one that decodes.
+/// Settings of the transfer from the machine that computes a prompt to the machine that decodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HandoverConfig {
-    /// Whether a layer leaves when the last chunk's step has computed it.
+    /// True if a layer leaves when the last chunk's step has computed it.
     pub layer_by_layer: bool,
-    /// Whether the first token is out when the prompt is computed, before its KV has crossed.
+    /// True if the first token is generated when the prompt is computed, before its KV has been transferred.
     pub first_token_at_prefill: bool,
     /// The tier's number that stands for another machine.
     pub remote: usize,
 }
 
-/// What a replica does for others.
+/// Role of a replica in hand-overs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {
-    /// Nothing.
+    /// No hand-overs.
     #[default]
     Both,
-    /// Its requests go on elsewhere after their prompt.
+    /// Its requests are decoded on another machine after their prompt.
     Prefills(HandoverConfig),
-    /// Requests come to it after their prompt.
+    /// It decodes requests after another machine has computed their prompt.
     Decodes(HandoverConfig),
 }
 
 impl Role {
-    /// How requests go on elsewhere, where they do.
+    /// Settings of hand-overs from this machine, if there are any.
     pub fn sends(&self) -> Option<HandoverConfig> {
         match self {
             Self::Prefills(how) => Some(*how),
@@ -55,7 +55,7 @@ impl Role {
         }
     }
 
-    /// How requests come from elsewhere, where they do.
+    /// Settings of hand-overs to this machine, if there are any.
     pub fn receives(&self) -> Option<HandoverConfig> {
         match self {
             Self::Decodes(how) => Some(*how),

@@ -1,5 +1,5 @@
-//! Hand-overs over the memory of both machines: down where the prompt was computed, over the wire, and up where it is
-//! decoded (the rules of `spec/handover.py`).
+//! Hand-overs over the memory of both machines: down on the machine that computed the prompt, over the wire, and up
+//! on the machine that decodes (the rules of `spec/handover.py`).
 
 use crate::machine::messages::{IncomingId, Message, SourceSide, Task};
 use crate::machine::{Now, Replica};
@@ -7,8 +7,8 @@ use crate::store::{Answer, MoveId, GPU, STAGING};
 use crate::transfers::{Computed, FarTransfer, Feed, Hop, SharedChannel, TransferId, Transmission};
 
 impl Replica {
-    /// Lets the machine that has computed a prompt send it down, and this one send on what comes so over the wire and
-    /// up.
+    /// Asks the machine that has computed a prompt to send it down, and prepares the hops over the wire and up on
+    /// this machine.
     pub(in crate::machine) fn depart_over_memory(
         &mut self,
         id: IncomingId,
@@ -48,7 +48,7 @@ impl Replica {
         self.handover.messages.push(Message::Send(machine, depart));
     }
 
-    /// Sends a prompt down, whole or as it is computed, once its room at the target is free.
+    /// Sends a prompt down, whole or as it is computed, once its blocks at the target are free.
     pub(in crate::machine) fn depart_down(
         &mut self,
         now: &mut Now<'_>,
@@ -86,7 +86,7 @@ impl Replica {
         Ok(())
     }
 
-    /// A hop has come that goes on elsewhere: its blocks on the GPU are given up.
+    /// Releases the GPU blocks of a hop that has arrived and is forwarded to another machine.
     pub(in crate::machine) fn hop_left(
         &mut self,
         now: &mut Now<'_>,
@@ -98,7 +98,7 @@ impl Replica {
         }
     }
 
-    /// Lets a hop of this machine go on with what a step has computed; returns whether it waits for more.
+    /// Continues a hop of this machine with the layers that a step has computed; returns true if it waits for more.
     pub(in crate::machine) fn step_computed(
         &mut self,
         now: &mut Now<'_>,

@@ -1,4 +1,4 @@
-//! The sending side: what a prefill machine has computed, and when each layer of it is there (the rules of
+//! The sending side: computed prompts of a prefill machine, and the times of their layers (the rules of
 //! `spec/handover.py`).
 
 use crate::machine::messages::{Message, Question};
@@ -7,13 +7,13 @@ use crate::store::Answer;
 use crate::transfers::Transmission;
 
 impl Replica {
-    /// Whether a request goes on elsewhere after its prompt.
+    /// True if a request is decoded on another machine after its prompt.
     pub(in crate::machine) fn hands_over(&self, slot: Slot) -> bool {
         let output_tokens = self.requests[slot].arrival.output_tokens;
         self.config.role.sends().is_some() && output_tokens > 1
     }
 
-    /// Whether layers leave as they are computed: the machine then takes one step at a time.
+    /// True if layers leave as they are computed: the machine then takes one step at a time.
     pub(in crate::machine) fn streams(&self) -> bool {
         let how = self.config.role.sends();
         how.is_some_and(|how| how.layer_by_layer)
@@ -37,7 +37,7 @@ impl Replica {
         }
     }
 
-    /// Sends a request away: the step that computed its prompt has ended.
+    /// Hands a request over: the step that computed its prompt has ended.
     pub(in crate::machine) fn prompt_computed(&mut self, now: &mut Now<'_>, slot: Slot) {
         let Some(how) = self.config.role.sends() else {
             return;
@@ -69,8 +69,8 @@ impl Replica {
         }));
     }
 
-    /// Gives up what was held for a request that has been handed over. `seen_ns`: iterations that begin before it
-    /// are past.
+    /// Releases the blocks of a request that has been handed over. `seen_ns`: iterations that begin before it are
+    /// past.
     pub(in crate::machine) fn release_sent(
         &mut self,
         now: &mut Now<'_>,

@@ -1,5 +1,5 @@
-//! The receiving side: a decode machine reserves room, first come, first served, and takes into its batch (the rules
-//! of `spec/handover.py`).
+//! The receiving side: a decode machine reserves blocks, first come, first served, and adds requests to its batch
+//! (the rules of `spec/handover.py`).
 
 use std::collections::VecDeque;
 
@@ -12,18 +12,19 @@ use crate::store::{Answer, MoveId, Times, GPU};
 use crate::transfers::plugins::Sending;
 use crate::transfers::{FarTransfer, Feed, Hop, Transfer, TransferId, Transmission};
 
-/// Handed-over requests on their decode machine: queued for room, on their way, arrived.
+/// Handed-over requests on their decode machine: waiting for blocks, in transit, arrived.
 #[derive(Debug, Default)]
 pub struct HandOverTarget {
     incoming: Slab<Option<Incoming>>,
     pub(in crate::machine) asking: VecDeque<IncomingId>,
     pub(in crate::machine) arriving: usize,
-    /// Who has arrived, and how many blocks it holds.
+    /// Arrived requests, with the number of their blocks.
     pub(in crate::machine) arrived: VecDeque<(Slot, u64)>,
 }
 
 impl HandOverTarget {
-    /// Notes that the client of a request on its way here gives it up; whether there is such a one.
+    /// Records that the client of a request in transit to this machine has aborted it; returns true if there is such
+    /// a request.
     pub(in crate::machine) fn client_leaves(&mut self, request: u32) -> bool {
         let mut incoming = self.incoming.iter_mut().flatten();
         let leaves = incoming.find(|incoming| incoming.arrival.request == request);
@@ -45,7 +46,7 @@ impl HandOverTarget {
 }
 
 impl Replica {
-    /// Queues a request for room.
+    /// Queues a request for blocks.
     pub(in crate::machine) fn request_capacity(
         &mut self,
         now: &mut Now<'_>,
@@ -63,7 +64,7 @@ impl Replica {
         Ok(id)
     }
 
-    /// Whether a handed-over request, known to the scheduler, goes before the head of the queue.
+    /// True if a handed-over request that the scheduler can see comes before the head of the queue.
     pub(in crate::machine) fn asks_first(&self, head: Option<Slot>) -> bool {
         let Some(&first) = self.handover.target.asking.front() else {
             return false;
@@ -76,7 +77,7 @@ impl Replica {
                 .knows_since(self.handover.target.of(first).asked_ns + 1)
     }
 
-    /// Reserves room for the first of those who ask and lets its KV come; false when that is refused.
+    /// Reserves blocks for the first waiting hand-over and starts its transfer; false if the blocks are refused.
     pub(in crate::machine) fn take(&mut self, now: &mut Now<'_>) -> Answer<bool> {
         let Some(&id) = self.handover.target.asking.front() else {
             return Ok(false);
@@ -116,7 +117,7 @@ impl Replica {
         Ok(true)
     }
 
-    /// Sends what is lacking here as soon as the moves `freeing_moves` have freed its place.
+    /// Sends the blocks missing here as soon as the moves `freeing_moves` have freed blocks for them.
     fn depart(
         &mut self,
         now: &mut Now<'_>,
@@ -156,8 +157,8 @@ impl Replica {
         Ok(())
     }
 
-    /// Lets a hop of this machine hear of what a step of a machine computes; the number that the step has among what is
-    /// sent there, where that is taken already.
+    /// Subscribes a hop of this machine to the layers that a step of a machine computes. `number`: the step's number
+    /// among the transfers of that machine, if already taken.
     pub(in crate::machine) fn await_step(
         &mut self,
         machine: u32,
@@ -178,12 +179,12 @@ impl Replica {
         });
     }
 
-    /// The room of a hand-over is free.
+    /// Records that the blocks of a hand-over are free.
     pub(in crate::machine) fn on_freed(&mut self, id: IncomingId, now_ns: u64) {
         self.handover.target.of_mut(id).reserved_ns = now_ns;
     }
 
-    /// The prompt of a hand-over is computed; returns whether nothing of it is to be sent.
+    /// Records that the prompt of a hand-over is computed; returns true if nothing must be sent.
     pub(in crate::machine) fn prompt_came(
         &mut self,
         id: IncomingId,
@@ -195,7 +196,7 @@ impl Replica {
         announced && incoming.lease.is_some() && incoming.sent_blocks == 0
     }
 
-    /// A request's KV is here: it is shared as if computed here.
+    /// Shares the received KV of a request as if it had been computed here.
     pub(in crate::machine) fn kv_received(
         &mut self,
         now: &mut Now<'_>,
@@ -238,7 +239,7 @@ impl Replica {
         Ok(())
     }
 
-    /// Shares the first blocks of a request that were received from elsewhere, as if computed here.
+    /// Shares the first blocks of a request that were received from another machine, as if computed here.
     fn share(&mut self, now: &mut Now<'_>, slot: Slot, blocks: u32) -> Answer<()> {
         let lease = self.requests[slot].lease;
         let start = now.store.depth(lease)?;
@@ -252,7 +253,7 @@ impl Replica {
         Ok(())
     }
 
-    /// Lets what has arrived into the step while it has tokens for it.
+    /// Adds arrived requests to the step while it has tokens for them.
     pub(in crate::machine) fn join_arrived(&mut self, now: &mut Now<'_>) -> Answer<()> {
         while self.batch.budget_left() > 0 {
             let Some((slot, blocks)) = self.handover.target.arrived.pop_front() else {
@@ -272,7 +273,7 @@ impl Replica {
         Ok(())
     }
 
-    /// A request is here of which nothing had to be sent.
+    /// Completes a hand-over that needed no transfer.
     pub(in crate::machine) fn nothing_to_send(
         &mut self,
         now: &mut Now<'_>,
@@ -283,13 +284,13 @@ impl Replica {
         self.resume(now, now.ns + 1)
     }
 
-    /// The machine and the place there of a request whose KV has been read with what arrives next.
+    /// The machine and the slot there of a request whose KV has been read with the next arrival.
     pub fn source_read_next(&self) -> Option<(u32, Slot)> {
         let (transfer, complete) = self.mover.peek_arrival()?;
         self.source_read(transfer).filter(|_| complete)
     }
 
-    /// The same with so many layers of a transfer.
+    /// The machine and the slot there of a request whose KV has been read with these layers of a transfer.
     pub fn source_read_with(&self, (id, layers): (TransferId, u64)) -> Option<(u32, Slot)> {
         let source = self.source_read(self.mover.transfer(id));
         source.filter(|_| layers == self.mover.config().layers)

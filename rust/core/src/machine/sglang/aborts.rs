@@ -1,11 +1,11 @@
-//! Requests that their clients give up: what waits leaves at once, what has KV at the next boundary.
+//! Requests that their clients abort: a waiting request leaves at once, a request with KV at the next boundary.
 
 use super::super::Slot;
 use super::{Desk, SglangScheduler};
 use crate::store::Answer;
 
 impl SglangScheduler {
-    /// Lets a request go; what has KV goes at the next boundary.
+    /// Aborts a request; a request with KV leaves at the next boundary.
     pub(super) fn client_left(&mut self, desk: &mut Desk<'_>, slot: Slot) {
         if self.waiting.contains(&slot) {
             self.waiting.retain(|&waiting| waiting != slot);
@@ -15,8 +15,8 @@ impl SglangScheduler {
         }
     }
 
-    /// Frees the KV of requests that were given up: of those that run, of the last step's, and of the prompt that goes
-    /// on, whose chunks are not kept. Those retracted meanwhile leave the queue.
+    /// Frees the KV of aborted requests: of running requests, of the last step's requests, and of the chunked prompt,
+    /// whose chunks are not kept. Aborted requests that were retracted in between leave the queue.
     pub(super) fn release_aborted(&mut self, desk: &mut Desk<'_>) -> Answer<()> {
         if !std::mem::take(&mut self.someone_left) {
             return Ok(());

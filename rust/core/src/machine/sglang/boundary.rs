@@ -1,4 +1,4 @@
-//! Steps one after another, or one decided while another is computed (SGLang's overlap schedule).
+//! Steps one after another, or decided while the previous step is computed (SGLang's overlap schedule).
 
 use super::super::engine::EngineScheduler;
 use super::super::Slot;
@@ -8,7 +8,7 @@ use super::{Desk, SglangScheduler};
 use crate::engines::radix_store::RadixStore;
 use crate::store::Answer;
 
-/// Passes of the engine's loop in which everything that can change without a step has changed.
+/// Passes of the engine's loop after which all state that can change without a step has changed.
 const MOST_PASSES: usize = 3;
 
 impl EngineScheduler for SglangScheduler {
@@ -74,7 +74,7 @@ impl EngineScheduler for SglangScheduler {
 }
 
 impl SglangScheduler {
-    /// Decides on the next step, which begins at a time from now on; None where there is nothing to compute.
+    /// Decides the next step, which begins at `begin_ns` or later; `None` if there is nothing to compute.
     fn next_step(&mut self, desk: &mut Desk<'_>, begin_ns: u64) -> Answer<Option<Step>> {
         self.launched_join(desk.store)?;
         let step = match self.prefill_step(desk)? {
@@ -97,8 +97,8 @@ impl SglangScheduler {
         Ok(Some(step))
     }
 
-    /// Lets the requests of the step decided before join the running ones, once their prompts are whole; what is
-    /// computed of the prompt that goes on enters the tree.
+    /// Moves the requests of the step decided before to the running requests, once their prompts are complete. The
+    /// computed part of the chunked prompt enters the tree.
     fn launched_join(&mut self, store: &mut RadixStore) -> Answer<()> {
         if let Some(slot) = self.chunked {
             let s = &mut self.sequences[slot];

@@ -1,4 +1,4 @@
-//! A step that brings the running requests a token each, and retraction where room runs out.
+//! A step that brings the running requests a token each, and retraction if blocks run out.
 
 use std::cmp::Reverse;
 
@@ -10,7 +10,7 @@ use crate::engines::radix_store::RadixStore;
 use crate::store::Answer;
 
 impl SglangScheduler {
-    /// Composes a decode step; None where nobody decodes now.
+    /// Composes a decode step; `None` if no request decodes now.
     pub(super) fn decode_step(&mut self, desk: &mut Desk<'_>) -> Answer<Option<Step>> {
         let before = self.running.len();
         let finishing = self.leave_finishing();
@@ -21,7 +21,7 @@ impl SglangScheduler {
         if self.can_decode(desk.store, &self.running, desk.now_ns) {
             self.ratio.decays();
         } else if finishing {
-            // what the step in flight ends will give room
+            // the requests that the step in flight finishes will release memory
             return Ok(None);
         } else {
             self.retract(desk);
@@ -37,7 +37,7 @@ impl SglangScheduler {
         Ok(Some(step))
     }
 
-    /// Takes those out of the running that the step in flight is known to end; whether there are any.
+    /// Removes the running requests that the step in flight is known to finish; returns true if there are any.
     pub(super) fn leave_finishing(&mut self) -> bool {
         if self.config.async_scheduling != AsyncScheduling::Length {
             return false;
@@ -52,7 +52,7 @@ impl SglangScheduler {
         any
     }
 
-    /// Whether each of the given requests can have a token more, once what may be evicted is.
+    /// True if each of the given requests can have one more token, after evicting what may be evicted.
     pub(super) fn can_decode(&self, store: &mut RadixStore, slots: &[Slot], now_ns: u64) -> bool {
         let page = self.config.page_size;
         let full = |&&slot: &&Slot| self.sequences[slot].committed % page == 0;
@@ -61,7 +61,7 @@ impl SglangScheduler {
         store.free_tokens() >= tokens
     }
 
-    /// Takes room for a token of each of the given requests, and puts them into the step.
+    /// Allocates a token for each of the given requests, and adds them to the step.
     pub(super) fn take_decodes(
         &mut self,
         desk: &Replica,
@@ -82,8 +82,8 @@ impl SglangScheduler {
         Ok(())
     }
 
-    /// Takes the KV of running requests away until the others can decode: of the shortest answers first, and of
-    /// those the longest prompts.
+    /// Retracts running requests until the others can decode: the shortest answers first, and among these the longest
+    /// prompts.
     fn retract(&mut self, desk: &mut Desk<'_>) {
         let mut kept = std::mem::take(&mut self.running);
         let unchanged = kept.clone();
@@ -94,7 +94,8 @@ impl SglangScheduler {
         let mut is_first = true;
         while !kept.is_empty() && (is_first || !self.can_decode(desk.store, &kept, desk.now_ns)) {
             if kept.len() == 1 && std::mem::take(&mut is_first) {
-                // it alone has no room, since a prompt holds the rest: it waits, where the engine gives it up
+                // the last request has no capacity, since a chunked prompt holds the rest: it waits, where the engine
+                // aborts it
                 if self.can_decode(desk.store, &kept, desk.now_ns) {
                     break;
                 }
@@ -115,7 +116,7 @@ impl SglangScheduler {
         self.ratio.retracted(requests, out, answers);
     }
 
-    /// Sends a running request to the end of the queue, its KV gone; so many others go on.
+    /// Sends a running request to the end of the queue and frees its KV; `others` requests continue.
     fn take_back(&mut self, desk: &mut Desk<'_>, (slot, others): (Slot, u64)) {
         let s = &mut self.sequences[slot];
         let computed = s.prompt + s.out.saturating_sub(1);

@@ -1,18 +1,18 @@
 //! SGLang's own scheduler, step by step (0.5.23, `srt/managers/scheduler.py`, `schedule_policy.py`,
 //! `schedule_batch.py`; one rank, no speculation, no LoRA, no priorities).
 //!
-//! | file | what lives there |
+//! | file | contents |
 //! |---|---|
-//! | `settings` | what a scheduler is told once |
+//! | `settings` | settings of a scheduler |
 //! | `sequence` | one request between its arrival and its last token |
-//! | `policy` | who of the queue is looked at first |
+//! | `policy` | order of the queue |
 //! | `prefill` | a step of prompts: chunks, admissions, decodes mixed in |
 //! | `decode` | a step of decodes, and retraction |
-//! | `new_token_ratio` | how much of an answer is reserved at an admission |
-//! | `step` | what a step computes, and for whom |
+//! | `new_token_ratio` | share of an answer that is reserved at an admission |
+//! | `step` | the tokens and the requests of a step |
 //! | `outputs` | the tokens that a step's end brings |
-//! | `pending_aborts` | requests that their clients give up |
-//! | `boundary` | steps one after another, or one decided ahead |
+//! | `aborts` | requests that their clients abort |
+//! | `boundary` | steps one after another, or decided in advance |
 //! | `single_pass` | one pass from a given state, for comparison with SGLang's own classes |
 
 mod aborts;
@@ -46,34 +46,34 @@ type Desk<'a> = super::engine::Desk<'a, RadixStore>;
 pub struct SglangScheduler {
     config: SglangConfig,
     sequences: BySlot<Sequence>,
-    /// In the order in which they are looked at.
+    /// Waiting requests, in the order in which they are considered.
     waiting: Vec<Slot>,
-    /// Whose prompts are computed, in the order in which they joined.
+    /// Requests with a computed prompt, in the order in which they joined.
     running: Vec<Slot>,
     /// The prompt that is computed chunk by chunk.
     chunked: Option<Slot>,
-    /// The last step's requests, where it computes prompts, and whose prompt goes on.
+    /// Requests of the last step, if it computes prompts, and the request with a chunked prompt among them.
     launched: Option<(Vec<Slot>, Option<Slot>)>,
-    /// Nobody is admitted before a running request leaves (`batch_is_full`).
+    /// No request is admitted before a running request leaves (`batch_is_full`).
     is_full: bool,
     /// Requests with KV of their own.
     held: u64,
     ratio: NewTokenRatio,
-    /// Passes that might have touched what the queue would find.
+    /// Passes that may have touched the prefixes of waiting requests.
     refreshes: u64,
     /// The step that is being computed.
     flight: Option<Step>,
     /// The step that follows it, decided already (overlap schedule).
     lookahead: Option<Step>,
     boundary_ns: Option<u64>,
-    /// Whether clients of requests with KV have given them up.
+    /// True if the clients of requests with KV have aborted them.
     someone_left: bool,
-    /// The schedule, where it is written down.
+    /// The schedule, if it is logged.
     pub log: Option<ScheduleLog>,
 }
 
 impl SglangScheduler {
-    /// A scheduler with nothing to do.
+    /// A scheduler with no requests.
     pub fn new(config: SglangConfig) -> Self {
         Self {
             ratio: NewTokenRatio::new(config.schedule_conservativeness),

@@ -6,13 +6,13 @@ use super::{Desk, SglangScheduler};
 use crate::store::Answer;
 
 impl SglangScheduler {
-    /// Ends a step: whose prompt is computed gets a token, and what it has computed goes into the tree.
+    /// Ends a step: a request with a computed prompt gets a token, and its computed blocks enter the tree.
     pub(super) fn step_ended(&mut self, desk: &mut Desk<'_>, step: &Step) -> Answer<()> {
         for &(slot, decodes) in &step.members {
             let s = &mut self.sequences[slot];
             s.steps_in_flight -= 1;
             if s.is_finished || s.is_retracted {
-                // a token too many, or one whose KV is gone: it is made again
+                // a surplus token, or a token whose KV is gone: it is generated again
             } else if s.middle_chunks > 0 {
                 s.middle_chunks -= 1;
             } else {

@@ -1,4 +1,4 @@
-//! Who of the queue is looked at first.
+//! Order of the queue.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -7,16 +7,17 @@ use super::settings::SchedulePolicy;
 use super::SglangScheduler;
 use crate::engines::radix_store::RadixStore;
 
-/// A longer queue is left as it is under `lpm`, and so many of its first are touched (`WAITING_QUEUE_PREFIX_MATCH_MAX`).
+/// A longer queue keeps its order under `lpm`, and at most this many of its first requests are touched
+/// (`WAITING_QUEUE_PREFIX_MATCH_MAX`).
 const MOST_MATCHED: usize = 128;
-/// One in so many passes touches what the waiting requests would find (`WAITING_PREFIX_REFRESH_INTERVAL`).
+/// Number of passes between two touches of the prefixes of waiting requests (`WAITING_PREFIX_REFRESH_INTERVAL`).
 const REFRESH_INTERVAL: u64 = 32;
-/// A prefix of more tokens is not looked for among the waiting requests, and one of as many or more that
-/// another of them shows puts a request behind (`IN_BATCH_PREFIX_CACHING_*_THRESHOLD`).
+/// Requests with a longer cached prefix are not compared with other waiting requests. A request that shares a prefix
+/// of this length or more with another waiting request is put last (`IN_BATCH_PREFIX_CACHING_*_THRESHOLD`).
 const IN_BATCH_TOKENS: u64 = 32;
 
 impl SglangScheduler {
-    /// Puts the queue in order; look-ups make what they find recent.
+    /// Sorts the queue; look-ups make the blocks they find recent.
     pub(super) fn order_waiting(&mut self, store: &mut RadixStore) {
         let mut policy = self.config.schedule_policy;
         if policy == SchedulePolicy::LongestPrefix && self.waiting.len() > MOST_MATCHED {
@@ -48,7 +49,7 @@ impl SglangScheduler {
         }
     }
 
-    /// Looks all waiting requests up; returns those that go behind, since another shows their prefix.
+    /// Looks up all waiting requests; returns those to put last, since another request has their prefix.
     fn look_up_waiting(&mut self, store: &mut RadixStore) -> BTreeSet<super::Slot> {
         let pages = IN_BATCH_TOKENS.div_ceil(self.config.page_size);
         let (mut shown, mut behind) = (BTreeSet::new(), BTreeSet::new());
@@ -65,7 +66,7 @@ impl SglangScheduler {
         behind
     }
 
-    /// Now and then touches what the first of the queue would find, the very first last.
+    /// At intervals, touches the cached prefixes of the first requests in the queue, the very first last.
     fn refresh(&mut self, store: &mut RadixStore) {
         if self.waiting.is_empty() || !store.evicts_least_recent() {
             return;

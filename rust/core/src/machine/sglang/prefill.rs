@@ -1,4 +1,4 @@
-//! A step that computes prompts: the chunk that goes on, then who of the queue fits (`PrefillAdder`).
+//! A step that computes prompts: the chunked prompt, then the requests of the queue that fit (`PrefillAdder`).
 
 use super::super::engine_notes::Cached;
 use super::super::{Replica, Slot};
@@ -7,20 +7,20 @@ use super::{Desk, SglangScheduler};
 use crate::engines::radix_store::RadixStore;
 use crate::store::Answer;
 
-/// What is left of a step while its prompts are chosen.
+/// Remaining capacity of a step while its prompts are chosen.
 #[derive(Debug)]
 struct Adder {
-    /// Tokens of prompts that the step may still take up, and those of its chunk.
+    /// Prompt tokens left in the step, and tokens left in its chunk.
     input: i64,
     chunk: i64,
-    /// Tokens that are spoken for: what this step takes and what answers are expected to need; and the first alone.
+    /// Reserved tokens: taken by this step and expected for answers; below, those taken by this step alone.
     total_offset: f64,
     current_offset: u64,
     slots: Vec<Slot>,
     new_chunked: Option<Slot>,
 }
 
-/// Whether the next of the queue is looked at.
+/// Decision on considering the next request of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Continue,
@@ -43,7 +43,7 @@ impl Adder {
         }
     }
 
-    /// Counts a chunk of `tokens`, in whole pages, and what is expected of its answer.
+    /// Counts a chunk of `tokens` tokens, in whole pages, and the expected tokens of its answer.
     fn reserve(&mut self, tokens: u64, answer: u64, page: u64) {
         let paged = tokens.div_ceil(page) * page;
         self.total_offset += (paged + page + answer) as f64;
@@ -54,8 +54,8 @@ impl Adder {
 }
 
 impl SglangScheduler {
-    /// Composes a step of prompts, the running requests' tokens too where chunks are mixed; None where no prompt
-    /// is to be computed, or none fits.
+    /// Composes a step of prompts, with the running requests' tokens if chunks are mixed. Returns `None` if there is
+    /// no prompt to compute, or none fits.
     pub(super) fn prefill_step(&mut self, desk: &mut Desk<'_>) -> Answer<Option<Step>> {
         self.is_full &= !self.running.is_empty();
         if (self.is_full || self.waiting.is_empty()) && self.chunked.is_none() {
@@ -89,7 +89,7 @@ impl SglangScheduler {
         Ok(Some(step))
     }
 
-    /// How many more requests may get KV of their own, beside those of this step that have some already.
+    /// Number of additional requests that may get KV of their own, without those of this step that have some already.
     fn allocatable(&self, held: u64) -> u64 {
         let most = self.config.max_running_requests;
         let alongside = most.saturating_sub(self.running.len() as u64);
@@ -116,7 +116,7 @@ impl SglangScheduler {
         }
     }
 
-    /// Gives the prompt that is being computed its next chunk; false where the device has no room for it.
+    /// Gives the chunked prompt its next chunk; false if the device has too few free blocks for it.
     fn continue_prefill(&mut self, store: &RadixStore, adder: &mut Adder, slot: Slot) -> bool {
         let page = self.config.page_size;
         let mut most = adder.chunk.min(adder.remaining(store) as i64);
@@ -169,7 +169,7 @@ impl SglangScheduler {
         }
     }
 
-    /// Adds the next of the queue with as much of its prompt as the chunk has room for.
+    /// Adds the next request of the queue with as much of its prompt as fits in the chunk.
     fn add_one(&mut self, desk: &mut Desk<'_>, adder: &mut Adder, slot: Slot) -> Verdict {
         let page = self.config.page_size;
         let s = &mut self.sequences[slot];
@@ -204,7 +204,7 @@ impl SglangScheduler {
         adder.verdict(desk.store)
     }
 
-    /// Takes room for the chunks of a step.
+    /// Allocates the chunks of a step.
     fn take_chunks(
         &mut self,
         desk: &Replica,
@@ -234,7 +234,7 @@ impl SglangScheduler {
         Ok(step)
     }
 
-    /// Lets the running requests decode in a step of prompts, where there is room for all of them.
+    /// Adds the running requests to a step of prompts as decodes, if there are free blocks for all of them.
     fn mix(&mut self, desk: &mut Desk<'_>, step: &mut Step) -> Answer<()> {
         self.leave_finishing();
         if self.running.is_empty() || !self.can_decode(desk.store, &self.running, desk.now_ns) {

@@ -1,11 +1,11 @@
-//! What a scheduler is told once.
+//! Settings of SGLang's scheduler.
 
 use super::super::AsyncScheduling;
 
-/// Who of the queue is looked at first (SGLang's `schedule_policy`).
+/// Order of the queue (SGLang's `schedule_policy`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SchedulePolicy {
-    /// In the order in which they came; retracted ones behind.
+    /// In order of arrival; retracted requests last.
     #[default]
     Fcfs,
     /// The longest cached prefix first.
@@ -34,24 +34,24 @@ impl SchedulePolicy {
 pub struct SglangConfig {
     /// Tokens of a page.
     pub page_size: u64,
-    /// Most tokens of prompts in a step.
+    /// Upper bound on the prompt tokens of a step.
     pub chunked_prefill_size: u64,
-    /// Most tokens of prompts that a step may take up, whatever the chunk.
+    /// Upper bound on the prompt tokens of all chunks in a step.
     pub max_prefill_tokens: u64,
-    /// Most requests that have KV of their own.
+    /// Upper bound on the requests that have KV of their own.
     pub max_running_requests: u64,
-    /// Who of the queue is looked at first.
+    /// Order of the queue.
     pub schedule_policy: SchedulePolicy,
-    /// Whether decoding requests join a step that computes prompts.
+    /// True if decoding requests join a step that computes prompts.
     pub enable_mixed_chunk: bool,
-    /// What the share of an answer that is reserved starts at is multiplied by.
+    /// Factor on the initial share of an answer that is reserved.
     pub schedule_conservativeness: f64,
-    /// Whether a step is decided while the one before it runs, and how answers then end.
+    /// Mode of asynchronous scheduling.
     pub async_scheduling: AsyncScheduling,
 }
 
 impl SglangConfig {
-    /// Tokens that a batch of requests asks to be free beyond what it takes: the allocator counts a page each.
+    /// Free tokens that a batch of requests needs beyond its own: the allocator counts a page for each request.
     pub(super) fn slack(&self, requests: u64) -> u64 {
         if self.page_size > 1 {
             requests * self.page_size

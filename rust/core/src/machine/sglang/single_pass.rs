@@ -1,4 +1,4 @@
-//! One pass over the queue from a given state: what `tests/engine_oracles/sglang_passes.py` compares with SGLang's
+//! One pass over the queue from a given state, which `tests/engine_oracles/sglang_passes.py` compares with SGLang's
 //! own classes.
 
 use super::super::{Arrival, Replica, Slot};
@@ -6,15 +6,15 @@ use super::sequence::Sequence;
 use super::{Desk, SglangScheduler};
 use crate::store::Answer;
 
-/// A request, and the tokens of its answer that are out.
+/// A request, and the number of generated tokens of its answer.
 pub type Given = (Arrival, u64);
 
-/// The state before a pass, of a scheduler and a tree that are new.
+/// The state before a pass, of a new scheduler and a new tree.
 #[derive(Clone, Debug, Default)]
 pub struct BeforePass {
-    /// Requests that have come and gone one after another; their prompts are in the tree.
+    /// Requests that have finished one after another; their prompts are in the tree.
     pub ended: Vec<Given>,
-    /// Requests whose prompts are computed, in this order, as long as the tree has room for the next one.
+    /// Requests whose prompts are computed, in this order, as long as the next one fits in the tree.
     pub running: Vec<Given>,
     /// The queue.
     pub waiting: Vec<Given>,
@@ -25,7 +25,7 @@ pub struct BeforePass {
 /// The decisions of a pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pass {
-    /// How many requests ran before it.
+    /// Number of requests that ran before it.
     pub running: usize,
     /// Admitted requests in order, with the first and the past-the-last token that the step computes.
     pub admitted: Vec<(u32, u64, u64)>,
@@ -33,12 +33,12 @@ pub struct Pass {
     pub waiting: Vec<u32>,
     /// The prompt that is computed chunk by chunk.
     pub chunked: Option<u32>,
-    /// Nobody is admitted before a running request leaves.
+    /// True if no request is admitted before a running request leaves.
     pub is_full: bool,
 }
 
 impl SglangScheduler {
-    /// Enters the state and composes one step of prompts from it.
+    /// Sets the state and composes one step of prompts from it.
     pub fn single_pass(&mut self, desk: &mut Desk<'_>, before: &BeforePass) -> Answer<Pass> {
         for given in &before.ended {
             self.compute_alone(desk, given)?;
@@ -74,7 +74,7 @@ impl SglangScheduler {
         })
     }
 
-    /// Takes a request over.
+    /// Adds a request to the scheduler.
     fn take_over(&mut self, desk: &mut Replica, &(arrival, out): &Given) -> Slot {
         let slot = desk.arrive(arrival, 0);
         let mut sequence = Sequence::new(&desk.requests[slot]);
@@ -97,7 +97,7 @@ impl SglangScheduler {
         Ok(slot)
     }
 
-    /// Tokens of a prompt and its answer in whole pages, and two pages beside them.
+    /// Tokens of a prompt and its answer in whole pages, and two pages in addition.
     fn whole_tokens(&self, arrival: &Arrival) -> u64 {
         let page = self.config.page_size;
         let tokens = arrival.prompt_tokens + arrival.output_tokens.max(1);

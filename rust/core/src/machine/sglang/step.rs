@@ -1,4 +1,4 @@
-//! What a step computes, and for whom.
+//! The tokens and the requests of a step.
 
 use super::super::Slot;
 use crate::step_time::StepShape;
@@ -6,11 +6,11 @@ use crate::step_time::StepShape;
 /// A step that has been decided.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Step {
-    /// Who is in it, in order, and whether it is there to decode.
+    /// Its requests, in order, and true for those that decode.
     pub members: Vec<(Slot, bool)>,
-    /// Whether it computes prompts; such a step's requests join the running ones when it has been launched.
+    /// True if it computes prompts; the requests of such a step join the running requests when it has been launched.
     pub computes_prompts: bool,
-    /// Whose prompt goes on after it.
+    /// The request whose prompt continues after it.
     pub chunked: Option<Slot>,
     pub shape: StepShape,
     pub begin_ns: u64,

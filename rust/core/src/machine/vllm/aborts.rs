@@ -1,4 +1,4 @@
-//! Requests that their clients give up: what waits leaves at once, what runs at the next boundary.
+//! Requests that their clients abort: a waiting request leaves at once, a running request at the next boundary.
 
 use super::super::engine::Desk;
 use super::super::Slot;
@@ -7,7 +7,7 @@ use super::VllmScheduler;
 use crate::store::Answer;
 
 impl<B: Blocks> VllmScheduler<B> {
-    /// Lets a request go; what runs goes at the next boundary.
+    /// Aborts a request; a running request leaves at the next boundary.
     pub(super) fn client_left(&mut self, desk: &mut Desk<'_, B>, slot: Slot) -> Answer<()> {
         self.cut_step_run(desk)?;
         let sequence = self.sequences.get(slot);
@@ -19,8 +19,8 @@ impl<B: Blocks> VllmScheduler<B> {
         Ok(())
     }
 
-    /// Frees the blocks of running requests that were given up; steps in flight bring them no token. Those preempted
-    /// meanwhile leave the queue.
+    /// Frees the blocks of aborted running requests; steps in flight bring them no token. Aborted requests that were
+    /// preempted in between leave the queue.
     pub(super) fn release_aborted(&mut self, desk: &mut Desk<'_, B>) -> Answer<()> {
         if !std::mem::take(&mut self.someone_left) {
             return Ok(());

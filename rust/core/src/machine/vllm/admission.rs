@@ -1,4 +1,4 @@
-//! Who is admitted: the first of the queue while budget, places and blocks last; nobody passes it.
+//! Admission in queue order while budget, slots and blocks last; no request passes the first one.
 
 use super::super::engine::Desk;
 use super::super::engine_notes::Cached;
@@ -10,7 +10,7 @@ use crate::store::newcomer::{Entry, Newcomer};
 use crate::store::Answer;
 
 impl<B: Blocks> VllmScheduler<B> {
-    /// Admits from the queue; nobody in a step in which somebody was preempted.
+    /// Admits from the queue, except in a step in which a request was preempted.
     pub(super) fn schedule_waiting(
         &mut self,
         desk: &mut Desk<'_, B>,
@@ -31,12 +31,12 @@ impl<B: Blocks> VllmScheduler<B> {
         Ok(())
     }
 
-    /// Whether another request may run.
+    /// True if another request may run.
     pub(super) fn has_free_seqs(&self) -> bool {
         (self.running.len() as u64) < self.config.max_num_seqs
     }
 
-    /// Admits a waiting request with what is cached of it, or leaves no trace.
+    /// Admits a waiting request with its cached prefix; a refusal changes nothing.
     fn admit(
         &mut self,
         desk: &mut Desk<'_, B>,

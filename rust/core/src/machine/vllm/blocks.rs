@@ -1,4 +1,4 @@
-//! The blocks that vLLM's scheduler gives out (`KVCacheManager`): of one cache group, or of several.
+//! The blocks that vLLM's scheduler allocates (`KVCacheManager`): of one cache group, or of several.
 
 use super::sequence::Sequence;
 use super::VllmConfig;
@@ -8,26 +8,26 @@ use crate::store::contract::{BatchStore, BlockStore, GroupAdmission};
 use crate::store::newcomer::{Entry, Newcomer};
 use crate::store::Answer;
 
-/// What a running request does at the boundary of a stretch.
+/// Action of a running request at a boundary of a step run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Turn {
-    /// It takes a block.
+    /// It allocates a block.
     TakesBlock,
-    /// It fills one.
+    /// It fills a block.
     FillsBlock,
-    /// It does any of what it does in a step.
+    /// It takes any of the actions of a step.
     Changes,
 }
 
-/// A pool of blocks under vLLM's rules. Boundaries are counted from the begin of a stretch, from 1 on.
+/// A pool of blocks under vLLM's rules. Boundaries are counted from the start of a step run, from 1 on.
 pub trait Blocks: BlockStore {
-    /// Hears that another step is composed.
+    /// Notifies the pool that another step is composed.
     fn begin_step(&mut self) {}
 
-    /// Admits a waiting request with what is cached of it, or changes nothing.
+    /// Admits a waiting request with its cached prefix, or changes nothing.
     fn admit(&mut self, asked: &Newcomer, config: &VllmConfig, now_ns: u64) -> Answer<Entry>;
 
-    /// Gives a running request room up to `end` tokens; false where blocks are too few.
+    /// Allocates blocks for a running request up to `end` tokens; false if there are too few free blocks.
     fn grow(
         &mut self,
         s: &mut Sequence,
@@ -36,16 +36,16 @@ pub trait Blocks: BlockStore {
         now_ns: u64,
     ) -> Answer<bool>;
 
-    /// At most how many blocks a request takes for so many further tokens.
+    /// Upper bound on the blocks that a request allocates for `tokens` further tokens.
     fn growth(&self, s: &Sequence, tokens: u64, config: &VllmConfig) -> Answer<u64>;
 
-    /// Boundaries before the first one at which what a request does may help another that was refused.
+    /// Boundaries before the first one at which an action of a request may help another request that was refused.
     fn before_news(&self, s: &Sequence, config: &VllmConfig) -> u64;
 
-    /// What a request does first in a stretch, and when.
+    /// First actions of a request in a step run, and their boundaries.
     fn turns(&self, s: &Sequence, config: &VllmConfig) -> Vec<(u64, Turn)>;
 
-    /// Does what a request does at a boundary; returns when it does so again.
+    /// Takes an action of a request at a boundary; returns the boundary of the next one.
     fn take_turn(
         &mut self,
         s: &mut Sequence,
@@ -98,7 +98,7 @@ impl Blocks for PoolStore {
         Ok(config.blocks(s.computed + tokens) - s.blocks)
     }
 
-    /// A block that fills may be what the refused one waits for, where others can name it.
+    /// The refused request may wait for a block that fills, if other requests can have its key.
     fn before_news(&self, s: &Sequence, config: &VllmConfig) -> u64 {
         let prompt_blocks = (s.prompt / config.block_size_tokens) as u32;
         if self.answers_are_shared(s.request, prompt_blocks) {
@@ -164,7 +164,7 @@ impl Blocks for GroupStore {
         self.lacking_blocks(s.lease, s.computed + tokens)
     }
 
-    /// What leaves a window makes room, and what is completed may be hit.
+    /// Blocks that leave a window are free, and completed blocks may be hit.
     fn before_news(&self, s: &Sequence, _config: &VllmConfig) -> u64 {
         next_boundary(self, s, 1) - 1
     }
@@ -187,8 +187,8 @@ impl Blocks for GroupStore {
     }
 }
 
-/// The first boundary from one on at which the tables of a request change; of its tokens in flight all but the
-/// one that a boundary brings are still computed then.
+/// The first boundary, `from` or later, at which the block tables of a request change. All of its tokens in flight
+/// are still computed then, except the token that a boundary brings.
 fn next_boundary(store: &GroupStore, s: &Sequence, from: u64) -> u64 {
     let before = s.computed - s.in_flight;
     store.next_change(before + from, s.in_flight) - before

@@ -1,4 +1,4 @@
-//! Steps one after another, or one decided while another is computed.
+//! Steps one after another, or decided while the previous step is computed.
 
 use super::super::engine::{Desk, EngineScheduler};
 use super::super::Slot;
@@ -13,7 +13,7 @@ impl<B: Blocks> EngineScheduler for VllmScheduler<B> {
 
     fn enqueue(&mut self, desk: &mut Desk<'_, B>, slot: Slot) -> Answer<()> {
         if self.log.is_some() {
-            // the lengths of the queue at steps before now are those of then
+            // the lengths of the queue at earlier steps are those of their time
             self.catch_up(desk, desk.now_ns)?;
         }
         desk.queued(slot);
@@ -87,8 +87,8 @@ impl<B: Blocks> EngineScheduler for VllmScheduler<B> {
 }
 
 impl<B: Blocks> VllmScheduler<B> {
-    /// Starts a step on an idle GPU, where there is one; says whether the host first launches it, and decides on
-    /// the one behind it then.
+    /// Starts a step on an idle GPU, if there is one. Returns true if the host first launches it, and decides the
+    /// next step then.
     fn starts(&mut self, desk: &mut Desk<'_, B>) -> Answer<bool> {
         let Some(mut step) = self.next_step(desk)? else {
             return Ok(false);
@@ -106,7 +106,7 @@ impl<B: Blocks> VllmScheduler<B> {
         Ok(self.launching)
     }
 
-    /// Decides on the next step, which may be empty; `None` where there are no requests.
+    /// Decides the next step, which may be empty; `None` if there are no requests.
     pub(super) fn next_step(&mut self, desk: &mut Desk<'_, B>) -> Answer<Option<Step>> {
         if self.running.is_empty() && self.waiting.is_empty() {
             return Ok(None);

@@ -1,19 +1,19 @@
 //! vLLM's own scheduler, step by step (0.33.0, `vllm/v1/core/sched/scheduler.py` and `async_scheduler.py`; no
 //! speculation, no connector, chunked prefill on).
 //!
-//! | file | what lives there |
+//! | file | contents |
 //! |---|---|
-//! | `settings` | what a scheduler is told once |
+//! | `settings` | settings of a scheduler |
 //! | `sequence` | one request between its arrival and its last token |
-//! | `waiting` | who waits: in order of arrival, or by priority |
+//! | `waiting` | waiting requests: in order of arrival, or by priority |
 //! | `running` | the running requests' share of a step, and preemption |
-//! | `blocks` | the pool that it gives out: of one cache group, or of several |
-//! | `admission` | who is admitted behind them |
-//! | `step` | what a step computes, and for whom |
+//! | `blocks` | the pool that it allocates from: of one cache group, or of several |
+//! | `admission` | admission of waiting requests |
+//! | `step` | the tokens and the requests of a step |
 //! | `outputs` | the tokens that a step's end brings |
-//! | `pending_aborts` | requests that their clients give up |
-//! | `boundary` | steps one after another, or one decided ahead |
-//! | `pace` | when a step decided ahead is launched and computed, and the tokens before it are seen |
+//! | `aborts` | requests that their clients abort |
+//! | `boundary` | steps one after another, or decided in advance |
+//! | `pace` | launch and computation of a step decided in advance, and the output of the step before it |
 //! | `pipeline` | as many steps in flight as there are pipeline stages |
 //! | `step_run` | steps in which every running request decodes one token |
 
@@ -45,10 +45,10 @@ use waiting::Waiting;
 
 pub use settings::VllmConfig;
 
-/// So often the most urgent requests are preempted without a token between, and no token is to come.
+/// Upper bound on consecutive preemptions of the most urgent requests without a new token, present or in flight.
 ///
-/// By priority, requests of one priority and arrival take each other's blocks in turn, in vLLM too, and start anew each time.
-/// Who is the most urgent alone is not preempted.
+/// By priority, requests of one priority and arrival take each other's blocks in turn, in vLLM too, and restart each
+/// time. A single most urgent request is not preempted.
 const MOST_FRUITLESS: u64 = 10_000;
 
 /// vLLM's scheduler of one replica.
@@ -57,7 +57,7 @@ pub struct VllmScheduler<B: Blocks> {
     config: VllmConfig,
     sequences: BySlot<Sequence>,
     waiting: Waiting,
-    /// In order of admission.
+    /// Running requests, in order of admission.
     running: Vec<Slot>,
     /// The step that is being computed.
     flight: Option<Step>,
@@ -65,25 +65,26 @@ pub struct VllmScheduler<B: Blocks> {
     lookahead: Option<Step>,
     /// Steps in flight through several pipeline stages; `flight` and `lookahead` are none then.
     pipeline: Option<Pipeline>,
-    /// The host launches the step in flight, before which the GPU was idle, and then decides on the next.
+    /// True if the host is launching the step in flight, before which the GPU was idle; it then decides the next
+    /// step.
     launching: bool,
-    /// Set while steps go on without a decision.
+    /// Set while steps continue without a decision.
     step_run: Option<StepRun>,
-    /// The last schedule asked for the first of the queue, and was refused.
+    /// True if the last schedule tried to admit the first request of the queue, and was refused.
     refused: bool,
     boundary_ns: Option<u64>,
-    /// Preemptions of the most urgent since a request last got a token.
+    /// Preemptions of the most urgent requests since a request last got a token.
     fruitless: u64,
-    /// Whether clients of running requests have given them up.
+    /// True if the clients of running requests have aborted them.
     someone_left: bool,
-    /// The schedule, where it is written down.
+    /// The schedule, if it is logged.
     pub log: Option<ScheduleLog>,
-    /// Whose blocks it gives out.
+    /// The type of pool.
     blocks: PhantomData<B>,
 }
 
 impl<B: Blocks> VllmScheduler<B> {
-    /// A scheduler with nothing to do.
+    /// A scheduler with no requests.
     pub fn new(config: VllmConfig) -> Self {
         Self {
             waiting: Waiting::new(config.by_priority),

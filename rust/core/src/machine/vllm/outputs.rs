@@ -8,7 +8,7 @@ use super::VllmScheduler;
 use crate::store::Answer;
 
 impl<B: Blocks> VllmScheduler<B> {
-    /// Ends a step: who has all its known tokens computed gets one more; the last one ends its request.
+    /// Ends a step: a request with all its known tokens computed gets one more; the last token finishes its request.
     pub(super) fn step_ended(&mut self, desk: &mut Desk<'_, B>, step: &Step) -> Answer<()> {
         for &part in &step.scheduled {
             self.part_ended(desk, part)?;
@@ -56,7 +56,7 @@ impl<B: Blocks> VllmScheduler<B> {
         Ok(())
     }
 
-    /// Ends a request whose last token is out.
+    /// Finishes a request that has generated its last token.
     fn finish(&mut self, desk: &mut Desk<'_, B>, slot: Slot) -> Answer<()> {
         self.withdraw(desk.store, slot, desk.now_ns)?;
         desk.finished(slot, &mut self.log);
@@ -64,7 +64,7 @@ impl<B: Blocks> VllmScheduler<B> {
         Ok(())
     }
 
-    /// Takes a request from wherever it is; its blocks are free at once.
+    /// Removes a request from the queue or the running requests; its blocks are free at once.
     pub(super) fn withdraw(&mut self, store: &mut B, slot: Slot, now_ns: u64) -> Answer<()> {
         let s = &mut self.sequences[slot];
         if std::mem::take(&mut s.is_running) {
@@ -76,7 +76,7 @@ impl<B: Blocks> VllmScheduler<B> {
         Ok(())
     }
 
-    /// Notes that a request has ended; its place is free once no step in flight names it.
+    /// Records that a request has ended; its slot is free once no step in flight contains it.
     pub(super) fn done(&mut self, desk: &mut Replica, slot: Slot) {
         let s = &mut self.sequences[slot];
         s.is_done = true;

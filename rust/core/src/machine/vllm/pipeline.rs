@@ -1,7 +1,8 @@
-//! Pipeline stages: as many batches in flight as there are stages, and when each one leaves the last of them.
+//! Pipeline stages: as many batches in flight as there are stages, and the times at which batches leave the last
+//! stage.
 //!
-//! The queue of batches is filled first; what the scheduler finds nothing for is tried again when the oldest batch
-//! ends, and so is a request that arrives meanwhile. Source: `EngineCore.step_with_batch_queue` of
+//! The queue of batches is filled first. If the scheduler finds nothing to compute, it tries again when the oldest
+//! batch ends; a request that arrives in between is also tried then. Source: `EngineCore.step_with_batch_queue` of
 //! `vllm/v1/engine/core.py` (0.33.0), where the results of batches come in order.
 
 use std::collections::VecDeque;
@@ -12,17 +13,17 @@ use super::step::Step;
 use super::VllmScheduler;
 use crate::store::Answer;
 
-/// Equal stages, one step in each at a time, and the steps that are in them.
+/// Equal stages, one step in each at a time, and the steps in flight.
 #[derive(Debug)]
 pub(super) struct Pipeline {
-    /// By stage, when the last step that entered it leaves.
+    /// By stage, the time at which its last step leaves it.
     free_ns: Vec<u64>,
-    /// The oldest first.
+    /// Steps in flight, the oldest first.
     in_flight: VecDeque<Step>,
 }
 
 impl Pipeline {
-    /// So many idle stages.
+    /// A pipeline of idle stages.
     pub fn new(stages: usize) -> Self {
         Self {
             free_ns: vec![0; stages],
@@ -32,7 +33,7 @@ impl Pipeline {
 
     /// Sends a step through that alone takes `duration_ns`: it begins when the first stage is free.
     ///
-    /// A stage takes its equal share of the step, the later ones what does not divide.
+    /// Each stage takes an equal share of the step; the remainder goes to the later stages.
     fn send(&mut self, mut step: Step, now_ns: u64, duration_ns: u64) {
         let stages = self.free_ns.len() as u128;
         let share_end_ns = |stage: u128| (u128::from(duration_ns) * stage / stages) as u64;
@@ -94,7 +95,7 @@ mod tests {
         }
         let steps = pipeline.in_flight.iter();
         let times: Vec<_> = steps.map(|step| (step.begin_ns, step.end_ns)).collect();
-        // The first takes 3 and 4, the second 2 and 3: it is through the first stage before the second is free.
+        // The first step takes 3 and 4, the second 2 and 3: it is through the first stage before the second is free.
         assert_eq!(times, [(10, 17), (13, 20), (20, 22)]);
     }
 }

@@ -1,4 +1,4 @@
-//! The running requests' share of a step, in order of admission; preemption where blocks run out.
+//! The running requests' share of a step, in order of admission; preemption if blocks run out.
 
 use super::super::engine::Desk;
 use super::super::Slot;
@@ -6,20 +6,20 @@ use super::blocks::Blocks;
 use super::{VllmScheduler, MOST_FRUITLESS};
 use crate::store::{Answer, StoreError};
 
-/// What is left of a step while it is composed.
+/// Remaining budget of a step while it is composed.
 #[derive(Debug)]
 pub(super) struct Composition {
-    /// Tokens that are not given out.
+    /// Tokens left in the budget.
     pub budget: u64,
-    /// Most tokens of one request.
+    /// Upper bound on the tokens of one request.
     pub cap: u64,
-    /// Who has got tokens, in order.
+    /// Requests that got tokens, in order.
     pub slots: Vec<Slot>,
     pub preempted: bool,
 }
 
 impl<B: Blocks> VllmScheduler<B> {
-    /// An empty step: its budget, and the bound on one request where others are there.
+    /// An empty step: its budget, and the bound on one request if there are others.
     pub(super) fn composition(&self) -> Composition {
         let config = &self.config;
         let others = self.running.len() + self.waiting.len() > 1;
@@ -47,7 +47,7 @@ impl<B: Blocks> VllmScheduler<B> {
             let slot = self.running[at];
             let s = &self.sequences[slot];
             let tokens = s.lacking(&self.config).min(step.cap).min(step.budget);
-            // a state must end where it can be kept, for which a step may have too few tokens left
+            // a state must end at a position that can be kept, for which a step may have too few tokens left
             let tokens = desk.store.chunk(s.lease, s.computed, s.known, tokens)?;
             if tokens == 0 {
                 at += 1;
@@ -80,13 +80,13 @@ impl<B: Blocks> VllmScheduler<B> {
         Ok(())
     }
 
-    /// Gives a running request room up to `end` tokens; false where blocks are too few.
+    /// Allocates blocks for a running request up to `end` tokens; false if there are too few free blocks.
     fn grow(&mut self, store: &mut B, slot: Slot, end: u64, now_ns: u64) -> Answer<bool> {
         let s = &mut self.sequences[slot];
         store.grow(s, end, &self.config, now_ns)
     }
 
-    /// Who is preempted: the last to be admitted, or the first of those with the greatest (priority, arrival).
+    /// The request to preempt: the last to be admitted, or the first of those with the greatest (priority, arrival).
     fn victim(&self) -> usize {
         if !self.config.by_priority {
             return self.running.len() - 1;
@@ -105,7 +105,7 @@ impl<B: Blocks> VllmScheduler<B> {
         (s.priority, s.arrival_ns)
     }
 
-    /// Refuses to go on where the most urgent requests only preempt each other.
+    /// Returns an error if the most urgent requests only preempt each other.
     fn expect_progress(&mut self, victim: usize) -> Answer<()> {
         if !self.config.by_priority {
             return Ok(());
@@ -121,7 +121,7 @@ impl<B: Blocks> VllmScheduler<B> {
 
     /// Sends the running request at a position back to the queue, and returns it.
     ///
-    /// Tokens of this step that it had go back to the budget; those of steps in flight are stale.
+    /// Its tokens of this step return to the budget; those of steps in flight are stale.
     fn preempt(
         &mut self,
         desk: &mut Desk<'_, B>,

@@ -4,16 +4,16 @@ use super::VllmConfig;
 use crate::machine::{AsyncScheduling, Request};
 use crate::store::LeaseId;
 
-/// What the scheduler knows of a request. Counts are tokens unless they say blocks.
+/// The scheduler's state of a request. Counts are tokens unless they say blocks.
 #[derive(Clone, Debug, Default)]
 pub struct Sequence {
     pub request: u32,
     pub priority: i64,
     pub arrival_ns: u64,
-    /// Where it stands in the queue, unless that is ordered by priority.
+    /// Its position in the queue, unless that is ordered by priority.
     pub stand: u64,
     pub prompt: u64,
-    /// Tokens when it is done: prompt and answer.
+    /// Tokens when it has finished: prompt and answer.
     pub total: u64,
     /// Prompt and generated tokens.
     pub known: u64,
@@ -23,18 +23,18 @@ pub struct Sequence {
     pub placeholders: u64,
     /// Tokens that steps in flight compute.
     pub in_flight: u64,
-    /// Of these, those of steps from before a preemption.
+    /// Number of these tokens that belong to steps from before a preemption.
     pub stale: u64,
     pub lease: LeaseId,
     /// Blocks held.
     pub blocks: u64,
-    /// Blocks, leading ones, that have been through the key step.
+    /// Leading blocks that have been through the key step.
     pub keyed: u64,
     /// Tokens of the step that is being composed.
     pub chunk: u64,
     pub is_running: bool,
     pub was_admitted: bool,
-    /// Its last token is out; steps in flight still compute for it.
+    /// True if its last token is generated; steps in flight still compute for it.
     pub is_done: bool,
     pub last_token_ns: Option<u64>,
 }
@@ -58,7 +58,7 @@ impl Sequence {
         self.known + self.placeholders
     }
 
-    /// Tokens that it lacks; 0 where its last token is under way already.
+    /// Tokens left to compute; 0 if its last token is in flight already.
     pub fn lacking(&self, config: &VllmConfig) -> u64 {
         let foreseen = config.async_scheduling == AsyncScheduling::Length;
         if foreseen && self.placeholders > 0 && self.computed + 2 >= self.total + self.placeholders
@@ -68,7 +68,7 @@ impl Sequence {
         self.expected() - self.computed
     }
 
-    /// Whether a chunk of so many tokens is a decode: one token, behind all that is known.
+    /// True if a chunk of `tokens` tokens is a decode: one token, after all known tokens.
     pub fn decodes(&self, tokens: u64) -> bool {
         self.expected() > self.prompt && tokens == 1 && self.expected() - self.computed == 1
     }

@@ -1,4 +1,4 @@
-//! What a step computes, and for whom.
+//! The tokens and the requests of a step.
 
 use super::super::Slot;
 use super::blocks::Blocks;
@@ -11,20 +11,20 @@ use crate::store::{Answer, Times};
 pub(super) struct Scheduled {
     pub slot: Slot,
     pub tokens: u64,
-    /// All its known tokens are computed when the step has ended.
+    /// True if all its known tokens are computed when the step has ended.
     pub brings_token: bool,
 }
 
 /// A step that has been decided.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Step {
-    /// In the order in which they were scheduled.
+    /// Requests in the order in which they were scheduled.
     pub scheduled: Vec<Scheduled>,
     pub shape: StepShape,
-    /// When the tokens of the step before were seen, and when its own are.
+    /// Time at which the host has the tokens of the previous step; below, of this step.
     pub begin_ns: u64,
     pub end_ns: u64,
-    /// When the GPU has computed it: its tokens may be seen later.
+    /// Time at which the GPU has computed it: the host may have its tokens later.
     pub computed_ns: u64,
 }
 
@@ -33,12 +33,12 @@ impl Step {
         self.scheduled.is_empty()
     }
 
-    /// Whether it brings each of so many requests one token, and does nothing else.
+    /// True if it brings each of `requests` requests one token, and does nothing else.
     pub fn only_decodes(&self, requests: usize) -> bool {
         self.shape.new_tokens == 0 && self.scheduled.len() == requests
     }
 
-    /// Adds what a request computes to the shape.
+    /// Adds the tokens of a request to the shape.
     fn count(&mut self, s: &Sequence, tokens: u64, table: &StepTimeTable) {
         if s.decodes(tokens) {
             self.shape.add_decode(s.computed);
@@ -49,7 +49,7 @@ impl Step {
 }
 
 impl<B: Blocks> VllmScheduler<B> {
-    /// Ends the composition of a step: what was given out counts as computed from now on.
+    /// Ends the composition of a step: its tokens count as computed from now on.
     pub(super) fn composed(&mut self, slots: &[Slot], table: &StepTimeTable) -> Step {
         let mut step = Step::default();
         let has_lookahead = self.config.async_scheduling.has_lookahead();
@@ -72,7 +72,7 @@ impl<B: Blocks> VllmScheduler<B> {
 }
 
 impl Sequence {
-    /// Gives blocks that are full within the first `tokens` their keys, where they have not been given any.
+    /// Assigns keys to blocks that are full within the first `tokens` tokens and have no key yet.
     pub fn key_step<B: Blocks>(
         &mut self,
         config: &VllmConfig,

@@ -1,6 +1,7 @@
-//! Steps in which every running request decodes one token, and nobody joins or leaves: they cost what changes.
+//! Steps in which every running request decodes one token, and no request joins or leaves. Their cost depends on the
+//! number of changes, not on the number of requests.
 //!
-//! Ending a stretch early is always right (the scheduler looks again and goes on), ending it late never is.
+//! Ending a step run early is always right, since the scheduler then decides and continues; ending it late never is.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -14,19 +15,19 @@ use crate::batch::most_that_fit;
 use crate::step_time::StepShape;
 use crate::store::Answer;
 
-/// What is kept while steps go on without a decision.
+/// State kept while steps continue without a decision.
 #[derive(Debug)]
 pub(super) struct StepRun {
-    /// Boundaries passed since the requests were last brought up to date.
+    /// Boundaries passed since the requests were last updated.
     done: u64,
-    /// Boundaries still to pass before one that needs a decision.
+    /// Boundaries left before one that needs a decision.
     left: u64,
-    /// By boundary, then by position among the running: who does something there.
+    /// Actions by boundary, then by position among the running requests.
     turns: BinaryHeap<Reverse<(u64, usize, Turn)>>,
 }
 
 impl<B: Blocks> VllmScheduler<B> {
-    /// Plans until when nobody joins, leaves or lacks a block, and sets the next boundary to then.
+    /// Plans a step run in which no request joins, leaves or lacks a block, and sets the next boundary to its end.
     pub(super) fn plan_step_run(&mut self, desk: &Replica, store: &B) -> Answer<()> {
         let Some(flight) = &self.flight else {
             return Ok(());
@@ -100,7 +101,7 @@ impl<B: Blocks> VllmScheduler<B> {
         (s.total - s.known).saturating_sub(1 + u64::from(foreseen))
     }
 
-    /// Most boundaries, up to `left`, whose blocks there are.
+    /// Largest number of boundaries, up to `left`, for which there are enough free blocks.
     fn within_free_blocks(&self, left: u64, store: &B) -> Answer<u64> {
         let spare = store.spare_blocks();
         let fits_in = |boundaries: u64| -> Answer<bool> {
@@ -125,7 +126,7 @@ impl<B: Blocks> VllmScheduler<B> {
         BinaryHeap::from(turns)
     }
 
-    /// Passes the boundaries of the stretch before a time.
+    /// Passes the boundaries of the step run before a time.
     pub(super) fn advance(&mut self, desk: &mut Desk<'_, B>, before_ns: u64) -> Answer<()> {
         let Some(mut step_run) = self.step_run.take() else {
             return Ok(());
@@ -142,7 +143,7 @@ impl<B: Blocks> VllmScheduler<B> {
         Ok(())
     }
 
-    /// Passes what is left of the stretch and brings the requests up to date.
+    /// Passes the rest of the step run and updates the requests.
     pub(super) fn advance_step_run(&mut self, desk: &mut Desk<'_, B>) -> Answer<()> {
         let Some(mut step_run) = self.step_run.take() else {
             return Ok(());
@@ -163,7 +164,7 @@ impl<B: Blocks> VllmScheduler<B> {
         Ok(())
     }
 
-    /// Lets the stretch end with the step that is computed now, where somebody might be admitted then.
+    /// Ends the step run with the step that is computed now, if a request might be admitted then.
     pub(super) fn end_step_run(&mut self, desk: &mut Desk<'_, B>) -> Answer<()> {
         let budget = self.config.max_num_batched_tokens > self.running.len() as u64;
         if !self.has_free_seqs() || !budget {
@@ -172,7 +173,7 @@ impl<B: Blocks> VllmScheduler<B> {
         self.cut_step_run(desk)
     }
 
-    /// Lets the stretch end with the step that is computed now.
+    /// Ends the step run with the step that is computed now.
     pub(super) fn cut_step_run(&mut self, desk: &mut Desk<'_, B>) -> Answer<()> {
         if self.step_run.is_none() {
             return Ok(());
@@ -185,7 +186,7 @@ impl<B: Blocks> VllmScheduler<B> {
         Ok(())
     }
 
-    /// Ends the step in flight, each of whose requests gets a token, and decides on the same step once more.
+    /// Ends the step in flight, each of whose requests gets a token, and decides the same step once more.
     fn pass_boundary(&mut self, desk: &mut Desk<'_, B>, step_run: &mut StepRun) -> Answer<()> {
         let Some(mut flight) = self.flight.take() else {
             return Ok(());
@@ -227,7 +228,7 @@ impl<B: Blocks> VllmScheduler<B> {
         Ok(())
     }
 
-    /// Takes and keys the blocks that the step decided on at a boundary needs and fills.
+    /// Allocates and keys the blocks that the step decided at a boundary needs and fills.
     fn take_turns(&mut self, store: &mut B, step_run: &mut StepRun, now_ns: u64) -> Answer<()> {
         while let Some(&Reverse((boundary, at, turn))) = step_run.turns.peek() {
             if boundary > step_run.done {

@@ -1,17 +1,17 @@
-//! Who waits: in order of arrival with preempted ones in front, or by (priority, arrival, number).
+//! Waiting requests: in order of arrival with preempted requests first, or by (priority, arrival, number).
 
 use std::collections::BTreeSet;
 
 use super::sequence::Sequence;
 use super::Slot;
 
-/// The queue of requests that are not running: by priority, then by arrival; or in the order of their arrival, those
-/// that were preempted before all others, the last one first.
+/// The queue of requests that are not running, by priority and then by arrival, or in order of arrival. In order of
+/// arrival, preempted requests come first, the last one preempted before the others.
 #[derive(Debug)]
 pub(super) struct Waiting {
     by_priority: bool,
     queue: BTreeSet<(i64, u64, u32, Slot)>,
-    /// Stands before all that are taken, and behind them.
+    /// Position before all waiting requests; below, the position after them.
     first: u64,
     next: u64,
 }
@@ -26,7 +26,7 @@ impl Waiting {
         }
     }
 
-    /// Where a request stands.
+    /// Sort key of a request.
     fn key(&self, slot: Slot, s: &Sequence) -> (i64, u64, u32, Slot) {
         if self.by_priority {
             (s.priority, s.arrival_ns, s.request, slot)
@@ -61,12 +61,12 @@ impl Waiting {
         self.queue.insert(self.key(slot, s));
     }
 
-    /// Who waits, the first one first.
+    /// Waiting requests, in queue order.
     pub fn iter(&self) -> impl Iterator<Item = Slot> + '_ {
         self.queue.iter().map(|key| key.3)
     }
 
-    /// Takes a request out, wherever it stands; whether it waits.
+    /// Removes a request at any position; returns true if it was waiting.
     pub fn remove(&mut self, slot: Slot, s: &Sequence) -> bool {
         self.queue.remove(&self.key(slot, s))
     }
