@@ -56,7 +56,7 @@ fn check(steady: &mut SteadySet, list: &[Sequence], block: u64) {
 }
 
 #[test]
-fn what_is_kept_equals_a_look_at_every_sequence() {
+fn queries_equal_a_visit_of_every_sequence() {
     for seed in 0..40 {
         let mut draws = Draws(seed);
         let block = 1 + draws.below(7);
@@ -103,7 +103,7 @@ fn what_is_kept_equals_a_look_at_every_sequence() {
 }
 
 #[test]
-fn who_leaves_takes_the_time_of_the_last_token_along() {
+fn a_leaving_sequence_has_the_time_of_the_last_token() {
     let mut steady = SteadySet::new(4);
     steady.tick(100);
     let sequence = Sequence {

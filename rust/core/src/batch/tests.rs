@@ -29,7 +29,7 @@ struct Diary {
 impl BatchStore for Diary {
     fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Reservation> {
         let blocks: u64 = wanted.iter().map(|&(_, blocks)| blocks).sum();
-        self.reported.push(format!("{now_ns}: room {wanted:?}"));
+        self.reported.push(format!("{now_ns}: reserve {wanted:?}"));
         if blocks > self.free {
             return Ok(Reservation::Refused);
         }
@@ -130,7 +130,7 @@ impl Pair {
                 .batched
                 .0
                 .pop_last()
-                .expect("an empty batch asks for nothing");
+                .expect("an empty batch needs no blocks");
             let also = self.single.0.pop_last();
             compare(&gone, also);
             self.free(gone.blocks);

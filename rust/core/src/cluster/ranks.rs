@@ -1,5 +1,4 @@
-//! Data-parallel ranks of engines: each has a scheduler, a queue and a KV pool, and the ranks of one engine step
-//! together
+//! Data-parallel ranks of engines: each has a scheduler, a queue and a KV pool. The ranks of one engine step together
 //! (`DPEngineCoreProc.run_busy_loop` of vLLM 0.33.0).
 
 use super::event_loop::{Cluster, Machines};

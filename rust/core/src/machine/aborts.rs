@@ -25,8 +25,8 @@ impl PendingAborts {
 }
 
 impl Replica {
-    /// Marks an open request as aborted by its client and returns its slot. Returns `None` if the request is not here
-    /// or has ended.
+    /// Marks an open request as aborted by its client and returns its slot. Returns `None` if the request is not here,
+    /// has ended, is aborted already, or was handed over.
     ///
     /// Cost: linear in the number of slots.
     pub fn client_leaves(&mut self, request: u32) -> Option<Slot> {

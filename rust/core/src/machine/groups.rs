@@ -21,7 +21,7 @@ impl Replica {
     pub(super) fn admit_to_groups(&mut self, now: &mut Now<'_>, slot: Slot) -> Answer<Asked> {
         let s = &self.requests[slot];
         let known_tokens = s.prefill_target_tokens();
-        let groups = now.store.groups().expect("a now.store of groups");
+        let groups = now.store.groups().expect("a store of cache groups");
         let asked = Newcomer {
             request: s.arrival.request,
             prompt_tokens: known_tokens,

@@ -58,10 +58,11 @@ pub(super) struct Loading {
     number: u64,
     freeing_moves: Vec<MoveId>,
     waits: Vec<MoveId>,
-    /// End of the last wait for free blocks; below, for each tier, the end of the last wait for KV, and the transfer
-    /// and layer that ended it.
+    /// End of the last wait for free blocks.
     freed_end_ns: u64,
+    /// End of the last wait for KV, by tier.
     ends_ns: [u64; MOST_TIERS],
+    /// Transfer and layer that ended the last wait for KV, by tier.
     last: [(TransferId, u64); MOST_TIERS],
     /// Cause of a step's stall: the transfer, its layer, and the arrival of that layer.
     latest: Option<(TransferId, u64, u64)>,

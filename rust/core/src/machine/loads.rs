@@ -204,7 +204,9 @@ impl Replica {
 
 /// The store of a request with loads.
 fn loading(store: &mut dyn BlockStore) -> &mut dyn LoadingStore {
-    store.loading().expect("what a GPU alone has is ready")
+    store
+        .loading()
+        .expect("all blocks of a single tier are ready")
 }
 
 fn release_all(store: &mut dyn LoadingStore, held: Vec<(usize, HoldId)>) -> Answer<()> {

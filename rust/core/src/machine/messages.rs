@@ -121,8 +121,8 @@ pub enum Operation {
     Longest(u32, (u32, u32)),
     /// Read one part of a request's blocks on another machine, by its tier there.
     Fetch(u32, (u32, Part)),
-    /// Set the arrival of a move over an edge: move, (tier it reads, tier it writes), blocks, and the times of a
-    /// transmission that was queued before.
+    /// Set the arrival of a move: (tier it reads, tier it writes), blocks, and the times of a transmission that was
+    /// queued before.
     Arrive(MoveId, (usize, usize), u64, Transmission),
 }
 

@@ -154,7 +154,7 @@ mod tests {
     fn a_put_takes_its_time_on_the_channel_and_is_found_at_once() {
         let mut pool = Pool::of(4);
         assert!(pool.put(0));
-        assert_eq!(pool.found(1), 2, "on their way");
+        assert_eq!(pool.found(1), 2, "in transit");
         assert_ne!(pool.store.match_below(1, 0, 2)[0].by, NO_MOVE);
         assert!(pool.put(3));
         pool.run();
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_on_its_way_makes_no_room() {
+    fn blocks_in_transit_are_not_evicted() {
         let mut pool = Pool::of(3);
         assert!(pool.put(0));
         assert!(!pool.put(3));
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_last_goes_last() {
+    fn blocks_read_last_are_evicted_last() {
         let mut pool = Pool::of(4);
         for request in [0, 3] {
             pool.put(request);

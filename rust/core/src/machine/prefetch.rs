@@ -22,7 +22,7 @@ pub enum PrefetchPolicy {
 }
 
 impl PrefetchPolicy {
-    /// The policy of that name, `None` for a policy that is not in the core; `queued`: true if a plug-in is called on
+    /// The policy of that name, `None` for a policy that is not in the core. `queued`: true if a plug-in is called on
     /// arrival of a request.
     pub fn from_name(name: &str, queued: bool) -> Option<Self> {
         match name {

@@ -14,7 +14,7 @@ use crate::transfers::{
 
 const DISK: usize = STAGING + 1;
 
-/// A machine with the blocks a b on the disk, c d on the CPU, and e f on the GPU; at 1000 no block is in transit.
+/// A machine with the blocks a b on the disk, c d on the CPU, and e f on the GPU. At 1000 no block is in transit.
 fn machine(policy: PrefetchPolicy, prefetch_blocks: u64, hold_back: HoldBack) -> (Replica, Store) {
     let channel = || {
         let config = ChannelConfig {
@@ -84,31 +84,31 @@ fn brought(replica: &Replica) -> u64 {
 }
 
 #[test]
-fn what_lies_on_the_disk_comes_up_when_a_turn_is_near() {
+fn blocks_on_the_disk_are_prefetched_before_a_turn() {
     let (mut replica, mut store) = machine(PrefetchPolicy::Session, 2, HoldBack::Never);
     assert_eq!(tiers_of(&store, 1), [DISK, DISK]);
     assert_eq!(tiers_of(&store, 3), [STAGING, STAGING]);
     ask(&mut replica, &mut store, 1000);
     run(&mut replica, &mut store);
     assert_eq!(tiers_of(&store, 1), [STAGING, STAGING]);
-    assert_eq!(tiers_of(&store, 3), [DISK, DISK], "it made room");
+    assert_eq!(tiers_of(&store, 3), [DISK, DISK], "it was evicted");
     assert_eq!(brought(&replica), 2);
     store.check().unwrap();
 }
 
 #[test]
-fn what_is_on_its_way_has_a_bound() {
+fn prefetched_blocks_in_transit_are_bounded() {
     let (mut replica, mut store) = machine(PrefetchPolicy::Session, 1, HoldBack::Never);
     ask(&mut replica, &mut store, 1000);
     ask(&mut replica, &mut store, 1001);
-    assert_eq!(brought(&replica), 1, "the first one is still on its way");
+    assert_eq!(brought(&replica), 1, "the first block is still in transit");
     run(&mut replica, &mut store);
     ask(&mut replica, &mut store, 2000);
     assert_eq!(brought(&replica), 2);
 }
 
 #[test]
-fn who_waits_for_its_blocks_stays_until_they_have_come() {
+fn a_held_back_request_waits_until_its_blocks_have_arrived() {
     // Two blocks go down for 20 ns, two come up for 20; then both are loaded for 20, and one token takes 11.
     for (hold_back, queue_ns) in [
         (HoldBack::Never, 0),
@@ -125,7 +125,7 @@ fn who_waits_for_its_blocks_stays_until_they_have_come() {
 }
 
 #[test]
-fn others_go_before_who_stays() {
+fn other_requests_pass_a_held_back_request() {
     let (mut replica, mut store) = machine(PrefetchPolicy::Queued, 2, HoldBack::UntilCome);
     comes(&mut replica, &mut store, 1, 1, 1000);
     comes(&mut replica, &mut store, 4, 1, 1000);

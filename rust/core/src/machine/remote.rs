@@ -96,7 +96,7 @@ impl Replica {
         Ok(total_ns)
     }
 
-    /// Reads one part of a run of another machine, by its tier there; returns the move that receives it here, or
+    /// Reads one part of a run of another machine, by its tier there. Returns the move that receives it here, or
     /// `None` if that is refused.
     pub(super) fn fetch_from(
         &mut self,

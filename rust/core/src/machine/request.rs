@@ -51,13 +51,14 @@ pub struct Request {
     pub(super) client_ns: u64,
     pub(super) queue_ns: u64,
     pub(super) lookup_ns: u64,
-    /// Exposed waits: for free blocks, and for KV by the tier it came from.
+    /// Exposed wait for free blocks.
     pub(super) fetch_room_ns: u64,
+    /// Exposed waits for KV by the tier it came from.
     pub(super) fetch_from_ns: [u64; MOST_TIERS],
     /// The waits for KV again, by the hop that was waited for: the tier that it reads.
     pub(super) stall_from_ns: [u64; MOST_TIERS],
     pub(super) prefill_ns: u64,
-    /// Part of its wait that its step spent on the KV of other requests.
+    /// Part of `prefill_ns` in which its step waited for the KV of other requests.
     pub(super) batch_stall_ns: u64,
     pub(super) first_decode_ns: u64,
     /// The outcome of its look-up, decided at its first admission.
@@ -66,17 +67,19 @@ pub struct Request {
     /// The cached tokens by the tier they came from.
     pub(super) cached_from_tokens: [u64; MOST_TIERS],
     pub(super) left_tokens: u64,
-    /// True if its client has aborted it, and true if it has ended or left.
+    /// True if its client has aborted it.
     pub(super) pending_aborts: bool,
+    /// True if it has ended or left.
     pub(super) is_closed: bool,
     /// True if it is decoded on another machine: its blocks here are released once its KV has been read.
     pub(super) sent_on: bool,
     /// The machine that computed its prompt, if another machine decodes it.
     pub(super) prefill_machine: Option<i64>,
-    /// Time of the hand-over: its wait before the first token, or else before the second; and the part of it that is
-    /// a wait for free blocks there.
+    /// Wait for the hand-over before the first token.
     pub(super) handover_ns: u64,
+    /// Wait for the hand-over between the first and the second token.
     pub(super) handover_gap_ns: u64,
+    /// Part of the hand-over's wait in which there were too few free blocks at the target.
     pub(super) handover_room_ns: u64,
     pub(super) handover_blocks: u64,
 }

@@ -21,7 +21,7 @@ impl Replica {
     }
 
     /// True if a request waits for admission or has arrived from another machine.
-    pub(super) fn anyone_waits(&self) -> bool {
+    pub(super) fn has_waiting(&self) -> bool {
         self.has_come()
             || !(self.arrivals.queue.is_empty() && self.handover.target.asking.is_empty())
     }
@@ -33,7 +33,7 @@ impl Replica {
 
     /// True if the step that starts now must be the only step until the next boundary.
     pub(super) fn wants_boundary(&self) -> bool {
-        self.has_come() || (self.anyone_waits() && !self.arrivals.refused && self.could_admit())
+        self.has_come() || (self.has_waiting() && !self.arrivals.refused && self.could_admit())
     }
 
     /// Composes the next step; returns the moves that free its blocks.
@@ -156,7 +156,7 @@ impl Replica {
             }
         }
         let popped = self.batch.pop_last();
-        let popped = popped.expect("an empty batch asks for no room");
+        let popped = popped.expect("an empty batch needs no blocks");
         let slot = popped.id;
         self.running.remove(slot);
         self.requests[slot].last_token_ns = popped.last_token_ns;

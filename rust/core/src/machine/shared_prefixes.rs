@@ -1,5 +1,5 @@
-//! The part of a found run that a request may reuse, and the counts that its look-up adds for later requests (seed
-//! 000, 3.2 and 3.4).
+//! Prefix sharing: the part of a found run that a request may reuse, and the counts for later requests (seed 000, 3.2
+//! and 3.4).
 //!
 //! A follow-up turn whose prompt is longer than the tokens of its session may reuse all that is found. Any other
 //! request may reuse a run as far as its prefixes were admitted: long enough, and seen in enough prompts before.

@@ -25,7 +25,7 @@ impl Replica {
         Ok(true)
     }
 
-    /// Requests of the queue that must not be admitted yet, in its order, up to the last one that matters; `None` if
+    /// Requests of the queue that must not be admitted yet, in its order, up to the last one that matters. `None` if
     /// no request can be held back.
     ///
     /// A request that need not wait any longer for its storage continues with the blocks that have arrived.

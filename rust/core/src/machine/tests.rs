@@ -122,7 +122,7 @@ fn a_lone_request_takes_a_boundary_for_its_prompt_and_one_for_its_answer() {
 }
 
 #[test]
-fn a_second_request_interrupts_the_stretch_and_reuses_the_prompt() {
+fn a_second_request_interrupts_the_step_run_and_reuses_the_prompt() {
     let (mut replica, mut store) = (replica(|_| {}), store(10));
     comes(&mut replica, &mut store, 0, 5, 100);
     for now_ns in [100, 119] {
@@ -143,7 +143,7 @@ fn a_second_request_interrupts_the_stretch_and_reuses_the_prompt() {
 }
 
 #[test]
-fn who_finds_no_room_waits_until_some_is_given_back() {
+fn a_refused_request_waits_until_blocks_are_released() {
     let (mut replica, mut store) = (replica(|_| {}), store(4));
     comes(&mut replica, &mut store, 0, 2, 0);
     comes(&mut replica, &mut store, 3, 1, 0);
@@ -165,14 +165,14 @@ fn the_last_that_joined_is_preempted_and_comes_first_again() {
     assert_eq!(
         (second[0], second[6]),
         (3, 1),
-        "both ask for a fourth block at once"
+        "both need a fourth block at once"
     );
     assert_eq!(store.tier(0).active, 0);
     store.check().unwrap();
 }
 
 #[test]
-fn the_longest_prefix_goes_first_where_the_order_says_so() {
+fn longest_prefix_order_admits_the_longest_prefix_first() {
     let (mut replica, mut store) = (
         replica(|config| {
             config.queue_order = QueueOrder::LongestPrefix;
@@ -189,7 +189,7 @@ fn the_longest_prefix_goes_first_where_the_order_says_so() {
 }
 
 #[test]
-fn a_step_ahead_knows_who_came_before_the_step_that_runs() {
+fn a_lookahead_step_sees_arrivals_before_the_running_step_began() {
     let prefetch_state =
         |config: &mut ReplicaConfig| config.async_scheduling = AsyncScheduling::Length;
     let (mut replica, mut store) = (replica(prefetch_state), store(10));
@@ -200,7 +200,7 @@ fn a_step_ahead_knows_who_came_before_the_step_that_runs() {
     assert_eq!(
         boundaries[..2],
         [19, 29],
-        "the step from 19 was decided on without it"
+        "the step from 19 was decided without it"
     );
     let rows = replica.reports.rows.take_requests();
     let second: Vec<i64> = rows.chunks(7).find(|row| row[0] == 3).unwrap().to_vec();

@@ -14,7 +14,7 @@ impl Replica {
         Ok(())
     }
 
-    /// Time of the next arrival, or of the next event of an arriving transfer, and its number on this machine.
+    /// Time of the next arrival or the next computed layer, and its number on this machine.
     pub(super) fn next_arrival(&self) -> Option<(u64, u64)> {
         let arrival = self.mover.next_numbered();
         match (arrival, self.next_computed()) {
@@ -103,7 +103,7 @@ impl Replica {
     pub(super) fn resume(&mut self, now: &mut Now<'_>, seen_ns: u64) -> Answer<()> {
         self.issue(now, None)?;
         self.arrivals.refused = false;
-        if self.anyone_waits() {
+        if self.has_waiting() {
             self.wake(now, seen_ns)?;
         }
         Ok(())

@@ -1,5 +1,5 @@
-//! Hand-overs over the memory of both machines: down on the machine that computed the prompt, over the wire, and up
-//! on the machine that decodes (the rules of `spec/handover.py`).
+//! Hand-overs over the memory of both machines (the rules of `spec/handover.py`). KV goes down on the machine that
+//! computed the prompt, over the wire, and up on the machine that decodes.
 
 use crate::machine::messages::{IncomingId, Message, SourceSide, Task};
 use crate::machine::{Now, Replica};

@@ -209,7 +209,7 @@ impl Replica {
         let incoming = incoming.expect("a hand-over is complete once");
         let (request, lease) = (incoming.request, incoming.lease);
         let mut s = *request.expect("its prompt is computed before its KV is here");
-        let lease = lease.expect("room was reserved for it");
+        let lease = lease.expect("blocks were reserved for it");
         s.lease = lease;
         s.sent_on = false;
         s.pending_aborts |= incoming.pending_aborts;

@@ -11,14 +11,14 @@ impl SglangScheduler {
             self.waiting.retain(|&waiting| waiting != slot);
             self.leave(desk, slot);
         } else {
-            self.someone_left = true;
+            self.aborts_pending = true;
         }
     }
 
     /// Frees the KV of aborted requests: of running requests, of the last step's requests, and of the chunked prompt,
     /// whose chunks are not kept. Aborted requests that were retracted in between leave the queue.
     pub(super) fn release_aborted(&mut self, desk: &mut Desk<'_>) -> Answer<()> {
-        if !std::mem::take(&mut self.someone_left) {
+        if !std::mem::take(&mut self.aborts_pending) {
             return Ok(());
         }
         let launched = self.launched.iter().flat_map(|launched| &launched.0);

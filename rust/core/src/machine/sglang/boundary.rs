@@ -51,7 +51,7 @@ impl EngineScheduler for SglangScheduler {
             self.lookahead = self.next_step(desk, end_ns)?;
         }
         if self.flight.is_none() && self.waiting.is_empty() {
-            self.ratio.residuals();
+            self.ratio.reset();
         }
         Ok(())
     }

@@ -66,8 +66,8 @@ pub struct SglangScheduler {
     /// The step that follows it, decided already (overlap schedule).
     lookahead: Option<Step>,
     boundary_ns: Option<u64>,
-    /// True if the clients of requests with KV have aborted them.
-    someone_left: bool,
+    /// True if clients have aborted requests with KV.
+    aborts_pending: bool,
     /// The schedule, if it is logged.
     pub log: Option<ScheduleLog>,
 }
@@ -89,7 +89,7 @@ impl SglangScheduler {
             flight: None,
             lookahead: None,
             boundary_ns: None,
-            someone_left: false,
+            aborts_pending: false,
             log: None,
         }
     }

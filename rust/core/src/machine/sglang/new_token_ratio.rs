@@ -42,7 +42,7 @@ impl NewTokenRatio {
     }
 
     /// Resets the share when there is no work left.
-    pub fn residuals(&mut self) {
+    pub fn reset(&mut self) {
         self.current = self.first;
     }
 }

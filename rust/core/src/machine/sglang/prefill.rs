@@ -10,17 +10,19 @@ use crate::store::Answer;
 /// Remaining capacity of a step while its prompts are chosen.
 #[derive(Debug)]
 struct Adder {
-    /// Prompt tokens left in the step, and tokens left in its chunk.
+    /// Prompt tokens left in the step (`max_prefill_tokens`).
     input: i64,
+    /// Prompt tokens left in the chunk (`chunked_prefill_size`).
     chunk: i64,
-    /// Reserved tokens: taken by this step and expected for answers; below, those taken by this step alone.
+    /// Tokens taken by this step and expected for answers.
     total_offset: f64,
+    /// Tokens taken by this step alone.
     current_offset: u64,
     slots: Vec<Slot>,
     new_chunked: Option<Slot>,
 }
 
-/// Decision on considering the next request of the queue.
+/// Decision after a request of the queue: consider the next one, or end the step's admission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Continue,

@@ -34,9 +34,9 @@ impl SchedulePolicy {
 pub struct SglangConfig {
     /// Tokens of a page.
     pub page_size: u64,
-    /// Upper bound on the prompt tokens of a step.
+    /// Upper bound on the prompt tokens that a step computes.
     pub chunked_prefill_size: u64,
-    /// Upper bound on the prompt tokens of all chunks in a step.
+    /// Upper bound on the prompt tokens of a step, independent of the chunk size.
     pub max_prefill_tokens: u64,
     /// Upper bound on the requests that have KV of their own.
     pub max_running_requests: u64,

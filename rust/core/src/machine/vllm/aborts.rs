@@ -14,7 +14,7 @@ impl<B: Blocks> VllmScheduler<B> {
         if sequence.is_some_and(|s| self.waiting.remove(slot, s)) {
             self.leave(desk, slot);
         } else {
-            self.someone_left = true;
+            self.aborts_pending = true;
         }
         Ok(())
     }
@@ -22,7 +22,7 @@ impl<B: Blocks> VllmScheduler<B> {
     /// Frees the blocks of aborted running requests; steps in flight bring them no token. Aborted requests that were
     /// preempted in between leave the queue.
     pub(super) fn release_aborted(&mut self, desk: &mut Desk<'_, B>) -> Answer<()> {
-        if !std::mem::take(&mut self.someone_left) {
+        if !std::mem::take(&mut self.aborts_pending) {
             return Ok(());
         }
         let is_aborted = |slot: &Slot| desk.replica.is_aborted(*slot);

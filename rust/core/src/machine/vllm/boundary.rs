@@ -87,8 +87,8 @@ impl<B: Blocks> EngineScheduler for VllmScheduler<B> {
 }
 
 impl<B: Blocks> VllmScheduler<B> {
-    /// Starts a step on an idle GPU, if there is one. Returns true if the host first launches it, and decides the
-    /// next step then.
+    /// Starts a step on an idle GPU, if there are requests. Returns true if the launch takes time; the next step is
+    /// decided after the launch.
     fn starts(&mut self, desk: &mut Desk<'_, B>) -> Answer<bool> {
         let Some(mut step) = self.next_step(desk)? else {
             return Ok(false);

@@ -45,7 +45,7 @@ use waiting::Waiting;
 
 pub use settings::VllmConfig;
 
-/// Upper bound on consecutive preemptions of the most urgent requests without a new token, present or in flight.
+/// Preemptions of the most urgent requests without a token in between after which no more tokens are expected.
 ///
 /// By priority, requests of one priority and arrival take each other's blocks in turn, in vLLM too, and restart each
 /// time. A single most urgent request is not preempted.
@@ -75,8 +75,8 @@ pub struct VllmScheduler<B: Blocks> {
     boundary_ns: Option<u64>,
     /// Preemptions of the most urgent requests since a request last got a token.
     fruitless: u64,
-    /// True if the clients of running requests have aborted them.
-    someone_left: bool,
+    /// True if clients have aborted running requests.
+    aborts_pending: bool,
     /// The schedule, if it is logged.
     pub log: Option<ScheduleLog>,
     /// The type of pool.
@@ -99,7 +99,7 @@ impl<B: Blocks> VllmScheduler<B> {
             refused: false,
             boundary_ns: None,
             fruitless: 0,
-            someone_left: false,
+            aborts_pending: false,
             log: None,
             blocks: PhantomData,
         }

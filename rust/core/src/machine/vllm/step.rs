@@ -21,8 +21,9 @@ pub(super) struct Step {
     /// Requests in the order in which they were scheduled.
     pub scheduled: Vec<Scheduled>,
     pub shape: StepShape,
-    /// Time at which the host has the tokens of the previous step; below, of this step.
+    /// Time at which the host has the tokens of the previous step.
     pub begin_ns: u64,
+    /// Time at which the host has the tokens of this step.
     pub end_ns: u64,
     /// Time at which the GPU has computed it: the host may have its tokens later.
     pub computed_ns: u64,

@@ -11,8 +11,9 @@ use super::Slot;
 pub(super) struct Waiting {
     by_priority: bool,
     queue: BTreeSet<(i64, u64, u32, Slot)>,
-    /// Position before all waiting requests; below, the position after them.
+    /// Position of the first request in arrival order.
     first: u64,
+    /// Position after the last request in arrival order.
     next: u64,
 }
 
