@@ -67,8 +67,8 @@ impl Batch {
         self.commit_scheduled(last, store, self.end_ns)
     }
 
-    /// Shares the blocks that the composed step will fill, from the sequence at position `first` on. Does nothing
-    /// where block keys do not exist from scheduling on.
+    /// Shares the blocks that the composed step will fill, from the sequence at position `first` on. Does nothing unless
+    /// block keys exist from scheduling on.
     pub(super) fn commit_scheduled<S: BatchStore + ?Sized>(
         &mut self,
         first: usize,

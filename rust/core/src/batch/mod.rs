@@ -61,7 +61,7 @@ pub struct BatchConfig {
     pub commit_ends_step_run: bool,
     /// Host time added to every step.
     pub step_overhead_ns: u64,
-    /// No step is shorter: under asynchronous scheduling the host prepares the next step meanwhile.
+    /// Minimum duration of a step: under asynchronous scheduling the host prepares the next step in this time.
     pub least_step_ns: u64,
     /// The end of an answer is known a step late: the sequence stays for one more step, which brings no token.
     pub late_ends: bool,

@@ -86,7 +86,7 @@ impl Cluster {
     /// Time of the next event on a channel served layer by layer, if it is the first of all events.
     pub fn channel_next_ns(&self) -> Option<u64> {
         let next_ns = Timeline::next_of(self.timeline.as_ref()?)?;
-        // At an instant it comes before events on machines.
+        // At an instant, channel events come before events on machines.
         self.next()
             .is_none_or(|key| next_ns <= key.0)
             .then_some(next_ns)

@@ -220,7 +220,7 @@ impl Replica {
         s.fetch_room_ns += at - s.since_ns;
         for (tier, &end) in loading.ends_ns.iter().enumerate() {
             if end > at {
-                // what another request loads comes from below
+                // a joined load of another request counts for the tier below the GPU
                 s.fetch_from_ns[tier.max(1)] += end - at;
                 let (transfer, layer) = loading.last[tier];
                 for (hop, ns) in mover.split_by_hop(transfer, (at, end), layer) {

@@ -1,4 +1,4 @@
-//! The other machines of a cluster, as a machine accesses them in the middle of its own work.
+//! Access of a machine to the other machines of its cluster, in the middle of its own work.
 
 use super::{Now, Replica};
 use crate::store::{Answer, MoveId, Part, Store};

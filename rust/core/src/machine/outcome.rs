@@ -25,7 +25,7 @@ pub type OutcomeEvent = (Outcome, u64, u64);
 /// use kvsim_core::machine::outcome::{decide, Outcome::*};
 /// assert_eq!(decide(40, None, 0), (MissFull, vec![(MissFull, 0, 40)]));
 /// assert_eq!(decide(80, Some(49), 48), (ConversationalHit, vec![(ConversationalHit, 48, 32)]));
-/// // The session has more than the prompt asks for, so it says nothing; blocks are shared all the same.
+/// // The session has more tokens than the prompt, so it is not used; blocks are shared all the same.
 /// let (found, events) = decide(60, Some(105), 48);
 /// assert_eq!(found, CrossRequestHit);
 /// assert_eq!(events[0], (ConversationalMissUnexpectedPrompt, 0, 60));

@@ -91,7 +91,7 @@ fn blocks_on_the_disk_are_prefetched_before_a_turn() {
     ask(&mut replica, &mut store, 1000);
     run(&mut replica, &mut store);
     assert_eq!(tiers_of(&store, 1), [STAGING, STAGING]);
-    assert_eq!(tiers_of(&store, 3), [DISK, DISK], "it was evicted");
+    assert_eq!(tiers_of(&store, 3), [DISK, DISK], "its blocks were demoted");
     assert_eq!(brought(&replica), 2);
     store.check().unwrap();
 }

@@ -94,8 +94,7 @@ impl SglangScheduler {
         let mut is_first = true;
         while !kept.is_empty() && (is_first || !self.can_decode(desk.store, &kept, desk.now_ns)) {
             if kept.len() == 1 && std::mem::take(&mut is_first) {
-                // the last request has no capacity, since a chunked prompt holds the rest: it waits, where the engine
-                // aborts it
+                // a chunked prompt holds the rest of the memory: the last request waits here, while SGLang aborts it
                 if self.can_decode(desk.store, &kept, desk.now_ns) {
                     break;
                 }

@@ -6,7 +6,7 @@ use crate::step_time::StepShape;
 /// A step that has been decided.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Step {
-    /// Its requests, in order, and true for those that decode.
+    /// Its requests in order, each with true if it decodes.
     pub members: Vec<(Slot, bool)>,
     /// True if it computes prompts; the requests of such a step join the running requests when it has been launched.
     pub computes_prompts: bool,

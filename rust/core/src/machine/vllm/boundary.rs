@@ -13,7 +13,7 @@ impl<B: Blocks> EngineScheduler for VllmScheduler<B> {
 
     fn enqueue(&mut self, desk: &mut Desk<'_, B>, slot: Slot) -> Answer<()> {
         if self.log.is_some() {
-            // the lengths of the queue at earlier steps are those of their time
+            // earlier steps are logged with the length of the queue without this request
             self.catch_up(desk, desk.now_ns)?;
         }
         desk.queued(slot);
