@@ -1,4 +1,5 @@
-//! What a router looks up of all machines in one place: who is idle, and who has a prompt's blocks.
+//! The router's index of all machines: the number of requests of each, and the machines that may have a
+//! prompt's blocks.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -8,20 +9,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::PairHasher;
 use crate::keys::BlockKeys;
 
-/// Machines that have a block: by how many blocks end with it, a power of two, and its key. Never iterated.
+/// Machines by prefix: the number of blocks that end with it, a power of two, and its key. Never iterated.
 type Owners = HashMap<(u32, u64), Vec<u32>, BuildHasherDefault<PairHasher>>;
 
-/// One row a machine, side by side: a decision over a thousand machines touches only those that can matter.
+/// The index of prefixes over all machines: a decision over a thousand machines looks up only those that can
+/// matter.
 ///
-/// Machines enter the blocks of their runs that end 1, 2, 4, 8 … blocks of a prompt. A key may stand for blocks
-/// behind several prefixes, so an entry says who may have a prefix; who has no entry does not have it.
+/// Machines enter the blocks of their runs that end 1, 2, 4, 8 … blocks of a prompt. A key may stand for
+/// blocks behind several prefixes. An entry therefore means that a machine may have a prefix; a machine
+/// without an entry does not have it.
 #[derive(Debug)]
 pub struct Board {
     requests: Vec<AtomicU64>,
     owners: Mutex<Owners>,
 }
 
-/// A machine's place on a board.
+/// A machine's entry in the index.
 #[derive(Clone, Debug)]
 pub struct IndexEntry {
     board: Arc<Board>,
@@ -29,7 +32,7 @@ pub struct IndexEntry {
 }
 
 impl Board {
-    /// A board of so many machines, with nothing entered.
+    /// Creates an index of `machines` machines, without entries.
     pub fn new(machines: usize) -> Arc<Self> {
         Arc::new(Self {
             requests: (0..machines).map(|_| AtomicU64::new(0)).collect(),
@@ -37,7 +40,7 @@ impl Board {
         })
     }
 
-    /// The place of a machine.
+    /// Returns the entry of a machine.
     pub fn index_entry(self: &Arc<Self>, machine: u32) -> IndexEntry {
         IndexEntry {
             board: self.clone(),
@@ -45,16 +48,17 @@ impl Board {
         }
     }
 
-    /// Requests that a machine has, as it has entered them.
+    /// Returns the number of requests that a machine has reported.
     pub fn requests(&self, machine: usize) -> u64 {
         self.requests[machine].load(Ordering::Relaxed)
     }
 
-    /// By machine the leading blocks of a request, at most `limit`, that are found there; too few, but never
-    /// those of the longest, where that spares a look. Of others than candidates none.
+    /// Returns the number of leading blocks of a request found on each machine, at most `limit`. A count may
+    /// be too low where that saves a look-up, but never that of the longest match. Machines that are not
+    /// candidates get 0.
     ///
-    /// A machine without requests is as it has entered itself and is looked at only where its entries leave the
-    /// number open; every other one is.
+    /// An idle machine's entries are current: it is looked up only where they leave the number open. Every
+    /// busy candidate is looked up.
     pub fn found(
         &self,
         keys: &BlockKeys,
@@ -76,14 +80,15 @@ impl Board {
         let mut longest = 0;
         loop {
             let key = keys.key(request, blocks - 1);
-            // Looking at a machine lets it enter what has changed there.
+            // A look-up lets the machine update its entries, so the owners are copied first.
             let owners = self.owners().get(&(blocks, key)).cloned();
             for machine in owners.unwrap_or_default() {
                 let machine = machine as usize;
                 if looked[machine] || !is_candidate(machine) {
                     continue;
                 }
-                // Nothing precedes the first block, and who has two or more has been looked at.
+                // Nothing precedes the first block, and a machine with two or more blocks was looked up
+                // before.
                 found[machine] = if blocks == 1 { 1 } else { look(machine) };
                 looked[machine] = true;
                 longest = longest.max(found[machine]);
@@ -101,13 +106,13 @@ impl Board {
 }
 
 impl IndexEntry {
-    /// Enters how many requests the machine has.
+    /// Reports the number of the machine's requests.
     pub fn has_requests(&self, requests: u64) {
         self.board.requests[self.machine as usize].store(requests, Ordering::Relaxed);
     }
 
-    /// Enters that the machine has what may be a request's first blocks, so many that end with this key, or has
-    /// it no more.
+    /// Adds or removes the entry that the machine may have a request's first `blocks` blocks, the last of
+    /// them with this key.
     pub fn has_prefix(&self, blocks: u32, key: u64, has: bool) {
         let mut owners = self.board.owners();
         if has {
@@ -123,7 +128,7 @@ impl IndexEntry {
         }
     }
 
-    /// All that the machine has entered, sorted. Cost: the whole board.
+    /// Returns all entries of the machine, sorted. Cost: a walk over the whole index.
     pub fn entries(&self) -> Vec<(u32, u64)> {
         let owners = self.board.owners();
         let mut entries = Vec::new();
@@ -136,7 +141,7 @@ impl IndexEntry {
     }
 }
 
-/// The numbers of leading blocks that end within the blocks `[start, end)` and are looked up: powers of two.
+/// The prefix lengths, powers of two, that end within the blocks `[start, end)` and are looked up.
 pub fn marks((start, end): (u32, u32)) -> impl Iterator<Item = u32> {
     let first = start
         .checked_add(1)
@@ -157,7 +162,8 @@ mod tests {
         assert_eq!(marks((1 << 31, u32::MAX)).count(), 0);
     }
 
-    /// Machines with random prefixes of random prompts, some busy: the longest are found, with few looks.
+    /// Random prefixes of random prompts on machines of which some are busy: the longest are found with few
+    /// look-ups.
     #[test]
     fn the_longest_are_found() {
         let mut state = 7_u64;

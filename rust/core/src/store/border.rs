@@ -1,6 +1,7 @@
-//! The border between two runs moves: blocks that leave a tier one by one go over to the run below, which has left already.
+//! Partial eviction by moving the border between two runs: the evicted blocks join the run below, which has
+//! left the tier already.
 //!
-//! It is what a split, the departure of the lower part and its joining with the run below come to, in one step.
+//! The result equals a split, the eviction of the lower part and its merge with the run below, in one step.
 
 use std::iter::zip;
 
@@ -11,8 +12,9 @@ use super::Store;
 use crate::ids::{NodeId, NONE};
 
 impl Store {
-    /// Evicts so many blocks from a tier where the tier below has them, they end a longer run, and the run that follows
-    /// is what they become. False, nothing changed, elsewhere.
+    /// Evicts the last `blocks` blocks of the least recent run by adding them to its only child. Requires
+    /// that the run is longer, that the tier below has it, and that it otherwise equals its child. Returns
+    /// false, nothing changed, if not.
     pub(super) fn evict_to_child(&mut self, tier: usize, blocks: u64, now_ns: u64) -> bool {
         let Some(upper) = self.least_recent(tier) else {
             return false;
@@ -31,8 +33,9 @@ impl Store {
         true
     }
 
-    /// Whether a run is like its only child but for a copy on a tier, the one below has it, and nobody holds either:
-    /// whoever does may be about to name one of them by where it begins.
+    /// Returns true if a run differs from its only child only by a copy on tier `without`. The next tier must
+    /// have that copy too, and no request may hold either run: a holder may be about to name a run by its
+    /// first block.
     fn become_alike(&self, upper: NodeId, lower: NodeId, without: usize) -> bool {
         let held = |id: NodeId| self.nodes[id as usize].pins > 0;
         lower != NONE
@@ -46,8 +49,8 @@ impl Store {
                 .all(|(tier, (above, below))| tier == without || are_alike(above, below))
     }
 
-    /// Lets a run end, and its only child begin, before block `at`, which was the upper one's. What the child has no
-    /// copy of is gone for those blocks.
+    /// Moves the end of a run and the start of its only child to block `at` of the upper run. Copies that the
+    /// child does not have are dropped for the moved blocks.
     fn move_border(&mut self, upper: NodeId, lower: NodeId, at: u32) {
         let end = self.nodes[upper as usize].end;
         for tier in 0..self.tiers.len() {

@@ -1,4 +1,4 @@
-//! Who may go: what holds a run on a tier, whether it is a candidate for eviction, and how many blocks could be evicted.
+//! Eviction candidates: the holds on a run on a tier, its candidacy, and the number of evictable blocks.
 
 use super::node::State;
 use super::Store;
@@ -6,7 +6,7 @@ use crate::ids::{NodeId, ROOT};
 use crate::policies::order::Standing;
 
 impl Store {
-    /// As [`Store::refresh`], where only what concerns one tier has changed.
+    /// As [`Store::refresh`], for a change that concerns one tier.
     pub(super) fn refresh_on(&mut self, id: NodeId, tier: usize) {
         if self.eviction.is_some() {
             self.refresh(id);
@@ -15,8 +15,8 @@ impl Store {
         }
     }
 
-    /// As [`Store::refresh`] after a change on another tier, or of whether anyone holds the run: that may let its
-    /// last copy go.
+    /// As [`Store::refresh`], after a change on another tier or of the run's pins: its last copy may become
+    /// evictable.
     pub(super) fn refresh_last(&mut self, id: NodeId, changed: usize) {
         let last = self.tiers.len() - 1;
         if changed != last && self.copy(id, last).state == State::Ready {
@@ -24,7 +24,7 @@ impl Store {
         }
     }
 
-    /// Brings a run's candidacy and its share of the evictable blocks on one tier up to date.
+    /// Updates a run's candidacy and its share of the evictable blocks on one tier.
     fn refresh_copy(&mut self, id: NodeId, t: usize) {
         let node = &self.nodes[id as usize];
         let tiers = self.tiers.len();
@@ -53,7 +53,7 @@ impl Store {
         }
     }
 
-    /// Brings a run's candidacy and its share of the evictable blocks up to date, on every tier.
+    /// Updates a run's candidacy and its share of the evictable blocks on every tier.
     pub(super) fn refresh(&mut self, id: NodeId) {
         if id == ROOT {
             return;
@@ -86,7 +86,7 @@ impl Store {
             let node = &mut store.nodes[run as usize];
             node.pins += 1;
             let first = node.pins == 1;
-            // a further hold changes nothing for who may go
+            // a second hold changes no candidate
             if alone {
                 store.refresh_on(run, tier);
             }
@@ -96,7 +96,7 @@ impl Store {
         });
     }
 
-    /// Gives up what [`Store::hold`] took.
+    /// Releases a [`Store::hold`].
     pub(super) fn unhold(&mut self, tier: usize, id: NodeId) {
         self.each_run((id, 0), |store, run| {
             let copy = store.copy_mut(run, tier);

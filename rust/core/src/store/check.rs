@@ -4,7 +4,7 @@ use super::node::State;
 use super::{Store, Times, GPU};
 use crate::ids::{NodeId, NONE, ROOT};
 
-/// Returns a violation, in these words, where a condition is met.
+/// Returns a violation with this text if a condition is met.
 macro_rules! violated {
     ($condition:expr, $($words:tt)*) => {
         if $condition {
@@ -13,11 +13,11 @@ macro_rules! violated {
     };
 }
 
-/// A broken promise, in words.
+/// The text of a broken invariant.
 pub type Violation = String;
 
 impl Store {
-    /// Checks everything; the first violation is the error. Cost: linear in runs, leases and moves.
+    /// Checks every invariant; the first violation is the error. Cost: linear in runs, leases and moves.
     pub fn check(&self) -> Result<(), Violation> {
         let live = self.live_nodes();
         self.check_occupancy(&live)?;
@@ -80,7 +80,7 @@ impl Store {
         self.check_in_flight()
     }
 
-    /// What leases reserve, wait for and load is what their tiers and moves count.
+    /// Checks that tiers and moves count what leases reserve, wait for and load.
     fn check_reservations(&self) -> Result<(), Violation> {
         let leases = || self.leases.iter().map(|(_, lease)| lease);
         let moves = || self.moves.iter().map(|(_, mv)| mv);
@@ -113,7 +113,7 @@ impl Store {
         Ok(())
     }
 
-    /// The blocks in flight on a tier are those that moves bring there or that leave it.
+    /// Checks that the blocks in flight on a tier are those that moves write to it or free on it.
     fn check_in_flight(&self) -> Result<(), Violation> {
         let moves = || self.moves.iter().map(|(_, mv)| mv);
         let waits = || moves().flat_map(|m| &m.waiting);
@@ -123,8 +123,8 @@ impl Store {
                 .map(|m| m.blocks);
             let leaving = waits().filter(|_| t == GPU).map(|w| w.blocks);
             let coming = tier.coming.iter();
-            let coming = coming.filter(|freeing_moves| self.moves.get(freeing_moves.0).is_some());
-            let leaving = leaving.chain(coming.map(|freeing_moves| freeing_moves.1));
+            let coming = coming.filter(|pending| self.moves.get(pending.0).is_some());
+            let leaving = leaving.chain(coming.map(|pending| pending.1));
             let in_flight: u64 = landing.chain(leaving).sum();
             violated!(
                 in_flight != tier.in_flight,

@@ -1,8 +1,8 @@
 //! Eviction from a tier that has one below it.
 //!
-//! A victim with a ready copy below just goes; one whose copy below is still being written waits for it; one
-//! without a copy below is written there first, after room is made there in the same way. What the tier below
-//! cannot take at all is let go, oldest first.
+//! A victim with a ready copy below is dropped; a victim whose copy below is still being written waits for
+//! it. A victim without a copy below is written there first, into blocks freed there in the same manner.
+//! Victims that the tier below cannot take are dropped, oldest first.
 
 use super::moves::Move;
 use super::node::State;
@@ -11,8 +11,8 @@ use super::Store;
 use crate::ids::{NodeId, NO_MOVE};
 
 impl Store {
-    /// Evicts `wanted` blocks, or as many as may go, from a tier that has one below; returns how many, and of these the
-    /// room that is not free yet. `None`, nothing done, when they are fewer than `least`.
+    /// Evicts `wanted` blocks, or as many as are evictable, from a tier that has one below. Returns how many,
+    /// and which of them are freed only by moves. `None`, nothing done, if they are fewer than `least`.
     pub(super) fn demote_victims(
         &mut self,
         tier: usize,
@@ -33,7 +33,7 @@ impl Store {
         let ordered = self.has_order(tier);
         let mut left = victims.len() as u64;
         for id in victims {
-            // an order is asked one by one: each departure may bare the next
+            // an order is queried block by block: each eviction may expose the next block
             let id = if ordered {
                 self.next_by_order(tier, left)?
             } else {
@@ -59,7 +59,7 @@ impl Store {
         Some((evicted, pending))
     }
 
-    /// Takes a whole run off a tier; its room is the caller's business.
+    /// Removes the copy of a whole run from a tier; the caller accounts for its blocks.
     fn take_off(&mut self, tier: usize, id: NodeId, now_ns: u64) {
         let node = &self.nodes[id as usize];
         let blocks = u64::from(node.blocks());
@@ -68,7 +68,8 @@ impl Store {
         self.tiers[tier].cached -= blocks;
     }
 
-    /// Sends held victims to the tier below in one transmission; what it cannot take is let go, oldest first.
+    /// Sends held victims to the tier below in one transmission; victims that do not fit there are dropped,
+    /// oldest first.
     fn write_down(
         &mut self,
         tier: usize,
@@ -91,7 +92,8 @@ impl Store {
             let blocks = blocks_of(self, id);
             let start = self.nodes[id as usize].start;
             if excess == 0 {
-                // Making room below may cut this run (a copy further down goes): keep its first block too.
+                // An eviction below may cut this run (a copy further down is dropped): keep its first block
+                // too.
                 kept.push((id, start));
                 continue;
             }
@@ -103,12 +105,12 @@ impl Store {
             excess -= blocks.min(excess);
             self.drop_blocks(tier, id, self.nodes[id as usize].start);
         }
-        let freeing_moves = if written > 0 {
+        let freed_by = if written > 0 {
             self.evict_for(below, written, now_ns)
         } else {
             None
         };
-        let Some(freeing_moves) = freeing_moves else {
+        let Some(freed_by) = freed_by else {
             kept.into_iter()
                 .for_each(|(id, start)| self.drop_blocks(tier, id, start));
             return;
@@ -123,11 +125,11 @@ impl Store {
             self.in_transit((tail, start), (tier, below), mv);
         }
         self.moves[mv].parts = kept;
-        self.order(mv, tier, moves_of(&freeing_moves));
+        self.order(mv, tier, moves_of(&freed_by));
         pending.push((mv, written));
     }
 
-    /// Gives up a held victim that the tier below cannot take.
+    /// Drops a held victim that the tier below cannot take.
     fn drop_blocks(&mut self, tier: usize, tail: NodeId, start: u32) {
         self.unhold(tier + 1, tail);
         let mut above = tail;
@@ -138,7 +140,7 @@ impl Store {
             self.tiers[tier].overflowed += blocks;
             self.discard_if_gone(run);
         }
-        // a run before it may be gone already, kept only for this one
+        // a run before it may be without copies already, kept only for this one
         self.sweep_orphans(above);
     }
 }

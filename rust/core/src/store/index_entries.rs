@@ -1,4 +1,4 @@
-//! Which prefixes a store has, entered where routers read it beside those of other machines.
+//! A store's entries in the routers' index, alongside those of other machines.
 
 use std::sync::Arc;
 
@@ -10,12 +10,13 @@ use crate::ids::NodeId;
 use crate::keys::BlockKeys;
 
 impl Store {
-    /// The keys of all requests.
+    /// Returns the keys of all requests.
     pub fn keys(&self) -> &Arc<BlockKeys> {
         &self.keys
     }
 
-    /// Enters what it has, from now on too, where routers read it. Cost: a walk over all runs.
+    /// Enters this store's prefixes into a router's index, and keeps them current. Cost: a walk over all
+    /// runs.
     pub fn sit(&mut self, index_entry: IndexEntry) {
         for id in self.found_runs() {
             let Node { start, end, .. } = self.nodes[id as usize];
@@ -24,7 +25,7 @@ impl Store {
         self.index_entries.push(index_entry);
     }
 
-    /// Tells routers that blocks of a run have their first copy, or that their last one has gone.
+    /// Reports to routers that blocks of a run have their first copy, or have lost their last one.
     pub(super) fn notify(&self, id: NodeId, blocks: (u32, u32), has: bool) {
         for index_entry in &self.index_entries {
             self.enter(index_entry, id, blocks, has);
@@ -43,7 +44,7 @@ impl Store {
         live.filter(|&id| !self.is_gone(id))
     }
 
-    /// Whether all that routers read is what is here.
+    /// Checks that the routers' entries match the store.
     pub(super) fn check_index_entries(&self) -> Result<(), Violation> {
         if self.index_entries.is_empty() {
             return Ok(());

@@ -1,7 +1,8 @@
-//! Runs become one again: what a write, an eviction or a step parted is one run once its blocks differ in nothing.
+//! Merging runs: neighbors that a write, an eviction or a step separated become one run once they no longer
+//! differ.
 //!
-//! Without it a block that is written down alone, or leaves alone, stays a run of its own for good: a decode stretch
-//! would be as many runs as it has blocks, and whoever holds its end would count on each of them.
+//! Without merging, a block that is written or evicted alone would stay a run of its own. Decoded blocks
+//! would be as many runs as blocks, and each holder of the last would count on all of them.
 
 use std::iter::zip;
 
@@ -10,7 +11,7 @@ use super::times::TimeSpan;
 use super::Store;
 use crate::ids::{NodeId, NONE, ROOT};
 
-/// Whether nothing tells the copies of two runs on a tier apart but when they were ready.
+/// Returns true if the copies of two runs on a tier differ at most in their ready times.
 pub(super) fn are_alike(above: &Copy, below: &Copy) -> bool {
     above.state == below.state
         && above.holds == below.holds
@@ -22,19 +23,19 @@ pub(super) fn are_alike(above: &Copy, below: &Copy) -> bool {
 }
 
 impl Store {
-    /// Remembers a run that has come to differ less from its neighbours, for [`Store::join_loose`].
+    /// Marks a run that may have become mergeable with a neighbor, for [`Store::join_loose`].
     pub(super) fn loosen(&mut self, id: NodeId) {
         if !self.single_blocks() && self.loose.last() != Some(&id) {
             self.loose.push(id);
         }
     }
 
-    /// Joins the runs that changed with their neighbours, where nothing tells them apart any more. Call it where no
-    /// run is named but by holds. Cost: constant for each change.
+    /// Merges the marked runs with their neighbors where they no longer differ. Call it while runs are
+    /// referenced by holds only. Cost: constant for each change.
     pub(super) fn join_loose(&mut self) {
         let mut loose = std::mem::take(&mut self.loose);
         for id in loose.drain(..) {
-            // it may have been joined or discarded meanwhile; a run that took its place is looked at in vain
+            // it may have been merged or discarded meanwhile; a run that reuses its id is checked in vain
             if self.nodes[id as usize].end > 0 {
                 self.join_below(id);
                 self.join_above(id);
@@ -50,8 +51,8 @@ impl Store {
         }
     }
 
-    /// Joins a run with those above it; it keeps its id, and the parent's is free. Returns the first one above it
-    /// that stays apart.
+    /// Merges a run with those above it. The run keeps its id, and the parents' ids are freed. Returns the
+    /// first run above that stays separate.
     pub(super) fn join_above(&mut self, id: NodeId) -> NodeId {
         loop {
             let parent = self.nodes[id as usize].parent;
@@ -62,7 +63,7 @@ impl Store {
         }
     }
 
-    /// Joins all runs of a path, where it can be.
+    /// Merges all mergeable runs of a path.
     pub(super) fn join_path(&mut self, tail: NodeId) {
         if self.single_blocks() {
             return;
@@ -73,8 +74,8 @@ impl Store {
         }
     }
 
-    /// Whether nobody could tell where a run ends and its only child begins. Who names the upper run holds it beside
-    /// all that hold the lower one, so that equal counts mean that nobody does.
+    /// Returns true if a run and its only child are indistinguishable. All holders of the lower run hold the
+    /// upper one too, so equal counts mean that no request holds only the upper one.
     fn are_alike(&self, upper: NodeId, lower: NodeId) -> bool {
         let mut found = false;
         upper != ROOT
@@ -86,13 +87,13 @@ impl Store {
             && found
     }
 
-    /// Whether nothing else follows a run, and who used one used the other.
+    /// Returns true if `lower` is the only child of `upper`, and both runs of blocks have the same users.
     pub(super) fn is_only_child(&self, upper: NodeId, lower: NodeId) -> bool {
         let (above, below) = (&self.nodes[upper as usize], &self.nodes[lower as usize]);
         above.first_child == lower && below.next == NONE && above.uses == below.uses
     }
 
-    /// Lets a run begin where its parent, which is like it, begins, and the parent go.
+    /// Extends a run by its equal parent, and removes the parent.
     fn absorb(&mut self, upper: NodeId, lower: NodeId) {
         for tier in 0..self.tiers.len() {
             self.join_time_spans(upper, lower, tier);
@@ -121,7 +122,7 @@ impl Store {
         self.refresh(lower);
     }
 
-    /// Puts the times of the upper run's blocks before those of the lower one's.
+    /// Prepends the time spans of the upper run's blocks to those of the lower run's.
     fn join_time_spans(&mut self, upper: NodeId, lower: NodeId, tier: usize) {
         let above = *self.copy(upper, tier);
         if above.state == State::Ready {
@@ -132,7 +133,7 @@ impl Store {
         }
     }
 
-    /// Puts the times of blocks that now begin a run before those of its own: their stretches, and their last one.
+    /// Prepends time spans to a copy's own: the spans of blocks that now begin the run, and the last of them.
     pub(super) fn prepend_time_spans(
         &mut self,
         run: NodeId,

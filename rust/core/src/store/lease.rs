@@ -1,4 +1,4 @@
-//! A lease: what one admitted request holds on the GPU, from admission to finish or preemption.
+//! A lease: the GPU blocks of one admitted request, from admission to finish or preemption.
 
 use super::node::State;
 use super::orders::Release;
@@ -6,10 +6,10 @@ use super::times::Times;
 use super::{Answer, Store, StoreError, Touch, GPU};
 use crate::ids::{LeaseId, NodeId, NONE, ROOT};
 
-/// A held path, and private blocks reserved for what will be computed or loaded.
+/// A held path, and private blocks reserved for blocks to compute or load.
 #[derive(Clone, Debug, Default)]
 pub struct Lease {
-    /// The request that it was given to.
+    /// The request that holds the lease.
     pub request: u32,
     /// Last held run of the request's path.
     pub(super) tail: NodeId,
@@ -17,20 +17,20 @@ pub struct Lease {
     pub depth: u32,
     /// Private blocks: reserved, not shared.
     pub reserved: u64,
-    /// Of these, blocks whose room is not free yet.
+    /// Reserved blocks that are not free yet.
     pub pending: u64,
-    /// Of these, blocks that a move is loading.
+    /// Reserved blocks that a move is loading.
     pub(super) loading: u64,
-    /// The access counter at its admission: recency of what it commits until its release.
+    /// Access counter at the admission: the recency of committed blocks until the release.
     pub(super) access: u64,
-    /// Whether its admission stands and has been told ([`Store::admitted`]).
+    /// True once the admission is final and counted ([`Store::admitted`]).
     pub(super) admitted: bool,
     pub(super) live: bool,
     /// Leading blocks that were found rather than computed.
     pub(super) found: u32,
 }
 
-/// Blocks as they were computed: by whom, since which admission, and when.
+/// Provenance of computed blocks: the request, its admission, and the ready times.
 #[derive(Clone, Copy)]
 struct Computed {
     request: u32,
@@ -57,7 +57,7 @@ impl Store {
         Ok(self.leases.insert(lease))
     }
 
-    /// A lease as it stands; one that was released is none.
+    /// Returns a lease; a released lease is refused.
     pub fn lease(&self, id: LeaseId) -> Answer<&Lease> {
         let lease = self.leases.get(id).filter(|lease| lease.live);
         lease.ok_or(StoreError::NoSuchLease)
@@ -65,8 +65,9 @@ impl Store {
 
     /// Turns the lease's computed blocks up to `to` into cached, shareable ones (active → cached).
     ///
-    /// Where another request already has the block on the GPU, ours is freed and theirs is held instead.
-    /// Nothing happens where the lease holds `to` blocks already. `ready`: when they had been computed.
+    /// If another request already has the block on the GPU, the lease's block is freed and the other one is
+    /// held instead. Nothing happens if the lease holds `to` blocks already. `ready`: when they had been
+    /// computed.
     pub fn commit(&mut self, id: LeaseId, to: u32, ready: Times) -> Answer<()> {
         let Lease {
             request,
@@ -113,7 +114,7 @@ impl Store {
         Ok(())
     }
 
-    /// Joins the part of a known run that matches; returns it.
+    /// Commits the matching part of an existing run; returns that part.
     fn commit_into(&mut self, child: NodeId, by: Computed, depth: u32, to: u32) -> NodeId {
         let node = &self.nodes[child as usize];
         let same = self
@@ -125,7 +126,7 @@ impl Store {
             child
         };
         let blocks = u64::from(same);
-        self.hold_one(run, by.access); // before it is ready: nothing may take it away
+        self.hold_one(run, by.access); // before it is ready: it must not be evicted
         self.tiers[GPU].active -= blocks;
         if self.copy(run, GPU).state == State::Absent {
             self.tiers[GPU].cached += blocks;
@@ -138,7 +139,8 @@ impl Store {
         run
     }
 
-    /// Adds blocks that no one has: to the lease's own last run where nobody could tell, else as a new run.
+    /// Adds blocks that no other request has: to the lease's own last run if that stays uniform, else as a
+    /// new run.
     fn commit_new(&mut self, tail: NodeId, by: Computed, depth: u32, to: u32) -> NodeId {
         let blocks = u64::from(to - depth);
         self.tiers[GPU].active -= blocks;
@@ -174,7 +176,7 @@ impl Store {
         run
     }
 
-    /// Extends the hold of the lease admitted at `access` by one run: those before it are held already.
+    /// Extends the hold of the lease admitted at `access` by one run; the runs before it are held already.
     pub(super) fn hold_one(&mut self, run: NodeId, access: u64) {
         self.used(run, access);
         self.copy_mut(run, GPU).holds += 1;
@@ -183,8 +185,8 @@ impl Store {
         self.refresh(run);
     }
 
-    /// Ends a lease: private blocks become free, the path is let go of deepest first and, where
-    /// a release touches ([`Touch`]), made recent on every tier.
+    /// Ends a lease: private blocks become free. The path is released deepest first and, if a release touches
+    /// ([`Touch`]), made recent on every tier.
     pub fn release(&mut self, id: LeaseId, now_ns: u64) -> Answer<()> {
         if self.lease(id)?.loading > 0 {
             return Err(StoreError::Loading);
@@ -233,7 +235,7 @@ impl Store {
         });
     }
 
-    /// Takes an admission back: as if it had never been, recency included. Nothing may be reserved.
+    /// Reverts an admission completely, recency included. The lease must have no reserved blocks.
     pub fn abandon(&mut self, id: LeaseId) -> Answer<()> {
         let Lease { tail, reserved, .. } = *self.lease(id)?;
         if reserved > 0 {

@@ -1,7 +1,9 @@
-//! Marking by hand: room claimed on a tier, blocks placed into it, copies taken away, and what lies where.
+//! Manual cache operations: claim blocks on a tier, mark copies present or absent, and list the copies of a
+//! path.
 //!
-//! The basic operations of seed 001, for whoever composes moves of their own: `claim` makes room, `slot` marks
-//! blocks present and not yet ready, `finish_move` makes them ready, `remove` marks them absent.
+//! The basic operations of seed 001, for callers that compose their own moves. `claim` frees blocks, and
+//! `fill_claim` marks blocks present and not yet ready. `finish_move` makes them ready, and `remove` marks
+//! them absent.
 
 use super::reserve::moves_of;
 use std::cmp::Reverse;
@@ -12,15 +14,16 @@ use super::node::State;
 use super::{Answer, Store, StoreError, GPU};
 use crate::ids::{MoveId, NodeId, NO_MOVE, ROOT};
 
-/// In [`Store::copies`]: a tier without a copy. `NO_MOVE` is a ready one.
+/// In [`Store::copies`]: no copy on a tier. `NO_MOVE` is a ready copy.
 pub const NO_COPY: MoveId = NO_MOVE - 1;
 
-/// Blocks up to `end` that have the same copies: on each tier the move that writes it, [`NO_MOVE`] where it is
-/// ready, [`NO_COPY`] where there is none.
+/// Blocks up to `end` that have the same copies. For each tier: the move that writes it, [`NO_MOVE`] if it is
+/// ready, [`NO_COPY`] if there is none.
 pub type CopyRun = (u32, Vec<MoveId>);
 
 impl Store {
-    /// Every copy of the found leading blocks of a request, in runs. Changes nothing. Cost: linear in the runs.
+    /// Returns every copy of the found leading blocks of a request, in runs. Changes nothing. Cost: linear in
+    /// the runs.
     pub fn copies(&self, request: u32, limit: u32) -> Vec<CopyRun> {
         let mut runs: Vec<CopyRun> = Vec::new();
         self.walk(request, limit, |run, _, end| {
@@ -37,8 +40,8 @@ impl Store {
         runs
     }
 
-    /// The paths that a move writes, as (request, past the last block): those that no other path of the move
-    /// goes on from, the longest first, then by the last block's key.
+    /// Returns the paths that a move writes, as (request, past the last block). Paths that another path of
+    /// the move extends are left out. Longest first, then by the last block's key.
     pub fn moved_paths(&self, id: MoveId) -> Answer<Vec<(u32, u32)>> {
         let parts = &self.in_flight(id)?.parts;
         let continued: HashSet<NodeId> = parts
@@ -65,8 +68,9 @@ impl Store {
             .collect())
     }
 
-    /// Takes `blocks` blocks of room on a tier, evicting the shortfall. `None` refuses, nothing changed. Else
-    /// the move that stands for the room, and the moves that must end before it is free.
+    /// Claims `blocks` blocks of a tier, evicting the shortfall. Returns the move that stands for the claim,
+    /// and the moves that must finish before its blocks are free. `None`, nothing changed, if too few can be
+    /// freed.
     pub fn claim(
         &mut self,
         tier: usize,
@@ -91,7 +95,7 @@ impl Store {
         Ok(Some((claim, waits)))
     }
 
-    /// Gives claimed room back, all of it; what it waited for must have ended.
+    /// Releases a whole claim; the moves that it waited for must have finished.
     pub fn release_claim(&mut self, claim: MoveId) -> Answer<()> {
         let Move {
             to, blocks, after, ..
@@ -111,11 +115,12 @@ impl Store {
         open.ok_or(StoreError::NoClaim)
     }
 
-    /// Marks blocks `[start, end)` of a request as being written into claimed room, which must be of that size;
-    /// they are ready when the claim is finished as a move. `source`: the tier they are read from, held till then.
+    /// Marks blocks `[start, end)` of a request as being written into a claim, which must be of that size.
+    /// They are ready when the claim is finished as a move. `source`: the tier they are read from, held until
+    /// then.
     ///
-    /// False, nothing changed, where one of them is on the tier already, has no copy to be read from, or where
-    /// the block before is not found (on the GPU: has no copy there).
+    /// Returns false, nothing changed, if one of the blocks is on the tier already or has no copy to read. The block
+    /// before must be found too (on the GPU: have a copy there).
     pub fn fill_claim(
         &mut self,
         claim: MoveId,
@@ -154,7 +159,7 @@ impl Store {
         if known < end {
             tail = self.link_path(tail, request, known, end);
         }
-        self.next_access(); // as an admission: no two paths tie
+        self.next_access(); // like an admission: no two paths tie
         for run in self.runs_from(tail, start) {
             let access = source.map_or(self.access, |from| self.copy(run, from).access);
             self.copy_mut(run, tier).access = access;
@@ -171,9 +176,9 @@ impl Store {
         Ok(true)
     }
 
-    /// Marks blocks of a request absent from a tier, from block `end` down to `start`, as far as they are ready,
-    /// held by nobody and followed by none on that tier; returns how many. Nothing is written down: what loses
-    /// its last copy is discarded.
+    /// Marks blocks of a request absent from a tier, from block `end` down to `start`. Stops at the first
+    /// block that is not ready, is held, or has a successor on that tier. Returns how many were removed.
+    /// Nothing is written down: a block that loses its last copy is discarded.
     pub fn remove(&mut self, request: u32, (start, end): (u32, u32), tier: usize) -> Answer<u32> {
         self.known_tier(tier)?;
         self.known_request(request)?;
@@ -196,7 +201,7 @@ impl Store {
         Ok(removed)
     }
 
-    /// How many leading blocks of a request the trie has a place for, copies or not.
+    /// Returns how many leading blocks of a request are in the trie, with copies or without.
     fn in_trie(&self, request: u32, limit: u32) -> u32 {
         let mut known = 0;
         self.descend(request, limit, |_, _, end| {
@@ -242,13 +247,13 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_evicts_and_room_that_is_not_used_is_given_back() {
+    fn a_claim_evicts_and_unused_blocks_are_released() {
         let mut store = store();
         let (claim, _) = store.claim(0, 4, 0).unwrap().unwrap();
         assert_eq!(store.fill_claim(claim, 0, (0, 4), None), Ok(true));
         store.finish_move(claim).unwrap();
         let (claim, waits) = store.claim(0, 3, 1).unwrap().unwrap();
-        // One victim is let go, the cpu takes two of them.
+        // One victim is dropped, the CPU takes two of them.
         assert_eq!(store.tier(0).overflowed, 1);
         let [order] = &store.take_orders()[..] else {
             panic!("one write")

@@ -1,32 +1,32 @@
 //! The block store of one machine: a radix trie of block runs with residency on one tier or more.
 //!
-//! | file | what lives there |
+//! | file | contents |
 //! |---|---|
-//! | `slots` | records under handles that are never given out twice |
+//! | `slots` | records under handles that are never reused |
 //! | `node` | a run of blocks and its copies on the tiers |
-//! | `tier` | room of a tier and its eviction candidates |
+//! | `tier` | capacity of a tier and its eviction candidates |
 //! | `trie` | walking, splitting, linking and unlinking runs |
-//! | `join` | runs that are alike again become one |
-//! | `board` | what a router looks up of all machines in one place |
-//! | `border` | blocks that leave a tier go over to the run below |
-//! | `candidacy` | who may go, and what holds a path |
-//! | `lease` | what a running request holds: acquire, commit, release |
-//! | `times` | when copies are ready, and were last made recent |
-//! | `index_entries` | which prefixes it has, where routers read it |
-//! | `touch` | when blocks become recent |
+//! | `join` | merging neighboring runs that no longer differ |
+//! | `board` | the router's index of all machines: idle machines and prefixes |
+//! | `border` | evicting a run's last blocks by moving its border with the run below |
+//! | `candidacy` | eviction candidates, and holds on paths |
+//! | `lease` | the blocks of a running request: acquire, commit, release |
+//! | `times` | ready times and last-access times of copies |
+//! | `index_entries` | entries of this store's prefixes in the router's index |
+//! | `touch` | recency updates |
 //! | `orders` | eviction orders other than recency |
-//! | `reserve` | making room: a reservation evicts its shortfall |
-//! | `victims` | which runs go |
-//! | `contract` | what is asked of any store of a machine |
-//! | `newcomer` | a request that asks an engine's pool to run |
-//! | `served` | what this store answers of the contract |
+//! | `reserve` | reservations, which evict their shortfall |
+//! | `victims` | selection of the runs to evict |
+//! | `contract` | the traits of any machine's store |
+//! | `newcomer` | a request that asks an engine's pool for admission |
+//! | `served` | the contract, implemented by this store |
 //! | `demotion` | eviction from a tier that has one below |
-//! | `orphans` | runs that have lost their last copy |
-//! | `writes` | copies down: write-through, selective, onwards |
-//! | `remote` | what another machine reads or brings |
-//! | `moves` | copies on their way: loads, demotions, write-through |
-//! | `marks` | room claimed and blocks marked by hand; every copy of a path |
-//! | `check` | the invariants in one place |
+//! | `orphans` | runs without a copy on any tier |
+//! | `writes` | copies to lower tiers: write-through, selective, onward |
+//! | `remote` | reads from and by other machines |
+//! | `moves` | copies in flight: loads, demotions, write-through |
+//! | `marks` | manual cache operations: claim, mark, remove; list every copy of a path |
+//! | `check` | the invariants |
 //! | `tests` | each operation in small examples |
 
 mod board;
@@ -85,7 +85,7 @@ use node::{Copy, Node, Run};
 use orders::Orders;
 use times::{TimeSpan, MANY_ACCESSES};
 
-/// Children by (parent, key of the child's first block). Only looked up, never iterated.
+/// Children by (parent, key of the child's first block). Looked up, never iterated.
 type Children = HashMap<(NodeId, u64), NodeId, BuildHasherDefault<PairHasher>>;
 
 /// The block store of one machine.
@@ -94,7 +94,7 @@ type Children = HashMap<(NodeId, u64), NodeId, BuildHasherDefault<PairHasher>>;
 /// use std::sync::Arc;
 ///
 /// use kvsim_core::keys::{BlockKeys, NO_REQUEST};
-/// use kvsim_core::store::{Room, Store, TierConfig, Times, GPU};
+/// use kvsim_core::store::{Reservation, Store, TierConfig, Times, GPU};
 ///
 /// // Two requests of three blocks that share the first two, on a GPU of four blocks.
 /// let (offsets, ids) = (vec![0, 3, 6], vec![0, 1, 2, 0, 1, 3]);
@@ -103,14 +103,14 @@ type Children = HashMap<(NodeId, u64), NodeId, BuildHasherDefault<PairHasher>>;
 /// let mut store = Store::new(Arc::new(keys), &[gpu]);
 ///
 /// let first = store.acquire(0, 0)?; // nothing is cached yet
-/// assert_eq!(store.reserve(&[(first, 3)], 0)?, Room::Ready);
+/// assert_eq!(store.reserve(&[(first, 3)], 0)?, Reservation::Ready);
 /// store.commit(first, 3, Times::at(1_000))?;
 /// store.release(first, 1_000)?;
 ///
 /// let (found, ready) = store.peek(1, 3);
 /// assert_eq!((found, ready), (2, 2));
 /// let second = store.acquire(1, ready)?;
-/// assert_eq!(store.reserve(&[(second, 2)], 2_000)?, Room::Ready); // one free, one evicted
+/// assert_eq!(store.reserve(&[(second, 2)], 2_000)?, Reservation::Ready); // one free, one evicted
 /// assert_eq!(store.tier(GPU).evictions, 1);
 /// # Ok::<(), kvsim_core::store::StoreError>(())
 /// ```
@@ -118,14 +118,14 @@ type Children = HashMap<(NodeId, u64), NodeId, BuildHasherDefault<PairHasher>>;
 pub struct Store {
     keys: Arc<BlockKeys>,
     nodes: Vec<Node>,
-    /// Of each node as many as there are tiers.
+    /// Copies by node: one per tier.
     copies: Vec<Copy>,
-    /// Of each copy: leading blocks that were ready at other times than the last ones.
+    /// By copy: leading blocks that were ready at other times than the copy's last blocks.
     time_spans: Vec<Vec<TimeSpan>>,
-    /// Runs that may have become like a neighbour.
+    /// Runs that may be mergeable with a neighbor.
     loose: Vec<NodeId>,
     free_nodes: Vec<NodeId>,
-    /// Runs in the trie without a copy on any tier: what a reader pins below them keeps them.
+    /// Runs in the trie without a copy on any tier; a reader's pin below such a run keeps it.
     gone: usize,
     children: Children,
     tiers: Vec<Tier>,
@@ -133,30 +133,31 @@ pub struct Store {
     moves: Slots<Move>,
     holds: Slots<Hold>,
     orders: Vec<Order>,
-    /// Recency: raised by one at each admission and release, never the clock, so no two leases tie.
+    /// Recency counter: raised by one at each admission and release, never by the clock, so no two leases
+    /// tie.
     access: u64,
-    /// When each count of `access` was made, from `accessed_from` on.
+    /// Time of each count of `access`, from `accessed_from` on.
     accessed_ns: Vec<u64>,
     accessed_from: u64,
-    /// At so many those that nothing remembers are forgotten.
+    /// Number of recorded accesses at which unreferenced ones are dropped.
     accessed_limit: usize,
-    /// The latest time that a caller told.
+    /// The latest time that a caller passed.
     now_ns: u64,
     touch: Touch,
-    /// Where room is made, so many blocks are evicted at once at least.
+    /// Minimum number of blocks evicted at once.
     eviction_batch_blocks: u64,
-    /// The digest and the evictions of this store.
+    /// The digest and the eviction log of this store.
     pub records: Records,
     /// Blocks computed twice and merged at commit.
     pub merged_blocks: u64,
-    /// Where a tier's order is not recency.
+    /// Eviction orders of the tiers that do not use recency.
     eviction: Option<Box<Orders>>,
-    /// Where routers read which prefixes it has.
+    /// Entries in routers' indexes.
     index_entries: Vec<IndexEntry>,
 }
 
 impl Store {
-    /// An empty store with the given tiers, fastest first.
+    /// Creates an empty store with the given tiers, fastest first.
     pub fn new(keys: Arc<BlockKeys>, tiers: &[TierConfig]) -> Self {
         assert!(!tiers.is_empty(), "a store has a tier");
         Self {
@@ -187,12 +188,12 @@ impl Store {
         }
     }
 
-    /// A tier's counters.
+    /// Returns a tier's counters.
     pub fn tier(&self, tier: usize) -> &Tier {
         &self.tiers[tier]
     }
 
-    /// How many tiers there are.
+    /// Returns the number of tiers.
     pub fn tiers(&self) -> usize {
         self.tiers.len()
     }
@@ -205,12 +206,13 @@ impl Store {
         Err(StoreError::NoSuchTier(self.tiers.len()))
     }
 
-    /// Refuses a request that the trace does not have, or that nobody names any more.
+    /// Refuses a request that is not in the trace or whose keys were dropped.
     pub fn known_request(&self, request: u32) -> Answer<()> {
         self.keys.known_request(request)
     }
 
-    /// Blocks with a copy on a tier and another one on a faster tier. Cost: a walk over all runs.
+    /// Returns the number of blocks with a copy on a tier and another copy on a faster tier. Cost: a walk
+    /// over all runs.
     pub fn duplicates(&self, tier: usize) -> u64 {
         let on = |id: NodeId, t: usize| self.copy(id, t).state != State::Absent;
         let twice = |id: &NodeId| on(*id, tier) && (0..tier).any(|t| on(*id, t));
@@ -221,7 +223,7 @@ impl Store {
             .sum()
     }
 
-    /// Live runs in the trie, the root not counted.
+    /// Returns the number of live runs in the trie, without the root.
     pub fn runs(&self) -> usize {
         self.nodes.len() - self.free_nodes.len() - 1
     }
@@ -261,13 +263,13 @@ impl Store {
         }
     }
 
-    /// Whether no tier but `except` has a copy of a run.
+    /// Returns true if no tier but `except` has a copy of a run.
     fn only_on(&self, id: NodeId, except: usize) -> bool {
         let mut copies = self.copies_of(id).iter().enumerate();
         copies.all(|(t, copy)| t == except || copy.state == State::Absent)
     }
 
-    /// Whether no tier has a copy of a run.
+    /// Returns true if no tier has a copy of a run.
     fn is_gone(&self, id: NodeId) -> bool {
         self.run(id).fastest().is_none()
     }
@@ -283,7 +285,7 @@ impl Store {
     }
 }
 
-/// Multiplies and rotates: enough for keys that are already well spread, and the same on every machine.
+/// A multiply-rotate hasher: enough for well-spread keys, and identical on every machine.
 #[derive(Default)]
 pub struct PairHasher(u64);
 

@@ -1,5 +1,5 @@
-//! Moves: copies on their way from one tier to another. The store says what is to be sent; channels say when
-//! it arrives; [`Store::finish_move`] makes it true.
+//! Moves: copies in flight from one tier to another. The store issues orders, channels compute the arrival,
+//! and [`Store::finish_move`] makes the blocks ready.
 
 use super::lease::Lease;
 use super::node::State;
@@ -8,22 +8,22 @@ use super::times::{Times, NOT_YET};
 use super::{Answer, Store, StoreError, GPU};
 use crate::ids::{HoldId, LeaseId, MoveId, NodeId};
 
-/// A transmission to be put on the channel of its edge, once the moves in `after` have ended.
+/// A transfer to send over the channel of its edge, once the moves in `after` have finished.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// The move to be finished when it has arrived.
+    /// The move to finish at the arrival.
     pub id: MoveId,
-    /// The tier it is read from, or [`super::REMOTE`].
+    /// The tier to read, or [`super::REMOTE`].
     pub from: usize,
-    /// The tier it is written to.
+    /// The tier to write.
     pub to: usize,
-    /// How many blocks are sent.
+    /// Number of blocks.
     pub blocks: u64,
-    /// Moves that must end before it starts: they free its room, or write what it reads.
+    /// Moves that must finish before the start: they free the target's blocks, or write the source's.
     pub after: Vec<MoveId>,
 }
 
-/// GPU room that a move frees when it ends: a lease has reserved it in advance.
+/// GPU blocks that a move frees when it finishes; a lease has reserved them in advance.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiting {
     pub lease: LeaseId,
@@ -37,26 +37,26 @@ pub(super) struct Hold {
     pub tail: NodeId,
 }
 
-/// A copy on its way.
+/// A copy in flight.
 #[derive(Clone, Debug)]
 pub(super) struct Move {
     pub to: usize,
     pub blocks: u64,
-    /// When it arrives, as far as that is known.
+    /// Ready times, as far as they are known.
     pub times: Times,
     /// Runs being written: (last run, first block of the part).
     pub parts: Vec<(NodeId, u32)>,
-    /// The lease into whose reserved blocks it lands (loads to the GPU).
+    /// The lease into whose reserved blocks it loads (moves to the GPU).
     pub lease: Option<LeaseId>,
-    /// The tier that it is read from.
+    /// The tier it reads.
     pub from: usize,
-    /// Paths held there until they have been read, by their last runs.
+    /// Paths held on that tier until they have been read, by their last runs.
     pub sources: Vec<NodeId>,
-    /// Leases that wait for the room it frees on the GPU.
+    /// Leases that wait for the GPU blocks it frees.
     pub waiting: Vec<Waiting>,
-    /// Whether it is room claimed by hand, and nothing was placed there yet.
+    /// True for a manual claim that is not filled yet.
     pub claimed: bool,
-    /// What still occupies claimed room.
+    /// Moves that still occupy claimed blocks.
     pub after: Vec<MoveId>,
 }
 
@@ -78,7 +78,7 @@ impl Default for Move {
 }
 
 impl Store {
-    /// A move under way.
+    /// Returns a move that has not finished.
     pub(super) fn in_flight(&self, id: MoveId) -> Answer<&Move> {
         self.moves.get(id).ok_or(StoreError::NoSuchMove)
     }
@@ -87,18 +87,18 @@ impl Store {
         ids.iter().try_for_each(|&id| self.in_flight(id).map(drop))
     }
 
-    /// The transmissions decided since the last call, in the order of decision.
+    /// Returns the orders issued since the last call, in order of issue.
     pub fn take_orders(&mut self) -> Vec<Order> {
         std::mem::take(&mut self.orders)
     }
 
-    /// Whether transmissions were decided since the last call of [`Store::take_orders`].
+    /// Returns true if orders were issued since the last call of [`Store::take_orders`].
     pub fn has_orders(&self) -> bool {
         !self.orders.is_empty()
     }
 
-    /// Lets the lease read blocks `[from its depth, to)` into the GPU from the next tier down, into reserved
-    /// blocks; the source is held until the read ends. `after`: what must end first. Returns the move.
+    /// Loads blocks `[depth of the lease, to)` from the next tier down into the lease's reserved GPU blocks.
+    /// The source is held until the read finishes. `after`: moves that must finish first. Returns the move.
     pub fn load(&mut self, id: LeaseId, to: u32, after: &[MoveId]) -> Answer<MoveId> {
         let Lease {
             request,
@@ -122,7 +122,8 @@ impl Store {
         Ok(self.land(tail, depth, GPU, 1, after, Some(id)))
     }
 
-    /// Refuses to copy a path part of which a block has no copy on one tier, or has one on the other.
+    /// Refuses to copy a path part if one of its blocks has no copy on the source tier, or has one on the
+    /// target.
     fn can_be_copied(&self, part: (NodeId, u32), from: usize, to: usize) -> Answer<()> {
         for run in self.path(part) {
             self.on_tier(run, from)?;
@@ -133,7 +134,7 @@ impl Store {
         Ok(())
     }
 
-    /// Protects the first `end` blocks of a request's path on a tier while room is made; returns the hold.
+    /// Protects the first `end` blocks of a request's path on a tier from eviction; returns the hold.
     pub fn protect(&mut self, request: u32, end: u32, tier: usize) -> Answer<HoldId> {
         self.known_tier(tier)?;
         let tail = self.node_at(request, end)?;
@@ -152,7 +153,7 @@ impl Store {
         Ok(())
     }
 
-    /// Holds on to blocks that another request is already loading.
+    /// Shares the load of blocks that another request is already loading.
     pub fn join(&mut self, id: LeaseId, to: u32) -> Answer<()> {
         let Lease { request, depth, .. } = *self.lease(id)?;
         if to <= depth {
@@ -164,8 +165,8 @@ impl Store {
         Ok(())
     }
 
-    /// Stages blocks `[start, end)` of a request one tier up to `to_tier` (disk → cpu), room made there first.
-    /// `None` when the room cannot be made; else the move.
+    /// Stages blocks `[start, end)` of a request one tier up to `to_tier` (disk → cpu), freeing blocks there
+    /// first. Returns the move, or `None` if too few blocks can be freed.
     ///
     /// `ready` is the move that is still writing the source, if any.
     pub fn stage(
@@ -186,13 +187,13 @@ impl Store {
         let tail = self.part(request, (start, end))?;
         self.can_be_copied((tail, start), to_tier + 1, to_tier)?;
         self.hold(to_tier + 1, tail);
-        let freeing_moves = self.evict_for(to_tier, u64::from(end - start), now_ns);
+        let pending = self.evict_for(to_tier, u64::from(end - start), now_ns);
         self.unhold(to_tier + 1, tail);
-        let Some(freeing_moves) = freeing_moves else {
+        let Some(pending) = pending else {
             return Ok(None);
         };
         self.tiers[to_tier].in_flight += u64::from(end - start);
-        let after: Vec<MoveId> = moves_of(&freeing_moves).into_iter().chain(ready).collect();
+        let after: Vec<MoveId> = moves_of(&pending).into_iter().chain(ready).collect();
         Ok(Some(self.land(
             tail,
             start,
@@ -234,7 +235,7 @@ impl Store {
         mv
     }
 
-    /// Orders the transmission of a move from a tier, or from another machine.
+    /// Issues the order of a move from a tier or from another machine.
     pub(super) fn order(&mut self, id: MoveId, from: usize, after: Vec<MoveId>) {
         let Move { to, blocks, .. } = self.moves[id];
         self.orders.push(Order {
@@ -246,7 +247,7 @@ impl Store {
         });
     }
 
-    /// A move writes a path part to a tier: each copy is as recent as the one that it is made from.
+    /// Marks a path part as being written to a tier by a move: each copy is as recent as its source.
     pub(super) fn in_transit(
         &mut self,
         (tail, start): (NodeId, u32),
@@ -268,7 +269,8 @@ impl Store {
         (lease.tail, lease.depth, lease.found) = (tail, to, to);
     }
 
-    /// Ends a move: what it wrote is ready, its source is released, the room it freed goes to who waits.
+    /// Finishes a move: its copies are ready, its source is released, and the blocks it frees pass to the
+    /// waiting leases.
     pub fn finish_move(&mut self, id: MoveId) -> Answer<()> {
         let Move { claimed, after, .. } = self.in_flight(id)?;
         if *claimed {
@@ -289,13 +291,13 @@ impl Store {
             ..
         } = self.moves.remove(id).unwrap_or_default();
         if times.ready_ns == NOT_YET {
-            times = Times::at(self.now_ns); // nobody told
+            times = Times::at(self.now_ns); // no caller set its times
         }
         self.now_ns = self.now_ns.max(times.ready_ns);
         for &part in &parts {
             self.each_run(part, |store, run| store.ready_at(run, to, times));
         }
-        // Counted before anything is swept: what just came may leave with what it hangs below.
+        // Counted before anything is swept: the new copies may be discarded with the path above them.
         let tier = &mut self.tiers[to];
         tier.cached += blocks;
         if let Some(lease) = lease {
@@ -306,7 +308,7 @@ impl Store {
         } else {
             tier.in_flight -= blocks;
         }
-        // One by one: what is still held keeps its runs alive while another part is swept.
+        // Part by part: the parts that are still held keep their runs alive while another part is swept.
         for (tail, _) in parts {
             self.unhold(to, tail);
             self.sweep_orphans(tail);
@@ -326,14 +328,14 @@ impl Store {
         Ok(())
     }
 
-    /// Whether it would land in a lease's room that a write still occupies.
+    /// Returns true if it would load into a lease's blocks that a write still occupies.
     fn lands_too_early(&self, id: MoveId) -> bool {
         let Move { lease, blocks, .. } = &self.moves[id];
         let lease = lease.map(|lease| &self.leases[lease]);
         lease.is_some_and(|lease| lease.reserved - lease.pending < *blocks)
     }
 
-    /// Whether one of these moves has not ended.
+    /// Returns true if one of these moves has not finished.
     pub(super) fn any_in_flight(&self, ids: &[MoveId]) -> bool {
         ids.iter().any(|&id| self.moves.get(id).is_some())
     }
@@ -352,7 +354,7 @@ impl Store {
         }
     }
 
-    /// Gives up the lower copies of blocks `[start, end)` after a load (exclusive edges), where nobody holds them.
+    /// Drops the lower copies of blocks `[start, end)` after a load (exclusive edges), unless they are held.
     pub fn drop_copy(&mut self, request: u32, start: u32, end: u32, tier: usize) -> Answer<()> {
         self.known_tier(tier)?;
         let tail = self.part(request, (start, end))?;

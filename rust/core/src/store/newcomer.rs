@@ -1,58 +1,58 @@
-//! A request that asks to run, and what is made of it (`KVCacheManager.get_computed_blocks` and
-//! `allocate_slots`).
+//! A request that asks an engine's pool for admission, and the outcome (`KVCacheManager.get_computed_blocks`
+//! and `allocate_slots`).
 
 use crate::ids::{LeaseId, MoveId};
 
-/// A request that asks to run.
+/// A request that asks for admission.
 #[derive(Debug, Clone, Copy)]
 pub struct Newcomer {
     /// Its number.
     pub request: u32,
-    /// Tokens of its prompt: another request of it can go on from where it ends.
+    /// Prompt tokens: another turn of the request can resume from the prompt's end.
     pub prompt_tokens: u64,
-    /// Tokens to compute before it decodes: those of the prompt, and what it generated before a preemption.
+    /// Tokens to compute before it decodes: its prompt, and tokens generated before a preemption.
     pub known_tokens: u64,
     /// Blocks of the alignment that may hit.
     pub matchable_blocks: u32,
-    /// Tokens of the step that it may have.
+    /// Tokens of the step that it may use.
     pub step_tokens: u64,
-    /// Most tokens that any of its chunks may have.
+    /// Maximum tokens of any of its chunks.
     pub chunk_tokens: u64,
-    /// Free blocks that it leaves.
+    /// Free blocks that it must leave.
     pub kept_blocks: u64,
-    /// Whether all its tokens must have room, not only those of its first step.
+    /// True if blocks for all its tokens must be free, not only for its first step.
     pub whole: bool,
-    /// Steps that may be under way at one time: what they read is kept until they have ended.
+    /// Maximum number of steps in flight: blocks that they read are kept until they finish.
     pub steps_in_flight: u64,
 }
 
-/// What was made of it.
+/// Outcome of a request for admission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entry {
-    /// It runs: its lease, the blocks of the alignment that it hit, and the tokens that it has room for.
+    /// Admitted: its lease, its hit blocks of the alignment, and the tokens that blocks are reserved for.
     Admitted {
-        /// What it holds.
+        /// The lease.
         lease: LeaseId,
         /// Blocks of the alignment that it reuses.
         hit_blocks: u32,
-        /// Tokens up to which there is room: those of its first step.
+        /// Tokens up to which blocks are reserved: those of its first step.
         reserved_tokens: u64,
     },
-    /// Blocks are too few.
+    /// Too few free blocks.
     NoCapacity,
     /// The step has too few tokens left for a state to end where it can be kept.
     NoTokens,
-    /// The state that it would go on from is computed in this very step.
+    /// The state to resume from is computed in this very step.
     NotYet,
 }
 
-/// What an admission brings from the tier; counts are blocks of the alignment.
+/// Blocks and moves of an admission that loads from a lower tier; counts are blocks of the alignment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Brought {
-    /// Those that the pool itself had.
+    /// Blocks that the pool itself had.
     pub in_pool_blocks: u32,
-    /// Moves that must end before its room is free.
+    /// Moves that must finish before its blocks are free.
     pub freeing_moves: Vec<MoveId>,
-    /// Moves that bring its KV.
+    /// Moves that load its KV.
     pub loads: Vec<MoveId>,
 }

@@ -1,9 +1,9 @@
-//! A node: a run of blocks that no request parts, uniform on every tier but for when its blocks were ready.
+//! A node: a run of blocks with the same users, uniform on every tier but for the ready times of its blocks.
 
 use super::times::{TimeSpan, Times};
 use crate::ids::{MoveId, NodeId, NONE, NO_MOVE};
 
-/// Whether a run has a copy on a tier.
+/// State of a run's copy on a tier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum State {
     /// No copy.
@@ -11,27 +11,27 @@ pub enum State {
     Absent,
     /// Found but not ready: being written by a move.
     InFlight,
-    /// There.
+    /// Ready to use.
     Ready,
 }
 
-/// A run's copy on one tier. They lie in one arena, as many for a node as the store has tiers.
+/// A run's copy on one tier. All copies lie in one vector: one per node and tier.
 #[derive(Clone, Copy, Debug)]
 pub struct Copy {
     pub state: State,
-    /// Holders of this run or of one below it, on this tier.
+    /// Holds of this run or of a run below it, on this tier.
     pub holds: u32,
     /// Children with a copy on this tier.
     pub children: u32,
-    /// What this copy adds to the tier's evictable blocks.
+    /// Blocks that this copy adds to the tier's evictable blocks.
     pub evictable: u32,
-    /// Its place among the tier's candidates: access and last block; the latter is 0 where it is none.
+    /// Its entry in the tier's candidates: access and last block; the block is 0 if it is not listed.
     pub listed: (u64, u32),
     /// The move that writes it while it is in flight.
     pub by: MoveId,
     /// Recency: the access counter at the last release, or admission ([`super::Touch`]).
     pub access: u64,
-    /// When it was ready; while it is in flight its move knows.
+    /// Ready times; while the copy is in flight they are in its move.
     pub times: Times,
 }
 
@@ -60,9 +60,9 @@ pub struct Node {
     pub first_child: NodeId,
     pub next: NodeId,
     pub previous: NodeId,
-    /// Holders on any tier: a pinned run never loses its last copy.
+    /// Holds on all tiers: a pinned run never loses its last copy.
     pub pins: u32,
-    /// How many requests have computed, reused or loaded it.
+    /// Number of requests that have computed, reused or loaded it.
     pub uses: u32,
 }
 
@@ -90,18 +90,18 @@ impl Node {
     }
 }
 
-/// A run as a walk sees it.
+/// A run as seen by a walk.
 #[derive(Clone, Copy)]
 pub struct Run<'a> {
     pub node: &'a Node,
-    /// By tier.
+    /// Copies by tier.
     pub copies: &'a [Copy],
-    /// By tier: leading blocks that were ready at other times than the last ones.
+    /// By tier: leading blocks that were ready at other times than the copy's last blocks.
     pub time_spans: &'a [Vec<TimeSpan>],
 }
 
 impl Run<'_> {
-    /// The fastest tier with a copy, ready or not.
+    /// Returns the fastest tier with a copy, ready or not.
     pub fn fastest(&self) -> Option<usize> {
         self.copies.iter().position(|c| c.state != State::Absent)
     }

@@ -1,7 +1,7 @@
-//! Eviction orders other than recency: what they are told, and who they say leaves.
+//! Eviction orders other than recency: the events reported to them, and the victims they name.
 //!
-//! Where a tier has one, every run of the trie is a single block, so that a policy sees blocks. A block joins
-//! a tier's order at its first release there, its request's deepest first; later releases are uses.
+//! A tier with such an order has single blocks as runs, so its policy sees blocks. A block joins a tier's
+//! order at its first release there, its request's deepest block first; later releases count as uses.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -12,7 +12,7 @@ use crate::ids::{NodeId, ROOT};
 use crate::policies::leaf::Facts;
 use crate::policies::order::{EvictionOrder, Named, Standing};
 
-/// What the request that lets go of a block found here, and had to compute.
+/// Found and computed blocks of the request that releases a block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Release {
     pub found_blocks: u32,
@@ -21,7 +21,7 @@ pub(super) struct Release {
 
 const NO_NUMBER: u32 = u32::MAX;
 
-/// A tier's order, and what it knows of each block by number.
+/// A tier's order, and its record of each block by number.
 struct TierOrder {
     order: Box<dyn EvictionOrder>,
     known: Vec<Option<(Facts, Standing)>>,
@@ -31,7 +31,8 @@ struct TierOrder {
 #[derive(Default)]
 pub struct Orders {
     tiers: Vec<Option<TierOrder>>,
-    /// By the number before it and the key: a block keeps its number when it comes back. Only looked up.
+    /// Block numbers by (number of the block before, key): a block keeps its number when it returns. Only
+    /// looked up.
     numbers: HashMap<(u32, u64), u32, BuildHasherDefault<PairHasher>>,
     node_of: Vec<NodeId>,
     number_of: Vec<u32>,
@@ -60,7 +61,7 @@ impl Orders {
         self.number_of[node as usize] = number;
     }
 
-    /// The number of a block that a tier's order knows, what is known of it, and the order.
+    /// Returns the number of a block that is in a tier's order, its record, and the order.
     fn known(
         &mut self,
         node: NodeId,
@@ -74,7 +75,7 @@ impl Orders {
 }
 
 impl Store {
-    /// Gives tiers an eviction order of their own; `None` keeps recency. Call it before anything is stored.
+    /// Sets the tiers' eviction orders; `None` keeps recency. Call it before anything is stored.
     pub fn with_orders(
         mut self,
         orders: impl IntoIterator<Item = Option<Box<dyn EvictionOrder>>>,
@@ -91,14 +92,14 @@ impl Store {
         self
     }
 
-    /// Whether a tier has an order of its own.
+    /// Returns true if a tier has an eviction order other than recency.
     pub(super) fn has_order(&self, tier: usize) -> bool {
         self.eviction
             .as_ref()
             .is_some_and(|orders| orders.tiers[tier].is_some())
     }
 
-    /// Whether runs are single blocks.
+    /// Returns true if runs are single blocks.
     pub(super) fn single_blocks(&self) -> bool {
         self.eviction.is_some()
     }
@@ -109,7 +110,7 @@ impl Store {
         }
     }
 
-    /// Tells the orders that a request let go of a block: it joins, or has been used.
+    /// Reports to the orders that a request released a block: it joins the order, or was used.
     pub(super) fn released(&mut self, id: NodeId, release: Release) {
         for tier in 0..self.tiers.len() {
             if !self.has_order(tier) || self.copy(id, tier).state != State::Ready {
@@ -152,7 +153,7 @@ impl Store {
         tier.order.join(named, &facts);
     }
 
-    /// Tells a tier's order whether a block may leave now.
+    /// Reports to a tier's order that a block may or may not be evicted now.
     pub(super) fn stand(&mut self, id: NodeId, tier: usize, standing: Standing) {
         if !self.has_order(tier) {
             return;
@@ -169,7 +170,7 @@ impl Store {
         }
     }
 
-    /// The release of a block that nobody computed with others: all before it were found.
+    /// Returns the release of a block outside any request's computation: all blocks before it were found.
     pub(super) fn released_alone(&self, id: NodeId) -> Release {
         Release {
             found_blocks: self.nodes[id as usize].start,
@@ -177,7 +178,7 @@ impl Store {
         }
     }
 
-    /// Tells a tier's order that a block has no copy there any more.
+    /// Reports to a tier's order that a block has no copy there any more.
     pub(super) fn left(&mut self, id: NodeId, tier: usize) {
         let Some(orders) = &mut self.eviction else {
             return;
@@ -198,7 +199,7 @@ impl Store {
         }
     }
 
-    /// The next victim by the tier's order; by recency where that names none.
+    /// Returns the next victim in the tier's order, or the least recent one if the order names none.
     pub(super) fn next_by_order(&mut self, tier: usize, wanted: u64) -> Option<NodeId> {
         let orders = self.eviction.as_mut()?;
         let now_ns = orders.now_ns;
@@ -209,7 +210,7 @@ impl Store {
         }
     }
 
-    /// Discards from every tier what has lapsed by `now_ns`.
+    /// Discards from every tier the blocks whose time to live ended by `now_ns`.
     pub fn expire(&mut self, now_ns: u64) {
         self.notify_time(now_ns);
         for tier in 0..self.tiers.len() {

@@ -1,12 +1,12 @@
-//! Runs that have lost their last copy go, and with them what hangs below: nothing could find it.
+//! Orphans: runs without any copy are discarded with all runs below them, which no look-up could find.
 
 use super::node::State;
 use super::Store;
 use crate::ids::{NodeId, ROOT};
 
 impl Store {
-    /// Removes a run that has lost its last copy, and what hangs below it. What a reader or a write pins stays
-    /// until it is let go ([`Store::sweep_orphans`]); until then nothing finds it.
+    /// Removes a run that has lost its last copy, and all runs below it. A run pinned by a reader or a write
+    /// stays until the pin is released ([`Store::sweep_orphans`]); no look-up finds it meanwhile.
     pub(super) fn discard_if_gone(&mut self, id: NodeId) {
         if !self.is_gone(id) {
             return;
@@ -31,7 +31,7 @@ impl Store {
         }
     }
 
-    /// After a hold has ended: discards what was left hanging below a run without copies.
+    /// Discards the runs left below a run without copies, after a hold on it was released.
     pub(super) fn sweep_orphans(&mut self, id: NodeId) {
         let mut highest = None;
         let mut at = if self.gone > 0 { id } else { ROOT };

@@ -1,4 +1,4 @@
-//! What another machine reads here, and what this one reads there: copies, landing on the CPU tier.
+//! Reads by other machines, and copies received from them, which are written to the CPU tier.
 
 use super::moves::Move;
 use super::node::State;
@@ -8,8 +8,8 @@ use super::{Answer, Store, StoreError, REMOTE, STAGING};
 use crate::ids::MoveId;
 
 impl Store {
-    /// Where blocks `[start, limit)` of a request lie below the GPU, as far as they follow each other: each on
-    /// its fastest tier there. Changes nothing.
+    /// Returns the parts of a request's consecutive blocks from `start`, at most to `limit`, below the GPU:
+    /// each on its fastest tier there. Changes nothing.
     pub fn match_below(&self, request: u32, start: u32, limit: u32) -> Vec<Part> {
         let mut parts: Vec<Part> = Vec::new();
         let mut reached = start;
@@ -28,7 +28,7 @@ impl Store {
         parts
     }
 
-    /// Lets another machine read the first `end` blocks of a request's path on a tier: they stay until the
+    /// Lends the first `end` blocks of a request's path on a tier to another machine: they stay until the
     /// returned move is finished.
     pub fn lend(&mut self, request: u32, end: u32, tier: usize) -> Answer<MoveId> {
         self.known_tier(tier)?;
@@ -43,9 +43,9 @@ impl Store {
         }))
     }
 
-    /// Lands blocks `[start, end)` of a request from another machine on the CPU tier, room made there first;
-    /// the blocks before must be here. `None` when the room cannot be made, or where a reader still keeps the
-    /// place of a block that has gone.
+    /// Receives blocks `[start, end)` of a request from another machine on the CPU tier, freeing blocks there
+    /// first. The blocks before must be cached here. Returns `None` if too few blocks can be freed, or if a
+    /// reader still pins the run of a removed block.
     pub fn receive(
         &mut self,
         request: u32,
@@ -63,14 +63,14 @@ impl Store {
         }
         let blocks = u64::from(end - start);
         self.hold(STAGING, parent);
-        let freeing_moves = self.evict_for(STAGING, blocks, now_ns);
+        let pending = self.evict_for(STAGING, blocks, now_ns);
         self.unhold(STAGING, parent);
-        let Some(freeing_moves) = freeing_moves else {
+        let Some(pending) = pending else {
             return Ok(None);
         };
         let parent = self.node_at(request, start)?;
         self.tiers[STAGING].in_flight += blocks;
-        let access = self.next_access(); // a use of its own: nothing else may tie with it
+        let access = self.next_access(); // a separate access: nothing else may tie with it
         let id = self.moves.insert(Move {
             to: STAGING,
             blocks,
@@ -83,7 +83,7 @@ impl Store {
         }
         self.moves[id].parts = vec![(run, start)];
         self.hold(STAGING, run);
-        self.order(id, REMOTE, moves_of(&freeing_moves));
+        self.order(id, REMOTE, moves_of(&pending));
         Ok(Some(id))
     }
 }

@@ -1,35 +1,35 @@
-//! Making room: a reservation evicts exactly its shortfall, or a batch of blocks at once.
+//! Reservations: each evicts exactly its shortfall, or a batch of blocks at once.
 //!
-//! On the lowest tier victims are discarded, and with the last copy of a block all that depended on it; on the
-//! others they go down (`demotion`).
+//! On the lowest tier victims are discarded, and with a block's last copy all blocks after it. On the other
+//! tiers victims are demoted (`demotion`).
 
 use super::moves::Waiting;
 use super::node::State;
 use super::{Answer, Store, GPU};
 use crate::ids::{LeaseId, MoveId, NodeId, NONE, NO_MOVE};
 
-/// What a reservation got.
+/// Outcome of a reservation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reservation {
-    /// Holders leave too little; nothing was changed.
+    /// Held blocks leave too few; nothing was changed.
     Refused,
-    /// Free now.
+    /// The blocks are free now.
     Ready,
-    /// Reserved, and free when these moves have ended.
+    /// The blocks are reserved, and free when these moves have finished.
     Pending(Vec<MoveId>),
 }
 
-/// Blocks of a reservation whose room is free only when a move has ended.
+/// Reserved blocks that are free only when a move finishes, by move.
 pub(super) type PendingFrees = Vec<(MoveId, u64)>;
 
-/// The moves of such room.
-pub(super) fn moves_of(freeing_moves: &[(MoveId, u64)]) -> Vec<MoveId> {
-    freeing_moves.iter().map(|part| part.0).collect()
+/// Returns the moves of pending blocks.
+pub(super) fn moves_of(pending: &[(MoveId, u64)]) -> Vec<MoveId> {
+    pending.iter().map(|part| part.0).collect()
 }
 
-/// The blocks of such room.
-pub(super) fn blocks_of(freeing_moves: &[(MoveId, u64)]) -> u64 {
-    freeing_moves.iter().map(|part| part.1).sum()
+/// Returns the number of pending blocks.
+pub(super) fn blocks_of(pending: &[(MoveId, u64)]) -> u64 {
+    pending.iter().map(|part| part.1).sum()
 }
 
 impl Store {
@@ -67,7 +67,7 @@ impl Store {
         let mut taker = takers.next();
         for &(mv, mut blocks) in pending {
             while blocks > 0 {
-                let (lease, open) = taker.expect("pending room never exceeds what was asked for");
+                let (lease, open) = taker.expect("pending blocks never exceed the reserved ones");
                 let take = open.min(blocks);
                 self.moves[mv].waiting.push(Waiting {
                     lease,
@@ -84,15 +84,15 @@ impl Store {
         }
     }
 
-    /// Says how many blocks are evicted at once at least, where room is made on a tier.
+    /// Sets the minimum number of blocks that an eviction frees at once.
     #[must_use]
     pub fn with_eviction_batch(mut self, blocks: u64) -> Self {
         self.eviction_batch_blocks = blocks;
         self
     }
 
-    /// Takes `blocks` out of a tier's room: of what is free, then of what is coming free, then of what an eviction of the
-    /// shortfall frees. The caller accounts for them. `None` refuses: nothing was taken.
+    /// Takes `blocks` blocks of a tier: first free ones, then blocks being freed, then those that an eviction
+    /// of the shortfall frees. The caller accounts for them. `None` refuses: nothing was taken.
     pub(super) fn evict_for(
         &mut self,
         tier: usize,
@@ -110,17 +110,17 @@ impl Store {
         } else {
             0
         };
-        let freeing_moves = &mut self.tiers[tier];
-        let late = (lacking - shortfall.min(freed)).min(blocks_of(&freeing_moves.coming));
-        if freeing_moves.free + late < blocks {
+        let target = &mut self.tiers[tier];
+        let late = (lacking - shortfall.min(freed)).min(blocks_of(&target.coming));
+        if target.free + late < blocks {
             return None;
         }
-        freeing_moves.free -= blocks - late;
-        Some(freeing_moves.take_coming(late))
+        target.free -= blocks - late;
+        Some(target.take_coming(late))
     }
 
-    /// Evicts what room is short of, or a batch where that is more; returns how many blocks of it are free now, the
-    /// others are coming. `None`, nothing done, when too few may go.
+    /// Evicts the shortfall, or a batch if that is more. Returns how many of the evicted blocks are free now;
+    /// the others are being freed. `None`, nothing done, if too few are evictable.
     fn evict(&mut self, tier: usize, shortfall: u64, now_ns: u64) -> Option<u64> {
         let wanted = shortfall.max(self.eviction_batch_blocks);
         if tier + 1 == self.tiers.len() {
@@ -128,17 +128,17 @@ impl Store {
         }
         let (evicted, pending) = self.demote_victims(tier, (shortfall, wanted), now_ns)?;
         let late = blocks_of(&pending);
-        let freeing_moves = &mut self.tiers[tier];
-        freeing_moves.in_flight += late;
-        freeing_moves.coming.extend(pending);
+        let target = &mut self.tiers[tier];
+        target.in_flight += late;
+        target.coming.extend(pending);
         Some(evicted - late)
     }
 
-    /// Discards so many blocks, as far as they may go; returns how many.
+    /// Discards `wanted` blocks, or as many as are evictable; returns how many.
     fn discard_victims(&mut self, tier: usize, wanted: u64, now_ns: u64) -> u64 {
         let mut left = wanted;
         if self.has_order(tier) {
-            // it is asked for no more than may go
+            // no more than the evictable blocks are requested
             left = self.select_victims(tier, wanted).len() as u64;
         }
         let mut discarded = 0;
@@ -168,7 +168,7 @@ impl Store {
         discarded
     }
 
-    /// Shortens a run in place: its tail has no other copy and nothing below.
+    /// Shortens a run in place: its tail has no other copy and no run below.
     fn trim(&mut self, tier: usize, id: NodeId, cut: u32) {
         debug_assert!(self.only_on(id, tier));
         let (_, times) = self.cut_time_spans(id, tier, cut);

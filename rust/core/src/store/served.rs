@@ -1,4 +1,4 @@
-//! What the tree of runs answers of the contract of all stores.
+//! The contract of all stores, implemented by the tree of runs.
 
 use super::contract::{
     own_methods, BatchStore, BlockStore, EvictionCounts, LoadingStore, MachineStore, MovingStore,

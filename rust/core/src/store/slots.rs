@@ -1,13 +1,13 @@
-//! Records kept under handles: numbers that are given out once in a process, so that a stale or foreign one is
-//! recognised even where the place of its record has been taken again.
+//! Records under handles: each handle is used once in a process. A stale or foreign handle is recognized even
+//! if the slot of its record was reused.
 
 use std::ops::{Index, IndexMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bits of a handle that say where its record lies; the rest is its serial number.
+/// Bits of a handle that hold its record's slot; the rest is its serial number.
 const INDEX_BITS: u32 = 28;
 const INDEX: u64 = (1 << INDEX_BITS) - 1;
-/// No record.
+/// Handle of an empty slot.
 const VACANT: u64 = 0;
 
 /// Serial numbers of all handles of the process. They decide nothing: among the handles of one store a later
@@ -20,7 +20,7 @@ struct Slot<T> {
     record: T,
 }
 
-/// Records by handle. Cost: constant, one comparison beside the access.
+/// Records by handle. Cost: constant, one comparison more than the access.
 #[derive(Clone, Debug)]
 pub struct Slots<T> {
     slots: Vec<Slot<T>>,
@@ -37,7 +37,7 @@ impl<T> Default for Slots<T> {
 }
 
 impl<T: Default> Slots<T> {
-    /// Keeps a record; returns its handle.
+    /// Inserts a record; returns its handle.
     pub fn insert(&mut self, record: T) -> u64 {
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
         let index = match self.vacant.pop() {
@@ -55,7 +55,7 @@ impl<T: Default> Slots<T> {
         handle
     }
 
-    /// Takes a record out; None where the handle names none.
+    /// Removes and returns the record of a handle; `None` if the handle has no record.
     pub fn remove(&mut self, handle: u64) -> Option<T> {
         let index = (handle & INDEX) as usize;
         let slot = self.slots.get_mut(index)?;
@@ -69,26 +69,26 @@ impl<T: Default> Slots<T> {
 }
 
 impl<T> Slots<T> {
-    /// The record of a handle; None for a handle that has ended or was given out elsewhere.
+    /// Returns the record of a handle; `None` if the handle was removed or belongs to another store.
     pub fn get(&self, handle: u64) -> Option<&T> {
         let slot = self.slots.get((handle & INDEX) as usize)?;
         (slot.handle == handle && handle != VACANT).then_some(&slot.record)
     }
 
-    /// The same, to change.
+    /// Returns the record of a handle, mutable.
     pub fn get_mut(&mut self, handle: u64) -> Option<&mut T> {
         let slot = self.slots.get_mut((handle & INDEX) as usize)?;
         (slot.handle == handle && handle != VACANT).then_some(&mut slot.record)
     }
 
-    /// Every record with its handle, by place.
+    /// Iterates over all records with their handles, by slot.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
         let taken = self.slots.iter().filter(|slot| slot.handle != VACANT);
         taken.map(|slot| (slot.handle, &slot.record))
     }
 }
 
-/// For handles that are known to be good.
+/// Access by handles that are known to be valid.
 impl<T> Index<u64> for Slots<T> {
     type Output = T;
 
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stale_handle_is_recognised_where_its_place_is_taken_again() {
+    fn a_stale_handle_is_recognized_after_its_slot_was_reused() {
         let mut slots = Slots::default();
         let stale = slots.insert(1);
         slots.remove(stale);

@@ -1,47 +1,49 @@
-//! A tier: its room, and its eviction candidates in order.
+//! A tier: its capacity, and its eviction candidates in order.
 
 use std::collections::BTreeSet;
 
 use super::reserve::{blocks_of, PendingFrees};
 use crate::ids::{MoveId, NodeId};
 
-/// Room of a tier that has no bound.
+/// Capacity of an unbounded tier.
 const UNBOUNDED: u64 = 1 << 60;
 
-/// How a tier is set up.
+/// Configuration of a tier.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TierConfig {
-    /// Blocks it holds; `None` has no bound.
+    /// Capacity in blocks; `None` is unbounded.
     pub capacity_blocks: Option<u64>,
-    /// Whether a victim without a copy below is written there before it goes (else it is discarded).
+    /// True if a victim without a copy below is written there before it is removed; otherwise it is
+    /// discarded.
     pub write_back: bool,
 }
 
-/// Room and candidates. `free + active + cached + in_flight = capacity`.
+/// Block counts and candidates. `free + active + cached + in_flight = capacity`.
 #[derive(Debug, Default)]
 pub struct Tier {
-    /// Blocks it holds at most.
+    /// Maximum number of blocks.
     pub capacity: u64,
-    /// Blocks of room that nobody uses.
+    /// Unused blocks.
     pub free: u64,
-    /// Reserved by requests, not shared.
+    /// Blocks reserved by requests, not shared.
     pub active: u64,
-    /// Ready copies.
+    /// Blocks with ready copies.
     pub cached: u64,
-    /// Room of copies being written, and room of victims until they are written down.
+    /// Blocks being written, and blocks of victims until these are written down.
     pub in_flight: u64,
-    /// Cached blocks that nobody holds.
+    /// Cached blocks without holders.
     pub evictable: u64,
     /// Blocks evicted so far.
     pub evictions: u64,
-    /// Evicted to nowhere because the tier below could not take them.
+    /// Blocks dropped because the tier below could not take them.
     pub overflowed: u64,
-    /// Discarded because a block before them was.
+    /// Blocks discarded because a block before them was.
     pub orphaned: u64,
     pub(super) write_back: bool,
-    /// Of `in_flight`, room of victims that nobody has asked for yet: free when these moves end, the oldest first.
+    /// Part of `in_flight`: blocks of victims that no request has reserved; each is free when its move
+    /// finishes, oldest first.
     pub(super) coming: PendingFrees,
-    /// (access, deepest first, node): the front goes first.
+    /// (access, deepest first, node), next victim first.
     pub(super) candidates: BTreeSet<(u64, u32, NodeId)>,
 }
 
@@ -56,12 +58,12 @@ impl Tier {
         }
     }
 
-    /// Blocks that a reservation can get at most.
+    /// Returns the maximum number of blocks that a reservation can get.
     pub fn available(&self) -> u64 {
         self.free + self.evictable + blocks_of(&self.coming)
     }
 
-    /// Takes so many blocks of the room that nobody has asked for, of what comes first.
+    /// Takes unreserved blocks that moves are freeing, earliest first.
     pub(super) fn take_coming(&mut self, blocks: u64) -> PendingFrees {
         self.in_flight -= blocks;
         if blocks == blocks_of(&self.coming) {
@@ -73,22 +75,19 @@ impl Tier {
             taken.push((*mv, take));
             (left, *open) = (left - take, *open - take);
         }
-        self.coming.retain(|freeing_moves| freeing_moves.1 > 0);
-        taken.retain(|freeing_moves| freeing_moves.1 > 0);
+        self.coming.retain(|pending| pending.1 > 0);
+        taken.retain(|pending| pending.1 > 0);
         taken
     }
 
-    /// A move has ended: what nobody has asked for of the room that it frees is free.
+    /// Frees the unreserved blocks of a move that has finished.
     pub(super) fn came(&mut self, id: MoveId) {
         if self.coming.is_empty() {
             return;
         }
-        let ended = self
-            .coming
-            .iter()
-            .filter(|freeing_moves| freeing_moves.0 == id);
-        let blocks: u64 = ended.map(|freeing_moves| freeing_moves.1).sum();
-        self.coming.retain(|freeing_moves| freeing_moves.0 != id);
+        let ended = self.coming.iter().filter(|pending| pending.0 == id);
+        let blocks: u64 = ended.map(|pending| pending.1).sum();
+        self.coming.retain(|pending| pending.0 != id);
         self.in_flight -= blocks;
         self.free += blocks;
     }

@@ -1,36 +1,36 @@
-//! When copies are ready: whole, and by their first layer, and when they were last made recent.
+//! Ready times of copies, whole and by their first layer, and the times of their last access.
 //!
-//! A copy that a move writes has the times of its transmission ([`Store::set_times`]); its move knows them until
-//! it ends. A computed block has those of its step. Blocks that follow each other lie in one run whenever they were
-//! computed or written: each of its copies keeps a stretch for each time ([`TimeSpan`]), so that every block's own
-//! times are known and nothing is split for them.
+//! A copy that a move writes has the times of its transmission ([`Store::set_times`]); they are in its move
+//! until that finishes. A computed block has the times of its step. Consecutive blocks share a run whenever
+//! they were computed or written. Each copy of the run keeps one [`TimeSpan`] for each time, so that every
+//! block's own times are known without a split.
 
 use super::node::{Run, State};
 use super::{Answer, Store, StoreError, GPU};
 use crate::ids::{LeaseId, MoveId, NodeId, NO_MOVE};
 
-/// Of so many accesses the times are kept, whether anything remembers them or not.
+/// Number of accesses whose times are kept even if no run or lease refers to them.
 pub(super) const MANY_ACCESSES: usize = 1 << 14;
 /// A time that is not known yet.
 pub const NOT_YET: u64 = 1 << 62;
 
-/// When a copy's first layer is ready, and all of it, in ns.
+/// Ready times of a copy, of its first layer and of all layers, in ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
-    /// When the first layer is ready.
+    /// Time at which the first layer is ready.
     pub first_layer_ns: u64,
-    /// When all layers are ready.
+    /// Time at which all layers are ready.
     pub ready_ns: u64,
 }
 
 impl Times {
-    /// Of a transmission that nobody has timed.
+    /// Times of a transmission that are not set yet.
     pub const UNKNOWN: Self = Self {
         first_layer_ns: NOT_YET,
         ready_ns: NOT_YET,
     };
 
-    /// All at one moment.
+    /// Returns times at which all layers are ready at one moment.
     pub fn at(now_ns: u64) -> Self {
         Self {
             first_layer_ns: now_ns,
@@ -46,26 +46,26 @@ pub struct TimeSpan {
     pub times: Times,
 }
 
-/// A copy of a block on a tier as it is told to whoever looks it up.
+/// A copy of a block on a tier, as look-ups report it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Residency {
-    /// The tier it lies on, 0 the GPU.
+    /// The tier, 0 is the GPU.
     pub tier: usize,
-    /// The move that writes it, or [`NO_MOVE`] where it is ready.
+    /// The move that writes it, or [`NO_MOVE`] if it is ready.
     pub by: MoveId,
-    /// When it is ready, or was.
+    /// Ready times, future or past.
     pub times: Times,
-    /// When a request last made it recent.
+    /// Time of the last access.
     pub last_access_ns: u64,
 }
 
-/// The stretch of a block, unless it is the last one.
+/// Returns the time span of a block, unless it is the copy's last one.
 fn after(time_spans: &[TimeSpan], block: u32) -> Option<&TimeSpan> {
     time_spans.get(time_spans.partition_point(|s| s.end <= block))
 }
 
 impl Store {
-    /// Tells when the copies that a move writes will be ready: its first layer and all of it.
+    /// Sets the times at which a move's copies will be ready: the first layer and all layers.
     pub fn set_times(&mut self, id: MoveId, times: Times) -> Answer<()> {
         self.in_flight(id)?;
         if times.first_layer_ns > times.ready_ns {
@@ -75,8 +75,8 @@ impl Store {
         Ok(())
     }
 
-    /// Every copy of the found leading blocks of a request with its times, in runs: (past the last block, copies
-    /// from fast to slow). Changes nothing. Cost: linear in the runs.
+    /// Returns every copy of the found leading blocks of a request with its times, in runs: (past the last
+    /// block, copies from fast to slow). Changes nothing. Cost: linear in the runs.
     pub fn residency(&self, request: u32, limit: u32) -> Vec<(u32, Vec<Residency>)> {
         let mut runs: Vec<(u32, Vec<Residency>)> = Vec::new();
         self.walk(request, limit, |run, start, end| {
@@ -113,16 +113,16 @@ impl Store {
         found
     }
 
-    /// The latest time that a caller told.
+    /// Returns the latest time that a caller passed.
     pub fn now_ns(&self) -> u64 {
         self.now_ns
     }
 
-    /// Counts an access that makes blocks recent, at the latest time told.
+    /// Counts an access that makes blocks recent, at the latest time passed.
     pub(super) fn next_access(&mut self) -> u64 {
         if self.accessed_ns.len() >= self.accessed_limit {
             self.forget_accesses();
-            // a walk over all runs is worth as many accesses
+            // the walk over all runs is amortized over as many accesses
             self.accessed_limit = MANY_ACCESSES.max(self.nodes.len()) + self.accessed_ns.len();
         }
         self.access += 1;
@@ -130,7 +130,7 @@ impl Store {
         self.access
     }
 
-    /// Forgets the times of accesses that no run or lease remembers. Cost: a walk over all runs.
+    /// Drops the times of accesses that no run or lease refers to. Cost: a walk over all runs.
     pub(super) fn forget_accesses(&mut self) {
         let live = self.live_nodes();
         let copies = live.iter().flat_map(|&id| self.copies_of(id));
@@ -143,7 +143,7 @@ impl Store {
         self.accessed_from += forgotten;
     }
 
-    /// An admission happened when room was made for it.
+    /// Records the time of an admission: that of its reservation.
     pub(super) fn admitted_at(&mut self, lease: LeaseId, now_ns: u64) {
         let lease = &self.leases[lease];
         if !lease.admitted {
@@ -151,19 +151,19 @@ impl Store {
         }
     }
 
-    /// Takes a time that the caller told: the store never looks at a clock.
+    /// Advances the store's time to the caller's: the store never reads a clock.
     pub(super) fn notify_time(&mut self, now_ns: u64) {
         self.now_ns = self.now_ns.max(now_ns);
         self.notify_orders(now_ns);
     }
 
-    /// Makes the copy of a run on a tier ready at some times.
+    /// Makes the copy of a run on a tier ready at the given times.
     pub(super) fn ready_at(&mut self, run: NodeId, tier: usize, times: Times) {
         self.copy_mut(run, tier).times = times;
         self.set_state(run, tier, State::Ready, NO_MOVE);
     }
 
-    /// Lets a run grow to `end` by blocks that were computed at some times.
+    /// Extends a run to `end` by blocks computed at the given times.
     pub(super) fn grow(&mut self, run: NodeId, end: u32, times: Times) {
         let before = std::mem::replace(&mut self.copy_mut(run, GPU).times, times);
         let node = &self.nodes[run as usize];
@@ -180,8 +180,8 @@ impl Store {
         self.notify(run, (from, end), true);
     }
 
-    /// Cuts the stretches of a copy before block `at`: those before it stay. Returns those after it, and the times of
-    /// the block before `at`. Cost: linear in what comes after.
+    /// Cuts the time spans of a copy before block `at` and keeps those before it. Returns the spans after it,
+    /// and the times of the block before `at`. Cost: linear in the spans after `at`.
     pub(super) fn cut_time_spans(
         &mut self,
         run: NodeId,

@@ -1,27 +1,27 @@
-//! When blocks become recent: as a request lets go of them, or as one that uses them is admitted.
+//! Recency: blocks become recent as a request releases them, or as a request that uses them is admitted.
 
 use super::node::State;
 use super::{Answer, Store};
 use crate::ids::{LeaseId, NodeId};
 
-/// What makes a block recent on the tiers that have it.
+/// Event that makes a block recent on the tiers that have it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Touch {
-    /// The release of a request that held it.
+    /// Release by a request that held it.
     #[default]
     Release,
-    /// The admission of the request that uses or creates it; a release renews nothing.
+    /// Admission of a request that uses or creates it; a release does not make it recent.
     Admission,
 }
 
 impl Store {
-    /// Says when blocks become recent. Call it before anything is stored.
+    /// Sets the event that makes blocks recent. Call it before anything is stored.
     pub fn with_touch(mut self, touch: Touch) -> Self {
         self.touch = touch;
         self
     }
 
-    /// A lease's admission stands, for room was made: what it found has now been used.
+    /// Counts the use of a lease's found blocks, once its admission is final because its blocks are reserved.
     pub(super) fn admitted(&mut self, id: LeaseId) {
         let lease = &mut self.leases[id];
         if std::mem::replace(&mut lease.admitted, true) || self.touch == Touch::Release {
@@ -56,7 +56,7 @@ impl Store {
         Ok(())
     }
 
-    /// An admission uses a run, whose copies are at least as recent then, those on their way included. The
+    /// Marks a run as used by an admission: its copies, those in flight included, are at least as recent. The
     /// caller refreshes it.
     pub(super) fn used(&mut self, run: NodeId, access: u64) {
         if self.touch == Touch::Release {
@@ -78,7 +78,7 @@ mod tests {
     use crate::keys::{BlockKeys, NO_REQUEST};
     use crate::store::{Reservation, TierConfig, Times};
 
-    /// Two blocks on the GPU: request 0 computes block 0, request 1 block 1, request 2 needs room for one.
+    /// Two blocks on the GPU: request 0 computes block 0, request 1 block 1, request 2 needs one more.
     fn left_after_eviction(touch: Touch) -> (u32, u32) {
         let keys = BlockKeys::new(
             vec![0, 1, 2, 3],

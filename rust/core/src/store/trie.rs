@@ -1,4 +1,4 @@
-//! The trie: walking along a request's keys, splitting a run, linking and unlinking.
+//! The trie: walking along a request's keys, splitting, linking and unlinking runs.
 
 use std::iter::successors;
 
@@ -6,20 +6,21 @@ use super::node::{Copy, Node, Run, State};
 use super::{Answer, Store, StoreError, GPU};
 use crate::ids::{MoveId, NodeId, NONE, NO_MOVE, ROOT};
 
-/// A stretch of a request's path that is found on one tier in one state.
+/// Consecutive blocks of a request's path that are found on one tier in one state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// The tier it lies on, 0 the GPU.
+    /// The tier, 0 is the GPU.
     pub tier: usize,
     /// Its first block.
     pub start: u32,
     /// One past its last block.
     pub end: u32,
-    /// The move that is still writing it, or [`NO_MOVE`] when it is ready.
+    /// The move that is still writing it, or [`NO_MOVE`] if it is ready.
     pub by: MoveId,
 }
 
-/// Adds blocks on a tier that a move still writes, [`NO_MOVE`] where none does: to the last part where that is alike.
+/// Appends blocks on a tier, written by move `by` or ready ([`NO_MOVE`]), extending the last part if that is
+/// alike.
 pub(super) fn extend(parts: &mut Vec<Part>, (tier, by): (usize, MoveId), (start, end): (u32, u32)) {
     match parts.last_mut() {
         Some(last) if last.tier == tier && last.by == by => last.end = end,
@@ -33,7 +34,8 @@ pub(super) fn extend(parts: &mut Vec<Part>, (tier, by): (usize, MoveId), (start,
 }
 
 impl Store {
-    /// Where the leading blocks of a request lie, at most `limit`: each on its fastest tier. Changes nothing.
+    /// Returns the parts of a request's found leading blocks, at most `limit`, each on its fastest tier.
+    /// Changes nothing.
     pub fn match_prefix(&self, request: u32, limit: u32) -> Vec<Part> {
         let mut parts: Vec<Part> = Vec::new();
         self.walk(request, limit, |run, start, end| {
@@ -44,7 +46,8 @@ impl Store {
         parts
     }
 
-    /// How many leading blocks are found anywhere, and how many of them are ready on the GPU. Changes nothing.
+    /// Returns how many leading blocks are found anywhere, and how many of them are ready on the GPU. Changes
+    /// nothing.
     pub fn peek(&self, request: u32, limit: u32) -> (u32, u32) {
         let (mut found, mut ready) = (0, 0);
         self.walk(request, limit, |run, start, end| {
@@ -56,7 +59,7 @@ impl Store {
         (found, ready)
     }
 
-    /// The found leading blocks in runs: (past the last block, holders, access on the fastest tier).
+    /// Returns the found leading blocks in runs: (past the last block, holders, access on the fastest tier).
     pub fn uses(&self, request: u32, limit: u32) -> Vec<(u32, u32, u64)> {
         let mut runs = Vec::new();
         self.walk(request, limit, |run, _, end| {
@@ -72,7 +75,7 @@ impl Store {
             return; // it has no blocks
         }
         self.descend(request, limit, |run, start, end| {
-            // one without a copy is kept only for what a reader pins below it
+            // a run without a copy is kept only for a reader's pin below it
             let is_found = run.fastest().is_some();
             if is_found {
                 visit(run, start, end);
@@ -81,8 +84,8 @@ impl Store {
         });
     }
 
-    /// Visits the runs of a request's first `limit` blocks, copies or not, each with its first block and the one past
-    /// the last that is the request's, until one is not to be passed.
+    /// Visits the runs of a request's first `limit` blocks, with copies or without, until `passes` returns
+    /// false. Each run comes with its first block and one past its last block that is the request's.
     pub(super) fn descend(
         &self,
         request: u32,
@@ -103,8 +106,8 @@ impl Store {
         }
     }
 
-    /// The node whose last block is block `depth − 1` of the request's path, split off where it is not the last
-    /// of its run. `NotFound` where the path is not in the trie that far.
+    /// Returns the node whose last block is block `depth − 1` of the request's path, splitting its run if
+    /// needed. `NotFound` if the path is not in the trie that far.
     pub(super) fn node_at(&mut self, request: u32, depth: u32) -> Answer<NodeId> {
         self.known_request(request)?;
         let (mut at, mut block) = (ROOT, 0);
@@ -126,7 +129,7 @@ impl Store {
         Ok(at)
     }
 
-    /// The last run of blocks `[start, end)` of a request's path, runs split at both ends.
+    /// Returns the last run of blocks `[start, end)` of a request's path, after splitting runs at both ends.
     pub(super) fn part(&mut self, request: u32, (start, end): (u32, u32)) -> Answer<NodeId> {
         if start >= end {
             return Err(StoreError::NoBlocks);
@@ -138,7 +141,7 @@ impl Store {
         Ok(tail)
     }
 
-    /// The runs of a path part, from its last run up to the one that starts at block `start`.
+    /// Returns the runs of a path part, from its last run up to the run that starts at block `start`.
     pub(super) fn path(&self, (tail, start): (NodeId, u32)) -> impl Iterator<Item = NodeId> + '_ {
         let within = move |run: NodeId| {
             (run != ROOT && self.nodes[run as usize].start >= start).then_some(run)
@@ -148,19 +151,19 @@ impl Store {
         })
     }
 
-    /// The runs that follow a run.
+    /// Returns the runs that follow a run.
     pub(super) fn children_of(&self, id: NodeId) -> impl Iterator<Item = NodeId> + '_ {
         let some = |child: NodeId| (child != NONE).then_some(child);
         let first = some(self.nodes[id as usize].first_child);
         successors(first, move |&child| some(self.nodes[child as usize].next))
     }
 
-    /// The same, for whoever changes the trie while looking at them.
+    /// Returns the runs of a path part in a vector, for callers that change the trie meanwhile.
     pub(super) fn runs_from(&self, tail: NodeId, start: u32) -> Vec<NodeId> {
         self.path((tail, start)).collect()
     }
 
-    /// Does something with each run of a path part, deepest first; the path above each stays as it is.
+    /// Calls `act` on each run of a path part, deepest first; `act` must not change the path above.
     pub(super) fn each_run(
         &mut self,
         (tail, start): (NodeId, u32),
@@ -221,7 +224,7 @@ impl Store {
         upper_id
     }
 
-    /// Lets a run stand between two others below `parent`, which it follows and precedes from now on.
+    /// Inserts a run between two siblings below `parent`.
     pub(super) fn stands_between(
         &mut self,
         parent: NodeId,
@@ -251,7 +254,8 @@ impl Store {
         id
     }
 
-    /// Adds blocks below `parent` in one run, or one by one where runs are single blocks; returns the last run.
+    /// Adds blocks below `parent` in one run, or block by block if runs are single blocks; returns the last
+    /// run.
     pub(super) fn link_path(&mut self, parent: NodeId, owner: u32, start: u32, end: u32) -> NodeId {
         if !self.single_blocks() {
             return self.link(parent, owner, start, end);
@@ -261,7 +265,7 @@ impl Store {
         })
     }
 
-    /// Takes a run without children and copies out of the trie.
+    /// Removes a run without children and copies from the trie.
     pub(super) fn unlink(&mut self, id: NodeId) {
         let node = &self.nodes[id as usize];
         debug_assert!(node.first_child == NONE && node.pins == 0 && self.is_gone(id));
@@ -280,7 +284,7 @@ impl Store {
         self.gone -= 1;
     }
 
-    /// Lets a record's place go. An empty run is none.
+    /// Frees a record's slot. An empty run marks a free slot.
     pub(super) fn free(&mut self, id: NodeId) {
         let node = &mut self.nodes[id as usize];
         (node.start, node.end) = (0, 0);
@@ -300,7 +304,7 @@ impl Store {
         (self.nodes.len() - 1) as NodeId
     }
 
-    /// Changes whether a run has a copy on a tier; room is the caller's business.
+    /// Sets the state of a run's copy on a tier; the caller accounts for its blocks.
     pub(super) fn set_state(&mut self, id: NodeId, tier: usize, state: State, by: MoveId) {
         let copy = self.copy_mut(id, tier);
         let before = std::mem::replace(&mut copy.state, state);
@@ -335,7 +339,7 @@ impl Store {
         }
     }
 
-    /// Takes the ready copy of a run off a tier: its room is free. Returns its blocks.
+    /// Removes the ready copy of a run from a tier and frees its blocks. Returns their number.
     pub(super) fn vacate(&mut self, id: NodeId, tier: usize) -> u64 {
         let blocks = u64::from(self.nodes[id as usize].blocks());
         self.set_state(id, tier, State::Absent, NO_MOVE);
@@ -344,7 +348,8 @@ impl Store {
         blocks
     }
 
-    /// Logs, where that is wanted, that blocks of a run came to a tier, first to last, or left it, last to first.
+    /// Logs, if logging is on, that blocks of a run arrived on a tier, first to last, or left it, last to
+    /// first.
     pub(super) fn log_change(
         &mut self,
         id: NodeId,

@@ -1,5 +1,5 @@
-//! Which runs go: unheld ones without a child on the same tier, oldest access first, deepest first within one
-//! release; or those that an order names.
+//! Victim selection: unheld runs without a child on the same tier, oldest access first, deepest first within
+//! one release. Where a tier has an eviction order, the runs that it names.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,8 +18,8 @@ impl Store {
         self.tiers[tier].candidates.first().map(|&(_, _, id)| id)
     }
 
-    /// The runs that `blocks` blocks of room cost, in eviction order, nothing changed but a cut of the last
-    /// one. Fewer when there are not enough.
+    /// Returns the runs to evict for `blocks` blocks, in eviction order. Changes nothing but for cutting the
+    /// last run. Fewer blocks if too few are evictable.
     pub(super) fn select_victims(&mut self, tier: usize, blocks: u64) -> Vec<NodeId> {
         let victims = match self.least_recent(tier) {
             Some(id) if blocks > 0 && self.blocks_of(&[id]) >= blocks => vec![id],
@@ -36,7 +36,8 @@ impl Store {
         victims
     }
 
-    /// The runs that so many blocks of room cost, in eviction order; the last one may have too many.
+    /// Returns the runs to evict for `blocks` blocks, in eviction order; the last run may be longer than
+    /// needed.
     fn select_several(&self, tier: usize, blocks: u64) -> Vec<NodeId> {
         let mut victims = Vec::new();
         let mut left = blocks;

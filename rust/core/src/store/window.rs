@@ -1,4 +1,5 @@
-//! A trace that is read in windows: which requests' ids a store still needs, and the keys of the next window.
+//! A trace that is read in windows: the requests whose ids a store still needs, and the keys of the next
+//! window.
 
 use std::sync::Arc;
 
@@ -7,7 +8,8 @@ use super::{NodeId, Store};
 use crate::keys::BlockKeys;
 
 impl Store {
-    /// Requests whose keys name runs of this store or that hold a lease. Cost: a walk over all runs.
+    /// Returns the requests whose keys name runs of this store or that hold a lease. Cost: a walk over all
+    /// runs.
     pub fn named_requests(&self) -> Vec<u32> {
         let runs = self.live_nodes().into_iter();
         let owners = runs.map(|id| self.nodes[id as usize].owner);
@@ -16,7 +18,7 @@ impl Store {
             .collect()
     }
 
-    /// Lets go of every block on every tier; false, and no change, while some are held or moved.
+    /// Discards every block on every tier. Returns false, nothing changed, while blocks are held or moved.
     pub fn clear(&mut self) -> bool {
         let mut held = self.leases.iter().count() + self.moves.iter().count();
         held += self.holds.iter().count();
@@ -36,18 +38,18 @@ impl Store {
         true
     }
 
-    /// Gives its keys away, so that they can grow; until `keep_keys` it can be asked nothing.
+    /// Hands out its keys, so that they can be extended; until `keep_keys` the store must not be used.
     pub fn lend_keys(&mut self) -> Arc<BlockKeys> {
         std::mem::take(&mut self.keys)
     }
 
-    /// Takes keys that name all that its own did.
+    /// Takes keys that name all blocks that the previous ones did.
     pub fn keep_keys(&mut self, keys: Arc<BlockKeys>) {
         self.keys = keys;
     }
 
-    /// Takes keys that name at least what `named_requests` told, and the requests to come; times of accesses
-    /// that no run or lease remembers are forgotten.
+    /// Takes keys that name at least the requests of `named_requests` and those to come. Drops the times of
+    /// accesses that no run or lease refers to.
     pub fn take_keys(&mut self, keys: Arc<BlockKeys>) {
         self.keys = keys;
         self.forget_accesses();

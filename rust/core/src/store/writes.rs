@@ -1,4 +1,4 @@
-//! Copies down that keep the upper copy: at commit, at the n-th use, and onwards to the next tier.
+//! Copies to lower tiers that keep the upper copy: at commit, at the n-th use, and onward to the next tier.
 
 use super::lease::Lease;
 use super::moves::Move;
@@ -8,8 +8,8 @@ use super::{Answer, Store, StoreError, GPU};
 use crate::ids::{LeaseId, MoveId, NodeId, NONE, ROOT};
 
 impl Store {
-    /// Copies blocks `[start, end)` that the lease holds on the GPU to the CPU (write-through). Blocks already
-    /// there are left out; `None` when nothing is to be sent or no room can be made below.
+    /// Copies blocks `[start, end)` that the lease holds on the GPU to the CPU (write-through). Blocks
+    /// already there are skipped. `None` if no block is left or too few can be freed below.
     pub fn write_through(
         &mut self,
         id: LeaseId,
@@ -42,7 +42,7 @@ impl Store {
         Ok(self.copy_down(GPU, missing, vec![tail], now_ns))
     }
 
-    /// Lets a run begin at block `start` of the path that a known run ends; returns that run.
+    /// Splits the path that ends with `tail` so that a run begins at block `start`; returns that run.
     fn cut_above(&mut self, tail: NodeId, start: u32) -> NodeId {
         let mut at = tail;
         while at != ROOT && self.nodes[at as usize].start > start {
@@ -54,7 +54,7 @@ impl Store {
         tail
     }
 
-    /// Copies what the lease holds and `uses` requests have used from a tier to the next one.
+    /// Copies blocks that the lease holds and `uses` requests have used from a tier to the next one.
     pub fn write_selected(
         &mut self,
         id: LeaseId,
@@ -76,7 +76,8 @@ impl Store {
         Ok(self.copy_down(tier, missing, source.into_iter().collect(), now_ns))
     }
 
-    /// Copies what a move is about to make ready one tier further down. Call it before the move is finished.
+    /// Copies the blocks that a move is about to make ready one tier further down. Call it before the move is
+    /// finished.
     pub fn write_on(&mut self, id: MoveId, now_ns: u64) -> Answer<Option<MoveId>> {
         let Move { to, ref parts, .. } = *self.in_flight(id)?;
         if to + 1 >= self.tiers.len() {
@@ -87,8 +88,8 @@ impl Store {
         Ok(self.copy_down(to, missing, sources, now_ns))
     }
 
-    /// The runs of path parts without a copy one tier down: each with its first block, since making room may
-    /// cut it (a copy further down goes).
+    /// Returns the runs of path parts without a copy one tier down, each with its first block. An eviction
+    /// below may cut such a run (a copy further down is dropped).
     fn missing_below(&self, tier: usize, parts: &[(NodeId, u32)]) -> Vec<(NodeId, u32)> {
         let runs = parts.iter().flat_map(|&part| self.path(part));
         runs.filter(|&run| self.copy(run, tier + 1).state == State::Absent)
@@ -113,7 +114,7 @@ impl Store {
         for &source in &sources {
             self.hold(tier, source);
         }
-        let Some(freeing_moves) = self.evict_for(below, blocks, now_ns) else {
+        let Some(pending) = self.evict_for(below, blocks, now_ns) else {
             for &source in &sources {
                 self.unhold(tier, source);
                 self.sweep_orphans(source);
@@ -133,12 +134,12 @@ impl Store {
             self.hold(below, last);
         }
         self.moves[id].parts = parts;
-        self.order(id, tier, moves_of(&freeing_moves));
+        self.order(id, tier, moves_of(&pending));
         Some(id)
     }
 
-    /// Discards blocks `start` to `end` of a request's path from all tiers, from the last one up to the first
-    /// that is held, in flight or followed by another block.
+    /// Discards blocks `start` to `end` of a request's path from all tiers, last one first. Stops at the
+    /// first block that is held, in flight or followed by another block.
     pub fn discard(&mut self, request: u32, start: u32, end: u32) -> Answer<()> {
         self.known_request(request)?;
         if start >= end {

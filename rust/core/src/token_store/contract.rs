@@ -1,4 +1,4 @@
-//! What a count of tokens answers of the contract of all stores: a block is one token.
+//! The contract of all stores, implemented by a count of tokens: a block is one token.
 
 use super::TokenStore;
 use crate::error::Answer;
@@ -11,7 +11,7 @@ use crate::store::contract::{
 };
 use crate::store::{Reservation, Times, Violation};
 
-/// The capacity of a tier without bound.
+/// Capacity of an unbounded tier.
 const UNBOUNDED: u64 = 1 << 60;
 
 impl BatchStore for TokenStore {

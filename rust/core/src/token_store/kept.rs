@@ -5,50 +5,51 @@ use std::collections::BTreeSet;
 use crate::key_map::KeyMap;
 use crate::views::EntryId;
 
-/// What one session keeps.
+/// The tokens kept by one session.
 #[derive(Clone, Debug)]
 pub(super) struct Held {
-    /// Its number among all that were ever kept, from 1; a later one is kept later.
+    /// Serial number among all that were ever kept, from 1, in the order of keeping.
     pub serial: u64,
     /// The last block that is a shared prefix.
     pub last: EntryId,
     /// Tokens after it.
     pub remainder: u64,
-    /// The order of the last access when it was kept.
+    /// Order of the last access when it was kept.
     pub access: u64,
-    /// Requests that have taken tokens over: it cannot be evicted while there are any.
+    /// Requests that have taken over some of its tokens; it cannot be evicted while there are any.
     pub users: u32,
 }
 
-/// What all sessions keep. Cost: a look-up a session, a tree operation where its users come or go.
+/// The tokens kept by all sessions. Cost: a look-up per session, and a tree operation per change of its
+/// users.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     by_session: KeyMap<i64, Held>,
-    /// Those without users, the one kept longest first.
+    /// Sessions without users, the longest kept first.
     unused: BTreeSet<(u64, i64)>,
     last_serial: u64,
     remainders: u64,
-    /// Remainders of those with users.
+    /// Tokens of the remainders of sessions with users.
     pinned_remainders: u64,
 }
 
 impl Kept {
-    /// Tokens of all remainders.
+    /// Returns the tokens of all remainders.
     pub fn remainders(&self) -> u64 {
         self.remainders
     }
 
-    /// Tokens of the remainders that cannot be evicted.
+    /// Returns the tokens of the remainders that cannot be evicted.
     pub fn pinned_remainders(&self) -> u64 {
         self.pinned_remainders
     }
 
-    /// What a session keeps.
+    /// Returns the tokens kept by a session.
     pub fn get(&self, session: i64) -> Option<&Held> {
         self.by_session.get(&session)
     }
 
-    /// What a session keeps, if it is still what was kept under a number.
+    /// Returns the tokens kept by a session, if they still have this serial number.
     pub fn same(&self, session: i64, serial: u64) -> Option<&Held> {
         self.get(session).filter(|held| held.serial == serial)
     }
@@ -68,7 +69,7 @@ impl Kept {
         self.by_session.insert(session, held);
     }
 
-    /// Frees what a session keeps, and returns it.
+    /// Frees and returns the tokens kept by a session.
     pub fn remove(&mut self, session: i64) -> Option<Held> {
         let held = self.by_session.remove(&session)?;
         self.unused.remove(&(held.serial, session));
@@ -79,8 +80,8 @@ impl Kept {
         Some(held)
     }
 
-    /// Adds a user that takes up to so many tokens of a session's remainder; returns what it is of, the tokens taken,
-    /// and whether it is the first user.
+    /// Adds a user that takes up to `most` tokens of a session's remainder. Returns the kept state, the
+    /// tokens taken, and true for the first user.
     pub fn take(&mut self, session: i64, most: u64) -> Option<(Held, u64, bool)> {
         let held = self.by_session.get_mut(&session)?;
         let taken = held.remainder.min(most);
@@ -96,7 +97,7 @@ impl Kept {
         Some((held.clone(), taken, is_first))
     }
 
-    /// Removes a user of a session that keeps something, which returns so many tokens; whether it was the last one.
+    /// Removes a user of a session, which returns `tokens` tokens to it. Returns true for the last user.
     pub fn restore(&mut self, session: i64, tokens: u64) -> bool {
         let Some(held) = self.by_session.get_mut(&session) else {
             return false;
@@ -113,13 +114,13 @@ impl Kept {
         true
     }
 
-    /// The session without users that was kept first, and the order of the last access then.
+    /// Returns the session without users that was kept first, and the order of the last access then.
     pub fn oldest_unused(&self) -> Option<(i64, u64)> {
         let &(_, session) = self.unused.first()?;
         self.get(session).map(|held| (session, held.access))
     }
 
-    /// Every session, and what it keeps, in no order.
+    /// Iterates over every session and its kept tokens, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (i64, &Held)> {
         self.by_session
             .iter()

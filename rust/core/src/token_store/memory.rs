@@ -1,24 +1,25 @@
-//! Making room: the oldest unused entry goes, be it what a session keeps or a shared prefix.
+//! Eviction: the oldest unused entry is evicted, a session's tokens or a shared prefix.
 
 use super::TokenStore;
 
 impl TokenStore {
-    /// Unique tokens in memory.
+    /// Returns the unique tokens in memory.
     pub fn used(&self) -> u64 {
         self.prefix_tokens() + self.kept.remainders() + self.private
     }
 
-    /// Tokens of shared prefixes, each counted once.
+    /// Returns the tokens of shared prefixes, each counted once.
     pub(super) fn prefix_tokens(&self) -> u64 {
         self.prefixes.blocks() * self.block_size_tokens
     }
 
-    /// Tokens of prefixes and sessions that running requests keep from being evicted.
+    /// Returns the tokens of prefixes and sessions that running requests keep from being evicted.
     pub(super) fn pinned(&self) -> u64 {
         self.prefixes.pinned_blocks() * self.block_size_tokens + self.kept.pinned_remainders()
     }
 
-    /// Evicts the shortfall, the oldest unused entry first; false, evicting nothing, where it is too much.
+    /// Evicts the shortfall, the oldest unused entry first. Returns false, evicting nothing, if too much is
+    /// pinned.
     pub(super) fn evict_for(&mut self, tokens: u64, now_ns: u64) -> bool {
         let Some(capacity) = self.capacity else {
             return true;
@@ -32,13 +33,13 @@ impl TokenStore {
         }
         while needed(self.used()) > capacity {
             if !self.evict_oldest(now_ns) {
-                return false; // what is not pinned can go
+                return false; // tokens that are not pinned can always be evicted
             }
         }
         true
     }
 
-    /// Makes room for one block within the size limit of the shared prefixes; false where all are in use.
+    /// Evicts for one block within the size limit of the shared prefixes; false if all are in use.
     pub(super) fn evict_for_prefix(&mut self, now_ns: u64) -> bool {
         let Some(limit) = self.admission.max_tokens() else {
             return true;
@@ -53,7 +54,7 @@ impl TokenStore {
         true
     }
 
-    /// Evicts the oldest unused entry; false where there is none.
+    /// Evicts the oldest unused entry; false if there is none.
     fn evict_oldest(&mut self, now_ns: u64) -> bool {
         let before = self.used();
         let session = self.kept.oldest_unused();

@@ -1,16 +1,16 @@
 //! The cache under simplified accounting: memory is a count of unique tokens (seed 000, 3.5).
 //!
-//! What a session's last turn or a shared prefix holds is assumed to be resident, and reusing it takes no memory again.
-//! Its blocks are single tokens: every amount of the contracts is a number of tokens here, and the blocks of the
-//! trace are what shared prefixes are made of.
+//! The tokens of a session's last turn and of a shared prefix are assumed to be resident, and reusing them
+//! takes no further memory. Blocks are single tokens: every amount of the contracts is a number of tokens
+//! here. Shared prefixes are made of the blocks of the trace.
 //!
 //! | file | contents |
 //! |---|---|
-//! | `mod` | looking up, leases, shared prefixes |
-//! | `kept` | the tokens that sessions keep beyond what is shared |
-//! | `turns` | what a completed turn leaves, and what a preempted one returns |
-//! | `memory` | making room: the oldest unused entry goes, session or prefix |
-//! | `contract` | the answers that machines ask of any store |
+//! | `mod` | look-ups, leases, shared prefixes |
+//! | `kept` | the tokens that sessions keep beyond shared prefixes |
+//! | `turns` | tokens that a completed turn keeps, and a preempted one returns |
+//! | `memory` | eviction: the oldest unused entry, session or prefix |
+//! | `contract` | the contract of all stores, implemented by a count of tokens |
 //! | `check` | recounts everything |
 
 mod check;
@@ -34,15 +34,15 @@ use kept::Kept;
 /// The columns of the trace that the views read, by request.
 #[derive(Clone, Debug, Default)]
 pub struct Prompts {
-    /// The number of its session; negative without one.
+    /// Number of its session; negative without a session.
     pub sessions: Vec<i64>,
     /// Tokens of its prompt.
     pub input_tokens: Vec<u64>,
-    /// Prompt tokens that a context window left of the session's history; negative where the trace does not say.
+    /// Prompt tokens that a context window left of the session's history; negative if the trace does not say.
     pub history_tokens: Vec<i64>,
 }
 
-/// What one request holds.
+/// The tokens held by one request.
 #[derive(Clone, Debug, Default)]
 struct Lease {
     request: u32,
@@ -54,22 +54,22 @@ struct Lease {
     /// Tokens reused or computed.
     depth: u32,
     private: u64,
-    /// Tokens reused whose memory is not counted yet: a reservation adds them.
+    /// Reused tokens that a reservation still has to count in memory.
     owed: u64,
-    /// What its session kept, of which it took `taken` tokens over; 0: nothing.
+    /// Serial number of its session's kept tokens, of which it took `taken` over; 0: none.
     kept: u64,
     taken: u64,
 }
 
-/// Unique tokens on one tier: shared prefixes, what sessions keep, and what running requests added.
+/// Unique tokens on one tier: shared prefixes, tokens kept by sessions, and tokens added by running requests.
 ///
-/// Cost: a look-up a block; an access of a prefix walks to its start.
+/// Cost: a look-up per block; an access of a prefix walks to its start.
 #[derive(Debug)]
 pub struct TokenStore {
     keys: Arc<BlockKeys>,
     prompts: Prompts,
     block_size_tokens: u64,
-    /// In tokens; `None` without bound.
+    /// In tokens; `None` is unbounded.
     capacity: Option<u64>,
     sessions: Sessions,
     admission: PrefixAdmission,
@@ -81,13 +81,13 @@ pub struct TokenStore {
     evicted: u64,
     /// Tokens computed twice and merged.
     merged: u64,
-    /// The digest and the evictions.
+    /// The digest and the eviction log.
     pub records: Records,
 }
 
 impl TokenStore {
-    /// An empty store of so many tokens for requests of blocks of `block_size_tokens`; refuses columns of another
-    /// length than the keys.
+    /// Creates an empty store of `capacity` tokens for requests of blocks of `block_size_tokens`. Refuses
+    /// columns of another length than the keys.
     pub fn new(
         keys: Arc<BlockKeys>,
         prompts: Prompts,
@@ -122,21 +122,22 @@ impl TokenStore {
         })
     }
 
-    // -- looking
+    // -- look-ups
 
     /// Refuses a request that the trace does not have.
     pub fn known_request(&self, request: u32) -> Answer<()> {
         self.keys.known_request(request)
     }
 
-    /// Tokens found of the first `limit`, all of them ready: what the session has, else a shared prefix. A session whose
-    /// time to live is over is found until somebody looks with the time ([`TokenStore::find`]).
+    /// Returns how many of the first `limit` tokens are found, all of them ready: those of the session, else
+    /// of a shared prefix. A session past its time to live is still found until a call passes the time
+    /// ([`TokenStore::find`]).
     pub fn peek(&self, request: u32, limit: u32) -> u32 {
         let shared = self.shared_blocks(request, limit) * self.block_size_tokens as u32;
         shared.max(self.of_session(request, limit))
     }
 
-    /// As [`TokenStore::peek`], once the sessions are gone whose time to live is over.
+    /// As [`TokenStore::peek`], after sessions past their time to live are dropped.
     pub fn find(&mut self, request: u32, limit: u32, now_ns: u64) -> u32 {
         if self.session_of(request).is_some() {
             self.expire_sessions(now_ns);
@@ -157,7 +158,7 @@ impl TokenStore {
         let history = self.prompts.history_tokens[request as usize];
         let reused = match u64::try_from(history) {
             Ok(history) => total.min(history),
-            // another prompt than the session's: unrelated as far as anyone knows
+            // not the session's prompt: unrelated as far as the trace shows
             Err(_) if self.prompts.input_tokens[request as usize] <= total => 0,
             Err(_) => total,
         };
@@ -175,13 +176,13 @@ impl TokenStore {
         self.prefixes.longest(&self.keys, request, blocks, shortest)
     }
 
-    /// Whole blocks of so many tokens.
+    /// Returns the tokens of the whole blocks among `tokens` tokens.
     fn whole_blocks(&self, tokens: u32) -> u32 {
         (u64::from(tokens) / self.block_size_tokens) as u32
     }
 
-    /// Of each shared prefix of a request's first `limit` tokens, the shorter first: the token past it, its users, and
-    /// the order of its last access.
+    /// Returns the shared prefixes of a request's first `limit` tokens, shorter first. Of each: one past its
+    /// last token, its users, and the order of its last access.
     pub fn uses(&self, request: u32, limit: u32) -> Vec<(u32, u32, u64)> {
         let keys = (0..self.whole_blocks(limit)).map(|block| self.keys.key(request, block));
         let held = keys.map_while(|key| self.prefixes.get(key));
@@ -225,7 +226,7 @@ impl TokenStore {
         }))
     }
 
-    /// Takes an acquisition back without a trace.
+    /// Reverts an acquisition without a trace.
     pub fn abandon(&mut self, lease: LeaseId) -> Answer<()> {
         let left = self.leases.remove(lease).ok_or(StoreError::NoSuchLease)?;
         self.private -= left.private;
@@ -291,7 +292,7 @@ impl TokenStore {
         Ok(())
     }
 
-    /// Tokens that a lease reuses or has shared.
+    /// Returns the tokens that a lease reuses or has shared.
     pub fn depth(&self, lease: LeaseId) -> Answer<u32> {
         Ok(self.lease(lease)?.depth)
     }
@@ -314,7 +315,7 @@ impl TokenStore {
         }
     }
 
-    /// Whether two prompts have the block in common that a token is in.
+    /// Returns true if two prompts have the block of a token in common.
     pub fn have_same_block(&self, a: u32, b: u32, token: u32) -> bool {
         self.keys.have_same_block(a, b, self.whole_blocks(token))
     }

@@ -1,4 +1,5 @@
-//! Unique tokens in memory, followed by hand: blocks of 16 tokens, prompts as strings of letters, a letter a block.
+//! Unique tokens in memory, with manual counts: blocks of 16 tokens, prompts as strings of characters, one
+//! character per block.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -59,7 +60,7 @@ impl Machine {
         }
     }
 
-    /// Tokens that a request reuses, and its lease; none where room is refused.
+    /// Returns the tokens that a request reuses, and its lease; no lease if the reservation is refused.
     fn admit(&mut self, request: u32) -> (u32, Option<LeaseId>) {
         let (_, prompt, output, _) = self.rows[request as usize];
         let found = self.store.find(request, prompt as u32 - 1, self.now_ns);
@@ -90,7 +91,7 @@ impl Machine {
 
     fn serve(&mut self, request: u32) -> u32 {
         let (found, lease) = self.admit(request);
-        self.finish(request, lease.expect("there is room"));
+        self.finish(request, lease.expect("the tokens fit"));
         found
     }
 }
@@ -101,8 +102,9 @@ fn a_conversation_is_held_once_and_hit_by_its_total() {
     let mut machine = Machine::new(&rows, None, PrefixViewConfig::default());
     assert_eq!((machine.serve(0), machine.store.used()), (0, 50));
     assert_eq!((machine.serve(1), machine.store.used()), (50, 80)); // all of prompt and answer
-                                                                    // A prompt not above the total is unrelated to it, but its whole blocks are shared prefixes; then a to d are
-                                                                    // left, and the 61 tokens of the session are among them.
+
+    // A prompt not above the total is unrelated to it, but its whole blocks are shared prefixes. Then a to d are
+    // left, and the 61 tokens of the session are among them.
     assert_eq!((machine.serve(2), machine.store.used()), (48, 64));
 }
 
@@ -182,7 +184,7 @@ fn a_session_in_use_stays_however_short_memory_is() {
     machine.serve(1);
     let (found, lease) = machine.admit(2);
     assert_eq!((found, machine.store.used()), (50, 50 + 32 + 14));
-    assert!(machine.admit(3).1.is_some()); // m and n make room, not the older session, whose next turn runs
+    assert!(machine.admit(3).1.is_some()); // m and n are evicted, not the older session, whose next turn runs
     assert_eq!(machine.store.session_tokens(0, 3), Some(50));
     assert_eq!(machine.store.peek(1, 32), 0);
     machine.store.release(lease.unwrap(), 4).unwrap(); // preempted before anything was computed
@@ -217,7 +219,7 @@ fn prefixes_enter_by_how_often_they_were_seen_and_within_their_limit() {
 }
 
 #[test]
-fn a_session_is_gone_with_its_tokens_when_its_time_is_over_or_another_takes_its_place() {
+fn a_session_and_its_tokens_are_dropped_when_it_expires_or_another_replaces_it() {
     let rows = [(0, 40, 10, "abc"), (1, 20, 4, "x"), (0, 70, 2, "abcde")];
     let view = PrefixViewConfig::default();
     let brief = Sessions::new(None, Some(5));

@@ -1,10 +1,11 @@
-//! What a completed turn leaves for the session's next one, and what a lease that ends returns to its session.
+//! Tokens that a completed turn keeps for the session's next turn, and that a lease returns to its session.
 
 use super::{Lease, TokenStore};
 use crate::views::NO_ENTRY;
 
 impl TokenStore {
-    /// Tokens that a session's last completed turn left here, once those are gone whose time to live is over.
+    /// Returns the tokens that a session's last completed turn left here, after sessions past their time to
+    /// live are dropped.
     pub fn session_tokens(&mut self, session: i64, now_ns: u64) -> Option<u64> {
         self.expire_sessions(now_ns);
         self.sessions.left_by(session)
@@ -16,8 +17,8 @@ impl TokenStore {
         self.admission.observe(&self.keys, request, blocks);
     }
 
-    /// Enters a completed turn of so many tokens into the session view, and keeps its tokens; a session for which there
-    /// is no room is forgotten.
+    /// Enters a completed turn of `tokens` tokens into the session view, and keeps its tokens. A session
+    /// whose tokens do not fit is forgotten.
     pub fn complete_turn(&mut self, request: u32, session: i64, tokens: u64, now_ns: u64) {
         for gone in self.sessions.complete_turn(session, tokens, now_ns) {
             self.drop_kept(gone);
@@ -27,21 +28,21 @@ impl TokenStore {
         }
     }
 
-    /// Drops the sessions whose time to live is over, and what they keep.
+    /// Drops the sessions past their time to live, and their kept tokens.
     pub(super) fn expire_sessions(&mut self, now_ns: u64) {
         for gone in self.sessions.expire(now_ns) {
             self.drop_kept(gone);
         }
     }
 
-    /// Drops a session, and what it keeps.
+    /// Drops a session and its kept tokens.
     pub(super) fn forget_session(&mut self, session: i64) {
         if self.sessions.forget(session) {
             self.drop_kept(session);
         }
     }
 
-    /// Frees what a session keeps; prefixes it shares become evictable.
+    /// Frees the tokens kept by a session; prefixes that it shares become evictable.
     fn drop_kept(&mut self, session: i64) {
         let Some(held) = self.kept.remove(session) else {
             return;
@@ -54,7 +55,7 @@ impl TokenStore {
         }
     }
 
-    /// Keeps a finished turn's tokens for its session, in place of the last turn's; false without room.
+    /// Keeps a finished turn's tokens for its session, in place of the last turn's; false if they do not fit.
     fn keep(&mut self, request: u32, session: i64, tokens: u64, now_ns: u64) -> bool {
         self.drop_kept(session);
         let candidates = tokens.div_ceil(self.block_size_tokens) as u32;
@@ -78,8 +79,8 @@ impl TokenStore {
         fits
     }
 
-    /// Lets a lease use what its session keeps, and take up to so many of its tokens over: the number of what it is, 0
-    /// where the session keeps nothing, and the tokens.
+    /// Makes a lease a user of its session's kept tokens, and takes up to `most` of them over. Returns their
+    /// serial number, 0 if the session keeps nothing, and the tokens taken.
     pub(super) fn take_over(&mut self, session: i64, most: u64) -> (u64, u64) {
         let Some((held, taken, is_first)) = self.kept.take(session, most) else {
             return (0, 0);
@@ -90,7 +91,7 @@ impl TokenStore {
         (held.serial, taken)
     }
 
-    /// Returns to a session what a lease took over from it, as after a preemption.
+    /// Returns the tokens that a lease took over to its session, as after a preemption.
     pub(super) fn return_taken(&mut self, left: &Lease, now_ns: u64) {
         let Some(session) = self.session_of(left.request) else {
             return;
@@ -98,7 +99,7 @@ impl TokenStore {
         let Some(last) = self.kept.same(session, left.kept).map(|held| held.last) else {
             return;
         };
-        // Where some of the session's tokens have become shared prefixes since, it keeps those instead.
+        // If some of the session's tokens have become shared prefixes since, it keeps those instead.
         let is_as_it_was = left.blocks == left.first_blocks;
         let returned = if is_as_it_was { left.taken } else { 0 };
         let is_last = self.kept.restore(session, returned);

@@ -1,4 +1,5 @@
-//! A channel: what carries KV between two tiers, first come, first served (the rules of `spec/channels.py`).
+//! A channel: the link that carries KV between two tiers, first come, first served (the rules of
+//! `spec/channels.py`).
 
 use super::demand::Demand;
 use super::layered::LayerService;
@@ -6,53 +7,54 @@ use super::slowed::Slowdown;
 
 const NS_PER_S: u128 = 1_000_000_000;
 
-/// Rate, latency and the cost of each piece.
+/// Rate, latency and per-piece costs of a channel.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ChannelConfig {
-    /// Bytes that it carries a second.
+    /// Bytes per second.
     pub bandwidth_bytes_per_s: u64,
-    /// From the end of a transmission until it has arrived.
+    /// Time from the end of a transmission to its arrival.
     pub latency_ns: u64,
-    /// The least time that each piece takes.
+    /// Minimum time of each piece.
     pub piece_overhead_ns: u64,
     /// Time between the bytes of one piece and those of the next.
     pub piece_gap_ns: u64,
-    /// The CPU's time to submit each piece, all of a job before its first byte.
+    /// CPU time to submit each piece; all of a job is submitted before its first byte.
     pub piece_submit_ns: u64,
-    /// Whether the next job waits for the latency too.
+    /// True if the next job waits for the latency too.
     pub latency_occupies: bool,
-    /// Whether all jobs share the rate, where it is served layer by layer.
+    /// True if all jobs share the rate, on a channel served layer by layer.
     pub is_fair: bool,
-    /// Whether what goes towards the GPU goes first, where it is served layer by layer.
+    /// True if jobs to the GPU are served first, on a channel served layer by layer.
     pub loads_first: bool,
 }
 
-/// What is sent: bytes in pieces, of so many layers.
+/// A job to send: bytes in pieces, of a number of layers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Job {
-    /// All of it.
+    /// Total bytes.
     pub size_bytes: u64,
-    /// Separate copies that it is made of.
+    /// Separate copies that it consists of.
     pub pieces: u64,
     /// Equal parts that arrive one after another.
     pub layers: u64,
 }
 
-/// When a job's KV arrives: whole, its first layer, and the time that each layer takes on the channel.
+/// Times of a job: its start, the arrival of its first layer and of all of it, and each layer's time on the
+/// channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Transmission {
-    /// When its first byte is sent.
+    /// Start of its first byte.
     pub start_ns: u64,
-    /// When its first layer is there.
+    /// Arrival of its first layer.
     pub first_layer_ns: u64,
-    /// When all of it is there.
+    /// Arrival of all of it.
     pub completion_ns: u64,
-    /// For how long each layer occupies the channel.
+    /// Time for which each layer occupies the channel.
     pub per_layer_ns: u64,
 }
 
 impl Transmission {
-    /// Something that is all there at one moment.
+    /// Returns a transmission that arrives as a whole at one moment.
     pub fn at(ns: u64) -> Self {
         Self {
             start_ns: ns,
@@ -62,12 +64,13 @@ impl Transmission {
         }
     }
 
-    /// When a step that computes evenly between these times has so many of its layers.
+    /// Returns the time at which a step that computes evenly between these times has computed `layers` of its
+    /// layers.
     pub fn computed_ns(&self, layers: u64, of: u64) -> u64 {
         self.start_ns + (self.completion_ns - self.start_ns) * layers / of
     }
 
-    /// How many layers such a step has by a time.
+    /// Returns how many layers a step has computed by a time, if it computes evenly between these times.
     pub(super) fn computed_by(&self, now_ns: u64, of: u64) -> u64 {
         let computed = (1..=of).take_while(|&layers| self.computed_ns(layers, of) <= now_ns);
         computed.count() as u64
@@ -75,8 +78,8 @@ impl Transmission {
 }
 
 impl ChannelConfig {
-    /// For how long one layer of a job occupies the channel: max(bytes / bandwidth + pieces · gap, pieces · overhead)
-    /// / layers, rounded up.
+    /// Returns how long one layer of a job occupies the channel: max(bytes / bandwidth + pieces · gap, pieces
+    /// · overhead) / layers, rounded up.
     pub fn layer_ns(&self, job: &Job) -> u64 {
         let bytes = u128::from(job.size_bytes) * NS_PER_S;
         let moved = match u64::try_from(bytes) {
@@ -91,18 +94,19 @@ impl ChannelConfig {
         apart.max(least).div_ceil(job.layers)
     }
 
-    /// How long the CPU submits so many pieces.
+    /// Returns the CPU time to submit `pieces` pieces.
     pub(super) fn submit_ns(&self, pieces: u64) -> u64 {
         pieces.saturating_mul(self.piece_submit_ns)
     }
 }
 
-/// A link on which jobs are sent one after another, layer by layer; a job's times are final when it is queued.
+/// A link on which jobs are sent one after another, layer by layer; a job's times are final when it is
+/// queued.
 ///
 /// ```
 /// use kvsim_core::transfers::{Channel, ChannelConfig, Job};
 ///
-/// // 100 bytes at a byte a ns, in four layers; 7 ns of latency come on top and do not occupy.
+/// // 100 bytes at one byte per ns, in four layers; 7 ns of latency are added and do not occupy the channel.
 /// let config = ChannelConfig { bandwidth_bytes_per_s: 1_000_000_000, latency_ns: 7, ..Default::default() };
 /// let mut channel = Channel::new(config);
 /// let job = Job { size_bytes: 100, pieces: 0, layers: 4 };
@@ -113,32 +117,32 @@ impl ChannelConfig {
 /// ```
 #[derive(Debug, Default)]
 pub struct Channel {
-    /// What it is like.
+    /// Its configuration.
     pub config: ChannelConfig,
-    /// When it has sent what is queued.
+    /// Time at which all queued jobs are sent.
     pub free_at_ns: u64,
-    /// When the CPU has submitted what is queued.
+    /// Time at which the CPU has submitted all queued jobs.
     pub(super) submitted_ns: u64,
-    /// For how long it has been, or will be, occupied by what was queued.
+    /// Total time for which queued jobs occupy it.
     pub busy_ns: u64,
-    /// How long jobs have waited for earlier ones, all together.
+    /// Total time that jobs have waited for earlier ones.
     pub queued_ns: u64,
     /// Bytes queued so far.
     pub sent_bytes: u64,
     /// Jobs queued so far.
     pub jobs: u64,
-    /// The rate that was asked of it.
+    /// The rate demanded of it.
     pub demand: Demand,
-    /// When the last job was queued.
+    /// Time at which the last job was queued.
     pub last_call_ns: u64,
-    /// When its rate is lower, in order of time and apart.
+    /// Times of a lower rate, in order and without overlap.
     pub slowdowns: Vec<Slowdown>,
-    /// Set where it is served layer by layer: then jobs are submitted, not transmitted.
+    /// Set on a channel served layer by layer: its jobs are submitted, not transmitted.
     pub(super) service: Option<Box<LayerService>>,
 }
 
 impl Channel {
-    /// A channel with nothing to send.
+    /// Creates an idle channel.
     pub fn new(config: ChannelConfig) -> Self {
         Self {
             config,
@@ -146,7 +150,8 @@ impl Channel {
         }
     }
 
-    /// How long a job of so many pieces queued now would wait for the earlier ones and its own submission.
+    /// Returns how long a job of `pieces` pieces queued now would wait for earlier jobs and its own
+    /// submission.
     pub fn wait_ns(&self, now_ns: u64, pieces: u64) -> u64 {
         let sent_ns = match self.service.as_deref() {
             Some(service) => self.layered_wait_ns(service),
@@ -158,7 +163,7 @@ impl Channel {
         }
     }
 
-    /// In how many ns the first and the last layer of a job should arrive that is queued now.
+    /// Returns the estimated delays, in ns, until the first and the last layer of a job queued now arrive.
     pub fn expected_ns(&self, job: &Job, now_ns: u64) -> (u64, u64) {
         let per_layer_ns = self.config.layer_ns(job);
         let start_ns = self.wait_ns(now_ns, job.pieces) + self.config.latency_ns;
@@ -168,24 +173,24 @@ impl Channel {
         )
     }
 
-    /// Lets the CPU submit a job that is asked for at a time; returns when it is done.
+    /// Submits a job by the CPU at the requested time; returns the end of the submission.
     ///
-    /// It submits one job after another, all of a job in one call: its bytes wait for that, and those of the jobs
-    /// before it do not.
+    /// The CPU submits one job after another, all of a job in one call. A job's bytes wait for its own
+    /// submission; the bytes of earlier jobs do not.
     pub(super) fn submitted_at(&mut self, asked_ns: u64, job: &Job) -> u64 {
         let begins_ns = asked_ns.max(self.submitted_ns);
         self.submitted_ns = begins_ns.saturating_add(self.config.submit_ns(job.pieces));
         self.submitted_ns
     }
 
-    /// Queues a job whose data are all at hand; nothing to send takes no time and no turn.
+    /// Queues a job whose data are all available; an empty job takes no time and does not queue.
     pub fn transmit(&mut self, job: &Job, now_ns: u64) -> Transmission {
         self.forward(job, &Transmission::at(now_ns))
     }
 
     /// Queues a job fed layer by layer by an earlier hop; called when that hop's first layer arrives.
     ///
-    /// Layer k leaves when it has arrived and the channel is done with layer k − 1: the last one arrives at
+    /// Layer k starts when it has arrived and the channel is done with layer k − 1. The last layer arrives at
     /// latency + max(f₁ + L·p₂, f₁ + (L−1)·p₁ + p₂, s₂ + L·p₂).
     pub fn forward(&mut self, job: &Job, feed: &Transmission) -> Transmission {
         if job.size_bytes == 0 {
@@ -207,7 +212,7 @@ impl Channel {
         self.sent((feed.first_layer_ns, start_ns, end_ns), per_layer_ns, job)
     }
 
-    /// Sends a job that was asked for, starts and ends on the channel at these times.
+    /// Records a job with its request time and its start and end on the channel.
     fn sent(
         &mut self,
         (asked_ns, start_ns, end_ns): (u64, u64, u64),
@@ -227,7 +232,7 @@ impl Channel {
         }
     }
 
-    /// Counts a job that occupies the channel for so long.
+    /// Adds a job to the channel's totals.
     pub(super) fn account(
         &mut self,
         (asked_ns, start_ns, end_ns): (u64, u64, u64),

@@ -1,27 +1,27 @@
-//! What is done once a move has ended.
+//! Completion of moves: actions after a move has finished, and moments without moves in flight.
 
 use super::mover::Mover;
 use super::peers::Now;
 use super::transfer::TransferId;
 use crate::store::{Answer, MoveId, GPU};
 
-/// What a move leaves to do, beside that its store hears of its end.
+/// An action after a move has finished, in addition to notifying its store.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum OnComplete {
-    /// Give up a request's blocks on the tier that they were read from.
+    /// Drop a request's blocks on the tier that they were read from.
     DropCopy {
         request: u32,
         blocks: (u32, u32),
         tier: usize,
     },
-    /// The next step waits no more for what was written.
+    /// Release the next step, which waits for the written blocks.
     Written,
-    /// Blocks of a request have come up ahead of it.
+    /// Count blocks of a request as prefetched.
     PrefetchState { request: u32, blocks: u64 },
 }
 
 impl Mover {
-    /// Gives up the lower copy of a request's blocks once a move has brought them up, where its edge says so.
+    /// Drops the lower copies of a request's blocks once a move has loaded them, if the edge is exclusive.
     pub fn drop_on_complete(
         &mut self,
         id: MoveId,
@@ -39,13 +39,13 @@ impl Mover {
         }
     }
 
-    /// Lets the next step wait for a copy.
+    /// Makes the next step wait for a copy.
     pub fn delays_step(&mut self, id: MoveId) {
         self.written.push(id);
         self.on_complete.insert(id, OnComplete::Written);
     }
 
-    /// Counts blocks that a move brings up ahead of their request.
+    /// Counts blocks that a move prefetches for a request.
     pub fn note_prefetch(&mut self, id: MoveId, request: u32, blocks: u64) {
         if let Some(prefetch_state) = &mut self.prefetch_state {
             prefetch_state.leaves(blocks);
@@ -54,7 +54,7 @@ impl Mover {
         }
     }
 
-    /// Tells the store that a move is done.
+    /// Notifies the store that a move has finished, and runs the move's completion action.
     pub(super) fn move_ended(&mut self, now: &mut Now<'_>, id: TransferId) -> Answer<()> {
         let transfer = &self.transfers[id];
         let (move_id, to) = (transfer.id, transfer.to);
@@ -90,22 +90,23 @@ impl Mover {
         Ok(())
     }
 
-    /// Notes whether nothing is under way as a request leaves; what was noted before does not count.
+    /// Records if no move is in flight as a request finishes; discards the earlier record.
     pub(crate) fn request_leaves(&mut self) {
         self.drained = self.in_flight.is_empty();
     }
 
-    /// Notes whether a move that has ended was the last one under way.
+    /// Records if a move that has finished was the last one in flight.
     pub(super) fn move_left(&mut self) {
         self.drained |= self.in_flight.is_empty();
     }
 
-    /// Whether there was such a moment since a request last left, or since the last call.
+    /// Returns true if no move was in flight at some moment since a request last finished, or since the last
+    /// call.
     pub fn take_drained(&mut self) -> bool {
         std::mem::take(&mut self.drained)
     }
 
-    /// How many moves are under way.
+    /// Returns the number of moves in flight.
     pub fn open_moves(&self) -> usize {
         self.in_flight.len()
     }

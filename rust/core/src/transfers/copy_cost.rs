@@ -1,23 +1,24 @@
-//! What copies to and from the GPU cost the steps: the CPU submits them, and some take a share of the GPU.
+//! Cost of GPU copies for the steps: the CPU submits the copies, and some take a share of the GPU.
 
 use super::channel::{ChannelConfig, Job};
 use super::mover::Mover;
 use super::transfer::TransferId;
 use crate::store::GPU;
 
-/// What a copy costs.
+/// Cost rates of copies.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CopyRates {
-    /// The CPU's time to submit a piece.
+    /// CPU time to submit a piece.
     pub submit_ns: u64,
-    /// Of the GPU, while the copy occupies its link.
+    /// Share of the GPU that a copy takes while it occupies its link.
     pub gpu_share: f64,
 }
 
 /// Time that the copies of one machine take from its steps.
 ///
-/// The engine's thread launches no step while it submits. A copy made by a kernel takes a share of the GPU for as long
-/// as it occupies the link; the step that starts next pays for it, unless the copy ended while no step ran.
+/// The engine's thread launches no step while it submits. A copy made by a kernel takes a share of the GPU
+/// for as long as it occupies the link. The step that starts next pays for it, unless the copy finished while
+/// no step ran.
 ///
 /// ```
 /// use kvsim_core::transfers::{ChannelConfig, CopyCost, CopyRates, Job};
@@ -32,9 +33,9 @@ pub struct CopyRates {
 #[derive(Clone, Debug, Default)]
 pub struct CopyCost {
     rates: CopyRates,
-    /// Until then the CPU submits.
+    /// End of the CPU's submissions.
     submits_until_ns: u64,
-    /// Of the GPU's time: what is owed in any case, and what is unless nothing runs until a time.
+    /// GPU time owed in any case, and GPU time owed unless no step runs until a given time.
     owed_ns: u64,
     idle_owed_ns: u64,
     idle_until_ns: u64,
@@ -42,7 +43,7 @@ pub struct CopyCost {
 }
 
 impl CopyCost {
-    /// Nothing is owed yet.
+    /// Creates an account without debt.
     pub fn new(rates: CopyRates) -> Self {
         Self {
             rates,
@@ -50,7 +51,7 @@ impl CopyCost {
         }
     }
 
-    /// Notes a copy that goes on its link now.
+    /// Records a copy that starts on its link now.
     pub fn sent(&mut self, link: &ChannelConfig, job: &Job, now_ns: u64) {
         let submit_ns = job.pieces.saturating_mul(self.rates.submit_ns);
         self.submits_until_ns = self.submits_until_ns.max(now_ns).saturating_add(submit_ns);
@@ -67,7 +68,7 @@ impl CopyCost {
         }
     }
 
-    /// How much longer a step takes that begins now; the GPU's part is paid then.
+    /// Returns how much longer a step takes that starts now; the GPU's part is paid by this step.
     pub fn take(&mut self, begin_ns: u64) -> u64 {
         let mut owed_ns = std::mem::take(&mut self.owed_ns);
         let idle_owed_ns = std::mem::take(&mut self.idle_owed_ns);
@@ -77,14 +78,15 @@ impl CopyCost {
         self.submits_until_ns.saturating_sub(begin_ns) + owed_ns
     }
 
-    /// Notes until when the step takes that has just started.
+    /// Records the end of the step that has just started.
     pub fn step_started(&mut self, end_ns: u64) {
         self.step_end_ns = end_ns;
     }
 }
 
 impl Mover {
-    /// Notes what a transfer costs the steps that goes on its channel now; below the CPU it costs nothing.
+    /// Records the cost of a transfer that starts on its channel now; transfers below the CPU cost the steps
+    /// nothing.
     pub(super) fn charge(&mut self, id: TransferId, now_ns: u64) {
         let transfer = self.transfer(id);
         if self.copies.is_none() || (transfer.from != GPU && transfer.to != GPU) {

@@ -1,5 +1,5 @@
-//! Transfers that wait for one on another machine, and what is told when that one comes: reads from there (the rules of
-//! `spec/remote.py`), and hand-overs over the memory of both.
+//! Transfers that wait for a transfer on another machine, and its notifications: reads from there (the rules
+//! of `spec/remote.py`), and hand-overs over both machines' memory.
 
 use super::channel::Transmission;
 use super::hop::{Feed, Hop};
@@ -10,16 +10,16 @@ use super::submitting::arrived;
 use super::transfer::TransferId;
 use crate::store::{Answer, MoveId, Order, NO_MOVE, STAGING};
 
-/// What is read on another machine.
+/// A read on another machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source {
-    /// That machine.
+    /// The machine to read.
     pub owner: u32,
-    /// The tier it is read from there.
+    /// Its tier to read.
     pub tier: usize,
-    /// The hold there.
+    /// Its hold on the blocks.
     pub lent: MoveId,
-    /// The move that still writes it there.
+    /// Its move that still writes the blocks.
     pub by: MoveId,
 }
 
@@ -27,18 +27,18 @@ pub struct Source {
 #[derive(Clone, Debug)]
 pub(super) struct Read {
     pub source: Source,
-    /// The channel between the two.
+    /// The channel between the two machines.
     pub wire: SharedChannel,
-    /// What it waits for there.
+    /// Progress of the other machine's blocks.
     pub feed: Feed,
-    /// The job there that feeds it, on a channel served layer by layer.
+    /// The job on that machine that feeds it, on a channel served layer by layer.
     pub job: Option<FarJob>,
-    /// What brings it there, from the nearest hop down.
+    /// The hops that bring the blocks there, from the nearest one down.
     pub below: Vec<FarHop>,
 }
 
 impl Read {
-    /// One over a channel of what is there, comes or is awaited, by any but a channel served layer by layer.
+    /// Returns a read over a channel, on which no job of another machine feeds it layer by layer.
     pub fn over(wire: SharedChannel, source: Source, feed: Feed) -> Box<Self> {
         Box::new(Self {
             source,
@@ -50,97 +50,97 @@ impl Read {
     }
 }
 
-/// A hop on another machine, as far as a wait for it is charged here.
+/// A hop on another machine, with the times needed to charge waits to it.
 #[derive(Clone, Debug)]
 pub struct FarHop {
     /// The tier it reads.
     pub from: usize,
     /// Its times.
     pub sent: Option<Transmission>,
-    /// When its layers arrive, on a channel served layer by layer.
+    /// Arrival times of its layers, on a channel served layer by layer.
     pub arrivals_ns: Vec<u64>,
-    /// Whether it feeds the hop above layer by layer.
+    /// True if it feeds the hop above layer by layer.
     pub feeds: bool,
-    /// What it goes over.
+    /// Its channel.
     pub channel: SharedChannel,
-    /// How much it sends.
+    /// Its bytes.
     pub size_bytes: u64,
 }
 
 /// A job of another machine on a channel served layer by layer.
 #[derive(Clone, Debug)]
 pub struct FarJob {
-    /// The channel.
+    /// Its channel.
     pub channel: SharedChannel,
-    /// Its place there.
+    /// Its index there.
     pub id: JobId,
-    /// Its layers that have arrived.
+    /// Number of its layers that have arrived.
     pub layers: u64,
 }
 
-/// A transfer of some machine.
+/// A transfer of any machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FarTransfer {
     /// The machine.
     pub machine: u32,
-    /// Its place there.
+    /// Its index there.
     pub id: TransferId,
 }
 
-/// Stands among those that wait for a transfer for one on another machine.
+/// A local dependent of a transfer that stands for a transfer on another machine.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Relay {
     pub target: FarTransfer,
-    /// What the target waits for.
+    /// The transfer that the target waits for.
     pub before: TransferId,
-    /// Whether the target sends on what that brings.
+    /// True if the target sends on the blocks of `before`.
     pub follows: bool,
 }
 
-/// What a machine hears of what one of its transfers waits for elsewhere.
+/// Notification to a machine that a transfer elsewhere, which one of its own waits for, has arrived.
 #[derive(Clone, Debug)]
 pub struct Came {
-    /// The transfer that waits.
+    /// The waiting transfer.
     pub id: TransferId,
-    /// How what it waits for has come: whole, or its first layer.
+    /// Progress of the arrival: whole, or the first layer.
     pub feed: Feed,
-    /// The job that brings its layers one by one, on a channel served so.
+    /// The job that brings its layers, on a channel served layer by layer.
     pub job: Option<FarJob>,
-    /// Whether it is sent on; otherwise it frees room.
+    /// True if the waiting transfer sends the blocks on; otherwise it waits for blocks to be freed.
     pub follows: bool,
-    /// What brought it.
+    /// The hops that brought the blocks.
     pub below: Vec<FarHop>,
 }
 
-/// What a machine is asked to bring to another one's transfer.
+/// A request to another machine to bring lent blocks to a reader's transfer.
 #[derive(Clone, Copy, Debug)]
 pub struct Lent {
-    /// What is read.
+    /// The blocks to read.
     pub source: Source,
-    /// How much of it.
+    /// Number of blocks.
     pub blocks: u64,
-    /// What is to send it on.
+    /// The transfer that sends them on.
     pub reader: FarTransfer,
-    /// Transfers there that free its room first.
+    /// Number of the reader's transfers that free its blocks first.
     pub awaits: u32,
 }
 
-/// What a machine brings to another one's transfer.
+/// Reply to [`Lent`]: transfers of the owner that the reader waits for.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Brought {
-    /// Whether the reader waits for something here.
+    /// True if the reader waits for a transfer here.
     pub waits: bool,
-    /// The lowest hop here, which waits for the reader's room.
+    /// The lowest hop here, which waits for the reader's blocks.
     pub lowest: Option<TransferId>,
 }
 
 impl Mover {
-    /// Lets a move from another machine read what it has lent.
+    /// Makes a move from another machine read the blocks that it has lent.
     pub fn reads(&mut self, id: MoveId, source: Source) {
         self.reads.insert(id, source);
     }
 
-    /// Sends what lands here from another machine as soon as it comes there and its room is free.
+    /// Sends blocks from another machine as soon as they arrive there and their target blocks are free.
     pub(super) fn accept_read(
         &mut self,
         now: &mut Now<'_>,
@@ -179,7 +179,7 @@ impl Mover {
         self.launch(now, id)
     }
 
-    /// Brings what has been lent up to the tier that the network reads, layer by layer where transfers are.
+    /// Brings lent blocks up to the tier that the network reads, layer by layer if transfers are pipelined.
     pub fn bring(&mut self, now: &mut Now<'_>, lent: &Lent) -> Answer<Brought> {
         let source = lent.source;
         let before = self.in_flight(source.by);
@@ -224,7 +224,7 @@ impl Mover {
         })
     }
 
-    /// Lets a transfer on another machine hear when one here has come.
+    /// Notifies a transfer on another machine when a transfer here has arrived.
     pub fn relay(&mut self, before: TransferId, target: FarTransfer, follows: bool) {
         let id = self.begin(NO_MOVE, (0, 0), 0);
         self.transfers[id].relay = Some(Relay {
@@ -235,7 +235,7 @@ impl Mover {
         self.wait_for(id, before);
     }
 
-    /// Tells another machine that what its transfer waits for has come, or its first layer where that is enough.
+    /// Notifies another machine that a transfer has arrived, or its first layer if that is sufficient.
     pub(super) fn pass_on(
         &mut self,
         now: &mut Now<'_>,
@@ -285,7 +285,7 @@ impl Mover {
         }
     }
 
-    /// A transfer here and the hops that bring what it sends on, as another machine charges waits to them.
+    /// Returns a transfer here and its lower hops, as another machine charges waits to them.
     fn far_hops(&self, first: TransferId, mut feeds: bool) -> Vec<FarHop> {
         let (mut hops, mut next) = (Vec::new(), Some(first));
         while let Some(id) = next {
@@ -309,7 +309,7 @@ impl Mover {
         hops
     }
 
-    /// What a transfer waits for on another machine has come, or its first layer.
+    /// Handles the notification that a transfer on another machine has arrived, or its first layer.
     pub fn came(&mut self, now: &mut Now<'_>, came: &Came) -> Answer<()> {
         let transfer = &mut self.transfers[came.id];
         if let Some(read) = transfer.read.as_deref_mut() {
@@ -335,7 +335,7 @@ impl Mover {
         self.launch(now, came.id)
     }
 
-    /// What a transfer has read on another machine is there, and may leave there.
+    /// Ends the loan of the blocks that a transfer has read on another machine.
     pub(super) fn source_read(&self, now: &mut Now<'_>, id: TransferId) -> Answer<()> {
         let read = self.transfer(id).read.as_deref();
         let (Some(Read { source, .. }), Some(peers)) = (read, now.peers.as_deref_mut()) else {
@@ -344,7 +344,7 @@ impl Mover {
         peers.lent_is_read(source.owner, source.lent, now.ns)
     }
 
-    /// By when so many blocks should have come over a channel that they are queued on now.
+    /// Returns the estimated delay until `blocks` blocks queued now have arrived over a channel.
     pub(crate) fn estimate_ns(&self, channel: &SharedChannel, blocks: u64, now_ns: u64) -> u64 {
         locked(channel).expected_ns(&self.job(blocks), now_ns).1
     }

@@ -1,19 +1,19 @@
-//! How much rate a channel was asked for (the rules of `spec/channels.py`).
+//! The rate demanded of a channel (the rules of `spec/channels.py`).
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// Samples of the rate, in bytes a second, that a channel would have needed.
+/// Samples of the rate, in bytes per second, that a channel would have needed.
 #[derive(Clone, Debug, Default)]
 pub struct Demand {
-    /// A sample a step that used KV while it still arrived: its bytes over the step's own compute time.
+    /// One sample per step that used KV while it arrived: its bytes over the step's own compute time.
     pub hiding: Vec<i64>,
     offered: Vec<i64>,
-    /// The second that is being summed, and its bytes.
+    /// The current second, and the sum of its bytes.
     second: Option<(u64, u64)>,
 }
 
 impl Demand {
-    /// Notes a job that is queued now; jobs come in time order.
+    /// Records a job that is queued now; jobs come in time order.
     pub fn ask(&mut self, size_bytes: u64, now_ns: u64) {
         let second = now_ns / NS_PER_S;
         match &mut self.second {
@@ -26,14 +26,14 @@ impl Demand {
         }
     }
 
-    /// Notes what one step loads over the channel while it computes.
+    /// Records the bytes that one step loads over the channel while it computes.
     pub fn hide(&mut self, size_bytes: u64, compute_ns: u64) {
         let bytes = u128::from(size_bytes) * u128::from(NS_PER_S);
         let rate = bytes.div_ceil(u128::from(compute_ns.max(1)));
         self.hiding.push(i64::try_from(rate).unwrap_or(i64::MAX));
     }
 
-    /// A sample a second in which anything was sent, its bytes; the second under way included.
+    /// Returns one sample per second in which bytes were sent: their sum; the current second included.
     pub fn offered(&self) -> Vec<i64> {
         let current = self.second.map(|(_, sum)| sum as i64);
         self.offered.iter().copied().chain(current).collect()

@@ -1,4 +1,4 @@
-//! Hops of hand-overs: what crosses from another machine is no move of the store, but takes its turn on a channel.
+//! Hops of hand-overs: transfers between machines, which are no moves of the store but queue on a channel.
 
 use super::channel::Transmission;
 use super::cross_machine::{FarJob, FarTransfer};
@@ -7,20 +7,20 @@ use super::peers::Now;
 use super::transfer::{TransferId, Watcher};
 use crate::store::{Answer, MoveId, NO_MOVE};
 
-/// What brings what a hop sends on, from outside of its machine's transfers.
+/// Progress of the data that a hop sends on, if they come from outside its machine's transfers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Feed {
-    /// Nothing: it is there.
+    /// Available.
     #[default]
     AtHand,
-    /// It has not come yet, not even its first layer.
+    /// Not arrived, not even the first layer.
     Awaited,
-    /// Its first layer has come, at these times.
+    /// The first layer has arrived; these are its times.
     Comes(Transmission),
 }
 
 impl Feed {
-    /// What a step brings that is under way, or has ended where there is none.
+    /// Returns the progress of a step in flight; available if there is no step.
     pub fn of_step(step: Option<Transmission>, now_ns: u64) -> Self {
         match step {
             None => Self::AtHand,
@@ -30,42 +30,43 @@ impl Feed {
     }
 }
 
-/// How far a step has come that computes what a hop sends.
+/// Progress of a step that computes the data of a hop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Computed {
-    /// Its first layer.
+    /// The first layer is computed.
     First,
-    /// So many layers, neither one nor all.
+    /// This number of layers is computed, neither one nor all.
     Layers(u64),
-    /// All of them.
+    /// All layers are computed.
     All,
 }
 
 /// A hop of a hand-over.
 #[derive(Clone, Debug)]
 pub struct Hop {
-    /// Which hand-over, by its place in the machine's list.
+    /// Index of the hand-over in the machine's list.
     pub handover: u32,
-    /// What it goes over.
+    /// Its channel.
     pub channel: SharedChannel,
-    /// Whether it is fed layer by layer, and feeds so.
+    /// True if it is fed, and feeds, layer by layer.
     pub streams: bool,
-    /// What brings what it sends.
+    /// Progress of the data it sends.
     pub feed: Feed,
     /// The job of another machine that feeds it, on a channel served layer by layer.
     pub far: Option<FarJob>,
-    /// How much it waits for on another machine: that its place there is free.
+    /// Number of transfers on another machine that must free its target blocks first.
     pub awaits: u32,
-    /// The place of the request that leaves this machine's GPU with it, to go on elsewhere.
+    /// Index of the request that leaves this machine's GPU with it, to continue elsewhere.
     pub leaves: Option<u32>,
-    /// Whether it reads the machine that hands over.
+    /// True if it reads the hand-over's source.
     pub is_first: bool,
-    /// Whether the hand-over is complete with it.
+    /// True if it completes the hand-over.
     pub is_last: bool,
 }
 
 impl Hop {
-    /// One of a hand-over over a channel that sends what is at hand, one of several; `streams` as in its field.
+    /// Returns a middle hop of a hand-over over a channel, with its data available; `streams` as in its
+    /// field.
     pub fn over((handover, channel): (u32, SharedChannel), streams: bool) -> Self {
         Self {
             handover,
@@ -82,14 +83,14 @@ impl Hop {
 }
 
 impl Mover {
-    /// Notes a hop of so many blocks from a tier to another; it is not launched.
+    /// Adds a hop of `blocks` blocks along a route; it is not launched.
     pub fn reserve_hop(&mut self, hop: Hop, (route, blocks): ((usize, usize), u64)) -> TransferId {
         let id = self.begin(NO_MOVE, route, blocks);
         self.transfers[id].hop = Some(Box::new(hop));
         id
     }
 
-    /// Sends a hop as soon as these moves have freed its room and it is there itself.
+    /// Sends a hop as soon as its data are available and these moves have freed its target blocks.
     pub fn send_hop(
         &mut self,
         now: &mut Now<'_>,
@@ -107,7 +108,8 @@ impl Mover {
         Ok(id)
     }
 
-    /// Lets a hop on another machine wait for these moves, which free its room here; returns for how many.
+    /// Makes a hop on another machine wait for these moves, which free its target blocks here; returns their
+    /// number.
     pub fn relay_freed(
         &mut self,
         freeing_moves: &[MoveId],
@@ -122,7 +124,7 @@ impl Mover {
         freed_by.len() as u32
     }
 
-    /// Sends a hop that waits for so much on another machine once all of that has come.
+    /// Sends a hop once `awaits` transfers on another machine have arrived.
     pub fn launch_hop(&mut self, now: &mut Now<'_>, (id, awaits): (TransferId, u32)) -> Answer<()> {
         if let Some(hop) = self.transfers[id].hop.as_deref_mut() {
             hop.awaits = awaits;
@@ -130,8 +132,8 @@ impl Mover {
         self.launch(now, id)
     }
 
-    /// Of how many layers a hop hears one by one that a step has computed them: of none where its times are final as
-    /// soon as it is sent.
+    /// Returns how many layers of a step are reported to a hop one by one. None are if the hop's times are
+    /// final as soon as it is sent.
     pub fn reported_layers(&self, id: TransferId) -> u64 {
         if self.goes_by_layer(id) {
             self.config.layers
@@ -140,7 +142,7 @@ impl Mover {
         }
     }
 
-    /// Lets a hop go on with what a step has computed by now; returns whether it waits for more.
+    /// Feeds a hop with the layers that a step has computed by now; returns true if it waits for more.
     pub fn step_computed(
         &mut self,
         now: &mut Now<'_>,

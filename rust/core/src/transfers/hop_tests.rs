@@ -1,4 +1,5 @@
-//! Closed forms of hops that send what a step computes over a channel served layer by layer, at a byte a nanosecond.
+//! Closed forms of hops that send layers of a running step over a channel served layer by layer, at one byte
+//! per nanosecond.
 
 use super::Now;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use crate::store::{Store, TierConfig, GPU};
 
 const LAYERS: u64 = 4;
 const REMOTE: usize = 3;
-/// Each layer on the wire, and until it has arrived from there.
+/// Time of each layer on the wire, and the latency.
 const WIRE_NS: u64 = 25;
 const LATENCY_NS: u64 = 7;
 
@@ -26,7 +27,7 @@ fn step(start_ns: u64, end_ns: u64) -> Transmission {
     }
 }
 
-/// A machine that takes hand-overs of a block of 100 bytes in, its store, its wire and what happens there.
+/// A machine that receives hand-overs of one block of 100 bytes: its store, its wire and its events.
 struct Bench {
     mover: Mover,
     store: Store,
@@ -64,14 +65,14 @@ impl Bench {
         }
     }
 
-    /// Lets happen what comes on the wire until a time.
+    /// Runs the events of the wire up to a time.
     fn run(&mut self, until_ns: u64) {
         while Timeline::next_of(&self.timeline).is_some_and(|ns| ns <= until_ns) {
             Timeline::happen(&self.timeline);
         }
     }
 
-    /// Hands a block over that a step computes and that departs at a time, and returns when each layer arrives.
+    /// Hands over a block that a step computes, with a given departure; returns the arrival of each layer.
     fn hand_over(&mut self, step: Transmission, departs_ns: u64) -> Vec<u64> {
         let hop = Hop {
             feed: Feed::of_step(Some(step), departs_ns),
@@ -95,7 +96,7 @@ impl Bench {
             let (mover, store) = (&mut self.mover, &mut self.store);
             let mut now = Now::alone(store, now_ns);
             let waits = mover.step_computed(&mut now, id, (step, computed));
-            assert!(waits.unwrap(), "it hears of the others too");
+            assert!(waits.unwrap(), "the other layers are still to come");
         }
         self.run(u64::MAX);
         let arrivals = self.mover.layer_times(id).into_iter();
@@ -119,7 +120,7 @@ fn a_slow_wire_is_waited_for_after_the_first_layer() {
 
 #[test]
 fn what_is_computed_when_it_departs_goes_at_once() {
-    // at 250 ns two of four layers are there
+    // at 250 ns two of four layers are computed
     let arrivals = Bench::new(true).hand_over(step(0, 400), 250);
     assert_eq!(arrivals, [282, 307, 332, 432]);
 }

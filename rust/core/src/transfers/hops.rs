@@ -1,12 +1,13 @@
-//! How a wait for KV is split among the hops that the KV comes over (the rules of `spec/ttft.py`).
+//! Split of a wait for KV among the hops that carry it (the rules of `spec/ttft.py`).
 
 use super::{Mover, Transfer, TransferId, Transmission, NOT_YET};
 
 impl Mover {
-    /// Which of a wait's `span` for layer `layer` (from 0) each hop caused: (tier that it is read from, ns).
+    /// Splits a wait's `span` for layer `layer` (from 0) by the hops that caused it: (tier that a hop reads,
+    /// ns).
     ///
-    /// From the start of the wait until the lowest hop had brought what the next one needed, it is that hop's,
-    /// from then on the next one's, and so on: the parts sum to the span.
+    /// The lowest hop causes the wait until it has brought what the next hop needs; from then on the next hop
+    /// does, and so on. The parts sum to the span.
     pub fn split_by_hop(
         &self,
         transfer: TransferId,
@@ -14,7 +15,8 @@ impl Mover {
         layer: u64,
     ) -> Vec<(usize, u64)> {
         let first = self.transfer(transfer);
-        // Of each lower hop: the tier that it reads, and when it had brought what the next one needed.
+        // For each lower hop: the tier it reads, and the time at which it had brought what the next one
+        // needed.
         let mut chain: Vec<(usize, u64)> = Vec::new();
         let (mut at, mut needed) = (first, layer);
         let last = self.config.layers - 1;
@@ -43,7 +45,7 @@ impl Mover {
         parts
     }
 
-    /// When a transfer had brought a layer (from 0), as far as that is known.
+    /// Returns the arrival of a transfer's layer (from 0), as far as it is known.
     fn layer_ns(&self, transfer: &Transfer, layer: u64) -> u64 {
         match transfer.job {
             None => arrival_ns(transfer.sent, layer),

@@ -1,5 +1,5 @@
-//! What carries one direction of an edge: one channel, or several side by side (`channels/choice/` has the choices' names,
-//! and the contract of a plug-in).
+//! A lane: one or several parallel channels that carry one direction of an edge (`channels/choice/` has the
+//! choices' names, and the contract of a plug-in).
 
 use std::sync::Arc;
 
@@ -7,16 +7,16 @@ use super::mover::{locked, SharedChannel};
 use super::plugins::{ChannelPlugin, Sending};
 use crate::store::Answer;
 
-/// The channels that carry an edge in one direction, in the scenario's order; never none.
+/// The channels that carry an edge in one direction, in the scenario's order; never empty.
 #[derive(Clone, Debug)]
 pub struct Lane {
     channels: Vec<SharedChannel>,
-    /// Chooses in place of the shortest queue.
+    /// Plug-in that replaces the choice of the shortest queue.
     plugin: Option<Arc<dyn ChannelPlugin>>,
 }
 
 impl Lane {
-    /// Those of a lane; `None` without any.
+    /// Creates a lane from its channels; `None` if there are none.
     pub fn new(channels: Vec<SharedChannel>) -> Option<Self> {
         (!channels.is_empty()).then_some(Self {
             channels,
@@ -24,17 +24,17 @@ impl Lane {
         })
     }
 
-    /// Lets a plug-in choose among them.
+    /// Sets the plug-in that chooses among the channels.
     pub fn with_plugin(self, plugin: Option<Arc<dyn ChannelPlugin>>) -> Self {
         Self { plugin, ..self }
     }
 
-    /// The first one: by it is estimated what a transfer would take, and it carries what other machines read.
+    /// Returns the first channel: it is used for estimates, and carries the reads of other machines.
     pub fn assigned(&self) -> &SharedChannel {
         &self.channels[0]
     }
 
-    /// The place of the channel that would begin first what is queued now; of equal ones the first.
+    /// Returns the index of the channel that would start a job queued now first; of equal ones the first.
     fn emptiest(&self, now_ns: u64) -> usize {
         if self.channels.len() == 1 {
             return 0;
@@ -43,7 +43,7 @@ impl Lane {
         (0..self.channels.len()).min_by_key(waits_ns).unwrap_or(0)
     }
 
-    /// The place of the channel that a transfer takes which is queued now.
+    /// Returns the index of the channel for a transfer queued now.
     pub(super) fn choose(&self, sending: &Sending) -> Answer<usize> {
         match &self.plugin {
             Some(plugin) => Ok(plugin.choose(sending)?.min(self.channels.len() - 1)),
@@ -51,12 +51,12 @@ impl Lane {
         }
     }
 
-    /// The channel that a transfer takes which is queued now.
+    /// Returns the channel for a transfer queued now.
     pub fn chosen(&self, sending: &Sending) -> Answer<&SharedChannel> {
         Ok(&self.channels[self.choose(sending)?])
     }
 
-    /// The channel at a place.
+    /// Returns the channel at an index.
     pub(super) fn at(&self, slot: usize) -> &SharedChannel {
         &self.channels[slot]
     }

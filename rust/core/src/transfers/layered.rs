@@ -1,5 +1,6 @@
-//! A channel served layer by layer, event by event: fair sharing, loads first, and FIFO as their check (the rules of
-//! `spec/channels.py`). A job's times are final only when they come: what others do meanwhile changes them.
+//! A channel served layer by layer, event by event: fair sharing, loads first, and FIFO as a check of both
+//! (the rules of `spec/channels.py`). A job's times are final only at its arrival: other jobs change them
+//! until then.
 
 use super::channel::{Channel, ChannelConfig, Job, Transmission};
 use super::cross_machine::FarTransfer;
@@ -12,31 +13,31 @@ pub const NOT_YET: u64 = 1 << 62;
 /// Parts of a nanosecond: a share of up to 16 jobs stays exact.
 const PARTS: i128 = 720_720;
 
-/// A job's place among those of its channel.
+/// A job's index among those of its channel.
 pub type JobId = u32;
 
-/// A job on its way: layers at hand, layers sent, and what its current layer still costs.
+/// A job in flight: available layers, sent layers, and the remaining cost of its current layer.
 #[derive(Clone, Debug, Default)]
 struct LayerJob {
-    /// The transfer that hears of its arrivals.
+    /// The transfer that is notified of its arrivals.
     of: Option<FarTransfer>,
     layers: u64,
     at_hand: u64,
-    /// Layers for which there is a read buffer: all, unless someone says less.
+    /// Layers for which there is a read buffer; all, unless a limit is set.
     allowed: u64,
     is_load: bool,
-    /// Whether the CPU has submitted it.
+    /// True once the CPU has submitted it.
     is_submitted: bool,
     asked_ns: u64,
-    /// How long the CPU submits it.
+    /// CPU time to submit it.
     submit_ns: u64,
     sent: u64,
-    /// Parts of nanoseconds.
+    /// In parts of nanoseconds.
     left: i128,
     per_layer_ns: u64,
     start_ns: Option<u64>,
     arrivals_ns: Vec<u64>,
-    /// Whether each of its layers is heard of: something sends them on.
+    /// True if each arriving layer is reported, because another transfer sends it on.
     feeds: bool,
 }
 
@@ -45,7 +46,7 @@ impl LayerJob {
         self.is_submitted && self.sent < self.at_hand && self.sent < self.allowed
     }
 
-    /// Whether its next layer has nowhere to go to: others pass it then.
+    /// Returns true if no buffer is free for its next layer; other jobs are served before it then.
     fn waits_for_buffer(&self) -> bool {
         self.sent == self.allowed
     }
@@ -55,35 +56,35 @@ impl LayerJob {
     }
 }
 
-/// What is asked of a channel served layer by layer.
+/// A request to a channel served layer by layer.
 #[derive(Clone, Copy, Debug)]
 pub struct LayerJobOf {
     /// Bytes, pieces, layers.
     pub job: Job,
-    /// Layers that can go at once.
+    /// Layers that are available at once.
     pub at_hand: u64,
-    /// Whether it goes towards the GPU.
+    /// True if it loads towards the GPU.
     pub is_load: bool,
-    /// The transfer that hears of its arrivals.
+    /// The transfer that is notified of its arrivals.
     pub of: FarTransfer,
 }
 
-/// Who is served on a channel, and who waits.
+/// The served and the waiting jobs of a channel.
 #[derive(Debug)]
 pub struct LayerService {
     timeline: SharedTimeline,
-    /// Its place among the channels of the timeline.
+    /// Its index among the channels of the timeline.
     slot: u32,
     jobs: Slab<LayerJob>,
     queue: Vec<JobId>,
     served: Vec<JobId>,
     at_ns: u64,
-    /// Until then latency occupies the link.
+    /// End of the latency that occupies the link.
     closed_until_ns: u64,
 }
 
 impl Channel {
-    /// A channel served layer by layer, its events in a timeline.
+    /// Creates a channel served layer by layer, with its events in a timeline.
     pub fn layered(config: ChannelConfig, timeline: &SharedTimeline) -> super::SharedChannel {
         super::SharedChannel::new_cyclic(|channel| {
             let slot = locked(timeline).join(channel.clone());
@@ -102,12 +103,12 @@ impl Channel {
         })
     }
 
-    /// Whether it is served layer by layer.
+    /// Returns true if the channel is served layer by layer.
     pub fn is_layered(&self) -> bool {
         self.service.is_some()
     }
 
-    /// Queues a job, as many of its layers ready to go as are at hand.
+    /// Queues a job; `asked.at_hand` of its layers are ready to send.
     pub(super) fn submit(&mut self, asked: &LayerJobOf, now_ns: u64) -> JobId {
         self.sent_bytes += asked.job.size_bytes;
         self.jobs += 1;
@@ -142,20 +143,20 @@ impl Channel {
         id
     }
 
-    /// Lets a job send its first `layers` layers.
+    /// Makes a job's first `layers` layers available.
     pub(super) fn feed(&mut self, id: JobId, layers: u64, now_ns: u64) {
         self.change(now_ns, |service| {
             service.jobs[id].at_hand = layers;
         });
     }
 
-    /// Lets a job that has just been queued send so many layers at most until more buffers are free.
+    /// Limits a job that has just been queued to `layers` layers until more buffers are free.
     pub(super) fn limit(&mut self, id: JobId, layers: u64) {
         let job = &mut self.service_mut().jobs[id];
         job.allowed = layers.min(job.layers);
     }
 
-    /// Lets a job send its first `layers` layers as far as they are at hand: buffers became free.
+    /// Allows a job's first `layers` layers, as buffers became free; they are sent once they are available.
     pub(super) fn allow(&mut self, id: JobId, layers: u64, now_ns: u64) {
         self.change(now_ns, |service| {
             let job = &mut service.jobs[id];
@@ -163,7 +164,7 @@ impl Channel {
         });
     }
 
-    /// Changes what may be sent, once what was sent until then is accounted for.
+    /// Changes what can be sent, after accounting for the time until now.
     fn change(&mut self, now_ns: u64, change: impl FnOnce(&mut LayerService)) {
         let mut link = self.link(now_ns);
         link.catch_up();
@@ -171,12 +172,12 @@ impl Channel {
         link.serve();
     }
 
-    /// Lets each layer of a job be heard of.
+    /// Reports each layer of a job from now on.
     pub(super) fn report_all_layers(&mut self, id: JobId) {
         self.service_mut().jobs[id].feeds = true;
     }
 
-    /// Does what happens at a time; returns the transfer that hears of so many layers that have arrived.
+    /// Runs an event. Returns the transfer to notify and the number of its layers that have arrived.
     pub(super) fn happen(&mut self, what: Happening, now_ns: u64) -> Option<(FarTransfer, u64)> {
         match what {
             Happening::Served => {
@@ -204,7 +205,7 @@ impl Channel {
         }
     }
 
-    /// A job's times as far as they are known.
+    /// Returns a job's times as far as they are known.
     pub(super) fn times(&self, id: JobId) -> Option<Transmission> {
         let job = self.service.as_deref()?.jobs.get(id as usize)?;
         let last = (job.sent == job.layers).then(|| job.arrivals_ns.last().copied());
@@ -216,19 +217,19 @@ impl Channel {
         })
     }
 
-    /// When the layers of a job arrive that have been sent.
+    /// Returns the arrival times of a job's sent layers.
     pub(super) fn arrivals_ns(&self, id: JobId) -> &[u64] {
         let job = self.service.as_deref();
         let job = job.and_then(|service| service.jobs.get(id as usize));
         job.map_or(&[], |job| &job.arrivals_ns)
     }
 
-    /// Forgets a job that has arrived.
+    /// Removes a job that has arrived.
     pub(super) fn forget(&mut self, id: JobId) {
         self.service_mut().jobs.free(id);
     }
 
-    /// How long a job queued now waits for its first byte, were it served in turn.
+    /// Returns the wait of a job queued now for its first byte, if jobs were served in turn.
     pub(super) fn layered_wait_ns(&self, service: &LayerService) -> u64 {
         if self.config.is_fair {
             return 0;
@@ -267,7 +268,7 @@ struct Link<'a> {
 }
 
 impl Link<'_> {
-    /// Accounts for what was sent since the last event.
+    /// Accounts for the time since the last event.
     fn catch_up(&mut self) {
         let service = &mut *self.service;
         let elapsed_ns = self.now_ns - service.at_ns;
@@ -282,7 +283,7 @@ impl Link<'_> {
         }
     }
 
-    /// Chooses whom to serve from now on.
+    /// Chooses the jobs to serve from now on.
     fn choose(&mut self) {
         let LayerService {
             jobs,
@@ -293,7 +294,7 @@ impl Link<'_> {
         let of = |id: &JobId| &jobs[*id];
         let has_started = |id: &JobId| of(id).left < of(id).layer_parts();
         if !self.config.is_fair && served.iter().any(has_started) {
-            return; // a layer that has begun is finished
+            return; // a layer that has started is finished first
         }
         served.clear();
         if self.config.is_fair || self.config.loads_first {
@@ -310,7 +311,7 @@ impl Link<'_> {
         }
     }
 
-    /// Chooses whom to serve from now on, and when that next changes.
+    /// Chooses the jobs to serve from now on, and schedules the next change.
     fn serve(&mut self) {
         let now_ns = self.now_ns;
         locked(&self.service.timeline).cancel(self.service.slot);
@@ -336,7 +337,7 @@ impl Link<'_> {
         locked(&self.service.timeline).serve_at(at_ns, self.service.slot);
     }
 
-    /// A layer of a job has been sent.
+    /// Handles the end of a job's layer on the link.
     fn layer_sent(&mut self, id: JobId) {
         let (now_ns, service) = (self.now_ns, &mut *self.service);
         let arrival_ns = now_ns.saturating_add(self.config.latency_ns);

@@ -1,4 +1,4 @@
-//! Closed forms of channels served layer by layer, at a byte a nanosecond.
+//! Closed forms of channels served layer by layer, at one byte per nanosecond.
 
 use super::channel::{Channel, ChannelConfig, Job};
 use super::cross_machine::FarTransfer;
@@ -6,7 +6,7 @@ use super::layered::{JobId, LayerJobOf};
 use super::mover::{locked, SharedChannel};
 use super::timeline::{SharedTimeline, Timeline};
 
-/// A channel, its timeline, and what was heard: (ns, transfer, layers).
+/// A channel, its timeline, and its notifications: (ns, transfer, layers).
 struct Bench {
     timeline: SharedTimeline,
     channel: SharedChannel,
@@ -29,7 +29,7 @@ impl Bench {
         }
     }
 
-    /// Lets happen what comes until a time.
+    /// Runs the events up to a time.
     fn run(&mut self, until_ns: u64) {
         while let Some(now_ns) = Timeline::next_of(&self.timeline).filter(|&ns| ns <= until_ns) {
             if let Some((of, layers)) = Timeline::happen(&self.timeline) {
@@ -38,7 +38,7 @@ impl Bench {
         }
     }
 
-    /// Queues a job of so many bytes and layers at a time, as many of them ready as are at hand.
+    /// Queues a job of the given bytes and layers at a time; `at_hand` of its layers are ready.
     fn submit(
         &mut self,
         at_ns: u64,
@@ -60,7 +60,7 @@ impl Bench {
         locked(&self.channel).submit(&asked, at_ns)
     }
 
-    /// Queues loads of (time, bytes, layers), and returns when each has arrived.
+    /// Queues loads of (time, bytes, layers), and returns the arrival of each.
     fn ends(&mut self, jobs: &[(u64, u64, u64)]) -> Vec<u64> {
         let queued = jobs.iter();
         let ids: Vec<_> = queued
@@ -150,7 +150,7 @@ fn a_layer_leaves_when_it_is_at_hand_and_its_end_is_known_once_it_has_left() {
 }
 
 #[test]
-fn only_the_first_and_the_last_layer_are_heard_of_where_nothing_sends_the_others_on() {
+fn only_the_first_and_the_last_layer_are_reported_unless_another_job_sends_them_on() {
     let mut bench = Bench::new(|config| config.is_fair = true);
     bench.ends(&[(0, 50, 5), (0, 1, 1)]);
     let reported: Vec<_> = bench
@@ -174,8 +174,9 @@ fn loads_go_before_stores_and_among_themselves_in_turn() {
 
 #[test]
 fn what_a_job_was_given_too_much_of_is_lost_while_it_waits_for_its_next_layer() {
-    // A sends one of its two layers beside B, and C from 1 ns on: three thirds of 299 ns are more than is left of
-    // A's layer, 1/6 ns. At 1,000 its next layer comes, and with it eight more of 100 ns: nine ends at 1,900.
+    // A sends one of its two layers alongside B, and C from 1 ns on. Three thirds of 299 ns are more than is
+    // left of A's layer, 1/6 ns. At 1,000 its next layer comes, and with it eight more of 100 ns: nine ends
+    // at 1,900.
     let mut bench = Bench::new(|config| config.is_fair = true);
     let first = bench.submit(0, (200, 2), (1, true));
     bench.submit(0, (100, 1), (1, true));

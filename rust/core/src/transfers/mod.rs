@@ -1,31 +1,32 @@
-//! Transfers: what a machine's store decides, put on the channels of its edges, and made true when it arrives.
+//! Transfers: a machine's store issues orders, the channels of its edges carry them, and arrivals make the
+//! blocks ready.
 //!
 //! The rules are those of `spec/mover.py` and `spec/channels.py` in Python.
 //!
-//! | file | what lives there |
+//! | file | contents |
 //! |---|---|
-//! | `channel` | a FIFO link and the times of what it carries |
-//! | `slowed` | a FIFO link whose rate falls for some times |
-//! | `plugins` | decisions that a plug-in takes, and what it sees |
-//! | `lane` | the channels side by side that carry an edge, and the choice among them |
+//! | `channel` | a FIFO link and the times of its jobs |
+//! | `slowed` | a FIFO link whose rate falls at known times |
+//! | `plugins` | the plug-ins for decisions, and their inputs |
+//! | `lane` | the parallel channels of an edge, and the choice among them |
 //! | `layered` | a link served layer by layer: fair, or loads first |
-//! | `timeline` | what happens next on all such links |
-//! | `pages` | what blocks of cache groups are, layer by layer |
-//! | `demand` | the rate that a channel was asked for |
-//! | `transfer` | one order on its way |
-//! | `mover` | a machine's transfers: who asks about them, what has arrived |
-//! | `hop` | what crosses between machines that hand over |
-//! | `peers` | what a machine has at hand while it is at work, the other machines with it |
-//! | `prefetch_state` | what comes up ahead of its request |
-//! | `cross_machine` | what waits for a transfer of another machine: reads from there, hand-overs over memory |
-//! | `puts` | what is put into a shared pool |
-//! | `sending` | orders on their way to a channel, fed hop by hop; transfers whose times were decided elsewhere |
-//! | `storage_wait` | how long a request waits for an engine's storage |
-//! | `submitting` | the same over links served layer by layer |
-//! | `copy_cost` | what copies cost the steps |
-//! | `on_complete` | what is done once a move has ended, and moments at which none is under way |
-//! | `write` | what is copied down when something becomes ready |
-//! | `hops` | which hop a wait was for |
+//! | `timeline` | the next event on all such links |
+//! | `pages` | blocks of cache groups, layer by layer |
+//! | `demand` | the rate demanded of a channel |
+//! | `transfer` | one order in flight |
+//! | `mover` | a machine's transfers, their watchers and arrivals |
+//! | `hop` | transfers between machines that hand over |
+//! | `peers` | the store, the time and the other machines, as a running machine sees them |
+//! | `prefetch_state` | prefetched blocks, and requests held back for them |
+//! | `cross_machine` | waits for a transfer of another machine: reads from there, hand-overs over memory |
+//! | `pool_writes` | writes into a shared pool |
+//! | `sending` | orders on the path to a channel, fed hop by hop; transfers whose times were decided elsewhere |
+//! | `storage_wait` | waits of requests for an engine's storage |
+//! | `submitting` | `sending` over links served layer by layer |
+//! | `copy_cost` | cost of copies for the steps |
+//! | `completion` | actions after a move has finished, and moments without moves in flight |
+//! | `write` | write policies: copies to the tier below |
+//! | `hops` | split of a wait by hop |
 
 mod channel;
 mod completion;

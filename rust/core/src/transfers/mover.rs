@@ -1,4 +1,5 @@
-//! A machine's transfers: sent when what they wait for is there, fed hop by hop, made true as they arrive.
+//! A machine's transfers: sent when their dependencies have arrived, fed hop by hop, made ready at their
+//! arrival.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -22,63 +23,64 @@ use crate::store::{Answer, MoveId, PairHasher};
 /// A channel, which other machines and Python may use too.
 pub type SharedChannel = Arc<Mutex<Channel>>;
 
-/// What all transfers of a machine share.
+/// Settings shared by all transfers of a machine.
 #[derive(Clone, Debug, Default)]
 pub struct MoverConfig {
-    /// The number of the machine.
+    /// Number of the machine.
     pub machine: u32,
-    /// The tier's number that stands for another machine.
+    /// Tier number that stands for another machine.
     pub remote: usize,
     /// Bytes of one block.
     pub block_bytes: u64,
     /// Layers of the model.
     pub layers: u64,
-    /// Whether KV is used, and sent on, layer by layer.
+    /// True if KV is used, and sent on, layer by layer.
     pub layer_pipelining: bool,
-    /// Layers of each load to the GPU that may lie there ahead of their computation; `None`: all of them.
+    /// Layers of each load that may be on the GPU before they are computed; `None`: all of them.
     pub read_buffer_layers: Option<u64>,
     /// The write policy of each edge, by its upper tier.
     pub writes: Vec<WritePolicy>,
-    /// Of each edge, by its upper tier: whether a block that has come up leaves the lower tier.
+    /// True for each edge, by its upper tier, whose loads drop the lower copies.
     pub exclusive: Vec<bool>,
-    /// What copies to and from the GPU cost the steps; `None`: nothing.
+    /// Cost of GPU copies for the steps; `None`: nothing.
     pub copies: Option<CopyRates>,
-    /// How much may come up ahead of its request; `None`: nothing does.
+    /// Limits of prefetching; `None`: no prefetching.
     pub prefetch_state: Option<PrefetchConfig>,
-    /// The number of the shared pool that takes what is written down from the GPU.
+    /// Number of the shared pool that takes the blocks written down from the GPU.
     pub pool: Option<u32>,
-    /// What blocks are of, where they are of cache groups; `None`: a page of every layer.
+    /// Pages of each layer, if blocks belong to cache groups; `None`: a page of every layer.
     pub pages: Option<LayerPages>,
 }
 
 /// The channels between a tier and the next one down.
 #[derive(Clone, Debug)]
 pub struct Edge {
-    /// Over which KV is written.
+    /// Channels that write KV.
     pub down: Lane,
-    /// Over which KV is read.
+    /// Channels that read KV.
     pub up: Lane,
 }
 
-/// Locks what one thread alone uses at a time.
+/// Locks a mutex that only one thread uses at a time.
 pub(super) fn locked(channel: &SharedChannel) -> MutexGuard<'_, Channel> {
     channel.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// In place of a transfer among what arrives: the time until which a request stays for its blocks.
+/// Transfer id that stands for an alarm among the arrivals: the time until which a request waits for its
+/// blocks.
 const ALARM: TransferId = TransferId::MAX;
 
-/// What has arrived: a transfer's first layer, or all of it.
+/// An arrival: a transfer's first layer, or all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// What it is of.
+    /// The transfer.
     pub transfer: TransferId,
-    /// Whether all of it is there.
+    /// True if all of it has arrived.
     pub complete: bool,
 }
 
 impl Arrival {
-    /// Whether nothing has arrived: a time is up until which a request stayed for its blocks.
+    /// Returns true for an alarm: the end of a request's wait for its blocks.
     pub fn is_alarm(&self) -> bool {
         self.transfer == ALARM
     }
@@ -92,40 +94,40 @@ pub(crate) struct SentRecord {
     pub sent: Transmission,
 }
 
-/// Sends what a machine's store decides over its channels, and tells the store what has arrived.
+/// Sends the orders of a machine's store over its channels, and notifies the store of arrivals.
 #[derive(Debug, Default)]
 pub struct Mover {
     pub(super) config: MoverConfig,
     pub(super) edges: Vec<Edge>,
     pub(super) transfers: Slab<Transfer>,
     pub(super) in_flight: HashMap<MoveId, TransferId, BuildHasherDefault<PairHasher>>,
-    /// (time, number, transfer, whether complete).
+    /// (time, number, transfer, true if complete).
     pub(super) arrivals: BinaryHeap<Reverse<(u64, u64, TransferId, bool)>>,
     pub(super) scheduled: u64,
     pub(super) on_complete: HashMap<MoveId, OnComplete, BuildHasherDefault<PairHasher>>,
-    /// By move from another machine: what it reads there, until it is sent.
+    /// Reads by move from another machine, until the move is sent.
     pub(super) reads: HashMap<MoveId, Source, BuildHasherDefault<PairHasher>>,
-    /// Copies on their way that the next step waits for.
+    /// Copies in flight that the next step waits for.
     pub(crate) written: Vec<MoveId>,
     /// By tier, bytes that transfers have read from it, and written to it.
     pub moved_bytes: Vec<(u64, u64)>,
-    /// By edge over which anything was sent, from a tier to a tier: the bytes.
+    /// Bytes by edge (from tier, to tier) that carried any.
     pub edge_bytes: Vec<((usize, usize), u64)>,
-    /// What they have cost the steps so far and not taken.
+    /// Cost of copies that the steps have not paid yet.
     pub(crate) copies: Option<CopyCost>,
-    /// What comes up ahead of its request, where that is done.
+    /// Prefetched blocks, if prefetching is on.
     pub prefetch_state: Option<PrefetchState>,
-    /// By the upper tier of its edge, what decides under [`WritePolicy::Plugin`].
+    /// Plug-ins that decide under [`WritePolicy::Plugin`], by the edge's upper tier.
     pub writers: Vec<Option<Box<dyn WritePlugin>>>,
     pub(crate) log: Option<Vec<SentRecord>>,
-    /// Whether no move was under way at some moment ([`Mover::take_drained`]).
+    /// True if no move was in flight at some moment ([`Mover::take_drained`]).
     pub(super) drained: bool,
 }
 
 impl Mover {
-    /// A mover of a machine with these edges, from the GPU down.
+    /// Creates the mover of a machine with these edges, from the GPU down.
     pub fn new(config: MoverConfig, edges: Vec<Edge>) -> Self {
-        // Hand-overs may cross the memory below a GPU alone.
+        // Hand-overs may cross the memory below a GPU without an edge.
         let tiers = edges.len().max(1) + 1;
         Self {
             copies: config.copies.map(CopyCost::new),
@@ -137,22 +139,22 @@ impl Mover {
         }
     }
 
-    /// What all its transfers share.
+    /// Returns the settings of its transfers.
     pub fn config(&self) -> &MoverConfig {
         &self.config
     }
 
-    /// A transfer that is on its way, or that someone still asks about.
+    /// Returns a transfer that is in flight or still in use.
     pub fn transfer(&self, id: TransferId) -> &Transfer {
         &self.transfers[id]
     }
 
-    /// The transfer of a move that has not ended.
+    /// Returns the transfer of a move that has not finished.
     pub fn in_flight(&self, id: MoveId) -> Option<TransferId> {
         self.in_flight.get(&id).copied()
     }
 
-    /// The transfers of those of these moves that have not ended, each once.
+    /// Returns the transfers of the unfinished ones of these moves, without duplicates.
     pub(super) fn all_in_flight(&self, moves: &[MoveId]) -> Vec<TransferId> {
         let mut found = Vec::new();
         for transfer in moves.iter().filter_map(|&id| self.in_flight(id)) {
@@ -163,24 +165,24 @@ impl Mover {
         found
     }
 
-    /// Begins a transfer of so many blocks from a tier to another.
+    /// Creates a transfer of `blocks` blocks along a route.
     pub(super) fn begin(&mut self, id: MoveId, route: (usize, usize), blocks: u64) -> TransferId {
         let slot = self.transfers.take();
         self.transfers[slot].begin(id, route, blocks);
         slot
     }
 
-    /// Whether any move has not ended.
+    /// Returns true if any move has not finished.
     pub fn is_moving(&self) -> bool {
         !self.in_flight.is_empty()
     }
 
-    /// The channel that a transfer takes.
+    /// Returns the channel of a transfer, locked.
     pub(super) fn channel_of<'a>(&'a self, transfer: &'a Transfer) -> MutexGuard<'a, Channel> {
         locked(self.shared_channel_of(transfer))
     }
 
-    /// The same, for others to keep.
+    /// Returns the channel of a transfer, to share.
     pub(super) fn shared_channel_of<'a>(&'a self, transfer: &'a Transfer) -> &'a SharedChannel {
         match (transfer.hop.as_deref(), transfer.read.as_deref()) {
             (Some(hop), _) => &hop.channel,
@@ -192,12 +194,12 @@ impl Mover {
         }
     }
 
-    /// Whether a transfer's channel is served layer by layer.
+    /// Returns true if a transfer's channel is served layer by layer.
     pub(super) fn goes_by_layer(&self, id: TransferId) -> bool {
         self.channel_of(self.transfer(id)).is_layered()
     }
 
-    /// What carries an edge.
+    /// Returns the lane of an edge.
     pub(super) fn lane(&self, (from, to): (usize, usize)) -> &Lane {
         let edge = &self.edges[from.min(to)];
         if from < to {
@@ -207,27 +209,27 @@ impl Mover {
         }
     }
 
-    /// The channel that is assigned to an edge.
+    /// Returns the first channel of an edge, locked.
     pub fn channel(&self, edge: (usize, usize)) -> MutexGuard<'_, Channel> {
         locked(self.lane(edge).assigned())
     }
 
-    /// The channels of its machine's edges, from the GPU down.
+    /// Returns the channels of its machine's edges, from the GPU down.
     pub fn edges(&self) -> &[Edge] {
         &self.edges
     }
 
-    /// How many tiers its machine has.
+    /// Returns the number of its machine's tiers.
     pub fn tiers(&self) -> usize {
         self.edges.len() + 1
     }
 
-    /// The channels between a tier and the one above.
+    /// Returns the channels between a tier and the one above.
     pub fn edge(&self, lower: usize) -> &Edge {
         &self.edges[lower - 1]
     }
 
-    /// What so many blocks are as a job.
+    /// Returns the job of `blocks` blocks.
     pub fn job(&self, blocks: u64) -> Job {
         Job {
             size_bytes: blocks * self.config.block_bytes,
@@ -236,14 +238,14 @@ impl Mover {
         }
     }
 
-    // -- who asks about transfers
+    // -- users of transfers
 
-    /// Keeps a transfer known beyond its end.
+    /// Keeps a transfer beyond its end.
     pub fn keep(&mut self, id: TransferId) {
         self.transfers[id].users += 1;
     }
 
-    /// Ends a [`Mover::keep`]; the last one lets its place go.
+    /// Ends a [`Mover::keep`]; the last one frees the transfer's slot.
     pub fn forget(&mut self, id: TransferId) {
         let mut next = Some(id);
         while let Some(id) = next {
@@ -261,28 +263,29 @@ impl Mover {
         }
     }
 
-    /// Lets someone hear of a transfer's first layer and its end.
+    /// Notifies a watcher of a transfer's first layer and its end.
     pub fn watch(&mut self, id: TransferId, watcher: Watcher) {
         self.transfers[id].watchers.push(watcher);
     }
 
-    /// The nth of those who hear of a transfer.
+    /// Returns the nth watcher of a transfer.
     pub fn watcher(&self, id: TransferId, n: usize) -> Option<Watcher> {
         self.transfers[id].watchers.get(n).copied()
     }
 
-    /// Lets a time stand among what arrives here.
+    /// Schedules an alarm among the arrivals.
     pub fn set_alarm(&mut self, time_ns: u64) {
         self.schedule(time_ns, ALARM, true);
     }
 
-    /// Lets a transfer's first layer, or all of it, stand among what arrives here.
+    /// Schedules the arrival of a transfer's first layer, or of all of it.
     pub(super) fn schedule(&mut self, time_ns: u64, id: TransferId, complete: bool) {
         let number = self.take_number();
         self.arrivals.push(Reverse((time_ns, number, id, complete)));
     }
 
-    /// Notes on each channel the bytes that a step uses as they arrive, by these transfers and their lower hops.
+    /// Records on each channel the bytes that a step uses as they arrive, by these transfers and their lower
+    /// hops.
     pub fn note_hiding(&self, transfers: impl Iterator<Item = TransferId>, compute_ns: u64) {
         let mut loads: Vec<(&SharedChannel, u64)> = Vec::new();
         let mut add = |channel, size| match loads
@@ -310,30 +313,30 @@ impl Mover {
 
     // -- arrivals
 
-    /// When something next arrives, and its place among all that was ever sent here; `None` while nothing is on a channel.
+    /// Returns the time and the number of the next arrival; `None` if there is none.
     pub fn next_numbered(&self) -> Option<(u64, u64)> {
         self.arrivals.peek().map(|next| (next.0 .0, next.0 .1))
     }
 
-    /// What next arrives: the transfer, and whether all of it is there then.
+    /// Returns the transfer of the next arrival, and true if all of it has arrived then.
     pub fn peek_arrival(&self) -> Option<(&Transfer, bool)> {
         let &Reverse((_, _, id, complete)) = self.arrivals.peek()?;
         (id != ALARM).then(|| (self.transfer(id), complete))
     }
 
-    /// Takes the next number of what is sent here, for what happens here by itself.
+    /// Takes the next number of the machine's events, for an event other than an arrival.
     pub fn take_number(&mut self) -> u64 {
         self.scheduled += 1;
         self.scheduled - 1
     }
 
-    /// What arrives next, taken off the list.
+    /// Removes and returns the next arrival.
     pub fn next_arrival(&mut self) -> Option<Arrival> {
         let Reverse((_, _, transfer, complete)) = self.arrivals.pop()?;
         Some(Arrival { transfer, complete })
     }
 
-    /// A transfer's first layer is there: what it feeds can go.
+    /// Handles the arrival of a transfer's first layer: launches the transfers that it feeds.
     pub fn first_layer(&mut self, now: &mut Now<'_>, id: TransferId) -> Answer<()> {
         for dependent in self.transfers[id].dependents.clone() {
             if self.transfers[dependent].job.is_none() {
@@ -343,8 +346,8 @@ impl Mover {
         Ok(())
     }
 
-    /// All of a transfer is there: the store is told, and what waited for it goes. Then those who watch it are to
-    /// be told, and it is to be forgotten.
+    /// Handles the arrival of a whole transfer: notifies the store and launches the transfers that waited for
+    /// it. The caller then notifies its watchers and calls [`Mover::forget`].
     pub fn complete(&mut self, now: &mut Now<'_>, id: TransferId) -> Answer<()> {
         let transfer = &mut self.transfers[id];
         let dependents = std::mem::take(&mut transfer.dependents);

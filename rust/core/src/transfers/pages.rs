@@ -1,4 +1,4 @@
-//! What a copy of cache groups' blocks is, layer by layer: a block is a page of each layer of its group.
+//! Pages of cache groups' blocks, layer by layer: a block is a page of each layer of its group.
 
 use super::channel::{Job, Transmission};
 use super::mover::Mover;
@@ -12,7 +12,7 @@ pub struct LayerPages {
     layers: usize,
 }
 
-/// What a transfer carries of each layer, and when each one arrives, where that is known and they are uneven.
+/// Pages of each layer in a transfer, and the layers' arrivals if these are known and uneven.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Carried {
     pages: Vec<u64>,
@@ -20,7 +20,7 @@ pub(super) struct Carried {
 }
 
 impl LayerPages {
-    /// Those of groups with these layers, of a model of so many.
+    /// Creates the pages of cache groups with these layers, for a model of `layers` layers.
     pub fn new(page_bytes: u64, layers_of: Vec<Vec<usize>>, layers: u64) -> Self {
         let last = layers_of.iter().flatten().max().map_or(0, |last| last + 1);
         Self {
@@ -30,7 +30,7 @@ impl LayerPages {
         }
     }
 
-    /// The pages of each layer in so many blocks of each group.
+    /// Returns the pages of each layer in the given blocks of each group.
     pub(super) fn of(&self, blocks: &[u64]) -> Carried {
         let mut pages = vec![0; self.layers];
         for (&count, layers) in blocks.iter().zip(&self.layers_of) {
@@ -44,9 +44,10 @@ impl LayerPages {
 }
 
 impl Carried {
-    /// Notes when layers arrive that come one after another, each after its own pages; when the first one is there.
+    /// Records the arrivals of layers that are sent one after another, each after its own pages. Returns the
+    /// arrival of the first layer.
     ///
-    /// The channel is occupied as long as it was. A layer without pages is there with the one before it.
+    /// The channel's occupied time does not change. A layer without pages arrives with the layer before it.
     pub(super) fn arrive(&mut self, sent: &Transmission, latency_ns: u64) -> u64 {
         let start_ns = u128::from(sent.start_ns) + u128::from(latency_ns);
         let occupied_ns = u128::from(sent.completion_ns).saturating_sub(start_ns);
@@ -65,7 +66,7 @@ impl Carried {
 }
 
 impl Mover {
-    /// What a transfer asks of its channel.
+    /// Returns the job of a transfer.
     pub(super) fn job_of(&self, transfer: &Transfer) -> Job {
         let (Some(carried), Some(layout)) = (&transfer.carried, &self.config.pages) else {
             return self.job(transfer.blocks);

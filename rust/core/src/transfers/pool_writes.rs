@@ -1,4 +1,4 @@
-//! What machines put into a shared pool: a put is a read by the pool (the rules of `spec/remote.py`).
+//! Writes of machines into a shared pool: a put is a read by the pool (the rules of `spec/remote.py`).
 
 use super::cross_machine::{Read, Source};
 use super::hop::Feed;
@@ -8,8 +8,8 @@ use super::transfer::TransferId;
 use crate::store::{Answer, Store, GPU, NO_MOVE, STAGING};
 
 impl Mover {
-    /// The paths (request, past the last block) whose last blocks a transfer has written down from the GPU, where a
-    /// pool takes them.
+    /// Returns the paths (request, past the last block) whose last blocks a transfer has written down from
+    /// the GPU, if a pool takes them.
     pub(super) fn paths_written(&self, store: &Store, id: TransferId) -> Answer<Vec<(u32, u32)>> {
         let transfer = self.transfer(id);
         if self.config.pool.is_none() || transfer.from != GPU {
@@ -18,7 +18,8 @@ impl Mover {
         store.moved_paths(transfer.id)
     }
 
-    /// Puts the first `end` blocks of a request into the pool, as far as they are missing there and ready here.
+    /// Puts the first `end` blocks of a request into the pool, as far as they are missing there and ready
+    /// here.
     pub(super) fn put(&mut self, now: &mut Now<'_>, (request, end): (u32, u32)) -> Answer<()> {
         let (Some(pool), Some(peers)) = (self.config.pool, now.peers.as_deref_mut()) else {
             return Ok(());
@@ -56,7 +57,7 @@ impl Mover {
         peers.take_in(pool, (source, &wire), now.ns)
     }
 
-    /// Sends what has room here, ready on another machine, as soon as that room is free.
+    /// Sends the blocks reserved here, ready on another machine, as soon as their target blocks are free.
     pub(crate) fn take_in(
         &mut self,
         store: &mut Store,
@@ -76,7 +77,7 @@ impl Mover {
     }
 }
 
-/// Whether a pool has room for blocks of a request, which it then keeps.
+/// Reserves blocks of a pool for blocks of a request; false if there are too few.
 fn lands(now: &mut Now<'_>, pool: u32, (request, blocks): (u32, (u32, u32))) -> Answer<bool> {
     match now.peers.as_deref_mut() {
         Some(peers) => peers.lands(pool, (request, blocks), now.ns),

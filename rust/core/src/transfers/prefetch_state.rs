@@ -1,4 +1,4 @@
-//! What comes up ahead of its request: how much is on its way, and which requests stay in the queue for it (the rules
+//! Prefetching: the number of blocks in flight, and the requests held back in the queue for them (the rules
 //! of `Prefetcher` in `spec/movement_policies.py`).
 
 use std::collections::HashMap;
@@ -6,64 +6,64 @@ use std::collections::HashMap;
 use super::storage_wait::StorageWait;
 use crate::store::MoveId;
 
-/// How long a request that could be admitted stays in the queue for its blocks.
+/// Time for which a request that could be admitted waits in the queue for its prefetch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HoldBack {
-    /// Not at all.
+    /// No wait.
     #[default]
     Never,
-    /// Until all have come.
+    /// Until all blocks have arrived.
     UntilCome,
-    /// For so many ns from its prefetch on.
+    /// For this many ns from its prefetch on.
     For(u64),
 }
 
-/// How much may come up ahead of its request, and who stays for it.
+/// Limits of prefetching.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PrefetchConfig {
-    /// Most blocks that are on their way at once.
+    /// Maximum number of blocks in flight.
     pub prefetch_blocks: u64,
-    /// How long requests stay for their blocks.
+    /// Time for which requests wait for their blocks.
     pub hold_back: HoldBack,
-    /// Where an engine's storage brings the blocks: how many ns longer [`HoldBack::For`] is for each 1,024 tokens that
-    /// were asked for. `None`: no storage does.
+    /// Increase of [`HoldBack::For`] for each 1,024 tokens requested, in ns, if an engine's storage brings
+    /// the blocks. `None`: no storage does.
     pub storage_per_ki_token_ns: Option<u64>,
 }
 
-/// What a request stays for: moves that have not ended, and a time.
+/// A request's wait: moves that have not finished, and a deadline.
 #[derive(Debug)]
 struct Awaited {
     moves: Vec<MoveId>,
     until_ns: u64,
 }
 
-/// Counts what comes up ahead of its request.
+/// Counts prefetched blocks, and the requests that wait for them.
 ///
 /// ```
-/// use kvsim_core::transfers::{Ahead, PrefetchConfig, HoldBack};
+/// use kvsim_core::transfers::{HoldBack, PrefetchConfig, PrefetchState};
 ///
-/// let hold_back = HoldBack::UntilCome;
-/// let mut ahead = Ahead::new(PrefetchConfig { prefetch_blocks: 10, hold_back, ..PrefetchConfig::default() });
-/// ahead.leaves(7);
-/// assert_eq!(ahead.prefetch_blocks(), 3);
-/// ahead.await_moves(5, vec![1], u64::MAX);
-/// assert!(ahead.holds_back(5, 0));
-/// ahead.came(5, 1, 7); // the move 1 has brought them
-/// assert!(!ahead.holds_back(5, 0));
-/// assert_eq!((ahead.prefetch_blocks(), ahead.blocks), (10, 7));
+/// let config = PrefetchConfig { prefetch_blocks: 10, hold_back: HoldBack::UntilCome, ..Default::default() };
+/// let mut state = PrefetchState::new(config);
+/// state.leaves(7);
+/// assert_eq!(state.prefetch_blocks(), 3);
+/// state.await_moves(5, vec![1], u64::MAX);
+/// assert!(state.holds_back(5, 0));
+/// state.came(5, 1, 7); // the move 1 has brought them
+/// assert!(!state.holds_back(5, 0));
+/// assert_eq!((state.prefetch_blocks(), state.blocks), (10, 7));
 /// ```
 #[derive(Debug, Default)]
 pub struct PrefetchState {
     pub(crate) config: PrefetchConfig,
     in_transit_blocks: u64,
-    /// Blocks brought up so far, those on their way included.
+    /// Blocks prefetched so far, those in flight included.
     pub blocks: u64,
     awaited: HashMap<u32, Awaited>,
     pub(super) from_storage: HashMap<u32, StorageWait>,
 }
 
 impl PrefetchState {
-    /// With nothing on its way.
+    /// Creates a state without blocks in flight.
     pub fn new(config: PrefetchConfig) -> Self {
         Self {
             config,
@@ -71,12 +71,12 @@ impl PrefetchState {
         }
     }
 
-    /// How many more blocks may be on their way.
+    /// Returns how many more blocks may be in flight.
     pub fn prefetch_blocks(&self) -> u64 {
         self.config.prefetch_blocks - self.in_transit_blocks
     }
 
-    /// Counts blocks that are on their way from now on.
+    /// Counts blocks whose prefetch starts now.
     pub fn leaves(&mut self, blocks: u64) {
         self.in_transit_blocks += blocks;
         self.blocks += blocks;
@@ -90,12 +90,12 @@ impl PrefetchState {
         }
     }
 
-    /// Lets a request stay in the queue until these moves have ended, at most until a time.
+    /// Holds a request back in the queue until these moves have finished, at most until a deadline.
     pub fn await_moves(&mut self, request: u32, moves: Vec<MoveId>, until_ns: u64) {
         self.awaited.insert(request, Awaited { moves, until_ns });
     }
 
-    /// Whether a request that could be admitted now still stays for its blocks.
+    /// Returns true if a request that could be admitted now still waits for its blocks.
     pub fn holds_back(&mut self, request: u32, now_ns: u64) -> bool {
         let Some(awaited) = self.awaited.get(&request) else {
             return false;
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_nothing_on_its_way_does_not_stay() {
+    fn a_request_without_blocks_in_flight_is_not_held_back() {
         let mut prefetch_state = prefetch_state();
         assert!(!prefetch_state.holds_back(1, 0));
         prefetch_state.leaves(8);

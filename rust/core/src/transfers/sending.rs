@@ -1,4 +1,4 @@
-//! Sending: the store's orders go over their channels as soon as what they wait for is there.
+//! Sending: the store's orders are sent over their channels as soon as their dependencies have arrived.
 
 use super::channel::Transmission;
 use super::hop::Feed;
@@ -10,8 +10,8 @@ use crate::digest::Record;
 use crate::store::{Answer, MoveId, Order, Times, GPU, REMOTE};
 
 impl Mover {
-    /// Sends the store's new orders, or queues them behind what they depend on. `computed`: when a step had the
-    /// first and the last layer of what is now written through.
+    /// Sends the store's new orders, or queues them behind their dependencies. `computed`: the times at which
+    /// a step had computed the first and the last layer of the blocks now written through.
     pub fn issue(&mut self, now: &mut Now<'_>, computed: Option<(u64, u64)>) -> Answer<()> {
         let moving = now.store.moving().filter(|moving| moving.has_orders());
         let Some(moving) = moving else {
@@ -65,7 +65,7 @@ impl Mover {
         self.launch(now, id)
     }
 
-    /// Lets a transfer leave once another one is there.
+    /// Makes a transfer wait for another one.
     pub fn wait_for(&mut self, id: TransferId, before: TransferId) {
         if !self.transfers[id].waits.contains(&before) {
             self.transfers[id].waits.push(before);
@@ -73,7 +73,7 @@ impl Mover {
         }
     }
 
-    /// Lets a transfer send on what another one brings.
+    /// Makes a transfer send on the blocks that another one brings.
     pub(super) fn follow(&mut self, id: TransferId, below: TransferId) {
         self.keep(below);
         if let Some(other) = self.transfers[id].below.replace(below) {
@@ -81,7 +81,7 @@ impl Mover {
         }
     }
 
-    /// Sends a transfer once what it waits for is there, or its first layer where that is enough.
+    /// Sends a transfer once its dependencies have arrived, or their first layer if that is sufficient.
     pub(super) fn launch(&mut self, now: &mut Now<'_>, id: TransferId) -> Answer<()> {
         let transfer = &self.transfers[id];
         if let Some(relay) = transfer.relay {
@@ -108,7 +108,7 @@ impl Mover {
         self.send(now, id, sent)
     }
 
-    /// The hop that feeds a transfer layer by layer, when it is all that the transfer waits for.
+    /// Returns the hop that feeds a transfer layer by layer, if the transfer waits for nothing else.
     fn feed(&self, transfer: &Transfer, now_ns: u64) -> Option<TransferId> {
         let &[before] = transfer.waits.as_slice() else {
             return None;
@@ -120,7 +120,7 @@ impl Mover {
         (fed && has_come).then_some(before)
     }
 
-    /// Whether a transfer is fed, and feeds, layer by layer.
+    /// Returns true if a transfer is fed, and feeds, layer by layer.
     pub(super) fn streams(&self, transfer: &Transfer) -> bool {
         let hop = transfer.hop.as_deref();
         hop.map_or(self.config.layer_pipelining, |hop| hop.streams)
@@ -148,7 +148,8 @@ impl Mover {
             channel.demand.ask(job.size_bytes, now.ns);
             match (computed, feed) {
                 (Some((first_ns, _)), _) => {
-                    // No other job came meanwhile that is not in the channel's queue: the layers went as computed.
+                    // No other job came meanwhile that is not in the channel's queue: the layers went as
+                    // computed.
                     let first_ns = first_ns.max(channel.last_call_ns);
                     let step = Transmission {
                         start_ns: first_ns,
@@ -159,7 +160,7 @@ impl Mover {
                     channel.forward(&job, &step)
                 }
                 (None, Some(before)) if before.completion_ns > now.ns => {
-                    // Fed now, though the hop's first layer may have come earlier.
+                    // Fed now, though the hop's first layer may have arrived earlier.
                     let fed = Transmission {
                         first_layer_ns: now.ns,
                         ..before
@@ -181,12 +182,12 @@ impl Mover {
         Ok(())
     }
 
-    /// Whether a transfer's first layer is of use before all of it is there.
+    /// Returns true if a transfer's first layer is usable before all of it has arrived.
     pub(super) fn comes_by_layer(&self, transfer: &Transfer) -> bool {
         self.streams(transfer) && (transfer.to < transfer.from || transfer.hop.is_some())
     }
 
-    /// Counts what a transfer brings, whose times are final, and tells the store.
+    /// Counts a transfer whose times are final, and reports the times to the store.
     pub(super) fn note(
         &mut self,
         now: &mut Now<'_>,
@@ -223,7 +224,8 @@ impl Mover {
         Ok(())
     }
 
-    /// Lets a transfer arrive at these times, which are final: its first layer, where that is of use, and all of it.
+    /// Schedules the arrival of a transfer at final times: its first layer, if that is usable early, and all
+    /// of it.
     fn arrives_at(&mut self, id: TransferId, sent: Transmission) {
         self.transfers[id].sent = Some(sent);
         let by_layer = self.comes_by_layer(&self.transfers[id]);
@@ -233,14 +235,14 @@ impl Mover {
         self.schedule(sent.completion_ns, id, true);
     }
 
-    /// Lets a move arrive at the times of a transmission, which are final.
+    /// Schedules the arrival of a move at the final times of a transmission.
     pub fn arrive(&mut self, id: MoveId, route: (usize, usize), blocks: u64, sent: Transmission) {
         let slot = self.begin(id, route, blocks);
         self.in_flight.insert(id, slot);
         self.arrives_at(slot, sent);
     }
 
-    /// Moves that have not ended, in ascending order.
+    /// Returns the moves that have not finished, in ascending order.
     pub fn unfinished_moves(&self) -> Vec<MoveId> {
         let mut moves: Vec<MoveId> = self.in_flight.keys().copied().collect();
         moves.sort_unstable();

@@ -1,23 +1,24 @@
-//! A FIFO channel whose rate is known to fall for some times (the rules of `spec/channels.py`).
+//! A FIFO channel whose rate falls at known times (the rules of `spec/channels.py`).
 
 use super::channel::{Channel, Job, Transmission};
 
 const WHOLE: u128 = 1_000_000;
 
-/// A time in which a channel has a share of its rate, in millionths; 0: nothing passes.
+/// A span of time in which a channel has a share of its rate, in millionths; 0: nothing is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slowdown {
     /// Its first moment.
     pub from_ns: u64,
     /// The moment after its last.
     pub until_ns: u64,
-    /// What is left of the rate.
+    /// The remaining share of the rate.
     pub share_ppm: u64,
 }
 
-/// When work of so many ns at the whole rate ends that starts at a time. `slowdowns` are in order and apart.
+/// Returns the end of work that starts at a time and takes `work_ns` at the full rate. `slowdowns` are in
+/// order and without overlap.
 ///
-/// Rounded up once in the slowdown in which it ends; what passes in one is rounded down.
+/// Rounded up once, in the slowdown in which it ends; the work done in each earlier one is rounded down.
 fn ends_ns(start_ns: u64, work_ns: u64, slowdowns: &[Slowdown]) -> u64 {
     let (mut now_ns, mut left_ns) = (start_ns, work_ns);
     for slow in slowdowns {
@@ -44,15 +45,16 @@ fn ends_ns(start_ns: u64, work_ns: u64, slowdowns: &[Slowdown]) -> u64 {
 }
 
 impl Channel {
-    /// Whether its rate is lower at some time of a span.
+    /// Returns true if its rate is lower at some time of a span.
     pub(super) fn is_slow(&self, start_ns: u64, end_ns: u64) -> bool {
         let slow = |slow: &Slowdown| slow.from_ns < end_ns && start_ns < slow.until_ns;
         self.slowdowns.iter().any(slow)
     }
 
-    /// Queues a job that is asked for, could go at these times and meets a slowdown; `feed` brings its layers.
+    /// Queues a job that meets a slowdown, with its request time and its earliest times; `feed` brings its
+    /// layers.
     ///
-    /// Its end is exact; its layers are told as if the slow ones came first, at the pace of the fastest.
+    /// Its end is exact; its layers are reported as if the slow ones came first, at the pace of the fastest.
     pub(super) fn send_slowly(
         &mut self,
         (asked_ns, start_ns): (u64, u64),

@@ -1,6 +1,6 @@
-//! How long a request waits for what an engine's storage brings up (SGLang's stop policies): not at all under
-//! `best-effort`, to the end under `wait`, and under `timeout` for a time that grows with the tokens asked for, from the
-//! first time that the request could have been admitted.
+//! Waits of requests for an engine's storage (SGLang's stop policies): none under `best-effort`, to the end
+//! under `wait`. Under `timeout` a request waits for a time that grows with the tokens requested, from the
+//! first time that it could have been admitted.
 
 use super::prefetch_state::{HoldBack, PrefetchState};
 
@@ -8,17 +8,17 @@ use super::prefetch_state::{HoldBack, PrefetchState};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StorageWait {
     wait_ns: u64,
-    /// Until when it waits; `None`: it could not have been admitted yet.
+    /// End of its wait; `None`: it could not have been admitted yet.
     until_ns: Option<u64>,
 }
 
 impl PrefetchState {
-    /// Whether an engine's storage brings the blocks.
+    /// Returns true if an engine's storage brings the blocks.
     pub fn is_from_storage(&self) -> bool {
         self.config.storage_per_ki_token_ns.is_some()
     }
 
-    /// Notes a prefetch of so many tokens from the storage.
+    /// Records a prefetch of `tokens` tokens from the storage.
     pub fn asked_storage(&mut self, request: u32, tokens: u64) {
         if let (HoldBack::For(base_ns), Some(per_ki_token_ns)) =
             (self.config.hold_back, self.config.storage_per_ki_token_ns)
@@ -33,8 +33,8 @@ impl PrefetchState {
         }
     }
 
-    /// Whether a request that could be admitted now, and whose blocks still come from the storage, waits for them; when
-    /// that ends, the first time that its end is known.
+    /// Returns true if a request that could be admitted now waits for its blocks from the storage. Also
+    /// returns the end of the wait, the first time that it is known.
     pub fn waits_for_storage(&mut self, request: u32, now_ns: u64) -> (bool, Option<u64>) {
         match (self.config.hold_back, self.from_storage.get_mut(&request)) {
             (HoldBack::UntilCome, _) => (true, None),
@@ -48,7 +48,7 @@ impl PrefetchState {
         }
     }
 
-    /// Forgets how long a request waits: its prefetch has ended.
+    /// Ends the wait of a request: its prefetch has finished.
     pub fn storage_came(&mut self, request: u32) {
         self.from_storage.remove(&request);
     }

@@ -10,14 +10,14 @@ use super::peers::Now;
 use super::transfer::{Transfer, TransferId};
 use crate::store::{Answer, Times, GPU};
 
-/// How many layers of a job have arrived.
+/// Returns how many layers of a job have arrived.
 pub(super) fn arrived(channel: &Channel, id: JobId, now_ns: u64) -> u64 {
     let arrivals = channel.arrivals_ns(id).iter();
     arrivals.filter(|&&ns| ns <= now_ns).count() as u64
 }
 
 impl Mover {
-    /// A transfer's times as far as they are known, once it is on its channel.
+    /// Returns a transfer's times as far as they are known, once it is on its channel.
     pub fn sent(&self, id: TransferId) -> Option<Transmission> {
         let transfer = self.transfer(id);
         match transfer.job {
@@ -26,8 +26,8 @@ impl Mover {
         }
     }
 
-    /// When the layers of a transfer arrive (each from 0, and its time): the first and the last where they come
-    /// evenly, else all that are known.
+    /// Returns the arrivals of a transfer's layers, each with its number (from 0). Evenly spaced layers are
+    /// reported by the first and the last, others as far as they are known.
     pub fn layer_times(&self, id: TransferId) -> Vec<(u64, u64)> {
         let transfer = self.transfer(id);
         let Some(job) = transfer.job else {
@@ -52,14 +52,14 @@ impl Mover {
             .collect()
     }
 
-    /// When the layers of a transfer arrive, as far as they are known, on a channel served layer by layer.
+    /// Returns the known arrivals of a transfer's layers, on a channel served layer by layer.
     pub(super) fn arrivals_ns(&self, id: TransferId) -> Vec<u64> {
         let transfer = self.transfer(id);
         let arrivals = |job| self.channel_of(transfer).arrivals_ns(job).to_vec();
         transfer.job.map_or(Vec::new(), arrivals)
     }
 
-    /// Queues a transfer on its channel; `feed` brings what it sends on, layer by layer.
+    /// Queues a transfer on its channel; `feed` brings its layers, if it is fed.
     pub(super) fn submit(&mut self, id: TransferId, feed: Option<TransferId>, now_ns: u64) {
         self.charge(id, now_ns);
         let at_hand = self.at_hand(id, feed, now_ns);
@@ -76,14 +76,14 @@ impl Mover {
         let job = channel.submit(&asked, now_ns);
         let loads = asked.is_load && transfer.to == GPU && transfer.hop.is_none();
         if let Some(layers) = self.config.read_buffer_layers.filter(|_| loads) {
-            // Its first layer has a buffer in any case, and no layer has left yet.
+            // Its first layer has a buffer in any case, and no layer has been sent yet.
             channel.limit(job, layers);
         }
         drop(channel);
         self.transfers[id].job = Some(job);
     }
 
-    /// How many layers of a transfer can go now; `feed` brings what it sends on.
+    /// Returns how many layers of a transfer are available now; `feed` brings its layers, if it is fed.
     fn at_hand(&self, id: TransferId, feed: Option<TransferId>, now_ns: u64) -> u64 {
         let (transfer, layers) = (self.transfer(id), self.config.layers);
         if let Some(before) = feed.map(|feed| self.transfer(feed)) {
@@ -103,7 +103,7 @@ impl Mover {
         }
     }
 
-    /// Lets each layer of a transfer on its channel be heard of.
+    /// Reports each layer of a transfer on its channel from now on.
     pub fn report_all_layers(&mut self, id: TransferId) {
         let transfer = self.transfer(id);
         if let Some(job) = transfer.job {
@@ -111,7 +111,8 @@ impl Mover {
         }
     }
 
-    /// When a layer (from 0) of a transfer arrives, once it has been sent over a channel served layer by layer.
+    /// Returns the arrival of a transfer's layer (from 0), once it has been sent over a channel served layer
+    /// by layer.
     pub fn arrival_ns(&self, transfer: &Transfer, layer: u64) -> Option<u64> {
         let channel = self.channel_of(transfer);
         channel
@@ -120,7 +121,7 @@ impl Mover {
             .copied()
     }
 
-    /// Lets a load's first `layers` layers come as far as they are at hand: buffers became free.
+    /// Allows a load's first `layers` layers, as buffers became free; they are sent once they are available.
     pub fn allow(&self, id: TransferId, layers: u64, now_ns: u64) {
         let transfer = self.transfer(id);
         if let Some(job) = transfer.job {
@@ -128,7 +129,7 @@ impl Mover {
         }
     }
 
-    /// Lets a transfer that is on its channel send its first `layers` layers.
+    /// Makes the first `layers` layers of a transfer on its channel available.
     pub(super) fn feed_on(&mut self, id: TransferId, layers: u64, now_ns: u64) {
         let transfer = self.transfer(id);
         if let Some(job) = transfer.job {
@@ -136,8 +137,8 @@ impl Mover {
         }
     }
 
-    /// So many layers of a transfer are there, not all: what it feeds sends them on. Returns whether the first one is
-    /// to be told of.
+    /// Handles the arrival of some layers of a transfer, but not all: feeds them to its dependents. Returns
+    /// true if the arrival of the first layer is to be reported.
     pub fn layer_came(
         &mut self,
         now: &mut Now<'_>,
@@ -164,7 +165,7 @@ impl Mover {
         Ok(self.comes_by_layer(self.transfer(id)))
     }
 
-    /// All of a transfer is there, and its times are final.
+    /// Handles the arrival of a whole transfer, whose times are final.
     pub fn all_came(&mut self, now: &mut Now<'_>, id: TransferId) -> Answer<()> {
         match self.sent(id) {
             Some(sent) => self.note(now, id, sent),

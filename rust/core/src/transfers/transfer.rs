@@ -1,4 +1,4 @@
-//! One order on its way: waits for what it depends on, is sent, brings its first layer, arrives.
+//! One order in flight: it waits for its dependencies, is sent, brings its first layer, arrives.
 
 use super::channel::Transmission;
 use super::cross_machine::{Read, Relay};
@@ -7,19 +7,19 @@ use super::layered::JobId;
 use super::pages::Carried;
 use crate::store::MoveId;
 
-/// A transfer's place among those of its machine.
+/// A transfer's index among those of its machine.
 pub type TransferId = u32;
 
-/// Who wants to hear of a transfer's arrival.
+/// A watcher to notify of a transfer's arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Watcher {
-    /// A request that loads, by its place and its number.
+    /// A loading request, by its index and its number.
     Loading(u32, u64),
-    /// The composed step, which waits for room.
+    /// The composed step, which waits for free blocks.
     Step,
     /// The composed step, which waits for final times.
     Times,
-    /// A request that is handed over to this machine, whose room is being freed.
+    /// A request handed over to this machine, whose blocks are being freed.
     HandOverTarget(u32),
 }
 
@@ -28,67 +28,68 @@ pub enum Watcher {
 pub struct Transfer {
     /// The store's move.
     pub id: MoveId,
-    /// The tier it is read from.
+    /// The tier it reads.
     pub from: usize,
-    /// The tier it is written to.
+    /// The tier it writes.
     pub to: usize,
-    /// How much is sent.
+    /// Number of blocks.
     pub blocks: u64,
-    /// When a step computed its first and its last layer, where it writes through.
+    /// Times at which a step computed its first and its last layer, if it writes through.
     pub(super) computed: Option<(u64, u64)>,
-    /// Which of its edge's channels it takes, where that is on several.
+    /// Index of its channel in the edge's lane.
     pub(super) rail: usize,
-    /// The hop that brings what this one sends on.
+    /// The hop that brings the blocks it sends on.
     pub below: Option<TransferId>,
     pub(super) waits: Vec<TransferId>,
     pub(super) dependents: Vec<TransferId>,
-    /// Its times, once it is on its channel; [`super::Mover::sent`] where that is served layer by layer.
+    /// Its times, once it is on its channel; see [`super::Mover::sent`] on a channel served layer by layer.
     pub(super) sent: Option<Transmission>,
-    /// Its job there, on a channel served layer by layer.
+    /// Its job on a channel served layer by layer.
     pub(super) job: Option<JobId>,
     pub(super) watchers: Vec<Watcher>,
-    /// What it is beyond that as a hop of a hand-over.
+    /// Further state of a hop of a hand-over.
     pub(super) hop: Option<Box<Hop>>,
-    /// What it is beyond that where it reads another machine.
+    /// Further state of a read from another machine.
     pub(super) read: Option<Box<Read>>,
-    /// Set where it only stands for a transfer of another machine.
+    /// Set if it only stands for a transfer of another machine.
     pub(super) relay: Option<Relay>,
-    /// What it carries of each layer, where its blocks are of cache groups.
+    /// Its pages of each layer, if its blocks belong to cache groups.
     pub(super) carried: Option<Box<Carried>>,
-    /// How many still ask about it: its move, loads, the hop above.
+    /// Number of its users: its move, loads, the hop above.
     pub(super) users: u32,
 }
 
 impl Transfer {
-    /// Whether it brings KV up.
+    /// Returns true if it loads KV to a faster tier.
     pub fn comes_up(&self) -> bool {
         self.to < self.from
     }
 
-    /// Whether `after` sends on what this brings, layer by layer.
+    /// Returns true if `after` sends on its blocks, layer by layer.
     pub fn feeds(&self, after: &Self) -> bool {
         self.hop.is_some() || (self.comes_up() && self.to == after.from && after.comes_up())
     }
 
-    /// The hand-over that is complete with it, where it is the last hop of one.
+    /// Returns the hand-over that it completes, if it is the last hop of one.
     pub fn completes(&self) -> Option<u32> {
         let hop = self.hop.as_deref()?;
         hop.is_last.then_some(hop.handover)
     }
 
-    /// The hand-over whose source it reads, where it is the first hop of one.
+    /// Returns the hand-over whose source it reads, if it is the first hop of one.
     pub fn reads_source_of(&self) -> Option<u32> {
         let hop = self.hop.as_deref()?;
         hop.is_first.then_some(hop.handover)
     }
 
-    /// The place of the request that leaves this machine's GPU with it, where it is a hop of a hand-over that goes on
-    /// elsewhere.
+    /// Returns the index of the request that leaves this machine's GPU with it, if it is such a hop of a
+    /// hand-over.
     pub fn leaves(&self) -> Option<u32> {
         self.hop.as_deref()?.leaves
     }
 
-    /// What brings it from elsewhere: a step that computes it, or a hop of another machine.
+    /// Returns the progress of its data from elsewhere: a step that computes them, or a hop of another
+    /// machine.
     pub(super) fn feed(&self) -> Feed {
         match (self.hop.as_deref(), self.read.as_deref()) {
             (Some(hop), _) if hop.awaits > 0 => Feed::Awaited,
@@ -98,7 +99,7 @@ impl Transfer {
         }
     }
 
-    /// Takes the place of one that has ended, and keeps its allocations.
+    /// Reuses the slot and the allocations of a finished transfer for a new one.
     pub(super) fn begin(&mut self, id: MoveId, (from, to): (usize, usize), blocks: u64) {
         (self.id, self.from, self.to, self.blocks) = (id, from, to, blocks);
         (self.computed, self.below, self.sent) = (None, None, None);

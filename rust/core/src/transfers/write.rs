@@ -1,4 +1,4 @@
-//! When KV is copied one tier down (the rules of `spec/movement_policies.py`).
+//! Write policies: the events at which KV is copied one tier down (the rules of `spec/movement_policies.py`).
 
 use super::mover::Mover;
 use crate::store::{Answer, LeaseId, MoveId, Store, GPU};
@@ -6,29 +6,29 @@ use crate::store::{Answer, LeaseId, MoveId, Store, GPU};
 /// The write policy of one edge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WritePolicy {
-    /// At eviction, where there is no copy below.
+    /// At eviction, if there is no copy below.
     #[default]
     Back,
-    /// As soon as it is there.
+    /// As soon as it is ready above.
     Through,
-    /// As soon as it is there, and the next step waits for it.
+    /// As soon as it is ready above, and the next step waits for the copy.
     ThroughSync,
     /// At the n-th use.
     Selective {
-        /// How many requests have to have used a block.
+        /// Number of requests that must have used a block.
         uses: u32,
     },
-    /// What a plug-in says.
+    /// By a plug-in.
     Plugin {
-        /// Whether it is called when blocks were computed and shared.
+        /// True if it is called when blocks were computed and shared.
         at_commit: bool,
-        /// Whether the next step waits for what it then sent.
+        /// True if the next step waits for the copies issued then.
         delays_step: bool,
     },
 }
 
 impl WritePolicy {
-    /// The policy of that name, `None` for one that is not of the core.
+    /// Returns the policy of a name; `None` for a policy outside the core.
     pub fn from_name(name: &str, uses: u32) -> Option<Self> {
         match name {
             "back" => Some(Self::Back),
@@ -39,7 +39,7 @@ impl WritePolicy {
         }
     }
 
-    /// Whether it acts on what has just been computed above its edge.
+    /// Returns true if it acts on blocks that have just been computed above its edge.
     pub fn is_at_commit(self) -> bool {
         matches!(
             self,
@@ -52,7 +52,7 @@ impl WritePolicy {
         )
     }
 
-    /// Whether the next step waits for what is then copied.
+    /// Returns true if the next step waits for the copies issued then.
     fn delays_step(self) -> bool {
         matches!(
             self,
@@ -66,13 +66,13 @@ impl WritePolicy {
 }
 
 impl Mover {
-    /// The write policy of the GPU's edge.
+    /// Returns the write policy of the GPU's edge.
     pub fn gpu_policy(&self) -> WritePolicy {
         let policy = self.config.writes.first();
         policy.copied().unwrap_or_default()
     }
 
-    /// Copies down blocks of a lease that were computed and are shared now; the next step may wait for them.
+    /// Copies down a lease's blocks that were computed and are shared; the next step may wait for them.
     pub fn write_committed(
         &mut self,
         tree: &mut Store,
@@ -90,7 +90,7 @@ impl Mover {
         Ok(())
     }
 
-    /// Copies down what a request that was admitted has used often enough, where an edge's policy says so.
+    /// Copies down blocks that an admitted request has used often enough, by each edge's policy.
     pub fn write_used(&mut self, tree: &mut Store, lease: LeaseId, now_ns: u64) -> Answer<()> {
         for (upper, policy) in self.config.writes.iter().enumerate() {
             match policy {
@@ -108,7 +108,8 @@ impl Mover {
         Ok(())
     }
 
-    /// Copies on what a move is about to make ready on a lower tier, where the policy of the edge below says so.
+    /// Copies on the blocks that a move is about to make ready on a lower tier, by the policy of the edge
+    /// below.
     pub(super) fn write_arrived(
         &mut self,
         tree: &mut Store,

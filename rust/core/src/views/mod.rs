@@ -1,10 +1,10 @@
-//! What one machine knows of sessions and of shared prefixes (seed 000, 3.1 to 3.4; semantics 6).
+//! One machine's view of sessions and of shared prefixes (seed 000, 3.1 to 3.4; semantics 6).
 //!
 //! | file | contents |
 //! |---|---|
 //! | `sessions` | the tokens that the last completed turn of each session left behind |
-//! | `prefix_admission` | which prefixes may be shared: long enough, and seen often enough |
-//! | `prefix_store` | the shared prefixes themselves under simplified accounting |
+//! | `prefix_admission` | admission of prefixes for sharing: long enough, and seen often enough |
+//! | `prefix_store` | the shared prefixes under simplified accounting |
 
 mod prefix_admission;
 mod prefix_store;
@@ -19,6 +19,6 @@ pub use sessions::Sessions;
 pub struct Views {
     /// The known sessions.
     pub sessions: Sessions,
-    /// Which prefixes may be shared; `None`: all of them, at once.
+    /// Admission of prefixes for sharing; `None`: all of them, at once.
     pub prefixes: Option<PrefixAdmission>,
 }

@@ -1,20 +1,21 @@
-//! Admission of prefixes to the global prefix store (seed 000, 3.4): a prefix may be shared once it is long enough and
-//! has been seen often enough.
+//! Admission of prefixes to the global prefix store (seed 000, 3.4). A prefix may be shared once it is long
+//! enough and has been seen often enough.
 //!
-//! Every prompt counts once for each of its prefixes of whole blocks, at its first admission and after its own
-//! look-up. The key of a block names the block and all before it, so it is the hash of the prefix that ends there.
+//! Every prompt counts once for each of its prefixes of whole blocks, at its first admission and after its
+//! own look-up. The key of a block names the block and all before it, so it is the hash of the prefix that
+//! ends there.
 
 use crate::key_map::KeyMap;
 use crate::keys::BlockKeys;
 
-/// When a prefix may be shared, and how many tokens the global prefix store keeps.
+/// Conditions for sharing a prefix, and the size limit of the global prefix store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrefixViewConfig {
     /// The shortest prefix admitted; `None`: one block.
     pub min_tokens: Option<u64>,
-    /// How many prompts must have begun with it.
+    /// Number of prompts that must have begun with it.
     pub min_seen: u64,
-    /// The size limit of the store; `None`: that of the tier alone.
+    /// Size limit of the store; `None`: that of the tier alone.
     pub max_tokens: Option<u64>,
 }
 
@@ -28,17 +29,17 @@ impl Default for PrefixViewConfig {
     }
 }
 
-/// Decides how far a prefix may be shared. Cost: a look-up a block, where prefixes are counted.
+/// Decides up to which length a prefix is shared. Cost: a look-up per block, if prefixes are counted.
 #[derive(Debug)]
 pub struct PrefixAdmission {
     config: PrefixViewConfig,
     shortest_blocks: u64,
-    /// Prompts that began with a prefix, by the key of its last block.
+    /// Number of prompts that began with a prefix, by the key of its last block.
     seen: KeyMap<u64, u64>,
 }
 
 impl PrefixAdmission {
-    /// No prompt has been seen.
+    /// Creates an admission that has seen no prompt.
     pub fn new(config: PrefixViewConfig, block_size_tokens: u64) -> Self {
         let shortest_tokens = config.min_tokens.unwrap_or(1);
         Self {
@@ -48,17 +49,17 @@ impl PrefixAdmission {
         }
     }
 
-    /// The shortest prefix that can be admitted, in blocks.
+    /// Returns the shortest prefix that can be admitted, in blocks.
     pub fn shortest_blocks(&self) -> u64 {
         self.shortest_blocks
     }
 
-    /// The size limit of the store.
+    /// Returns the size limit of the store.
     pub fn max_tokens(&self) -> Option<u64> {
         self.config.max_tokens
     }
 
-    /// Counts the prefixes of a prompt of so many whole blocks.
+    /// Counts the prefixes of a prompt of `blocks` whole blocks.
     pub fn observe(&mut self, keys: &BlockKeys, request: u32, blocks: u32) {
         if self.config.min_seen > 1 {
             let seen = &mut self.seen;
@@ -68,13 +69,14 @@ impl PrefixAdmission {
         }
     }
 
-    /// Whether the prefix that ends with a block was seen often enough to be shared.
+    /// Returns true if the prefix that ends with a block was seen often enough to be shared.
     pub fn is_admitted(&self, key: u64) -> bool {
         let seen = || self.seen.get(&key).copied().unwrap_or(0);
         self.config.min_seen <= 1 || seen() >= self.config.min_seen
     }
 
-    /// The longest admitted prefix among the first `blocks` of a request, in blocks; 0 where none is.
+    /// Returns the longest admitted prefix among the first `blocks` of a request, in blocks; 0 if there is
+    /// none.
     ///
     /// A prefix is seen at least as often as any longer one, so the admitted ones lead.
     pub fn admitted_blocks(&self, keys: &BlockKeys, request: u32, blocks: u32) -> u32 {

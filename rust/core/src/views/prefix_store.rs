@@ -1,7 +1,7 @@
 //! The global prefix store (seed 000, 3.2 point 3 and 3.4): one entry for each shared prefix of whole blocks.
 //!
-//! An entry with users, or with an entry one block longer, stays. Without them it is evictable, not gone: it leaves
-//! when memory is needed, the least recently used first, and of one access the longest first.
+//! An entry with users, or with an entry one block longer, stays. Otherwise it is evictable but still cached.
+//! It is evicted when memory is needed: the least recently used first, and of one access the longest first.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,27 +10,27 @@ use crate::key_map::KeyMap;
 use crate::keys::BlockKeys;
 use crate::slab::Slab;
 
-/// An entry, for as long as it has a user.
+/// Id of an entry, valid for as long as the entry has a user.
 pub type EntryId = u32;
 
-/// No entry: what a prefix of one block follows.
+/// No entry: the parent of a prefix of one block.
 pub const NO_ENTRY: EntryId = EntryId::MAX;
 
 /// One shared prefix; seed 000's `GlobalPrefixCacheInfo`.
 #[derive(Clone, Debug, Default)]
 struct Entry {
-    /// The key of its last block: the hash of the prefix.
+    /// Key of its last block: the hash of the prefix.
     key: u64,
     /// The entry one block shorter.
     parent: EntryId,
     blocks: u32,
-    /// Requests and sessions that use it.
+    /// Number of requests and sessions that use it.
     references: u32,
-    /// Of these, those that cannot be evicted themselves; and entries one block longer that have any.
+    /// Number of its users that cannot be evicted themselves, and of pinned entries one block longer.
     pins: u32,
-    /// Entries one block longer.
+    /// Number of entries one block longer.
     longer: u32,
-    /// Order of the last access: one access a release, so equal times do not tie.
+    /// Order of the last access: one access per release, so equal times do not tie.
     access: u64,
     last_access_ns: u64,
 }
@@ -41,39 +41,39 @@ impl Entry {
     }
 }
 
-/// An evictable entry, the next one first: by access, then the longest, then by key.
+/// An evictable entry, the next victim first: by access, then the longest, then by key.
 type Evictable = Reverse<(u64, Reverse<u32>, u64)>;
 
-/// All shared prefixes of one machine. Cost: a look-up a candidate, a heap operation a release; an access walks to the
-/// prefix's start.
+/// All shared prefixes of one machine. Cost: a look-up per candidate, a heap operation per release; an access
+/// walks to the prefix's start.
 #[derive(Debug, Default)]
 pub struct PrefixStore {
     entries: Slab<Entry>,
     by_key: KeyMap<u64, EntryId>,
-    /// Every entry that became unused, each time; those that are used again are passed over.
+    /// Every entry that became unused, each time; entries in use again are skipped.
     evictable: BinaryHeap<Evictable>,
-    /// Entries that no eviction can free.
+    /// Number of entries that no eviction can free.
     pinned: u64,
 }
 
 impl PrefixStore {
-    /// Blocks of all prefixes, shared ones counted once.
+    /// Returns the number of blocks of all prefixes, shared blocks counted once.
     pub fn blocks(&self) -> u64 {
         self.by_key.len() as u64
     }
 
-    /// Blocks that running requests keep from being evicted.
+    /// Returns the number of blocks that running requests keep from being evicted.
     pub fn pinned_blocks(&self) -> u64 {
         self.pinned
     }
 
-    /// The entry of the prefix that ends with a block.
+    /// Returns the entry of the prefix that ends with a block.
     pub fn get(&self, key: u64) -> Option<EntryId> {
         self.by_key.get(&key).copied()
     }
 
-    /// The longest prefix held of the first `blocks` of a request, the longest candidate tried first, down to
-    /// `shortest_blocks`: its length in blocks, and its entry; 0 without one.
+    /// Returns the length in blocks and the entry of the longest cached prefix of a request's first `blocks`
+    /// blocks; 0 without an entry. Tries the longest candidate first, down to `shortest_blocks`.
     pub fn longest(
         &self,
         keys: &BlockKeys,
@@ -90,18 +90,18 @@ impl PrefixStore {
         (0, NO_ENTRY)
     }
 
-    /// Tokens of an entry in blocks, its users, and the order of its last access.
+    /// Returns the length of an entry in blocks, its users, and the order of its last access.
     pub fn describe(&self, entry: EntryId) -> (u32, u32, u64) {
         let entry = &self.entries[entry];
         (entry.blocks, entry.references, entry.access)
     }
 
-    /// When an entry was last accessed.
+    /// Returns the time of an entry's last access.
     pub fn last_access_ns(&self, entry: EntryId) -> u64 {
         self.entries[entry].last_access_ns
     }
 
-    /// Enters a prefix that is not there, one block longer than `parent`.
+    /// Adds a missing prefix, one block longer than `parent`.
     pub fn add(&mut self, key: u64, parent: EntryId) -> EntryId {
         let mut blocks = 1;
         if parent != NO_ENTRY {
@@ -120,18 +120,18 @@ impl PrefixStore {
         id
     }
 
-    /// Counts a user of a prefix, and so of every shorter one.
+    /// Adds a user of a prefix, and so of every shorter one.
     pub fn acquire(&mut self, entry: EntryId) {
         self.entries[entry].references += 1;
     }
 
-    /// Counts a user less; without users the prefix becomes evictable, not gone.
+    /// Removes a user of a prefix; without users it becomes evictable but stays cached.
     pub fn release(&mut self, entry: EntryId) {
         self.entries[entry].references -= 1;
         self.offer(entry);
     }
 
-    /// Keeps a prefix from being evicted, and every shorter one.
+    /// Pins a prefix and every shorter one: they are not evicted.
     pub fn pin(&mut self, mut entry: EntryId) {
         while entry != NO_ENTRY {
             let pinned = &mut self.entries[entry];
@@ -157,7 +157,7 @@ impl PrefixStore {
         }
     }
 
-    /// Notes an access of a prefix, and of every shorter one.
+    /// Records an access of a prefix, and of every shorter one.
     pub fn touch(&mut self, mut entry: EntryId, access: u64, now_ns: u64) {
         while entry != NO_ENTRY {
             let touched = &mut self.entries[entry];
@@ -166,7 +166,7 @@ impl PrefixStore {
         }
     }
 
-    /// The entry to evict next and the order of its last access; `None` where all are in use.
+    /// Returns the entry to evict next and the order of its last access; `None` if all are in use.
     pub fn oldest_unused(&mut self) -> Option<(EntryId, u64)> {
         while let Some(&Reverse((access, _, key))) = self.evictable.peek() {
             if let Some(id) = self.get(key) {
@@ -175,13 +175,13 @@ impl PrefixStore {
                     return Some((id, access));
                 }
             }
-            // gone, in use again, or accessed since: offered anew then
+            // evicted, in use again, or accessed since: listed again then
             self.evictable.pop();
         }
         None
     }
 
-    /// Drops an unused entry; the one a block shorter may become evictable.
+    /// Drops an unused entry; the entry one block shorter may become evictable.
     pub fn evict(&mut self, entry: EntryId) {
         let gone = self.entries.remove(entry);
         self.by_key.remove(&gone.key);
@@ -199,7 +199,7 @@ impl PrefixStore {
         }
     }
 
-    /// Recounts what entries say of each other, where these prefixes are used and those pinned, one a user.
+    /// Recounts the entries' relations, given the used and the pinned prefixes, one per user.
     pub fn check(&self, used: &[EntryId], pinned: &[EntryId]) -> Result<(), String> {
         let mut counted = vec![(0u32, 0u32, 0u32); self.entries.len()];
         for &entry in used {
@@ -299,7 +299,7 @@ mod tests {
         store.pin(four);
         assert_eq!(store.pinned_blocks(), 3);
         store.check(&[four], &[four]).unwrap();
-        assert_eq!(evicted(&mut store), [3, 5]); // 4 is in use, 1 and 2 stand before it
+        assert_eq!(evicted(&mut store), [3, 5]); // 4 is in use; 1 and 2 are its prefixes
         store.touch(four, 9, 900);
         store.unpin(four);
         store.release(four);

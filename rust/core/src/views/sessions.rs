@@ -1,4 +1,4 @@
-//! Sessions as the cache sees them: the tokens that the last completed turn of each left behind.
+//! Sessions as the cache sees them: the tokens that the last completed turn of each left cached.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,13 +9,13 @@ pub struct Sessions {
     ttl_ns: Option<u64>,
     /// Tokens of prompt and answer together, and the number of the turn among all turns.
     known: HashMap<i64, (u64, u64)>,
-    /// By the number of its last turn: a session, and when that turn was done. Oldest first.
+    /// Sessions by the number of their last turn, each with the time of that turn's end; oldest first.
     turns: BTreeMap<u64, (i64, u64)>,
     next_turn: u64,
 }
 
 impl Sessions {
-    /// No session is known yet.
+    /// Creates a view without sessions.
     pub fn new(max_sessions: Option<usize>, ttl_ns: Option<u64>) -> Self {
         Self {
             max_sessions,
@@ -24,8 +24,8 @@ impl Sessions {
         }
     }
 
-    /// Enters a completed turn in place of the session's last one, then applies the bounds; returns the sessions that
-    /// are dropped.
+    /// Enters a completed turn in place of the session's last one, then applies the bounds. Returns the
+    /// sessions dropped.
     pub fn complete_turn(&mut self, session: i64, tokens: u64, now_ns: u64) -> Vec<i64> {
         let turn = self.next_turn;
         self.next_turn += 1;
@@ -44,18 +44,18 @@ impl Sessions {
         dropped
     }
 
-    /// Tokens that a session left, `None` where no turn of it is known any more.
+    /// Returns the tokens of a session's last turn; `None` if no turn of it is known any more.
     pub fn tokens(&mut self, session: i64, now_ns: u64) -> Option<u64> {
         self.expire(now_ns);
         self.left_by(session)
     }
 
-    /// Tokens that a session left, as of the last time that sessions were dropped.
+    /// Returns the tokens of a session's last turn, as of the last expiry of sessions.
     pub fn left_by(&self, session: i64) -> Option<u64> {
         self.known.get(&session).map(|known| known.0)
     }
 
-    /// Drops the sessions whose time to live is over, and returns them.
+    /// Drops the sessions past their time to live, and returns them.
     pub fn expire(&mut self, now_ns: u64) -> Vec<i64> {
         let mut dropped = Vec::new();
         let Some(ttl_ns) = self.ttl_ns else {
@@ -70,7 +70,7 @@ impl Sessions {
         dropped
     }
 
-    /// Drops a session; false where it is not known.
+    /// Drops a session; false if it is not known.
     pub fn forget(&mut self, session: i64) -> bool {
         match self.known.remove(&session) {
             Some((_, turn)) => self.turns.remove(&turn).is_some(),
@@ -78,12 +78,12 @@ impl Sessions {
         }
     }
 
-    /// How many sessions are known.
+    /// Returns the number of known sessions.
     pub fn len(&self) -> usize {
         self.known.len()
     }
 
-    /// Whether no session is known.
+    /// Returns true if no session is known.
     pub fn is_empty(&self) -> bool {
         self.known.is_empty()
     }
@@ -100,7 +100,7 @@ mod tests {
     use super::Sessions;
 
     #[test]
-    fn a_turn_takes_the_place_of_the_last_one_and_the_oldest_go_first() {
+    fn a_turn_replaces_the_last_one_and_the_oldest_are_dropped_first() {
         let mut sessions = Sessions::new(Some(2), None);
         assert_eq!(sessions.complete_turn(7, 10, 0), []);
         assert_eq!(sessions.complete_turn(8, 20, 1), []);

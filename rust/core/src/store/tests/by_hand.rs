@@ -1,9 +1,9 @@
-//! Room claimed and blocks marked by hand: claim, place, give back, remove.
+//! Manual cache operations: claim, fill, release, remove.
 
 use super::*;
 
 #[test]
-fn claimed_room_is_neither_free_nor_cached() {
+fn claimed_blocks_are_neither_free_nor_cached() {
     let mut store = store(&[4]);
     let (claim, waits) = store.claim(GPU, 3, 0).unwrap().unwrap();
     assert!(waits.is_empty());

@@ -1,4 +1,4 @@
-//! Runs that are alike again become one, and what tells them apart keeps them apart.
+//! Runs that no longer differ are merged; runs that differ stay separate.
 
 use super::*;
 
@@ -44,7 +44,7 @@ fn blocks_that_leave_one_by_one_are_one_run_where_they_went() {
 }
 
 #[test]
-fn a_run_whose_end_somebody_holds_stays_apart() {
+fn a_run_whose_end_is_held_stays_separate() {
     let mut store = store(&[4, 4]);
     cached(&mut store, 0, 4, 1);
     let held = store.protect(0, 2, GPU).unwrap();

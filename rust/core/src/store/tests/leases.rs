@@ -1,9 +1,9 @@
-//! A request's life on the GPU: look up, acquire, commit, release, abandon.
+//! A request on the GPU: look up, acquire, commit, release, abandon.
 
 use super::*;
 
 #[test]
-fn peek_tells_what_is_found_and_how_much_of_it_is_ready_on_the_gpu() {
+fn peek_counts_found_blocks_and_those_ready_on_the_gpu() {
     let mut store = store(&[4, 4]);
     cached(&mut store, 0, 2, 1);
     put(&mut store, CPU, 0, (2, 3));
@@ -20,10 +20,10 @@ fn peek_tells_what_is_found_and_how_much_of_it_is_ready_on_the_gpu() {
 }
 
 #[test]
-fn match_prefix_tells_where_the_leading_blocks_lie_each_on_its_fastest_tier() {
+fn match_prefix_returns_each_leading_block_on_its_fastest_tier() {
     let mut store = store(&[4, 4]);
     cached(&mut store, 0, 2, 1);
-    put(&mut store, CPU, 0, (1, 3)); // block 1 lies on both
+    put(&mut store, CPU, 0, (1, 3)); // block 1 is on both
     let on = |tier, start, end| Part {
         tier,
         start,
@@ -89,7 +89,7 @@ fn a_block_that_two_requests_compute_is_kept_once() {
     let (first, second) = (store.acquire(0, 0).unwrap(), store.acquire(1, 0).unwrap());
     store.reserve(&[(first, 3), (second, 3)], 1).unwrap();
     store.commit(first, 3, Times::at(2)).unwrap();
-    store.commit(second, 3, Times::at(3)).unwrap(); // its first two are there already
+    store.commit(second, 3, Times::at(3)).unwrap(); // its first two are cached already
     assert_eq!(store.merged_blocks, 2);
     assert_eq!(occupancy(&store, GPU), [4, 0, 4, 0]);
     store.release(first, 4).unwrap();

@@ -1,8 +1,9 @@
-//! Copies on their way up: load, join, stage; and what protects or gives up the copies below.
+//! Copies to faster tiers: load, join, stage; and the protection or removal of the lower copies.
 
 use super::*;
 
-/// Two blocks of request 0 on the CPU, and a lease of it that has reserved room for them.
+/// Returns a store with two blocks of request 0 on the CPU, and a lease of it that has reserved GPU blocks
+/// for them.
 fn about_to_load() -> (Store, LeaseId) {
     let mut store = store(&[4, 4, 4]);
     put(&mut store, CPU, 0, (0, 2));
@@ -69,7 +70,7 @@ fn stage_brings_blocks_one_tier_up() {
 }
 
 #[test]
-fn stage_is_refused_where_held_blocks_leave_no_room() {
+fn stage_is_refused_if_held_blocks_leave_too_few() {
     let mut store = store(&[4, 1, 4]);
     put(&mut store, DISK, 0, (0, 1));
     put(&mut store, CPU, 2, (0, 1));

@@ -1,4 +1,4 @@
-//! What another machine reads here, and what this one brings from there.
+//! Reads by other machines, and copies received from them.
 
 use super::*;
 
@@ -33,7 +33,7 @@ fn received_blocks_are_found_on_the_cpu_and_ready_when_they_have_arrived() {
 }
 
 #[test]
-fn nothing_is_received_where_held_blocks_leave_no_room() {
+fn nothing_is_received_if_held_blocks_leave_too_few() {
     let mut store = store(&[4, 2]);
     put(&mut store, CPU, 2, (0, 2));
     let hold = store.protect(2, 2, CPU).unwrap();

@@ -1,15 +1,15 @@
-//! What each operation of a store does, told by small examples.
+//! Each operation of a store in small examples.
 //!
-//! | file | what is told |
+//! | file | contents |
 //! |---|---|
 //! | `leases` | look up, acquire, commit, release, abandon |
 //! | `occupancy` | reserve: evict, demote, discard, refuse |
 //! | `loads` | load, join, stage, protect, drop copies |
-//! | `writes` | write-through, selective, onwards; touch, discard, expire |
-//! | `machines` | what another machine reads or brings |
-//! | `by_hand` | claim, place, give back, remove |
-//! | `joined` | runs that are alike again become one |
-//! | `times` | when copies are ready |
+//! | `writes` | write-through, selective, onward; touch, discard, expire |
+//! | `machines` | reads by and from other machines |
+//! | `by_hand` | manual cache operations: claim, fill, release, remove |
+//! | `joined` | merging runs that no longer differ |
+//! | `times` | ready times |
 //! | `model` | random walks against a naive model |
 
 mod by_hand;
@@ -30,7 +30,7 @@ use crate::keys::{BlockKeys, NO_REQUEST};
 const CPU: usize = 1;
 const DISK: usize = 2;
 
-/// Requests 0 and 1 share their first two of four blocks; 2 and 3 share nothing with anyone.
+/// Four requests of four blocks: 0 and 1 share their first two; 2 and 3 share nothing.
 fn four_requests() -> Arc<BlockKeys> {
     let ids = vec![0, 1, 2, 3, 0, 1, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13];
     let keys = BlockKeys::new(
@@ -43,7 +43,8 @@ fn four_requests() -> Arc<BlockKeys> {
     Arc::new(keys.unwrap())
 }
 
-/// A store with so many blocks on each tier; victims are written down wherever there is a tier below.
+/// Returns a store with the given number of blocks on each tier; victims are written to the tier below, if
+/// there is one.
 fn store(capacities: &[u64]) -> Store {
     let tier = |&blocks: &u64| TierConfig {
         capacity_blocks: Some(blocks),
@@ -53,7 +54,7 @@ fn store(capacities: &[u64]) -> Store {
     Store::new(four_requests(), &tiers)
 }
 
-/// A request that has computed its first blocks and still runs.
+/// Starts a request: computes its first blocks and keeps it running.
 fn running(store: &mut Store, request: u32, blocks: u32, now_ns: u64) -> LeaseId {
     let found = store.peek(request, blocks).1;
     let lease = store.acquire(request, found).unwrap();
@@ -66,20 +67,20 @@ fn running(store: &mut Store, request: u32, blocks: u32, now_ns: u64) -> LeaseId
     lease
 }
 
-/// A request that has come and gone: its first blocks are cached on the GPU and held by nobody.
+/// Runs a request to its end: its first blocks are cached on the GPU, without a holder.
 fn cached(store: &mut Store, request: u32, blocks: u32, now_ns: u64) {
     let lease = running(store, request, blocks, now_ns);
     store.release(lease, now_ns).unwrap();
 }
 
-/// Ends every transmission, in the order of decision.
+/// Finishes every transfer, in the order of issue.
 fn finish_all(store: &mut Store) {
     for order in store.take_orders() {
         store.finish_move(order.id).unwrap();
     }
 }
 
-/// Blocks of a request put on a tier by hand and ready there.
+/// Marks blocks of a request manually as ready on a tier.
 fn put(store: &mut Store, tier: usize, request: u32, blocks: (u32, u32)) {
     let size = u64::from(blocks.1 - blocks.0);
     let (claim, _) = store.claim(tier, size, 0).unwrap().unwrap();

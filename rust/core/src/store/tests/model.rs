@@ -1,11 +1,11 @@
-//! The store against a naive model of single blocks: random walks of a machine's life over three tiers, with
-//! gaps in the lower ones. `KVSIM_EXAMPLES` walks (200 unless told), each of 80 operations.
+//! The store against a naive model of single blocks: random walks of a machine's operations over three tiers,
+//! with gaps in the lower ones. `KVSIM_EXAMPLES` walks (default 200), each of 80 operations.
 
 use std::collections::BTreeMap;
 
 use super::*;
 
-/// Ids of requests that share beginnings; a block each.
+/// Ids of the blocks of requests that share prefixes.
 const ROWS: [&[u32]; 8] = [
     &[0, 1, 2, 3, 4, 5],
     &[0, 1, 2, 10, 11],
@@ -18,7 +18,7 @@ const ROWS: [&[u32]; 8] = [
 ];
 const GPU_BLOCKS: u64 = 8;
 
-/// A path of ids names a block: its last one.
+/// A block, named by the path of ids that ends with it.
 type Path = Vec<u32>;
 
 #[derive(Clone, Default)]
@@ -34,7 +34,7 @@ struct Open {
     admission: u64,
 }
 
-/// What should be where; the store beside it.
+/// The expected contents, alongside the store.
 struct Model {
     store: Store,
     blocks: BTreeMap<Path, Block>,
@@ -72,7 +72,7 @@ impl Model {
         }
     }
 
-    /// A number below `n`, which is above 0.
+    /// Returns a random number below `n`, which must be above 0.
     fn draw(&mut self, n: usize) -> usize {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -80,7 +80,7 @@ impl Model {
         (self.random >> 33) as usize % n
     }
 
-    /// All of `n`, or less.
+    /// Returns all of `n`, or a random part.
     fn part(&mut self, n: usize) -> usize {
         if self.draw(3) > 0 {
             return n;
@@ -92,7 +92,7 @@ impl Model {
         self.blocks.get(path).is_some_and(|b| b.on[tier])
     }
 
-    /// Leading blocks of a request that some tier has, and that the GPU has.
+    /// Returns the number of leading blocks of a request that some tier has, and that the GPU has.
     fn found(&self, request: usize) -> (usize, usize) {
         let row = ROWS[request];
         let leading = |has: &dyn Fn(&[u32]) -> bool| {
@@ -120,8 +120,8 @@ impl Model {
         GPU_BLOCKS - cached - self.open.values().map(|o| o.reserved).sum::<u64>()
     }
 
-    /// Makes room on the GPU: the least recent first, leaves first, the deepest first; all that goes is on the
-    /// CPU then. False, nothing changed, where too much is held.
+    /// Frees blocks on the GPU: the least recent first, leaves first, the deepest first; all victims are on
+    /// the CPU then. Returns false, nothing changed, if too many blocks are held.
     fn evict(&mut self, blocks: u64) -> bool {
         let gpu = self.blocks.iter().filter(|(_, b)| b.on[GPU]);
         let unheld = gpu.filter(|(path, _)| !self.is_held(path)).count() as u64;
@@ -199,7 +199,7 @@ impl Model {
         }
     }
 
-    /// Writes a part of what a lease holds to the CPU, and sometimes on to the disk.
+    /// Writes a part of a lease's blocks to the CPU, and sometimes on to the disk.
     fn write_through(&mut self, request: usize) {
         let Some(open) = self.open.get(&request) else {
             return;
@@ -228,7 +228,7 @@ impl Model {
         finish_all(&mut self.store);
     }
 
-    /// Gives up lower copies in the middle of a path.
+    /// Drops lower copies in the middle of a path.
     fn drop_copy(&mut self, request: usize) {
         let found = self.found(request).0;
         if found == 0 {
@@ -245,7 +245,7 @@ impl Model {
         }
     }
 
-    /// Marks blocks absent from a tier, last first, as far as nothing keeps them.
+    /// Marks blocks absent from a tier, last first, as far as they are unheld.
     fn remove(&mut self, request: usize) {
         let found = self.found(request).0;
         if found == 0 {
@@ -269,7 +269,7 @@ impl Model {
             }
             let last = after[path].on.iter().filter(|&&on| on).count() == 1;
             if last && !below.is_empty() {
-                return; // what follows would go too, which is told elsewhere
+                return; // later blocks would be discarded too, which other tests cover
             }
             removed += 1;
             after.get_mut(path).unwrap().on[tier] = false;
@@ -283,7 +283,7 @@ impl Model {
         self.blocks = after;
     }
 
-    /// Whether a lower tier has a block and not the one before it.
+    /// Returns true if a lower tier has a block but not the block before it.
     fn has_a_gap(&self) -> bool {
         let mut each = self.blocks.iter().filter(|(path, _)| path.len() > 1);
         each.any(|(path, b)| {

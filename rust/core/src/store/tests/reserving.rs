@@ -1,9 +1,9 @@
-//! Reserve: free room first, then exactly as many victims as are missing.
+//! Reservations: free blocks first, then exactly as many victims as are missing.
 
 use super::*;
 
 #[test]
-fn free_room_is_taken_before_anything_is_evicted() {
+fn free_blocks_are_taken_before_any_is_evicted() {
     let mut store = store(&[4]);
     cached(&mut store, 0, 2, 1);
     let lease = store.acquire(2, 0).unwrap();
@@ -53,7 +53,7 @@ fn a_reservation_is_refused_whole_and_changes_nothing() {
 }
 
 #[test]
-fn several_leases_get_room_together_or_not_at_all() {
+fn several_leases_reserve_all_or_nothing() {
     let mut store = store(&[4]);
     let (a, b) = (store.acquire(0, 0).unwrap(), store.acquire(2, 0).unwrap());
     assert_eq!(
@@ -66,7 +66,7 @@ fn several_leases_get_room_together_or_not_at_all() {
 }
 
 #[test]
-fn a_victim_is_written_down_and_its_room_is_pending_until_then() {
+fn a_victims_blocks_are_pending_until_it_is_written_down() {
     let mut store = store(&[2, 2]);
     cached(&mut store, 0, 2, 1);
     let lease = store.acquire(2, 0).unwrap();
@@ -100,7 +100,7 @@ fn a_victim_with_a_copy_below_just_goes() {
 }
 
 #[test]
-fn a_lease_released_while_its_room_is_pending_frees_it_when_the_write_ends() {
+fn a_lease_released_with_pending_blocks_frees_them_when_the_write_finishes() {
     let mut store = store(&[2, 2]);
     cached(&mut store, 0, 2, 1);
     let lease = store.acquire(2, 0).unwrap();
@@ -113,7 +113,7 @@ fn a_lease_released_while_its_room_is_pending_frees_it_when_the_write_ends() {
 }
 
 #[test]
-fn what_the_tier_below_cannot_take_is_let_go_oldest_first() {
+fn victims_that_do_not_fit_below_are_dropped_oldest_first() {
     let mut store = store(&[4, 1]);
     cached(&mut store, 0, 2, 1);
     cached(&mut store, 2, 2, 2);
@@ -141,7 +141,7 @@ fn without_write_back_victims_are_discarded() {
 }
 
 #[test]
-fn room_below_is_made_in_the_same_way() {
+fn blocks_below_are_freed_in_the_same_manner() {
     let mut store = store(&[1, 1, 1]);
     put(&mut store, CPU, 0, (0, 1));
     cached(&mut store, 2, 1, 1);
@@ -169,7 +169,7 @@ fn with_the_last_copy_of_a_block_goes_what_follows_it() {
     );
     put(&mut store, CPU, 0, (0, 1));
     put(&mut store, DISK, 0, (1, 3));
-    store.claim(CPU, 1, 1).unwrap().unwrap(); // block 0 is nowhere any more
+    store.claim(CPU, 1, 1).unwrap().unwrap(); // block 0 has no copy any more
     assert_eq!(store.tier(DISK).orphaned, 2);
     assert_eq!(store.peek(0, 4), (0, 0));
     store.check().unwrap();
@@ -185,7 +185,8 @@ fn of_two_equally_recent_blocks_the_deeper_goes_first_though_the_other_is_bared_
     store.release(lease, 2).unwrap(); // makes blocks 0, 1 and 3 equally recent on the CPU
     store.claim(CPU, 2, 3).unwrap().unwrap();
     finish_all(&mut store);
-    // Block 2 of request 1 is the oldest; it bares block 1, but block 3 of request 0 goes before that.
+    // Block 2 of request 1 is the oldest and would expose block 1, but block 3 of request 0 is evicted before
+    // that.
     let (ready, none) = (NO_MOVE, NO_COPY);
     let right = [
         (2, vec![ready, ready, none]),

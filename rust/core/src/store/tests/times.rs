@@ -1,4 +1,4 @@
-//! When copies are ready: told for moves, known of computed blocks.
+//! Ready times: set for moves, known for computed blocks.
 
 use super::*;
 

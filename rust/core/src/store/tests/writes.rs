@@ -1,4 +1,4 @@
-//! Copies down that keep the upper copy; and what makes blocks recent, or gone, without a request.
+//! Copies to lower tiers that keep the upper copy; and touch, discard and expire, which need no request.
 
 use super::*;
 use crate::policies::order::Keyed;
@@ -19,7 +19,7 @@ fn write_through_copies_what_is_missing_below() {
 }
 
 #[test]
-fn write_through_is_left_out_where_no_room_can_be_made_below() {
+fn write_through_is_skipped_if_no_block_below_can_be_freed() {
     let mut store = store(&[4, 1]);
     let lease = running(&mut store, 0, 2, 1);
     assert_eq!(store.write_through(lease, 0, 2, 1), Ok(None));
@@ -35,7 +35,7 @@ fn a_victim_whose_copy_is_being_written_waits_for_that_write() {
     store.release(lease, 2).unwrap();
     let new = store.acquire(2, 0).unwrap();
     let got = store.reserve(&[(new, 2)], 3);
-    // The write holds its source: nothing can go before it ends.
+    // The write holds its source: nothing is evictable before it finishes.
     assert_eq!(got, Ok(Reservation::Refused));
     store.finish_move(write).unwrap();
     assert_eq!(store.reserve(&[(new, 2)], 3), Ok(Reservation::Ready));
