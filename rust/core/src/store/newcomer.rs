@@ -8,7 +8,7 @@ use crate::ids::{LeaseId, MoveId};
 pub struct Newcomer {
     /// Its number.
     pub request: u32,
-    /// Prompt tokens: another turn of the request can resume from the prompt's end.
+    /// Prompt tokens: another request with this prompt can resume from its end.
     pub prompt_tokens: u64,
     /// Tokens to compute before it decodes: its prompt, and tokens generated before a preemption.
     pub known_tokens: u64,

@@ -1,4 +1,4 @@
-//! A node: a run of blocks with the same users, uniform on every tier but for the ready times of its blocks.
+//! A node: a run of blocks without a branch, uniform on every tier but for the ready times of its blocks.
 
 use super::times::{TimeSpan, Times};
 use crate::ids::{MoveId, NodeId, NONE, NO_MOVE};

@@ -170,7 +170,7 @@ impl Store {
         }
     }
 
-    /// Returns the release of a block outside any request's computation: all blocks before it were found.
+    /// Returns the release of a block computed alone: all blocks before it were found.
     pub(super) fn released_alone(&self, id: NodeId) -> Release {
         Release {
             found_blocks: self.nodes[id as usize].start,

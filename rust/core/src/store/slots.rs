@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_handle_is_recognised() {
+    fn a_foreign_handle_is_recognized() {
         let (mut mine, mut theirs) = (Slots::default(), Slots::default());
         let (a, b) = (mine.insert(1), theirs.insert(2));
         assert_eq!((mine.get(b), theirs.get(a)), (None, None));

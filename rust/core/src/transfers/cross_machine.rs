@@ -38,7 +38,7 @@ pub(super) struct Read {
 }
 
 impl Read {
-    /// Returns a read over a channel, on which no job of another machine feeds it layer by layer.
+    /// Returns a read over a channel, fed by no job of a channel served layer by layer.
     pub fn over(wire: SharedChannel, source: Source, feed: Feed) -> Box<Self> {
         Box::new(Self {
             source,
@@ -135,7 +135,7 @@ pub struct Brought {
 }
 
 impl Mover {
-    /// Makes a move from another machine read the blocks that it has lent.
+    /// Sets the lent blocks that a move from another machine reads.
     pub fn reads(&mut self, id: MoveId, source: Source) {
         self.reads.insert(id, source);
     }
