@@ -45,7 +45,7 @@ def table(max_tokens: int = 4096, max_seqs: int = 64) -> StepTimeTable:
     apart = {
         "longest_fs": longest,
         "past_base_ns": past_base,
-        "rests": Residuals(kv_residuals, kv_residuals.times(0.5), past_residuals),
+        "residuals": Residuals(kv_residuals, kv_residuals.times(0.5), past_residuals),
     }
     return StepTimeTable(base, decode, *linear, idle_fs=50_000, alongside_fs=700_000_000_000, **apart)
 
