@@ -67,10 +67,17 @@ __release__: bool
 # trace: sources and the columns read from them
 
 def reuse_distances(ids: NDArray[np.uint32]) -> NDArray[np.int64]:
-    """Return how many distinct ids stand between each reference and its id's last one; -1 at the first."""
+    """Return the number of distinct ids between each reference and the last reference to the same id.
+
+    Args:
+        ids: Dense ids in the order of reference, shape (n,).
+
+    Returns:
+        Distances, shape (n,); -1 at the first reference of an id.
+    """
 
 class TraceProblem(ValueError):
-    """A refused trace; ``args`` are line, col (0: none), kind, what, got, expected, hint."""
+    """A refused trace; ``args`` are line, column (0: none), kind, what, got, expected, hint."""
 
 @type_check_only
 class JsonlSchema(TypedDict):
@@ -97,7 +104,7 @@ class JsonlSchema(TypedDict):
 
 @type_check_only
 class CsvSchema(TypedDict):
-    """Column names of one format of CSV; ``time_unit_ns`` 0 means dates; an empty name: no column."""
+    """Column names of one CSV format; ``time_unit_ns`` 0 means dates; an empty name: no column."""
 
     time: str
     time_unit_ns: int
@@ -107,7 +114,7 @@ class CsvSchema(TypedDict):
 
 @type_check_only
 class RawSettings(TypedDict):
-    """How to read; ``order`` is error, sort or keep (sort leaves the sorting to the caller)."""
+    """Settings of a reader; ``order`` is error, sort or keep (with sort, the caller sorts)."""
 
     block_size: int
     skip: bool
@@ -138,11 +145,11 @@ class RowColumns(TypedDict):
 
 @type_check_only
 class RawColumns(RowColumns):
-    """What a reader hands over: all rows, and what it found on the way."""
+    """All rows of a file and the reader's findings."""
 
-    #: The file's own, or 0.
+    #: Tokens per block of the file itself, or 0.
     block_size: int
-    #: (request, what it waits for) beside ``after``; of readers in Python alone.
+    #: Pairs (request, request that it waits for), flat, in addition to ``after``; set by Python readers only.
     also_after: NotRequired[NDArray[np.int32]]
     new_input_only: bool
     id_names: NDArray[np.uint64] | list[str]
@@ -155,44 +162,57 @@ class RawColumns(RowColumns):
 
 @final
 class TraceRows:
-    """Rows of JSON of a source, read some at a time; the source is taken over."""
+    """A reader of JSON rows that returns a part of the file at a time; it takes ownership of the source."""
 
-    def __new__(cls, source: TraceSource, schema: JsonlSchema, settings: RawSettings) -> TraceRows: ...
+    def __new__(cls, source: TraceSource, schema: JsonlSchema, settings: RawSettings) -> TraceRows:
+        """Take ownership of ``source``, which refuses further calls."""
     def read(self, most: int) -> bool:
-        """Read until ``most`` rows wait and return whether there may be more; raises ``TraceProblem``."""
+        """Read until ``most`` rows are buffered; return True if the source may have more rows.
+
+        Raises:
+            TraceProblem: For a row that the settings do not allow.
+        """
     @property
     def alone(self) -> bool:
-        """Whether every row so far stands alone: without session, pause or predecessor, with ids."""
+        """True if no row so far has a session, a pause or a predecessor, and all rows have block ids."""
     def take(self) -> RowColumns:
-        """Return the waiting rows; numbers of ids go on in the next ones."""
+        """Return the buffered rows; block ids keep their numbers in later rows."""
     def keep_ids(self, numbers: NDArray[np.uint32]) -> None:
-        """Forget all block ids but these: one that is forgotten and comes again is a new one."""
+        """Forget all block ids except ``numbers``; a forgotten id that recurs gets a new number."""
     def finish(self) -> tuple[RawColumns, TraceSource]:
-        """Return the waiting rows with every finding, and the source for its digest."""
+        """Return the buffered rows with all findings, and the source for its digest."""
 
 @final
 class TraceSource:
-    """A trace's bytes, decompressed by content and hashed as stored; ``-`` is standard input."""
+    """A trace's bytes, decompressed by content and hashed as stored; the path ``-`` is standard input."""
 
-    def __new__(cls, path: str) -> TraceSource: ...
+    def __new__(cls, path: str) -> TraceSource:
+        """Open ``path``; raises ``TraceProblem`` if it cannot be opened."""
     def head(self, n: int) -> bytes:
         """Return the first ``n`` bytes without consuming them."""
     def read(self, n: int) -> bytes:
-        """Return the next at most ``n`` bytes, empty at the end; raises ``TraceProblem`` on damaged data."""
+        """Return at most ``n`` next bytes, empty at the end; raises ``TraceProblem`` for damaged data."""
     def sha256(self) -> str:
         """Return the SHA-256 of the stored bytes in hex, after reading the rest of the file."""
     def read_jsonl(self, schema: JsonlSchema, settings: RawSettings) -> RawColumns:
-        """Return every row's columns; raises ``TraceProblem``. The GIL is released."""
+        """Read all rows of JSON; raises ``TraceProblem``. The GIL is released."""
     def read_csv(self, schema: CsvSchema, settings: RawSettings) -> RawColumns:
-        """Return every row's columns, without block ids; raises ``TraceProblem``. The GIL is released."""
+        """Read all rows of CSV, which have no block ids; raises ``TraceProblem``. The GIL is released."""
     def read_weka(self, settings: RawSettings) -> RawColumns:
-        """Return the rows of WEKA sessions; ``block_size`` 0 takes the file's. Raises ``TraceProblem``."""
+        """Read the rows of WEKA sessions. The GIL is released.
+
+        Args:
+            settings: Settings of the reader; ``block_size`` 0 takes the file's own.
+
+        Raises:
+            TraceProblem: For a row that the settings do not allow.
+        """
 
 # replay: cache decisions without time
 
 @final
 class ReplayAnswer:
-    """What one replay decided."""
+    """The result of one replay."""
 
     def __new__(
         cls,
@@ -204,29 +224,42 @@ class ReplayAnswer:
     ) -> ReplayAnswer: ...
     @property
     def hits(self) -> NDArray[np.uint32]:
-        """Blocks that each request found."""
+        """Blocks that each request found, shape (requests,)."""
     @property
     def evictions(self) -> int:
-        """Blocks that left, to make room or because their time had run out."""
+        """Blocks evicted for capacity or because they had expired."""
     @property
     def expired(self) -> int:
-        """Of the evictions, blocks whose time had run out."""
+        """Evicted blocks that had expired."""
     @property
     def resident(self) -> int:
         """Blocks resident at the end."""
     @property
     def missed(self) -> NDArray[np.int64]:
-        """Known blocks that were missed: request, whose demand had evicted them (-1: they never came in),
-        blocks, flat; none where ``known`` is not given."""
+        """Known blocks that were missed, as flat triples; empty without ``known``.
+
+        A triple is the request, the request whose demand evicted the blocks (-1: they were never admitted),
+        and the number of blocks.
+        """
 
 @final
 class ReplayPrompts:
     """The prompts of a trace cut into blocks, copied once; every replay starts from an empty tier.
 
-    ``touch_from`` is tail or root; ``capacity`` counts blocks and is at least 1. ``known`` are
-    leading blocks of each request whose misses are told. All release the GIL, and raise
-    ``ValueError`` for an unknown name, no capacity, more blocks than 32 bits number, or where a request
-    names an id twice.
+    ``touch_from`` is tail or root. ``capacity`` is in blocks, at least 1. ``known`` has shape (requests,):
+    the leading blocks of each request whose misses are reported. All methods release the GIL.
+
+    Args:
+        ids: Block ids of all requests, flat.
+        offsets: Start of each request's ids in ``ids``, shape (requests + 1,).
+        blocks_per_id: Blocks that one id names.
+        blocks: Blocks of each prompt that ids name, shape (requests,).
+        private_blocks: Blocks that no other request shares, shape (requests,).
+        arrival_ns: Arrival times in ns, shape (requests,).
+
+    Raises:
+        ValueError: For an unknown name, a capacity of 0, more blocks than 32 bits can number, or a request
+            that names an id twice.
     """
 
     def __new__(
@@ -261,42 +294,52 @@ class ReplayPrompts:
     ) -> ReplayAnswer:
         """Replay any policy block by block; ``discipline`` is tail or root (a flat cache), or queue."""
     def belady(self, capacity: int) -> ReplayAnswer:
-        """Replay the clairvoyant ceiling: prefix-closed, with bypass."""
+        """Replay Belady's clairvoyant upper bound: prefix-closed, with bypass."""
     def belady_flat(self, capacity: int, touch_from: str) -> ReplayAnswer:
-        """Replay the clairvoyant ceiling of a flat cache that inserts every miss."""
+        """Replay Belady's clairvoyant upper bound for a flat cache that inserts every miss."""
     def reuses(self, limits: NDArray[np.uint32], touch_from: str) -> ReuseColumns:
-        """Return every reuse with the capacities from which least recently used finds it, in one pass."""
+        """Return every reuse with the capacities at which least recently used hits it, in one pass.
+
+        Args:
+            limits: Leading blocks of each request that may hit, shape (requests,).
+            touch_from: tail or root.
+        """
 
 @final
 class ReuseColumns:
-    """Every reuse of a trace: blocks of one request that hit together, an entry each."""
+    """The reuses of a trace: entry i is a run of blocks of one request that hit together."""
 
     @property
     def request(self) -> NDArray[np.uint32]:
-        """The request that uses blocks again."""
+        """The request that reuses the blocks."""
     @property
     def capacity(self) -> NDArray[np.uint64]:
-        """The capacity from which the first of them is found."""
+        """The smallest capacity, in blocks, at which the first block hits."""
     @property
     def blocks(self) -> NDArray[np.uint32]:
-        """How many there are."""
+        """Number of blocks in the run."""
     @property
     def step(self) -> NDArray[np.uint32]:
-        """Capacity that each further one needs beyond the one before."""
+        """Capacity that each further block needs in addition to the block before it."""
     @property
     def before(self) -> NDArray[np.uint32]:
-        """The request that touched them before."""
+        """The request that last touched the blocks."""
 
 def native_policies() -> list[tuple[str, str]]:
     """Return the name and the kind (``ranked`` or ``queue``) of every eviction policy of the core."""
 
 @final
 class ReplayPolicySettings:
-    """What some policies need: ttl's time, pgdsf's attention length, priority's (from, to, priority, ns).
+    """Settings of the policies that need some.
 
-    ``names`` is what wtinylfu's sketch knows each block by; without them its number counted from 1.
+    Args:
+        ttl_ns: Time to live of ``ttl``, in ns.
+        attention_blocks: Attention length of ``pgdsf``, in blocks.
+        ranges: (first block, past the last, priority, duration in ns or None) of ``priority``.
+        names: Name of each block in the sketch of ``wtinylfu``; None: the block's number, counted from 1.
 
-    ``ValueError`` for a number out of its range.
+    Raises:
+        ValueError: For a number out of its range.
     """
 
     def __new__(
@@ -316,7 +359,7 @@ def seeds_of_names(prefix: str, names: list[str]) -> NDArray[np.uint64]:
     """Return the head of SHA-256(prefix + name) of each name."""
 
 def first_randrange(seeds: NDArray[np.uint64], stop: int) -> NDArray[np.uint64]:
-    """Return ``random.Random(seed).randrange(stop)`` of each seed; ValueError where stop is 0."""
+    """Return ``random.Random(seed).randrange(stop)`` for each seed; raises ValueError if ``stop`` is 0."""
 
 @type_check_only
 class TokenRows(Protocol):
@@ -344,9 +387,17 @@ def write_token_rows(
     last_row: int,
     out: NDArray[np.uint32],
 ) -> None:
-    """Write rows ``first_row`` to ``last_row`` (excluded) one after another, filling ``out`` exactly.
+    """Write the rows from ``first_row`` up to, excluding, ``last_row`` one after another.
 
-    A corpus N stands for the ids 0 … N−1. ValueError for columns that do not fit each other.
+    Args:
+        rows: The rows' lengths, block ids and start positions in the corpus.
+        corpus: Token ids; a number N stands for the ids 0 … N-1.
+        first_row: First row to write.
+        last_row: Row after the last one to write.
+        out: Receives the tokens; its length is the sum of the rows' lengths.
+
+    Raises:
+        ValueError: For columns that do not fit each other.
     """
 
 # store: the block store of one machine; see cache/store.py and cache/tree_store.py for what each call means
@@ -355,9 +406,12 @@ def write_token_rows(
 class Keys:
     """Block keys of all requests, shared by the caches of all machines.
 
-    Block b of request r is named by ids where ``b < full_blocks[r]``, by ``continuation[r]`` (2^32 - 1: none)
-    where that request's ids name it, and has a key of its own otherwise. ``StoreError`` for shapes that do
-    not belong together.
+    Block b of request r takes its key from the request's ids if ``b < full_blocks[r]``. A later block takes
+    its key from the ids of ``continuation[r]`` (2^32 - 1: none) if these name it. Any other block has a key
+    of its own.
+
+    Raises:
+        StoreError: For arrays whose shapes do not fit each other.
     """
 
     def __new__(
@@ -369,75 +423,135 @@ class Keys:
         continuation: NDArray[np.uint32],
     ) -> Keys: ...
     def kept(self, stores: Sequence[Store], requests: Sequence[int]) -> Keys:
-        """Return the keys of these requests and of those that stores still name; further ones come behind."""
+        """Return the keys of ``requests`` and of the blocks that ``stores`` still name."""
     def kept_ids(self) -> NDArray[np.uint32]:
-        """Return the different ids, in ascending order."""
+        """Return the distinct ids, in ascending order."""
     def appended(
         self, id_offsets: NDArray[np.int64], block_ids: NDArray[np.uint32], full_blocks: NDArray[np.uint32]
     ) -> Keys:
-        """Return these keys with those of further requests; raises as the class does."""
+        """Return these keys with those of further requests; raises StoreError as the class does."""
     def grow(
         self,
         stores: Sequence[Store | PoolStore],
         columns: tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32]],
         ids: int,
     ) -> None:
-        """Add requests behind the last one: offsets, ids below ``ids``, full blocks; raises as the class.
+        """Append requests. Cost: linear in what is added.
 
-        ``stores`` are all that share these keys. Cost: linear in what is added.
+        Args:
+            stores: All stores that share these keys.
+            columns: Offsets, ids and full blocks of the new requests.
+            ids: Upper bound (excluded) of the ids.
+
+        Raises:
+            StoreError: For arrays whose shapes do not fit each other.
         """
     def key(self, request: int, block: int) -> int:
-        """Return a key; only one request can have one with bit 63 set."""
+        """Return the key of a block; a key with bit 63 set belongs to one request only."""
 
 @type_check_only
 class MachineStore(Protocol):
-    """What every store of a machine answers; see ``cache/store.py``."""
+    """Calls of every machine's store; blocks are named by (request, block). Contract: ``cache/store.py``.
 
-    def peek(self, request: int, limit: int) -> tuple[int, int]: ...
-    def acquire(self, request: int, depth: int) -> int: ...
-    def abandon(self, lease: int) -> None: ...
-    def reserve(self, lease: int, blocks: int, now_ns: int) -> list[int] | None: ...
-    def reserve_many(self, wanted: list[tuple[int, int]], now_ns: int) -> list[int] | None: ...
+    All calls raise StoreError for numbers that do not exist, and the exception of a plug-in that failed.
+    """
+
+    def peek(self, request: int, limit: int) -> tuple[int, int]:
+        """Return the blocks found among the first ``limit``, and the number of these ready on the GPU."""
+    def acquire(self, request: int, depth: int) -> int:
+        """Hold the first ``depth`` blocks on the GPU; return the lease."""
+    def abandon(self, lease: int) -> None:
+        """Undo an acquisition without any effect on recency or counts."""
+    def reserve(self, lease: int, blocks: int, now_ns: int) -> list[int] | None:
+        """Reserve private GPU blocks for a lease, evicting the shortfall.
+
+        Args:
+            lease: From ``acquire``.
+            blocks: Number of blocks.
+            now_ns: Simulated time in ns.
+
+        Returns:
+            The moves that must finish before the blocks are free, or None if refused.
+        """
+    def reserve_many(self, wanted: list[tuple[int, int]], now_ns: int) -> list[int] | None:
+        """Reserve for several (lease, blocks), all or nothing; returns as ``reserve``."""
     def commit(self, lease: int, to: int, ready: tuple[int, int] | None = None) -> None:
-        """``ready``: when their first layer, and all, were computed, in ns; None: the latest time told."""
-    def depth(self, lease: int) -> int: ...
-    def release(self, lease: int, now_ns: int) -> None: ...
-    def occupancy(self, tier: int) -> Occupancy: ...
-    def eviction_counts(self, tier: int) -> EvictionCounts: ...
-    def note(self, kind: int, now_ns: int, subject: int, value: int) -> None: ...
-    def log_evictions(self) -> None: ...
-    def take_evictions(self) -> list[tuple[int, int, int]]: ...
-    def check(self) -> None: ...
+        """Share the lease's computed blocks up to block ``to``.
+
+        Args:
+            lease: From ``acquire``.
+            to: Block after the last one to share.
+            ready: Times in ns at which the first layer and all layers were computed; None: the latest time
+                passed to the store. Only a tree store keeps it.
+        """
+    def depth(self, lease: int) -> int:
+        """Return the number of blocks that the lease holds through the cache."""
+    def release(self, lease: int, now_ns: int) -> None:
+        """End a lease and touch its path."""
+    def occupancy(self, tier: int) -> Occupancy:
+        """Return the usage of a tier's blocks."""
+    def eviction_counts(self, tier: int) -> EvictionCounts:
+        """Return the number of blocks that left a tier so far, by reason."""
+    def note(self, kind: int, now_ns: int, subject: int, value: int) -> None:
+        """Add a record to the machine's digest."""
+    def log_evictions(self) -> None:
+        """Start logging evictions."""
+    def take_evictions(self) -> list[tuple[int, int, int]]:
+        """Return (time in ns, tier, blocks) of the evictions since the last call."""
+    def check(self) -> None:
+        """Raise RuntimeError naming the first violated invariant."""
     @property
-    def digest(self) -> int: ...
+    def digest(self) -> int:
+        """The rolling hash so far."""
     @property
-    def merged_blocks(self) -> int: ...
+    def merged_blocks(self) -> int:
+        """Blocks that were computed twice and merged."""
 
 @type_check_only
 class LowerTiers(Protocol):
-    """What a store with tiers below the GPU answers besides."""
+    """Further calls of a store with tiers below the GPU."""
 
-    def take_orders(self) -> list[Order]: ...
+    def take_orders(self) -> list[Order]:
+        """Return the transmissions decided since the last call.
+
+        An order is (move, from tier, to tier, blocks, moves that must finish first).
+        """
     def set_times(self, move: int, first_layer_ns: int, ready_ns: int) -> None:
-        """Tell when what a move writes will be ready; its copies keep the times."""
-    def finish_move(self, move: int) -> None: ...
-    def duplicates(self, tier: int) -> int: ...
+        """Set the times in ns at which a move's copies will be ready."""
+    def finish_move(self, move: int) -> None:
+        """Make a move's blocks ready and release the capacity that it frees."""
+    def duplicates(self, tier: int) -> int:
+        """Return the number of a tier's blocks that are on a faster tier too."""
     def step_computed(self, leases: list[int], now_ns: int) -> None:
-        """Report that a step of these leases has ended, to a store that copies down what steps compute."""
+        """Report the end of a step of these leases, to a store that copies computed blocks down."""
 
 @type_check_only
 class LoadedStore(Protocol):
-    """What a store answers whose requests load blocks from the tiers below, one after the other."""
+    """Further calls of a store whose requests load blocks from lower tiers, part after part."""
 
-    def match_prefix(self, request: int, limit: int) -> list[tuple[int, int, int, int]]: ...
-    def protect(self, request: int, end: int, tier: int) -> int: ...
-    def unprotect(self, tier: int, hold: int) -> None: ...
-    def load(self, lease: int, to: int, after: list[int]) -> int: ...
-    def join(self, lease: int, to: int) -> None: ...
+    def match_prefix(self, request: int, limit: int) -> list[tuple[int, int, int, int]]:
+        """Return the found run in parts: (fastest tier, first block, past the last, move writing it)."""
+    def protect(self, request: int, end: int, tier: int) -> int:
+        """Pin the first ``end`` blocks on a tier until ``unprotect``; return the pin."""
+    def unprotect(self, tier: int, hold: int) -> None:
+        """Remove a pin of ``protect``."""
+    def load(self, lease: int, to: int, after: list[int]) -> int:
+        """Read the lease's next blocks up to ``to`` into reserved GPU blocks.
+
+        Args:
+            lease: From ``acquire``.
+            to: Block after the last one to load.
+            after: Moves that must finish first.
+
+        Returns:
+            The move.
+        """
+    def join(self, lease: int, to: int) -> None:
+        """Hold blocks up to ``to`` that another request is loading."""
 
 @final
 class Store(MachineStore, LowerTiers, LoadedStore):
-    """The native ``MarkingStore``: a radix trie of block runs. Capacities in blocks, None without bound."""
+    """The native ``MarkingStore``: a radix trie of block runs; see ``cache/tree_store.py``."""
 
     def __new__(
         cls,
@@ -451,68 +565,129 @@ class Store(MachineStore, LowerTiers, LoadedStore):
         touch: Literal["release", "admission"] = "release",
         eviction_batch_blocks: int = 1,
     ) -> Store:
-        """``orders`` by tier: None is recency; else a policy (name, settings, blocks) or a plug-in.
+        """Return an empty store.
 
-        ``touch``: what makes blocks recent, where the order is recency.
+        Args:
+            keys: Block keys of all requests.
+            capacities_blocks: Capacity of each tier in blocks, fast to slow; None: unbounded.
+            write_back: For each edge, True if evicted blocks are written one tier down.
+            orders: Eviction order of each tier: None is recency, else a policy (name, settings, blocks of the
+                tier) or a plug-in.
+            touch: Event that makes blocks recent under recency.
+            eviction_batch_blocks: Blocks that an eviction removes at least.
         """
-    def uses(self, request: int, limit: int) -> list[tuple[int, int, int]]: ...
+    def uses(self, request: int, limit: int) -> list[tuple[int, int, int]]:
+        """Return the found run in parts: (past the last block, lease owners, access on the fastest tier)."""
     def stage(
         self, request: int, part: tuple[int, int], to_tier: int, ready: int | None, now_ns: int
-    ) -> int | None: ...
-    def write_through(self, lease: int, start: int, end: int, now_ns: int) -> int | None: ...
-    def write_selected(self, lease: int, tier: int, uses: int, now_ns: int) -> int | None: ...
-    def write_on(self, move: int, now_ns: int) -> int | None: ...
-    def touch(self, request: int, end: int) -> None: ...
-    def discard(self, request: int, start: int, end: int) -> None: ...
-    def match_below(self, request: int, start: int, limit: int) -> list[tuple[int, int, int, int]]: ...
-    def copies(self, request: int, limit: int) -> list[tuple[int, list[int]]]: ...
+    ) -> int | None:
+        """Copy a part (first block, past the last) one tier up, evicting there first.
+
+        Args:
+            request: Request that names the blocks.
+            part: First block and block after the last one.
+            to_tier: Target tier.
+            ready: Time in ns from which the source can be read; None: now.
+            now_ns: Simulated time in ns.
+
+        Returns:
+            The move, or None without capacity.
+        """
+    def write_through(self, lease: int, start: int, end: int, now_ns: int) -> int | None:
+        """Copy blocks from the GPU to the CPU; return the move, None if there is nothing to send."""
+    def write_selected(self, lease: int, tier: int, uses: int, now_ns: int) -> int | None:
+        """Copy the lease's blocks that ``uses`` requests have used one tier down; return the move."""
+    def write_on(self, move: int, now_ns: int) -> int | None:
+        """Copy the blocks of a move one tier further down; call before its ``finish_move``."""
+    def touch(self, request: int, end: int) -> None:
+        """Make the first ``end`` blocks the most recently used."""
+    def discard(self, request: int, start: int, end: int) -> None:
+        """Discard a path from ``end`` up to ``start``.
+
+        Stops at a block that is held, in flight or has children.
+        """
+    def match_below(self, request: int, start: int, limit: int) -> list[tuple[int, int, int, int]]:
+        """Return the run found below the GPU from block ``start`` on, in parts as ``match_prefix``."""
+    def copies(self, request: int, limit: int) -> list[tuple[int, list[int]]]:
+        """Return the found run in parts: (past the last block, for each tier the move writing it).
+
+        ``NO_MOVE`` is a ready copy, ``NO_COPY`` none. Changes nothing.
+        """
     def residency(self, request: int, limit: int) -> list[tuple[int, list[tuple[int, int, int, int, int]]]]:
-        """The found run in parts: (past the last block, copies from fast to slow).
+        """Return the found run in parts: (past the last block, copies from fast to slow).
 
         A copy is (tier, move writing it, first layer ready, whole ready, last access), times in ns.
         """
-    def moved_paths(self, move: int) -> list[tuple[int, int]]: ...
+    def moved_paths(self, move: int) -> list[tuple[int, int]]:
+        """Return the paths that a move writes, as (request, past the last block), the longest first."""
     def take_keys(self, keys: Keys) -> None:
-        """Take keys that name what this store still names, and requests to come."""
-    def claim(self, tier: int, blocks: int, now_ns: int) -> tuple[int, list[int]] | None: ...
-    def release_claim(self, claim: int) -> None: ...
-    def fill_claim(self, claim: int, request: int, part: tuple[int, int], source: int | None) -> bool: ...
-    def remove(self, request: int, part: tuple[int, int], tier: int) -> int: ...
-    def lend(self, request: int, end: int, tier: int) -> int: ...
-    def receive(self, request: int, part: tuple[int, int], now_ns: int) -> int | None: ...
-    def expire(self, now_ns: int) -> None: ...
-    def drop_copy(self, request: int, start: int, end: int, tier: int) -> None: ...
+        """Replace the keys; ``keys`` cover all blocks that this store still names."""
+    def claim(self, tier: int, blocks: int, now_ns: int) -> tuple[int, list[int]] | None:
+        """Take capacity on a tier, evicting the shortfall.
+
+        Returns:
+            The claim and the moves that must finish first, or None if refused.
+        """
+    def release_claim(self, claim: int) -> None:
+        """Release claimed capacity in which no block was placed."""
+    def fill_claim(self, claim: int, request: int, part: tuple[int, int], source: int | None) -> bool:
+        """Mark blocks as being written into a claim of their size.
+
+        Args:
+            claim: From ``claim``.
+            request: Request that names the blocks.
+            part: First block and block after the last one.
+            source: Tier that the blocks are read from; None: none.
+
+        Returns:
+            False, and no change, if a block is there already, is not on the source, or follows a block that
+            is not found.
+        """
+    def remove(self, request: int, part: tuple[int, int], tier: int) -> int:
+        """Mark a part absent from a tier, last block first; return the number removed.
+
+        Stops at a pinned block.
+        """
+    def lend(self, request: int, end: int, tier: int) -> int:
+        """Pin the first ``end`` blocks on a tier for another machine; finishing the move unpins them."""
+    def receive(self, request: int, part: tuple[int, int], now_ns: int) -> int | None:
+        """Store a part from another machine on the CPU; return the move, None if refused."""
+    def expire(self, now_ns: int) -> None:
+        """Discard the blocks whose time to live (``ttl``) has passed."""
+    def drop_copy(self, request: int, start: int, end: int, tier: int) -> None:
+        """Drop the lower copies of a part after a load over an exclusive edge."""
     @property
     def runs(self) -> int:
         """Live runs in the trie."""
     def log_changes(self) -> None:
-        """Start keeping which blocks come to a tier and leave it."""
+        """Start logging the blocks that enter and leave each tier."""
     def take_changes(self) -> list[tuple[int, bool, int]]:
-        """Return (tier, whether it came, key) of the changes since the last call, in their order."""
+        """Return (tier, True if the block entered, key) of the changes since the last call, in order."""
     def clear(self) -> bool:
-        """Let go of every block; False, and no change, while some are held or moved."""
+        """Release every block; returns False, and changes nothing, while some are held or moved."""
 
 @final
 class PoolStore(MachineStore):
-    """vLLM's block pool as the store of a machine with a GPU tier alone; calls as in ``Store``.
+    """vLLM's block pool as the store of a machine with a GPU tier only; calls as in ``Store``.
 
-    A request has one lease at a time, and its first reservation comes by itself.
+    A request has one lease at a time, which its first reservation creates if needed.
     """
 
-    def __new__(cls, keys: Keys, capacity_blocks: int) -> PoolStore: ...
+    def __new__(cls, keys: Keys, capacity_blocks: int) -> PoolStore:
+        """Return an empty pool of ``capacity_blocks``."""
     def free_queue(self) -> list[int | None]:
-        """Return the keys of the free blocks, next to be taken first; None where there is none."""
+        """Return the keys of the free blocks in the order of allocation; None for a block without a key."""
 
     def log_changes(self) -> None:
-        """Start keeping which blocks come to a tier and leave it."""
+        """Start logging the blocks that enter and leave each tier."""
     def take_changes(self) -> list[tuple[int, bool, int]]:
-        """Return (tier, whether it came, key) of the changes since the last call, in their order."""
+        """Return (tier, True if the block entered, key) of the changes since the last call, in order."""
     def clear(self) -> bool:
-        """Let go of every block; False, and no change, while some are held or moved."""
+        """Release every block; returns False, and changes nothing, while some are held or moved."""
 
 @final
 class TokenStore(MachineStore):
-    """A machine's cache as a count of unique tokens: blocks in its calls are tokens."""
+    """A machine's cache as a count of unique tokens; the blocks of its calls are tokens."""
 
     def __new__(
         cls,
@@ -526,29 +701,29 @@ class TokenStore(MachineStore):
         """Return an empty store.
 
         Args:
-            keys: Names the blocks of requests.
-            prompts: By request the number of its session (negative: none), the tokens of its prompt, and
-                those that a context window left of its history (negative: not known).
-            block_size_tokens: Tokens of a block of the trace, of which shared prefixes are made.
-            capacity_tokens: None without bound.
+            keys: Block keys of all requests.
+            prompts: Three arrays of shape (requests,): session number (negative: none), prompt tokens, and
+                history tokens left by the context window (negative: unknown).
+            block_size_tokens: Tokens per block of the trace, the unit of shared prefixes.
+            capacity_tokens: Capacity in tokens; None: unbounded.
             session_view: Bounds on the known sessions.
-            prefix_view: When a prefix may be shared, and how many tokens all of them have.
+            prefix_view: Conditions for sharing a prefix, and the tokens of all prefixes together.
         """
 
     def find(self, request: int, limit: int, now_ns: int) -> int:
-        """Return the tokens found, once the sessions are gone whose time to live is over."""
+        """Return the number of tokens found, after dropping the sessions whose time to live has passed."""
 
     def uses(self, request: int, limit: int) -> list[tuple[int, int, int]]:
         """Return (past the last token, users, access) of each shared prefix of a prompt."""
 
     def session_tokens(self, session: int, now_ns: int) -> int | None:
-        """Return what a session's last completed turn left; None where no turn of it is known."""
+        """Return the tokens that a session's last completed turn left; None if the session is unknown."""
 
     def observe(self, request: int, prompt_tokens: int) -> None:
         """Count the prefixes of a prompt that is admitted for the first time."""
 
     def complete_turn(self, request: int, session: int, tokens: int, now_ns: int) -> None:
-        """Keep the tokens of a completed turn for its session's next one."""
+        """Store the tokens of a completed turn for the session's next turn."""
 
     @property
     def used(self) -> int:
@@ -556,17 +731,17 @@ class TokenStore(MachineStore):
 
 @final
 class TieredPoolStore(MachineStore, LowerTiers, LoadedStore):
-    """vLLM's block pool with an engine's tiers below, as the store of a machine; calls as in ``Store``.
+    """vLLM's block pool above an engine's own tiers, as the store of a machine; calls as in ``Store``.
 
-    A request has one lease at a time, and its first reservation comes by itself. ``prompts`` are the tokens
-    of each request's prompt, and of a block.
+    A request has one lease at a time, which its first reservation creates if needed. ``prompts`` are the
+    prompt tokens of each request, and the tokens per block.
     """
 
     @staticmethod
     def with_offload(
         keys: Keys, capacity_blocks: int, cpu_blocks: int, policy: str, prompts: tuple[list[int], int]
     ) -> TieredPoolStore:
-        """Return an empty store with vLLM's CPU offloading below, under ``lru`` or ``arc``."""
+        """Return an empty store above vLLM's CPU offloading; ``policy`` is ``lru`` or ``arc``."""
 
     @staticmethod
     def with_lmcache(
@@ -576,19 +751,28 @@ class TieredPoolStore(MachineStore, LowerTiers, LoadedStore):
         policy: str,
         prompts: tuple[list[int], int],
     ) -> TieredPoolStore:
-        """Return an empty store with LMCache's CPU and disk tiers below; a disk of no chunks is none."""
+        """Return an empty store above LMCache's tiers.
+
+        Args:
+            keys: Block keys of all requests.
+            capacity_blocks: GPU blocks.
+            chunks: Chunks of the CPU tier and of the disk tier; 0 disk chunks: no disk tier.
+            policy: Eviction policy of the CPU tier.
+            prompts: Prompt tokens of each request, and tokens per block.
+        """
 
 @final
 class GroupStore(MachineStore, LowerTiers):
-    """A pool of several cache groups as the store of a machine with a GPU tier alone, or above one tier.
+    """A pool of several KV cache groups as the store of a machine, alone or above one tier.
 
-    Calls as in ``cache.store.GroupStore``; ``limits`` are tokens of a step, the retention interval and the
-    longest sequence; ``rules`` are those of reuse, ``vllm`` or ``tree``.
+    Calls as in ``cache.store.GroupStore``. ``limits`` are the tokens of a step, the retention interval in
+    tokens and the longest sequence. ``rules`` selects the rules of reuse, ``vllm`` or ``tree``.
     """
 
     def __new__(
         cls, groups: KvGroups, limits: tuple[int, int | None, int], capacity_blocks: int, rules: str
-    ) -> GroupStore: ...
+    ) -> GroupStore:
+        """Return an empty pool of ``capacity_blocks``."""
     @staticmethod
     def with_tier(
         groups: KvGroups,
@@ -598,32 +782,70 @@ class GroupStore(MachineStore, LowerTiers):
         tier: tuple[int, str, str],
         prompt_tokens: list[int],
     ) -> GroupStore:
-        """Return one above an empty tier: its blocks, its policy, and what goes down.
+        """Return a store above an empty tier.
 
-        ``engine``: what vLLM's connector offers; ``back`` and ``through``: the tree's write policies.
+        Args:
+            groups: The cache groups.
+            limits: As for the class.
+            capacity_blocks: GPU blocks.
+            rules: As for the class.
+            tier: Blocks, eviction policy, and writes of the tier: ``engine`` (vLLM's connector offers
+                blocks), ``back`` or ``through`` (the tree's write policies).
+            prompt_tokens: Prompt tokens of each request.
         """
 
-    def brought(self, lease: int) -> Brought: ...
-    def blocks_of_move(self, move: int) -> list[int]: ...
-    def admit(self, asked: Newcomer, now_ns: int) -> tuple[int | None, int, int]: ...
-    def grow(self, lease: int, tokens: tuple[int, int], now_ns: int) -> bool: ...
-    def chunk(self, lease: int, computed: int, target: int, tokens: int) -> int: ...
-    def most_blocks(self, tokens: int, steps_in_flight: int) -> int: ...
-    def by_group(self) -> list[tuple[int, int, int, int]]: ...
-    def junctions(self) -> list[tuple[int, int, bool]]: ...
+    def brought(self, lease: int) -> Brought:
+        """Return the lease's own blocks, the moves that free blocks, and the moves that load KV."""
+    def blocks_of_move(self, move: int) -> list[int]:
+        """Return the group block numbers that a move writes."""
+    def admit(self, asked: Newcomer, now_ns: int) -> tuple[int | None, int, int]:
+        """Admit a request.
+
+        Returns:
+            The lease, hit blocks and tokens with capacity. A refusal has lease None and as second entry its
+            reason: no blocks (0), no tokens (1), or the state is being computed in this step (2).
+        """
+    def grow(self, lease: int, tokens: tuple[int, int], now_ns: int) -> bool:
+        """Extend a lease by ``tokens`` = (tokens computed, tokens to have capacity for); False if refused."""
+    def chunk(self, lease: int, computed: int, target: int, tokens: int) -> int:
+        """Return the tokens of a prompt's next chunk, which ends where a state may be reused.
+
+        Args:
+            lease: From ``admit``.
+            computed: Tokens computed.
+            target: Tokens to compute.
+            tokens: Most tokens of the chunk.
+        """
+    def most_blocks(self, tokens: int, steps_in_flight: int) -> int:
+        """Return the blocks that a sequence of ``tokens`` needs at most with so many steps in flight."""
+    def by_group(self) -> list[tuple[int, int, int, int]]:
+        """Return by group the blocks and the tokens that were lost.
+
+        A group: blocks that got a key, blocks that lost it, hit tokens lost since nothing was kept, hit
+        tokens lost by eviction.
+        """
+    def junctions(self) -> list[tuple[int, int, bool]]:
+        """Return the hits cut where a group kept nothing: (request, tokens, True if a state was missing)."""
     def free_queue(self) -> list[tuple[int, int] | None]:
-        """Return group and key of the free blocks, next to be taken first; None where there is none."""
+        """Return (group, key) of the free blocks in the order of allocation; None: no key."""
 
 @final
 class RadixStore(MachineStore, LowerTiers, LoadedStore):
-    """SGLang's tree as a machine's store, with HiCache's host tier or the GPU alone; see ``cache/store.py``.
+    """SGLang's tree as a machine's store, with HiCache's host tier or GPU only; see ``cache/store.py``.
 
-    ``rules``: eviction strategy and write policy by SGLang's names, the latter "" for the classic tree, which
-    has no host; ``pages``: of the device and of the host; ``lengths``: prompt and total tokens by request;
-    ``storage``: pages of the storage below, the fewest that are worth a prefetch, and the tokens that
-    prefetches under way may have asked for. StoreError for other names, a page of no tokens and lengths that
-    are not the requests', for pages loaded or joined that have no room, and for a prefetch that is not under
-    way.
+    Args:
+        keys: Block keys of all requests.
+        rules: Eviction strategy and write policy by SGLang's names; write policy "": the classic tree, which
+            has no host tier.
+        page: Tokens per page.
+        pages: Pages of the device and of the host.
+        lengths: Prompt and total tokens of each request.
+        storage: Pages of the storage below, the smallest prefetch in pages, and the most tokens that running
+            prefetches may request together; None: no storage.
+
+    Raises:
+        StoreError: For unknown names, a page of 0 tokens, lengths of another number of requests, pages loaded
+            or joined without capacity, or a prefetch that is not running.
     """
 
     def __new__(
@@ -635,24 +857,35 @@ class RadixStore(MachineStore, LowerTiers, LoadedStore):
         lengths: tuple[Sequence[int], Sequence[int]],
         storage: tuple[int, int, int] | None = None,
     ) -> RadixStore: ...
-    def start_prefetch(self, request: int, limit: int, now_ns: int) -> int: ...
-    def is_prefetching(self, request: int) -> bool: ...
-    def stop_prefetch(self, request: int) -> None: ...
+    def start_prefetch(self, request: int, limit: int, now_ns: int) -> int:
+        """Start a prefetch from storage for a prompt of ``limit`` blocks; return the move."""
+    def is_prefetching(self, request: int) -> bool:
+        """Return True if a prefetch of the request is running."""
+    def stop_prefetch(self, request: int) -> None:
+        """Stop the request's prefetch; the pages that arrived stay."""
     @property
-    def prefetched_blocks(self) -> int: ...
+    def prefetched_blocks(self) -> int:
+        """Blocks that prefetches have brought to the host so far."""
 
 # step times
 
 @final
 class StepTable:
-    """The integers of a step-time model; bases of steps with a chunk, of those whose chunk has a past (may
-    be empty), of decode steps; coefficients in the order pair half, kv decode, kv mixed, sequence, past,
-    spread decode, spread mixed, scan, idle, beside; ``longest_fs`` by decode sequences, or empty;
-    ``residuals``:
-    what these miss by decode sequences and the mean KV of one, the same beside a chunk, and by a chunk's
-    tokens and its past, each as counts, tokens and ns for each pair, or empty; ``launch``: ns that launching
-    a step of more tokens than the second takes, then ns of one with a chunk of up to as many, of a decode
-    step, what a decode sequence adds, the tail behind a launch and a sequence's part."""
+    """The integer form of a step-time model.
+
+    Args:
+        bases_ns: Base times in ns of steps with a chunk, of steps whose chunk has a past (may be empty), and
+            of decode steps.
+        coefficients_fs: In fs: pair half, kv decode, kv mixed, sequence, past, spread decode, spread mixed,
+            scan, idle, ``beside``.
+        least_tokens: Fewest KV tokens counted for a sequence, and for a chunk's past.
+        longest_fs: fs per token of the longest sequence, by number of decode sequences; may be empty.
+        residuals: Residuals of three grids (counts, tokens, ns of each pair): by decode sequences and their
+            mean KV, the same with a chunk in the step, and by a chunk's tokens and its past; may be empty.
+        launch: ns to launch a step of more tokens than the second entry; then the ns of a step with a chunk
+            of at most that many tokens, of a decode step, for each decode sequence, of the tail after a
+            launch, and a sequence's part of it.
+    """
 
     def __new__(
         cls,
@@ -668,42 +901,66 @@ class StepTable:
 
 @final
 class Demand:
-    """The rate that a channel was asked for (``channels.channel.Demand``)."""
+    """Samples of the rate demanded of a channel, in bytes/s (``channels.channel.Demand``)."""
 
     @property
-    def hiding(self) -> NDArray[np.int64]: ...
+    def hiding(self) -> NDArray[np.int64]:
+        """For each step that used KV still arriving: its bytes over its own compute time."""
     @property
-    def offered(self) -> NDArray[np.int64]: ...
-    def ask(self, size_bytes: int, now_ns: int) -> None: ...
-    def hide(self, size_bytes: int, compute_ns: int) -> None: ...
+    def offered(self) -> NDArray[np.int64]:
+        """Bytes sent in each second of simulated time with any transfer."""
+    def ask(self, size_bytes: int, now_ns: int) -> None:
+        """Count ``size_bytes`` as offered at ``now_ns``."""
+    def hide(self, size_bytes: int, compute_ns: int) -> None:
+        """Add a sample of ``size_bytes`` to hide behind ``compute_ns``."""
 
 @final
 class Channel:
     """A FIFO link, or with a ``timeline`` a link that is served layer by layer.
 
-    StoreError for no bandwidth, for a job without layers, and for one sent from here over the latter.
+    Raises:
+        StoreError: For no bandwidth, for a job without layers, and for a job that Python sends over a link
+            with a ``timeline``.
     """
 
     def __new__(cls, settings: ChannelSettings, timeline: Timeline | None = None) -> Channel: ...
     @property
-    def settings(self) -> ChannelSettings: ...
+    def settings(self) -> ChannelSettings:
+        """Rate, latency and sharing."""
     @property
-    def by_layer(self) -> bool: ...
+    def by_layer(self) -> bool:
+        """True if the link is served layer by layer: times are final only as they come."""
     @property
-    def busy_ns(self) -> int: ...
+    def busy_ns(self) -> int:
+        """Time in ns during which queued jobs occupy the link."""
     @property
-    def queued_ns(self) -> int: ...
+    def queued_ns(self) -> int:
+        """Time in ns that jobs have waited for earlier jobs, summed."""
     @property
-    def sent_bytes(self) -> int: ...
+    def sent_bytes(self) -> int:
+        """Bytes queued so far."""
     @property
-    def jobs(self) -> int: ...
+    def jobs(self) -> int:
+        """Jobs queued so far."""
     @property
-    def last_call_ns(self) -> int: ...
+    def last_call_ns(self) -> int:
+        """Time in ns of the last call."""
     @property
-    def demand(self) -> Demand: ...
-    def wait_ns(self, now_ns: int, pieces: int = ...) -> int: ...
-    def transmit(self, size_bytes: int, pieces: int, layers: int, now_ns: int) -> Transmission: ...
-    def forward(self, size_bytes: int, pieces: int, layers: int, feed: Transmission) -> Transmission: ...
+    def demand(self) -> Demand:
+        """The rate demanded of the link."""
+    def wait_ns(self, now_ns: int, pieces: int = ...) -> int:
+        """Return the expected ns until the first byte of a job of ``pieces``."""
+    def transmit(self, size_bytes: int, pieces: int, layers: int, now_ns: int) -> Transmission:
+        """Queue a job and return its times.
+
+        Args:
+            size_bytes: Bytes of the job.
+            pieces: Number of copies that the job consists of.
+            layers: Layers that arrive one after another.
+            now_ns: Simulated time in ns.
+        """
+    def forward(self, size_bytes: int, pieces: int, layers: int, feed: Transmission) -> Transmission:
+        """Queue a job that forwards ``feed``, the transmission of an earlier link; return its times."""
 
 @final
 class Timeline:
@@ -715,13 +972,18 @@ class Timeline:
 
 @final
 class Cluster:
-    """All replicas of a cluster, their events in one order, and the requests that come to them.
+    """The replicas of a cluster, their events in one order, and the arrival of requests.
 
-    What is next is told as its time, its priority and its machine (``engine.py``), -1 for a channel's own.
-    ``between`` names the channel of (owner, reader), a ``Channel``, where machines read each other or hand
-    over over their memory;
-    ``apart``: no machine takes note of another one, so each may run ahead of the others; ``timeline`` has
-    what happens on channels that are served layer by layer; ``pool`` is what all share, numbered behind them.
+    ``next`` in the docs of the calls below is the next event: (time in ns, priority, machine), None if there
+    is none. The priorities are those of ``engine.py``; machine -1 is a channel.
+
+    Args:
+        replicas: The machines that serve requests.
+        between: Returns the ``Channel`` of (owner, reader), for machines that read each other's memory or
+            hand over through it.
+        apart: True if no machine depends on another, so each may run before the others.
+        timeline: Events of the channels served layer by layer.
+        pool: A pool that all machines share; its machine number follows the last replica's.
     """
 
     def __new__(
@@ -740,13 +1002,17 @@ class Cluster:
         holds: Sequence[tuple[int, int]],
         window_tokens: int | None,
     ) -> None:
-        """Let requests come without a word to Python.
+        """Enable the native arrival path, in which the core routes requests.
 
-        ``choice``: a rule's name, its number, and the machines that it chooses among, whose numbers are
-        ``machines``. By machine: what records arrivals, and the tokens of a prompt and of all of a request
-        that it holds. ``window_tokens``: most of a prompt and its answer.
+        Args:
+            choice: A routing rule's name, its parameter, and the candidate machines.
+            machines: Machine numbers of the candidates.
+            digests: By machine, the digest that records arrivals.
+            holds: By machine, capacity in tokens for a prompt, and for a prompt with its answer.
+            window_tokens: Most tokens of a prompt and its answer; None: unbounded.
 
-        Errors: StoreError for a rule that the core does not have, and for lists of other lengths.
+        Raises:
+            StoreError: For a rule that the core does not have, and for lists of other lengths.
         """
 
     def decode_by(
@@ -756,65 +1022,84 @@ class Cluster:
         holds: Sequence[int],
         between: Callable[[int, int], Sequence[Sequence[Channel] | ChosenLane]],
     ) -> None:
-        """Choose who decodes without a word to Python; ``holds``: by place, tokens of a request.
+        """Enable the native choice of decode machines.
 
-        ``between``: the channels from one machine to another, as ``assign`` takes them. Errors: as ``open``.
+        Args:
+            choice: As for ``open``.
+            machines: Machine numbers of the candidates.
+            holds: By candidate, capacity in tokens for a request.
+            between: Returns the channels from one machine to another, as ``assign`` takes them.
+
+        Raises:
+            StoreError: As ``open``.
         """
 
     def step_together(self, size: int, dummy_ns: Sequence[int]) -> None:
-        """Let each ``size`` machines, one after another, be ranks of an engine that step together.
+        """Group each ``size`` consecutive machines as data-parallel ranks of one engine, which step together.
 
-        ``dummy_ns``: by engine, what a rank without requests takes meanwhile. Errors: StoreError where these
-        are not all machines.
+        Args:
+            size: Ranks of an engine.
+            dummy_ns: By engine, the time in ns of a step of a rank without requests.
+
+        Raises:
+            StoreError: If the groups do not cover all machines.
         """
 
     def feed(self, packed: bytes) -> tuple[int, int, int] | None:
-        """Tell of requests that will come, in order; return what is next.
+        """Queue requests that will arrive, in order of time; return ``next``.
 
-        Of each nine 64-bit integers: its number, its time, tokens of its prompt and answer, its session,
-        turn, label and priority, and how long after that time its client gives it up, -1 never.
+        Args:
+            packed: Nine 64-bit integers for each request: number, arrival in ns, prompt tokens, answer
+                tokens, session, turn, label, priority, and the ns after arrival at which its client aborts it
+                (-1: never).
 
-        Errors: ValueError for another length, StoreError where requests do not come natively.
+        Raises:
+            ValueError: For another length.
+            StoreError: If the native arrival path is not enabled.
         """
 
     def take_rejected(self) -> tuple[list[tuple[int, int]], bool]:
-        """Return the requests that did not fit the machine that they were sent to since the last call.
+        """Return the requests rejected since the last call, and True if all requests fed have arrived.
 
-        With the number of that machine; and whether all requests that the cluster was told of have come.
+        A rejection is (request, machine): the request did not fit the machine that it was routed to.
         """
 
     def take_rows(self) -> bytes:
-        """Return the rows of all machines' finished requests since the last call."""
+        """Return the rows of the requests that finished on any machine since the last call."""
 
     def enqueue(
         self, machine: int, slot: int, now_ns: int
     ) -> tuple[tuple[int, int, int] | None, list[tuple[int, int]] | None, bytes | None]:
-        """Queue a request that has come to a machine, by its place there; return what ``abort`` does."""
+        """Add a request to a machine's queue; ``slot`` is its index there. Returns as ``abort``."""
 
     def prefetch(
         self, machine: int, wanted: tuple[int, int], now_ns: int
     ) -> tuple[tuple[int, int, int] | None, list[tuple[int, int]] | None, bytes | None]:
-        """Bring up on a machine what a request's prompt of so many tokens would read from further down.
+        """Prefetch blocks of a prompt from lower tiers; ``wanted`` = (request, prompt tokens).
 
-        Return what ``abort`` does.
+        Returns as ``abort``.
         """
 
     def abort(
         self, machine: int, request: int, now_ns: int
     ) -> tuple[tuple[int, int, int] | None, list[tuple[int, int]] | None, bytes | None]:
-        """Let a request go whose client has given it up, wherever it is; it was sent to that machine.
+        """Abort a request that was sent to ``machine``, wherever it is now.
 
-        Return what is next, the machines and requests that have left, and rows of events, as ``run`` does.
+        Returns:
+            ``next``; (machine, request) of the requests that finished; rows of events
+            (``metrics.event_log``). The last two are None if empty.
         """
 
     def longest(self, of: tuple[int, tuple[int, int, int]], now_ns: int) -> int | None:
-        """Return the block past the longest run of blocks below the GPU of one other machine than ``of[0]``.
+        """Return the end of the longest run below the GPU of any other machine, as the block past its last.
 
-        ``of[1]``: a request, the first block, the limit.
+        Args:
+            of: The machine that would read; and the request, first block and limit.
+            now_ns: Simulated time in ns.
         """
 
     def woken(self, machine: int) -> tuple[int, int, int] | None:
-        """Note that a machine was told something; return what is next of all."""
+        """Record that Python changed a machine's state; return ``next``."""
 
     def run(
         self, now_ns: int, until_ns: int
@@ -824,31 +1109,36 @@ class Cluster:
         list[tuple[int, int]] | None,
         bytes | None,
     ]:
-        """Do what is next, and then what comes before ``until_ns``.
+        """Run the next event, then the events before ``until_ns``.
 
-        Return what is next then; a request that is to be decoded somewhere, which ``assign`` answers: the
-        machine that computes its prompt, its number and arrival, tokens and session as ``Replica.arrive``
-        takes them; machines and the requests that have finished there; rows of events. The last three are
-        None where there are none.
+        Returns:
+            ``next``; a request whose decode machine ``assign`` must choose; (machine, request) of the
+            requests that finished; rows of events. The request to assign is: its prefill machine, its number
+            and arrival, its tokens and session as ``Replica.arrive`` takes them. The last three are None if
+            empty.
         """
 
     def assign(
         self, machine: int, hops: Sequence[Sequence[Channel] | ChosenLane], expected_tokens: int
     ) -> tuple[int, int, int] | None:
-        """Let a machine decode the request in question; return what is next of all.
+        """Assign the request that ``run`` returned to a decode machine; return ``next``.
 
-        ``hops``: between the two, or down, between and up where the memory of both is crossed; of each the
-        channels side by side, of which the emptiest is taken.
+        Args:
+            machine: The machine that decodes.
+            hops: Parallel channels of each hop, of which the one with the shortest queue is used: between the
+                two machines, or down, between and up if the hand-over crosses both machines' memory.
+            expected_tokens: Tokens of KV expected to cross.
 
-        Errors: StoreError where no machine was asked for.
+        Raises:
+            StoreError: If no request is waiting for a decode machine.
         """
 
 @final
 class OperatedMachines:
-    """Machines that are operated manually, without requests: their transfers' events in one order.
+    """Machines operated manually, without requests: the events of their transfers in one order.
 
-    A machine is its store and its rules (``cache.operations.native.OperationRules``); ``between`` and
-    ``timeline`` are those of ``Cluster``. Parts are (tier, first block, past the last, move writing it).
+    A machine is its store and its rules (``cache.operations.native.OperationRules``). ``between`` and
+    ``timeline`` are those of ``Cluster``. A part is (tier, first block, past the last, move writing it).
     """
 
     def __new__(
@@ -858,13 +1148,13 @@ class OperatedMachines:
         timeline: Timeline | None = None,
     ) -> OperatedMachines: ...
     def next(self) -> tuple[int, int, int] | None:
-        """Return the time, the priority and the machine of what is next, -1 for a channel's own."""
+        """Return the next event as (time in ns, priority, machine), machine -1 for a channel; or None."""
 
     def run(self, now_ns: int) -> None:
-        """Do what is next."""
+        """Run the next event."""
 
     def issue(self, machine: int, now_ns: int) -> None:
-        """Send what a machine's store has decided."""
+        """Send the transmissions that a machine's store has decided."""
 
     def load(
         self,
@@ -874,64 +1164,89 @@ class OperatedMachines:
         freeing_moves: list[int],
         now_ns: int,
     ) -> int | None:
-        """Load or join a part for (request, lease) behind moves; return the move, None without room."""
+        """Load a part, or join its load.
+
+        Args:
+            machine: The machine.
+            of: Request and lease.
+            part: The part to load.
+            freeing_moves: Moves that must finish first.
+            now_ns: Simulated time in ns.
+
+        Returns:
+            The move, or None without capacity.
+        """
 
     def longest(
         self, machine: int, wanted: tuple[int, int, int], now_ns: int
     ) -> tuple[int, list[tuple[int, int, int, int]]] | None:
-        """Return where the longest run of (request, start, limit) is below a GPU, and its parts there."""
+        """Return the machine with the longest run below its GPU, and the run's parts.
+
+        ``wanted`` = (request, first block, limit); ``machine``, which would read, is excluded.
+        """
 
     def fetch(
         self, machine: int, request: int, source: tuple[int, tuple[int, int, int, int]], now_ns: int
     ) -> int | None:
-        """Read a part of another machine; return the move, None where it has no room to land."""
+        """Read a part of another machine; return the move, None if this machine has no capacity for it."""
 
     def arrive(
         self, machine: int, of: tuple[int, tuple[int, int], int], sent: Transmission, now_ns: int
     ) -> int | None:
-        """Let (move, tiers from and to, blocks) arrive at the times of a transmission."""
+        """Let a move arrive at the times of a transmission; ``of`` = (move, (from tier, to tier), blocks)."""
 
     def moves(self, machine: int) -> list[int]:
-        """Return the moves of a machine that have not ended."""
+        """Return the moves of a machine that have not finished."""
 
     def keep(self, machine: int, id: int) -> tuple[int, int, int, int] | None:
-        """Keep the transfer of a move: its number, the tiers from and to, its blocks; None where it ended."""
+        """Keep the transfer of a move after its end.
+
+        Returns:
+            (number, from tier, to tier, blocks), or None if the move has finished.
+        """
 
     def sent(self, machine: int, number: int) -> Transmission | None:
-        """Return the times of a kept transfer, None before it is on its channel."""
+        """Return the times of a kept transfer; None before it is on its channel."""
 
     def edge_bytes(self, machine: int) -> list[tuple[int, int, int]]:
-        """Return by edge the tiers from and to, and the bytes sent."""
+        """Return (from tier, to tier, bytes sent) of each edge."""
 
 @final
 class OutputLog:
-    """What came out of the machines of a live run: see ``Replica.log_outputs``."""
+    """Output tokens and finished requests of the machines of a live run; see ``Replica.log_outputs``."""
 
     def __new__(cls) -> OutputLog: ...
     def take(self) -> list[tuple[int, int, list[int], list[int]]]:
-        """Return what came since the last call, in order of time.
+        """Return the entries since the last call, in order of time.
 
-        An entry: the time in ns, the machine, the request of each token, requests that finished or aborted.
+        An entry: time in ns, machine, the request of each token, requests that finished or aborted.
         """
 
 @final
 class Replica:
     """Queue, admission, steps, transfers, milestones and rows of one machine.
 
-    ``batch`` is read as a ``serving.batch_settings.BatchSettings``, ``rules`` as a ``ServingRules`` of
-    ``serving.replica.native_rules``.
-    What is next to do is told as its time and its phase: 0 for what arrives, 1 for a step boundary.
-    Errors: what the store refuses; TypeError for another object than a store; ValueError for a queue order, a
-    scheduling or a policy that is not the core's.
+    ``next`` in the docs of the calls below is the next event: (time in ns, phase), None if there is none.
+    Phase 0 is an arrival, 1 a step boundary.
+
+    Args:
+        store: The machine's cache.
+        table: The step-time model.
+        batch: Has the attributes of ``serving.batch_settings.BatchSettings``.
+        rules: Has the attributes of ``ServingRules`` in ``serving.replica.native_rules``.
+
+    Raises:
+        TypeError: If ``store`` is not a store.
+        ValueError: For a queue order, a scheduling or a policy that the core does not have.
     """
 
     def __new__(cls, store: GpuStore, table: StepTable, batch: object, rules: object) -> Replica: ...
     @staticmethod
     def of_pool(store: Store, rules: object) -> Replica:
-        """Return a pool that machines share; ``rules``: a ``PoolRules``."""
+        """Return a pool that machines share; ``rules`` has the attributes of ``PoolRules``."""
 
     def pool_counts(self) -> tuple[int, int, int, int]:
-        """Return of a pool the blocks put there, read there and refused, and the bytes written there."""
+        """Return a pool's blocks written, blocks read, blocks refused and bytes written."""
 
     @property
     def pool_hit_blocks(self) -> int:
@@ -940,66 +1255,71 @@ class Replica:
     def arrive(
         self, request: int, tokens: tuple[int, int, int], session: tuple[int, int, bool, int], now_ns: int
     ) -> int:
-        """Take a request over and return its place; it is not in the queue yet.
+        """Add a request that is not in the queue yet; return its slot.
 
-        ``tokens``: of prompt and answer, and those of the prompt that the router expected to be computed.
-        ``session``: its number or -1, the turn, whether it is called conversational, and the priority.
+        Args:
+            request: Number of the request.
+            tokens: Tokens of the prompt, of the answer, and prompt tokens that the router expected to be
+                computed.
+            session: Session number or -1, turn, True if it is labeled conversational, and priority.
+            now_ns: Simulated time in ns.
         """
 
     def arrive_in_queue(
         self, request: int, tokens: tuple[int, int, int], session: tuple[int, int, bool, int], now_ns: int
     ) -> tuple[int, int] | None:
-        """Take a request over as ``arrive`` does and queue it; return what is next."""
+        """Add a request as ``arrive`` does and queue it; return ``next``."""
 
     def received(self, slot: int, now_ns: int) -> None:
-        """End a request's way from the client to the scheduler."""
+        """Record the time at which a request reached the scheduler."""
 
     def enqueue(self, slot: int, now_ns: int) -> tuple[int, int] | None:
-        """Queue a request that has been looked up; return what is next."""
+        """Queue a request that has been looked up; return ``next``."""
 
     def prefetch(self, request: int, tokens: int, now_ns: int) -> tuple[int, int] | None:
-        """Bring up what a prompt of so many tokens would read from further down; return what is next."""
+        """Prefetch blocks of a prompt of ``tokens`` from lower tiers; return ``next``."""
 
     @property
     def prefetched_blocks(self) -> int:
-        """Blocks that were brought up ahead of their requests so far."""
+        """Blocks prefetched before their requests so far."""
 
     def run(self, until_ns: int) -> tuple[tuple[int, int] | None, list[int] | None, bytes | None]:
-        """Do all that is next at one moment and in one phase, and then what comes before ``until_ns``.
+        """Run all events of the next moment and phase, then the events before ``until_ns``.
 
-        Return what is next then, the requests that have finished, and rows of events (see
-        ``metrics.event_log``), the last two None where there are none.
+        Returns:
+            ``next``; the requests that finished; rows of events (``metrics.event_log``). The last two are
+            None if empty.
         """
 
     def catch_up(self, now_ns: int) -> None:
-        """Run the iterations that began before a time."""
+        """Run the iterations that started before ``now_ns``."""
 
     def abort(
         self, request: int, now_ns: int
     ) -> tuple[tuple[int, int] | None, list[int] | None, bytes | None]:
-        """Let a request go that its client has given up, where it is here; return what ``run`` does."""
+        """Abort a request if it is on this machine; returns as ``run``."""
 
     def news(self) -> tuple[tuple[int, int] | None, list[int] | None, bytes | None]:
-        """Return what ``run`` does without doing anything."""
+        """Return as ``run`` without running an event."""
 
     def take_rows(self) -> bytes:
-        """Hand over the rows of finished requests: 64-bit integers in the order of their columns."""
+        """Return and clear the rows of finished requests: 64-bit integers in the order of their columns."""
 
     def notify_prefilled(self) -> None:
-        """Start keeping whose prompt has been computed."""
+        """Start logging the requests whose prompt has been computed."""
 
     def take_prefilled(self) -> list[tuple[int, int]]:
-        """Hand over (request, prompt tokens) of the prompts computed since the last call."""
+        """Return (request, prompt tokens) of the prompts computed since the last call."""
 
     def log_outputs(self, log: OutputLog) -> None:
-        """Log tokens and closed requests from now on; steps run one by one from then on."""
+        """Log tokens and finished requests from now on; steps run one by one from then on."""
 
     @property
     def is_moving(self) -> bool:
-        """Whether a copy is on its way between tiers."""
+        """True if a copy between tiers is under way."""
 
     def log_schedule(self) -> None:
-        """Start writing an engine's own schedule down."""
+        """Start logging the schedule of an engine's own scheduler."""
 
     def schedule(
         self,
@@ -1012,39 +1332,50 @@ class Replica:
         ]
         | None
     ):
-        """Return the parts of a ``ScheduleLog``, None where nothing was written."""
+        """Return the counts, steps, admissions and requests of a ``ScheduleLog``, None without a log."""
 
-    def log_steps(self) -> None: ...
-    def take_steps(self) -> list[tuple[int, int, int, int]]: ...
+    def log_steps(self) -> None:
+        """Start logging steps."""
+    def take_steps(self) -> list[tuple[int, int, int, int]]:
+        """Return the steps since the last call.
+
+        A step is (start in ns, duration in ns, prefill tokens, decode sequences).
+        """
     def counts(self) -> tuple[int, int, int, int]:
-        """Return how many requests wait, run and wait for KV, and the tokens generated so far."""
+        """Return (requests waiting, running, waiting for KV, tokens generated)."""
 
     @property
-    def requests(self) -> int: ...
+    def requests(self) -> int:
+        """Requests sent here that have not finished."""
     @property
-    def queued_tokens(self) -> int: ...
+    def queued_tokens(self) -> int:
+        """Prompt tokens sent here that are not computed yet."""
     @property
-    def expected_prefill_tokens(self) -> int: ...
+    def expected_prefill_tokens(self) -> int:
+        """Prompt tokens not computed yet, of those that the router expected to be computed."""
     @property
-    def steps(self) -> int: ...
+    def steps(self) -> int:
+        """Steps run so far."""
     def edge_bytes(self) -> list[tuple[int, int, int]]:
-        """Return (tier from, tier to, bytes sent) of each edge over which anything was."""
+        """Return (from tier, to tier, bytes sent) of each edge that sent any."""
 
     def moved_bytes(self) -> list[tuple[int, int]]:
-        """Return by tier the bytes that transfers read from it, and wrote to it; empty for a GPU alone."""
+        """Return by tier (bytes read from it, bytes written to it); empty for a GPU-only machine."""
 
     def take_drained(self) -> bool:
-        """Return whether no move was under way at some moment since a request last left.
+        """Return True if no move was under way at some moment since a request last finished.
 
         Moments before the last call do not count.
         """
 
     @property
     def open_moves(self) -> int:
-        """How many moves are under way."""
+        """Number of moves under way."""
 
-    def accepted(self) -> tuple[int, int, list[int]]: ...
-    def itl(self) -> tuple[list[int], list[int], int, int, int, int]: ...
+    def accepted(self) -> tuple[int, int, list[int]]:
+        """Return (decode steps of a sequence, tokens drafted, tokens accepted by position) of speculation."""
+    def itl(self) -> tuple[list[int], list[int], int, int, int, int]:
+        """Return the inter-token latency histogram: lower edges (ns), counts, count, sum, min, max (ns)."""
 
 def sglang_pass(
     replica: Replica,
@@ -1053,53 +1384,68 @@ def sglang_pass(
     waiting: Sequence[tuple[int, int, int, int]],
     ratio: float,
 ) -> tuple[int, list[tuple[int, int, int]], list[int], int | None, bool]:
-    """Compose one step of prompts of SGLang's scheduler from a given state, on a new replica.
+    """Compose one prefill step of SGLang's scheduler from a given state, on a new replica.
 
-    A request is its number, tokens of its prompt and of its answer, and those of the answer that are out.
-    Requests of ``ended`` have come and gone one after another; those of ``running`` run as long as the tree
-    has room for the next one; ``ratio`` of each answer is reserved. Returns how many run, the admitted
-    requests in order with the first and the past-the-last token that the step computes, the queue after it,
-    the prompt that goes on, and whether nobody is admitted before a running request leaves.
-    Raises ValueError for another scheduler's replica.
+    A request is (number, prompt tokens, answer tokens, answer tokens generated).
+
+    Args:
+        replica: A new replica with SGLang's scheduler.
+        ended: Requests that ran one after another and finished; their KV is in the tree.
+        running: Requests that run, added while the tree has capacity for the next.
+        waiting: The queue.
+        ratio: Part of each answer that is reserved (``new_token_ratio``).
+
+    Returns:
+        The number of running requests; (request, first token, past the last) that the step computes, in order
+        of admission; the queue after the step; the prompt that continues in the next step; and True if no
+        request can be admitted before a running request finishes.
+
+    Raises:
+        ValueError: For a replica with another scheduler.
     """
 
 # what plug-ins see
 
 @final
 class FetchPlan:
-    """A run that could be reused, as a fetch policy sees it.
+    """A reusable run of blocks, as a fetch policy sees it.
 
-    Its estimates are by the channels' queues as they are when they are asked for.
+    Estimates use the channels' queues at the time of the call.
     """
 
     @property
     def parts(self) -> list[Any]:
-        """Its parts (``Part``), from the first block on."""
+        """The parts (``Part``), from the first block on."""
 
     @property
-    def ready(self) -> int: ...
+    def ready(self) -> int:
+        """Leading blocks that are ready for computation."""
     @property
-    def end(self) -> int: ...
+    def end(self) -> int:
+        """Block after the last one found."""
     @property
-    def layers(self) -> int: ...
+    def layers(self) -> int:
+        """Number of layers."""
     @property
-    def pipelining(self) -> bool: ...
+    def pipelining(self) -> bool:
+        """True if computation may start before all layers have arrived."""
     def arrival_ns(self, blocks: int) -> tuple[int, int]:
-        """Return when the first and the last layer of the first ``blocks`` should be here, in ns from now."""
+        """Return the ns from now until the first and the last layer of the first ``blocks`` should arrive."""
 
     def compute_ns(self, blocks: int) -> int:
-        """Return what computing everything after the first ``blocks`` takes, in ns."""
+        """Return the time in ns to compute everything after the first ``blocks``."""
 
     def done_ns(self, blocks: int) -> int:
-        """Return when the prefill should end if the first ``blocks`` are reused, in ns from now."""
+        """Return the ns from now until the prefill should end if the first ``blocks`` are reused."""
 
 # fleet
 
 @final
 class Fleet:
-    """The stores of all machines, each with the replica that runs ahead of the clock on it.
+    """The stores of all machines, each with its replica; used for routing decisions.
 
-    StoreError for lists of other lengths.
+    Raises:
+        StoreError: For lists of other lengths.
     """
 
     def __new__(
@@ -1108,30 +1454,46 @@ class Fleet:
         replicas: Sequence[Replica],
     ) -> Fleet: ...
     def look(self, request: int, limit: int, now_ns: int) -> tuple[list[int], list[int]]:
-        """Return by machine the leading blocks found and the blocks active on the GPU, as of ``now_ns``.
+        """Look a prompt up on all machines, as of ``now_ns``; recency does not change.
 
-        Replicas run the iterations that began before; recency does not change.
+        Replicas first run the iterations that started before ``now_ns``.
+
+        Args:
+            request: Request to look up.
+            limit: Leading blocks that may be found.
+            now_ns: Simulated time in ns.
+
+        Returns:
+            By machine: leading blocks found, and blocks active on the GPU.
         """
 
     def longest(
         self, wanted: tuple[int, int], now_ns: int, loads: Sequence[int] | None, threshold: float
     ) -> int:
-        """Return the machine that longest-prefix routing chooses for ``wanted`` = (request, limit).
+        """Return the machine that longest-prefix routing chooses.
 
-        ``loads`` by machine; None: the requests of its replica. Of equal machines the one chosen least often
-        so far, then the first. The rules of ``router.prefix.equally_long`` and ``router.plain.Ties``.
+        Of equal machines the least often chosen wins, then the first (``router.prefix.equally_long``,
+        ``router.plain.Ties``).
+
+        Args:
+            wanted: Request, and leading blocks that may be found.
+            now_ns: Simulated time in ns.
+            loads: Load by machine; None: the requests of its replica.
+            threshold: Parameter of the rule.
         """
 
 @final
 class Sampled:
-    """Native replicas with the number of their tiers, as ``metrics.sampler`` reads them."""
+    """Native replicas with their number of tiers, as ``metrics.sampler`` reads them."""
 
     def __new__(cls, replicas: Sequence[Replica], tiers: Sequence[int]) -> Sampled:
-        """Keep the machines; ValueError for unequal lists."""
+        """Keep the machines; raises ValueError for lists of unequal length."""
 
     def sample(self, now_ns: int) -> bytes:
-        """Return 64-bit integers, little-endian: by machine its counts, then of each tier the free, active,
-        cached and in-flight blocks. The iterations that began before ``now_ns`` are run first.
+        """Return the state of all machines as little-endian 64-bit integers.
+
+        By machine: the counts of ``Replica.counts``, then for each tier the free, active, cached and
+        in-flight blocks. Iterations that started before ``now_ns`` are run first.
         """
 
 # digest
@@ -1140,30 +1502,38 @@ class Sampled:
 class Digest:
     """A 64-bit rolling hash over records."""
 
-    def __new__(cls) -> Digest: ...
-    def record(self, kind: int, time_ns: int, subject: int, value: int) -> None: ...
+    def __new__(cls) -> Digest:
+        """Return a digest of no records."""
+    def record(self, kind: int, time_ns: int, subject: int, value: int) -> None:
+        """Add a record."""
     @property
-    def value(self) -> int: ...
+    def value(self) -> int:
+        """The hash so far."""
 
 # table: Parquet
 
 @final
 class TableWriter:
-    """A Parquet file being written a row group at a time; ``metrics.tables.TableFile`` says how."""
+    """A Parquet file written one row group at a time; see ``metrics.tables.TableFile``."""
 
     def __new__(cls, path: PathLike[str], columns: Sequence[tuple[str, str, str]]) -> TableWriter:
-        """Make the file, of (name, dtype, meaning) of each column; OSError where it cannot be made."""
+        """Create the file from (name, dtype, meaning) of each column; raises OSError if that fails."""
 
     def write(self, rows: int, columns: Sequence[object]) -> None:
-        """Write one row group: for each column an array of its dtype, or (int32 codes, words) of texts.
+        """Write one row group.
 
-        ValueError for a column too many or too few, for other lengths, and for a code without a word.
+        Args:
+            rows: Rows of the group.
+            columns: For each column an array of its dtype, shape (rows,); for texts (int32 codes, words).
+
+        Raises:
+            ValueError: For a wrong number of columns, other lengths, or a code without a word.
         """
 
     def close(self) -> None:
-        """Write the file's end; without it no reader takes the file."""
+        """Write the footer, without which no reader accepts the file."""
 
-# causes: why prompt tokens were missed
+# causes of missed prompt tokens
 
 #: The names of the causes, in the order of the columns (``replay.miss_causes.MISS_CAUSES``).
 MISS_CAUSES: tuple[str, ...]
@@ -1180,11 +1550,24 @@ def policy_miss_tokens(
     admitted: NDArray[np.int64],
     hits: NDArray[np.uint32],
 ) -> NDArray[np.int64]:
-    """Return the missed tokens of a policy replay, a row a request, a column a cause.
+    """Return the missed tokens of a policy replay, shape (requests, causes).
 
-    Leading blocks of each request: ``blocks`` are named by its ids, ``limits`` may hit, ``known`` an earlier
-    prompt showed, ``admitted`` of these the cache had taken in, ``hits`` were found. A row sums to the prompt
-    minus its hit. Releases the GIL; raises ``ValueError`` for arrays that do not fit together.
+    A row sums to the prompt minus its hit. Releases the GIL.
+
+    Args:
+        id_offsets: Start of each request's ids, shape (requests + 1,).
+        block_ids: Block ids of all requests, flat.
+        blocks_per_id: Blocks that one id names.
+        block_size_tokens: Tokens per block.
+        input_tokens: Prompt tokens by request.
+        blocks: Leading blocks of each request that its ids name.
+        limits: Leading blocks that may hit.
+        known: Leading blocks that an earlier prompt contained.
+        admitted: Known blocks that the cache had admitted.
+        hits: Leading blocks found.
+
+    Raises:
+        ValueError: For arrays that do not fit together.
     """
 
 def timed_miss_tokens(
@@ -1205,24 +1588,56 @@ def timed_miss_tokens(
     junction_is_state: NDArray[np.bool_],
     kept: bool,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the missed tokens of a timed run, a row a request, a column a cause; and idle times.
+    """Return the missed tokens of a timed run, shape (requests, causes), and idle times.
 
-    The latter are ns since the last use of a request's evicted blocks, the longest of them, −1 without one.
-    ``continuation`` is the turn whose ids name an answer, negative for none; ``kept`` whether the cache takes
-    all blocks in and keeps them within reach. A finished request's row sums to prompt − cached tokens, the
-    others have zeros. Cost: linear in the ids, and a sort. Releases the GIL; raises ``ValueError`` for
-    columns that do not fit together.
+    The row of a finished request sums to prompt minus cached tokens; other rows are 0. Cost: linear in the
+    ids, and a sort. Releases the GIL.
+
+    Args:
+        id_offsets: Start of each request's ids, shape (requests + 1,).
+        block_ids: Block ids of all requests, flat.
+        id_tokens: Tokens that one id names.
+        block_size_tokens: Tokens per block.
+        continuation: The turn whose ids name a request's answer, negative: none.
+        finished: True for the requests that finished.
+        machine: Machine of each request.
+        input_tokens: Prompt tokens.
+        output_tokens: Answer tokens.
+        cached_tokens: Prompt tokens found in the cache.
+        admitted_ns: Time of admission in ns.
+        first_token_ns: Time of the first token in ns.
+        finish_ns: Time of the last token in ns.
+        junction_tokens: Tokens at which a hit ended for lack of a kept state.
+        junction_is_state: True if a state was missing there.
+        kept: True if the cache admits all blocks and keeps them within reach.
+
+    Returns:
+        The missed tokens; and by request the longest time in ns since the last use of an evicted block, -1
+        without one.
+
+    Raises:
+        ValueError: For columns that do not fit together.
     """
 
-# exact: real engines' cache managers
+# exact: the cache managers of real engines
 
 @final
 class EngineRequests:
-    """Requests to replay; all methods release the GIL and start from an empty cache.
+    """Requests to replay through engines' cache managers, each time from an empty cache.
 
-    With ``explain`` answers have ``miss_tokens`` (a row a request, a column a cause) and ``evicted_misses``
-    (rows of request, the request whose demand evicted, blocks), else None. ``ValueError`` for lengths that
-    do not fit, or a policy that does not exist.
+    All methods release the GIL. With ``explain`` answers have ``miss_tokens``, shape (requests, causes), and
+    ``evicted_misses``, rows of (request, request whose demand evicted, blocks); else both are None.
+
+    Args:
+        keys: Block keys of all requests.
+        input_tokens: Prompt tokens by request.
+        total_tokens: Prompt and answer tokens by request.
+        block_size: Tokens per block.
+        window: Requests in flight at a time.
+        explain: True to attribute misses to causes.
+
+    Raises:
+        ValueError: For lengths that do not fit, or a policy that does not exist.
     """
 
     def __new__(
@@ -1235,21 +1650,43 @@ class EngineRequests:
         explain: bool,
     ) -> EngineRequests: ...
     def vllm(self, capacity_blocks: int) -> dict[str, Any]:
-        """Return hits, forced, taken, inserted, evicted, cached_blocks, unique_keys, free_queue."""
+        """Replay vLLM's block pool.
+
+        Returns:
+            hits, forced, taken, inserted, evicted, cached_blocks, unique_keys, free_queue.
+        """
     def vllm_offloading(
         self, capacity_blocks: int, policy: str, cpu_blocks: int, store_threshold: int
     ) -> dict[str, Any]:
-        """Return what ``vllm`` does, and loaded, stored, tier_evicted, refused, resident, arc."""
+        """Replay vLLM's block pool with CPU offloading.
+
+        Returns:
+            The entries of ``vllm``, and loaded, stored, tier_evicted, refused, resident, arc.
+        """
     def vllm_tiering(self, capacity_blocks: int, policy: str, cpu_blocks: int) -> dict[str, Any]:
-        """Return what ``vllm_offloading`` does, promoted, given_up and what the secondary tier has, below."""
+        """Replay vLLM's block pool with CPU offloading and a secondary tier.
+
+        Returns:
+            The entries of ``vllm_offloading``, and promoted, given_up, and below: the secondary tier's
+            blocks.
+        """
     def offload(self, policy: str, capacity_blocks: int, store_threshold: int) -> dict[str, Any]:
-        """Return hits, stored, evicted, refused and arc: (t1, t2, b1, b2, target) or None."""
+        """Replay vLLM's CPU tier alone.
+
+        Returns:
+            hits, stored, evicted, refused, and arc: (t1, t2, b1, b2, target) or None.
+        """
 
 @final
 class KvGroups:
-    """vLLM's KV cache groups over a trace: (kind, tokens a block, reach, keys of units, units a block) each.
+    """The KV cache groups of a model under vLLM's manager, over a trace.
 
-    ``align`` is what every hit is a multiple of. StoreError for groups that cannot be.
+    Args:
+        groups: Of each: kind, tokens per block, window or chunk in tokens, keys of units, units per block.
+        align: Tokens of which every hit is a multiple.
+
+    Raises:
+        StoreError: For groups that vLLM does not allow.
     """
 
     def __new__(cls, groups: Sequence[tuple[str, int, int, Keys, int]], align: int) -> KvGroups: ...
@@ -1261,10 +1698,17 @@ class KvGroups:
         limits: tuple[int, int | None, int],
         capacity_blocks: int,
     ) -> dict[str, Any]:
-        """Return hits, forced, taken, inserted, evicted, junctions, lost_*, chunks, peak_*, keyed_*, queue_*.
+        """Replay the requests in file order.
 
-        ``limits`` are tokens of a step, the retention interval and the longest sequence; ``window`` says
-        how many requests overlap, and whether each group's own hits are counted.
+        Args:
+            input_tokens: Prompt tokens by request.
+            total_tokens: Prompt and answer tokens by request.
+            window: Requests in flight at a time, and True to count each group's own hits.
+            limits: Tokens of a step, the retention interval in tokens (None: none), and the longest sequence.
+            capacity_blocks: Blocks of the pool.
+
+        Returns:
+            hits, forced, taken, inserted, evicted, junctions, lost_*, chunks, peak_*, keyed_*, queue_*.
         """
     def queue_lines(
         self,
@@ -1274,7 +1718,15 @@ class KvGroups:
         trace_block: int,
         names: list[str],
     ) -> str:
-        """Return the lines of a free queue, as its digest reads them."""
+        """Return the free queue's lines for its digest.
+
+        Args:
+            groups: Group of each free block.
+            keys: Key of each free block.
+            hash_block: Tokens per unit of keys.
+            trace_block: Tokens that one id names.
+            names: Names of the ids; empty: the ids themselves.
+        """
 
 def replay_sglang(
     requests: EngineRequests,
@@ -1284,18 +1736,29 @@ def replay_sglang(
     host: tuple[str, int] | None = None,
     storage: tuple[int | None, int] | None = None,
 ) -> dict[str, Any]:
-    """Replay ``tree``, ``classic`` or ``unified``; return hits, loaded, prefetched and counts by tier.
+    """Replay one of SGLang's trees.
 
-    ``strategy`` is a name, with tlru's threshold and expected next prompt in tokens; ``host``: the write
-    policy and the pages of the host, which the classic tree cannot have. ``storage``: its pages (None:
-    without a bound) and the fewest tokens that are prefetched. The counts are forced, evict_calls, evicted_*,
-    device_*, host_*, storage_*, leaf_* and heap_bytes.
+    Args:
+        requests: The requests.
+        tree: ``classic`` or ``unified``.
+        strategy: Eviction strategy, with tlru's threshold and expected next prompt, in tokens.
+        capacity_tokens: Tokens of the device tier.
+        host: Write policy and pages of the host tier; the classic tree has none.
+        storage: Pages of the storage (None: unbounded) and the fewest tokens that are prefetched.
+
+    Returns:
+        hits, loaded, prefetched, and the counts forced, evict_calls, evicted_*, device_*, host_*, storage_*,
+        leaf_* and heap_bytes.
     """
 
 def replay_lmcache(
     requests: EngineRequests, policy: str, cpu_chunks: int, disk_chunks: int
 ) -> dict[str, Any]:
-    """Replay LMCache's tiers; return hits, from_disk, cpu_hits, stored, short_stores, *_evictions, *_keys."""
+    """Replay LMCache's tiers; ``disk_chunks`` 0: no disk tier.
+
+    Returns:
+        hits, from_disk, cpu_hits, stored, short_stores, *_evictions, *_keys.
+    """
 
 def key_lines(keys: NDArray[np.uint64], blocks_per_id: int, names: list[str]) -> str:
-    """Return the lines of vLLM's free queue, as its digest reads them; no names: ids are their own."""
+    """Return the lines of vLLM's free queue for its digest; without names the ids stand for themselves."""
