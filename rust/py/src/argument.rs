@@ -1,20 +1,20 @@
-//! What Python tells: values that the core takes, without a struct of the border between them.
+//! Conversion of Python values to core types, without structs of the binding in between.
 
 use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 
 use crate::refusal::out_of_range;
 
-/// What Python tells the core: numbers, lists and pairs of them, and structs attribute by attribute.
+/// A value converted from Python: numbers, lists and pairs of them, and structs attribute by attribute.
 ///
-/// Requests, blocks, tiers, counts, handles and times are at least 0; one that is too large for its place in the core
-/// becomes the largest number there, which names nothing.
+/// Requests, blocks, tiers, counts, handles and times are at least 0; a number too large for its core type becomes the type's largest number, which
+/// names nothing.
 #[derive(Clone, Copy, Default)]
 pub struct Arg<T>(pub T);
 
-/// What can be told.
+/// Types that can be read from Python.
 pub trait FromPython: Sized {
-    /// Reads it; StoreError for a number beyond 64 bits, or below 0 where that means nothing.
+    /// Reads a value; StoreError for a number beyond 64 bits, or below 0 if negative numbers have no meaning.
     fn read(given: Borrowed<'_, '_, PyAny>) -> PyResult<Self>;
 }
 
@@ -86,7 +86,7 @@ macro_rules! as_it_is {
 
 as_it_is!(bool, i64, f64);
 
-/// Reads structs of the core from the attributes of the same names, or of those behind `=`.
+/// Reads structs of the core from the attributes of the same names, or from the names after `=`.
 macro_rules! from_attributes {
     ($($kind:ident { $($field:ident $(= $name:ident)?),* $(, ..$rest:ident)? })*) => {$(
         impl $crate::argument::FromPython for $kind {
@@ -100,8 +100,8 @@ macro_rules! from_attributes {
     )*};
 }
 
-/// Reads what the core knows by a name.
-macro_rules! told_by_name {
+/// Reads an enum of the core from the name of its variant.
+macro_rules! from_names {
     ($($kind:ident: $what:literal)*) => {$(
         impl $crate::argument::FromPython for $kind {
             fn read(given: pyo3::Borrowed<'_, '_, pyo3::PyAny>) -> pyo3::PyResult<Self> {
@@ -127,4 +127,4 @@ macro_rules! attribute {
     };
 }
 
-pub(crate) use {attribute, from_attributes, told_by_name};
+pub(crate) use {attribute, from_attributes, from_names};

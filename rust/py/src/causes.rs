@@ -1,4 +1,4 @@
-//! Why prompt tokens were missed: the causes of policy replays and of timed runs, from arrays.
+//! Causes of missed prompt tokens, of policy replays and of timed runs, from arrays.
 
 use kvsim_core::causes::policy::{self, PolicyReplay};
 use kvsim_core::causes::timed::TimedRun;
@@ -7,7 +7,7 @@ use numpy::{IntoPyArray, PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// Tokens by cause: a row a request, a column a cause.
+/// Tokens by cause: a row per request, a column per cause.
 pub fn by_cause<'py>(
     py: Python<'py>,
     rows: &[TokensByCause],
@@ -18,7 +18,7 @@ pub fn by_cause<'py>(
         .reshape([rows.len(), MissCause::ALL.len()])
 }
 
-/// Tokens by cause, and ns since the last use of what had been evicted.
+/// Tokens by cause, and ns since the last use of the evicted blocks.
 type TimedAnswer<'py> = (Bound<'py, PyArray2<i64>>, Bound<'py, PyArray1<i64>>);
 
 fn misfit(what: &str) -> PyErr {
@@ -77,7 +77,7 @@ pub fn policy_miss_tokens<'py>(
     by_cause(py, &rows)
 }
 
-/// The missed tokens of a timed run by cause, and the longest idle time of what had been evicted.
+/// The missed tokens of a timed run by cause, and the longest idle time of evicted blocks.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 pub fn timed_miss_tokens<'py>(

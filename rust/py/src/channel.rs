@@ -1,4 +1,4 @@
-//! `Channel`: a link between two tiers; `Demand`: what was asked of it.
+//! `Channel`: a link between two tiers; `Demand`: the rate demanded of it.
 
 use std::sync::{Arc, MutexGuard, PoisonError};
 
@@ -37,7 +37,7 @@ from_attributes! {
     }
 }
 
-/// Locks what one thread alone uses at a time.
+/// Locks a value that one thread at a time uses.
 fn locked(channel: &SharedChannel) -> MutexGuard<'_, Channel> {
     channel.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -61,7 +61,7 @@ fn job(size_bytes: Arg<u64>, pieces: Arg<u64>, layers: Arg<u64>) -> PyResult<Job
 }
 
 impl PyChannel {
-    /// Refuses a channel on which no times are final when a job is queued.
+    /// Refuses a channel whose times are not final when a job is queued.
     fn is_final(&self) -> PyResult<()> {
         if self.by_layer() {
             let expected = "a channel whose times are final at once";
@@ -85,7 +85,7 @@ impl PyTimeline {
 
 #[pymethods]
 impl PyChannel {
-    /// `timeline`: where it is served layer by layer.
+    /// `timeline`: given for a link that is served layer by layer.
     #[new]
     #[pyo3(signature = (settings, timeline=None))]
     fn new(settings: &Bound<'_, PyAny>, timeline: Option<&PyTimeline>) -> PyResult<Self> {
@@ -114,7 +114,7 @@ impl PyChannel {
         self.settings.clone_ref(py)
     }
 
-    /// Whether it is served layer by layer.
+    /// True if the link is served layer by layer.
     #[getter]
     fn by_layer(&self) -> bool {
         locked(&self.channel).is_layered()
@@ -184,7 +184,7 @@ impl PyChannel {
     }
 }
 
-/// What a channel was asked for.
+/// The rate demanded of a channel.
 #[pyclass(name = "Demand", frozen)]
 pub struct PyDemand(SharedChannel);
 
@@ -211,7 +211,7 @@ impl PyDemand {
     }
 }
 
-/// Channels side by side, and what chooses among them where that is a plug-in.
+/// Parallel channels, with a plug-in that chooses among them, if any.
 #[derive(FromPyObject)]
 pub enum PyLane {
     /// `cache.tier_rules.ChosenLane`, attribute by attribute.
@@ -219,11 +219,11 @@ pub enum PyLane {
         channels: Vec<Py<PyChannel>>,
         choice: ChannelCall,
     },
-    /// The one with the shortest queue is taken.
+    /// The channel with the shortest queue is used.
     Plain(Vec<Py<PyChannel>>),
 }
 
-/// Channels side by side, as the core has them.
+/// Parallel channels as a type of the core.
 pub fn lane(lane: PyLane) -> PyResult<Lane> {
     let (channels, choice) = match lane {
         PyLane::Chosen { channels, choice } => (channels, Some(Arc::new(choice) as _)),

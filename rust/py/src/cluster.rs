@@ -1,4 +1,4 @@
-//! `Cluster`: all replicas whose events the core keeps in one order, and the requests that come to them.
+//! `Cluster`: all replicas whose events the core keeps in one order, and the arrival of their requests.
 
 use kvsim_core::cluster::intake::Outside;
 use kvsim_core::cluster::{Chosen, Cluster, Question};
@@ -16,21 +16,21 @@ use crate::operations::{end_of, longest, Wanted};
 use crate::refusal::refused;
 use crate::serving::PyReplica;
 
-/// The priority of what arrives at a cluster (`engine.py`).
+/// The priority of an arrival at a cluster (`engine.py`).
 const ARRIVAL: u8 = 1;
-/// Whose events those are.
+/// The machine number of an event that belongs to no machine.
 const NO_MACHINE: i64 = -1;
 
-/// The time, the priority and the machine of what is next.
+/// The next event: time, priority and machine.
 type PyNext = Option<(u64, u8, i64)>;
 
-/// The machine that computes a prompt; the request's number and when it came, its tokens as `Replica.arrive` takes them, its session.
+/// A request that needs a decode machine: its prefill machine, its number and arrival, tokens and session as in `Replica.arrive`.
 type PyQuestion = (u32, (u32, u64), (u64, u64, u64), (i64, i64, bool, i64));
 
-/// Machines and requests that have left there.
+/// Finished requests, as (machine, request).
 type PyClosed = Option<Vec<(u32, u32)>>;
 
-/// What is next, who is to be decoded somewhere, who has finished, and rows of events.
+/// The next event, a request that needs a decode machine, finished requests, and rows of events.
 type PyRun<'py> = (
     PyNext,
     Option<PyQuestion>,
@@ -38,22 +38,22 @@ type PyRun<'py> = (
     Option<Bound<'py, PyBytes>>,
 );
 
-/// As the last, without the question.
+/// A [`PyRun`] without a request that needs a decode machine.
 type PyNews<'py> = (PyNext, PyClosed, Option<Bound<'py, PyBytes>>);
 
 /// All machines of a cluster whose events the core keeps in one order.
 #[pyclass(name = "Cluster")]
 pub struct PyCluster {
     cluster: Cluster,
-    /// Those that serve, then the pool that they share, if any.
+    /// The machines that serve, then the pool that they share, if any.
     replicas: Vec<Py<PyReplica>>,
-    /// How many serve.
+    /// Number of machines that serve.
     serving: usize,
     wires: Option<Wires>,
     question: Option<Question>,
-    /// Where requests come in without a word to Python.
+    /// The native arrival path, if it is enabled.
     front: Option<FrontDoor>,
-    /// Where the core chooses who decodes.
+    /// The native choice of decode machines, if it is enabled.
     decode: Option<DecodeDoor>,
 }
 
@@ -69,7 +69,7 @@ impl PyCluster {
         sent.into_iter().chain(own).chain(coming).min()
     }
 
-    /// What is next, who has left since that was last told, and these rows of events.
+    /// The next event, the requests finished since the last report, and these rows of events.
     fn news<'py>(&mut self, py: Python<'py>, rows: &[i64]) -> PyResult<PyNews<'py>> {
         let closed = Some(self.cluster.take_closed()).filter(|closed| !closed.is_empty());
         let events = match rows {
@@ -79,7 +79,7 @@ impl PyCluster {
         Ok((self.next(), closed, events))
     }
 
-    /// Lets the machines do something; tells what came of it.
+    /// Runs an operation on the machines; returns what changed.
     fn notify<'py>(
         &mut self,
         py: Python<'py>,
@@ -91,9 +91,9 @@ impl PyCluster {
         self.news(py, &rows)
     }
 
-    /// Does what is next, and then what comes before `until_ns`, arrivals too.
+    /// Runs the next event, then the events before `until_ns`, arrivals included.
     ///
-    /// Stops where Python is to choose a decode machine, and where all requests that it was told of have come.
+    /// Stops where Python has to choose a decode machine, and after the last request that was fed.
     fn advance(
         &mut self,
         replicas: &mut Replicas<'_, '_>,
@@ -149,9 +149,8 @@ impl PyCluster {
 
 #[pymethods]
 impl PyCluster {
-    /// `between`: names the channel of (owner, reader) where machines read each other or hand over over their memory;
-    /// `apart`: no machine takes note of another; `timeline`: what happens on channels that are served layer by layer;
-    /// `pool`: what all share, numbered behind them.
+    /// `between`: names the channel of (owner, reader), for machines that read each other or hand over through memory; `apart`: no machine depends on
+    /// another; `timeline`: events on channels served layer by layer; `pool`: the shared pool, numbered after the machines.
     #[new]
     #[pyo3(signature = (replicas, between=None, apart=false, timeline=None, pool=None))]
     fn new(
@@ -197,9 +196,8 @@ impl PyCluster {
         self.decode = None;
     }
 
-    /// Lets requests come without a word to Python: a rule's name, its number and what it looks at; the machines that it
-    /// chooses among; by machine what arrives there, and tokens of a prompt and of all of a request that it holds; most tokens
-    /// of a prompt and its answer.
+    /// Enables the native arrival path. `choice`: a rule's name, its parameter and the fleet; `machines`: the candidates. By machine: `digests`
+    /// record arrivals, `holds` are tokens of a prompt and of a whole request that fit; `window_tokens`: most tokens of a prompt and its answer.
     fn open(
         &mut self,
         choice: PyChoice,
@@ -219,8 +217,8 @@ impl PyCluster {
         Ok(())
     }
 
-    /// Chooses who decodes without a word to Python: as `open`, with the tokens of a request that each of the machines
-    /// holds, and what names the channels from one machine to another.
+    /// Enables the native choice of decode machines: as `open`, with the tokens of a request that fit each candidate; `between` names the channels
+    /// from one machine to another.
     fn decode_by(
         &mut self,
         choice: PyChoice,
@@ -236,7 +234,8 @@ impl PyCluster {
         Ok(())
     }
 
-    /// Lets each so many machines, one after another, step together; by engine, what a dummy step takes.
+    /// Groups each `size` consecutive machines into an engine whose ranks step together; `dummy_ns`: by
+    /// engine, the time of a dummy step.
     fn step_together(&mut self, size: u32, dummy_ns: Vec<u64>) -> PyResult<()> {
         if size as usize * dummy_ns.len() != self.replicas.len() {
             let expected = "as many machines an engine, and a dummy step of each";
@@ -246,7 +245,7 @@ impl PyCluster {
         Ok(())
     }
 
-    /// Tells of requests that will come; returns what is next.
+    /// Queues requests that will arrive; returns the next event.
     fn feed(&mut self, packed: &[u8]) -> PyResult<PyNext> {
         let front = self.front.as_mut();
         front
@@ -255,8 +254,7 @@ impl PyCluster {
         Ok(self.next())
     }
 
-    /// Requests that did not fit the machine they were sent to since the last call, and its number; and whether more
-    /// requests are to be told of.
+    /// (request, machine) of each request that did not fit its machine since the last call; and true if more requests are to be fed.
     fn take_rejected(&mut self) -> (Vec<(u32, u32)>, bool) {
         match &mut self.front {
             Some(front) => (std::mem::take(&mut front.rejected), front.intake.is_empty()),
@@ -264,7 +262,7 @@ impl PyCluster {
         }
     }
 
-    /// Rows of the requests that have finished on any machine since the last call.
+    /// Rows of the requests that finished on any machine since the last call.
     fn take_rows<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let mut rows = Vec::new();
         for replica in &self.replicas {
@@ -280,7 +278,7 @@ impl PyCluster {
         bytes(py, &rows)
     }
 
-    /// Notes that a machine was told something; returns what is next of all.
+    /// Records that Python changed a machine; returns the next event.
     fn woken(&mut self, py: Python<'_>, machine: u32) -> PyResult<PyNext> {
         let Some(replica) = self.replicas.get(machine as usize) else {
             return Err(refused("no such machine", "one of the cluster"));
@@ -290,7 +288,7 @@ impl PyCluster {
         Ok(self.next())
     }
 
-    /// Queues a request at a time that has come to a machine, by its place there.
+    /// Adds a request to a machine's queue; `slot` is its index there.
     fn enqueue<'py>(
         &mut self,
         py: Python<'py>,
@@ -303,7 +301,7 @@ impl PyCluster {
         })
     }
 
-    /// Brings up on a machine what a prompt of so many tokens would read from further down.
+    /// Prefetches blocks of a prompt on a machine from lower tiers.
     fn prefetch<'py>(
         &mut self,
         py: Python<'py>,
@@ -317,7 +315,7 @@ impl PyCluster {
         })
     }
 
-    /// Lets a request go at a time whose client has given it up, wherever it is; it was sent to that machine.
+    /// Aborts a request that was sent to `machine`, wherever it is now.
     fn abort<'py>(
         &mut self,
         py: Python<'py>,
@@ -330,13 +328,13 @@ impl PyCluster {
         })
     }
 
-    /// The block past the longest run that one other machine has below its GPU.
+    /// The block past the longest run that any other machine has below its GPU.
     fn longest(&mut self, py: Python<'_>, of: Wanted, now_ns: u64) -> PyResult<Option<u32>> {
         let mut machines = Replicas::new(py, &self.replicas, self.wires.as_mut());
         longest(&mut self.cluster, &mut machines, of, now_ns).map(end_of)
     }
 
-    /// Does what is next, and then what comes before `until_ns`; stops where a decode machine is to be chosen.
+    /// Runs the next event, then the events before `until_ns`; stops where a decode machine must be chosen.
     fn run<'py>(&mut self, py: Python<'py>, now_ns: u64, until_ns: u64) -> PyResult<PyRun<'py>> {
         let all = std::mem::take(&mut self.replicas);
         let mut wires = self.wires.take();
@@ -369,7 +367,7 @@ impl PyCluster {
         Ok((next, question, closed, events))
     }
 
-    /// Answers who decodes the request in question: the machine, the channels of each hop to it, tokens expected to cross.
+    /// Assigns the open request to a decode machine, with the channels of each hop to it and the tokens expected to cross.
     fn assign(
         &mut self,
         py: Python<'_>,

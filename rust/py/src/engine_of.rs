@@ -1,4 +1,4 @@
-//! An engine's own scheduler, where a replica has one.
+//! The scheduler of an engine, for replicas that have one.
 
 use std::any::Any;
 
@@ -16,14 +16,14 @@ use crate::engine_rules::{sglang, vllm};
 use crate::machine_store::AnyStore;
 use crate::serving_rules::ServingRules;
 
-/// A scheduler of an engine's own.
+/// The schedulers of real engines.
 pub enum Engine {
     Vllm(VllmScheduler<PoolStore>),
     VllmGroups(VllmScheduler<GroupStore>),
     Sglang(SglangScheduler),
 }
 
-/// Does the same with whichever engine's scheduler it is.
+/// Runs the same expression with either engine's scheduler.
 macro_rules! with_engine {
     ($engine:expr, $scheduler:ident => $call:expr) => {
         match $engine {
@@ -35,8 +35,7 @@ macro_rules! with_engine {
 }
 
 impl Engine {
-    /// That of a replica with these rules, `None` where kvsim's own decides; ValueError where it does not serve from
-    /// its own cache.
+    /// The scheduler of a replica with these rules; `None` for kvsim's own. ValueError if the replica does not serve from its own cache.
     pub fn new(
         (config, batch): (&ReplicaConfig, &BatchConfig),
         rules: &ServingRules,
@@ -65,23 +64,23 @@ impl Engine {
         }
     }
 
-    /// Starts writing the schedule down.
+    /// Starts logging the schedule.
     pub fn log_schedule(&mut self) {
         with_engine!(self, scheduler => scheduler.log = Some(ScheduleLog::default()));
     }
 
-    /// The schedule as it was written down, where it was.
+    /// The logged schedule, if any.
     pub fn log(&self) -> Option<&ScheduleLog> {
         with_engine!(self, scheduler => scheduler.log.as_ref())
     }
 }
 
-/// A store as the engine's own cache that it is.
+/// Downcasts a store to the engine's own cache.
 pub fn own_cache<C: Any>(store: &mut dyn Any) -> &mut C {
     store.downcast_mut().expect("its own cache")
 }
 
-/// Lets the engine's own scheduler do something at a time, where there is one, else kvsim's.
+/// Calls a method of the engine's scheduler at a time, or of kvsim's own if there is none.
 macro_rules! scheduled {
     ($engine:expr, $replica:expr, $store:expr, $now_ns:expr, $call:ident($($value:expr),*)) => {{
         let (replica, now_ns) = (&mut *$replica, $now_ns);

@@ -1,4 +1,4 @@
-//! What an engine's own scheduler is told once, as dataclasses of Python say it.
+//! The options of engines' schedulers, read from Python dataclasses.
 
 use kvsim_core::batch::BatchConfig;
 use kvsim_core::machine::sglang::{SchedulePolicy, SglangConfig};
@@ -6,7 +6,7 @@ use kvsim_core::machine::vllm::VllmConfig;
 use kvsim_core::machine::ReplicaConfig;
 use pyo3::prelude::*;
 
-use crate::argument::{from_attributes, told_by_name};
+use crate::argument::{from_attributes, from_names};
 
 // `VllmRules` and `SglangRules` of `serving.engine_rules`
 from_attributes! {
@@ -18,9 +18,9 @@ from_attributes! {
     }
 }
 
-told_by_name! { SchedulePolicy: "schedule policy" }
+from_names! { SchedulePolicy: "schedule policy" }
 
-/// The options of vLLM's scheduler, with those that every replica has.
+/// The options of vLLM's scheduler, with the options common to all replicas.
 pub fn vllm(config: &ReplicaConfig, batch: &BatchConfig, own: VllmConfig) -> VllmConfig {
     VllmConfig {
         block_size_tokens: batch.block_size_tokens,
@@ -33,7 +33,7 @@ pub fn vllm(config: &ReplicaConfig, batch: &BatchConfig, own: VllmConfig) -> Vll
     }
 }
 
-/// The options of SGLang's scheduler, with those that every replica has.
+/// The options of SGLang's scheduler, with the options common to all replicas.
 pub fn sglang(config: &ReplicaConfig, batch: &BatchConfig, own: SglangConfig) -> SglangConfig {
     SglangConfig {
         page_size: batch.block_size_tokens,

@@ -1,4 +1,4 @@
-//! The stores of engines as Python makes them: vLLM's block pool, alone or above tiers, and SGLang's trees.
+//! The stores of engines for Python: vLLM's block pool, alone or above tiers, and SGLang's trees.
 
 use kvsim_core::engines::below::Below;
 use kvsim_core::engines::block_pool::NO_KEY;
@@ -37,7 +37,7 @@ store_calls! {
             Ok((Self, PyMachineStore::new(AnyStore::Pool(store))))
         }
 
-        /// The keys of the free blocks, next to be taken first; `None` where there is none.
+        /// The keys of the free blocks in the order of allocation; `None` for a block without a key.
         fn free_queue(slf: PyRefMut<'_, Self>) -> PyResult<Vec<Option<u64>>> {
             let keyed = |key| (key != NO_KEY).then_some(key);
             Self::call(slf, |store| {
@@ -71,7 +71,7 @@ impl PyTieredPoolStore {
 
 #[pymethods]
 impl PyTieredPoolStore {
-    /// vLLM's CPU offloading below; `prompts`: the tokens of each, and of a block.
+    /// A pool above vLLM's CPU offloading; `prompts`: tokens of each prompt, and of a block.
     #[staticmethod]
     fn with_offload(
         py: Python<'_>,
@@ -85,7 +85,7 @@ impl PyTieredPoolStore {
         Self::above(py, Box::new(below), keys, capacity_blocks.0, prompts.0)
     }
 
-    /// LMCache's CPU and disk tiers below, of so many chunks; a disk of none is none.
+    /// A pool above LMCache's CPU and disk tiers, in chunks; 0 disk chunks: no disk tier.
     #[staticmethod]
     fn with_lmcache(
         py: Python<'_>,
@@ -111,7 +111,7 @@ pub fn offload_tier(blocks: u64, policy: &str, requests: u32) -> PyResult<UsedTi
     Ok(UsedTier::new(tier, blocks, requests))
 }
 
-/// The pages of a machine's GPU, and maybe of its host and of a storage, under SGLang's rules.
+/// The pages of a machine's GPU, optionally with a host tier and a storage, under SGLang's rules.
 #[pyclass(name = "RadixStore", module = "kvcache_sim._core", extends = PyMachineStore)]
 pub struct PyRadixStore;
 
@@ -119,10 +119,9 @@ own_store!(PyRadixStore, Radix(RadixStore));
 
 store_calls! {
     PyRadixStore {
-        /// `rules`: the eviction strategy and the write policy, by SGLang's names, the latter "" for the classic tree, which
-        /// has no host; `pages`: of the device and of the host; `lengths`: prompt and total tokens by request; `storage`:
-        /// pages of the storage below, the fewest that are worth a prefetch, and the tokens that prefetches under way may
-        /// have asked for; none where there is none.
+        /// `rules`: eviction strategy and write policy by SGLang's names; write policy "": the classic tree without a host. `pages`: of the device
+        /// and of the host. `lengths`: prompt and total tokens by request. `storage`: pages of the storage below, the smallest prefetch, and the most
+        /// tokens that running prefetches may request.
         #[new]
         #[pyo3(signature = (keys, rules, page, pages, lengths, storage=None))]
         fn new(

@@ -1,4 +1,4 @@
-//! Replays of engines that may have lower tiers of their own: SGLang's trees, with HiCache, and LMCache.
+//! Replays of engines with lower tiers of their own: SGLang's trees with HiCache, and LMCache.
 
 use kvsim_core::engines::chunk_order::ChunkPolicy;
 use kvsim_core::engines::radix_tree::host::{HostTier, WritePolicy};
@@ -13,8 +13,8 @@ use pyo3::types::PyDict;
 use crate::engines::{at_least_one, no_such_policy, set_causes, whole_pages, EngineRequests};
 use crate::named::{set_arrays, set_entries};
 
-/// Replays through one of SGLang's trees, `classic` or `unified`; `host`: the write policy and the pages of a host tier,
-/// which the classic one cannot have. `storage`: its pages, if bounded, and the fewest tokens that are prefetched.
+/// Replays one of SGLang's trees, `classic` or `unified`. `host`: write policy and pages of a host tier, which the classic tree cannot have.
+/// `storage`: its pages, `None` if unbounded, and the fewest tokens that are prefetched.
 #[pyfunction]
 #[pyo3(signature = (requests, tree, strategy, capacity_tokens, host=None, storage=None))]
 pub fn replay_sglang<'py>(
@@ -78,7 +78,7 @@ pub fn replay_sglang<'py>(
     Ok(answer)
 }
 
-/// Replays against LMCache's CPU tier, with a disk tier below it unless that has 0 chunks.
+/// Replays LMCache's CPU tier, with a disk tier below it unless that has 0 chunks.
 #[pyfunction]
 pub fn replay_lmcache<'py>(
     py: Python<'py>,

@@ -1,4 +1,4 @@
-//! Told replays through real engines' cache managers.
+//! Replays through the cache managers of real engines.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::causes::by_cause;
 use crate::keys::PyKeys;
 use crate::named::{set_arrays, set_entries};
 
-/// Requests, one entry each, and how they overlap.
+/// Requests, one entry each, and the number in flight at a time.
 #[pyclass(frozen, module = "kvcache_sim._core")]
 pub struct EngineRequests {
     keys: Arc<BlockKeys>,
@@ -158,7 +158,7 @@ impl EngineRequests {
     }
 }
 
-/// What a replay through vLLM's block pool answers.
+/// The entries of a replay through vLLM's block pool.
 fn pool_answer(py: Python<'_>, done: VllmReplay) -> PyResult<Bound<'_, PyDict>> {
     let answer = PyDict::new(py);
     set_arrays!(answer, done => hits, free_queue);
@@ -181,12 +181,12 @@ pub(crate) fn no_such_policy(name: &str) -> PyErr {
     PyValueError::new_err(format!("no such policy: {name}"))
 }
 
-/// ARC's lists as Python reads them: lengths, and the target.
+/// ARC's lists for Python: lengths, and the target.
 fn arc_lists(arc: Option<ArcSizes>) -> Option<(u64, u64, u64, u64, f64)> {
     arc.map(|a| (a.t1, a.t2, a.b1, a.b2, a.target))
 }
 
-/// More blocks, or tokens of a request, than any replay takes.
+/// An upper bound on the blocks, and on the tokens of a request, of any replay.
 pub(crate) const MOST: u64 = 1 << 31;
 
 pub(crate) fn at_least_one(capacity: u64, of: &str) -> PyResult<()> {
@@ -204,7 +204,8 @@ pub(crate) fn whole_pages(capacity_tokens: u64, page: u32) -> PyResult<()> {
     at_least_one(capacity_tokens / u64::from(page), "pages")
 }
 
-/// Tokens by cause, a row a request; evicted misses as rows of request, evicting request, blocks.
+/// Adds tokens by cause, a row per request, and evicted misses as rows of (request, evicting request,
+/// blocks).
 pub(crate) fn set_causes(answer: &Bound<'_, PyDict>, causes: Option<MissCauses>) -> PyResult<()> {
     let py = answer.py();
     let Some(causes) = causes else {
@@ -225,7 +226,7 @@ pub(crate) fn set_causes(answer: &Bound<'_, PyDict>, causes: Option<MissCauses>)
     )
 }
 
-/// The lines of vLLM's free queue for some keys, as the digest reads them.
+/// The lines of vLLM's free queue for some keys, as its digest reads them.
 #[pyfunction]
 pub fn key_lines(
     py: Python<'_>,

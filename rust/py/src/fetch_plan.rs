@@ -1,4 +1,4 @@
-//! `FetchPlan`: what a fetch policy written in Python sees of a run that could be reused.
+//! `FetchPlan`: a reusable run of blocks, as a fetch policy written in Python sees it.
 
 use kvsim_core::machine::fetch::FetchPlan;
 use pyo3::prelude::*;
@@ -7,17 +7,17 @@ use pyo3::types::PyList;
 
 use crate::argument::Arg;
 
-/// A run that could be reused; its estimates are by the channels' queues as they are when they are asked for.
+/// A reusable run of blocks; estimates use the channels' queues at the time of the call.
 #[pyclass(name = "FetchPlan", frozen)]
 pub struct PyFetchPlan {
     plan: FetchPlan,
-    /// The class of its parts.
+    /// The Python class of the parts.
     part: Py<PyAny>,
     parts: PyOnceLock<Py<PyList>>,
 }
 
 impl PyFetchPlan {
-    /// The plan of one admission, whose parts are of a class of Python.
+    /// The plan of one admission; `part` is the Python class of its parts.
     pub fn new(plan: FetchPlan, part: Py<PyAny>) -> Self {
         Self {
             plan,
@@ -29,7 +29,7 @@ impl PyFetchPlan {
 
 #[pymethods]
 impl PyFetchPlan {
-    /// Its parts, from the first block on.
+    /// The parts, from the first block on.
     #[getter]
     fn parts<'py>(&self, py: Python<'py>) -> PyResult<&Bound<'py, PyList>> {
         let parts = self.parts.get_or_try_init(py, || -> PyResult<_> {
@@ -44,7 +44,7 @@ impl PyFetchPlan {
         Ok(parts.bind(py))
     }
 
-    /// Leading blocks that are ready to be computed on.
+    /// Leading blocks that are ready for computation.
     #[getter]
     fn ready(&self) -> u32 {
         self.plan.facts.ready
@@ -66,17 +66,17 @@ impl PyFetchPlan {
         self.plan.facts.layer_pipelining
     }
 
-    /// When the first and the last layer of the first blocks should be here, in ns from now.
+    /// The ns from now until the first and the last layer of the first blocks should arrive.
     fn arrival_ns(&self, blocks: Arg<u32>) -> (u64, u64) {
         self.plan.arrival_ns(blocks.0)
     }
 
-    /// Computing everything after the first blocks, in ns.
+    /// The time in ns to compute everything after the first blocks.
     fn compute_ns(&self, blocks: Arg<u32>) -> u64 {
         self.plan.compute_ns(blocks.0)
     }
 
-    /// When the prefill should end if the first blocks are reused, in ns from now.
+    /// The ns from now until the prefill should end if the first blocks are reused.
     fn done_ns(&self, blocks: Arg<u32>) -> u64 {
         self.plan.done_ns(blocks.0)
     }

@@ -1,4 +1,4 @@
-//! `Fleet`: all machines at once, for one routing decision.
+//! `Fleet`: all machines together, for one routing decision.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -14,17 +14,17 @@ use crate::machine_store::{each_store, AnyStore, PyMachineStore};
 use crate::refusal::{answered, refused};
 use crate::serving::PyReplica;
 
-/// A store, and the replica that runs ahead of the clock on it.
+/// A store, and the replica that may have run past the clock on it.
 struct Machine {
     store: Py<PyMachineStore>,
     replica: Py<PyReplica>,
 }
 
-/// A request, and how many of its leading blocks may be found.
+/// A request, and the number of its leading blocks that may be found.
 type Wanted = (u32, u32);
 
 impl Machine {
-    /// Leading blocks found; the replica is brought to `now_ns` first.
+    /// Leading blocks found; the replica first runs up to `now_ns`.
     fn found(&self, py: Python<'_>, wanted: Wanted, now_ns: u64) -> PyResult<u32> {
         let own = &mut *self.store.try_borrow_mut(py)?;
         let mut replica = self.replica.try_borrow_mut(py)?;
@@ -44,18 +44,18 @@ impl Machine {
     }
 }
 
-/// The stores of all machines, each with the replica that runs ahead of the clock on it.
+/// The stores of all machines, each with the replica that may have run past the clock on it.
 #[pyclass(name = "Fleet", frozen)]
 pub struct PyFleet {
     machines: Vec<Machine>,
-    /// Where machines enter what longest-prefix routing asks of them, once it has asked.
+    /// The entries of machines for longest-prefix routing, once it has been used.
     board: OnceLock<Arc<Board>>,
-    /// How often each machine was chosen among equal ones.
+    /// Number of times that each machine was chosen among equal ones.
     turns: Mutex<Turns>,
 }
 
 impl PyFleet {
-    /// The board, where every machine has a tree of runs.
+    /// The board, if every machine has a tree of runs.
     fn board(&self, py: Python<'_>) -> PyResult<Option<(&Arc<Board>, Arc<BlockKeys>)>> {
         let Some(first) = self.machines.first() else {
             return Ok(None);
@@ -86,14 +86,13 @@ impl PyFleet {
         Ok(self.board.get().map(|board| (board, keys)))
     }
 
-    /// Whether machines count tokens: a look at one drops its sessions whose time to live is over, so that all are
-    /// looked at, whoever is a candidate.
+    /// True if machines count tokens. A look-up on such a machine drops its expired sessions, so all machines are looked up, candidates or not.
     pub fn keeps_sessions(&self, py: Python<'_>) -> bool {
         let first = self.machines.first();
         first.is_some_and(|machine| matches!(machine.store.borrow(py).store, AnyStore::Tokens(_)))
     }
 
-    /// Of equal machines the one chosen least often so far, of those the first.
+    /// Of equal machines the least often chosen, then the first.
     fn take_turns(&self, equal: &[u32]) -> PyResult<u32> {
         self.turn(|turns| turns.take(equal))
     }
@@ -103,7 +102,7 @@ impl PyFleet {
         take(&mut turns).ok_or_else(|| refused("no machine", "one or more"))
     }
 
-    /// The machine that a rule chooses, by what native replicas have at a time.
+    /// The machine that a rule chooses from the state of native replicas at a time.
     pub fn choose(
         &self,
         py: Python<'_>,
@@ -143,7 +142,7 @@ impl PyFleet {
         }
     }
 
-    /// As `longest` of Python.
+    /// The machine of longest-prefix routing; see `longest` in `_core.pyi`.
     fn longest_of(
         &self,
         py: Python<'_>,
@@ -188,7 +187,7 @@ impl PyFleet {
         self.take_turns(&equal)
     }
 
-    /// By machine what its replica says of itself.
+    /// A load figure of each machine's replica.
     fn loads(&self, py: Python<'_>, load: impl Fn(&PyReplica) -> u64) -> PyResult<Vec<u64>> {
         let machines = self.machines.iter();
         machines
@@ -214,7 +213,7 @@ impl PyFleet {
         })
     }
 
-    /// By machine: leading blocks found, and blocks active on the GPU; replicas are brought to `now_ns` first.
+    /// By machine: leading blocks found, and blocks active on the GPU; replicas first run up to `now_ns`.
     fn look(
         &self,
         py: Python<'_>,
@@ -230,8 +229,8 @@ impl PyFleet {
         self.machines.iter().map(look).collect()
     }
 
-    /// The machine that longest-prefix routing chooses; `loads` by machine, none given: requests of the native
-    /// replicas. Of equal machines each has its turn.
+    /// The machine that longest-prefix routing chooses; `loads` by machine, `None`: requests of the native
+    /// replicas. Equal machines take turns.
     fn longest(
         &self,
         py: Python<'_>,

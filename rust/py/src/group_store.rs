@@ -69,7 +69,7 @@ store_calls! {
             Ok((Self, PyMachineStore::new(AnyStore::Groups(store))))
         }
 
-        /// The same with a tier below, of so many blocks under a policy; `writes`: `engine`, `back` or `through`.
+        /// A store above a tier of so many blocks under a policy; `writes`: `engine`, `back` or `through`.
         #[staticmethod]
         fn with_tier(
             py: Python<'_>,
@@ -124,8 +124,8 @@ store_calls! {
             })
         }
 
-        /// Lease, hit blocks and tokens it has room for; the lease is `None` where it is refused, then the second
-        /// tells whether for lack of blocks (0), of tokens (1), or since the state is computed in this step (2).
+        /// Lease, hit blocks, and tokens with capacity. If refused, the lease is `None` and the second entry is the reason: no blocks (0), no tokens
+        /// (1), or the state is being computed in this step (2).
         fn admit(
             slf: PyRefMut<'_, Self>,
             asked: Arg<Newcomer>,
@@ -145,7 +145,7 @@ store_calls! {
             )
         }
 
-        /// `tokens`: those that are computed, and those up to which room is asked for.
+        /// `tokens`: computed tokens, and tokens to have capacity for.
         fn grow(
             slf: PyRefMut<'_, Self>,
             lease: Arg<u64>,
@@ -155,7 +155,8 @@ store_calls! {
             Self::call(slf, |store| store.grow_to(lease.0, tokens.0, now_ns.0))
         }
 
-        /// By group: blocks that got a key, that lost it, tokens lost since nothing was kept, and by eviction.
+        /// By group: blocks that got a key, blocks that lost it, tokens lost since nothing was kept, tokens
+        /// lost by eviction.
         fn by_group(slf: PyRefMut<'_, Self>) -> PyResult<Vec<(u64, u64, u64, u64)>> {
             Self::call(slf, |store| {
                 let lost = store.lost().0.tokens.iter();
@@ -164,7 +165,7 @@ store_calls! {
             })
         }
 
-        /// Request, tokens and whether a state was lacking, where some group had kept nothing to go on from.
+        /// Request, tokens, and true if a state was missing, for hits cut where some group had kept nothing.
         fn junctions(slf: PyRefMut<'_, Self>) -> PyResult<Vec<(u32, u64, bool)>> {
             Self::call(slf, |store| {
                 let junctions = store.lost().1.iter();
@@ -176,6 +177,6 @@ store_calls! {
     }
     fallible fn chunk(lease: u64, computed: u64, target: u64, tokens: u64) -> u64;
     plain fn most_blocks(tokens: u64, steps_in_flight: u64) -> u64;
-    /// Group and key of the free blocks, next to be taken first; `None` where there is none.
+    /// Group and key of the free blocks in the order of allocation; `None` for a block without a key.
     plain fn free_queue() -> Vec<Option<(u8, u64)>>;
 }

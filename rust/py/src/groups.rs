@@ -12,10 +12,10 @@ use crate::keys::PyKeys;
 use crate::named::{set_arrays, set_entries};
 use crate::refusal::refused;
 
-/// More blocks, or tokens of a request, than any pool takes.
+/// An upper bound on the blocks, and on the tokens of a request, of any pool.
 const MOST: u64 = 1 << 31;
 
-/// Layers that share block tables, a row a group, and what every hit is a multiple of.
+/// Layers that share block tables, one entry per group, and the tokens of which every hit is a multiple.
 #[pyclass(frozen, module = "kvcache_sim._core")]
 pub struct KvGroups {
     pub groups: Vec<Group>,
@@ -24,7 +24,7 @@ pub struct KvGroups {
 
 #[pymethods]
 impl KvGroups {
-    /// `groups`: kind, tokens a block, window or chunk in tokens, keys of units, units a block.
+    /// `groups`: kind, tokens per block, window or chunk in tokens, keys of units, units per block.
     #[new]
     fn new(groups: Vec<(String, u64, u64, PyRef<'_, PyKeys>, u32)>, align: u64) -> PyResult<Self> {
         let groups: Vec<Group> = groups
@@ -104,7 +104,8 @@ impl KvGroups {
         Ok(answer)
     }
 
-    /// The lines of a free queue, as the digest reads them: `trace_block` tokens an id, names of the ids.
+    /// The lines of a free queue, as its digest reads them; `trace_block`: tokens per id, `names`: names of
+    /// the ids.
     fn queue_lines(
         &self,
         py: Python<'_>,

@@ -1,4 +1,4 @@
-//! Who chooses natively: the machine for each request that comes, and where its answer is decoded.
+//! Native routing: the machine of each arriving request, and the machine that decodes its answer.
 
 use std::collections::HashMap;
 
@@ -17,13 +17,13 @@ use crate::fleet::PyFleet;
 use crate::machines::Replicas;
 use crate::refusal::refused;
 
-/// Integers of a request that will come, as `Cluster.feed` takes them.
+/// Integers per arriving request, as `Cluster.feed` takes them.
 const COMING: usize = 9;
 
-/// A rule, its one number, and what it looks at.
+/// A rule's name, its parameter, and the fleet.
 pub type PyChoice = (String, f64, Py<PyFleet>);
 
-/// A rule of the core's own over some machines, in their order.
+/// A rule of the core over some machines, in their order.
 pub struct Choice {
     rule: Rule,
     fleet: Py<PyFleet>,
@@ -31,7 +31,7 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// That of a name over these machines.
+    /// The rule of a name over these machines.
     pub fn new((name, number, fleet): PyChoice, machines: Vec<u32>) -> PyResult<Self> {
         let rule = Rule::of(&name, number);
         let rule = rule.ok_or_else(|| refused("no such rule", "one that the core has"))?;
@@ -42,7 +42,7 @@ impl Choice {
         })
     }
 
-    /// The place of the machine chosen.
+    /// The index of the chosen machine.
     fn slot(&self, py: Python<'_>, arrival: &Arrival, now_ns: u64) -> PyResult<usize> {
         let fleet = self.fleet.get();
         match self.machines.as_slice() {
@@ -52,18 +52,18 @@ impl Choice {
     }
 }
 
-/// Requests that come, and who chooses their machine.
+/// Requests that will arrive, and the rule that routes them.
 pub struct FrontDoor {
     pub intake: Intake,
     choice: Choice,
-    /// Of all machines: what arrives there.
+    /// By machine, the digest that records arrivals.
     digests: Vec<Py<PyDigest>>,
-    /// Those that do not fit the machine they were sent to, and its number.
+    /// (request, machine) of each request that does not fit its machine.
     pub rejected: Vec<(u32, u32)>,
 }
 
 impl FrontDoor {
-    /// `holds`: of each machine, tokens of a prompt and of all of a request.
+    /// `holds`: by machine, tokens of a prompt and of a whole request that fit.
     pub fn new(
         choice: Choice,
         digests: Vec<Py<PyDigest>>,
@@ -82,7 +82,7 @@ impl FrontDoor {
         }
     }
 
-    /// Adds requests, each so many integers.
+    /// Adds requests, [`COMING`] integers each.
     pub fn feed(&mut self, packed: &[u8]) -> PyResult<()> {
         if packed.len() % (COMING * 8) != 0 {
             let expected = format!("{COMING} integers a request");
@@ -113,7 +113,7 @@ impl FrontDoor {
         Ok(())
     }
 
-    /// Lets a request come; returns the machine that takes it and its place there, `None` where it does not fit.
+    /// Routes the next request; returns its machine and its slot there, `None` if it does not fit.
     pub fn come(
         &mut self,
         replicas: &Replicas<'_, '_>,
@@ -139,10 +139,10 @@ impl FrontDoor {
     }
 }
 
-/// Who chooses where answers are decoded.
+/// The rule that chooses decode machines.
 pub struct DecodeDoor {
     choice: Choice,
-    /// By place: tokens of a request that its machine holds.
+    /// By candidate, tokens of a request that fit.
     holds: Vec<u64>,
     /// Names the channels from one machine to another.
     pub between: Py<PyAny>,
@@ -150,7 +150,7 @@ pub struct DecodeDoor {
 }
 
 impl DecodeDoor {
-    /// `holds`: by place, tokens of a request that the machine there holds.
+    /// `holds`: by candidate, tokens of a request that fit.
     pub fn new(choice: Choice, holds: Vec<u64>, between: Py<PyAny>) -> Self {
         Self {
             choice,
@@ -160,10 +160,10 @@ impl DecodeDoor {
         }
     }
 
-    /// Who decodes a request. One too small for it passes it on to the next that is not.
+    /// The decode machine of a request. A machine too small for it passes it on to the next that is not.
     pub fn answer(&mut self, py: Python<'_>, question: &Question, now_ns: u64) -> PyResult<Chosen> {
         let arrival = question.arrival;
-        // It is heard when all boundaries of this instant are over.
+        // The choice takes effect after all step boundaries of this instant.
         let slot = self.choice.slot(py, &arrival, now_ns + 1)?;
         let tokens = arrival.prompt_tokens + arrival.output_tokens.max(1) - 1;
         let from_there = (slot..self.holds.len()).chain(0..slot);
@@ -183,8 +183,7 @@ impl DecodeDoor {
     }
 }
 
-/// The channel between two machines, or down, between and up where the memory of both is crossed; of each hop those
-/// side by side.
+/// The channel between two machines, or down, between and up if both machines' memory is crossed; each hop is a set of parallel channels.
 pub fn route_of(hops: Vec<PyLane>) -> PyResult<Route> {
     let mut lanes = hops.into_iter().map(lane);
     let hops = (lanes.next(), lanes.next(), lanes.next(), lanes.next());

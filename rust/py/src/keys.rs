@@ -37,7 +37,7 @@ impl PyKeys {
             .map_err(|error| refused("no block keys", &error.to_string()))
     }
 
-    /// Keys of these requests, of what the stores still name, and of none to come.
+    /// Keys of these requests and of the blocks that the stores still name; requests may be appended.
     fn kept(&self, stores: Vec<PyRef<'_, PyMachineStore>>, requests: Vec<u32>) -> Self {
         let mut named = requests;
         for store in &stores {
@@ -48,7 +48,7 @@ impl PyKeys {
         Self(Arc::new(self.0.kept(named)))
     }
 
-    /// Different ids, in ascending order.
+    /// Distinct ids, in ascending order.
     fn kept_ids<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<u32>> {
         PyArray1::from_vec(py, self.0.kept_ids())
     }
@@ -67,7 +67,7 @@ impl PyKeys {
         Ok(Self(Arc::new(keys)))
     }
 
-    /// Adds requests behind the last one; `stores` are all that share these keys. Ids are below `ids`.
+    /// Appends requests; `stores` are all that share these keys. Ids are below `ids`.
     fn grow(
         &mut self,
         mut stores: Vec<PyRefMut<'_, PyMachineStore>>,

@@ -1,4 +1,4 @@
-//! The border: one file here per room of `kvsim-core`; nothing is decided on this side.
+//! The Python binding: one file per package of `kvsim-core`; it converts values and decides nothing.
 
 mod argument;
 mod bytes;

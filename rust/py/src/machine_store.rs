@@ -1,4 +1,4 @@
-//! What the classes of all stores share: the store of a machine, and the calls that every kind answers.
+//! The base class of all stores, and the calls that every kind of store has.
 
 use kvsim_core::engines::group_store::GroupStore;
 use kvsim_core::engines::pool_store::PoolStore;
@@ -16,9 +16,9 @@ use crate::order::{raised, Failure};
 use crate::refusal::answered;
 use crate::store_values::{orders_to_py, parts_to_py, reservation_to_py, times, PyOrder, PyPart};
 
-/// The store of a machine: a tree of runs, vLLM's pool (of one group or several, or with tiers of an engine below),
-/// one of SGLang's trees, or a count of tokens.
-#[allow(clippy::large_enum_variant)] // one for each machine
+/// The store of a machine: a tree of runs, vLLM's pool (of one group or several, or above an engine's tiers), one of SGLang's trees, or a count of
+/// tokens.
+#[allow(clippy::large_enum_variant)] // one per machine
 pub enum AnyStore {
     Tree(Store),
     Pool(PoolStore),
@@ -28,7 +28,7 @@ pub enum AnyStore {
     Tokens(TokenStore),
 }
 
-/// Does the same with whichever store it is.
+/// Runs the same expression with any kind of store.
 macro_rules! each_store {
     ($any:expr, $store:ident => $call:expr) => {
         match $any {
@@ -42,7 +42,7 @@ macro_rules! each_store {
     };
 }
 
-/// Calls a method of a replica with the store it serves from; what a policy in Python raised comes out.
+/// Calls a method of a replica with its store; raises the exception of a policy in Python, if any.
 macro_rules! with_store {
     ($self:ident, $py:ident, $replica:ident, $store:ident => $call:expr) => {{
         let $replica = &mut $self.replica;
@@ -59,7 +59,7 @@ impl AnyStore {
         each_store!(self, store => store)
     }
 
-    /// The same store where its blocks move between tiers; a tree of one tier has calls of that kind to refuse.
+    /// The store as one with tiers below the GPU; a tree of one tier refuses its calls.
     fn moving(&mut self) -> Option<&mut dyn MovingStore> {
         match self {
             Self::Tree(tree) => Some(tree),
@@ -67,7 +67,7 @@ impl AnyStore {
         }
     }
 
-    /// The same store where blocks are loaded from below.
+    /// The store as one whose blocks are loaded from lower tiers.
     fn loading(&mut self) -> Answer<&mut dyn LoadingStore> {
         let loading = match self {
             Self::Tree(tree) => Some(tree as &mut dyn LoadingStore),
@@ -77,7 +77,7 @@ impl AnyStore {
     }
 }
 
-/// The store of a machine, and what a policy of one of its tiers has raised.
+/// The store of a machine, and the exception of a policy of one of its tiers.
 #[pyclass(name = "MachineStore", module = "kvcache_sim._core", subclass)]
 pub struct PyMachineStore {
     pub store: AnyStore,
@@ -85,7 +85,7 @@ pub struct PyMachineStore {
 }
 
 impl PyMachineStore {
-    /// One that no policy written in Python decides on.
+    /// A store without policies written in Python.
     pub fn new(store: AnyStore) -> Self {
         Self {
             store,
@@ -93,12 +93,12 @@ impl PyMachineStore {
         }
     }
 
-    /// An answer of the store, or the exception; what a policy raised comes first.
+    /// An answer of the store, or an exception; the exception of a policy comes first.
     pub fn answered<T>(&self, answer: Answer<T>) -> PyResult<T> {
         raised(&self.failure, answer).and_then(answered)
     }
 
-    /// The store of a tree.
+    /// The store as a tree, if it is one.
     pub fn tree(&mut self) -> Option<&mut Store> {
         match &mut self.store {
             AnyStore::Tree(tree) => Some(tree),
@@ -118,7 +118,7 @@ impl PyMachineStore {
     }
 }
 
-/// The calls of every store, and those of stores with tiers below the GPU, which the others refuse.
+/// The calls of every store, and those of stores with tiers below the GPU, which other stores refuse.
 #[pymethods]
 impl PyMachineStore {
     fn peek(&mut self, request: Arg<u32>, limit: Arg<u32>) -> PyResult<(u32, u32)> {
@@ -150,7 +150,7 @@ impl PyMachineStore {
         self.reserve_all(&wanted.0, now_ns.0)
     }
 
-    /// `ready`: when the blocks were computed; an engine's store does not keep it.
+    /// `ready`: times at which the blocks were computed; an engine's store does not keep them.
     #[pyo3(signature = (lease, to, ready=None))]
     fn commit(
         &mut self,
@@ -253,7 +253,7 @@ impl PyMachineStore {
         moving.map_or_else(Vec::new, |store| orders_to_py(store.take_orders()))
     }
 
-    /// Hears when what a move writes will be there, which no decision of an engine's depends on.
+    /// Sets the times at which a move's copies will be ready; no decision of an engine depends on them.
     fn set_times(
         &mut self,
         r#move: Arg<u64>,
@@ -271,13 +271,13 @@ impl PyMachineStore {
         self.answered(ended)
     }
 
-    /// Reports that a step of these leases has ended, to a store that copies down what steps compute.
+    /// Reports the end of a step of these leases, to a store that copies computed blocks down.
     fn step_computed(&mut self, leases: Arg<Vec<u64>>, now_ns: Arg<u64>) -> PyResult<()> {
         let offers = self.store.blocks().offers();
         answered(offers.map_or(Ok(()), |store| store.step_computed(&leases.0, now_ns.0)))
     }
 
-    /// Blocks of a tier that are on a faster one too.
+    /// A tier's blocks that are on a faster tier too.
     fn duplicates(&mut self, tier: Arg<usize>) -> PyResult<u64> {
         answered(self.store.blocks().occupancy(tier.0))?;
         Ok(match &self.store {
@@ -290,7 +290,7 @@ impl PyMachineStore {
     }
 }
 
-/// Lets an object of a class over one kind of store call it; what a policy raised comes out.
+/// Calls one kind of store from its class; raises the exception of a policy, if any.
 macro_rules! own_store {
     ($class:ident, $kind:ident($core:ty)) => {
         impl $class {
@@ -309,9 +309,10 @@ macro_rules! own_store {
     };
 }
 
-/// Adds to the methods of a class over one kind of store those that hand their numbers to it as they are.
+/// Adds methods that pass their numbers to one kind of store unchanged.
 ///
-/// `fallible` ones may be refused, `plain` ones may not; those `of` a request need one that the trace has.
+/// `fallible` methods may be refused, `plain` methods may not; methods `of` a request check that the trace
+/// has it.
 macro_rules! store_calls {
     ($class:ident { $($own:tt)* }
      $($(#[$meta:meta])* $kind:ident fn $name:ident($($given:ident: $number:ty),*) -> $answer:ty;)*) => {

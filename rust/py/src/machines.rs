@@ -1,4 +1,4 @@
-//! The replicas of a cluster while a call lasts: each does what it is asked to, and may visit the others.
+//! The replicas of a cluster during one call: each runs its tasks, and may visit the others.
 
 use std::collections::HashMap;
 
@@ -13,10 +13,10 @@ use pyo3::prelude::*;
 use crate::channel::PyChannel;
 use crate::serving::PyReplica;
 
-/// So many tasks pass between two looks at whether a signal has come.
+/// Tasks between two checks for signals.
 const TASKS_A_LOOK: u32 = 1024;
 
-/// The channels over which machines read each other, by owner and reader, made when first used.
+/// The channels over which machines read each other, by owner and reader, created on first use.
 pub struct Wires {
     /// Names the channel of (owner, reader).
     pub between: Py<PyAny>,
@@ -24,7 +24,7 @@ pub struct Wires {
 }
 
 impl Wires {
-    /// Those that `between` names.
+    /// The channels that `between` names.
     pub fn new(between: Py<PyAny>) -> Self {
         Self {
             between,
@@ -43,24 +43,24 @@ impl Wires {
     }
 }
 
-/// The replicas while a call lasts.
+/// The replicas during one call.
 pub struct Replicas<'a, 'py> {
     pub py: Python<'py>,
     replicas: &'a [Py<PyReplica>],
-    /// Set where they meet in the middle of their work.
+    /// Set if machines interact in the middle of their tasks.
     wires: Option<&'a mut Wires>,
-    /// Rows of events that came meanwhile.
+    /// Rows of events since the call began.
     pub events: Vec<i64>,
-    /// Machines that another one has visited while it was at work.
+    /// Machines that another machine visited during its task.
     visited: Vec<u32>,
-    /// The first thing that Python raised meanwhile.
+    /// The first exception that Python raised during the call.
     raised: Option<PyErr>,
-    /// Tasks that were performed.
+    /// Tasks performed.
     tasks: u32,
 }
 
 impl<'a, 'py> Replicas<'a, 'py> {
-    /// Those of a cluster.
+    /// The replicas of a cluster.
     pub fn new(
         py: Python<'py>,
         replicas: &'a [Py<PyReplica>],
@@ -77,7 +77,7 @@ impl<'a, 'py> Replicas<'a, 'py> {
         }
     }
 
-    /// That of a machine.
+    /// The replica of a machine.
     pub fn of(&self, machine: u32) -> &Py<PyReplica> {
         &self.replicas[machine as usize]
     }
@@ -89,7 +89,7 @@ impl<'a, 'py> Replicas<'a, 'py> {
         }
     }
 
-    /// Keeps what Python raised, for whoever called the core; the core goes no further.
+    /// Keeps a Python exception for the caller and stops the core.
     fn fails(&mut self, error: PyErr) -> StoreError {
         self.raised.get_or_insert(error);
         StoreError::NotFound

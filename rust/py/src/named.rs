@@ -1,4 +1,4 @@
-//! Answers with names: the named tuples of `kvcache_sim.cache.store`, and the entries of dicts.
+//! Answers with names: the named tuples of `kvcache_sim.cache.store`, and entries of dicts.
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -6,13 +6,13 @@ use pyo3::types::PyType;
 
 const MODULE: &str = "kvcache_sim.cache.store";
 
-/// `Room` of (free, active, cached, in flight, evictable) blocks.
+/// `Occupancy` from (free, active, cached, in flight, evictable) blocks.
 pub fn occupancy(py: Python<'_>, blocks: (u64, u64, u64, u64, u64)) -> PyResult<Bound<'_, PyAny>> {
     static OCCUPANCY: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     OCCUPANCY.import(py, MODULE, "Occupancy")?.call1(blocks)
 }
 
-/// `cache.groups.Brought` of the pool's own blocks, the moves that free room, and those that bring KV with their tiers.
+/// `cache.groups.Brought` from the pool's own blocks, the moves that free blocks, and the moves that load KV with their tiers.
 pub fn brought(
     py: Python<'_>,
     what: (u32, Vec<u64>, Vec<(u64, usize)>),
@@ -23,7 +23,7 @@ pub fn brought(
         .call1(what)
 }
 
-/// `Losses` of (evicted, overflowed, orphaned) blocks.
+/// `EvictionCounts` from (evicted, overflowed, orphaned) blocks.
 pub fn eviction_counts(py: Python<'_>, blocks: (u64, u64, u64)) -> PyResult<Bound<'_, PyAny>> {
     static EVICTION_COUNTS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     EVICTION_COUNTS
@@ -31,14 +31,14 @@ pub fn eviction_counts(py: Python<'_>, blocks: (u64, u64, u64)) -> PyResult<Boun
         .call1(blocks)
 }
 
-/// Sets entries of a dict: the fields of a struct, under their own names or those before `=`.
+/// Sets entries of a dict from the fields of a struct, under their own names or the names before `=`.
 macro_rules! set_entries {
     ($out:expr, $from:expr => $($name:ident $(= $field:ident)?),*) => {
         $($out.set_item(stringify!($name), $crate::named::field!($from, $name $($field)?))?;)*
     };
 }
 
-/// As `set_entries`, of vectors as numpy arrays; they are moved, not copied.
+/// Sets entries like `set_entries`, from vectors as numpy arrays, moved rather than copied.
 macro_rules! set_arrays {
     ($out:expr, $from:expr => $($name:ident $(= $field:ident)?),*) => {
         $(

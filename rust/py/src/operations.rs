@@ -30,7 +30,7 @@ pub struct OperationRules {
 }
 
 impl OperationRules {
-    /// What moves copies between the tiers.
+    /// Returns the mover that copies blocks between the tiers.
     pub fn mover(&mut self, py: Python<'_>, store: &Py<PyMachineStore>) -> PyResult<Mover> {
         let slot = (self.machine, self.sources.max(1) - 1);
         let Some(config) = mover_config(&self.tiers, slot, self.layers, false)? else {
@@ -41,10 +41,10 @@ impl OperationRules {
     }
 }
 
-/// The time, the priority and the machine of what is next.
+/// The next event: time, priority and machine.
 type PyNext = Option<(u64, u8, i64)>;
 
-/// Machines that are operated manually: their transfers' events in one order.
+/// Machines operated manually: the events of their transfers in one order.
 #[pyclass(name = "OperatedMachines")]
 pub struct PyOperatedMachines {
     cluster: Cluster,
@@ -92,10 +92,10 @@ impl PyOperatedMachines {
     }
 }
 
-/// A machine, and what it looks for: a request, the first block, the block after the last one.
+/// The machine that reads, and the run to find: request, first block, block after the last one.
 pub type Wanted = (u32, (u32, u32, u32));
 
-/// The longest run that one other machine has below its GPU: the machine, the parts there.
+/// The longest run that any other machine has below its GPU: that machine, and the parts there.
 pub fn longest(
     cluster: &mut Cluster,
     machines: &mut Replicas<'_, '_>,
@@ -109,7 +109,7 @@ pub fn longest(
     }
 }
 
-/// The block past a run that `longest` found.
+/// The block after a run that `longest` found.
 pub fn end_of(run: Option<(u32, Vec<Part>)>) -> Option<u32> {
     run.and_then(|(_, parts)| parts.last().map(|part| part.end))
 }
@@ -125,7 +125,7 @@ fn part_of((tier, start, end, by): PyPart) -> Part {
 
 #[pymethods]
 impl PyOperatedMachines {
-    /// `machines`: of each its store and what it is told; `between` and `timeline` as of `Cluster`.
+    /// `machines`: the store and the rules of each; `between` and `timeline` as in `Cluster`.
     #[new]
     #[pyo3(signature = (machines, between=None, timeline=None))]
     fn new(
@@ -172,7 +172,7 @@ impl PyOperatedMachines {
         self.wires = None;
     }
 
-    /// What is next: its time, its priority and its machine, -1 for a channel's own.
+    /// The next event: time, priority and machine, -1 for a channel.
     fn next(&self) -> PyNext {
         let own = self.cluster.next();
         let own = own.map(|(time_ns, priority, machine, _)| (time_ns, priority, machine.into()));
@@ -181,21 +181,22 @@ impl PyOperatedMachines {
         sent.into_iter().chain(own).min()
     }
 
-    /// Does what is next.
+    /// Runs the next event.
     fn run(&mut self, py: Python<'_>, now_ns: u64) -> PyResult<()> {
         let mut machines = Replicas::new(py, &self.machines, self.wires.as_mut());
         self.cluster.run(&mut machines, (now_ns, now_ns))?;
         Ok(())
     }
 
-    /// Sends what a machine's store has decided.
+    /// Sends the transmissions that a machine's store has decided.
     fn issue(&mut self, py: Python<'_>, machine: u32, now_ns: u64) -> PyResult<()> {
         let mut machines = Replicas::new(py, &self.machines, self.wires.as_mut());
         self.cluster
             .notify(&mut machines, (machine, Task::Resume), now_ns)
     }
 
-    /// Loads or joins a part for a request's lease; the move, `None` where there is no room to stage it.
+    /// Loads a part for a request's lease, or joins its load; returns the move, `None` without capacity to
+    /// stage it.
     fn load(
         &mut self,
         py: Python<'_>,
@@ -209,7 +210,7 @@ impl PyOperatedMachines {
         self.moved(py, machine, operation, now_ns)
     }
 
-    /// The longest run of a request's blocks that one other machine has below its GPU: the machine, the parts there.
+    /// The longest run of a request's blocks that any other machine has below its GPU: that machine, and the parts there.
     fn longest(
         &mut self,
         py: Python<'_>,
@@ -222,7 +223,7 @@ impl PyOperatedMachines {
         Ok(run.map(|(owner, parts)| (owner, parts_to_py(parts))))
     }
 
-    /// Reads a part of what another machine has; the move, `None` where it has no room to land.
+    /// Reads a part of another machine; returns the move, `None` if this machine has no capacity for it.
     fn fetch(
         &mut self,
         py: Python<'_>,
@@ -235,7 +236,7 @@ impl PyOperatedMachines {
         self.moved(py, machine, operation, now_ns)
     }
 
-    /// Lets a move over an edge (tiers from, to) bring so many blocks at the times of a transmission.
+    /// Lets a move over an edge (tiers from, to) arrive with so many blocks at the times of a transmission.
     fn arrive(
         &mut self,
         py: Python<'_>,
@@ -248,12 +249,12 @@ impl PyOperatedMachines {
         self.moved(py, machine, operation, now_ns)
     }
 
-    /// Moves of a machine that have not ended.
+    /// Moves of a machine that have not finished.
     fn moves(&self, py: Python<'_>, machine: u32) -> PyResult<Vec<u64>> {
         self.with_mover(py, machine, |mover| mover.unfinished_moves())
     }
 
-    /// The transfer of a move that has not ended, kept from now on: its number, the tiers from and to, its blocks.
+    /// Keeps the transfer of an unfinished move; returns its number, the tiers from and to, and its blocks.
     fn keep(
         &self,
         py: Python<'_>,
@@ -279,7 +280,7 @@ impl PyOperatedMachines {
         sent.map(|sent| transmission_to_py(py, sent)).transpose()
     }
 
-    /// By edge of a machine over which anything was sent: the tiers it leads from and to, and the bytes.
+    /// Tiers from and to, and bytes sent, of each edge of a machine that sent any.
     fn edge_bytes(&self, py: Python<'_>, machine: u32) -> PyResult<Vec<(usize, usize, u64)>> {
         let sent = self.with_mover(py, machine, |mover| mover.edge_bytes.clone())?;
         let sent = sent.into_iter();

@@ -11,10 +11,10 @@ use pyo3::prelude::*;
 use crate::policy_settings::{native_policy, ReplayPolicySettings};
 use crate::priority_order::Prioritized;
 
-/// The first thing that a policy written in Python raised.
+/// The first exception that a policy written in Python raised.
 pub type Failure = Arc<Mutex<Option<PyErr>>>;
 
-/// Returns `value`, or raises what a policy has raised since the store was made.
+/// Returns `value`, or raises the exception of a policy since the store was made.
 pub fn raised<T>(failure: &Failure, value: T) -> PyResult<T> {
     match locked(failure).take() {
         Some(error) => Err(error),
@@ -22,23 +22,23 @@ pub fn raised<T>(failure: &Failure, value: T) -> PyResult<T> {
     }
 }
 
-/// Locks what one thread alone uses at a time; a panic elsewhere changes nothing about it.
+/// Locks a value that one thread at a time uses; a panic on another thread leaves the value intact.
 pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What decides on one tier: None is recency.
+/// The eviction order of a tier; `None` is recency.
 #[derive(FromPyObject)]
 pub enum OrderChoice<'py> {
     /// Name, settings, blocks of the tier.
     Native(String, PyRef<'py, ReplayPolicySettings>, usize),
-    /// A ``HostedPriority``, which calls a function of a block alone, after the word ``priority``.
+    /// A ``HostedPriority``, which calls a function of a block alone; the string is ``priority``.
     Priority(String, Bound<'py, PyAny>),
     /// An object with the calls of `HostedOrder`.
     Hosted(Bound<'py, PyAny>),
 }
 
-/// Returns the order that was chosen; what it raises later is found in `failure`.
+/// Returns the chosen order; its later exceptions are stored in `failure`.
 pub fn order(choice: OrderChoice<'_>, failure: &Failure) -> PyResult<Box<dyn EvictionOrder>> {
     match choice {
         OrderChoice::Native(name, settings, capacity) => {
@@ -60,15 +60,16 @@ pub fn order(choice: OrderChoice<'_>, failure: &Failure) -> PyResult<Box<dyn Evi
     }
 }
 
-/// The standing of each block, and the blocks that have begun to be free to go since they were last asked for.
+/// The standing of each block, and the blocks that became evictable since the last query.
 #[derive(Default)]
 struct Standings {
-    /// By number, with whether the block is in `freed`.
+    /// By block number, with true if the block is in `freed`.
     of: HashMap<u32, (Standing, bool)>,
     freed: Vec<u32>,
 }
 
-/// The blocks that may not leave, as ``number in pinned``; with ``leaves`` also those followed by another.
+/// The blocks that may not be evicted, as ``number in pinned``; with ``leaves`` also the blocks that have
+/// followers.
 #[pyclass(frozen, module = "kvcache_sim._core")]
 struct Pinned {
     standings: Arc<Mutex<Standings>>,
@@ -83,7 +84,7 @@ impl Pinned {
         !standings.of.get(&number).is_some_and(free)
     }
 
-    /// Returns the blocks that have become ready, unheld and followed by none since the last call.
+    /// Returns the blocks that have become ready, unheld and without followers since the last call.
     fn freed(&self) -> Vec<u32> {
         let mut standings = locked(&self.standings);
         let freed = std::mem::take(&mut standings.freed);
@@ -96,17 +97,17 @@ impl Pinned {
     }
 }
 
-/// A policy written in Python, asked through its host.
+/// A policy written in Python, called through its host.
 struct Hosted {
     host: Py<PyAny>,
     standings: Arc<Mutex<Standings>>,
     failure: Failure,
-    /// The rest of its last answer, next to leave last.
+    /// The rest of the last answer, next victim last.
     answered: Vec<u32>,
 }
 
 impl Hosted {
-    /// Calls the host; what it raises is kept and the policy asked no more.
+    /// Calls the host; keeps an exception and then never calls the policy again.
     fn call<A>(&self, method: &str, arguments: A) -> Option<Py<PyAny>>
     where
         A: for<'py> pyo3::call::PyCallArgs<'py>,
@@ -114,7 +115,7 @@ impl Hosted {
         if locked(&self.failure).is_some() {
             return None;
         }
-        // not locked meanwhile: a policy may ask its store
+        // not locked during the call: a policy may query its store
         let answer = Python::attach(|py| self.host.call_method1(py, method, arguments));
         answer
             .map_err(|error| *locked(&self.failure) = Some(error))

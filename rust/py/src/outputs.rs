@@ -3,10 +3,10 @@
 use kvsim_core::machine::OutputLog;
 use pyo3::prelude::*;
 
-/// A time in ns, a machine, the request of each token, requests that left.
+/// A time in ns, a machine, the request of each token, requests that finished.
 type PyOutput = (u64, u32, Vec<u32>, Vec<u32>);
 
-/// What came out of the machines that log here.
+/// The log of output tokens and finished requests of all machines that use it.
 #[pyclass(name = "OutputLog", frozen)]
 pub struct PyOutputLog(pub OutputLog);
 
@@ -17,7 +17,7 @@ impl PyOutputLog {
         Self(OutputLog::default())
     }
 
-    /// Takes what came since the last call, in order of time.
+    /// Returns the entries since the last call, in order of time.
     fn take(&self) -> Vec<PyOutput> {
         let outputs = self.0.take().into_iter();
         outputs

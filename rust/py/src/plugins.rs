@@ -1,4 +1,4 @@
-//! Plug-ins written in Python, as the core calls them; every answer was checked on the Python side.
+//! Plug-ins written in Python, as the core calls them; the Python side has checked every answer.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ use crate::fetch_plan::PyFetchPlan;
 use crate::refusal::aborted;
 use crate::write_plugin::WriteCall;
 
-/// `serving.replica.plugin_rules.PluginCall`, attribute by attribute: a checked method, and the class of what it sees.
+/// `serving.replica.plugin_rules.PluginCall`, attribute by attribute: a checked method, and the class of its argument.
 #[derive(FromPyObject)]
 struct PluginCall {
     call: Py<PyAny>,
@@ -75,7 +75,7 @@ pub struct PluginRules {
 }
 
 impl PluginRules {
-    /// The write policies of the edges, each where it is a plug-in.
+    /// The write policy of each edge that has a plug-in.
     pub fn take_writes(&mut self) -> Vec<Option<WriteCall>> {
         std::mem::take(&mut self.writes)
     }
@@ -92,7 +92,7 @@ impl PluginRules {
     }
 }
 
-/// Signals that have come: what their handlers in Python raise, Ctrl-C's among them, ends the run.
+/// Pending signals; an exception of a Python handler, such as Ctrl-C's, ends the run.
 #[derive(Debug)]
 struct Signals;
 

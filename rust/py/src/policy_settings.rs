@@ -1,4 +1,4 @@
-//! Eviction policies by name, and what some of them need to be told.
+//! Eviction policies by name, and the settings that some of them need.
 
 use kvsim_core::policies::priority::Range;
 use kvsim_core::policies::{Kind, NativePolicy, PolicySettings, POLICIES};
@@ -6,10 +6,10 @@ use numpy::PyReadonlyArray1;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// First block, end, priority, duration.
+/// First block, block after the last one, priority, duration.
 type RangeTuple = (u32, u32, u8, Option<i64>);
 
-/// What some policies need to be told.
+/// Settings of the policies that need some.
 #[pyclass(frozen, module = "kvcache_sim._core")]
 pub struct ReplayPolicySettings {
     pub inner: PolicySettings,

@@ -1,8 +1,8 @@
-//! A priority function of a block alone as the order of a tier: an index of the blocks that may go.
+//! A priority function of a block alone as the order of a tier: an index of the evictable blocks.
 //!
 //! The function is called when a block joins, is used, and loses its last follower; its values are kept. The
-//! heap has the current value of every block that may go. One that no longer may is dropped when it comes to
-//! the top, and put back when it may go again.
+//! heap has the current value of every evictable block. A block that is no longer evictable is dropped at the
+//! top of the heap, and added again when it becomes evictable.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -17,7 +17,7 @@ use pyo3::prelude::*;
 use crate::order::{locked, Failure};
 use crate::priority_value::Value;
 
-/// Stale entries may be as many as current ones, and these, before the heap is cleaned.
+/// The heap is cleaned once stale entries outnumber this limit and the current entries.
 const MOST_STALE: usize = 64;
 
 /// A block as a priority function sees it, with the attributes of ``BlockView``.
@@ -69,7 +69,7 @@ impl PyPriorityBlock {
     }
 }
 
-/// What is known of a block by its number.
+/// The data of one block, by its number.
 #[derive(Default)]
 struct Ranked {
     view: Option<Py<PyPriorityBlock>>,
@@ -79,13 +79,13 @@ struct Ranked {
     /// Blocks after it that have joined.
     followers: u32,
     standing: Standing,
-    /// Which value is the current one; an entry of another is stale.
+    /// Version of the current value; an entry with another stamp is stale.
     stamp: u64,
-    /// Whether the heap has an entry of the current value.
+    /// True if the heap has an entry of the current value.
     listed: bool,
 }
 
-/// An entry of the heap: the smallest value leaves first, of equal ones the deepest block, then the lower number.
+/// An entry of the heap: the smallest value is evicted first, then the deepest block, then the lower number.
 struct Entry {
     value: Arc<Value>,
     depth: Reverse<u32>,
@@ -130,7 +130,7 @@ pub struct Prioritized {
 }
 
 impl Prioritized {
-    /// An order of no blocks.
+    /// An order without blocks.
     pub fn new(host: Py<PyAny>, failure: Failure) -> Self {
         Self {
             host,
@@ -152,7 +152,7 @@ impl Prioritized {
         &mut self.blocks[number]
     }
 
-    /// Calls the function of a block that has joined, and lists the block anew.
+    /// Calls the function for a block that has joined, and lists the block again.
     fn rank(&mut self, number: u32) {
         if locked(&self.failure).is_some() {
             return;
@@ -201,7 +201,7 @@ impl Prioritized {
         self.check();
     }
 
-    /// Words what a comparison raised as the policy's error.
+    /// Reports an exception of a comparison as the policy's error.
     fn check(&mut self) {
         let raised = locked(&self.failure).take();
         if let Some(error) = raised {

@@ -1,4 +1,4 @@
-//! What a priority function returned, in the order that Python has for it.
+//! The value that a priority function returned, ordered as Python orders it.
 
 use std::cmp::Ordering;
 
@@ -7,28 +7,28 @@ use pyo3::types::{PyBool, PyFloat, PyInt, PyTuple};
 
 use crate::order::{locked, Failure};
 
-/// A whole number, or one with a fraction.
+/// An integer or a float.
 #[derive(Debug, Clone, Copy)]
 enum Number {
     Int(i64),
     Float(f64),
 }
 
-/// A number, or a tuple of numbers, is compared here; anything else by Python.
+/// A number or a tuple of numbers, compared here; any other value is compared by Python.
 enum Kind {
     One(Number),
     Many(Vec<Number>),
     Object(Py<PyAny>),
 }
 
-/// The value of a block. What a comparison by Python raises is found in `failure`.
+/// The value of a block. An exception of a comparison in Python is stored in `failure`.
 pub struct Value {
     kind: Kind,
     failure: Failure,
 }
 
 impl Value {
-    /// Takes what a function returned.
+    /// Takes the return value of a function.
     pub fn new(returned: &Bound<'_, PyAny>, failure: &Failure) -> Self {
         let kind = match number(returned) {
             Some(one) => Kind::One(one),
@@ -41,7 +41,7 @@ impl Value {
         Self { kind, failure }
     }
 
-    /// Compares as `heapq` compares tuples that begin with the values: equal ones first, then `<`.
+    /// Compares as `heapq` compares tuples that begin with the values: equality first, then `<`.
     pub fn compare(&self, other: &Self) -> Ordering {
         match (&self.kind, &other.kind) {
             (Kind::One(a), Kind::One(b)) => compare_numbers(*a, *b),
@@ -116,7 +116,7 @@ fn compare_numbers(a: Number, b: Number) -> Ordering {
     }
 }
 
-/// Compares without rounding the whole number, as Python does.
+/// Compares without rounding the integer, as Python does.
 fn compare_exactly(int: i64, float: f64) -> Ordering {
     const END: f64 = 9_223_372_036_854_775_808.0;
     if float >= END {

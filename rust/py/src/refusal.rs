@@ -1,4 +1,4 @@
-//! What the core refuses, as the exceptions of `kvcache_sim.errors`.
+//! Refusals of the core as the exceptions of `kvcache_sim.errors`.
 
 use std::cell::RefCell;
 
@@ -22,17 +22,17 @@ fn store_error(py: Python<'_>, what: &str, slot: &str, expected: &str) -> PyErr 
 }
 
 thread_local! {
-    /// What a plug-in raised in the call of the core that runs on this thread.
+    /// The exception that a plug-in raised in the current call of the core on this thread.
     static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
 }
 
-/// Ends the call of the core in which a plug-in raised this; [`refusal`] raises it.
+/// Ends the call of the core in which a plug-in raised an exception; [`refusal`] raises it.
 pub fn aborted(error: PyErr) -> StoreError {
     RAISED.set(Some(error));
     StoreError::Plugin
 }
 
-/// A refused call as Python sees it.
+/// A refused call as a Python exception.
 pub fn refusal(error: &StoreError) -> PyErr {
     if let (StoreError::Plugin, Some(raised)) = (error, RAISED.take()) {
         return raised;
@@ -40,12 +40,12 @@ pub fn refusal(error: &StoreError) -> PyErr {
     Python::attach(|py| store_error(py, error.what(), error.slot(), &error.expected()))
 }
 
-/// Something that cannot be made or called so: one line, of what is wrong and what would have been right.
+/// The error of something that cannot be made or called so: one line with the problem and the expected value.
 pub fn refused(what: &str, expected: &str) -> PyErr {
     Python::attach(|py| store_error(py, what, "store", expected))
 }
 
-/// A number beyond 64 bits, or below 0.
+/// The error of a number beyond 64 bits, or below 0.
 pub fn out_of_range(py: Python<'_>) -> PyErr {
     store_error(py, "a number is out of range", "store", "0 to 2^64 - 1")
 }

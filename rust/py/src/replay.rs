@@ -14,18 +14,18 @@ use pyo3::prelude::*;
 
 use crate::policy_settings::{native_policy, out_of_range, ReplayPolicySettings};
 
-/// What one replay decided.
+/// The result of one replay.
 #[pyclass(frozen, get_all, module = "kvcache_sim._core")]
 pub struct ReplayAnswer {
     /// Blocks that each request found.
     hits: Py<PyArray1<u32>>,
-    /// Blocks that left, to make room or because their time had run out.
+    /// Blocks evicted for capacity or because they had expired.
     evictions: u64,
-    /// Of these, the ones whose time had run out.
+    /// Evicted blocks that had expired.
     expired: u64,
     /// Blocks resident at the end.
     resident: u64,
-    /// Request, whose demand had evicted them (−1: never in), blocks; flat.
+    /// Request, request whose demand evicted the blocks (−1: never admitted), blocks; flat.
     missed: Py<PyArray1<i64>>,
 }
 
@@ -49,18 +49,18 @@ impl ReplayAnswer {
     }
 }
 
-/// Every reuse of a trace, an entry each.
+/// The reuses of a trace: an entry is a run of blocks that hit together.
 #[pyclass(frozen, get_all, module = "kvcache_sim._core")]
 pub struct ReuseColumns {
-    /// The request that uses blocks again.
+    /// The request that reuses the blocks.
     request: Py<PyArray1<u32>>,
-    /// The capacity from which the first of them is found.
+    /// The smallest capacity at which the first block hits.
     capacity: Py<PyArray1<u64>>,
-    /// How many there are.
+    /// Number of blocks in the run.
     blocks: Py<PyArray1<u32>>,
-    /// Capacity that each further one needs beyond the one before.
+    /// Capacity that each further block needs in addition to the block before it.
     step: Py<PyArray1<u32>>,
-    /// The request that touched them before.
+    /// The request that last touched the blocks.
     before: Py<PyArray1<u32>>,
 }
 
@@ -118,7 +118,7 @@ impl ReplayPrompts {
         Ok(answer(py, decisions))
     }
 
-    /// Replay any policy leaf first: a ranked one on runs, one that keeps queues block by block.
+    /// Replay any policy leaf first: ranked policies on runs, queue policies block by block.
     #[pyo3(signature = (policy, capacity, settings, window = 0, known = None))]
     fn leaf_first(
         &self,
@@ -219,7 +219,7 @@ impl ReplayPrompts {
 }
 
 impl ReplayPrompts {
-    /// The leading blocks of each request that are to be explained.
+    /// The leading blocks of each request whose misses are attributed.
     fn known<'a>(&self, known: &'a Option<PyReadonlyArray1<u32>>) -> PyResult<Option<&'a [u32]>> {
         let Some(known) = known else { return Ok(None) };
         let known = known.as_slice()?;
@@ -234,8 +234,8 @@ impl ReplayPrompts {
         let decisions = py.detach(|| {
             let mut blocks = Blocks::of(self.prompts(), asked.window)?;
             let universe = blocks.universe();
-            // More room than there are blocks is all the same, and policies size their queues by it; the
-            // three more are what quarters of the room may lose by rounding.
+            // Capacity beyond the number of blocks changes no result, and policies size their queues by it.
+            // The 3 further blocks cover what rounding takes from quarters of the capacity.
             let bound = asked.capacity.min(universe.max(1) as u64 + 3);
             let capacity = bound as usize;
             let mut policy = asked
@@ -272,7 +272,7 @@ impl ReplayPrompts {
     }
 }
 
-/// A replay block by block.
+/// Parameters of a replay block by block.
 struct OnBlocks<'a> {
     policy: &'a NativePolicy,
     settings: &'a PolicySettings,

@@ -1,4 +1,4 @@
-//! `Sampled`: what a sampler sees of all machines, in one call.
+//! `Sampled`: the sampler's view of all machines, in one call.
 
 use kvsim_core::store::contract::MachineStore;
 use kvsim_core::store::Answer;
@@ -9,7 +9,7 @@ use pyo3::types::PyBytes;
 use crate::argument::Arg;
 use crate::serving::PyReplica;
 
-/// Native replicas, each with the number of its tiers.
+/// Native replicas, each with its number of tiers.
 #[pyclass(name = "Sampled", frozen)]
 pub struct PySampled {
     machines: Vec<(Py<PyReplica>, usize)>,
@@ -27,7 +27,7 @@ impl PySampled {
         })
     }
 
-    /// By machine its counts and each tier's blocks; iterations that began before `now_ns` are run first.
+    /// By machine its counts and each tier's blocks; iterations that started before `now_ns` are run first.
     fn sample<'py>(&self, py: Python<'py>, now_ns: Arg<u64>) -> PyResult<Bound<'py, PyBytes>> {
         let mut row = Vec::new();
         for (replica, tiers) in &self.machines {

@@ -1,4 +1,4 @@
-//! The schedule of an engine's own scheduler, as Python is told it.
+//! The log of an engine's own scheduler as Python values.
 
 use kvsim_core::machine::schedule_log::ScheduleLog;
 
@@ -10,7 +10,7 @@ pub type PySchedule = (
     Vec<(u32, u64, u64, u64, u32)>,
 );
 
-/// What was written down of a schedule: counts, steps, admissions and requests.
+/// The logged schedule: counts, steps, admissions and requests.
 pub fn schedule_to_py(log: &ScheduleLog) -> PySchedule {
     let c = &log.counts;
     let counts = vec![

@@ -1,4 +1,4 @@
-//! `Replica`: a request's way through one machine, a call an event.
+//! `Replica`: the request lifecycle on one machine, one call per event.
 
 use kvsim_core::batch::{Batch, BatchConfig};
 use kvsim_core::machine::engine::{Desk, EngineScheduler};
@@ -23,10 +23,10 @@ use crate::schedule::{schedule_to_py, PySchedule};
 use crate::serving_rules::{config, ServingRules};
 use crate::step_table::PyStepTable;
 
-/// When something is next to do, and its phase: 0 for what arrives, 1 for a step boundary.
+/// The time and phase of the next event; phase 0 is an arrival, 1 a step boundary.
 type PyNext = Option<(u64, u8)>;
 
-/// What is next, requests that have finished, rows of events; the last two where there are any.
+/// The next event, finished requests, rows of events; the last two are `None` if empty.
 type PyRun<'py> = (PyNext, Option<Vec<u32>>, Option<Bound<'py, PyBytes>>);
 
 /// Queue, admission, steps, transfers, milestones and rows of one machine.
@@ -34,12 +34,13 @@ type PyRun<'py> = (PyNext, Option<Vec<u32>>, Option<Bound<'py, PyBytes>>);
 pub struct PyReplica {
     pub store: Py<PyMachineStore>,
     pub replica: Replica,
-    /// The engine's own scheduler, where it is not kvsim's that decides.
+    /// The engine's own scheduler; `None` for kvsim's.
     pub engine: Option<Engine>,
 }
 
 impl PyReplica {
-    /// Runs the iterations that began before a time, on the replica's own store, which the caller has borrowed.
+    /// Runs the iterations that started before a time, on the replica's own store, which the caller has
+    /// borrowed.
     pub fn catch_up<S: BlockStore + 'static>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
         let replica = &mut self.replica;
         scheduled!(&mut self.engine, replica, store, now_ns, catch_up(now_ns))
@@ -68,7 +69,7 @@ impl PyReplica {
         next.map(|(now_ns, phase)| (now_ns, u8::from(phase == Phase::Boundary)))
     }
 
-    /// As `next`, in the order of all machines' events.
+    /// The next event's key in the order of all machines' events.
     pub fn next_key(&self) -> Option<Key> {
         if self.engine.is_none() {
             return self.replica.next_key();
@@ -82,7 +83,7 @@ impl PyReplica {
         ))
     }
 
-    /// Enters how many that are where routers read it.
+    /// Adds an index entry through which routers read the number of open requests.
     pub fn sit(&mut self, index_entry: IndexEntry) {
         self.replica.prefill_load.sit(index_entry);
     }
@@ -115,7 +116,7 @@ impl PyReplica {
         })
     }
 
-    /// A shared pool, which no request comes to.
+    /// A shared pool, which receives no requests.
     #[staticmethod]
     fn of_pool(store: Py<PyMachineStore>, rules: Arg<MoverConfig>) -> Self {
         Self {
@@ -125,7 +126,7 @@ impl PyReplica {
         }
     }
 
-    /// Of a pool: blocks put there, read there and refused, and bytes written there.
+    /// A pool's blocks written, blocks read, blocks refused and bytes written.
     fn pool_counts(&self) -> (u64, u64, u64, u64) {
         let counts = self.replica.pool().unwrap_or_default();
         let written = self.replica.mover.moved_bytes.get(STAGING);
@@ -144,8 +145,7 @@ impl PyReplica {
         self.replica.reports.pool_hit_blocks
     }
 
-    /// `tokens`: of prompt and answer, and expected to be computed; `session`: its number, the turn, the label, the
-    /// priority.
+    /// `tokens`: of the prompt, of the answer, and expected to be computed; `session`: number, turn, label and priority.
     fn arrive(
         &mut self,
         request: u32,
@@ -166,7 +166,7 @@ impl PyReplica {
         self.replica.arrive(arrival, now_ns)
     }
 
-    /// As `arrive`, straight into the queue; returns what is next.
+    /// Adds a request as `arrive` does and queues it; returns the next event.
     fn arrive_in_queue(
         &mut self,
         py: Python<'_>,
@@ -196,8 +196,7 @@ impl PyReplica {
         Ok(self.next())
     }
 
-    /// Brings up what a prompt would read from further down, on this machine, before a session's next turn; returns
-    /// what is next.
+    /// Prefetches blocks of a prompt from lower tiers before a session's next turn; returns the next event.
     fn prefetch(
         &mut self,
         py: Python<'_>,
@@ -211,7 +210,7 @@ impl PyReplica {
         Ok(self.next())
     }
 
-    /// Blocks that were brought up ahead of their request so far.
+    /// Blocks prefetched before their request so far.
     #[getter]
     fn prefetched_blocks(&self) -> u64 {
         self.replica
@@ -227,13 +226,13 @@ impl PyReplica {
         self.news(py)
     }
 
-    /// Lets a request go that its client has given up, where it is here.
+    /// Aborts a request if it is on this machine.
     fn abort<'py>(&mut self, py: Python<'py>, request: u32, now_ns: u64) -> PyResult<PyRun<'py>> {
         self.gone(py, request, now_ns)?;
         self.news(py)
     }
 
-    /// What is next, who has left, and rows of events, since that was last told.
+    /// The next event, requests finished since the last report, and rows of events.
     fn news<'py>(&mut self, py: Python<'py>) -> PyResult<PyRun<'py>> {
         let closed = Some(self.replica.take_closed()).filter(|closed| !closed.is_empty());
         let rows = &mut self.replica.reports.rows;
@@ -268,7 +267,7 @@ impl PyReplica {
         self.replica.log_outputs(log.0.clone());
     }
 
-    /// Whether a copy is on its way between tiers.
+    /// True if a copy between tiers is in flight.
     #[getter]
     fn is_moving(&self) -> bool {
         self.replica.mover.is_moving()
@@ -280,7 +279,7 @@ impl PyReplica {
         }
     }
 
-    /// What was written down of the schedule: counts, steps, admissions and requests; `None` where nothing was.
+    /// The logged schedule: counts, steps, admissions and requests; `None` without a log.
     fn schedule(&self) -> Option<PySchedule> {
         let log = self.engine.as_ref()?.log()?;
         Some(schedule_to_py(log))
@@ -299,7 +298,7 @@ impl PyReplica {
         steps
     }
 
-    /// Requests that wait, run, and wait for KV, and the tokens generated so far.
+    /// Requests waiting, running and waiting for KV, and the tokens generated so far.
     fn counts(&self) -> (usize, usize, usize, u64) {
         let replica = &self.replica;
         let generated = replica.batch.generated_tokens;
@@ -338,7 +337,7 @@ impl PyReplica {
         self.replica.batch.steps
     }
 
-    /// By edge over which anything was sent: the tiers it leads from and to, and the bytes.
+    /// Tiers from and to, and bytes sent, of each edge that sent any.
     fn edge_bytes(&self) -> Vec<(usize, usize, u64)> {
         self.replica
             .mover
@@ -353,18 +352,18 @@ impl PyReplica {
         self.replica.mover.moved_bytes.clone()
     }
 
-    /// Whether no move was under way at some moment since the last call, or since a request last left.
+    /// True if no move was in flight at some moment since the last call, or since a request last finished.
     fn take_drained(&mut self) -> bool {
         self.replica.mover.take_drained()
     }
 
-    /// How many moves are under way.
+    /// Number of moves in flight.
     #[getter]
     fn open_moves(&self) -> usize {
         self.replica.mover.open_moves()
     }
 
-    /// Drafts: decode steps of a sequence, tokens drafted, tokens accepted by position.
+    /// Speculation: decode steps of a sequence, tokens drafted, tokens accepted by position.
     fn accepted(&self) -> (u64, u64, Vec<u64>) {
         let accepted = &self.replica.batch.accepted;
         (
@@ -374,7 +373,7 @@ impl PyReplica {
         )
     }
 
-    /// Time between tokens: (lower edges ns, counts, count, sum ns, min ns, max ns).
+    /// Inter-token latency: (lower edges ns, counts, count, sum ns, min ns, max ns).
     #[allow(clippy::type_complexity)]
     fn itl(&self) -> (Vec<u64>, Vec<u64>, u64, u128, u64, u64) {
         let h = &self.replica.batch.itl;

@@ -1,4 +1,4 @@
-//! What a replica of the core is told once, as dataclasses of Python say it.
+//! The options of a replica, read from Python dataclasses.
 
 use kvsim_core::batch::{BatchConfig, Speculation};
 use kvsim_core::machine::fetch::FetchPolicy;
@@ -14,15 +14,14 @@ use kvsim_core::transfers::{
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::argument::{from_attributes, told_by_name, Arg, FromPython};
+use crate::argument::{from_attributes, from_names, Arg, FromPython};
 use crate::channel::{lane, PyLane};
 use crate::machine_store::PyMachineStore;
 use crate::plugins::PluginRules;
 use crate::write_plugin::{writers, WriteCall};
 
-// `serving.batch_settings.BatchSettings`, `serving.speculation.SpeculationRules`, `ReadsRules` and `PrefetchRules` of
-// `cache.tier_rules`, and of `serving.replica.native_rules` what `HandoverRules` says, `PoolRules`, and what
-// `ServingRules` says of how a replica schedules
+// `serving.batch_settings.BatchSettings`, `serving.speculation.SpeculationRules`, `ReadsRules` and `PrefetchRules` of `cache.tier_rules`; of
+// `serving.replica.native_rules`: `HandoverRules`, `PoolRules`, and the scheduling part of `ServingRules`
 from_attributes! {
     BatchConfig {
         block_size_tokens, max_num_batched_tokens, num_layers, cache_enabled, cache_output, commit_at_begin,
@@ -41,7 +40,7 @@ from_attributes! {
     }
 }
 
-told_by_name! {
+from_names! {
     QueueOrder: "queue order"
     AsyncScheduling: "asynchronous scheduling"
     FetchPolicy: "fetch policy"
@@ -52,7 +51,7 @@ told_by_name! {
 pub struct ServingRules {
     machine: i64,
     pub request_columns: Vec<String>,
-    /// Names of the places that KV may come from: tiers, fast to slow, then other machines.
+    /// Names of the sources of KV: tiers, fast to slow, then other machines.
     pub sources: Vec<String>,
     reads: Arg<Option<ReadsConfig>>,
     pub tiers: TierRules,
@@ -78,13 +77,12 @@ impl FromPython for Role {
 }
 
 impl ServingRules {
-    /// In place of a tier: another machine.
+    /// The index of other machines in the list of sources, after the tiers.
     fn remote(&self) -> usize {
         self.sources.len().max(1) - 1
     }
 
-    /// What moves copies between the tiers, and brings what is handed over; `None` for a GPU alone that works by
-    /// itself.
+    /// The mover that copies blocks between tiers and receives hand-overs; `None` for a GPU-only machine that works alone.
     pub fn mover(
         &mut self,
         py: Python<'_>,
@@ -115,7 +113,7 @@ impl ServingRules {
 #[derive(FromPyObject)]
 pub struct TierRules {
     pub names: Vec<String>,
-    /// By edge, from the GPU down: the channels over which KV is written, and those over which it is read.
+    /// By edge, from the GPU down: the channels that write KV, and the channels that read it.
     pub channels: Vec<(PyLane, PyLane)>,
     block_bytes: u64,
     layer_pipelining: bool,
@@ -127,18 +125,18 @@ pub struct TierRules {
     prefetch: Option<PrefetchRules>,
     #[pyo3(attribute("prefetch"))]
     prefetch_state: Arg<Option<PrefetchConfig>>,
-    /// Bytes of a page, and the layers of each cache group, where blocks are of groups.
+    /// Bytes of a page, and the layers of each cache group, if blocks belong to groups.
     pages: Option<(u64, Vec<Vec<usize>>)>,
 }
 
-/// `cache.tier_rules.PrefetchRules`, beside what an `PrefetchConfig` takes of it.
+/// The part of `cache.tier_rules.PrefetchRules` that `PrefetchConfig` does not take.
 #[derive(FromPyObject)]
 struct PrefetchRules {
     policy: Arg<PrefetchPolicy>,
 }
 
 impl FromPython for PrefetchPolicy {
-    /// Reads a name, and whether a plug-in is called when a request has come.
+    /// Reads a name, and true if a plug-in is called at each arrival.
     fn read(given: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
         let (name, queued): (String, bool) = given.extract()?;
         let policy = Self::from_name(&name, queued);
@@ -158,7 +156,7 @@ impl FromPython for HoldBack {
     }
 }
 
-/// What the transfers of a machine share; `None` where it has one tier and receives nothing.
+/// The settings that the transfers of a machine share; `None` if it has one tier and receives nothing.
 pub fn mover_config(
     rules: &TierRules,
     (machine, remote): (u32, usize),
@@ -201,7 +199,7 @@ pub fn mover_config(
     }))
 }
 
-/// A mover over these channels, which it takes, with the write policies that are plug-ins.
+/// A mover that takes over these channels, with the write policies that are plug-ins.
 pub fn with_writers(
     py: Python<'_>,
     (mut config, calls): (MoverConfig, Vec<Option<WriteCall>>),
@@ -227,7 +225,7 @@ fn edges(channels: Vec<(PyLane, PyLane)>) -> PyResult<Vec<Edge>> {
     edges.collect()
 }
 
-/// How a replica with these rules schedules.
+/// The scheduling options of a replica with these rules.
 pub fn config(
     given_rules: &Bound<'_, PyAny>,
     batch: &BatchConfig,

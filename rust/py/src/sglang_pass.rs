@@ -11,10 +11,11 @@ use crate::machine_store::AnyStore;
 use crate::refusal::answered;
 use crate::serving::PyReplica;
 
-/// A request: number, prompt tokens, answer tokens, tokens of the answer that are out.
+/// A request: number, prompt tokens, answer tokens, answer tokens generated.
 type PyGiven = (u32, u64, u64, u64);
 
-/// Running requests before the pass, admitted chunks, the queue, the prompt that goes on, whether it is full.
+/// Running requests before the pass, admitted chunks, the queue, the prompt that continues, true if the batch
+/// is full.
 type PyPass = (usize, Vec<(u32, u64, u64)>, Vec<u32>, Option<u32>, bool);
 
 fn given(requests: Vec<PyGiven>) -> Vec<Given> {
@@ -31,7 +32,7 @@ fn given(requests: Vec<PyGiven>) -> Vec<Given> {
     requests.into_iter().map(given).collect()
 }
 
-/// Enters a state into a new replica with SGLang's scheduler and composes one step of prompts.
+/// Enters a state into a new replica with SGLang's scheduler and composes one prefill step.
 #[pyfunction]
 pub fn sglang_pass(
     py: Python<'_>,

@@ -10,21 +10,22 @@ use pyo3::prelude::*;
 use crate::argument::Arg;
 use crate::refusal::refused;
 
-/// The integers of a step-time model.
+/// The integer form of a step-time model.
 #[pyclass(name = "StepTable", frozen)]
 pub struct PyStepTable(pub Arc<StepTimeTable>);
 
 #[pymethods]
 impl PyStepTable {
-    /// `bases_ns`: of steps with a chunk, of those whose chunk has a past (may be empty), of decode steps.
-    /// `coefficients_fs`: pair half, kv decode, kv mixed, sequence, past, spread decode, spread mixed, scan,
-    /// idle, beside.
-    /// `least_tokens`: of a sequence's KV, of a chunk against its past.
-    /// `longest_fs`: a token of the longest sequence alone, by decode sequences; may be empty.
-    /// `residuals`: what these miss by decode sequences and the mean KV of one, the same beside a chunk, and by a chunk's tokens
-    /// and its past: counts, tokens, and ns for each pair; all may be empty.
-    /// `launch`: ns that launching a step of more tokens than the second takes, then ns of one with a chunk of up to
-    /// as many, of a decode step, what a decode sequence adds, and the tail behind a launch and a sequence's part.
+    /// Builds the table; entries are:
+    ///
+    /// - `bases_ns`: of steps with a chunk, of steps whose chunk has a past (may be empty), of decode steps.
+    /// - `coefficients_fs`: pair half, kv decode, kv mixed, sequence, past, spread decode, spread mixed, scan, idle, `beside`.
+    /// - `least_tokens`: fewest KV tokens counted for a sequence, and for a chunk's past.
+    /// - `longest_fs`: per token of the longest sequence, by number of decode sequences; may be empty.
+    /// - `residuals`: three grids of (counts, tokens, ns of each pair): by decode sequences and their mean KV, the same with a chunk in the step, and
+    ///   by a chunk's tokens and its past; may be empty.
+    /// - `launch`: ns to launch a step of more tokens than the second entry; then ns of a step with a chunk of at most that many tokens, of a decode
+    ///   step, per decode sequence, of the tail after a launch, and a sequence's part of it.
     #[new]
     fn new(
         bases_ns: (

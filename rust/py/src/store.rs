@@ -16,17 +16,16 @@ pub struct PyStore;
 
 own_store!(PyStore, Tree(Store));
 
-/// Blocks up to the first number, each with these copies: (tier, move writing it, first layer ready, whole ready,
-/// last access), times in ns.
+/// A run up to a block, with its copies: (tier, move writing it, first layer ready, whole ready, last access), times in ns.
 type PyResidencies = (u32, Vec<(usize, u64, u64, u64, u64)>);
 
-/// Room claimed, and the moves that must end before it is free.
+/// A claim, and the moves that must finish before its capacity is free.
 type PyClaim = (u64, Vec<u64>);
 
 store_calls! {
     PyStore {
-        /// `orders`: by tier, None for recency; none given means recency on all. `touch`: what makes blocks recent.
-        /// `eviction_batch_blocks`: how many are evicted at once at least.
+        /// `orders`: by tier, None for recency; no list means recency on all. `touch`: the event that makes blocks recent. `eviction_batch_blocks`:
+        /// blocks that an eviction removes at least.
         #[new]
         #[pyo3(signature = (keys, capacities_blocks, write_back, orders=None, touch="release", eviction_batch_blocks=1))]
         fn new(
@@ -137,7 +136,7 @@ store_calls! {
 }
 
 impl PyStore {
-    /// An object over a tree, with what its policies will have raised.
+    /// The classes' contents for a tree; `failure` receives the exceptions of its policies.
     pub fn over(tree: Store, failure: Failure) -> (Self, PyMachineStore) {
         let store = AnyStore::Tree(tree);
         (Self, PyMachineStore { store, failure })

@@ -1,14 +1,14 @@
-//! What all stores take and answer, as Python says it.
+//! Conversions of the values that all stores take and return.
 
 use kvsim_core::store::{Order, Part, Reservation, Times};
 
-/// A transmission as Python sees it: (move, from tier, to tier, blocks, moves that must end first).
+/// A transmission: (move, from tier, to tier, blocks, moves that must finish first).
 pub type PyOrder = (u64, usize, usize, u64, Vec<u64>);
 
-/// A stretch of a path as Python sees it: (tier, first block, past the last, move writing it).
+/// A part of a path: (tier, first block, past the last, move writing it).
 pub type PyPart = (usize, u32, u32, u64);
 
-/// A room as Python sees it: None refused, else the moves to wait for.
+/// A reservation: `None` if refused, else the moves to wait for.
 pub fn reservation_to_py(reservation: Reservation) -> Option<Vec<u64>> {
     match reservation {
         Reservation::Refused => None,
@@ -17,7 +17,7 @@ pub fn reservation_to_py(reservation: Reservation) -> Option<Vec<u64>> {
     }
 }
 
-/// When a first layer and all of it are ready, as Python says it.
+/// The times at which the first layer and all layers are ready.
 pub fn times((first_layer_ns, ready_ns): (u64, u64)) -> Times {
     Times {
         first_layer_ns,
@@ -25,14 +25,14 @@ pub fn times((first_layer_ns, ready_ns): (u64, u64)) -> Times {
     }
 }
 
-/// Transmissions as Python sees them.
+/// Transmissions as Python values.
 pub fn orders_to_py(orders: Vec<Order>) -> Vec<PyOrder> {
     let each = orders.into_iter();
     each.map(|o| (o.id, o.from, o.to, o.blocks, o.after))
         .collect()
 }
 
-/// A path in parts as Python sees it.
+/// The parts of a path as Python values.
 pub fn parts_to_py(parts: Vec<Part>) -> Vec<PyPart> {
     let each = parts.into_iter();
     each.map(|p| (p.tier, p.start, p.end, p.by)).collect()

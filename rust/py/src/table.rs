@@ -16,7 +16,7 @@ fn failed(error: &io::Error) -> PyErr {
     }
 }
 
-/// The system's words for an error, without the number that Rust puts behind them.
+/// The system's text for an error, without the number that Rust appends.
 fn strerror(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_owned()

@@ -11,7 +11,7 @@ use crate::machine_store::{own_store, store_calls, AnyStore, PyMachineStore};
 use crate::refusal::{answered, refused};
 use crate::views::SessionViewRules;
 
-/// Unique tokens on one GPU: shared prefixes, what sessions keep, and what running requests added.
+/// Unique tokens on one GPU: shared prefixes, tokens kept by sessions, and tokens added by running requests.
 #[pyclass(name = "TokenStore", module = "kvcache_sim._core", extends = PyMachineStore)]
 pub struct PyTokenStore;
 
@@ -22,8 +22,7 @@ type Column<'py> = PyReadonlyArray1<'py, i64>;
 
 store_calls! {
     PyTokenStore {
-        /// `prompts`, by request: the number of its session (negative: none), tokens of its prompt, and those that a window
-        /// left of its history (negative: not told).
+        /// `prompts`, by request: session number (negative: none), prompt tokens, and history tokens left by the context window (negative: unknown).
         #[new]
         fn new(
             keys: &PyKeys,

@@ -1,4 +1,4 @@
-//! Tokens from hash ids: arrays across the border once, the interpreter released meanwhile.
+//! Tokens from hash ids: arrays cross the binding once, and the GIL is released.
 
 use kvsim_core::tokens::{mersenne, seed, windows};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1, PyReadwriteArray1};
@@ -51,7 +51,7 @@ pub struct RowColumns<'py> {
     separator: Option<u32>,
 }
 
-/// A number of ids that count up from 0, or the ids themselves.
+/// The number of ids, which count up from 0, or the ids themselves.
 #[derive(FromPyObject)]
 pub enum CorpusArgument<'py> {
     Counting(u32),

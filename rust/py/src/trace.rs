@@ -45,7 +45,7 @@ fn io_error(error: &std::io::Error) -> PyErr {
     PyOSError::new_err((error.raw_os_error(), error.to_string()))
 }
 
-/// A trace's bytes, opened once: looked at, then read, then named by their SHA-256.
+/// A trace's bytes, opened once: inspected, then read, then identified by their SHA-256.
 #[pyclass(module = "kvcache_sim._core")]
 pub struct TraceSource {
     source: Option<Source>,
@@ -254,7 +254,7 @@ fn row_columns(py: Python<'_>, out: &Bound<'_, PyDict>, c: Columns) -> PyResult<
     out.set_item("extra", PyList::new(py, c.extra)?)
 }
 
-/// The columns as numpy arrays (moved, not copied), the names, and what was found on the way.
+/// The columns as numpy arrays (moved, not copied), the names, and the reader's findings.
 fn columns(py: Python<'_>, reading: Reading) -> PyResult<Bound<'_, PyDict>> {
     let out = PyDict::new(py);
     row_columns(py, &out, reading.columns)?;
@@ -285,7 +285,7 @@ fn columns(py: Python<'_>, reading: Reading) -> PyResult<Bound<'_, PyDict>> {
     Ok(out)
 }
 
-/// Rows of JSON, read some at a time.
+/// A reader of JSON rows that returns a part of the file at a time.
 #[pyclass(module = "kvcache_sim._core")]
 pub struct TraceRows {
     reader: Option<RowReader<Source>>,
@@ -315,20 +315,20 @@ impl TraceRows {
         })
     }
 
-    /// Read until `most` rows wait; whether there may be more.
+    /// Reads until `most` rows are buffered; returns true if there may be more.
     fn read(&mut self, py: Python<'_>, most: usize) -> PyResult<bool> {
         let reader = self.open_reader()?;
         py.detach(|| reader.read(most, |_| signals_are_quiet()))
             .map_err(|e| read_error(py, e))
     }
 
-    /// Whether every row so far stands alone.
+    /// True if no row so far has a session, a pause or a predecessor.
     #[getter]
     fn alone(&mut self) -> PyResult<bool> {
         Ok(self.open_reader()?.alone())
     }
 
-    /// The waiting rows, as `TraceSource` gives them, and none of the findings.
+    /// The buffered rows, in the form of `TraceSource`, without findings.
     fn take<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let taken = self.open_reader()?.take();
         let out = PyDict::new(py);
@@ -336,13 +336,13 @@ impl TraceRows {
         Ok(out)
     }
 
-    /// Forget all block ids but these.
+    /// Forgets all block ids except these.
     fn keep_ids(&mut self, numbers: PyReadonlyArray1<'_, u32>) -> PyResult<()> {
         self.open_reader()?.keep_ids(numbers.as_slice()?);
         Ok(())
     }
 
-    /// The rows that wait, with every finding; and the source, for its digest.
+    /// The buffered rows with every finding; and the source, for its digest.
     fn finish<'py>(&mut self, py: Python<'py>) -> PyResult<(Bound<'py, PyDict>, TraceSource)> {
         self.open_reader()?;
         let (reading, source) = match self.reader.take() {

@@ -1,4 +1,4 @@
-//! The settings of the session view and of shared prefixes, as dataclasses of Python say them.
+//! The settings of the session view and of shared prefixes, read from Python dataclasses.
 
 use kvsim_core::views::PrefixViewConfig;
 use pyo3::prelude::*;

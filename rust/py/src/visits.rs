@@ -1,4 +1,4 @@
-//! A replica among others: it does what it is asked to with the way to them, and is visited by them.
+//! A replica among others: it runs its tasks with access to them, and they may visit it.
 
 use kvsim_core::machine::engine::{Desk, EngineScheduler};
 use kvsim_core::machine::messages::{Done, Task};
@@ -13,7 +13,7 @@ use crate::machine_store::{with_store, AnyStore};
 use crate::serving::PyReplica;
 
 impl PyReplica {
-    /// Does what others ask of it at a time; an engine's own scheduler knows nobody else.
+    /// Runs a task of the cluster at a time; the scheduler of an engine has no access to other machines.
     pub fn perform(&mut self, py: Python<'_>, task: Task, now_ns: u64) -> PyResult<Done> {
         let answer = match (&self.engine, &task) {
             (Some(_), &Task::RunUntil(until_ns)) => {
@@ -37,7 +37,7 @@ impl PyReplica {
         })
     }
 
-    /// Lets a request go that its client has given up; whether it is here.
+    /// Aborts a request; returns true if it is on this machine.
     pub fn gone(&mut self, py: Python<'_>, request: u32, now_ns: u64) -> PyResult<bool> {
         let Some(slot) = self.replica.client_leaves(request) else {
             return Ok(false);
@@ -47,7 +47,7 @@ impl PyReplica {
         Ok(true)
     }
 
-    /// Does what others ask of it at a time, with the way to them.
+    /// Runs a task of the cluster at a time, with access to the other machines.
     pub fn perform_among(
         &mut self,
         py: Python<'_>,
@@ -71,7 +71,7 @@ impl PyReplica {
         own.answered(answer)
     }
 
-    /// Shows it and its tree, where it serves from one, to another machine.
+    /// Passes the replica and its tree to `at`; does nothing if the store is not a tree.
     pub fn seen(&self, py: Python<'_>, at: &mut dyn FnMut(&Replica, &Store)) -> PyResult<()> {
         if let AnyStore::Tree(tree) = &self.store.try_borrow(py)?.store {
             at(&self.replica, tree);
@@ -79,7 +79,7 @@ impl PyReplica {
         Ok(())
     }
 
-    /// Lets another machine do something here.
+    /// Runs another machine's visitor on this replica.
     pub fn visited(&mut self, py: Python<'_>, visitor: Visitor<'_>) -> PyResult<()> {
         let own = &mut *self.store.try_borrow_mut(py)?;
         let Some(tree) = own.tree() else {

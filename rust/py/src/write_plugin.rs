@@ -25,7 +25,7 @@ pub struct WriteCall {
 }
 
 impl WriteCall {
-    /// The policy as the core knows it.
+    /// The policy as a type of the core.
     pub fn policy(&self) -> WritePolicy {
         WritePolicy::Plugin {
             at_commit: self.at_commit,
@@ -34,7 +34,7 @@ impl WriteCall {
     }
 }
 
-/// The policies of a machine's edges, each where it is a plug-in. Cost: an empty store for all of them.
+/// The policies of a machine's edges that are plug-ins. Cost: one empty store for all of them.
 pub fn writers(
     py: Python<'_>,
     calls: Vec<Option<WriteCall>>,
@@ -53,7 +53,7 @@ pub fn writers(
     Ok(each.collect())
 }
 
-/// A store of no request and no block, in the place of a machine's while a policy has that one.
+/// An empty store that stands in for a machine's while a policy has that store.
 fn nothing() -> PyResult<Store> {
     let keys = BlockKeys::new(vec![0], Vec::new(), 1, Vec::new(), Vec::new());
     let keys = keys.map_err(|_| PyRuntimeError::new_err("no keys of an empty trace"))?;
@@ -64,7 +64,7 @@ fn nothing() -> PyResult<Store> {
     Ok(Store::new(Arc::new(keys), &[tier]))
 }
 
-/// A policy, and the object under which it sees the machine's store while it is called.
+/// A policy, and the object through which it sees the machine's store during a call.
 struct Writer {
     calls: WriteCall,
     view: Py<PyStore>,
@@ -77,7 +77,7 @@ impl fmt::Debug for Writer {
 }
 
 impl Writer {
-    /// Shows the machine's store to a call; it is back when the call has ended.
+    /// Lends the machine's store to a call and takes it back afterwards.
     fn lend<T>(
         &self,
         store: &mut Store,
