@@ -7,7 +7,7 @@ use super::intern::{IdTable, Seen};
 use super::problem::Finding;
 use crate::ids::NONE;
 
-/// Whether ids are what they claim: chains of whole blocks, each always of one size.
+/// Audits block ids: chains of whole blocks, each block always of one size.
 #[derive(Default)]
 pub struct ChainAudit {
     broken: Counter,
@@ -15,8 +15,8 @@ pub struct ChainAudit {
 }
 
 impl ChainAudit {
-    /// Note the ids of a row of `input` tokens in blocks of `block_size`; refuses a row in which an id stands
-    /// twice, with the position of the second, and then counts nothing.
+    /// Counts the ids of a row of `input` tokens in blocks of `block_size`. Refuses a row in which an id
+    /// occurs twice, with the position of the second occurrence, and then counts nothing.
     #[inline]
     pub fn note(
         &mut self,
@@ -46,7 +46,7 @@ impl ChainAudit {
         if odd {
             self.count(ids, row, line, input, block_size)
         } else {
-            Ok(()) // an id that stands twice has two predecessors, so it cannot be here
+            Ok(()) // an id that occurs twice has two predecessors, so it cannot be here
         }
     }
 
@@ -68,7 +68,7 @@ impl ChainAudit {
             let tokens = left.min(size) as u32;
             left -= u64::from(tokens);
             let (Some(seen), Some(first)) = (ids.first_seen(id), ids.first_line(id)) else {
-                continue; // never: the row was noted
+                continue; // never: the row was counted
             };
             let name = || ids.name(id);
             if seen.parent != parent {
@@ -90,7 +90,7 @@ impl ChainAudit {
         Ok(())
     }
 
-    /// Appends what was found, if anything.
+    /// Appends the findings, if any.
     pub fn findings(self, out: &mut Vec<Finding>) {
         let broken = |c: &Counter| {
             format!(
@@ -110,7 +110,7 @@ impl ChainAudit {
     }
 }
 
-/// The first position whose id stood before in the row.
+/// The first position whose id occurred before in the row.
 fn repeated(row: &[u32]) -> Option<usize> {
     let mut order: Vec<u32> = (0..row.len() as u32).collect();
     order.sort_unstable_by_key(|&k| (row[k as usize], k));
@@ -121,7 +121,7 @@ fn repeated(row: &[u32]) -> Option<usize> {
         .min()
 }
 
-/// Names of members no reader knows, listed once.
+/// Names of members that no reader recognizes, listed once.
 #[derive(Default)]
 pub struct UnknownKeys {
     names: BTreeSet<String>,
@@ -131,7 +131,7 @@ pub struct UnknownKeys {
 impl UnknownKeys {
     const LISTED: usize = 20;
 
-    /// Counts a row with members that no reader knows.
+    /// Counts a row with members that no reader recognizes.
     pub fn note<'a>(&mut self, line: u64, keys: impl Iterator<Item = &'a str>) {
         self.rows.hit(line, String::new);
         for key in keys {
@@ -141,7 +141,7 @@ impl UnknownKeys {
         }
     }
 
-    /// Appends what was found, if anything.
+    /// Appends the findings, if any.
     pub fn findings(self, out: &mut Vec<Finding>) {
         let list: Vec<&str> = self.names.iter().map(String::as_str).collect();
         let list = list.join(", ");
@@ -155,7 +155,7 @@ impl UnknownKeys {
     }
 }
 
-/// Which power-of-two block sizes the rows read so far would fit.
+/// Power-of-two block sizes that fit the rows read so far.
 #[derive(Clone, Copy)]
 pub struct BlockSizes(u32);
 
@@ -166,7 +166,7 @@ impl Default for BlockSizes {
 }
 
 impl BlockSizes {
-    /// Rules out the sizes that a row of so many input tokens and ids does not fit.
+    /// Rules out the sizes that do not fit a row of so many input tokens and ids.
     pub fn note(&mut self, input: u64, ids: u64) {
         let mut left = self.0;
         while left != 0 {
@@ -180,7 +180,7 @@ impl BlockSizes {
         }
     }
 
-    /// The one size that fits every row, if there is exactly one.
+    /// The size that fits every row, if there is exactly one.
     pub fn only(self) -> Option<u64> {
         (self.0.count_ones() == 1).then(|| 1 << self.0.trailing_zeros())
     }

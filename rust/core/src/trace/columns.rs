@@ -7,15 +7,15 @@ use super::intern::IdTable;
 use super::problem::{Finding, Skipped};
 use super::Order;
 
-/// Closed loop is off: the row's own arrival counts.
+/// Open loop: the request arrives at the row's own time.
 pub const OPEN_LOOP: i64 = -1;
-/// The session of a row that belongs to none.
+/// The session of a row without a session.
 pub const NO_SESSION: i32 = -1;
 
-/// Everything read, one entry a request.
+/// All rows read, one entry per request.
 #[derive(Default)]
 pub struct Columns {
-    /// When a request arrives by its own account.
+    /// Arrival time that the row states.
     pub arrival_ns: Vec<i64>,
     /// Tokens of the prompt.
     pub input_tokens: Vec<i64>,
@@ -25,43 +25,43 @@ pub struct Columns {
     pub id_offsets: Vec<i64>,
     /// Block ids of all rows, numbered densely.
     pub block_ids: Vec<u32>,
-    /// The session of a row, a place in `session_names`, or [`NO_SESSION`].
+    /// Session of a row, an index into `session_names`, or [`NO_SESSION`].
     pub session: Vec<i32>,
-    /// The place of a row in its session, from 0.
+    /// Position of a row in its session, from 0.
     pub turn: Vec<i32>,
-    /// Pause between the end of the row that it waits for and its arrival, or [`OPEN_LOOP`].
+    /// Pause between the end of the row that this row waits for and its arrival, or [`OPEN_LOOP`].
     pub think_ns: Vec<i64>,
-    /// Whether a row continues a conversation: its label says so, or it is a turn after the first.
+    /// True if a row continues a conversation: by its label, or as a turn after the first.
     pub is_conversational_turn: Vec<bool>,
-    /// The row a row waits for; empty where no row says.
+    /// The row that a row waits for; empty if no row has one.
     pub after: Vec<i32>,
-    /// Prompt tokens that repeat earlier turns; empty where no row says.
+    /// Prompt tokens that repeat earlier turns; empty if no row states them.
     pub history_tokens: Vec<i64>,
-    /// Who is served first where the queue orders so, the smallest; empty where no row says.
+    /// Priority, smallest first, for queues ordered by it; empty if no row states it.
     pub priority: Vec<i64>,
-    /// Tokens of prompt and answer that the ids cover; empty where no row says.
+    /// Tokens of prompt and answer that the ids cover; empty if no row states them.
     pub named_tokens: Vec<i64>,
-    /// How long after its arrival the client gave a request up; empty where none did.
+    /// Time from arrival until the client aborted the request; empty if no client did.
     pub abort_after_ns: Vec<i64>,
-    /// Sessions as the trace names them.
+    /// Sessions by their names in the trace.
     pub session_names: Vec<Arc<str>>,
-    /// The members no reader knows, as written, one text a row; empty unless they are asked for.
+    /// Members that no reader recognizes, as written, one text per row; empty unless requested.
     pub extra: Vec<String>,
 }
 
 impl Columns {
-    /// Rows so far.
+    /// Number of rows.
     pub fn len(&self) -> usize {
         self.arrival_ns.len()
     }
 
-    /// Whether there is no row.
+    /// True if there is no row.
     pub fn is_empty(&self) -> bool {
         self.arrival_ns.is_empty()
     }
 
-    /// Appends a row whose ids were pushed: when it comes and after what pause, tokens of prompt and answer, its session
-    /// and turn, and whether it continues a conversation.
+    /// Appends a row whose ids were pushed: arrival and pause, tokens of prompt and answer, session and turn, and true if it continues a
+    /// conversation.
     pub fn push(
         &mut self,
         (arrival_ns, think_ns): (i64, i64),
@@ -79,7 +79,7 @@ impl Columns {
         self.is_conversational_turn.push(is_conversational_turn);
     }
 
-    /// Takes the newest rows back, down to `rows`.
+    /// Removes the newest rows, down to `rows`.
     pub fn truncate(&mut self, rows: usize) {
         self.arrival_ns.truncate(rows);
         self.input_tokens.truncate(rows);
@@ -94,14 +94,14 @@ impl Columns {
     }
 }
 
-/// What a reader hands back beside the columns.
+/// The result of a reader: the columns and what was found.
 #[derive(Default)]
 pub struct Reading {
-    /// What was read, a column a member.
+    /// The rows, one column per member.
     pub columns: Columns,
     /// The ids of the trace by number.
     pub ids: IdTable,
-    /// Rows that were stepped over.
+    /// Rows that were skipped.
     pub skipped: Skipped,
     /// Remarks that do not stop the reading.
     pub findings: Vec<Finding>,
@@ -109,19 +109,19 @@ pub struct Reading {
     pub lines: u64,
     /// Bytes read, after decompression.
     pub bytes: u64,
-    /// Tokens an id, where the file itself says so; else 0.
+    /// Tokens per id if the file itself states them, else 0.
     pub block_size: u64,
-    /// Rows hold the new input of their turn only.
+    /// True if rows hold only the new input of their turn.
     pub new_input_only: bool,
-    /// An arrival earlier than the one before it was let through.
+    /// True if a row with an arrival earlier than the row before was accepted.
     pub unordered: bool,
 }
 
-/// No row: `after` and `history_tokens` of a row that does not say.
+/// Value of `after` and `history_tokens` for a row without one.
 pub const NOT_GIVEN: i32 = -1;
 
-/// Push a value that most files never have: the column starts with the first row that has it, others have
-/// `absent`.
+/// Pushes a value that most files do not have: the column starts with the first row that has it, with
+/// `absent` for all other rows.
 pub fn push_rare<T: Copy + From<i32>>(
     column: &mut Vec<T>,
     rows: usize,
@@ -135,18 +135,18 @@ pub fn push_rare<T: Copy + From<i32>>(
     column.push(value.unwrap_or(T::from(absent)));
 }
 
-/// Session names to numbers, and how many turns each has had.
+/// Session names to numbers, with the number of turns of each session.
 #[derive(Default)]
 pub struct Sessions {
     numbers: HashMap<Arc<str>, i32>,
-    /// The names given so far, by number.
+    /// The names so far, by number.
     pub names: Vec<Arc<str>>,
     /// By number: turns so far.
     pub turns: Vec<i32>,
 }
 
 impl Sessions {
-    /// The number of a name, a new one at its first appearance.
+    /// The number of a name, a new number at its first appearance.
     pub fn number(&mut self, name: &str) -> i32 {
         if let Some(&n) = self.numbers.get(name) {
             return n;
@@ -159,7 +159,7 @@ impl Sessions {
         n
     }
 
-    /// Forget the newest sessions, down to `len`.
+    /// Forgets the newest sessions, down to `len`.
     pub fn roll_back(&mut self, len: usize) {
         for name in self.names.drain(len..) {
             self.numbers.remove(&name);
@@ -173,19 +173,19 @@ impl Sessions {
     }
 }
 
-/// Counts a kind of remark and remembers its first place.
+/// Counts one kind of remark and stores its first occurrence.
 #[derive(Default)]
 pub struct Counter {
-    /// How often it happened.
+    /// Number of occurrences.
     pub count: u64,
-    /// The line on which it happened first.
+    /// Line of the first occurrence.
     pub line: u64,
-    /// What was there.
+    /// Text of the first occurrence.
     pub example: String,
 }
 
 impl Counter {
-    /// Counts one at a line; `example` is asked for the first time only.
+    /// Counts an occurrence at a line; calls `example` for the first occurrence only.
     pub fn hit(&mut self, line: u64, example: impl FnOnce() -> String) {
         if self.count == 0 {
             self.line = line;
@@ -194,7 +194,7 @@ impl Counter {
         self.count += 1;
     }
 
-    /// Add the finding, if it ever happened.
+    /// Adds the finding, if there was any occurrence.
     pub fn into(
         self,
         kind: &'static str,
@@ -219,7 +219,7 @@ pub fn silent_rows(counter: &Counter) -> String {
     format!("{rows} rows have no output token: they end with their prefill")
 }
 
-/// The finding of rows that arrive before those above them, and stay so or are sorted.
+/// The finding of rows that arrive before the rows above them, kept or sorted.
 pub fn disordered_rows(order: Order) -> impl FnOnce(&Counter) -> String {
     let sorted = order == Order::Sort;
     let verb = if sorted { "sorted" } else { "kept as they are" };

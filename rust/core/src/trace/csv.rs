@@ -12,12 +12,12 @@ use super::lines::{Line, Reader, Rows};
 use super::problem::{Problem, Refusal};
 use super::{Order, ReadError, Settings};
 
-/// How a format writes its arrivals.
+/// The formats of arrival times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeForm {
     /// A decimal number of this many nanoseconds.
     Number {
-        /// Nanoseconds of one.
+        /// Nanoseconds per unit.
         unit_ns: u64,
     },
     /// Date and time of day; the first of the trace becomes 0.
@@ -29,7 +29,7 @@ pub enum TimeForm {
 pub struct CsvSchema {
     /// Column of the arrival.
     pub time: String,
-    /// How the arrival is written.
+    /// Format of the arrival.
     pub form: TimeForm,
     /// Column of the input tokens.
     pub input: String,
@@ -47,7 +47,7 @@ struct SessionTurns {
     columns: usize,
 }
 
-/// Read every row; the first line names the columns.
+/// Reads every row; the first line names the columns.
 pub fn read<R: Read>(
     source: R,
     schema: &CsvSchema,
@@ -71,7 +71,7 @@ struct CsvRows<'s> {
     disorder: Counter,
     last_time: i64,
     last_line: u64,
-    /// Whether the header was refused, without which nothing can be read.
+    /// True if the header was refused; then no row can be read.
     headless: bool,
 }
 
@@ -239,7 +239,7 @@ struct Field<'a> {
 }
 
 impl Field<'_> {
-    /// The column where it begins, from 1.
+    /// The column at which the field begins, from 1.
     fn col(&self) -> u64 {
         self.line[..self.at].chars().count() as u64 + 1
     }
@@ -294,7 +294,7 @@ fn fields(line: &str, number: u64) -> Result<Vec<Field<'_>>, Refusal> {
     }
 }
 
-/// The text of a line, without a byte-order mark and the end of a line.
+/// The text of a line, without a byte-order mark and a line end.
 fn decoded<'a>(line: &'a Line) -> Result<&'a str, Refusal> {
     let text = std::str::from_utf8(line.text).map_err(|e| {
         let col = String::from_utf8_lossy(&line.text[..e.valid_up_to()])

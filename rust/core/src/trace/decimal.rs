@@ -1,8 +1,8 @@
 //! Decimal text to integers, exactly: no float is involved.
 
-/// `text` × `unit` rounded half to even, or None when it does not fit or is no JSON-like number.
+/// `text` × `unit` rounded half to even, or None if it does not fit or is not a JSON-like number.
 ///
-/// `46.927` at 1,000,000 ns a ms is 46,927,000. Exponents are honoured.
+/// `46.927` at 1,000,000 ns per ms is 46,927,000. Exponents are accepted.
 pub fn scaled(text: &[u8], unit: u64) -> Option<i64> {
     let (negative, digits) = match text.first()? {
         b'-' => (true, &text[1..]),
@@ -23,7 +23,7 @@ pub fn scaled(text: &[u8], unit: u64) -> Option<i64> {
     let mut scale = exponent;
     let mut seen_point = false;
     let mut seen_digit = false;
-    let mut lost = false; // non-zero digits beyond what 128 bits hold
+    let mut lost = false; // non-zero digits beyond 128 bits
     for &c in mantissa {
         match c {
             b'.' if !seen_point => seen_point = true,

@@ -1,8 +1,8 @@
-//! The hash of block ids: fast, and the same in every run.
+//! A hash of block ids: fast, and the same in every run.
 
 use std::hash::Hasher;
 
-/// One multiplication and a fold: the keys are 64-bit ids, and no order is ever read from the map.
+/// One multiplication and a fold: keys are 64-bit ids, and the map's order is never read.
 #[derive(Default)]
 pub struct IdHash(u64);
 

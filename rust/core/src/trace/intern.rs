@@ -1,4 +1,5 @@
-//! Names of blocks to dense numbers in order of first appearance, and what each block was seen as.
+//! Names of blocks to dense numbers in order of first appearance, with the facts of each block's first
+//! appearance.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -8,16 +9,16 @@ use super::id_hash::IdHash;
 
 use crate::ids::NONE;
 
-/// What a block was first seen as: the id before it, and its tokens.
+/// The first appearance of a block: the id before it, and its tokens.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
-    /// The number of the id before it.
+    /// Number of the preceding id.
     pub parent: u32,
-    /// Tokens that it holds.
+    /// Tokens of the block.
     pub tokens: u32,
 }
 
-/// The names given so far, of one kind.
+/// The names so far, of one kind.
 pub enum Names {
     /// Ids that are unsigned integers.
     Numbers(Vec<u64>),
@@ -30,20 +31,20 @@ pub struct IdTable {
     direct: Vec<u32>,
     numbers: HashMap<u64, u32, BuildHasherDefault<IdHash>>,
     texts: HashMap<Arc<str>, u32>,
-    /// Whether the texts are the digits of integers, some of which are negative or beyond 64 bits.
+    /// True if the texts are the digits of integers, some negative or beyond 64 bits.
     of_integers: bool,
     /// By number from `first` on: the id as the trace writes it.
     pub names: Names,
-    /// By number from `first` on: what the block was first seen as.
+    /// By number from `first` on: the block's first appearance.
     seen: Vec<Seen>,
-    /// The line on which each block first stood.
+    /// Line of each block's first appearance.
     first_line: Vec<u32>,
-    /// Numbers before this one are forgotten but for those that were kept.
+    /// Numbers before this one are forgotten, except the kept numbers.
     first: u32,
     kept: HashMap<u32, Kept, BuildHasherDefault<IdHash>>,
 }
 
-/// What is known of a kept number.
+/// Data of a kept number.
 struct Kept {
     name: Name,
     seen: Seen,
@@ -72,7 +73,7 @@ impl Default for IdTable {
 }
 
 impl IdTable {
-    /// How many numbers were given.
+    /// Number of ids so far.
     pub fn len(&self) -> usize {
         let listed = match &self.names {
             Names::Numbers(names) => names.len(),
@@ -81,7 +82,7 @@ impl IdTable {
         self.first as usize + listed
     }
 
-    /// What a block was first seen as; None where this is the first time.
+    /// The first appearance of a block; None if the block is new.
     #[inline]
     pub fn first_seen(&self, dense: u32) -> Option<Seen> {
         if dense < self.first {
@@ -90,7 +91,7 @@ impl IdTable {
         self.seen.get((dense - self.first) as usize).copied()
     }
 
-    /// The line on which a block stood first, where one is known.
+    /// The line of a block's first appearance, if stored.
     pub fn first_line(&self, dense: u32) -> Option<u32> {
         if dense < self.first {
             return self.kept.get(&dense).map(|kept| kept.first_line);
@@ -98,14 +99,14 @@ impl IdTable {
         self.first_line.get((dense - self.first) as usize).copied()
     }
 
-    /// Notes what the newest block was seen as.
+    /// Stores the first appearance of the newest block.
     #[inline]
     pub fn note_seen(&mut self, seen: Seen, line: u64) {
         self.seen.push(seen);
         self.first_line.push(line.min(u64::from(u32::MAX)) as u32);
     }
 
-    /// Forgets all ids but those with these numbers: another id that is forgotten and comes again is a new one.
+    /// Forgets all ids except `numbers`; a forgotten id that recurs gets a new number.
     pub fn keep(&mut self, numbers: &[u32]) {
         let mut kept = HashMap::default();
         for &number in numbers {
@@ -149,12 +150,12 @@ impl IdTable {
         self.kept = kept;
     }
 
-    /// Whether no id was seen.
+    /// True if no id was read.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What the trace calls a block.
+    /// The trace's name of a block.
     #[cold]
     pub fn name(&self, dense: u32) -> String {
         if let Some(kept) = self.kept.get(&dense) {
@@ -170,7 +171,7 @@ impl IdTable {
         }
     }
 
-    /// The dense number of an id; None when the ids before were texts, or 2³²−1 exist.
+    /// The dense number of an id; None if earlier ids were texts, or if 2³²−1 ids exist.
     #[inline]
     pub fn number(&mut self, id: u64) -> Option<u32> {
         if let Some(&dense) = usize::try_from(id).ok().and_then(|i| self.direct.get(i)) {
@@ -189,7 +190,7 @@ impl IdTable {
         let Names::Numbers(names) = &mut self.names else {
             return None;
         };
-        // Once ids were forgotten the next ones lie anywhere: no table.
+        // Once ids were forgotten, the next ids may have any value: no table.
         let dense_so_far = self.first == 0;
         if dense_so_far && id >= self.direct.len() as u64 && id < (1 << 20) + 4 * names.len() as u64
         {
@@ -219,7 +220,7 @@ impl IdTable {
         Some(next)
     }
 
-    /// As `number`, for an id that is a text.
+    /// The dense number of an id that is a text; see `number`.
     pub fn text(&mut self, id: &str) -> Option<u32> {
         if let Names::Numbers(names) = &self.names {
             if !names.is_empty() || self.first > 0 {
@@ -233,8 +234,8 @@ impl IdTable {
         self.intern(id)
     }
 
-    /// As `number`, for an integer of any size and sign, by its canonical digits. From the first one on the
-    /// names of all ids are texts.
+    /// The dense number of an integer of any size and sign, by its canonical digits. From the first such id
+    /// on, the names of all ids are texts.
     #[cold]
     pub fn integer(&mut self, digits: &str) -> Option<u32> {
         match &self.names {
@@ -269,7 +270,7 @@ impl IdTable {
         Some(next)
     }
 
-    /// Forget the newest names, down to `len`.
+    /// Forgets the newest names, down to `len`.
     pub fn roll_back(&mut self, len: usize) {
         let len = len - self.first as usize;
         self.seen.truncate(len);

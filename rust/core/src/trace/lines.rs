@@ -1,4 +1,4 @@
-//! Lines out of bytes, one buffer for all of them.
+//! Lines of a byte source, in one buffer for all lines.
 
 use std::io::{self, Read};
 
@@ -8,10 +8,10 @@ use super::source::is_damage;
 use super::ReadError;
 
 const CHUNK: usize = 1 << 18;
-/// A line longer than this is refused: it bounds the memory on endless input.
+/// Longest accepted line; it bounds the memory on endless input.
 pub const LONGEST_LINE: usize = 1 << 27;
 
-/// Splits a source at line feeds; a line is borrowed until the next is asked for.
+/// Splits a source at line feeds; a line is borrowed until the next call.
 pub struct Lines<R> {
     source: R,
     buffer: Vec<u8>,
@@ -19,26 +19,26 @@ pub struct Lines<R> {
     end: usize,
     number: u64,
     finished: bool,
-    /// Decompressed bytes handed out so far.
+    /// Decompressed bytes returned so far.
     pub bytes: u64,
 }
 
-/// One line without its feed.
+/// One line without its line feed.
 pub struct Line<'a> {
     /// Its bytes.
     pub text: &'a [u8],
     /// From 1.
     pub number: u64,
-    /// The file ended before a line feed came.
+    /// True if the file ended before a line feed.
     pub cut: bool,
 }
 
-/// Why there is no next line.
+/// Reasons why there is no next line.
 #[derive(Debug)]
 pub enum LineError {
     /// The source failed.
     Read(io::Error),
-    /// Line number of a line beyond `LONGEST_LINE`, or of one that grows without looking like text.
+    /// Line number of a line beyond `LONGEST_LINE`, or of a long line that is not text.
     TooLong(u64),
     /// Line number of a line that is not UTF-8.
     NotText(u64),
@@ -58,7 +58,7 @@ impl<R: Read> Lines<R> {
         }
     }
 
-    /// Gives the source back, read as far as it was.
+    /// Returns the source, at its current position.
     pub fn into_source(self) -> R {
         self.source
     }
@@ -121,28 +121,28 @@ impl<R: Read> Lines<R> {
     }
 }
 
-/// What rows are read into, line by line.
+/// A destination of lines that are rows.
 pub trait Rows {
-    /// Reads a line; a refused one leaves no trace.
+    /// Reads a line; a refused line leaves no trace.
     fn line(&mut self, line: &Line) -> Result<(), Refusal>;
 
-    /// Hands a problem on, or counts it where bad rows are skipped.
+    /// Returns a problem as an error, or counts it if bad rows are skipped.
     fn refuse(&mut self, problem: Refusal) -> Result<(), Refusal>;
 
-    /// Rows that were read and not taken.
+    /// Rows read and not taken yet.
     fn waiting(&self) -> usize;
 }
 
-/// Reads lines into rows, some at a time.
+/// Reads lines into rows, a part at a time.
 pub struct Reader<R> {
     lines: Lines<R>,
-    /// The last line that was read.
+    /// The last line read.
     pub number: u64,
     next_pulse: u64,
     ended: bool,
 }
 
-/// So many bytes are read between two looks at whether to go on.
+/// Bytes between two calls of `pulse`, which may stop the reading.
 const PULSE_BYTES: u64 = 1 << 24;
 
 impl<R: Read> Reader<R> {
@@ -156,8 +156,8 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Reads until `most` rows wait to be taken; whether there may be more. `pulse` is called now and then with the
-    /// bytes read and may stop the reading.
+    /// Reads until `most` rows are buffered; returns true if there may be more. `pulse` is called at intervals with the bytes read and may stop the
+    /// reading.
     pub fn read(
         &mut self,
         rows: &mut impl Rows,
@@ -192,7 +192,7 @@ impl<R: Read> Reader<R> {
         Ok(!self.ended)
     }
 
-    /// Notes how much was read, and gives the source back.
+    /// Adds the number of lines and bytes to `reading`, and returns the source.
     pub fn finish(self, mut reading: Reading) -> (Reading, R) {
         reading.lines = self.number;
         reading.bytes = self.lines.bytes;
@@ -200,7 +200,7 @@ impl<R: Read> Reader<R> {
     }
 }
 
-/// What a source that cannot give its next line means for the trace.
+/// The problem of the trace for a source that has no next line.
 fn line_problem(error: LineError, next: u64) -> Result<Refusal, ReadError> {
     Ok(match error {
         LineError::TooLong(line) => Problem::new(line, 0, "json", "line too long")

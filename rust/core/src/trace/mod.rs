@@ -15,7 +15,7 @@ pub mod reuse;
 pub mod source;
 pub mod weka;
 
-/// What to do with a row that arrives before the one above it.
+/// The treatment of a row that arrives before the row above it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
     /// Refuse the trace.
@@ -27,28 +27,28 @@ pub enum Order {
     Keep,
 }
 
-/// How a trace is to be read, whatever its format.
+/// Settings of a reader, whatever the format.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Settings {
-    /// Tokens an id.
+    /// Tokens per id.
     pub block_size: u64,
-    /// Count and step over bad rows instead of stopping at the first.
+    /// Count and skip bad rows instead of stopping at the first.
     pub skip: bool,
-    /// What to do with a row that arrives before the one above it.
+    /// The treatment of a row that arrives before the row above it.
     pub order: Order,
-    /// Keep the text of members no reader knows.
+    /// Keep the text of members that no reader recognizes.
     pub keep_unknown: bool,
     /// Block ids may be negative integers and integers beyond 64 bits.
     pub any_integer: bool,
 }
 
-/// Why a reading ended early.
+/// Reasons why a reading ended early.
 #[derive(Debug)]
 pub enum ReadError {
     /// The trace is wrong.
     Trace(problem::Refusal),
     /// The source cannot be read.
     Io(std::io::Error),
-    /// The caller's `pulse` said so.
+    /// The caller's `pulse` stopped the reading.
     Stopped,
 }

@@ -1,21 +1,21 @@
-//! What can be wrong with a trace: a place, a kind, and the words for people.
+//! Problems of a trace: position, kind, and text for people.
 
 /// One refusal: `line:col: what; got; expected; hint`. Lines and columns (characters) count from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Where it is.
+    /// Line of the problem.
     pub line: u64,
-    /// 0 where the whole line is meant.
+    /// Column; 0 for the whole line.
     pub col: u64,
     /// Short stable name under which problems are counted.
     pub kind: &'static str,
-    /// What is wrong.
+    /// The problem.
     pub what: String,
-    /// What stands there.
+    /// The value found.
     pub got: String,
-    /// What should stand there.
+    /// The value expected.
     pub expected: String,
-    /// What to do about it.
+    /// The remedy.
     pub hint: String,
 }
 
@@ -23,7 +23,7 @@ pub struct Problem {
 pub type Refusal = Box<Problem>;
 
 impl Problem {
-    /// A problem at a place, its other parts empty.
+    /// A problem at a position, its other parts empty.
     #[cold]
     pub fn new(line: u64, col: u64, kind: &'static str, what: impl Into<String>) -> Refusal {
         Box::new(Problem {
@@ -37,42 +37,42 @@ impl Problem {
         })
     }
 
-    /// Says what stands there.
+    /// Sets the value found.
     pub fn got(mut self: Box<Self>, got: impl Into<String>) -> Refusal {
         self.got = got.into();
         self
     }
 
-    /// Says what should stand there.
+    /// Sets the value expected.
     pub fn expected(mut self: Box<Self>, expected: impl Into<String>) -> Refusal {
         self.expected = expected.into();
         self
     }
 
-    /// Says what to do about it.
+    /// Sets the remedy.
     pub fn hint(mut self: Box<Self>, hint: impl Into<String>) -> Refusal {
         self.hint = hint.into();
         self
     }
 }
 
-/// A counted remark that does not stop the reading; the first place stands for all.
+/// A counted remark that does not stop the reading, with its first occurrence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// Short stable name under which remarks are counted.
     pub kind: &'static str,
-    /// How often it happened.
+    /// Number of occurrences.
     pub count: u64,
-    /// The line on which it happened first.
+    /// Line of the first occurrence.
     pub line: u64,
     /// The remark in words.
     pub text: String,
 }
 
-/// How many problems are kept with their place; all are counted.
+/// Number of problems that are kept with their position; all are counted.
 pub const KEPT_PROBLEMS: usize = 20;
 
-/// The rows that were skipped: counted by kind, the first ones kept whole.
+/// The rows that were skipped: counted by kind, the first problems kept whole.
 #[derive(Debug, Default)]
 pub struct Skipped {
     /// The first problems, at most [`KEPT_PROBLEMS`].
@@ -82,7 +82,7 @@ pub struct Skipped {
 }
 
 impl Skipped {
-    /// Counts a problem, and keeps it while few are kept.
+    /// Counts a problem, and keeps it while fewer than [`KEPT_PROBLEMS`] are kept.
     pub fn add(&mut self, problem: Problem) {
         match self.counts.iter_mut().find(|(k, _)| *k == problem.kind) {
             Some((_, n)) => *n += 1,

@@ -1,10 +1,10 @@
-//! Reuse distances: how many distinct blocks were named since a block was last named.
+//! Reuse distances: the number of distinct blocks referenced between two references of a block.
 
 /// The distance of each reference, −1 at a block's first. Ids are dense. Cost: n log n with one Fenwick tree.
 pub fn distances(ids: &[u32]) -> Vec<i64> {
     let distinct = ids.iter().max().map_or(0, |&m| m as usize + 1);
     let mut last = vec![usize::MAX; distinct];
-    let mut tree = vec![0i32; ids.len() + 1]; // 1 at the last place of each block so far
+    let mut tree = vec![0i32; ids.len() + 1]; // 1 at the last position of each block so far
     let add = |mut at: usize, by: i32, tree: &mut [i32]| {
         at += 1;
         while at < tree.len() {

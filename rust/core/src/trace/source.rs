@@ -1,4 +1,4 @@
-//! Bytes in: a file or standard input, hashed as stored, decompressed by what its first bytes say.
+//! Input bytes: a file or standard input, hashed as stored, decompressed by its first bytes.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 const RAW_BUFFER: usize = 1 << 18;
 const ZSTANDARD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
-/// The window of the longest matches that `zstd` makes and takes unasked.
+/// The largest window that `zstd` writes and accepts without a flag.
 const LARGEST_WINDOW: u64 = 1 << 27;
 
 /// Reads the stored bytes and hashes each as it passes.
@@ -66,10 +66,10 @@ impl Read for Frames {
     }
 }
 
-/// Refuses a frame whose decoder would hold more than there is memory for: it would not ask, but fail.
+/// Refuses a frame whose decoder would need more memory than there is, as the decoder would then fail.
 fn check_window(frame: &[u8]) -> io::Result<()> {
     let Some(window) = window_bytes(frame) else {
-        return Ok(()); // no header of a frame: the decoder says so
+        return Ok(()); // not a frame header: the decoder reports it
     };
     if window > LARGEST_WINDOW {
         let said = format!("a window of {window} bytes where {LARGEST_WINDOW} are allowed");
@@ -83,7 +83,7 @@ fn check_window(frame: &[u8]) -> io::Result<()> {
     }
 }
 
-/// The window that a Zstandard frame's header asks for (RFC 8878, 3.1.1.1).
+/// The window that a Zstandard frame's header requests (RFC 8878, 3.1.1.1).
 fn window_bytes(frame: &[u8]) -> Option<u64> {
     let (&descriptor, rest) = frame.strip_prefix(&ZSTANDARD)?.split_first()?;
     let single_segment = descriptor & 0x20 != 0;
@@ -112,14 +112,14 @@ enum Stored {
 pub struct Source {
     stored: Stored,
     hash: Arc<Mutex<Sha256>>,
-    /// Decompressed bytes looked at by `head` and not yet read.
+    /// Decompressed bytes that `head` returned and that are not read yet.
     peeked: Vec<u8>,
-    /// The error that ended `head`, told to the next read behind what was peeked.
+    /// The error that ended `head`, returned by the next read after the peeked bytes.
     failed: Option<io::Error>,
 }
 
 impl Source {
-    /// Open a path, or standard input for `-`.
+    /// Opens a path, or standard input for `-`.
     pub fn open(path: &str) -> io::Result<Source> {
         let inner: Box<dyn Read + Send + Sync> = if path == "-" {
             Box::new(io::stdin())
@@ -129,7 +129,7 @@ impl Source {
         Self::new(inner)
     }
 
-    /// Wrap any bytes; plain, gzip or zstandard by their first four.
+    /// Wraps any bytes; plain, gzip or zstandard by the first four.
     pub fn new(inner: Box<dyn Read + Send + Sync>) -> io::Result<Source> {
         use std::io::BufRead;
         let hash = Arc::new(Mutex::new(Sha256::new()));
@@ -190,7 +190,7 @@ impl Source {
         }
     }
 
-    /// SHA-256 of every stored byte, in hex; reads what is left of the file first.
+    /// SHA-256 of every stored byte, in hex; reads the rest of the file first.
     pub fn finish(&mut self) -> io::Result<String> {
         let raw = match &mut self.stored {
             Stored::Plain(r) => r.get_mut(),
@@ -224,7 +224,7 @@ impl Read for Source {
     }
 }
 
-/// Whether an error of a compressed source means damaged or shortened data rather than a failing disk.
+/// True if an error of a compressed source means damaged or shortened data rather than a failing disk.
 pub fn is_damage(error: &io::Error) -> bool {
     matches!(
         error.kind(),

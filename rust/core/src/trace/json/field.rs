@@ -1,5 +1,4 @@
-//! The value of a named member, strictly: lengths, times, names and truth values, as every reader of JSON
-//! takes them.
+//! Values of named members, read strictly: lengths, times, names and truth values, for all readers of JSON.
 
 use std::borrow::Cow;
 
@@ -7,7 +6,7 @@ use super::super::decimal;
 use super::super::problem::Refusal;
 use super::Cursor;
 
-/// Lengths beyond this are taken for damage.
+/// Largest accepted length; a larger one is treated as damage.
 pub const MOST_TOKENS: u64 = i32::MAX as u64;
 
 /// A length in tokens.
@@ -32,7 +31,7 @@ pub fn integer(c: &mut Cursor, key: &str, least: u64, most: u64) -> Result<u64, 
     odd_integer(c, key, least, most)
 }
 
-/// A run of at most 18 digits that ends a value; the cursor stands anywhere after a None.
+/// A run of at most 18 digits that ends a value; after None the cursor's position is undefined.
 #[inline]
 fn whole_number(c: &mut Cursor) -> Option<u64> {
     let from = c.at;
@@ -103,7 +102,7 @@ pub fn signed(c: &mut Cursor, key: &str, most: u64) -> Result<i64, Refusal> {
     })
 }
 
-/// A time of `unit` nanoseconds, decimal text scaled exactly.
+/// A time in units of `unit` nanoseconds, decimal text scaled exactly.
 #[inline]
 pub fn time(c: &mut Cursor, key: &str, unit: u64) -> Result<i64, Refusal> {
     let from = c.at;

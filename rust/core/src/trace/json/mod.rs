@@ -1,8 +1,8 @@
-//! A strict JSON scanner over one line; every refusal names its column.
+//! A strict JSON scanner over one line; every refusal states its column.
 //!
-//! - `refusal`    the words of a refusal: column, excerpt, what was expected
+//! - `refusal`    texts of refusals: column, excerpt, expected value
 //! - `text`       strings and their escapes
-//! - `value`      numbers, and stepping over any value
+//! - `value`      numbers, and skipping any value
 //! - `object`     the members of an object
 //! - [`field`]    the value of a named member: lengths, times, names, truth values
 
@@ -16,13 +16,13 @@ use super::problem::Refusal;
 
 /// A position in one line of JSON.
 pub struct Cursor<'a> {
-    /// The line, without its feed.
+    /// The line, without its line feed.
     pub text: &'a [u8],
-    /// The byte that is read next.
+    /// Index of the next byte.
     pub at: usize,
     /// The line's number, from 1.
     pub line: u64,
-    /// The line is the file's last and has no line feed: it may have been cut.
+    /// True if the line is the file's last and has no line feed, so it may have been cut.
     pub last: bool,
 }
 
@@ -37,13 +37,13 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The byte that is read next; 0 at the end.
+    /// The next byte; 0 at the end.
     #[inline(always)]
     pub fn peek(&self) -> u8 {
         self.text.get(self.at).copied().unwrap_or(0)
     }
 
-    /// Steps over spaces, tabs and carriage returns.
+    /// Skips spaces, tabs and carriage returns.
     #[inline(always)]
     pub fn skip_space(&mut self) {
         while matches!(self.peek(), b' ' | b'\t' | b'\r') && self.at < self.text.len() {
@@ -51,7 +51,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Skip white space, then take `wanted` if it is next.
+    /// Skips white space, then consumes `wanted` if it is next.
     #[inline(always)]
     pub fn take(&mut self, wanted: u8) -> bool {
         self.skip_space();
@@ -60,7 +60,7 @@ impl<'a> Cursor<'a> {
         found
     }
 
-    /// Nothing but white space may follow.
+    /// Refuses anything but white space up to the end of the line.
     pub fn end(&mut self) -> Result<(), Refusal> {
         self.skip_space();
         if self.at < self.text.len() {

@@ -1,4 +1,4 @@
-//! The members of an object: their names, each once, and their values by whoever walks them.
+//! The members of an object: their names, and a callback for their values.
 
 use std::borrow::Cow;
 
@@ -6,8 +6,8 @@ use super::super::problem::Refusal;
 use super::Cursor;
 
 impl<'a> Cursor<'a> {
-    /// A member's name and its colon, where the name is printable ASCII without escapes; else None, and the
-    /// cursor may stand anywhere.
+    /// A member's name and its colon if the name is printable ASCII without escapes; after None the cursor's
+    /// position is undefined.
     #[inline]
     fn plain_key(&mut self) -> Option<&'a [u8]> {
         let text = self.text;
@@ -45,8 +45,8 @@ impl<'a> Cursor<'a> {
         Ok(name)
     }
 
-    /// Walk the members of an object whose brace was taken; `member` gets each name with its place, the cursor
-    /// at its value, and reads that. Names are UTF-8; one may come twice.
+    /// Visits the members of an object whose brace was consumed. `member` gets each name with its position,
+    /// with the cursor at the value, and reads the value. Names are UTF-8; a name may occur twice.
     #[inline]
     pub fn members(
         &mut self,
@@ -76,7 +76,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// As [`Cursor::members`], each name at most once.
+    /// Visits the members as [`Cursor::members`] does, and refuses a repeated name.
     pub fn distinct_members(
         &mut self,
         mut member: impl FnMut(&mut Self, &str) -> Result<(), Refusal>,

@@ -1,4 +1,4 @@
-//! The words of a refusal: where it is, what stands there, what was expected.
+//! Texts of refusals: position, found value, expected value.
 
 use super::super::problem::{Problem, Refusal};
 use super::Cursor;
@@ -17,7 +17,7 @@ impl Cursor<'_> {
         Problem::new(self.line, self.column(at), kind, what)
     }
 
-    /// The refusal of what stands here where `expected` should.
+    /// The refusal of the value at the cursor where `expected` was required.
     #[cold]
     pub fn unexpected(&self, expected: &str) -> Refusal {
         if self.at >= self.text.len() {

@@ -1,4 +1,4 @@
-//! Strings: their text, escapes resolved.
+//! JSON strings, with escapes resolved.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use super::super::problem::Refusal;
 use super::Cursor;
 
 impl<'a> Cursor<'a> {
-    /// A string: its text, escapes resolved. The cursor stands at the opening quote.
+    /// A string with escapes resolved. The cursor is at the opening quote.
     pub fn string(&mut self) -> Result<Cow<'a, str>, Refusal> {
         if self.peek() != b'"' {
             return Err(self.unexpected("a string"));

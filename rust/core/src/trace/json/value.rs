@@ -1,4 +1,4 @@
-//! Numbers by JSON's grammar, and stepping over any value, which is checked on the way.
+//! Numbers by JSON's grammar, and skipping any value, which is checked.
 
 use super::super::problem::Refusal;
 use super::Cursor;
@@ -60,7 +60,7 @@ impl<'a> Cursor<'a> {
             .hint(hint)
     }
 
-    /// Step over any one value, checking it.
+    /// Skips any one value and checks it.
     pub fn skip_value(&mut self) -> Result<&'a [u8], Refusal> {
         self.skip_space();
         let from = self.at;

@@ -4,7 +4,7 @@ use super::super::intern::IdTable;
 use super::super::json::Cursor;
 use super::super::problem::Refusal;
 
-/// An id that is not a plain run of digits; negative ones and those beyond 64 bits only if `any_integer`.
+/// An id that is not a plain run of digits; negative ids and ids beyond 64 bits only if `any_integer`.
 #[cold]
 fn odd_id(c: &mut Cursor, ids: &mut IdTable, any_integer: bool) -> Result<Option<u32>, Refusal> {
     let from = c.at;
@@ -52,7 +52,7 @@ fn is_integer(text: &[u8]) -> bool {
         .all(u8::is_ascii_digit)
 }
 
-/// The digits of an integer as they are hashed: JSON knows no leading zeros, but a zero with a sign.
+/// The digits of an integer as they are hashed: JSON has no leading zeros, but a zero with a sign.
 fn canonical(text: &[u8]) -> &str {
     match text {
         b"-0" => "0",
@@ -70,7 +70,7 @@ fn mixed_ids(c: &Cursor, from: usize, mixed: bool) -> Refusal {
         .expected("integers only, or strings only")
 }
 
-/// The array of ids, interned as they are read; false for null.
+/// Reads the array of ids and interns them; false for null.
 pub fn block_ids(
     c: &mut Cursor,
     ids: &mut IdTable,
@@ -134,8 +134,8 @@ pub fn block_ids(
     }
 }
 
-/// The number the digits at `at` write and how many they are, looking at eight bytes at once; (0, 0) near
-/// the end of the text, and eight digits may not be all.
+/// The number at `at` and its digit count, from eight bytes at once. (0, 0) near the end of the text; after
+/// eight digits more may follow.
 #[inline(always)]
 fn digits_of_eight(text: &[u8], at: usize) -> (u64, usize) {
     let Some(&bytes) = text.get(at..).and_then(|rest| rest.first_chunk::<8>()) else {

@@ -1,4 +1,4 @@
-//! Rows of JSON, one a line, under any of the field's member names: Mooncake, Qwen-Bailian, LMCache.
+//! Rows of JSON, one per line, with the member names of various formats: Mooncake, Qwen-Bailian, LMCache.
 
 mod block_ids;
 mod remarks;
@@ -18,7 +18,7 @@ use rows::JsonRows;
 pub struct Schema {
     /// Member of the arrival.
     pub time: String,
-    /// Nanoseconds of one unit of the arrival.
+    /// Nanoseconds per unit of the arrival.
     pub time_unit_ns: u64,
     /// Member of the input tokens.
     pub input: String,
@@ -34,27 +34,27 @@ pub struct Schema {
     pub delay: String,
     /// Member of the kind of request.
     pub label: String,
-    /// Row (from 0) a closed-loop row waits for; history tokens of a prompt; whether prompts are whole.
+    /// Member of the row (from 0) that a closed-loop row waits for.
     pub after: String,
     /// Member of the tokens of a prompt that repeat earlier turns.
     pub history: String,
     /// Member of the priority.
     pub priority: String,
-    /// Member of the tokens that the ids cover, where they go on into the answer.
+    /// Member of the tokens that the ids cover, for ids that continue into the answer.
     pub named: String,
-    /// Member of the time after its arrival at which the client gave the request up.
+    /// Member of the time from arrival until the client aborted the request.
     pub abort: String,
-    /// Member that says whether prompts are whole.
+    /// Member that states if prompts are whole.
     pub structure: String,
-    /// A row's own name and its predecessor's (−1 or null for none): sessions as chains of rows.
+    /// Member of a row's own name, for sessions as chains of rows.
     pub chat: String,
-    /// Member of the predecessor's name.
+    /// Member of the predecessor's name; −1 or null for none.
     pub parent: String,
-    /// Units of the length members in a token (bytes a token, or 1).
+    /// Units of the length members per token (bytes per token, or 1).
     pub per_token: u64,
 }
 
-/// Read every row of `source`; `pulse` is called now and then with the bytes read and may stop the reading.
+/// Reads every row of `source`; `pulse` is called at intervals with the bytes read and may stop the reading.
 pub fn read<R: Read>(
     source: R,
     schema: &Schema,
@@ -66,7 +66,7 @@ pub fn read<R: Read>(
     Ok(reader.finish())
 }
 
-/// Reads rows some at a time. Memory: the rows that were not taken, and what is known of the ids.
+/// A reader that returns a part of the rows at a time. Memory: the rows not taken yet, and the table of ids.
 pub struct RowReader<R> {
     reader: Reader<R>,
     rows: JsonRows,
@@ -81,27 +81,27 @@ impl<R: Read> RowReader<R> {
         }
     }
 
-    /// Reads until `most` rows wait to be taken; whether there may be more.
+    /// Reads until `most` rows are buffered; returns true if there may be more.
     pub fn read(&mut self, most: usize, pulse: impl FnMut(u64) -> bool) -> Result<bool, ReadError> {
         self.reader.read(&mut self.rows, most, pulse)
     }
 
-    /// Whether every row so far stands alone: without session, pause or predecessor, with ids.
+    /// True if no row so far has a session, a pause or a predecessor, and all rows have ids.
     pub fn alone(&self) -> bool {
         self.rows.alone()
     }
 
-    /// Hands over the rows read since the last time; the numbers of ids and rows go on.
+    /// Returns the rows read since the last call; ids and rows continue to be numbered.
     pub fn take(&mut self) -> Columns {
         self.rows.take()
     }
 
-    /// Forgets all block ids but those with these numbers: one that is forgotten and comes again is a new one.
+    /// Forgets all block ids except `numbers`; a forgotten id that recurs gets a new number.
     pub fn keep_ids(&mut self, numbers: &[u32]) {
         self.rows.keep_ids(numbers);
     }
 
-    /// Hands over what was read and not taken, with every finding, and the source.
+    /// Returns the rows not taken yet, with every finding, and the source.
     pub fn finish(self) -> (Reading, R) {
         self.reader.finish(self.rows.finish())
     }

@@ -1,11 +1,11 @@
-//! What is worth a remark in rows that were accepted, and in the lines between them.
+//! Remarks about accepted rows and about the lines between them.
 
 use super::super::audit::{BlockSizes, ChainAudit, UnknownKeys};
 use super::super::columns::{blank_lines, disordered_rows, silent_rows, Counter};
 use super::super::problem::Finding;
 use super::super::Settings;
 
-/// The remarks so far, each counted with its first place.
+/// The remarks so far, each counted with its first occurrence.
 #[derive(Default)]
 pub struct Remarks {
     pub audit: ChainAudit,
@@ -21,7 +21,7 @@ pub struct Remarks {
 }
 
 impl Remarks {
-    /// Note an accepted row of `ids` block ids.
+    /// Examines an accepted row of `ids` block ids.
     pub fn note(&mut self, line: u64, ids: u64, input: u64, output: u64, block_size: u64) {
         if ids == 0 {
             self.without.hit(line, String::new);
@@ -37,7 +37,7 @@ impl Remarks {
         }
     }
 
-    /// Hand over the findings of `rows` accepted rows.
+    /// Adds the findings of `rows` accepted rows.
     pub fn findings(self, settings: &Settings, rows: u64, found: &mut Vec<Finding>) {
         let size = settings.block_size;
         let fits = self.sizes.only().filter(|&b| b != size);

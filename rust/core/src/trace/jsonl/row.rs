@@ -1,4 +1,4 @@
-//! One row of JSON: which member is which, and what its value may be.
+//! One row of JSON: its known members and their permitted values.
 
 use std::borrow::Cow;
 
@@ -34,17 +34,18 @@ pub struct Row<'a> {
     pub parent: Option<Cow<'a, str>>,
 }
 
-/// Where a row's block ids go, and how many rows stand above it.
+/// The destination of a row's block ids, and the number of rows above it.
 pub struct Destination<'o> {
     pub ids: &'o mut IdTable,
     pub references: &'o mut Vec<u32>,
     pub ordinal: u64,
-    /// Whether ids may be integers of any size and sign.
+    /// True if ids may be integers of any size and sign.
     pub any_integer: bool,
 }
 
 impl<'a> Row<'a> {
-    /// Read the value of a known member and return its bit; None for an unknown one, its value not read.
+    /// Reads the value of a known member and returns its bit; None for an unknown member, whose value is not
+    /// read.
     #[inline]
     pub fn member(
         &mut self,
@@ -112,7 +113,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// The row a row waits for: one that stands above it.
+/// The row that a row waits for, which must be above it.
 fn waits_for(c: &mut Cursor, schema: &Schema, ordinal: u64) -> Result<i32, Refusal> {
     let from = c.at;
     let row = integer(c, &schema.after, 0, MOST_TOKENS)?;
@@ -125,7 +126,7 @@ fn waits_for(c: &mut Cursor, schema: &Schema, ordinal: u64) -> Result<i32, Refus
     Ok(row as i32)
 }
 
-/// Whether a row says that it holds the new input of its turn only.
+/// True if a row states that it holds only the new input of its turn.
 fn structure(c: &mut Cursor) -> Result<bool, Refusal> {
     let from = c.at;
     match c.skip_value()? {

@@ -1,4 +1,4 @@
-//! Rows one by one: their checks as a whole, their place in the columns, or what to do with a bad one.
+//! Rows one by one: checks of the whole row, its entry in the columns, and the treatment of bad rows.
 
 use std::borrow::Cow;
 
@@ -21,12 +21,12 @@ pub struct JsonRows {
     remarks: Remarks,
     last_time: i64,
     last_time_line: u64,
-    /// Rows seen, bad ones included, and where each good one went: what `after` counts in.
+    /// Rows read, bad rows included, and the column index of each good row; `after` counts these rows.
     ordinal: u64,
     went: Vec<i32>,
-    /// Rows that were handed over before the end.
+    /// Rows taken before the end.
     taken: u64,
-    /// Whether every row so far stands alone: without session, pause or predecessor, with ids.
+    /// True if no row so far has a session, a pause or a predecessor, and all rows have ids.
     alone: bool,
 }
 
@@ -101,7 +101,7 @@ impl JsonRows {
         Ok(())
     }
 
-    /// Check a parsed row as a whole and append it.
+    /// Checks a parsed row as a whole and appends it.
     fn accept(&mut self, c: &Cursor, row: &Row) -> Result<(), Refusal> {
         let s = &self.schema;
         let missing = |key: &str| {
@@ -120,7 +120,7 @@ impl JsonRows {
             (None, Some(_)) => self.last_time.max(0),
             _ => return Err(missing(&s.time)),
         };
-        // A first turn with a time of its own arrives then, whatever delay it has.
+        // A first turn with its own time arrives at that time, whatever its delay.
         let follows = row.time.is_none() || slot.turn > 0 || row.after.is_some();
         let think = row.delay.filter(|_| follows).unwrap_or(OPEN_LOOP);
         if row.new_input_only != self.out.new_input_only && !self.out.columns.is_empty() {
@@ -163,7 +163,7 @@ impl JsonRows {
         Ok(())
     }
 
-    /// Appends an accepted row: when it comes and after what pause, its tokens, its session and turn.
+    /// Appends an accepted row: arrival and pause, tokens, session and turn.
     fn push(
         &mut self,
         row: &Row,
@@ -184,7 +184,7 @@ impl JsonRows {
         columns.push((time, think), tokens, (session, turn), continues);
     }
 
-    /// How many ids a row has, from `first` on: none stands twice.
+    /// The number of ids of a row, from `first` on; refuses an id that occurs twice.
     fn audited_ids(
         &mut self,
         c: &Cursor,
@@ -243,13 +243,13 @@ impl JsonRows {
             .hint("--time-order sort puts the rows in order, --time-order keep leaves them")
     }
 
-    /// Whether every row so far stands alone: without session, pause or predecessor, with ids.
+    /// True if no row so far has a session, a pause or a predecessor, and all rows have ids.
     pub fn alone(&self) -> bool {
         self.alone
     }
 
-    /// Hands over the rows read since the last time. Rows that wait for others cannot be taken so: `after`
-    /// counts rows of the whole trace.
+    /// Returns the rows read since the last call. Not for rows that wait for others: `after` counts rows of
+    /// the whole trace.
     pub fn take(&mut self) -> Columns {
         self.taken += self.waiting() as u64;
         let mut taken = std::mem::take(&mut self.out.columns);
@@ -258,12 +258,12 @@ impl JsonRows {
         taken
     }
 
-    /// Forgets all block ids but those with these numbers.
+    /// Forgets all block ids except `numbers`.
     pub fn keep_ids(&mut self, numbers: &[u32]) {
         self.out.ids.keep(numbers);
     }
 
-    /// Hand over what was read, with every finding.
+    /// Returns all rows with every finding.
     pub fn finish(self) -> Reading {
         let mut out = self.out;
         if self.settings.skip {

@@ -1,4 +1,4 @@
-//! Which session and turn a row is: by its session's name, or by the chain of chats.
+//! The session and turn of each row: by its session's name, or by the chain of chats.
 
 use std::collections::HashMap;
 
@@ -7,14 +7,14 @@ use super::super::json::Cursor;
 use super::super::problem::Refusal;
 use super::row::Row;
 
-/// Where a row stands: its session (None: one that starts here), and its turn.
+/// The session of a row (None: a new session), and its turn.
 pub struct SessionTurn {
     pub session: Option<i32>,
     pub turn: i32,
     pub orphan: bool,
 }
 
-/// The sessions and chats of the rows read so far.
+/// The sessions and chats of the rows so far.
 #[derive(Default)]
 pub struct SessionTurns {
     pub sessions: Sessions,
@@ -58,7 +58,7 @@ impl SessionTurns {
         }
     }
 
-    /// Give an accepted row its session, starting one where it is new.
+    /// Assigns an accepted row its session, creating the session if needed.
     pub fn settle(&mut self, row: &Row, slot: &SessionTurn) -> (i32, i32) {
         let name = row.chat.as_ref().or(row.session.as_ref());
         let session = match (slot.session, name) {

@@ -1,4 +1,5 @@
-//! WEKA agentic sessions: one session a line, its rows with think times, sub-agents, and ranges of local ids.
+//! WEKA agentic sessions: one session per line, its rows with think times, sub-agents, and ranges of local
+//! ids.
 
 mod ranges;
 mod session;
@@ -11,8 +12,8 @@ use super::lines::Reader;
 use super::{ReadError, Settings};
 use session::File;
 
-/// Read every session. A sub-agent's rows are a session of their own that starts at its launch; within a
-/// session each row but the first waits its think time behind the row before it.
+/// Reads every session. A sub-agent's rows are a session of their own that starts at its launch. Within a
+/// session each row but the first waits its think time after the row before it.
 pub fn read<R: Read>(
     source: R,
     settings: &Settings,

@@ -1,4 +1,4 @@
-//! Ranges of a session's own block ids, and the dense numbers behind them.
+//! Ranges of a session's own block ids, and their dense numbers.
 
 use std::collections::HashMap;
 
@@ -9,10 +9,10 @@ use super::super::problem::Refusal;
 use super::turns::Turn;
 use crate::ids::NONE;
 
-/// Local ids below this are numbered by a table, others by a map.
+/// Local ids below this limit are numbered by a table, others by a map.
 const TABLE: u64 = 1 << 22;
 
-/// The ids of the session being read.
+/// The ids of the current session.
 #[derive(Default)]
 pub struct LocalIds {
     /// Sessions before this one.
@@ -22,14 +22,14 @@ pub struct LocalIds {
 }
 
 impl LocalIds {
-    /// Forget them: the next session has its own.
+    /// Forgets the ids; the next session has its own.
     pub fn next_session(&mut self) {
         self.table.iter_mut().for_each(|slot| *slot = NONE);
         self.far.clear();
         self.sessions += 1;
     }
 
-    /// Append the ids of a row's ranges, such as `1-347,353-364`.
+    /// Appends the ids of a row's ranges, such as `1-347,353-364`.
     pub fn expand(
         &mut self,
         c: &Cursor,
@@ -75,7 +75,7 @@ impl LocalIds {
         Ok(())
     }
 
-    /// The dense number of an id of the session being read; its name is session × 2³² + id.
+    /// The dense number of an id of the current session; its name is session × 2³² + id.
     fn number(&mut self, local: u64, ids: &mut IdTable) -> Option<u32> {
         let next = u32::try_from(ids.len()).ok().filter(|&n| n != NONE)?;
         let slot = if local < TABLE {

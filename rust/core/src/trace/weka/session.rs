@@ -1,4 +1,4 @@
-//! Sessions one by one: a row after another gets its place in the columns; a refused session leaves no trace.
+//! Sessions one by one: each row becomes an entry of the columns; a refused session leaves no trace.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ use super::super::Settings;
 use super::ranges::LocalIds;
 use super::turns::{self, before, ended, Turn};
 
-/// Members that say nothing about what is cached or when.
+/// Members without influence on the cache or on times.
 const IGNORED: [&str; 6] = [
     "models",
     "tool_tokens",
@@ -33,10 +33,10 @@ pub struct File {
     unknown: UnknownKeys,
     silent: Counter,
     fewer: Counter,
-    /// Where the elements of the session being read went.
+    /// Column index of each element of the current session.
     written: Vec<Option<i32>>,
     local: LocalIds,
-    /// Whether refused sessions are stepped over.
+    /// True if refused sessions are skipped.
     skip: bool,
 }
 
@@ -109,7 +109,7 @@ impl File {
     fn append(&mut self, c: &Cursor, id: &str, turn: &Turn, all: &[Turn]) -> Result<(), Refusal> {
         if turn.agent.is_some() {
             self.written.push(None);
-            return Ok(()); // a launch, not a request: its rows stand under their own path
+            return Ok(()); // a launch, not a request: its rows have their own path
         }
         let missing = |what: &str| {
             c.problem(
@@ -149,7 +149,7 @@ impl File {
         let launched_at = launch
             .and_then(|l| l.agent.as_ref())
             .map_or(0, |(_, at)| *at);
-        // A sub-agent waits for the row of its parent that sent it out, as long as the file's times say.
+        // A sub-agent waits for the row of its parent that launched it, if the file's times allow it.
         let sender = launch.filter(|_| number == 0).and_then(|launch| {
             let at = before(launch, all).map(|(at, _)| at)?;
             Some((self.written[at]?, (launched_at - ended(&all[at])).max(0)))
@@ -172,7 +172,7 @@ impl File {
         Ok(())
     }
 
-    /// Hand over what was read, with every finding.
+    /// Returns all rows with every finding.
     pub fn finish(self) -> Reading {
         let mut out = self.out;
         let found = &mut out.findings;
@@ -188,7 +188,7 @@ impl File {
 }
 
 impl Rows for File {
-    /// Read one line, a session.
+    /// Reads one line, a session.
     fn line(&mut self, line: &Line) -> Result<(), Refusal> {
         let text = line.text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line.text);
         if text.iter().all(u8::is_ascii_whitespace) {
@@ -221,7 +221,7 @@ impl Rows for File {
     }
 }
 
-/// The row that sent a turn's sub-agent out; `None` for a turn of the session itself.
+/// The row that launched a turn's sub-agent; `None` for a turn of the session itself.
 fn launch_of<'a>(
     c: &Cursor,
     turn: &Turn,

@@ -20,11 +20,11 @@ pub struct Turn<'a> {
     pub think: Option<i64>,
     pub hash: Option<Cow<'a, str>>,
     pub hash_at: usize,
-    /// A sub-agent's name and the time at which it was sent out.
+    /// A sub-agent's name and launch time.
     pub agent: Option<(Cow<'a, str>, i64)>,
 }
 
-/// The row before an element on the same path, with its place.
+/// The previous row on the same path, with its index.
 pub fn before<'t, 'a>(turn: &Turn, all: &'t [Turn<'a>]) -> Option<(usize, &'t Turn<'a>)> {
     let above = all.iter().enumerate().take_while(|(_, o)| o.at < turn.at);
     above
@@ -32,12 +32,12 @@ pub fn before<'t, 'a>(turn: &Turn, all: &'t [Turn<'a>]) -> Option<(usize, &'t Tu
         .last()
 }
 
-/// When a row's answer was there, by the file's own times.
+/// End of a row's answer, by the file's own times.
 pub fn ended(turn: &Turn) -> i64 {
     turn.t.unwrap_or(0).saturating_add(turn.api.unwrap_or(0))
 }
 
-/// Read the array of rows; `other` reads what no row needs.
+/// Reads the array of rows; `other` reads the members that no row needs.
 pub fn turns<'a>(
     c: &mut Cursor<'a>,
     out: &mut Vec<Turn<'a>>,
