@@ -532,9 +532,9 @@ class LoadedStore(Protocol):
     def match_prefix(self, request: int, limit: int) -> list[tuple[int, int, int, int]]:
         """Return the found run in parts: (fastest tier, first block, past the last, move writing it)."""
     def protect(self, request: int, end: int, tier: int) -> int:
-        """Pin the first ``end`` blocks on a tier until ``unprotect``; return the pin."""
+        """Hold the first ``end`` blocks on a tier until ``unprotect``; return the hold."""
     def unprotect(self, tier: int, hold: int) -> None:
-        """Remove a pin of ``protect``."""
+        """Release a hold of ``protect``."""
     def load(self, lease: int, to: int, after: list[int]) -> int:
         """Read the lease's next blocks up to ``to`` into reserved GPU blocks.
 
@@ -646,10 +646,10 @@ class Store(MachineStore, LowerTiers, LoadedStore):
     def remove(self, request: int, part: tuple[int, int], tier: int) -> int:
         """Mark a part absent from a tier, last block first; return the number removed.
 
-        Stops at a pinned block.
+        Stops at a held block.
         """
     def lend(self, request: int, end: int, tier: int) -> int:
-        """Pin the first ``end`` blocks on a tier for another machine; finishing the move unpins them."""
+        """Hold the first ``end`` blocks on a tier for another machine, until the move is finished."""
     def receive(self, request: int, part: tuple[int, int], now_ns: int) -> int | None:
         """Store a part from another machine on the CPU; return the move, None if refused."""
     def expire(self, now_ns: int) -> None:
@@ -878,7 +878,7 @@ class StepTable:
             of decode steps.
         coefficients_fs: In fs: pair half, kv decode, kv mixed, sequence, past, spread decode, spread mixed,
             scan, idle, ``beside``.
-        least_tokens: Fewest KV tokens counted for a sequence, and for a chunk's past.
+        least_tokens: Least count of a sequence's KV tokens, and of a chunk's tokens against its past.
         longest_fs: fs per token of the longest sequence, by number of decode sequences; may be empty.
         residuals: Residuals of three grids (counts, tokens, ns of each pair): by decode sequences and their
             mean KV, the same with a chunk in the step, and by a chunk's tokens and its past; may be empty.
@@ -1316,7 +1316,7 @@ class Replica:
 
     @property
     def is_moving(self) -> bool:
-        """True if a copy between tiers is under way."""
+        """True if a copy between tiers is in flight."""
 
     def log_schedule(self) -> None:
         """Start logging the schedule of an engine's own scheduler."""
@@ -1363,14 +1363,14 @@ class Replica:
         """Return by tier (bytes read from it, bytes written to it); empty for a GPU-only machine."""
 
     def take_drained(self) -> bool:
-        """Return True if no move was under way at some moment since a request last finished.
+        """Return True if no move was in flight at some moment since a request last finished.
 
         Moments before the last call do not count.
         """
 
     @property
     def open_moves(self) -> int:
-        """Number of moves under way."""
+        """Number of moves in flight."""
 
     def accepted(self) -> tuple[int, int, list[int]]:
         """Return (decode steps of a sequence, tokens drafted, tokens accepted by position) of speculation."""

@@ -1,7 +1,7 @@
-//! What each operation of the hot path costs in Rust: `cargo bench -p kvsim-core`, beside
-//! `benches/bench_operations.py`, which runs the same work from Python.
+//! Costs of each operation of the hot path in Rust: `cargo bench -p kvsim-core`.
+//! `benches/bench_operations.py` runs the same work from Python.
 //!
-//! Wall clock, least of nine rounds, so a quiet machine is wanted.
+//! Wall clock, minimum of nine rounds, so a quiet machine is needed.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ fn empty_store(keys: &Arc<BlockKeys>, capacity_blocks: u64) -> Store {
     Store::new(Arc::clone(keys), &[gpu])
 }
 
-/// Look up, admit, evict what must go, commit and release: the whole life of requests in the cache.
+/// Look up, admit, evict, commit and release: the whole request lifecycle in the cache.
 fn run_requests(store: &mut Store, requests: std::ops::Range<u32>) {
     for request in requests {
         let ready = store.peek(request, BLOCKS).1;
@@ -68,7 +68,7 @@ fn run_requests(store: &mut Store, requests: std::ops::Range<u32>) {
     }
 }
 
-/// Prints the least time of an operation; `work` does `operations` of them.
+/// Prints the minimum time of an operation; `work` does `operations` of them.
 fn measure(name: &str, operations: u32, mut work: impl FnMut()) {
     let least = (0..ROUNDS)
         .map(|_| {

@@ -1,6 +1,6 @@
 //! The rolling hash over semantic records: equal histories give equal digests, whatever engine ran them.
 
-/// What a record says happened; the discriminants are part of the digest.
+/// The event types of records; the discriminants are part of the digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Record {
@@ -8,7 +8,7 @@ pub enum Record {
     Arrive = 1,
     /// A request was admitted to the batch.
     Admit = 2,
-    /// A request's first output token came.
+    /// A request's first output token was generated.
     FirstToken = 3,
     /// A running request was preempted.
     Preempt = 4,

@@ -1,15 +1,15 @@
-//! Why a store refuses a call: the caller's mistakes, each found before anything is changed.
+//! Refusals of a store: the caller's mistakes, each found before anything is changed.
 
 use std::fmt;
 
-/// A call that a store cannot obey. Nothing was changed.
+/// A call that a store refuses. Nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreError {
-    /// A lease that was released, abandoned, or never given out by this store.
+    /// A lease that was released, abandoned, or never issued by this store.
     NoSuchLease,
-    /// A move that has ended, or was never given out by this store.
+    /// A move that has finished, or was never issued by this store.
     NoSuchMove,
-    /// A hold that has ended, is of another tier, or was never given out by this store.
+    /// A hold that was released, is of another tier, or was never issued by this store.
     NoSuchHold,
     /// A tier that the store does not have; it has this many.
     NoSuchTier(usize),
@@ -17,23 +17,23 @@ pub enum StoreError {
     WrongTier,
     /// A request beyond the trace, which has this many.
     NoSuchRequest(u32),
-    /// A range of blocks that holds none.
+    /// A range without blocks.
     NoBlocks,
-    /// Blocks that have no place in the trie.
+    /// Blocks that are not in the trie.
     NotFound,
     /// A block without a copy on the tier that it is read from or held on.
     NotOnTier,
     /// A block that has a copy on the tier already.
     OnTierAlready,
-    /// Blocks past those that the lease holds.
+    /// Blocks past the blocks that the lease holds.
     NotHeld,
-    /// More blocks than the lease has reserved and has room for.
+    /// More blocks than the lease has reserved and has capacity for.
     NotReserved,
-    /// A request that has a lease, of a store that gives each request one.
+    /// A second lease of a request, in a store that gives each request one.
     LeasedAlready,
-    /// A page that holds no tokens.
+    /// A page without tokens.
     EmptyPage,
-    /// Lengths that are not those of so many requests.
+    /// Lengths of another number of requests; the store has this many.
     Lengths(u32),
     /// A lease that has reserved blocks cannot be abandoned.
     Reserved,
@@ -43,20 +43,20 @@ pub enum StoreError {
     NoClaim,
     /// A claim in which no blocks were placed.
     Unplaced,
-    /// Room that a write still occupies.
+    /// Capacity that a write still occupies.
     NotFree,
     /// A first layer that would be ready after the last.
     LastLayerFirst,
-    /// Blocks of another number than were claimed; this many were.
+    /// A number of blocks that differs from the claim's; this many were claimed.
     ClaimSize(u64),
-    /// A scheduler that preempts without end: this many times since anybody got a token.
+    /// A scheduler that preempts without end: this many times since any request got a token.
     NoProgress(u64),
-    /// A plug-in that raised, or gave no usable answer; what it raised is kept by the caller of the core.
+    /// A plug-in that raised, or returned no usable answer; the caller of the core keeps the exception.
     Plugin,
 }
 
 impl StoreError {
-    /// What refuses: the store, or the scheduler that asks it.
+    /// The component that refuses: the store, or the scheduler that calls it.
     pub fn slot(&self) -> &'static str {
         match self {
             Self::NoProgress(_) => "replica.scheduler",
@@ -65,7 +65,7 @@ impl StoreError {
         }
     }
 
-    /// What is wrong.
+    /// The problem.
     pub fn what(&self) -> &'static str {
         match self {
             Self::NoSuchLease => "no such lease",
@@ -85,9 +85,9 @@ impl StoreError {
             Self::Lengths(_) => "not the lengths of the requests",
             Self::Reserved => "blocks are reserved",
             Self::Loading => "blocks are still being loaded",
-            Self::NoClaim => "no claimed room",
-            Self::Unplaced => "no blocks were placed in the claimed room",
-            Self::NotFree => "the room is not free yet",
+            Self::NoClaim => "no claimed capacity",
+            Self::Unplaced => "no blocks were placed in the claim",
+            Self::NotFree => "the capacity is not free yet",
             Self::LastLayerFirst => "ready before its first layer",
             Self::ClaimSize(_) => "not the size of the claim",
             Self::NoProgress(_) => "requests preempt each other without end, as vLLM's would",
@@ -95,7 +95,7 @@ impl StoreError {
         }
     }
 
-    /// What would have been right.
+    /// The expected call or value.
     pub fn expected(&self) -> String {
         let text = match self {
             Self::NoSuchLease => "one that is held",
@@ -124,7 +124,7 @@ impl StoreError {
             Self::Reserved => "a lease without a reservation; release it",
             Self::Loading => "its loads to have ended",
             Self::NoClaim => "a claim without blocks",
-            Self::Unplaced => "placed blocks; give the room back",
+            Self::Unplaced => "placed blocks; release the claim",
             Self::NotFree => "the writes that it waits for to have ended",
             Self::LastLayerFirst => "a first layer no later than the whole",
             Self::ClaimSize(blocks) => return format!("{blocks} blocks"),
@@ -148,5 +148,5 @@ impl fmt::Display for StoreError {
 
 impl std::error::Error for StoreError {}
 
-/// What a store answers to a call that may be a mistake.
+/// The answer of a store to a call that may be refused.
 pub type Answer<T> = Result<T, StoreError>;

@@ -1,4 +1,4 @@
-//! A counted histogram of latencies: 11 significant bits a bucket, so any quantile is within 0.05 %.
+//! A counted histogram of latencies: 11 significant bits per bucket, so any quantile is within 0.05 %.
 
 /// Bits kept of a value.
 const PRECISION: u32 = 11;
@@ -7,17 +7,17 @@ const PRECISION: u32 = 11;
 #[derive(Clone, Debug, Default)]
 pub struct Histogram {
     counts: Vec<u64>,
-    /// How many values were counted.
+    /// Number of values counted.
     pub count: u64,
-    /// Their sum.
+    /// Sum of the values.
     pub sum: u128,
-    /// The smallest value; 0 while there is none.
+    /// The smallest value; 0 without values.
     pub min: u64,
-    /// The largest value; 0 while there is none.
+    /// The largest value; 0 without values.
     pub max: u64,
 }
 
-/// The bucket of a value: exact below 2¹¹, then 1,024 buckets a power of two.
+/// The bucket of a value: exact below 2¹¹, then 1,024 buckets per power of two.
 pub fn bucket(value: u64) -> u32 {
     let bits = 64 - value.leading_zeros();
     if bits <= PRECISION {

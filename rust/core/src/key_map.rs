@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Multiplies and folds; keys are dense integers, never an adversary's.
+/// Multiplies and folds; keys are dense integers, never chosen by an adversary.
 #[derive(Default)]
 pub struct KeyHasher(u64);
 
@@ -24,5 +24,5 @@ impl Hasher for KeyHasher {
     }
 }
 
-/// A map that is looked up and never walked, so its order cannot reach a result.
+/// A map used for look-ups and never iterated, so its order cannot reach a result.
 pub type KeyMap<K, V> = HashMap<K, V, BuildHasherDefault<KeyHasher>>;

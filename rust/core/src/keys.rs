@@ -1,8 +1,8 @@
-//! Block keys: what names a block's content and everything before it, for every block of every request.
+//! Block keys: names of a block's content and of everything before it, for every block of every request.
 //!
 //! An id of the trace covers `blocks_per_id` blocks (512-token ids hold thirty-two 16-token blocks), so finer
-//! blocks are arithmetic and never materialised. Past the prompt a block has the key that the session's next
-//! turn shows at its place, else a key of its own (semantics 1).
+//! blocks are arithmetic and never materialized. A block past the prompt has the key that the session's next
+//! turn has at its position, else a key of its own (semantics 1).
 
 use std::fmt;
 
@@ -27,25 +27,26 @@ const PRIVATE: u64 = 1 << 63;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct BlockKeys {
-    /// First request of the window; all of a trace that is read whole.
+    /// First request of the window; 0 for a trace that is read whole.
     first: u32,
-    /// Requests before the window that are still named, in ascending order; theirs are the first places.
+    /// Requests before the window that are still named, in ascending order; they have the first rows of the
+    /// columns.
     kept: Vec<u32>,
     id_offsets: Vec<u64>,
     ids: Vec<u32>,
     blocks_per_id: u32,
-    /// Full blocks of a request that its ids cover: of its prompt, and of its answer where that is named too.
+    /// Full blocks of a request that its ids cover: of its prompt, and of its answer if that is named too.
     full_blocks: Vec<u32>,
     /// The session's next turn.
     continuation: Vec<u32>,
 }
 
-/// Why arrays cannot be keys.
+/// Reasons why arrays cannot be keys.
 #[derive(Debug, PartialEq, Eq)]
 pub enum KeysError {
-    /// Array lengths do not belong together.
+    /// Array lengths do not fit each other.
     Shape,
-    /// Offsets fall or end outside the ids.
+    /// Offsets that descend or end outside the ids.
     Offsets(usize),
     /// A request claims more full blocks than its ids cover.
     TooManyBlocks(usize),
@@ -108,8 +109,8 @@ impl BlockKeys {
         })
     }
 
-    /// The keys of a window that is over: of its requests, and those before it, only the named ones are kept.
-    /// Requests that there are not are left out. No continuation is kept.
+    /// The keys after a window: of its requests, and of earlier requests, only `requests` are kept. Requests
+    /// that do not exist are ignored. No continuation is kept.
     ///
     /// ```
     /// use kvsim_core::keys::{BlockKeys, NO_REQUEST};
@@ -142,7 +143,7 @@ impl BlockKeys {
         next
     }
 
-    /// Different ids, in ascending order.
+    /// Distinct ids, in ascending order.
     pub fn kept_ids(&self) -> Vec<u32> {
         let mut ids = self.ids.clone();
         ids.sort_unstable();
@@ -150,7 +151,7 @@ impl BlockKeys {
         ids
     }
 
-    /// Adds requests behind the last one; checked as `new` checks them.
+    /// Appends requests; checked as `new` checks them.
     pub fn append(
         &mut self,
         id_offsets: &[u64],
@@ -178,12 +179,12 @@ impl BlockKeys {
         Ok(())
     }
 
-    /// How many requests there are, those that are no longer named included.
+    /// Number of requests, including requests that are no longer named.
     pub fn requests(&self) -> u32 {
         self.first + (self.full_blocks.len() - self.kept.len()) as u32
     }
 
-    /// Refuses a request beyond the trace, and one that is no longer named.
+    /// Refuses a request beyond the trace, and a request that is no longer named.
     pub fn known_request(&self, request: u32) -> Answer<()> {
         let named = request >= self.first || self.kept.binary_search(&request).is_ok();
         if named && request < self.requests() {
@@ -192,7 +193,7 @@ impl BlockKeys {
         Err(StoreError::NoSuchRequest(self.requests()))
     }
 
-    /// Where the columns have a request.
+    /// Row of a request in the columns.
     fn slot(&self, request: u32) -> usize {
         if request >= self.first {
             return (request - self.first) as usize + self.kept.len();
@@ -206,12 +207,12 @@ impl BlockKeys {
         self.full_blocks[self.slot(request)]
     }
 
-    /// Whether a later request, the session's next turn, may name blocks past a request's prompt.
+    /// True if a later request, the session's next turn, may name blocks past a request's prompt.
     pub fn continues(&self, request: u32) -> bool {
         self.continuation[self.slot(request)] != NO_REQUEST
     }
 
-    /// The request whose ids name block `block` of `request`, and where that stops being so.
+    /// The request whose ids name block `block` of `request`, and the block up to which they do.
     fn source(&self, request: u32, block: u32) -> (u32, u32) {
         let slot = self.slot(request);
         let own = self.full_blocks[slot];
@@ -237,13 +238,13 @@ impl BlockKeys {
         u64::from(id) * u64::from(self.blocks_per_id) + u64::from(block % self.blocks_per_id)
     }
 
-    /// Whether the prompts of two requests have a block in common, at that place.
+    /// True if two requests' prompts have the same block at this position.
     pub fn have_same_block(&self, a: u32, b: u32, block: u32) -> bool {
         let is_named = |request| block < self.full_blocks(request);
         is_named(a) && is_named(b) && self.key(a, block) == self.key(b, block)
     }
 
-    /// Tells the keys of blocks `[from, to)` of a request, last to first.
+    /// Passes the keys of blocks `[from, to)` of a request to `notify`, last to first.
     pub fn each_back(&self, request: u32, (from, to): (u32, u32), mut notify: impl FnMut(u64)) {
         let (slot, mut end) = (self.slot(request), to);
         while end > from {
@@ -268,7 +269,7 @@ impl BlockKeys {
         }
     }
 
-    /// The key of one block, and how many blocks from it on have that key plus one, plus two, and so on.
+    /// The key of one block, and the number of blocks from it on whose keys count up by one.
     pub fn run(&self, request: u32, block: u32) -> (u64, u32) {
         let (source, end) = self.source(request, block);
         let mut run = end - block;
@@ -278,7 +279,7 @@ impl BlockKeys {
         (self.key(request, block), run)
     }
 
-    /// How many blocks before one are named by the ids of the same request as it.
+    /// Number of blocks directly before a block that the same request's ids name.
     pub fn named_alike_before(&self, request: u32, block: u32) -> u32 {
         let own = self.full_blocks(request);
         if block < own {
@@ -297,7 +298,7 @@ impl BlockKeys {
         self.ids.iter().max().map_or(0, |id| id + 1)
     }
 
-    /// How many blocks from `from` on, up to `to`, have the same keys in two requests.
+    /// Number of blocks from `from` on, up to `to`, with the same keys in two requests.
     pub fn common(&self, a: u32, b: u32, from: u32, to: u32) -> u32 {
         if a == b {
             return to - from;

@@ -1,18 +1,18 @@
 //! The pure core of kvsim: no Python, no `unsafe`, typed errors, integers in and integers out.
 //!
-//! Each module is one room; this page is their table of contents.
+//! Each module is one package; this page is their table of contents.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-/// The running batch of a replica, advanced in stretches.
+/// The running batch of a replica, advanced in step runs.
 pub mod batch;
 pub mod causes;
 pub mod cluster;
 /// The rolling hash over semantic records.
 pub mod digest;
-/// Real engines' cache managers.
+/// The cache managers of real engines.
 pub mod engines;
-/// Why a store refuses a call.
+/// Reasons why a store refuses a call.
 pub mod error;
 /// A counted histogram of latencies.
 pub mod histogram;
@@ -24,10 +24,10 @@ pub mod keys;
 pub mod machine;
 pub mod parquet;
 pub mod policies;
-/// What a store keeps of what happened: its digest and its evictions.
+/// The digest and the eviction log of a store.
 pub mod records;
 pub mod replay;
-/// What a table's linear terms miss.
+/// Residuals of the linear terms of a step-time table.
 pub mod residual_grid;
 pub mod slab;
 /// The time of a scheduler step from one table of integers.

@@ -1,12 +1,13 @@
-//! What a store keeps of what happened: the digest of its records and, once asked for, its evictions.
+//! The history of a store: the digest of its records and, once enabled, its evictions.
 
 use crate::digest::{Digest, Record};
 use crate::tiers::GPU;
 
-/// A block came to a tier (true) or left it: the tier, which of both, and the block's key.
+/// A block that entered a tier (true) or left it: the tier, the direction, and the block's key.
 pub type Change = (usize, bool, u64);
 
-/// The rolling hash of a machine's records, the log of its evictions, and that of blocks that come and go.
+/// The rolling hash of a machine's records, the log of its evictions, and the log of entering and leaving
+/// blocks.
 #[derive(Debug, Default)]
 pub struct Records {
     digest: Digest,
@@ -20,17 +21,17 @@ impl Records {
         self.digest.value()
     }
 
-    /// Adds a record that the store does not see by itself.
+    /// Adds a record of an event outside the store.
     pub fn note(&mut self, kind: u8, now_ns: u64, subject: u64, value: u64) {
         self.digest.record(kind, now_ns, subject, value);
     }
 
-    /// Starts keeping (time, tier, blocks) of each eviction for [`Records::take_evictions`].
+    /// Starts logging (time, tier, blocks) of each eviction for [`Records::take_evictions`].
     pub fn log_evictions(&mut self) {
         self.evictions = Some(Vec::new());
     }
 
-    /// Hands over the evictions logged since the last call.
+    /// Returns the evictions logged since the last call.
     pub fn take_evictions(&mut self) -> Vec<(u64, usize, u64)> {
         self.evictions
             .as_mut()
@@ -38,12 +39,12 @@ impl Records {
             .unwrap_or_default()
     }
 
-    /// Starts keeping which blocks come to a tier and leave it, for [`Records::take_changes`].
+    /// Starts logging the blocks that enter and leave each tier, for [`Records::take_changes`].
     pub fn log_changes(&mut self) {
         self.changes = Some(Vec::new());
     }
 
-    /// Hands over the changes logged since the last call, in the order in which they were made.
+    /// Returns the changes logged since the last call, in order.
     pub fn take_changes(&mut self) -> Vec<Change> {
         self.changes
             .as_mut()
@@ -51,31 +52,32 @@ impl Records {
             .unwrap_or_default()
     }
 
-    /// Whether changes are kept.
+    /// True if changes are logged.
     pub(crate) fn logs_changes(&self) -> bool {
         self.changes.is_some()
     }
 
-    /// Keeps a change, where they are kept.
+    /// Logs a change, if changes are logged.
     pub(crate) fn changed(&mut self, tier: usize, stored: bool, key: u64) {
         if let Some(log) = &mut self.changes {
             log.push((tier, stored, key));
         }
     }
 
-    /// Records that one block of a key left a tier; [`Records::log_eviction`] tells how many did at once.
+    /// Records that one block of a key left a tier; [`Records::log_eviction`] records the number of one
+    /// eviction.
     pub(crate) fn evicted_key(&mut self, tier: usize, key: u64, now_ns: u64) {
         self.digest
             .word(Record::Evict as u64 | (tier as u64) << 8 | now_ns << 16);
         self.digest.word(key);
     }
 
-    /// Records that so many blocks, whose keys are not told, left the gpu.
+    /// Records that so many blocks, with unspecified keys, left the GPU.
     pub(crate) fn evicted_blocks(&mut self, blocks: u64, now_ns: u64) {
         self.evicted_from(GPU, blocks, now_ns);
     }
 
-    /// The same of any tier.
+    /// Records that so many blocks, with unspecified keys, left a tier.
     pub(crate) fn evicted_from(&mut self, tier: usize, blocks: u64, now_ns: u64) {
         if blocks > 0 {
             let kind = Record::Evict as u8;
@@ -84,7 +86,7 @@ impl Records {
         }
     }
 
-    /// Keeps an eviction for the log, where one is kept.
+    /// Logs an eviction, if evictions are logged.
     pub(crate) fn log_eviction(&mut self, tier: usize, blocks: u64, now_ns: u64) {
         if let Some(log) = &mut self.evictions {
             log.push((now_ns, tier, blocks));

@@ -1,6 +1,6 @@
-//! What the linear terms of a table of step times miss, by two counts: straight lines between measured points.
+//! Residuals of a step-time table's linear terms, by two counts: straight lines between measured points.
 
-/// Nanoseconds at each pair of a count and of tokens, joined by straight lines; constant past its borders.
+/// Nanoseconds at each pair of a count and of tokens, interpolated linearly; constant past the borders.
 ///
 /// ```
 /// use kvsim_core::residual_grid::ResidualGrid;
@@ -19,8 +19,8 @@ pub struct ResidualGrid {
 }
 
 impl ResidualGrid {
-    /// A grid of `ns`, all tokens of the first count first; None unless both axes rise, have two points or more, and
-    /// `ns` has one for each pair. Without any point there is no rest.
+    /// A grid of `ns`, all tokens of the first count first. None unless both axes ascend with two points or more, and `ns` has one value for each
+    /// pair. A grid without points has residual 0.
     pub fn new(counts: Vec<u64>, tokens: Vec<u64>, ns: Vec<i64>) -> Option<Self> {
         let rises = |axis: &[u64]| axis.windows(2).all(|pair| pair[0] < pair[1]);
         let grid = rises(&counts) && rises(&tokens) && counts.len().min(tokens.len()) > 1;
@@ -29,7 +29,7 @@ impl ResidualGrid {
         (whole && (grid || none)).then_some(Self { counts, tokens, ns })
     }
 
-    /// The rest in ns, rounded down; two searches.
+    /// The residual in ns, rounded down; two searches.
     pub fn at(&self, count: u64, tokens: u64) -> i64 {
         if self.ns.is_empty() {
             return 0;
@@ -45,7 +45,7 @@ impl ResidualGrid {
     }
 }
 
-/// The span of an axis that holds a value: its left end's place, how far the value lies from it, and its length.
+/// The interval of an axis that contains a value: its left end's index, the value's distance from it, and its length.
 fn span(axis: &[u64], value: u64) -> (usize, i128, i128) {
     let value = value.clamp(axis[0], axis[axis.len() - 1]);
     let left = axis[1..axis.len() - 1].partition_point(|&end| end <= value);

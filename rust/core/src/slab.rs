@@ -1,17 +1,17 @@
-//! Records in places that are used again.
+//! A slab: records in slots that are reused.
 
 use std::ops::{Deref, DerefMut, Index, IndexMut};
 
-/// Records by place; reads as a slice too.
+/// Records by slot; also readable as a slice.
 #[derive(Clone, Debug, Default)]
 pub struct Slab<T> {
     records: Vec<T>,
-    /// Places that nobody has.
+    /// Free slots.
     free: Vec<u32>,
 }
 
 impl<T: Default> Slab<T> {
-    /// A place that was free; what was there last is there still.
+    /// Takes a free slot, which still has its last record.
     pub fn take(&mut self) -> u32 {
         self.free.pop().unwrap_or_else(|| {
             self.records.push(T::default());
@@ -19,25 +19,25 @@ impl<T: Default> Slab<T> {
         })
     }
 
-    /// Keeps a record; its place.
+    /// Stores a record and returns its slot.
     pub fn keep(&mut self, record: T) -> u32 {
         let slot = self.take();
         self[slot] = record;
         slot
     }
 
-    /// Takes a record out; its place is free.
+    /// Removes a record; its slot is free.
     pub fn remove(&mut self, slot: u32) -> T {
         self.free(slot);
         std::mem::take(&mut self[slot])
     }
 
-    /// Lets a place be used again; until then its record stays.
+    /// Frees a slot; its record stays until the slot is used again.
     pub fn free(&mut self, slot: u32) {
         self.free.push(slot);
     }
 
-    /// Places that are not free. Cost: the free ones times all.
+    /// Slots in use. Cost: free slots times all slots.
     pub fn taken(&self) -> impl Iterator<Item = u32> + '_ {
         let all = 0..self.records.len() as u32;
         all.filter(|slot| !self.free.contains(slot))

@@ -23,61 +23,63 @@ use crate::residual_grid::ResidualGrid;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct StepTimeTable {
-    /// Of a step with a prefill chunk, by its tokens.
+    /// Base of a step with a prefill chunk, by its tokens.
     pub base_ns: Vec<u64>,
-    /// The same where a chunk has a past, which another kernel reads; empty: no other base.
+    /// Base if a chunk has a past, which another kernel reads; empty: `base_ns` applies.
     pub past_base_ns: Vec<u64>,
-    /// By decode sequences; negative where `sequence_fs`, that of mixed steps, is too much for a decode step.
+    /// Base of a decode step, by its sequences; negative if `sequence_fs`, fitted to mixed steps, is too
+    /// large for it.
     pub decode_base_ns: Vec<i64>,
-    /// A pair of query and key tokens of the chunks, halved.
+    /// Per pair of query and key tokens of the chunks, halved.
     pub pair_half_fs: u64,
-    /// Decode sequences beside a chunk, however many: a kernel a layer of their own.
+    /// For decode sequences in a step with a chunk, whatever their number: a separate kernel per layer.
     pub alongside_fs: u64,
-    /// A KV token of a decode step.
+    /// Per KV token of a decode step.
     pub kv_decode_fs: u64,
-    /// A KV token of the decode sequences in a step with a prefill chunk.
+    /// Per KV token of the decode sequences in a step with a prefill chunk.
     pub kv_mixed_fs: u64,
-    /// A decode sequence.
+    /// Per decode sequence.
     pub sequence_fs: u64,
-    /// A token of a chunk's past.
+    /// Per token of a chunk's past.
     pub past_fs: u64,
-    /// A token by which a sequence of a decode step is shorter than the longest.
+    /// Per token by which a sequence of a decode step is shorter than the longest.
     pub spread_decode_fs: u64,
-    /// The same in a step with a prefill chunk.
+    /// Per token by which a sequence of a step with a prefill chunk is shorter than the longest.
     pub spread_mixed_fs: u64,
-    /// A token of the longest sequence of a step with a prefill chunk, read by one core: a floor under attention.
+    /// Per token of the longest sequence of a step with a prefill chunk, read by one core: a lower bound of attention.
     pub scan_fs: u64,
-    /// A token of the chunks for each decode sequence beside them: tiles of the kernel's grid that it leaves idle.
+    /// Per token of the chunks for each decode sequence in the step: idle tiles of the kernel's grid.
     pub idle_fs: u64,
-    /// A decode sequence's KV, and a chunk's tokens against its past, count as at least so many.
+    /// Least count of a decode sequence's KV tokens.
     pub least_kv_tokens: u64,
-    /// A chunk's tokens against its past count as at least so many.
+    /// Least count of a chunk's tokens against its past.
     pub least_query_tokens: u64,
-    /// A token of the longest sequence alone, by decode sequences; empty: no such floor under attention.
+    /// Per token of the longest sequence alone, by decode sequences; empty: no such lower bound of attention.
     pub longest_fs: Vec<u64>,
-    /// What these miss of a decode step, by its sequences and the mean KV of one, in ns.
+    /// Residuals of a decode step, by its sequences and their mean KV, in ns.
     pub kv_residuals: ResidualGrid,
-    /// The same of decode sequences beside a chunk.
+    /// Residuals of decode sequences in a step with a chunk.
     pub mixed_residuals: ResidualGrid,
-    /// What they miss of a chunk behind a past, by its tokens and the past's, in ns.
+    /// Residuals of a chunk with a past, by its tokens and the past's, in ns.
     pub past_residuals: ResidualGrid,
-    /// The host's time to launch a step that no CUDA graph holds, kernel by kernel: a step takes at least its launch.
+    /// The host's time to launch a step without a CUDA graph, kernel by kernel; a step takes at least its launch.
     pub launch_ns: u64,
-    /// The most tokens of a step that a graph holds.
+    /// Most tokens of a step that a graph captures.
     pub captured_tokens: u64,
-    /// The host's time to launch a step with a chunk that graphs hold in pieces.
+    /// The host's time to launch a step with a chunk that graphs capture in pieces.
     pub pieces_launch_ns: u64,
-    /// The host's time to launch a decode step that one graph holds.
+    /// The host's time to launch a decode step that one graph captures.
     pub graph_launch_ns: u64,
-    /// What a decode sequence adds to any launch.
+    /// Launch time per decode sequence.
     pub launch_sequence_ns: u64,
-    /// When a GPU that has waited for a launch ends after it: the kernels that are launched last.
+    /// Time from the launch's end to the step's end on a GPU that waited for the launch: the kernels launched
+    /// last.
     pub tail_ns: u64,
-    /// What a decode sequence adds to that.
+    /// The part of the tail per decode sequence.
     pub tail_sequence_ns: u64,
 }
 
-/// What one step computes, summed.
+/// The work of one step, summed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepShape {
     /// Tokens of all prefill chunks.
@@ -90,7 +92,7 @@ pub struct StepShape {
     pub past_residual_ns: i64,
     /// The largest past + new of a chunk.
     pub longest_chunk_tokens: u64,
-    /// Sequences that get one token each.
+    /// Number of sequences that get one token each.
     pub decode_sequences: u64,
     /// KV tokens of all decode sequences.
     pub decode_kv_tokens: u64,
@@ -99,7 +101,7 @@ pub struct StepShape {
 }
 
 impl StepShape {
-    /// Adds a chunk of a prompt behind `past` tokens that have KV.
+    /// Adds a chunk of a prompt after `past` tokens that have KV.
     pub fn add_chunk(&mut self, new: u64, past: u64, table: &StepTimeTable) {
         self.new_tokens += new;
         self.pairs += table.pairs(new, past);
@@ -110,7 +112,7 @@ impl StepShape {
         self.longest_chunk_tokens = self.longest_chunk_tokens.max(past + new);
     }
 
-    /// The decode sequences alone.
+    /// The decode sequences only.
     pub fn without_chunks(&self) -> Self {
         Self {
             decode_sequences: self.decode_sequences,
@@ -120,7 +122,7 @@ impl StepShape {
         }
     }
 
-    /// Adds a sequence that gets one token behind `past` tokens that have KV.
+    /// Adds a sequence that gets one token after `past` tokens that have KV.
     pub fn add_decode(&mut self, past: u64) {
         self.decode_sequences += 1;
         self.decode_kv_tokens += past;
@@ -129,7 +131,7 @@ impl StepShape {
 }
 
 impl StepTimeTable {
-    /// Twice the products of a chunk's tokens with their keys; a short chunk fills its tile for those of the past.
+    /// Twice the products of a chunk's tokens with their keys; a short chunk fills its tile for the keys of the past.
     pub fn pairs(&self, new: u64, past: u64) -> u64 {
         2 * new.max(self.least_query_tokens) * past + new * new
     }
@@ -151,7 +153,7 @@ impl StepTimeTable {
         }
     }
 
-    /// When the step ends after its launch, in ns, where the GPU has waited for that.
+    /// Time from the launch's end to the step's end, in ns, on a GPU that waited for the launch.
     pub fn tail_of(&self, s: &StepShape) -> u64 {
         self.tail_ns + self.tail_sequence_ns * s.decode_sequences
     }
@@ -286,7 +288,7 @@ mod tests {
 
     /// The same figures as `tests/test_step_times.py::test_a_chunks_past_and_decodes_beside_it_by_hand`.
     #[test]
-    fn a_chunks_past_has_its_base_and_decodes_beside_it_a_constant() {
+    fn a_chunks_past_has_its_base_and_decodes_alongside_a_constant() {
         let table = StepTimeTable {
             base_ns: vec![0, 10, 20, 30, 40],
             past_base_ns: vec![0, 7, 9, 8, 50],

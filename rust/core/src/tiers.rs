@@ -1,8 +1,8 @@
 //! The numbers of the tiers.
 
-/// The tier that computes; those below it are numbered from fast to slow.
+/// The tier that computes; the tiers below it are numbered from fast to slow.
 pub const GPU: usize = 0;
-/// The tier below it, from which it is loaded, which other machines read, and on which what they have lands.
+/// The tier below the GPU: the GPU loads from it, other machines read it, and their blocks are written to it.
 pub const STAGING: usize = 1;
-/// In place of a tier: another machine.
+/// The number of another machine, in place of a tier's.
 pub const REMOTE: usize = 255;

@@ -178,7 +178,9 @@ pub fn mover_config(
     let writes: Option<Vec<_>> = writes.collect();
     let writes = writes.ok_or_else(|| PyValueError::new_err("no write policy of the core"))?;
     if remote >= MOST_TIERS {
-        return Err(PyValueError::new_err("more KV sources than the core has numbers for"));
+        return Err(PyValueError::new_err(
+            "more KV sources than the core has numbers for",
+        ));
     }
     Ok(Some(MoverConfig {
         machine,

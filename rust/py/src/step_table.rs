@@ -20,7 +20,7 @@ impl PyStepTable {
     ///
     /// - `bases_ns`: of steps with a chunk, of steps whose chunk has a past (may be empty), of decode steps.
     /// - `coefficients_fs`: pair half, kv decode, kv mixed, sequence, past, spread decode, spread mixed, scan, idle, `beside`.
-    /// - `least_tokens`: fewest KV tokens counted for a sequence, and for a chunk's past.
+    /// - `least_tokens`: least count of a sequence's KV tokens, and of a chunk's tokens against its past.
     /// - `longest_fs`: per token of the longest sequence, by number of decode sequences; may be empty.
     /// - `residuals`: three grids of (counts, tokens, ns of each pair): by decode sequences and their mean KV, the same with a chunk in the step, and
     ///   by a chunk's tokens and its past; may be empty.

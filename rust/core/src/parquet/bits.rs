@@ -1,11 +1,11 @@
-//! Numbers packed side by side, the lowest bit first.
+//! Bit-packed integers, the lowest bit first.
 
-/// Bits that the largest value needs.
+/// Number of bits of the largest value.
 pub fn width(largest: u64) -> u8 {
     (64 - largest.leading_zeros()) as u8
 }
 
-/// Appends every value in `width` bits; the last byte is filled with zeros.
+/// Appends every value in `width` bits; the last byte is padded with zeros.
 pub fn pack(out: &mut Vec<u8>, values: impl Iterator<Item = u64>, width: u8) {
     if width == 0 {
         return;

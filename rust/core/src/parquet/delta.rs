@@ -1,5 +1,5 @@
-//! `DELTA_BINARY_PACKED`: each value as its difference from the one before, packed in as few bits as a
-//! stretch of 32 needs.
+//! `DELTA_BINARY_PACKED`: each value as its difference from the value before, packed in as few bits as its
+//! miniblock of 32 needs.
 
 use super::bits::{pack, width};
 use super::thrift::{varint, zigzag};
@@ -7,7 +7,7 @@ use super::thrift::{varint, zigzag};
 const BLOCK: usize = 128;
 const MINIBLOCK: usize = 32;
 
-/// How differences wrap around: as the column's physical type does.
+/// Overflow of differences, which follows the column's physical type.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Wrap {
     /// 32 bits.

@@ -1,4 +1,5 @@
-//! `RLE_DICTIONARY`: each value as its place in a list of the distinct ones, equal neighbours counted.
+//! `RLE_DICTIONARY`: each value as its index in a list of the distinct values, with run lengths of equal
+//! values.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -8,13 +9,13 @@ use super::thrift::varint;
 
 /// Most distinct values of a dictionary.
 const MOST: usize = 1 << 14;
-/// A column whose first values are this varied gets none.
+/// A column with more than `VARIED` distinct values among its first `GLANCE` gets no dictionary.
 const GLANCE: usize = 1024;
 const VARIED: usize = 256;
 /// Values that are packed together.
 const GROUP: usize = 8;
 
-/// Spreads integers; their order in the map reaches no result.
+/// A hash of integers; the order of the map reaches no result.
 #[derive(Default)]
 struct Spread(u64);
 
@@ -35,7 +36,7 @@ impl Hasher for Spread {
     }
 }
 
-/// The distinct values in order of first appearance and the place of each; `None` where they are many.
+/// The distinct values in order of first appearance and the index of each value; `None` if there are many.
 pub fn distinct(values: &[i64]) -> Option<(Vec<i64>, Vec<u32>)> {
     let mut slots = HashMap::<i64, u32, BuildHasherDefault<Spread>>::default();
     let (mut words, mut codes) = (Vec::new(), Vec::with_capacity(values.len()));
@@ -52,7 +53,7 @@ pub fn distinct(values: &[i64]) -> Option<(Vec<i64>, Vec<u32>)> {
     Some((words, codes))
 }
 
-/// Appends places among `words` distinct values, the bits of each first.
+/// Appends indices into `words` distinct values, after a byte with the bits per index.
 pub fn encode(out: &mut Vec<u8>, codes: &[u32], words: usize) {
     let bits = width(words.saturating_sub(1) as u64).max(1);
     out.push(bits);

@@ -1,4 +1,5 @@
-//! The metadata at a table's end: its schema, where each column of each row group stands, what columns mean.
+//! The metadata at a table's end: its schema, the position of each column of each row group, and column
+//! descriptions.
 
 use super::schema::{Chunk, Encoding, Field, DICTIONARY, PLAIN};
 use super::thrift::Struct;
@@ -23,7 +24,7 @@ pub fn page_header(
     if dictionary {
         page.inner(7, own);
     } else {
-        own.i32(3, 3).i32(4, 3); // levels: RLE, of which a column without nulls has none
+        own.i32(3, 3).i32(4, 3); // levels: RLE; a column without nulls has none
         page.inner(5, own);
     }
     page.bytes()

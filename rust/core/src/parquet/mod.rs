@@ -1,7 +1,7 @@
-//! Parquet tables, written one row group at a time: what is on disk is no longer in memory.
+//! Parquet tables, written one row group at a time; a written group is no longer in memory.
 //!
-//! What a run's tables need of the format and no more: flat columns without nulls, integers as
-//! `DELTA_BINARY_PACKED` or by dictionary, whichever takes less, texts by dictionary, pages under Snappy.
+//! Only the parts of the format that a run's tables need: flat columns without nulls, integers as
+//! `DELTA_BINARY_PACKED` or by dictionary, whichever is smaller, texts by dictionary, pages under Snappy.
 //! Source: <https://parquet.apache.org/docs/file-format/>.
 
 mod bits;

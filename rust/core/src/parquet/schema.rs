@@ -1,12 +1,12 @@
-//! The columns of a table, and how they stand in a file: plain data.
+//! The columns of a table, and their types in a file: plain data.
 
-/// Parquet's number of values one after another.
+/// Parquet's number of the plain encoding.
 pub(super) const PLAIN: i32 = 0;
 const DELTA_BINARY_PACKED: i32 = 5;
-/// Parquet's number of places in a dictionary.
+/// Parquet's number of the encoding by dictionary index.
 pub(super) const DICTIONARY: i32 = 8;
 
-/// What a column holds.
+/// The value types of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `bool`.
@@ -19,7 +19,7 @@ pub enum Kind {
     I32,
     /// `int64`.
     I64,
-    /// UTF-8, few distinct ones.
+    /// UTF-8 texts with few distinct values.
     Text,
 }
 
@@ -37,7 +37,7 @@ impl Kind {
         })
     }
 
-    /// Parquet's number of the type that is stored.
+    /// Parquet's number of the stored type.
     pub(super) fn physical(self) -> i32 {
         match self {
             Self::Bool => 0,
@@ -47,7 +47,7 @@ impl Kind {
         }
     }
 
-    /// Parquet's number of what the stored type stands for, where that differs.
+    /// Parquet's number of the logical type, if it differs from the stored type.
     pub(super) fn converted(self) -> Option<i32> {
         match self {
             Self::Text => Some(0),
@@ -58,30 +58,30 @@ impl Kind {
     }
 }
 
-/// A column of a table: its name, what it holds, and what that means (`meaning.<name>` in the file).
+/// A column of a table: name, type and description (`meaning.<name>` in the file).
 #[derive(Clone, Debug)]
 pub struct Field {
-    /// Its name.
+    /// Name of the column.
     pub name: String,
-    /// What it holds.
+    /// Type of the values.
     pub kind: Kind,
-    /// What it means, for people.
+    /// Description for people.
     pub meaning: String,
 }
 
-/// How the values of a page are written.
+/// The encodings of a page.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
-    /// One after another.
+    /// Values one after another.
     Plain,
-    /// As differences.
+    /// Differences of consecutive values.
     Delta,
-    /// As places in the page before.
+    /// Indices into the dictionary page.
     Dictionary,
 }
 
 impl Encoding {
-    /// Its number.
+    /// Parquet's number of the encoding.
     pub(super) fn number(self) -> i32 {
         match self {
             Self::Plain => PLAIN,
@@ -91,14 +91,14 @@ impl Encoding {
     }
 }
 
-/// One column of one row group, as it stands in the file.
+/// One column of one row group in the file.
 pub struct Chunk {
     pub kind: Kind,
     pub encoding: Encoding,
     pub rows: u64,
     pub dictionary_at: Option<u64>,
     pub data_at: u64,
-    /// Bytes of its pages with their headers, before and after compression.
+    /// Bytes of the pages with their headers, before and after compression.
     pub plain_bytes: u64,
     pub stored_bytes: u64,
 }

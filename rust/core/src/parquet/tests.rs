@@ -9,7 +9,7 @@ fn field(name: &str, kind: Kind) -> Field {
     }
 }
 
-/// Unpacks what `bits::pack` wrote.
+/// Unpacks the output of `bits::pack`.
 fn unpacked(bytes: &[u8], width: u8, count: usize) -> Vec<u64> {
     let bit = |at: usize| u64::from(bytes[at / 8] >> (at % 8) & 1);
     let width = usize::from(width);
@@ -35,7 +35,7 @@ fn signed(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
 }
 
-/// Reads `DELTA_BINARY_PACKED` as the format's page says.
+/// Reads `DELTA_BINARY_PACKED` as the format's specification states.
 fn read_deltas(bytes: &[u8], wrap: Wrap) -> Vec<i64> {
     let mut at = 0;
     let (block, miniblocks) = (varint(bytes, &mut at), varint(bytes, &mut at));
@@ -106,7 +106,7 @@ fn the_ends_of_each_type_are_read_back() {
 }
 
 #[test]
-fn places_are_read_back_runs_and_single_ones_alike() {
+fn runs_and_single_indices_are_read_back() {
     let codes: Vec<u32> = (0..500u32)
         .map(|i| if i % 97 < 40 { 3 } else { i * 7 % 12 })
         .collect();

@@ -1,6 +1,6 @@
 //! Thrift's compact protocol, as far as Parquet's headers use it.
 
-/// Types of fields, as the compact protocol numbers them.
+/// Field types, as the compact protocol numbers them.
 const I16: u8 = 4;
 const I32: u8 = 5;
 const I64: u8 = 6;
@@ -22,7 +22,7 @@ pub fn zigzag(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)) as u64
 }
 
-/// One struct being written; fields go up in number.
+/// A struct being written; field numbers ascend.
 #[derive(Default)]
 pub struct Struct {
     out: Vec<u8>,

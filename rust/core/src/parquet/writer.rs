@@ -15,12 +15,12 @@ const MAGIC: &[u8; 4] = b"PAR1";
 pub enum Cells<'a> {
     /// Numbers, and 0 or 1 for `Kind::Bool`.
     Numbers(&'a [i64]),
-    /// Places in a list of texts, each below its length.
+    /// Indices into a list of texts, each below its length.
     Texts(&'a [u32], &'a [String]),
 }
 
 impl Cells<'_> {
-    /// How many values there are.
+    /// Number of values.
     pub fn len(&self) -> usize {
         match self {
             Self::Numbers(values) => values.len(),
@@ -28,7 +28,7 @@ impl Cells<'_> {
         }
     }
 
-    /// Whether there is none.
+    /// True if there is no value.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -59,7 +59,7 @@ impl<W: Write> TableWriter<W> {
     /// Starts a table of these columns.
     ///
     /// # Errors
-    /// What `out` answers.
+    /// Errors of `out`.
     pub fn new(mut out: W, fields: Vec<Field>) -> io::Result<Self> {
         out.write_all(MAGIC)?;
         let compressor = snap::raw::Encoder::new();
@@ -76,7 +76,7 @@ impl<W: Write> TableWriter<W> {
     /// Starts a row group; its columns follow, each with that many values.
     ///
     /// # Errors
-    /// `InvalidInput` where the group before lacks columns.
+    /// `InvalidInput` if the group before lacks columns.
     pub fn begin_group(&mut self, rows: usize) -> io::Result<()> {
         self.whole()?;
         self.groups.push(Vec::with_capacity(self.fields.len()));
@@ -87,8 +87,8 @@ impl<W: Write> TableWriter<W> {
     /// Writes the next column of the row group.
     ///
     /// # Errors
-    /// What `out` answers; `InvalidInput` for one column too many, another number of values, or texts where
-    /// numbers belong.
+    /// Errors of `out`; `InvalidInput` for one column too many, another number of values, or texts in a
+    /// column of numbers.
     pub fn column(&mut self, cells: Cells<'_>) -> io::Result<()> {
         let next = self.groups.last().map_or(self.fields.len(), Vec::len);
         let kind = self.fields.get(next).map(|field| field.kind);
@@ -111,10 +111,10 @@ impl<W: Write> TableWriter<W> {
         Ok(())
     }
 
-    /// Writes the end of the table and hands `out` back.
+    /// Writes the end of the table and returns `out`.
     ///
     /// # Errors
-    /// What `out` answers; `InvalidInput` where the last group lacks columns.
+    /// Errors of `out`; `InvalidInput` if the last group lacks columns.
     pub fn finish(mut self) -> io::Result<W> {
         self.whole()?;
         let metadata = file_metadata(&self.fields, &self.groups);
@@ -217,7 +217,7 @@ impl<W: Write> TableWriter<W> {
         })
     }
 
-    /// Writes one page and returns what it takes uncompressed.
+    /// Writes one page and returns its uncompressed size.
     fn page(
         &mut self,
         encoding: Encoding,

@@ -1,4 +1,5 @@
-//! Adaptive replacement: recency and frequency share the room, ghosts move the border (Megiddo and Modha 2003).
+//! Adaptive replacement: recency and frequency share the capacity, and ghosts shift the border (Megiddo and
+//! Modha 2003).
 
 use super::object::MayGo;
 use super::queues::{QueueRule, Queues};
@@ -8,25 +9,26 @@ use super::NativePolicy;
 pub const POLICY: NativePolicy =
     NativePolicy::queue("arc", |_, bounds| bounds.queues(Arc::new(bounds.capacity)));
 
-/// Used once and used again, resident; and the names of what left each.
+/// Indices of the queues: used once and used again, both resident; and the ghosts (names of evicted blocks)
+/// of each.
 const T1: usize = 0;
 const T2: usize = 1;
 const B1: usize = 2;
 const B2: usize = 3;
 
-/// The published algorithm; the paper's cases are named where they stand. Where the victim of a list may
-/// not go, the next older that may is taken, then the other list's.
+/// The published algorithm, with the paper's cases named in comments. If the victim of a list is not
+/// evictable, the next older evictable block is taken, then a block of the other list.
 #[derive(Debug)]
 pub struct Arc {
     capacity: usize,
-    /// Blocks that `T1` should have (p of the paper, a real number).
+    /// Number of blocks that `T1` should have (p of the paper, a real number).
     target: f64,
-    /// Where the block being inserted was a ghost.
+    /// The ghost queue that had the block being inserted, if any.
     ghost: Option<usize>,
 }
 
 impl Arc {
-    /// Nothing is resident and nothing remembered.
+    /// A policy without resident blocks and ghosts.
     pub fn new(capacity: usize) -> Self {
         Self {
             capacity,
@@ -94,7 +96,7 @@ impl QueueRule<4> for Arc {
 
     fn evict(&mut self, queues: &mut Queues<4>, may_go: &MayGo) -> Option<u32> {
         if self.ghost.is_none() && queues.len(T1) >= self.capacity {
-            // case IV A with no ghosts left: the victim leaves no name
+            // case IV A with no ghosts left: the victim becomes no ghost
             return queues.take_last_that(T1, may_go);
         }
         self.replace(queues, may_go)

@@ -1,4 +1,4 @@
-//! CLOCK: first in, first out, with a second chance for what was used (Corbató 1968).
+//! CLOCK: first in, first out, with a second chance for used blocks (Corbató 1968).
 
 use super::object::MayGo;
 use super::queues::{QueueRule, Queues};
@@ -7,7 +7,7 @@ use super::NativePolicy;
 /// The row of this policy.
 pub const POLICY: NativePolicy = NativePolicy::queue("clock", |_, bounds| bounds.queues(Clock));
 
-/// A block that may not go is passed over like a used one: back to the front, its bit cleared.
+/// A block that is not evictable is skipped like a used block: moved to the front, its bit cleared.
 #[derive(Debug)]
 pub struct Clock;
 

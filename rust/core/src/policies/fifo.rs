@@ -1,4 +1,4 @@
-//! First in, first out: the block inserted first, whatever its use (Belady 1966).
+//! First in, first out: evicts the block inserted first, whatever its use (Belady 1966).
 
 use super::leaf::{Facts, Key, LeafPolicy};
 use super::object::MayGo;

@@ -6,7 +6,7 @@ use super::NativePolicy;
 /// The row of this policy.
 pub const POLICY: NativePolicy = NativePolicy::ranked("gdsf", |_| Box::new(Gdsf::default()));
 
-/// The age is the priority of the last victim: what stays must earn more than what left.
+/// The age is the priority of the last victim, so resident blocks must earn more than evicted blocks.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Gdsf {
     age: f64,

@@ -1,12 +1,12 @@
-//! A policy as a priority key of a leaf, with hooks where it learns.
+//! A policy as a priority key of a leaf, with hooks for policies that learn.
 
-/// Smallest is evicted first: what the policy says, then how recent the last use was.
+/// The smallest key is evicted first: the policy's value, then the recency of the last use.
 pub type Key = (u64, u64);
 
-/// What a policy may know of a block, or of a run of blocks whose facts are equal.
+/// The facts about a block that a policy may use, or about a run of blocks with equal facts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// Blocks above it, of the deepest block where a run has several.
+    /// Number of blocks before it; for a run, of its deepest block.
     pub depth: u32,
     /// Uses while cached; the insertion is the first.
     pub hits: u64,
@@ -14,47 +14,47 @@ pub struct Facts {
     pub last_access: u64,
     /// Number of the release that inserted it.
     pub created: u64,
-    /// When it was used last, for policies with durations.
+    /// Time of the last use, for policies with durations.
     pub last_access_ns: i64,
-    /// Blocks that the request which inserted it found cached.
+    /// Blocks found cached by the request that inserted it.
     pub found_blocks: u32,
-    /// Blocks that the request which inserted it had to compute.
+    /// Blocks computed by the request that inserted it.
     pub computed_blocks: u32,
 }
 
-/// Where a key changes by itself as time goes by.
+/// Changes of a key by the passage of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lapse {
-    /// It does not.
+    /// No change.
     Never,
     /// From this time on the block counts as absent.
     Gone(i64),
-    /// From this time on its key is this one.
+    /// From this time on the block has this key.
     Rekey(i64, Key),
 }
 
 /// A policy that orders leaves by a key; among equal keys the deepest block goes first.
 ///
-/// The store keeps the candidates (resident, not held, no resident child) ordered by key, asks for the key
-/// after every insertion and hit, and tells the policy what it evicted.
+/// The store keeps the candidates (resident, not held, no resident child) ordered by key. It computes the key
+/// after every insertion and hit, and reports evictions to the policy.
 pub trait LeafPolicy: Send + Sync {
     /// Return the key of a block that was just inserted or hit.
     fn key(&self, facts: &Facts) -> Key;
 
-    /// Learn that a block with this key was evicted to make room.
+    /// Record that a block with this key was evicted for capacity.
     fn on_evict(&mut self, _key: Key) {}
 
-    /// Return what happens to a block by itself, once it is not used again.
+    /// Return the change that an unused block undergoes with time.
     fn lapse(&self, _facts: &Facts) -> Lapse {
         Lapse::Never
     }
 
-    /// Depths (in blocks) at which a run must be split because its blocks are worth different things.
+    /// Depths (in blocks) at which a run must be split because its blocks have different values.
     fn split_at(&self) -> &[u32] {
         &[]
     }
 
-    /// Whether the key of a block depends on its depth, so that a run must leave block by block.
+    /// Return true if the key of a block depends on its depth, so that a run must leave block by block.
     fn by_depth(&self) -> bool {
         false
     }

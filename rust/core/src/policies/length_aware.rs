@@ -1,4 +1,4 @@
-//! Length-aware: like least frequently used, but blocks later in their prompt go first (Mooncake, Qin et al. 2025).
+//! Length-aware: like least frequently used, but blocks later in their prompt are evicted first (Mooncake, Qin et al. 2025).
 
 use super::leaf::{Facts, Key, LeafPolicy};
 use super::NativePolicy;

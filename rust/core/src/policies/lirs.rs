@@ -1,4 +1,4 @@
-//! LIRS: who returns soon stays, judged by the distance of the last two uses (Jiang and Zhang, SIGMETRICS 2002).
+//! LIRS: keeps blocks with a short distance between their last two uses (Jiang and Zhang, SIGMETRICS 2002).
 
 use super::object::{MayGo, ObjectPolicy};
 use super::queues::Queues;
@@ -8,20 +8,20 @@ use super::{Bounds, NativePolicy};
 pub const POLICY: NativePolicy =
     NativePolicy::queue("lirs", |_, bounds| Box::new(Lirs::new(bounds)));
 
-/// Queues of what is not of low inter-reference recency: resident ones, and names of those that left.
+/// Queues of blocks of high inter-reference recency: resident blocks, and ghosts (names of evicted blocks).
 const RESIDENT: usize = 0;
 const GHOST: usize = 1;
-/// The one queue of the stack; its front is the top.
+/// The only queue of the stack; its front is the top.
 const STACK: usize = 0;
-/// Mark of a block of low inter-reference recency in the stack; others have none.
+/// Mark of a block of low inter-reference recency in the stack; other blocks have mark 0.
 const LOW: u8 = 1;
 
-/// One block in a hundred of the room, at least one, is for blocks that have not shown that they return soon.
+/// One hundredth of the capacity, at least one block, is for blocks of high inter-reference recency.
 ///
 /// The rules are libCacheSim's where it departs from the paper: a use of a block that is only in the queue
-/// takes a low one down too, and the stack is kept to twice the room by forgetting who left longest ago.
-/// Taking one down can fill the queue above its room: a plain cache then gives the queue's oldest up at once
-/// (`abort`), a tier of a run leaves it until room is needed.
+/// also demotes a low block, and the stack is limited to twice the capacity by forgetting the oldest ghosts.
+/// A demotion can fill the queue beyond its capacity: a plain cache then evicts the queue's oldest block at
+/// once (`abort`), a tier of a run keeps it until it needs capacity.
 #[derive(Debug)]
 pub struct Lirs {
     stack: Queues<1>,
@@ -32,7 +32,7 @@ pub struct Lirs {
 }
 
 impl Lirs {
-    /// Nothing is resident and nothing remembered.
+    /// A policy without resident blocks and ghosts.
     pub fn new(bounds: Bounds) -> Self {
         Self {
             stack: Queues::new(bounds.universe),
@@ -55,7 +55,7 @@ impl Lirs {
         self.in_stack(block) && self.stack.mark_of(block) == LOW
     }
 
-    /// Puts a block on top of the stack, wherever it was.
+    /// Puts a block on top of the stack, from any position.
     fn put_on_top(&mut self, block: u32, mark: u8) {
         if self.in_stack(block) {
             self.stack.unlink(block);
@@ -64,7 +64,7 @@ impl Lirs {
         *self.stack.mark(block) = mark;
     }
 
-    /// Takes blocks off the bottom until a low one is there; names that are pruned are forgotten.
+    /// Removes blocks from the bottom until a low block is there; removed ghosts are forgotten.
     fn prune(&mut self) {
         while let Some(bottom) = self.stack.back(STACK) {
             if self.stack.mark_of(bottom) == LOW {
@@ -77,7 +77,7 @@ impl Lirs {
         }
     }
 
-    /// The low block at the bottom joins the queue.
+    /// Moves the low block at the bottom to the queue.
     fn take_one_down(&mut self) {
         self.prune();
         if let Some(bottom) = self.stack.back(STACK) {
@@ -94,7 +94,7 @@ impl Lirs {
         }
     }
 
-    /// Forgets who left longest ago while the stack is too long.
+    /// Forgets the oldest ghosts while the stack is too long.
     fn forget(&mut self) {
         while self.stack.len(STACK) > 2 * self.prefetch_blocks {
             let Some(oldest) = self.others.back(GHOST) else {
@@ -105,7 +105,7 @@ impl Lirs {
         }
     }
 
-    /// Lets a block of the queue leave; its name stays if the stack has it.
+    /// Evicts a block of the queue; it becomes a ghost if the stack has it.
     fn leave_queue(&mut self, block: u32) {
         self.others.unlink(block);
         if self.in_stack(block) {

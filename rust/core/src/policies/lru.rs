@@ -1,4 +1,4 @@
-//! Least recently used: the block whose last use is longest ago (Mattson et al. 1970).
+//! Least recently used: evicts the block whose last use is longest ago (Mattson et al. 1970).
 
 use super::leaf::{Facts, Key, LeafPolicy};
 use super::object::MayGo;

@@ -3,10 +3,10 @@
 //! A *ranked* policy is a key of a leaf plus hooks ([`leaf`]): any store that keeps its candidate leaves
 //! ordered by key can use it. A *queue* policy keeps queues of single blocks and names its victim itself
 //! ([`object`]); [`ranked`] turns a ranked policy into one. [`order`] makes either kind the eviction order of
-//! a tier whose blocks come and go for reasons of its own.
+//! a tier that a simulation fills and empties.
 //!
 //! To add a policy, write its file with a `POLICY` in it, and add its `mod` line and its row below. Its
-//! paper, its description and the setting it takes stand in `python/kvcache_sim/policies/table.py`.
+//! paper, description and setting are in `python/kvcache_sim/policies/table.py`.
 #![deny(missing_docs)]
 
 pub mod arc;
@@ -66,27 +66,27 @@ pub const POLICIES: &[NativePolicy] = &[
 /// Settings that some policies take; each reads its own.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PolicySettings {
-    /// `ttl`: a block unused for this long is gone.
+    /// `ttl`: time after its last use at which a block expires.
     pub ttl_ns: i64,
-    /// `priority`: what each range of a prompt's blocks is worth, and for how long.
+    /// `priority`: the priority and duration of each range of a prompt's blocks.
     pub ranges: Vec<priority::Range>,
-    /// `pgdsf`: blocks before a token at which attending to them costs as much as all else.
+    /// `pgdsf`: blocks before a token at which attention to them costs as much as all other work.
     pub attention_blocks: f64,
-    /// `wtinylfu`: what its sketch knows each block by; empty: its number counted from 1.
+    /// `wtinylfu`: the name of each block in its sketch; empty: the block's number, counted from 1.
     pub names: Vec<u64>,
 }
 
-/// The room that a policy on single blocks decides about.
+/// The capacity that a policy on single blocks manages.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// Blocks that fit.
+    /// Capacity in blocks.
     pub capacity: usize,
-    /// Distinct blocks known beforehand, numbered from 0; queues grow where higher numbers come.
+    /// Number of distinct blocks known beforehand, numbered from 0; queues grow for higher numbers.
     pub universe: usize,
 }
 
 impl Bounds {
-    /// Return a policy of queues that decides about this room.
+    /// Return a policy of queues with this capacity.
     fn queues<const N: usize>(self, rule: impl QueueRule<N> + 'static) -> Box<dyn ObjectPolicy> {
         Box::new(QueuePolicy::new(rule, self.universe))
     }
@@ -98,23 +98,23 @@ pub type MakeRanked = fn(&PolicySettings) -> Box<dyn LeafPolicy>;
 /// Makes a policy on single blocks.
 pub type MakeQueues = fn(&PolicySettings, Bounds) -> Box<dyn ObjectPolicy>;
 
-/// How a policy chooses its victim.
+/// The two kinds of policies, by their choice of victim.
 #[derive(Debug, Clone, Copy)]
 pub enum Kind {
     /// By a key of each leaf.
     Ranked(MakeRanked),
-    /// From queues of its own.
+    /// From the policy's own queues.
     Queue(MakeQueues),
 }
 
-/// A row of the table: a policy by name, and how it is made.
+/// A row of the table: a policy's name and constructor.
 #[derive(Debug, Clone, Copy)]
 pub struct NativePolicy {
-    /// What users call it.
+    /// Name for users.
     pub name: &'static str,
-    /// How it chooses.
+    /// Kind and constructor.
     pub kind: Kind,
-    /// The same decisions from queues in a plain cache, where that is cheaper than keys.
+    /// Queues that decide as the keys do in a plain cache, if that is cheaper.
     plain: Option<MakeQueues>,
 }
 
@@ -137,7 +137,7 @@ impl NativePolicy {
         }
     }
 
-    /// Keeps a plain cache in these queues instead of ranking its blocks; they must decide alike.
+    /// Uses these queues in a plain cache instead of keys; both must decide alike.
     pub const fn with_queues(self, make: MakeQueues) -> Self {
         Self {
             plain: Some(make),
@@ -165,7 +165,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::fs;
 
-    /// A file with a `POLICY` that is not in the table would be known to nobody.
+    /// A file with a `POLICY` that is not in the table would be unreachable.
     #[test]
     fn every_file_with_a_policy_has_a_row_under_its_name() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/policies");

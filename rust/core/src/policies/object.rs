@@ -2,33 +2,33 @@
 
 use super::leaf::Facts;
 
-/// Whether a block may leave: not held, and in a prefix-aware tier without a resident child.
+/// Returns true if a block is evictable: not held, and in a prefix-aware tier without a resident child.
 pub type MayGo<'a> = dyn Fn(u32) -> bool + 'a;
 
 /// A policy on blocks numbered from 0.
 ///
-/// The replay calls, for every block of a request: `on_hit` if resident; else `on_miss`, then `evict` while
-/// there is no room, then `insert`. Prefix-aware, a request's blocks come deepest first.
+/// For every block of a request the replay calls `on_hit` if it is resident; else `on_miss`, then `evict`
+/// until there is capacity, then `insert`. In a prefix-aware replay a request's blocks come deepest first.
 pub trait ObjectPolicy: Send + Sync {
-    /// Whether a block is resident, ghosts not counted.
+    /// Return true if a block is resident; ghosts do not count.
     fn contains(&self, block: u32) -> bool;
 
-    /// Learn of a use of a resident block.
+    /// Record a use of a resident block.
     fn on_hit(&mut self, block: u32);
 
-    /// Learn of a miss before room is made for it: where ghosts are kept, they answer here.
+    /// Record a miss before capacity is freed for the block; policies with ghosts look the block up here.
     fn on_miss(&mut self, _block: u32) {}
 
-    /// Take a block that is not resident; room has been made.
+    /// Insert a block that is not resident; there is capacity for it.
     fn insert(&mut self, block: u32);
 
-    /// Remove one block for which `may_go` holds and return it; None if there is none. A queue passes over
-    /// the others where they stand, or as its file says.
+    /// Evict one block for which `may_go` holds and return it; None if there is none. A queue skips all other
+    /// blocks without moving them, unless its file states otherwise.
     fn evict(&mut self, incoming: u32, may_go: &MayGo) -> Option<u32>;
 
-    /// Remove a block that the policy has no more room for although nothing has asked for it, and return it. A
-    /// plain cache asks after every use and every insertion; a tier of a run leaves such blocks until room is
-    /// needed.
+    /// Evict a block beyond the policy's own limits, without a request for capacity, and return it. A plain
+    /// cache calls this after every use and every insertion; a tier of a run keeps such blocks until it needs
+    /// capacity.
     fn abort(&mut self, _may_go: &MayGo) -> Option<u32> {
         None
     }
@@ -36,10 +36,10 @@ pub trait ObjectPolicy: Send + Sync {
     /// Forget a resident block that left for another reason than `evict`; ghosts stay.
     fn remove(&mut self, block: u32);
 
-    /// Take notice of the facts of the block that the next call is about (only `ranked` needs them).
+    /// Set the facts of the block that the next call is about (only `ranked` needs them).
     fn facts(&mut self, _facts: Facts) {}
 
-    /// Remove blocks whose time has run out and return one at a time.
+    /// Evict one expired block and return it.
     fn expire(&mut self, _now_ns: i64, _may_go: &MayGo) -> Option<u32> {
         None
     }

@@ -1,5 +1,5 @@
-//! A policy as the eviction order of a tier that a simulation drives: blocks come, are used and leave for
-//! reasons of its own, and the order names the next victim.
+//! A policy as the eviction order of a tier: the simulation adds, uses and removes blocks, and the order
+//! names the next victim.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -8,16 +8,16 @@ use super::leaf::{Facts, Key, Lapse, LeafPolicy};
 use super::object::ObjectPolicy;
 use super::{Bounds, Kind, NativePolicy, PolicySettings};
 
-/// A block as an order knows it.
+/// A block as an order sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Named {
-    /// Its number, counted from 0 and the same whenever it comes back.
+    /// Its number, counted from 0, the same at every return of the block.
     pub number: u32,
     /// The number of the block before it; none for a first block.
     pub parent: Option<u32>,
 }
 
-/// Whether a block may leave.
+/// The conditions for evicting a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Standing {
     /// Ready and not held.
@@ -27,40 +27,40 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// Whether it may leave now.
+    /// True if the block is evictable now.
     pub fn may_go(self) -> bool {
         self.idle && self.leaf
     }
 }
 
-/// Who leaves a tier first.
+/// The order in which blocks are evicted from a tier.
 ///
-/// A block joins at its first release, deepest block of a request first (or, where no request held it here,
-/// when it may first leave); later releases are uses. `leave` follows every departure, also one that
-/// `next_victim` named.
+/// A block joins at its first release, deepest block of a request first; later releases are uses. A block
+/// that no request held here joins when it first becomes evictable. `leave` follows every removal, also of a
+/// block that `next_victim` named.
 pub trait EvictionOrder: Send + Sync {
-    /// Take a block that is new to the tier.
+    /// Add a block that is new to the tier.
     fn join(&mut self, block: Named, facts: &Facts);
 
-    /// Learn of a use.
+    /// Record a use.
     fn used(&mut self, block: u32, facts: &Facts);
 
     /// Forget a block that left the tier.
     fn leave(&mut self, block: u32);
 
-    /// Learn whether a block may leave from now on.
+    /// Update the conditions for evicting a block.
     fn stands(&mut self, block: u32, standing: Standing);
 
-    /// Name the next of `wanted` victims, which is then evicted; `None` where no block may go.
+    /// Name the next of `wanted` victims, which is then evicted; `None` if no block is evictable.
     fn next_victim(&mut self, wanted: u64, now_ns: u64) -> Option<u32>;
 
-    /// Name a block whose time has run out, which is then discarded.
+    /// Name an expired block, which is then discarded.
     fn next_lapsed(&mut self, _now_ns: u64) -> Option<u32> {
         None
     }
 }
 
-/// Make the eviction order of a tier with room for `capacity` blocks, whatever the kind of its policy.
+/// Make the eviction order of a tier of `capacity` blocks, whatever the kind of its policy.
 pub fn order_of(
     policy: &NativePolicy,
     settings: &PolicySettings,
@@ -71,29 +71,29 @@ pub fn order_of(
         Kind::Queue(make) => {
             let bounds = Bounds {
                 capacity,
-                universe: 0, // queues grow with the blocks that come
+                universe: 0, // queues grow with the blocks added
             };
             Box::new(Queued::new(make(settings, bounds)))
         }
     }
 }
 
-/// Key, deepest first, who joined first.
+/// Key, deepest first, order of joining, block.
 type Candidate = (Key, Reverse<u32>, u64, u32);
 
-/// When, deepest first, which join, block.
+/// Time, deepest first, number of the join, block.
 type Due = (i64, Reverse<u32>, u64, u32);
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Ranked {
     facts: Facts,
     key: Key,
-    /// Which join it came with; 0 while it is not here.
+    /// Number of the join with which the block came; 0 while it is absent.
     joined: u64,
     standing: Standing,
 }
 
-/// A leaf policy as an order: the blocks that may go, sorted by key.
+/// A leaf policy as an order: the evictable blocks, sorted by key.
 pub struct Keyed {
     policy: Box<dyn LeafPolicy>,
     blocks: Vec<Ranked>,
@@ -103,7 +103,7 @@ pub struct Keyed {
 }
 
 impl Keyed {
-    /// An order of no blocks.
+    /// An order without blocks.
     pub fn new(policy: Box<dyn LeafPolicy>) -> Self {
         Self {
             policy,
@@ -142,7 +142,7 @@ impl Keyed {
         self.list(block);
     }
 
-    /// Remembers when the block lapses.
+    /// Schedules the time at which the block lapses.
     fn watch(&mut self, block: u32) {
         let b = &self.blocks[block as usize];
         if let Lapse::Gone(at) | Lapse::Rekey(at, _) = self.policy.lapse(&b.facts) {
@@ -151,7 +151,7 @@ impl Keyed {
         }
     }
 
-    /// Gives lapsed blocks their new keys; returns the first that is gone and may leave.
+    /// Gives lapsed blocks their new keys; returns the first block that has expired and is evictable.
     fn lapse(&mut self, now_ns: i64) -> Option<u32> {
         while let Some(&Reverse((at, _, joined, block))) = self.lapses.peek() {
             if at > now_ns {
@@ -201,7 +201,7 @@ impl EvictionOrder for Keyed {
         self.blocks[block as usize].standing = standing;
         self.list(block);
         if standing.may_go() {
-            self.watch(block); // what came due while it was held goes now
+            self.watch(block); // a lapse that fell due while the block was held takes effect now
         }
     }
 
@@ -219,14 +219,14 @@ impl EvictionOrder for Keyed {
     }
 }
 
-/// An object policy as an order: its own queues, from which what may not go is passed over.
+/// An object policy as an order: its own queues, in which blocks that are not evictable are skipped.
 pub struct Queued {
     policy: Box<dyn ObjectPolicy>,
     may_go: Vec<bool>,
 }
 
 impl Queued {
-    /// An order of no blocks.
+    /// An order without blocks.
     pub fn new(policy: Box<dyn ObjectPolicy>) -> Self {
         Self {
             policy,
@@ -280,7 +280,7 @@ mod tests {
         leaf: true,
     };
 
-    /// Blocks 0, 1, 2 come in this order; 0 is used again; 1 is held when a victim is wanted.
+    /// The next victim after blocks 0, 1, 2 joined in this order, 0 was used again, and 1 is held.
     fn next_victim(policy: &str) -> Option<u32> {
         let mut order = order_of(NativePolicy::named(policy).unwrap(), &settings(), 3);
         for number in 0..3 {

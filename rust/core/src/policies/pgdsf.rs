@@ -1,4 +1,4 @@
-//! Prefix-aware greedy dual size frequency: age + uses × cost of computing it again (RAGCache, Jin et al. 2024).
+//! Prefix-aware greedy dual size frequency: age + uses × cost of recomputation (RAGCache, Jin et al. 2024).
 
 use super::leaf::{ordered, Facts, Key, LeafPolicy};
 use super::NativePolicy;

@@ -1,4 +1,5 @@
-//! Priorities by token range with durations, least recent first within one (TensorRT-LLM's retention config).
+//! Priorities by token range with durations, least recent first within a priority (TensorRT-LLM's retention
+//! config).
 
 use super::leaf::{Facts, Key, Lapse, LeafPolicy};
 use super::NativePolicy;
@@ -8,10 +9,11 @@ pub const POLICY: NativePolicy = NativePolicy::ranked("priority", |settings| {
     Box::new(Priority::new(&settings.ranges))
 });
 
-/// What a block is worth when no range names it, and after its duration (TensorRT-LLM's default).
+/// The priority of a block outside all ranges, or after its duration (TensorRT-LLM's default).
 pub const DEFAULT_PRIORITY: u8 = 35;
 
-/// Blocks `[from, to)` of every prompt have this priority (0 goes first, 100 last) for a time after each use.
+/// Blocks `[from, to)` of every prompt have this priority (0 is evicted first, 100 last) for a time after
+/// each use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Range {
     /// First block, counted from 0.
@@ -20,11 +22,11 @@ pub struct Range {
     pub to: u32,
     /// From 0 to 100.
     pub priority: u8,
-    /// None: for good.
+    /// Duration after each use; None: unlimited.
     pub duration_ns: Option<i64>,
 }
 
-/// Priorities by depth; the first range that fits counts.
+/// Priorities by depth; the first range that contains the block counts.
 #[derive(Debug, Clone)]
 pub struct Priority {
     ranges: Vec<Range>,
@@ -32,7 +34,7 @@ pub struct Priority {
 }
 
 impl Priority {
-    /// The ranges as they are tried, first to last.
+    /// A policy with these ranges, tried first to last.
     pub fn new(ranges: &[Range]) -> Self {
         let mut boundaries: Vec<u32> = ranges.iter().flat_map(|r| [r.from, r.to]).collect();
         boundaries.sort_unstable();

@@ -15,8 +15,8 @@ struct Node {
     mark: u8,
 }
 
-/// `N` queues; a block is in one of them or in none. 4 bytes a block of the universe, which grows with the
-/// highest number queued; 16 a queued block.
+/// `N` queues; a block is in at most one of them. 4 bytes per block of the universe, which grows with the
+/// highest number queued; 16 bytes per queued block.
 #[derive(Debug)]
 pub struct Queues<const N: usize> {
     nodes: Vec<Node>,
@@ -40,7 +40,7 @@ impl<const N: usize> Queues<N> {
         }
     }
 
-    /// Return the queue a block is in.
+    /// Return the queue that contains a block.
     #[inline]
     pub fn queue_of(&self, block: u32) -> Option<usize> {
         match self.node_of.get(block as usize) {
@@ -54,7 +54,7 @@ impl<const N: usize> Queues<N> {
         self.len[queue]
     }
 
-    /// Return the mark of a queued block, which is 0 when it is pushed.
+    /// Return the mark of a queued block, which is 0 when the block is pushed.
     #[inline]
     pub fn mark(&mut self, block: u32) -> &mut u8 {
         &mut self.nodes[self.node_of[block as usize] as usize].mark
@@ -65,7 +65,7 @@ impl<const N: usize> Queues<N> {
         self.nodes[self.node_of[block as usize] as usize].mark
     }
 
-    /// Put a block that is in no queue at the front of one.
+    /// Put a block that is in no queue at the front of a queue.
     pub fn push_front(&mut self, queue: usize, block: u32) {
         let fresh = Node {
             block,
@@ -103,14 +103,14 @@ impl<const N: usize> Queues<N> {
         self.push_front(queue, block);
     }
 
-    /// Take the last block of a queue that may go out of it.
+    /// Remove and return the last evictable block of a queue.
     pub fn take_last_that(&mut self, queue: usize, may_go: &MayGo) -> Option<u32> {
         let block = self.last_that(queue, may_go)?;
         self.unlink(block);
         Some(block)
     }
 
-    /// Take a queued block out of its queue.
+    /// Remove a queued block from its queue.
     pub fn unlink(&mut self, block: u32) {
         let node = std::mem::replace(&mut self.node_of[block as usize], NONE);
         let Node {
@@ -133,7 +133,7 @@ impl<const N: usize> Queues<N> {
         self.free = node;
     }
 
-    /// Take the block at the back of a queue out of it.
+    /// Remove the block at the back of a queue.
     pub fn drop_last(&mut self, queue: usize) {
         if let Some(block) = self.back(queue) {
             self.unlink(block);
@@ -145,7 +145,7 @@ impl<const N: usize> Queues<N> {
         self.block(self.back[queue])
     }
 
-    /// Return the block in front of a queued one.
+    /// Return the neighbor of a queued block towards the front.
     pub fn front_neighbor(&self, block: u32) -> Option<u32> {
         self.block(self.nodes[self.node_of[block as usize] as usize].front_neighbor)
     }
@@ -167,17 +167,17 @@ impl<const N: usize> Queues<N> {
     }
 }
 
-/// The rule of a policy whose blocks, and names of those that left, stand in `N` queues.
+/// The rule of a policy whose blocks, and ghosts (names of evicted blocks), are in `N` queues.
 pub trait QueueRule<const N: usize>: Send + Sync {
-    /// Whether the blocks of a queue are resident; else it has names of those that left.
+    /// Return true if the blocks of a queue are resident; other queues have ghosts.
     fn is_resident(_queue: usize) -> bool {
         true
     }
 
-    /// Learn of a use of a resident block.
+    /// Record a use of a resident block.
     fn on_hit(&mut self, queues: &mut Queues<N>, block: u32);
 
-    /// Learn of a miss before room is made for it.
+    /// Record a miss before capacity is freed for the block.
     fn on_miss(&mut self, _queues: &mut Queues<N>, _block: u32) {}
 
     /// Queue a block that is not resident.
@@ -185,10 +185,10 @@ pub trait QueueRule<const N: usize>: Send + Sync {
         queues.push_front(0, block);
     }
 
-    /// Take one block for which `may_go` holds out of its queue and return it.
+    /// Remove one block for which `may_go` holds from its queue and return it.
     fn evict(&mut self, queues: &mut Queues<N>, may_go: &MayGo) -> Option<u32>;
 
-    /// Take a resident block out that left for another reason.
+    /// Remove a resident block that left for another reason.
     fn remove(&mut self, queues: &mut Queues<N>, block: u32) {
         queues.unlink(block);
     }
@@ -202,7 +202,7 @@ pub struct QueuePolicy<R, const N: usize> {
 }
 
 impl<R: QueueRule<N>, const N: usize> QueuePolicy<R, N> {
-    /// Nothing is resident and nothing remembered.
+    /// A policy without resident blocks and ghosts.
     pub fn new(rule: R, universe: usize) -> Self {
         Self {
             rule,

@@ -1,4 +1,4 @@
-//! A leaf policy on single blocks: candidates in a heap, entries that no longer hold are skipped.
+//! A leaf policy on single blocks: candidates in a heap, whose stale entries are skipped.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -8,7 +8,7 @@ use super::object::{MayGo, ObjectPolicy};
 
 const NONE: u32 = u32::MAX;
 
-/// What is known of a resident block.
+/// Data of a resident block.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     key: Key,
@@ -18,7 +18,7 @@ struct Slot {
 /// Ties of the key go to the deepest block, then to the lower number.
 type Entry = Reverse<(Key, Reverse<u32>, u32)>;
 
-/// A ranked policy that keeps single blocks: the smallest key that may go leaves first.
+/// A ranked policy on single blocks: evicts the evictable block with the smallest key.
 pub struct Ranked {
     policy: Box<dyn LeafPolicy>,
     slot_of: Vec<u32>,
@@ -31,7 +31,7 @@ pub struct Ranked {
 }
 
 impl Ranked {
-    /// Nothing is resident; blocks are numbered below `universe`.
+    /// A policy without resident blocks; blocks are numbered below `universe`.
     pub fn new(policy: Box<dyn LeafPolicy>, universe: usize) -> Self {
         Self {
             policy,

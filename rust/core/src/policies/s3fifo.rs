@@ -1,4 +1,4 @@
-//! S3-FIFO: a small queue sifts out what comes once, a main queue with second chances, ghosts (Yang et al. 2023).
+//! S3-FIFO: a small queue filters blocks used once, a main queue gives second chances, with ghosts (Yang et al. 2023).
 
 use super::object::MayGo;
 use super::queues::{QueueRule, Queues};
@@ -17,9 +17,9 @@ const GHOST: usize = 2;
 const PROMOTE: u8 = 2;
 const MOST_USES: u8 = 3;
 
-/// A tenth of the room is small, ghosts for nine tenths. Until the first eviction a full small queue passes
-/// new blocks to the main one (a rule of libCacheSim; the paper leaves the warm-up open).
-/// A block that may not go is passed over: back to the front of its queue.
+/// The small queue has a tenth of the capacity; ghosts are remembered for nine tenths. Until the first
+/// eviction a full small queue passes new blocks to the main queue (a rule of libCacheSim; the paper does not
+/// specify the warm-up). A block that is not evictable is skipped: moved to the front of its queue.
 #[derive(Debug)]
 pub struct S3Fifo {
     small_blocks: usize,
@@ -30,7 +30,7 @@ pub struct S3Fifo {
 }
 
 impl S3Fifo {
-    /// Nothing is resident and nothing remembered.
+    /// A policy without resident blocks and ghosts.
     pub fn new(capacity: usize) -> Self {
         let small_blocks = capacity / 10;
         Self {
@@ -107,7 +107,7 @@ impl QueueRule<3> for S3Fifo {
             let used = Self::evict_main(queues, may_go);
             used.or_else(|| self.evict_small(queues, may_go))
         } else {
-            // what the small queue only promoted has made no room yet
+            // promotions from the small queue have freed no capacity yet
             let once = self.evict_small(queues, may_go);
             once.or_else(|| Self::evict_main(queues, may_go))
         }

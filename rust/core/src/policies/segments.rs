@@ -1,20 +1,20 @@
-//! Segments of recency, lowest first: a use lifts a block one segment, and what is too much falls back one.
+//! Segments of recency, lowest first: a use lifts a block one segment, and overflow falls one segment.
 
 use super::object::{MayGo, ObjectPolicy};
 use super::queues::Queues;
 
-/// The first segments of `N` queues, each with room for so many blocks; other queues are the owner's own.
+/// The first segments of `N` queues, each with a capacity in blocks; further queues belong to the policy.
 #[derive(Debug)]
 pub struct Segments<const N: usize> {
     /// All queues; number k is segment k, the least recent block at its back.
     pub queues: Queues<N>,
     segment_blocks: Vec<usize>,
-    /// A block fell into the lowest segment, which may be over its room now.
+    /// True if a block fell into the lowest segment, which may exceed its capacity now.
     has_fallen: bool,
 }
 
 impl<const N: usize> Segments<N> {
-    /// Empty segments with these rooms, lowest first.
+    /// Empty segments with these capacities, lowest first.
     pub fn new(segment_blocks: Vec<usize>, universe: usize) -> Self {
         assert!(segment_blocks.len() <= N, "every segment is a queue");
         Self {
@@ -31,7 +31,7 @@ impl<const N: usize> Segments<N> {
             .sum()
     }
 
-    /// Lift a block of a segment one up; the least recent of each full segment falls one down.
+    /// Lift a block one segment; the least recent block of each full segment falls one segment.
     pub fn lift(&mut self, block: u32) {
         let Some(from) = self.queues.queue_of(block) else {
             return;
@@ -48,8 +48,8 @@ impl<const N: usize> Segments<N> {
         }
     }
 
-    /// Take out the least recent block that may go of the lowest segment where one has fallen into it and it
-    /// is over its room: it can be where the rooms do not add up to all there is.
+    /// Remove the least recent evictable block of the lowest segment, if a block has fallen into it and it
+    /// exceeds its capacity. This happens if the segments' capacities do not add up to the whole capacity.
     pub fn spill(&mut self, may_go: &MayGo) -> Option<u32> {
         if !self.has_fallen {
             return None;
@@ -61,20 +61,20 @@ impl<const N: usize> Segments<N> {
         self.queues.take_last_that(0, may_go)
     }
 
-    /// Put a new block into the lowest segment with room, or into the lowest of all.
+    /// Put a new block into the lowest segment with capacity, or into the lowest segment.
     pub fn push(&mut self, block: u32) {
         let has_space = |&segment: &usize| self.queues.len(segment) < self.segment_blocks[segment];
         let segment = (0..self.segment_blocks.len()).find(has_space).unwrap_or(0);
         self.queues.push_front(segment, block);
     }
 
-    /// Return the least recent block that may go of the lowest segment that has one.
+    /// Return the least recent evictable block of the lowest segment that has one.
     pub fn victim(&self, may_go: &MayGo) -> Option<u32> {
         (0..self.segment_blocks.len()).find_map(|segment| self.queues.last_that(segment, may_go))
     }
 }
 
-/// A policy of segments alone.
+/// A policy of segments only.
 impl<const N: usize> ObjectPolicy for Segments<N> {
     fn contains(&self, block: u32) -> bool {
         self.queues.queue_of(block).is_some()

@@ -1,4 +1,4 @@
-//! SIEVE: one queue, a visited bit, a hand that moves from old to new and stays where it was (Zhang et al. 2024).
+//! SIEVE: one queue, a visited bit, and a hand that moves from old to new and keeps its position (Zhang et al. 2024).
 
 use super::object::MayGo;
 use super::queues::{QueueRule, Queues};
@@ -8,7 +8,7 @@ use super::NativePolicy;
 pub const POLICY: NativePolicy =
     NativePolicy::queue("sieve", |_, bounds| bounds.queues(Sieve::default()));
 
-/// A block that may not go is passed over like a visited one: its bit is cleared.
+/// A block that is not evictable is skipped like a visited block: its bit is cleared.
 #[derive(Debug, Default)]
 pub struct Sieve {
     hand: Option<u32>,
@@ -20,7 +20,7 @@ impl QueueRule<1> for Sieve {
     }
 
     fn evict(&mut self, queues: &mut Queues<1>, may_go: &MayGo) -> Option<u32> {
-        // two rounds clear every bit; a third can find nothing new
+        // two rounds clear every bit; a third can find no further block
         for _ in 0..3 * queues.len(0) {
             let at = self.hand.or_else(|| queues.back(0))?;
             self.hand = queues.front_neighbor(at);

@@ -1,4 +1,4 @@
-//! How often names were seen, estimated in little room: a count-min sketch whose counts age.
+//! Estimates of name frequencies in little memory: a count-min sketch whose counts age.
 
 /// Primes of XXH64.
 const P1: u64 = 11_400_714_785_074_694_791;
@@ -6,9 +6,9 @@ const P2: u64 = 14_029_467_366_897_019_727;
 const P3: u64 = 1_609_587_929_392_839_161;
 const P4: u64 = 9_650_029_242_287_828_579;
 const P5: u64 = 2_870_177_450_012_600_261;
-/// Counters of a name.
+/// Counters per name.
 const COUNTERS: u32 = 10;
-/// Seeds of the two hashes that name a name's counters.
+/// Seeds of the two hashes that choose a name's counters.
 const SEEDS: [u64; 2] = [0x1234_5678, 0x1234_4321];
 /// Counters for each name of a cache: −ln 0.001 / (ln 2)², as libCacheSim sizes its filter.
 const COUNTERS_A_NAME: f64 = 14.377_587_566_1;
@@ -23,15 +23,15 @@ fn xxh64(number: u64, seed: u64) -> u64 {
     hash ^ (hash >> 32)
 }
 
-/// Counters of names (Cormode and Muthukrishnan 2005), as libCacheSim 0.3.5 keeps them: an addition raises
-/// all counters of a name. 4 bytes a counter, 14.4 counters a name of the room.
+/// Counters of names (Cormode and Muthukrishnan 2005), as libCacheSim 0.3.5 keeps them: an addition
+/// increments all counters of a name. 4 bytes per counter, 14.4 counters per name of the cache's capacity.
 #[derive(Debug)]
 pub struct Sketch {
     counters: Vec<u32>,
 }
 
 impl Sketch {
-    /// Counters for a cache with room for so many names.
+    /// Counters for a cache with a capacity of `names`.
     pub fn new(names: usize) -> Self {
         let counters = (COUNTERS_A_NAME * names as f64).ceil() as usize;
         Self {
@@ -52,7 +52,7 @@ impl Sketch {
         }
     }
 
-    /// Return how often a name was counted, at least.
+    /// Return the estimated count of a name, which is at least the true count.
     pub fn estimate(&self, name: u64) -> u32 {
         let counters = self.counters_of(name);
         counters.map(|c| self.counters[c]).min().unwrap_or(0)

@@ -1,4 +1,4 @@
-//! Segmented LRU: what is used again is protected; what falls out of protection gets another round (Karedla et al. 1994).
+//! Segmented LRU: blocks used again are protected; blocks that lose protection get another round (Karedla et al. 1994).
 
 use super::segments::Segments;
 use super::{Bounds, NativePolicy};
@@ -7,7 +7,8 @@ use super::{Bounds, NativePolicy};
 pub const POLICY: NativePolicy =
     NativePolicy::queue("slru", |_, bounds| Box::new(segments(bounds)));
 
-/// Newcomers and what fell are on probation, whatever their number; four fifths of the room may be protected.
+/// New and demoted blocks are on probation, whatever their number; four fifths of the capacity may be
+/// protected.
 fn segments(bounds: Bounds) -> Segments<2> {
     let protected_blocks = bounds.capacity - bounds.capacity.div_ceil(5);
     Segments::new(vec![usize::MAX, protected_blocks], bounds.universe)

@@ -1,4 +1,4 @@
-//! Time to live: a block unused for the time is gone; under pressure the next to expire goes (Jung et al. 2003).
+//! Time to live: a block unused for the time expires; under pressure the next to expire is evicted (Jung et al. 2003).
 
 use super::leaf::{Facts, Key, Lapse, LeafPolicy};
 use super::NativePolicy;
@@ -11,10 +11,9 @@ pub const POLICY: NativePolicy = NativePolicy::ranked("ttl", |settings| {
 });
 
 /// One time to live for all blocks.
-
 #[derive(Debug, Clone, Copy)]
 pub struct Ttl {
-    /// Time after its last use from which a block is gone.
+    /// Time after its last use at which a block expires.
     pub ttl_ns: i64,
 }
 

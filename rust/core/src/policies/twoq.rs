@@ -1,4 +1,4 @@
-//! 2Q: newcomers queue, what returns after it left the queue is kept by recency (Johnson and Shasha, VLDB 1994).
+//! 2Q: new blocks queue; blocks that return after leaving that queue are kept by recency (Johnson and Shasha, VLDB 1994).
 
 use super::object::MayGo;
 use super::queues::{QueueRule, Queues};
@@ -8,13 +8,15 @@ use super::{Bounds, NativePolicy};
 pub const POLICY: NativePolicy =
     NativePolicy::queue("twoq", |_, bounds| bounds.queues(TwoQ::new(bounds)));
 
-/// Newcomers, first in first out; names of those that left it; and what returned, by recency.
+/// Indices of the queues: new blocks, first in first out; ghosts of blocks that left that queue; returned
+/// blocks, by recency.
 const IN: usize = 0;
 const OUT: usize = 1;
 const MAIN: usize = 2;
 
-/// A quarter of the room is for newcomers, and the names of half of it are remembered (libCacheSim's shares).
-/// A use among the newcomers moves nothing. Where the victim's list has none that may go, the other's goes.
+/// A quarter of the capacity is for new blocks, and ghosts are remembered for half of it (libCacheSim's
+/// shares). A use of a new block moves nothing. If a victim's list has no evictable block, the other list's
+/// is taken.
 #[derive(Debug)]
 pub struct TwoQ {
     in_blocks: usize,
@@ -23,7 +25,7 @@ pub struct TwoQ {
 }
 
 impl TwoQ {
-    /// Nothing is resident and nothing remembered.
+    /// A policy without resident blocks and ghosts.
     pub fn new(bounds: Bounds) -> Self {
         Self {
             in_blocks: bounds.capacity / 4,

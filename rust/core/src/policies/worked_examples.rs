@@ -4,7 +4,8 @@ use super::leaf::Facts;
 use super::priority::Range;
 use super::{Bounds, Kind, NativePolicy, PolicySettings, POLICIES};
 
-/// A block lives for 10 ns under `ttl`; under `priority` the first two of a prompt are worth 90 for 10 ns.
+/// Settings: a block lives for 10 ns under `ttl`; under `priority` the first two of a prompt have priority 90
+/// for 10 ns.
 pub fn settings() -> PolicySettings {
     let head = Range {
         from: 0,
@@ -20,67 +21,68 @@ pub fn settings() -> PolicySettings {
     }
 }
 
-/// Policy, blocks that fit, accesses, and who leaves.
+/// Policy, capacity in blocks, accesses, and evicted blocks.
 const EXAMPLES: &[(&str, usize, &str, &str)] = &[
-    // b leaves and comes back: recency has earned a place, so a goes although it was used twice.
+    // b is evicted and returns: recency has earned capacity, so a is evicted although it was used twice.
     ("arc", 2, "a a b c b", "b a"),
     // A scan of new blocks passes by a, which was used twice.
     ("arc", 3, "a a b c d e", "b c"),
-    // a was used and goes round once more; then, unused since, it is the oldest.
+    // a was used and gets a second round; then, unused since, it is the oldest.
     ("clock", 3, "a b c a d e f", "b c a"),
     // The use of a does not help it.
     ("fifo", 3, "a b c a d e", "a b"),
-    // a is worth 3; b leaves at 1, c at 1 + 1, and d is then worth 2 + 1 like a, which was used longer ago.
+    // a has value 3; b leaves at 1, c at 1 + 1, and d then has 2 + 1 like a, which was used longer ago.
     ("gdsf", 2, "a a a b c d e", "b c a"),
-    // Where all cost the same it is gdsf.
+    // With equal costs the policy equals gdsf.
     ("pgdsf", 2, "a a a b c d e", "b c a"),
-    // a, b and c were used once; b stands deepest.
+    // a, b and c were used once; b is deepest.
     ("length-aware", 3, "a0 b5 c1 d0", "b"),
-    // b was used twice, so c, which stands less deep, goes.
+    // b was used twice, so c, which is less deep, is evicted.
     ("length-aware", 3, "a0 b5 b5 c1 d0", "c"),
     // a and b were used twice.
     ("lfu", 3, "a b a b c d", "c"),
     // b and c were used once, b longer ago.
     ("lfu", 3, "a b c a d", "b"),
-    // b was used twice and comes back with a count of one.
+    // b was used twice and returns with a count of one.
     ("lfu", 2, "b b a a a c b d", "b c b"),
-    // Room for three, one of it for the queue: a and b are low. c passes through the queue, and so does d.
+    // Capacity of three, one of it for the queue: a and b are low. c passes through the queue, and so does d.
     ("lirs", 3, "a b c d e", "c d"),
-    // c returns while the stack knows it: it becomes low and a, at the bottom, takes its place in the queue.
+    // c returns while the stack has it: it becomes low, and a, at the bottom, moves to the queue.
     ("lirs", 3, "a b c d c e", "c d a"),
     // a was used after b and c.
     ("lru", 3, "a b c a d e", "b c"),
-    // b and c are worth 35: they go before the older a.
+    // b and c have priority 35: they are evicted before the older a.
     ("priority", 2, "a0 b2 c2 d2", "b c"),
-    // From 10 ns on a is worth 35 too, and was used longest ago.
+    // From 10 ns on a has priority 35 too, and was used longest ago.
     ("priority", 2, "a0 b2 @10 c2", "a"),
-    // Room for ten: one small (a), nine main (b to j). k, l and m each push out the small one before them.
+    // Capacity of ten: one small (a), nine main (b to j). k, l and m each evict the small block before them.
     ("s3fifo", 10, "a b c d e f g h i j k l m", "a k l"),
-    // a comes back while its name is remembered: the main queue holds one too many, and its oldest goes next.
+    // a returns while it is a ghost: the main queue holds one too many, and its oldest is evicted next.
     ("s3fifo", 10, "a b c d e f g h i j k l a m", "a k l b"),
-    // a was used twice: it moves to the main queue, whose oldest, b, goes.
+    // a was used twice: it moves to the main queue, whose oldest, b, is evicted.
     ("s3fifo", 10, "a a a b c d e f g h i j k", "b"),
-    // a to d fill the four segments from below. a climbs, so b falls in its place, and e takes b's; then c
-    // climbs and d falls.
+    // a to d fill the four segments from below. a climbs, so b falls into a's segment, and e takes b's; then
+    // c climbs and d falls.
     ("s4lru", 4, "a b c d a e f c g", "b e f"),
     // Five blocks: the lowest segment takes the fifth, e, until b falls into it: then a is one too many.
     ("s4lru", 5, "a b c d e e f", "a"),
-    // a was used and stays in its place behind the hand, which goes on to newer blocks.
+    // a was used and keeps its position behind the hand, which continues to newer blocks.
     ("sieve", 3, "a b c a d e f", "b c d"),
-    // a was used twice, so b goes, although a was used longer ago.
+    // a was used twice, so b is evicted, although a was used longer ago.
     ("slru", 5, "a a b c d e f", "b"),
-    // Five blocks are used twice; the first of them falls back on probation and goes.
+    // Five blocks are used twice; the first of them falls back on probation and is evicted.
     ("slru", 5, "a a b b c c d d e e f", "a"),
-    // a was used at 0 and again at 9, b at 0 only: at 10 b is gone, at 19 a is.
+    // a was used at 0 and again at 9, b at 0 only: at 10 b has expired, at 19 a has.
     ("ttl", 8, "a b @9 a @10 c @19 d", "b a"),
-    // There is room for two: a expires before b.
+    // The capacity is two blocks: a expires before b.
     ("ttl", 2, "a @3 b @4 c", "a"),
-    // Room for four, one of them for newcomers: a returns to the main queue while its name is known, and the
-    // newcomers go one by one, however often they were used.
+    // Capacity of four, one of it for new blocks: a returns to the main queue while it is a ghost, and the
+    // new blocks are evicted one by one, however often they were used.
     ("twoq", 4, "a b c d e a b b f g", "a b c d e"),
-    // Two names are remembered: a's is forgotten when c leaves, so a comes back as a newcomer and goes again.
+    // Two ghosts are remembered: a's is forgotten when c leaves, so a returns as a new block and is evicted
+    // again.
     ("twoq", 4, "a b c d e f g a h i j k", "a b c d e f g a"),
-    // c finds the main cache full and was used no more often than its victim: it leaves. d was, by a sketch for two names.
+    // c finds the main cache full and was used no more often than its victim, so c is evicted. d was, by a sketch for two names.
     ("wtinylfu", 3, "a b c d e", "c b"),
 ];
 
@@ -96,7 +98,7 @@ fn every_policy_decides_as_its_worked_examples_do() {
     }
 }
 
-/// Queues that stand for keys in a plain cache decide as the keys do.
+/// Queues that replace keys in a plain cache decide as the keys do.
 #[test]
 fn the_queue_decides_as_the_key_does() {
     for policy in POLICIES {
@@ -108,9 +110,9 @@ fn the_queue_decides_as_the_key_does() {
     }
 }
 
-/// Plays accesses against a plain cache with room for `capacity` blocks and returns who left, in that order.
+/// Plays accesses against a plain cache of `capacity` blocks and returns the evicted blocks in order.
 ///
-/// `b` is an access of block b at depth 0, `b7` one at depth 7; `@30` moves the clock to 30 ns.
+/// `b` is an access of block b at depth 0, `b7` an access at depth 7; `@30` moves the clock to 30 ns.
 fn evictions_of(policy: &NativePolicy, capacity: usize, accesses: &str) -> String {
     let bounds = Bounds {
         capacity,

@@ -1,4 +1,4 @@
-//! W-TinyLFU: a small window, and a main cache that admits only what is used more often (Einziger et al. 2017).
+//! W-TinyLFU: a small window, and a main cache that admits only blocks used more often (Einziger et al. 2017).
 
 use super::object::{MayGo, ObjectPolicy};
 use super::segments::Segments;
@@ -10,14 +10,13 @@ pub const POLICY: NativePolicy = NativePolicy::queue("wtinylfu", |settings, boun
     Box::new(WTinyLfu::new(bounds, settings.names.clone()))
 });
 
-/// The queue of the window, beside the main cache's two segments.
+/// Index of the window's queue, after the main cache's two segments.
 const WINDOW: usize = 2;
-/// Uses in the main cache, for each block of its room, after which all counts are halved.
+/// Uses in the main cache, per block of its capacity, after which all counts are halved.
 const USES_UNTIL_AGING: usize = 32;
 
-/// A hundredth of the room is the window, at least one block (below 100 blocks libCacheSim has no window and
-/// admits nothing); the rest is an SLRU of one fifth and four fifths, rounded down. Until the first eviction the window takes
-/// everything. All as in libCacheSim 0.3.5.
+/// The window has a hundredth of the capacity, at least one block (below 100 blocks libCacheSim has no window and admits nothing). The rest is an
+/// SLRU of one fifth and four fifths, rounded down. Until the first eviction the window takes every block. All as in libCacheSim 0.3.5.
 pub struct WTinyLfu {
     main: Segments<3>,
     sketch: Sketch,
@@ -27,7 +26,7 @@ pub struct WTinyLfu {
 }
 
 impl WTinyLfu {
-    /// Nothing is resident and nothing counted.
+    /// A policy without resident blocks and counts.
     pub fn new(bounds: Bounds, names: Vec<u64>) -> Self {
         let window_blocks = (bounds.capacity / 100).max(1);
         let main_capacity_blocks = bounds.capacity - window_blocks;
@@ -41,7 +40,7 @@ impl WTinyLfu {
         }
     }
 
-    /// What the sketch knows a block by: its own name, or its number counted from 1.
+    /// The name of a block in the sketch: its own name, or its number counted from 1.
     fn name(&self, block: u32) -> u64 {
         let counted = u64::from(block) + 1;
         self.names.get(block as usize).copied().unwrap_or(counted)
@@ -87,8 +86,8 @@ impl ObjectPolicy for WTinyLfu {
         self.count(block);
     }
 
-    /// The window's oldest move to the main cache while it has room; then the oldest that may go and the main
-    /// cache's victim compete by their counts, and the loser leaves.
+    /// The window's oldest blocks move to the main cache while it has capacity. Then the oldest evictable
+    /// block and the main cache's victim compete by their counts, and the loser is evicted.
     fn evict(&mut self, _incoming: u32, may_go: &MayGo) -> Option<u32> {
         while self.main.blocks() < self.main_capacity_blocks {
             let Some(oldest) = self.main.queues.back(WINDOW) else {

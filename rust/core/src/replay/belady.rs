@@ -1,4 +1,5 @@
-//! Ceilings: what a cache that knows the future would keep (Belady 1966), prefix-closed on runs, or flat.
+//! Clairvoyant upper bounds: a cache that keeps the blocks needed soonest (Belady 1966), prefix-closed on
+//! runs, or flat.
 
 use std::collections::BinaryHeap;
 
@@ -8,10 +9,11 @@ use super::{Decisions, TouchFrom};
 
 const NEVER: u32 = u32::MAX;
 
-/// Replay a trace keeping the blocks needed soonest: farthest next use goes first, of equals the deepest.
+/// Replay a trace and keep the blocks needed soonest: the farthest next use is evicted first, of equals the
+/// deepest.
 ///
-/// New blocks may be passed over at once (bypass). A block's parent is never needed later than it, so what
-/// is kept is prefix-closed. Blocks that were passed over are no evictions.
+/// New blocks may be bypassed at once. A block's parent is never needed later than the block, so the kept
+/// blocks are prefix-closed. Bypassed blocks do not count as evictions.
 pub fn replay(runs: &Runs, capacity: u64) -> Decisions {
     let mut next = next_uses(runs);
     let mut resident = vec![0u32; runs.len.len()];
@@ -65,7 +67,7 @@ pub fn replay(runs: &Runs, capacity: u64) -> Decisions {
     out
 }
 
-/// For every place in the paths, the next request that takes the same run.
+/// For every position in the paths, the next request that takes the same run.
 fn next_uses(runs: &Runs) -> Vec<u32> {
     let mut next = vec![NEVER; runs.path.len()];
     let mut last = vec![NEVER; runs.len.len()];
@@ -78,9 +80,9 @@ fn next_uses(runs: &Runs) -> Vec<u32> {
     next
 }
 
-/// Replay a trace as a flat stream of blocks: the farthest next use leaves, every miss is inserted.
+/// Replay a trace as a flat stream of blocks: the farthest next use is evicted, every miss is inserted.
 ///
-/// Fails where the stream is longer than 32 bits number.
+/// Fails if the stream is longer than 32 bits can number.
 pub fn replay_flat(
     blocks: &mut Blocks,
     capacity: u64,

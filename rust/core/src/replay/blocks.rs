@@ -1,4 +1,4 @@
-//! The trace block by block: numbers of blocks, which block lies under which, what is resident.
+//! The trace block by block: numbers of blocks, their parents, and residency.
 
 use super::holds::Holds;
 use super::runs::{PromptError, Prompts};
@@ -11,20 +11,20 @@ pub struct Blocks<'a> {
     shared: u32,
     /// First private block of each request, and the end after the last.
     private_from: Vec<u32>,
-    /// The id above each id where it appeared first.
+    /// The id above each id at its first appearance.
     parent: Vec<u32>,
     /// Resident children (ids or private runs) below each id.
     live_children: Vec<u32>,
     resident: Vec<u64>,
-    /// The request at work: the ids it takes, the last of them in part.
+    /// The current request: the ids it takes, the last of them in part.
     held_by: Vec<u32>,
     request: u32,
-    /// What requests in flight hold, where they overlap.
+    /// Blocks held by requests in flight, if requests overlap.
     holds: Option<Holds>,
 }
 
 impl<'a> Blocks<'a> {
-    /// Number the blocks; `window` requests overlap (0: none). Fails where they do not fit 32 bits.
+    /// Number the blocks; `window` requests overlap (0: none). Fails if the numbers do not fit 32 bits.
     pub fn of(prompts: Prompts<'a>, window: u32) -> Result<Self, PromptError> {
         let too_many = || PromptError::TooManyBlocks;
         let distinct = prompts.distinct_ids();
@@ -66,7 +66,7 @@ impl<'a> Blocks<'a> {
         self.prompts.len()
     }
 
-    /// Ids, and blocks of each.
+    /// Number of ids, and blocks per id.
     pub fn ids(&self) -> (usize, u32) {
         (self.parent.len(), self.prompts.blocks_per_id)
     }
@@ -95,7 +95,7 @@ impl<'a> Blocks<'a> {
         }
     }
 
-    /// With the window full, the oldest request in flight ends.
+    /// End the oldest request in flight if the window is full.
     pub fn end_oldest(&mut self) {
         let Some(mut holds) = self.holds.take() else {
             return;
@@ -115,22 +115,22 @@ impl<'a> Blocks<'a> {
         self.holds = Some(holds);
     }
 
-    /// Whether a request in flight, of several that overlap, holds a block.
+    /// Return true if a request in flight, of several that overlap, holds a block.
     pub fn is_in_flight(&self, block: u32) -> bool {
         self.holds.as_ref().is_some_and(|h| h.is_held(block))
     }
 
-    /// Resident blocks that requests in flight hold; None where they do not overlap.
+    /// Resident blocks held by requests in flight; None if requests do not overlap.
     pub fn held_resident(&self) -> Option<u64> {
         self.holds.as_ref().map(Holds::resident)
     }
 
-    /// Whether a block is in the tier.
+    /// Return true if a block is in the tier.
     pub fn is_resident(&self, block: u32) -> bool {
         self.resident[block as usize / 64] >> (block % 64) & 1 == 1
     }
 
-    /// Whether the request at work, or another in flight, needs a block.
+    /// Return true if the current request, or another in flight, needs a block.
     pub fn is_held(&self, block: u32) -> bool {
         if let Some(holds) = &self.holds {
             return holds.is_held(block);
@@ -148,7 +148,7 @@ impl<'a> Blocks<'a> {
         row.last() != Some(&id) || k < self.prompts.taken(i, row.len() - 1)
     }
 
-    /// Whether no resident block lies below it.
+    /// Return true if a block has no resident child.
     pub fn is_leaf(&self, block: u32) -> bool {
         if block >= self.shared {
             let run = self.private_from.partition_point(|&from| from <= block);
@@ -161,7 +161,7 @@ impl<'a> Blocks<'a> {
         self.live_children[(block / per) as usize] == 0
     }
 
-    /// Put a block into the tier; it was not there.
+    /// Put a block into the tier; it was not resident.
     pub fn arrive(&mut self, block: u32) {
         self.resident[block as usize / 64] |= 1 << (block % 64);
         if let Some(holds) = &mut self.holds {
@@ -172,7 +172,7 @@ impl<'a> Blocks<'a> {
         }
     }
 
-    /// Take a resident block out of the tier.
+    /// Remove a resident block from the tier.
     pub fn leave(&mut self, block: u32) {
         self.resident[block as usize / 64] &= !(1 << (block % 64));
         if let Some(parent) = self.id_above(block) {

@@ -6,23 +6,23 @@ use crate::ids::NONE;
 
 /// Blocks that hit together: of `blocks`, block j (from 0) hits at capacities ≥ `capacity + j × step`.
 ///
-/// `step` is 1 where the blocks of a run leave one by one from its tail, and 0 where the run is found whole
-/// or not at all.
+/// `step` is 1 if the blocks of a run leave one by one from its tail, and 0 if the run is found whole or not
+/// at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reuse {
-    /// The request that uses them again.
+    /// The request that reuses the blocks.
     pub request: u32,
-    /// The smallest capacity at which the first of them hits.
+    /// The smallest capacity at which the first block hits.
     pub capacity: u64,
-    /// How many there are.
+    /// Number of blocks.
     pub blocks: u32,
-    /// Capacity that each further block needs beyond the one before.
+    /// Capacity that each further block needs in addition to the block before it.
     pub step: u32,
     /// The request that touched the run last.
     pub before: u32,
 }
 
-/// Blocks in recency order, as a Fenwick tree over touches: how many blocks are newer than a touch?
+/// Blocks in recency order, as a Fenwick tree over touches that counts the blocks newer than a touch.
 struct Newer {
     tree: Vec<u64>,
 }
@@ -50,9 +50,9 @@ impl Newer {
     }
 }
 
-/// Return every reuse of the trace with the capacities from which it hits, in request order.
+/// Return every reuse of the trace with the capacities at which it hits, in request order.
 ///
-/// One pass, whatever the number of capacities asked for later: O(runs touched × log) time and 8 bytes a
+/// One pass, whatever the number of capacities evaluated later: O(runs touched × log) time and 8 bytes per
 /// touch, at any block size. A request may count at most `limits[i]` leading blocks as hits.
 pub fn reuses(runs: &Runs, limits: &[u32], touch_from: TouchFrom) -> Vec<Reuse> {
     let mut newer = Newer {
@@ -86,7 +86,7 @@ pub fn reuses(runs: &Runs, limits: &[u32], touch_from: TouchFrom) -> Vec<Reuse> 
             };
             match touch_from {
                 TouchFrom::Tail => {
-                    // only where a trace is no tree is a block newer than one before it
+                    // a block is newer than a block before it only if the trace is no tree
                     let early = floor.saturating_sub(above).min(u64::from(blocks)) as u32;
                     push(floor, early, 0);
                     push(above + u64::from(early) + 1, blocks - early, 1);

@@ -2,10 +2,10 @@
 
 use crate::engines::requests::Overlap;
 
-/// How many running requests hold each block, and how many resident blocks are held.
+/// The number of running requests that hold each block, and the number of resident blocks that are held.
 ///
-/// A request holds all its blocks from its start until `window` run and another wants to start. What it
-/// holds is no victim. Cost: 4 bytes a block, one addition a block at the start and one at the end.
+/// A request holds all its blocks from its start until `window` requests run and another starts. A held block
+/// is no victim. Cost: 4 bytes per block, one addition per block at the start and one at the end.
 #[derive(Debug)]
 pub struct Holds {
     running: Overlap,
@@ -14,7 +14,7 @@ pub struct Holds {
 }
 
 impl Holds {
-    /// Nothing runs; `slots` blocks (or runs of blocks) can be held.
+    /// No requests in flight; `slots` blocks (or runs of blocks) can be held.
     pub fn new(window: u32, slots: usize) -> Self {
         Self {
             running: Overlap::new(window),
@@ -23,22 +23,22 @@ impl Holds {
         }
     }
 
-    /// The request that ends so that another may start.
+    /// The request that ends before the next one starts.
     pub fn before_start(&mut self) -> Option<u32> {
         self.running.before_start()
     }
 
-    /// Start a request; the one that ends at once where requests do not overlap.
+    /// Start a request; returns the request that ends at once, if requests do not overlap.
     pub fn start(&mut self, request: u32) -> Option<u32> {
         self.running.start(request)
     }
 
-    /// Whether somebody holds a place.
+    /// Return true if a request holds a slot.
     pub fn is_held(&self, slot: u32) -> bool {
         self.ref_counts[slot as usize] > 0
     }
 
-    /// Hold a place with so many resident blocks.
+    /// Hold a slot with so many resident blocks.
     pub fn hold(&mut self, slot: u32, resident: u32) {
         let ref_counts = &mut self.ref_counts[slot as usize];
         if *ref_counts == 0 {
@@ -47,7 +47,7 @@ impl Holds {
         *ref_counts += 1;
     }
 
-    /// Let go of a place with so many resident blocks; whether nobody holds it now.
+    /// Release a slot with so many resident blocks; returns true if no request holds it now.
     pub fn release(&mut self, slot: u32, resident: u32) -> bool {
         let ref_counts = &mut self.ref_counts[slot as usize];
         *ref_counts -= 1;
@@ -58,14 +58,14 @@ impl Holds {
         free
     }
 
-    /// Take notice of blocks that arrived at a place.
+    /// Count blocks that became resident at a slot.
     pub fn arrived(&mut self, slot: u32, blocks: u32) {
         if self.is_held(slot) {
             self.resident += u64::from(blocks);
         }
     }
 
-    /// Resident blocks that somebody holds.
+    /// Resident blocks that requests hold.
     pub fn resident(&self) -> u64 {
         self.resident
     }

@@ -1,4 +1,5 @@
-//! Prefix-aware replay of a leaf policy: segments of runs, leaf first, requests in flight hold theirs.
+//! Prefix-aware replay of a leaf policy: segments of runs, leaf first; requests in flight hold their
+//! segments.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -21,7 +22,7 @@ struct Segment {
     below: u32,
 }
 
-/// A run's part in the tier.
+/// The resident part of a run.
 #[derive(Debug, Clone, Copy)]
 struct Stack {
     top: u32,
@@ -74,7 +75,7 @@ impl<'a> Tier<'a> {
         }
     }
 
-    /// Gives the runs of a path, the first ones first, what they lack of so many blocks.
+    /// Distributes `spare` blocks among the runs of a path, first runs first, up to what each lacks.
     fn share(&self, path: &[u32], mut spare: u64, wanted: &mut Vec<u32>) {
         wanted.clear();
         for &run in path {
@@ -107,7 +108,7 @@ impl<'a> Tier<'a> {
         }
     }
 
-    /// Ask the policy anew about a segment whose facts changed.
+    /// Recompute the key of a segment whose facts changed.
     fn rank(&mut self, segment: u32) {
         let s = &mut self.segments[segment as usize];
         s.key = self.policy.key(&s.facts);
@@ -117,7 +118,7 @@ impl<'a> Tier<'a> {
         }
     }
 
-    /// Remove up to `most` of the deepest blocks of a run's top segment; the run is no candidate now.
+    /// Remove up to `most` of the deepest blocks of a run's top segment; the run is not a candidate now.
     fn trim(&mut self, run: u32, most: u64) -> u64 {
         let top = self.stacks[run as usize].top;
         let segment = &mut self.segments[top as usize];
@@ -144,7 +145,7 @@ impl<'a> Tier<'a> {
         u64::from(cut)
     }
 
-    /// Evict `shortfall` blocks; return how many could be.
+    /// Evict `shortfall` blocks; return the number evicted.
     fn evict(&mut self, shortfall: u64) -> u64 {
         let mut removed = 0;
         while removed < shortfall {
@@ -163,7 +164,7 @@ impl<'a> Tier<'a> {
         removed
     }
 
-    /// Let go of what has lapsed; return how many blocks were removed.
+    /// Remove lapsed blocks; return the number removed.
     fn lapse(&mut self, now_ns: i64) -> u64 {
         let mut removed = 0;
         let mut waiting = Vec::new();
@@ -179,7 +180,7 @@ impl<'a> Tier<'a> {
                 continue;
             }
             match self.policy.lapse(&segment.facts) {
-                // whoever holds it lets go first
+                // a held block lapses after its release
                 Lapse::Gone(due) if due == at && self.holds.is_held(run) => {
                     waiting.push(Reverse((at, depth, index)));
                 }
@@ -204,7 +205,7 @@ impl<'a> Tier<'a> {
         removed
     }
 
-    /// Put `blocks` more of a run into the tier, split where the policy says so.
+    /// Put `blocks` more of a run into the tier, split where the policy requires it.
     fn insert(&mut self, run: u32, blocks: u32, facts: Facts) {
         let base = self.runs.depth[run as usize];
         let mut from = base + self.stacks[run as usize].resident;
@@ -251,7 +252,7 @@ impl<'a> Tier<'a> {
         }
     }
 
-    /// Let go of what a request held.
+    /// Release the blocks that a request held.
     fn release(&mut self, request: u32) {
         let runs = self.runs;
         for &run in runs.path(request as usize) {
@@ -274,13 +275,13 @@ impl<'a> Tier<'a> {
     }
 }
 
-/// Replay a trace against a leaf policy with room for `capacity` blocks.
+/// Replay a trace against a leaf policy with a capacity of `capacity` blocks.
 ///
-/// Each request: with `window` running the oldest ends; lapsed blocks leave; look up; hold the path; evict
-/// the shortfall, candidates by (key, deepest first); insert what was missing; count a use of what was found.
-/// Where all that is resident is held, the head of what was missing is kept and the rest not admitted.
-/// `known` asks whose demand had evicted what was missed of so many leading blocks of each request.
-/// Cost: O(log candidates) a segment touched.
+/// For each request: with `window` running, the oldest ends; lapsed blocks leave; look up; hold the path;
+/// evict the shortfall, candidates by (key, deepest first); insert the missing blocks; count a use of the
+/// found blocks. If all resident blocks are held, the head of the missing blocks is kept and the rest not
+/// admitted. `known` are leading blocks of each request, for which the demand that evicted each missed block
+/// is reported. Cost: O(log candidates) per segment touched.
 pub fn replay(
     runs: &Runs,
     capacity: u64,

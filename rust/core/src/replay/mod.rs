@@ -2,11 +2,11 @@
 //!
 //! - `runs`      the trace as a static radix tree: every request is a sequence of whole runs
 //! - `recency`   least recently used on runs, released tail first or touched root first
-//! - `leaves`    any `LeafPolicy` on segments of runs: leaf first, what requests in flight need is held
-//! - `holds`     requests in flight, and what they hold
+//! - `leaves`    any `LeafPolicy` on segments of runs: leaf first, blocks of requests in flight are held
+//! - `holds`     requests in flight, and the blocks they hold
 //! - `blocks`    the trace block by block, for policies that keep queues of single blocks
 //! - `objects`   any `ObjectPolicy` on blocks: flat, or leaf first
-//! - `belady`    the ceilings: farthest next use, prefix-closed or flat
+//! - `belady`    clairvoyant upper bounds: farthest next use, prefix-closed or flat
 //! - `curve`     stack distances: the hits of least recently used at every capacity, from one pass
 #![deny(missing_docs)]
 
@@ -21,22 +21,22 @@ pub mod runs;
 
 use crate::causes::eviction_log::EvictedMiss;
 
-/// What one replay decided; the hits of each request in blocks, and the totals of the tier.
+/// The result of one replay: the hits of each request in blocks, and the totals of the tier.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Decisions {
     /// Leading resident blocks of each request (flat: resident blocks anywhere in it).
     pub hits: Vec<u32>,
-    /// Blocks removed to make room, or because they expired.
+    /// Blocks removed for capacity, or because they expired.
     pub evictions: u64,
-    /// Of `evictions`, those whose time had run out.
+    /// Of `evictions`, the blocks that had expired.
     pub expired: u64,
     /// Blocks resident after the last request.
     pub resident: u64,
-    /// Known blocks that were missed, where they are asked for; `by` is `u32::MAX` for what never came in.
+    /// Known blocks that were missed, if requested; `by` is `u32::MAX` for blocks never admitted.
     pub missed: Vec<EvictedMiss>,
 }
 
-/// Which end of a request's blocks is touched first when it is released.
+/// The end of a request's blocks that is touched first at its release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TouchFrom {
     /// Deepest block first, as vLLM frees them: the root ends as the most recent.

@@ -1,4 +1,4 @@
-//! Replay of an object policy on single blocks: leaf first, or flat in one of two ways.
+//! Replay of an object policy on single blocks: leaf first, or flat in one of two orders.
 
 use super::blocks::Blocks;
 use super::{Decisions, TouchFrom};
@@ -6,15 +6,16 @@ use crate::causes::known_misses::EvictedMisses;
 use crate::policies::leaf::Facts;
 use crate::policies::object::ObjectPolicy;
 
-/// What a block may know of its neighbours.
+/// The role of prefixes and the order of accesses in a replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Discipline {
     /// Prefix look-up; only unheld blocks without a resident child leave; hooks deepest first.
     LeafFirst,
-    /// A plain cache of objects: every block of a request is one access, in this order. Only requests that
-    /// overlap hold anything.
+    /// A plain cache of objects: every block of a request is one access, in this order. Only overlapping
+    /// requests hold blocks.
     Objects(TouchFrom),
-    /// A flat queue behind a prefix look-up: room first, the request at work held, root first.
+    /// A flat queue behind a prefix look-up: evicts first, with the current request's blocks held, root
+    /// first.
     Queue,
 }
 
@@ -56,7 +57,7 @@ impl Tier<'_, '_> {
         }
     }
 
-    /// Note which blocks a request misses.
+    /// Record the blocks that a request misses.
     fn note_missed(&mut self, row: &[u32]) {
         let Some(ages) = &mut self.ages else { return };
         for (depth, &block) in row.iter().enumerate() {
@@ -76,7 +77,7 @@ impl Tier<'_, '_> {
         }
     }
 
-    /// Remove what the policy has no more room for.
+    /// Remove blocks beyond the policy's own limits.
     fn settle(&mut self, discipline: Discipline) {
         loop {
             let blocks = &*self.blocks;
@@ -94,7 +95,7 @@ impl Tier<'_, '_> {
         self.settle(discipline);
     }
 
-    /// Insert a block, making room for it; false where none can be made.
+    /// Insert a block, evicting for it; false if no block is evictable.
     fn admit(&mut self, block: u32, discipline: Discipline) -> bool {
         self.policy.on_miss(block);
         while self.size >= self.capacity {
@@ -110,10 +111,10 @@ impl Tier<'_, '_> {
     }
 }
 
-/// Replay a trace against an object policy with room for `capacity` ≥ 1 blocks.
+/// Replay a trace against an object policy with a capacity of `capacity` ≥ 1 blocks.
 ///
-/// A block for which no room can be made, because all that is resident is held, is not admitted.
-/// `known` asks whose demand had evicted what was missed of so many leading blocks of each request.
+/// A block that finds no capacity, because all resident blocks are held, is not admitted. `known` are leading
+/// blocks of each request, for which the demand that evicted each missed block is reported.
 pub fn replay<'b>(
     blocks: &'b mut Blocks<'_>,
     capacity: u64,
@@ -173,7 +174,7 @@ fn leaf_first(tier: &mut Tier, row: &[u32], found: usize) -> u32 {
     let held = tier.blocks.held_resident().unwrap_or(found as u64);
     let kept = row.len().min(found + (tier.capacity - held) as usize);
     for &block in row[found..kept.max(found)].iter().rev() {
-        // where a trace is no tree a deeper block may be there already
+        // if the trace is no tree, a deeper block may be resident already
         if tier.blocks.is_resident(block) {
             tier.use_block(block, Discipline::LeafFirst);
         } else if !tier.admit(block, Discipline::LeafFirst) {

@@ -5,7 +5,7 @@ use super::{Decisions, TouchFrom};
 use crate::causes::known_misses::{run_key, EvictedMisses, RUN_LENGTH};
 use crate::ids::NONE;
 
-/// A run's place in the recency list, and how much of it is resident.
+/// A run's links in the recency list, and its number of resident blocks.
 #[derive(Clone, Copy)]
 struct RunLinks {
     newer: u32,
@@ -65,7 +65,7 @@ impl Recency<'_> {
         }
     }
 
-    /// Note what a request misses of its path.
+    /// Record the blocks that a request misses of its path.
     fn note_missed(&mut self, request: usize) {
         let Some(ages) = &mut self.ages else { return };
         ages.start(request);
@@ -80,8 +80,8 @@ impl Recency<'_> {
         }
     }
 
-    /// Remove the oldest blocks until `capacity` holds; return how many left. The last `never` of them were
-    /// never admitted.
+    /// Remove the oldest blocks until `capacity` holds; return the number removed. The last `never` of them
+    /// were never admitted.
     fn trim(&mut self, capacity: u64, never: u64) -> u64 {
         let mut removed = 0;
         while self.size > capacity {
@@ -102,12 +102,12 @@ impl Recency<'_> {
     }
 }
 
-/// Replay a trace against least recently used with room for `capacity` blocks.
+/// Replay a trace against least recently used with a capacity of `capacity` blocks.
 ///
-/// Tail first, a run loses its deepest blocks first and a request longer than the tier keeps its head.
-/// Root first, a run loses its first block first: what stays of it can no longer be found.
-/// `known` asks whose demand had evicted what was missed of so many leading blocks of each request.
-/// Cost: a few list operations a run of each request; 12 bytes a run.
+/// Tail first, a run loses its deepest blocks first and a request longer than the tier keeps its head. Root
+/// first, a run loses its first block first: its remaining blocks can no longer be found. `known` are leading
+/// blocks of each request, for which the demand that evicted each missed block is reported. Cost: a few list
+/// operations per run of each request; 12 bytes per run.
 pub fn replay(
     runs: &Runs,
     capacity: u64,
@@ -155,11 +155,11 @@ pub fn replay(
         }
         let prompt = path.iter().map(|&run| u64::from(runs.len[run as usize]));
         let prompt: u64 = prompt.sum();
-        // what a prompt longer than the tier leaves out was never admitted
+        // the part of a prompt beyond the tier's capacity was never admitted
         let over = prompt.saturating_sub(capacity);
         let never = match touch_from {
             TouchFrom::Tail => over,
-            // touched root first it enters, and pushes its own head out
+            // touched root first, the prompt enters and pushes its own head out
             TouchFrom::Root => 0,
         };
         out.evictions += recency.trim(capacity, never) - over;

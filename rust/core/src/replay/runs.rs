@@ -4,18 +4,18 @@ use std::fmt;
 
 use crate::ids::NONE;
 
-/// The requests of a trace as the replays read them; borrowed, nothing is copied.
+/// The requests of a trace in the form that replays read; borrowed, nothing is copied.
 #[derive(Debug, Clone, Copy)]
 pub struct Prompts<'a> {
     /// Dense ids of all requests, one request after another.
     pub ids: &'a [u32],
     /// Request i owns `ids[offsets[i]..offsets[i + 1]]`.
     pub offsets: &'a [i64],
-    /// Blocks an id: the trace's block size over the cache's.
+    /// Blocks per id: the trace's block size over the cache's.
     pub blocks_per_id: u32,
     /// Shareable blocks of each request, at most its ids times `blocks_per_id`.
     pub blocks: &'a [u32],
-    /// Blocks of each request that no other can name (its output), after the shareable ones.
+    /// Blocks of each request that no other can name (its output), after the shareable blocks.
     pub private_blocks: &'a [u32],
 }
 
@@ -25,12 +25,12 @@ impl Prompts<'_> {
         self.blocks.len()
     }
 
-    /// Whether there is no request.
+    /// True if there is no request.
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty()
     }
 
-    /// The highest id and one: as many as there are, where ids are dense.
+    /// The highest id plus one, which is the number of ids if they are dense.
     pub fn distinct_ids(&self) -> usize {
         self.ids.iter().max().map_or(0, |&m| m as usize + 1)
     }
@@ -75,10 +75,10 @@ impl Prompts<'_> {
     }
 }
 
-/// Tables have an entry an id: an id beyond this is no dense id but a mistake.
+/// Tables have an entry per id: a larger id is not dense but a mistake.
 const MOST_IDS: usize = 1 << 30;
 
-/// Why a trace cannot be replayed.
+/// Reasons why a trace cannot be replayed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PromptError {
     /// Arrays whose lengths do not fit together.
@@ -87,12 +87,12 @@ pub enum PromptError {
     RepeatedId {
         /// The request.
         request: usize,
-        /// The id that it names again.
+        /// The id that occurs twice.
         id: u32,
     },
-    /// More blocks, in a request or in all, than 32 bits number.
+    /// More blocks, in a request or in all, than 32 bits can number.
     TooManyBlocks,
-    /// More ids than tables are made for.
+    /// More ids than tables support.
     TooManyIds,
 }
 
@@ -111,7 +111,7 @@ impl fmt::Display for PromptError {
 
 /// Runs of blocks that every request takes whole or not at all, and each request as a path of runs.
 ///
-/// Cost: one pass over the ids to find where requests part, one to write the paths; afterwards a request
+/// Cost: one pass over the ids to find where requests part, one to write the paths. Afterwards a request
 /// costs its runs (three on average on the conversation trace), whatever the block size.
 #[derive(Debug, Clone, Default)]
 pub struct Runs {
@@ -119,16 +119,16 @@ pub struct Runs {
     pub len: Vec<u32>,
     /// Blocks above each run's first.
     pub depth: Vec<u32>,
-    /// The run above, `NONE` at the top; where a trace is no tree, that of the first appearance.
+    /// The run above, `NONE` at the top; if the trace is no tree, the run above at the first appearance.
     pub parent: Vec<u32>,
     /// Request i is the runs `path[offsets[i]..offsets[i + 1]]`, root first.
     pub path: Vec<u32>,
-    /// Where each request's path begins, and the end of the last.
+    /// Start of each request's path, and the end of the last.
     pub offsets: Vec<u32>,
 }
 
 impl Runs {
-    /// Find the runs of a trace; fails where a request names an id twice.
+    /// Find the runs of a trace; fails if a request names an id twice.
     pub fn of(prompts: &Prompts) -> Result<Self, PromptError> {
         let pieces = Pieces::of(prompts);
         let heads = pieces.heads(prompts)?;
@@ -180,7 +180,7 @@ impl Runs {
     }
 }
 
-/// Ids cut where some request ends inside them; nearly always one piece an id.
+/// Ids cut where some request ends inside them; nearly always one piece per id.
 struct Pieces {
     /// Pieces of id d are `first[d]..first[d + 1]`.
     first: Vec<u32>,
@@ -240,7 +240,7 @@ impl Pieces {
         }
     }
 
-    /// Whether each piece starts a run: its predecessor differs, or fewer requests go on to it.
+    /// For each piece, true if it starts a run: its predecessor differs, or fewer requests continue to it.
     fn heads(&self, prompts: &Prompts) -> Result<Vec<bool>, PromptError> {
         let n = self.len.len();
         let mut requests = vec![0u32; n];

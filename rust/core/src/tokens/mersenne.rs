@@ -1,13 +1,14 @@
-//! The first draw of `random.Random(seed)`, bit for bit as CPython gives it, many seeds at once.
+//! The first draw of `random.Random(seed)`, bit for bit as in CPython, for many seeds at once.
 //!
-//! Seeding is MT19937's `init_by_array` (Matsumoto and Nishimura 2002): 1,247 steps, each waiting for the
-//! one before, so a single generator leaves the machine idle. Here `LANES` generators walk side by side
+//! Seeding is MT19937's `init_by_array` (Matsumoto and Nishimura 2002): 1,247 steps, each of which depends on
+//! the step before, so a single generator leaves the machine idle. Here `LANES` generators advance together,
 //! and a step of all of them is a few vector instructions. The words of the first draw are tempered one by
+//! one from the seeded state; the other 623 are never computed.
 //! one from the seeded state; the other 623 are never computed.
 
 const N: usize = 624;
 const M: usize = 397;
-/// Generators seeded side by side: 16 states of 2.5 kB fit the first-level cache.
+/// Generators seeded together: 16 states of 2.5 kB fit the first-level cache.
 const LANES: usize = 16;
 const FIRST_MULTIPLIER: u32 = 1_664_525;
 const SECOND_MULTIPLIER: u32 = 1_566_083_941;
@@ -33,7 +34,7 @@ pub fn first_randrange(seeds: &[u64], stop: u64) -> Option<Vec<u64>> {
     Some(drawn)
 }
 
-/// `init_genrand(19650218)`: where every `init_by_array` starts.
+/// `init_genrand(19650218)`: the initial state of every `init_by_array`.
 fn default_state() -> [u32; N] {
     let mut state = [0u32; N];
     state[0] = 19_650_218;
@@ -46,7 +47,7 @@ fn default_state() -> [u32; N] {
     state
 }
 
-/// What a step of the first pass adds: the key's words in turn, each plus its index.
+/// The addends of the first pass: the key's words in turn, each plus its index.
 ///
 /// CPython's key is the seed's 32-bit digits, low first, without leading zeros: one word below 2³², else two.
 fn key_words(seeds: &[u64; LANES]) -> [Row; 2] {
@@ -72,7 +73,7 @@ fn init_by_array(state: &mut [Row], base: &[u32; N], seeds: &[u64; LANES]) {
         before = first_step(&word, &before, &key[(i - 1) & 1]);
         state[i] = before;
     }
-    // the pass has one step more than the state has words behind the first: it wraps to word 1
+    // the pass has one step more than the state has words after the first: it wraps to word 1
     state[0] = before;
     before = first_step(&state[1], &before, &key[(N - 1) & 1]);
     state[1] = before;
@@ -104,7 +105,7 @@ fn second_step(word: &Row, before: &Row, index: u32) -> Row {
     next
 }
 
-/// The outputs of one lane, computed one at a time; the recurrence is in place, so this equals the batch.
+/// The outputs of one lane, computed one at a time; the recurrence is in place, so they equal the batch's.
 struct Words<'a> {
     state: &'a mut [Row],
     lane: usize,
@@ -169,7 +170,7 @@ mod tests {
             first_randrange(&seeds, 1_000_000).unwrap(),
             [885_440, 140_891, 670_487, 666_220, 118_483, 22_885]
         );
-        // about every second draw is refused, and a draw takes two words
+        // about every second draw is rejected, and a draw takes two words
         assert_eq!(
             first_randrange(&seeds, (1 << 31) + 1).unwrap(),
             [
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_place_in_a_chunk_does_not_matter() {
+    fn the_lane_of_a_seed_does_not_matter() {
         let seeds: Vec<u64> = (0..41u64)
             .map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15))
             .collect();

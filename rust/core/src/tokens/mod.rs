@@ -2,7 +2,7 @@
 //!
 //! - [`seed`]: the child seed of a text, the first 8 bytes of its SHA-256.
 //! - [`mersenne`]: Python's `random.Random(seed).randrange(stop)`, bit for bit, many seeds at once.
-//! - [`windows`]: rows of token ids written from one start offset an id.
+//! - [`windows`]: rows of token ids written from one start offset per id.
 
 pub mod mersenne;
 pub mod seed;

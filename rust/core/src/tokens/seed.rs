@@ -11,9 +11,9 @@ pub fn seed_of(text: &[u8]) -> u64 {
     u64::from_be_bytes(first)
 }
 
-/// The seeds of `"{prefix}{id}"` for each id, in order. Cost: one SHA-256 an id.
+/// The seeds of `"{prefix}{id}"` for each id, in order. Cost: one SHA-256 per id.
 ///
-/// The first draw of each seed is where a block's tokens begin in the corpus:
+/// The first draw of each seed is the start of a block's tokens in the corpus:
 ///
 /// ```
 /// use kvsim_core::tokens::mersenne::first_randrange;

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::ops::Range;
 
-/// Where token ids come from: `0..size`, or a list of real ones.
+/// The source of token ids: `0..size`, or a list of real ids.
 #[derive(Clone, Copy)]
 pub enum Corpus<'a> {
     /// Token `k` of the corpus is the id `k`.
     Counting(u32),
-    /// The tokenised text.
+    /// The tokenized text.
     Listed(&'a [u32]),
 }
 
@@ -22,15 +22,15 @@ pub struct Rows<'a> {
     pub block_ids: &'a [u32],
     /// Start offset in the corpus by dense id.
     pub starts: &'a [u32],
-    /// Start offset by row of what lies beyond its ids; ignored where nothing does.
+    /// Start offset by row of the tokens beyond its ids; ignored if there are none.
     pub tail_starts: &'a [u32],
-    /// Tokens an id.
+    /// Tokens per id.
     pub block_size: usize,
     /// First token of every block.
     pub separator: Option<u32>,
 }
 
-/// Rows that cannot be written as asked.
+/// Reasons why rows cannot be written.
 #[derive(Debug, PartialEq, Eq)]
 pub enum WindowError {
     /// A column does not fit the others.
