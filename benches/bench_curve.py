@@ -1,6 +1,6 @@
-"""What the curve of all capacities costs: CPU seconds of ``kvsim curve`` beyond start-up, and its memory.
+"""Cost of the curve over all capacities: CPU seconds of ``kvsim curve`` beyond start-up, and its memory.
 
-Goals: ≤ 0.3 CPU s at block 512, ≤ 0.6 at block 16; the cost does not grow with the capacities asked for.
+Goals: ≤ 0.3 CPU s at block 512, ≤ 0.6 at block 16; the cost does not grow with the number of capacities.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.workload.readers.read import read_trace
 from shared_files import shared
 
-#: A command that parses its options and does nothing: what start-up costs.
+#: A command that parses its options and does nothing: the cost of start-up.
 START = (sys.executable, "-m", "kvcache_sim", "help", "units")
 
 

@@ -1,7 +1,8 @@
-"""What engines' managers cost at block 16 on the conversation trace.
+"""Cost of engines' cache managers at block 16 on the conversation trace.
 
 Goal: ≥ 20 M blocks/s for vllm from Python, look-up + commit + release, and ≤ 100 MiB at 524,288 blocks. The
-real managers on an idle core (oracles): vLLM 0.76 M blocks/s at block 16, SGLang 2.4 k requests/s at page 16.
+real managers on an idle core (reference): vLLM 0.76 M blocks/s at block 16, SGLang 2.4 k requests/s at page
+16.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def blocks(request: ReplayRequest) -> int:
 
 @pytest.mark.parametrize("capacity", [8_192, CAPACITY])
 def test_vllm(benchmark, request_at_16, capacity):
-    """From Python, arrays handed over and the free queue handed back in every round."""
+    """From Python; every round passes the arrays in and returns the free queue."""
     answer = benchmark.pedantic(lambda: native_requests(request_at_16).vllm(capacity), rounds=5)
     benchmark.extra_info |= {
         "M blocks/s": round(blocks(request_at_16) / round_s(benchmark) / 1e6, 1),

@@ -1,4 +1,4 @@
-"""Generating workloads: rows a second, in memory and to a file."""
+"""Generation of workloads: rows per second, in memory and to a file."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What each operation of the hot path costs from Python, in CPU ns, beside the same operation in Rust.
+"""Cost of each operation of the hot path from Python, in CPU ns.
 
-The workload is the one of ``rust/core/benches/operations.rs``: 2,000 requests of 24 blocks in 50 groups that
-share their first 12, on a GPU of 10,000 blocks that is full.
+The workload equals that of ``rust/core/benches/operations.rs``: 2,000 requests of 24 blocks in 50 groups that
+share their first 12, on a full GPU of 10,000 blocks.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def keys() -> _core.Keys:
 
 
 def run_requests(store: _core.Store, first: int, last: int) -> None:
-    """Look up, admit, evict what must go, commit and release: the whole life of requests in the cache."""
+    """Look up, admit, evict, commit and release: the whole request lifecycle in the cache."""
     for request in range(first, last):
         ready = store.peek(request, BLOCKS)[1]
         lease = store.acquire(request, ready)
@@ -57,7 +57,7 @@ def store() -> _core.Store:
 
 @pytest.fixture
 def measure(benchmark: Any) -> Callable[..., None]:
-    """Measure ``work()``, which does so many operations; the figure is ns an operation."""
+    """Measure ``work()``, which does so many operations; the figure is ns per operation."""
 
     def of(operations: int, work: Callable[..., Any], **options: Any) -> None:
         benchmark.pedantic(work, **{"rounds": 7, "warmup_rounds": 1, **options})
@@ -68,7 +68,7 @@ def measure(benchmark: Any) -> Callable[..., None]:
 
 
 def test_event_loop(measure):
-    """An event queued and run, a thousand waiting; the loop is Python and has no counterpart in Rust."""
+    """An event queued and run, with a thousand waiting; the loop is Python and has no counterpart in Rust."""
     events = 50_000
 
     def run() -> None:
@@ -101,7 +101,7 @@ def test_match_prefix(measure, store):
 
 
 def test_acquire_reserve_release(measure, store):
-    """A request that computes nothing: held, one block reserved, let go."""
+    """A request that computes nothing: hold, reserve one block, release."""
 
     def run() -> None:
         for request in range(REQUESTS):

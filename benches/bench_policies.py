@@ -1,4 +1,4 @@
-"""What a replay costs: blocks a second of look-up, commit and release, and bytes a run and a block.
+"""Cost of a replay: blocks per second of look-up, commit and release, and bytes per run and block.
 
 Goals at block 16 on the conversation trace: lru at 524,288 blocks ≥ 100 M blocks/s; 13 capacities × 3
 policies at block 512 ≤ 0.5 CPU s; ≤ 100 MiB.
@@ -22,7 +22,7 @@ from round_times import round_s
 from shared_files import shared
 
 CAPACITY = 524_288
-#: lru is measured by itself.
+#: lru is measured separately.
 RANKED = [row.example for row in EVICTION_POLICIES if row.kind == "ranked" and row.name != "lru"]
 QUEUES = [row.example for row in EVICTION_POLICIES if row.kind == "queue"]
 CAPACITIES = [64 << k for k in range(13)]
@@ -38,7 +38,7 @@ def prompts(trace, size):
 
 
 def test_lru_at_block_16(benchmark, trace):
-    """From Python, the arrays handed over and the runs found anew in every round."""
+    """From Python; every round passes the arrays in and finds the runs again."""
     found = benchmark.pedantic(lambda: prompts(trace, 16).native.recency(CAPACITY, "tail"), rounds=10)
     blocks = prompts(trace, 16).references
     benchmark.extra_info |= {

@@ -1,7 +1,7 @@
-"""What a whole `kvsim simulate` costs in CPU seconds, start-up and output included (H100, Llama-3-8B).
+"""CPU seconds of a whole `kvsim simulate`, start-up and output included (H100, Llama-3-8B).
 
-With ``KVSIM_BENCH_OLD``, the ``python`` folder of another built checkout, that build runs in turn with this
-one, nine times each, and the figures are the least of both and their ratio.
+With ``KVSIM_BENCH_OLD``, the ``python`` folder of another built checkout, that build and this one run in
+turn, nine times each. The figures are the minimum of each and their ratio.
 """
 
 from __future__ import annotations

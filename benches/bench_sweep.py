@@ -1,4 +1,4 @@
-"""What a sweep costs beside its cells: 1,000 cells of a known CPU time on one worker."""
+"""Overhead of a sweep: 1,000 cells of a known CPU time on one worker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CELLS = 1000
 
 @pytest.mark.parametrize("function", ["quick", "spins"])
 def test_a_thousand_cells(benchmark, tmp_path, monkeypatch, function):
-    """``quick`` cells take no time, so all of it is overhead; ``spins`` takes 20 ms of CPU a cell."""
+    """Cells: ``quick`` takes no time, so all of it is overhead; ``spins`` takes 20 ms of CPU per cell."""
     monkeypatch.setenv("PYTHONPATH", str(TESTS))
     stop = StopRequest()
 

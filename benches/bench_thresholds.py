@@ -1,4 +1,4 @@
-"""What one threshold costs to read: it runs before every simulation that has one."""
+"""Cost of reading one threshold, which runs before every simulation that has one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Tokens from hash ids: parity seeding, and every token of a trace into one reused buffer.
 
-``pytest benches/bench_tokens.py --benchmark-timer=time.process_time`` shows CPU seconds; the peak of resident
-memory stands beside them. Where ../shared is absent a trace of the same shape is generated.
+``pytest benches/bench_tokens.py --benchmark-timer=time.process_time`` shows CPU seconds, and the peak of
+resident memory. Without ../shared a trace of the same shape is generated.
 """
 
 from __future__ import annotations

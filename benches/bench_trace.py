@@ -43,6 +43,6 @@ def test_read_weka_sessions(benchmark):
 
 
 def test_statistics_of_the_conversation_trace(benchmark):
-    """The whole command may take 0.5 CPU s; this is its part behind the start-up and the reading."""
+    """The part of the command after start-up and reading; the whole command may take 0.5 CPU s."""
     trace = read_trace(shared("traces/conversation_trace.jsonl"))
     benchmark(lambda: trace_stats(trace))

@@ -9,14 +9,15 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-#: Ignored by git: one folder a commit.
+#: Ignored by git: one folder per commit.
 SCRATCH = ROOT / "target" / "bench"
 
 
 def build_of(commit: str) -> Path:
-    """Return the ``python`` folder of a commit, its core built for release, or of a checkout that is built.
+    """Return the ``python`` folder of a commit, with its core built for release, or of a built checkout.
 
-    CalledProcessError where it cannot be built.
+    Raises:
+        CalledProcessError: If the build fails.
     """
     if (Path(commit) / "kvcache_sim").is_dir():
         return Path(commit).resolve()

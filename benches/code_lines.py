@@ -17,9 +17,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-#: A comment of Rust, or a text in which its signs mean nothing.
+#: A Rust comment, or a text in which comment signs have no meaning.
 _RUST = re.compile(r'//[^\n]*|/\*.*?\*/|r#*".*?"#*|"(?:\\.|[^"\\])*"|\'(?:\\.|[^\\\'])\'', re.DOTALL)
-#: Tokens that are no code by themselves.
+#: Tokens that are not code by themselves.
 _LAYOUT = {
     tokenize.COMMENT,
     tokenize.NL,
@@ -32,7 +32,7 @@ _LAYOUT = {
 
 
 def python_lines(source: str) -> int:
-    """Return the lines of a Python module that hold code; a docstring is none."""
+    """Return the lines of a Python module that contain code; docstrings do not count."""
     lines: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type not in _LAYOUT:
@@ -47,7 +47,7 @@ def python_lines(source: str) -> int:
 
 
 def rust_lines(source: str) -> int:
-    """Return the lines of a Rust file that hold code."""
+    """Return the lines of a Rust file that contain code."""
 
     def without_comment(found: re.Match[str]) -> str:
         text = found.group()
@@ -57,7 +57,7 @@ def rust_lines(source: str) -> int:
 
 
 def is_test(path: Path) -> bool:
-    """Return whether a Rust file is a test module of its crate."""
+    """Return True if a Rust file is a test module of its crate."""
     return "tests" in path.parts or path.stem == "tests" or path.stem.endswith("_tests")
 
 

@@ -1,11 +1,11 @@
-"""This build beside another commit's: CPU seconds and peak memory of whole runs, the two in turn.
+"""Compare CPU seconds and peak memory of whole runs of this build and another, run in turn.
 
     python benches/compare_builds.py BASE [--rounds 5] [--only TEXT] [--many] [--instructions]
 
-Each row: the least CPU seconds of both, how many times faster this build is, and the most memory each held.
-``make build`` first. BASE is a commit, built in ``target/bench``, or a built checkout's ``python`` folder.
-``--many`` adds the million requests, once each.
-``--instructions`` counts instructions under valgrind instead, which other processes do not disturb.
+Each row: the minimum CPU seconds of both, the speed-up of this build, and the peak memory of each. Run ``make
+build`` first. BASE is a commit, built in ``target/bench``, or a built checkout's ``python`` folder.
+``--many`` adds the million requests, once each. ``--instructions`` counts instructions under valgrind
+instead, which other processes do not disturb.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TRACES = ROOT.parent / "shared" / "traces"
 
 
 class Used(NamedTuple):
-    """What one run took: CPU seconds and MiB, and instructions where they were counted."""
+    """Measurements of one run: CPU seconds and MiB, and instructions if counted."""
 
     cpu_s: float
     peak_mib: float
@@ -46,7 +46,7 @@ def command_of(work: Work, directory: str) -> list[str]:
 
 
 def run(command: list[str], python: Path, directory: str) -> Used:
-    """Run a command with one build; RuntimeError with what it said where it fails."""
+    """Run a command with one build; raises RuntimeError with its output if it fails."""
     with open(f"{directory}/out", "wb") as out, open(f"{directory}/err", "wb") as err:
         environment = {**os.environ, "PYTHONPATH": str(python)}
         process = subprocess.Popen(command, stdout=out, stderr=err, cwd=directory, env=environment)
@@ -86,7 +86,7 @@ def compare(work: Work, pythons: tuple[Path, Path], rounds: int, counting: bool)
 
 
 def main() -> int:
-    """Print the table; 2 where something that it needs is missing."""
+    """Print the table; return 2 if a required file is missing."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("base")
     parser.add_argument("--rounds", type=int, default=5)

@@ -1,10 +1,10 @@
-"""Whole runs beside Dynamo's offline replay of a trace, the two in turn: least CPU seconds, peak memory.
+"""Compare whole runs with Dynamo's offline replay of a trace, in turn: minimum CPU seconds, peak memory.
 
-    pip install --no-deps --target DYNAMO ai-dynamo ai-dynamo-runtime
-    python benches/compare_dynamo.py TRACE DYNAMO [--rounds 5]
+    pip install --no-deps --target DYNAMO ai-dynamo ai-dynamo-runtime python benches/compare_dynamo.py TRACE
+    DYNAMO [--rounds 5]
 
-Both take blocks of 512 tokens, steps of 8,192 tokens and 256 sequences; their times of steps differ. Dynamo's
-own process writes nothing; ours writes its run directory.
+Both use blocks of 512 tokens, steps of 8,192 tokens and 256 sequences; their step times differ. Dynamo's own
+process writes no files; kvsim writes its run directory.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ run_trace_replay([trace], extra_engine_args={"engine": engine}, num_workers=work
 
 
 class Fleet(NamedTuple):
-    """A row: machines, blocks of each, and the routers of both."""
+    """A row: number of machines, blocks of each, and the router of each simulator."""
 
     machines: int
     blocks: int
@@ -43,7 +43,7 @@ FLEETS = (
 
 
 def run(command: list[str], environment: dict[str, str]) -> tuple[float, float]:
-    """Return a process's CPU seconds and peak MiB; RuntimeError where it fails."""
+    """Return a process's CPU seconds and peak MiB; raises RuntimeError if it fails."""
     quiet = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_WRONLY, 0) for fd in (1, 2)]
     process = os.posix_spawn(command[0], command, {**os.environ, **environment}, file_actions=quiet)
     _, status, used = os.wait4(process, 0)

@@ -1,4 +1,4 @@
-"""A debug build's figures mean nothing: nothing is measured on one."""
+"""Refuse to measure a debug build, whose figures mean nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print the figures that a benchmark worked out from its time: a rate, a size."""
+    """Print the figures that a benchmark derived from its time: a rate, a size."""
     measured = getattr(config, "_benchmarksession", None)
     for one in measured.benchmarks if measured else ():
         if one.extra_info:

@@ -1,10 +1,10 @@
-"""gpt-oss-120b beside its copy of full attention alone: what whole replays of both take, the two in turn.
+"""Compare whole replays of gpt-oss-120b with those of its copy with full attention only, in turn.
 
     python benches/groups_against_full.py [--rounds 9] [--instructions]
 
-Each row: the least CPU seconds and the most memory of both, and how many times of either the groups take. The
-copy's replay also explains its misses and draws ceilings. ``--instructions`` counts instructions under
-valgrind instead, which other processes do not disturb.
+Each row: the minimum CPU seconds and the peak memory of both, and their ratios. The copy's replay also
+explains its misses and computes upper bounds. ``--instructions`` counts instructions under valgrind instead,
+which other processes do not disturb.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Used(NamedTuple):
 
 
 def full_copy(folder: str) -> str:
-    """Write the model with every window taken for full attention; return the file."""
+    """Write the model with every window replaced by full attention; return the file."""
     text = files("kvcache_sim.model").joinpath("data/models/gpt-oss-120b.toml").read_text()
     path = Path(folder) / "gpt-oss-120b-full.toml"
     path.write_text(re.sub(r", window_tokens = \d+", "", text.replace('"sliding"', '"full"')))
@@ -41,7 +41,7 @@ def full_copy(folder: str) -> str:
 
 
 def used(command: list[str], counts: bool) -> Used:
-    """Run a command and return what it took; RuntimeError with what it said where it fails."""
+    """Run a command and return its cost; raises RuntimeError with its output if it fails."""
     with tempfile.TemporaryFile() as said:
         reported = [*(COUNTING if counts else []), *command]
         process = subprocess.Popen(reported, stdout=subprocess.DEVNULL, stderr=said)

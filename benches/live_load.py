@@ -1,9 +1,9 @@
-"""`kvsim serve` under the compiled load generator: lag, CPU time a token, memory and open files.
+"""`kvsim serve` under the compiled load generator: lag, CPU time per token, memory and open files.
 
 ``cargo build --release -p kvsim-core --example load_generator`` makes the generator; ``benches/README.md``
-has the commands. Prints what the generator saw, then the server's CPU seconds and µs a token, the lag of its
-tokens, and resident memory and open files after a tenth of the requests and at the end. All of it stays on
-the loopback address and stops by itself.
+has the commands. Prints the generator's results, then the server's CPU seconds and µs per token, the lag of
+its tokens, and resident memory and open files after a tenth of the requests and at the end. All traffic stays
+on the loopback address and stops by itself.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What `kvsim record` adds: requests on their way through the proxy and beside it, to the same upstream.
+"""Latency added by `kvsim record`: requests through the proxy and requests straight to the same upstream.
 
 The upstream answers each request at once with a small stream, in a process of its own; client, proxy and
-upstream share the machine. Requests go out at a fixed rate, in turn straight and through the proxy.
+upstream share the machine. Requests go out at a fixed rate, alternately straight and through the proxy.
 Prints percentiles of both, from the first byte sent to the last received, and their differences.
 """
 
@@ -55,7 +55,7 @@ def upstream() -> None:
 
 
 def one_ns(connection: socket.socket) -> int:
-    """Return how long one exchange took."""
+    """Return the duration of one exchange."""
     began = time.perf_counter_ns()
     connection.sendall(ASKED)
     left = len(ANSWER)
@@ -86,7 +86,7 @@ def main() -> None:
         record = [sys.executable, "-m", "kvcache_sim", "record", "--upstream", f"http://127.0.0.1:{port}"]
         proxy, proxy_port = started([*record, "--port", "0", "-o", f"{directory}/trace.jsonl"])
         try:
-            # Ten connections each, as clients keep them.
+            # Ten connections each, as clients keep them open.
             variants = [
                 [socket.create_connection(("127.0.0.1", p)) for _ in range(10)] for p in (port, proxy_port)
             ]

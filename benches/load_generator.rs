@@ -1,10 +1,10 @@
-//! Streams completions from an OpenAI-compatible server on loopback at a fixed rate, each on a connection of its
-//! own, and prints what came: requests, tokens, and how evenly they were sent. Stops by itself.
+//! Streams completions from an OpenAI-compatible server on loopback at a fixed rate, each on a connection of its own. Prints the requests and tokens
+//! received, and how evenly requests were sent. Stops by itself.
 //!
 //! `cargo run --release -p kvsim-core --example load_generator -- PORT REQUESTS RATE TOKENS [HELD] [STALLED]`
 //!
-//! `HELD` further connections stay open and idle meanwhile; `STALLED` requests ask for long answers and never read.
-//! One thread looks at every connection each 2 ms: clients that sleep until a byte comes would be woken on the
+//! `HELD` further connections stay open and idle meanwhile; `STALLED` requests want long answers and never read. One thread polls every connection
+//! each 2 ms: clients that sleep until a byte comes would be woken on the server's core once per token, which clients on other machines are not.
 //! server's core once a token, which clients on other machines are not.
 
 use std::io::{ErrorKind, Read, Write};
@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const LOOK: Duration = Duration::from_millis(2);
-/// No answer is waited for longer.
+/// Longest wait for an answer.
 const LONGEST: Duration = Duration::from_secs(60);
 
 fn request(number: u64, tokens: u64) -> String {
@@ -29,11 +29,11 @@ fn request(number: u64, tokens: u64) -> String {
     )
 }
 
-/// An answer on its way.
+/// An answer being received.
 struct Answer {
     stream: TcpStream,
     began: Instant,
-    /// The line that has not ended yet.
+    /// The incomplete last line.
     line: Vec<u8>,
     chunks: u64,
     ttft: Duration,
@@ -57,7 +57,7 @@ impl Answer {
         })
     }
 
-    /// Reads what has come.
+    /// Reads the available bytes.
     fn look(&mut self, buffer: &mut [u8]) {
         loop {
             match self.stream.read(buffer) {

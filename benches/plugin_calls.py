@@ -3,8 +3,8 @@
     python benches/plugin_calls.py [--requests 2000] [--rounds 5]
 
 The scenario is the quickstart with smaller tiers. Each row runs a scenario with the built-in policy and with
-a plug-in of the same rule, in turns. It shows the least CPU time of each without start-up, their ratio, the
-calls of the plug-in, and CPU time a call in us, which includes the policy's own line or two.
+a plug-in of the same rule, in turns. It shows the minimum CPU time of each without start-up, their ratio, the
+calls of the plug-in, and CPU time per call in us, which includes the policy's own line or two.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ KINDS = {
 
 
 def timed(requests: int, overrides: list[str]) -> tuple[float, Run]:
-    """Return the CPU seconds of one run, loading left out, and the run."""
+    """Return the CPU seconds of one run without loading, and the run."""
     settings = [f"workload.requests={requests}", *SMALL, *overrides]
     scenario = load_scenario(ROOT / "scenarios" / "quickstart.yaml", settings)
     trace = read_requests(scenario)

@@ -1,10 +1,11 @@
-// Times copies between pinned host memory and the GPU: by pieces, by how they are asked for, beside a kernel that works.
+// Times copies between pinned host memory and the GPU: by number of pieces, by method, and with a kernel running.
 //
 //     nvcc -O3 -arch=sm_90 -o record_copies benches/record_copies.cu && ./record_copies > copies.csv
 //
-// A row: how (one call a copy, one call for all, or a kernel that reads and writes mapped memory), direction, bytes of a
-// piece, pieces, time of the calls and until all has come in us (medians of nine), and by how much a kernel bound by
-// memory and one bound by arithmetic take longer while such copies go on without pause, in %.
+// A row: method (one call per copy, one call for all, or a kernel that reads and writes mapped memory), direction, bytes
+// of a piece, pieces, time of the calls and until all copies have finished in us (medians of nine). The last columns are
+// the slow-down in % of a kernel bound by memory and of a kernel bound by arithmetic while such copies run without pause.
+
 #include <cuda_runtime.h>
 
 #include <algorithm>

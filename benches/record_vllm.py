@@ -1,11 +1,11 @@
-"""Measure scheduler iterations, KV room and whole streams of requests of a vLLM on this machine's GPU.
+"""Measure scheduler iterations, KV capacity and whole request streams of a vLLM on this machine's GPU.
 
     python benches/record_vllm.py MODEL_DIR -o OUT --sweep 90 --trace load.jsonl --trace other.jsonl:salted
 
-MODEL_DIR holds a ``config.json``; weights are random. Writes OUT/memory.json, iterations.csv (to give to
-``kvsim calibrate fit``), requests.csv. A trace is Mooncake JSONL with blocks of the engine's size
-(``kvsim trace generate … --set block_size=16``); its arrivals are kept, open loop, in real time. ``:salted``
-gives each request blocks of its own: the same load without prefix cache.
+MODEL_DIR holds a ``config.json``; weights are random. Writes OUT/memory.json, iterations.csv (the input of
+``kvsim calibrate fit``) and requests.csv. A trace is Mooncake JSONL with blocks of the engine's size (``kvsim
+trace generate … --set block_size=16``); its arrivals are kept, open loop, in real time. ``:salted`` gives
+each request blocks of its own: the same load without prefix cache.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def tokens_of(row: dict[str, Any], block_size: int, vocabulary: int) -> list[int
 
 
 def read_stream(core: Any, path: str, salted: bool, vocabulary: int) -> list[tuple[float, Any]]:
-    """Return the requests of a trace with their times in seconds, ready to be sent."""
+    """Return the requests of a trace, ready to be sent, with their times in seconds."""
     size = core.vllm_config.cache_config.block_size
     found = []
     for index, line in enumerate(Path(path).read_text().splitlines()):
@@ -44,7 +44,7 @@ def read_stream(core: Any, path: str, salted: bool, vocabulary: int) -> list[tup
 
 
 def main() -> None:
-    """Start the engine, then sweep and stream as asked."""
+    """Start the engine, then run the sweep and the streams."""
     parse = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parse.add_argument("model")
     parse.add_argument("-o", "--out", required=True)
@@ -86,7 +86,7 @@ def main() -> None:
 
 
 def warm_up(core: Any, recorder: Recorder, vocabulary: int, seed: int) -> None:
-    """Let kernels be compiled before anything is timed: a few small cells of the sweep, thrown away."""
+    """Let kernels be compiled before any timing: run a few small cells of the sweep and discard them."""
     limits = limits_of(core, 4.0)
     small = Limits(min(limits.kv_tokens, 40_000), 32, limits.step_tokens, 6.0, limits.length)
     Sweep(core, recorder, vocabulary, seed + 1).run(small)
@@ -96,7 +96,7 @@ def warm_up(core: Any, recorder: Recorder, vocabulary: int, seed: int) -> None:
 
 
 def limits_of(core: Any, seconds: float) -> Limits:
-    """Return what the engine's own settings allow a sweep."""
+    """Return the limits of a sweep under the engine's own settings."""
     config = core.vllm_config
     cache, scheduler = config.cache_config, config.scheduler_config
     tokens = cache.num_gpu_blocks * cache.block_size
@@ -105,7 +105,7 @@ def limits_of(core: Any, seconds: float) -> Limits:
 
 
 def report(core: Any, out: Path) -> None:
-    """Write what the engine is and how it shared out its memory."""
+    """Write the engine's configuration and its division of memory."""
     import torch
     import vllm
 

@@ -1,9 +1,10 @@
-"""A Mooncake trace several times over, as rows on standard output: copy after copy, with blocks of its own.
+"""Repeat a Mooncake trace on standard output: copy after copy, each with blocks of its own.
 
     python benches/repeat_trace.py ../shared/traces/conversation_trace.jsonl 832 > ten_million.jsonl
 
-Times of a copy start a second after the last one of the copy before. 832 copies of the conversation trace are
-ten million requests, 2.2 GB. Cost: one copy in memory, 10 µs a row. ``kvsim trace repeat`` does it in memory.
+A copy starts a second after the last request of the copy before. 832 copies of the conversation trace are ten
+million requests, 2.2 GB. Cost: one copy in memory, 10 µs per row. ``kvsim trace repeat`` does the same in
+memory.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""How far the code of one request is spread: Python calls, files and changes of file from arrival to close.
+"""Count the Python calls, files and changes of file of one request, from arrival to close.
 
-One machine with a GPU and a CPU tier serves three requests, far apart in time: the second evicts the first to
-the CPU, the third asks for the first one's blocks again, a CPU hit. Counted is the third one, from the event
-before its arrival to the last event of the run: calls of functions of ``kvcache_sim``, in how many files they
-are, and how often a call is in another file than the one before it. The counts are exact and repeat.
+One machine with a GPU and a CPU tier serves three requests, far apart in time. The second evicts the first to
+the CPU, and the third uses the first one's blocks again, a CPU hit. The third request is counted, from the
+event before its arrival to the last event of the run: calls of functions of ``kvcache_sim``, the number of
+files that contain them, and the calls into another file than the call before. The counts are exact and
+repeat.
 
     python benches/request_path.py [--calls] [--spec]
 
-``--spec`` counts the specification's path, in the files of ``spec/`` alone.
+``--spec`` counts the specification's path instead, in the files of ``spec/`` only.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def three_requests() -> Trace:
 
 
 def one_machine() -> ClusterSettings:
-    """Return the cluster of one machine with room for one request on its GPU."""
+    """Return the cluster of one machine whose GPU has capacity for one request."""
     edges = ("gpu->cpu", "cpu->gpu")
     machine = MachineSettings(
         tiers=(TierSettings("gpu", 5), TierSettings("cpu", 100)),
@@ -65,7 +66,7 @@ def one_machine() -> ClusterSettings:
 
 
 def calls_of_a_cpu_hit(spec: bool = False) -> list[tuple[str, str]]:
-    """Return (file, function) of each call, in order; those of the specification where that is asked for."""
+    """Return (file, function) of each call, in order; with ``--spec``, of the specification's calls."""
     run: Any
     if spec:
         run = SpecSimulation(one_machine(), three_requests(), RunOptions(engine="spec"))
@@ -96,7 +97,7 @@ def calls_of_a_cpu_hit(spec: bool = False) -> list[tuple[str, str]]:
 
 
 def main() -> None:
-    """Print the counts, and the calls themselves where asked."""
+    """Print the counts, and with ``--calls`` the calls."""
     calls = calls_of_a_cpu_hit("--spec" in sys.argv)
     files = [file for file, _ in calls]
     changes = sum(a != b for a, b in pairwise(files))

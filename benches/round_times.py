@@ -6,5 +6,5 @@ from typing import Any
 
 
 def round_s(benchmark: Any, figure: str = "min") -> float:
-    """Return the least or mean time of a round in s; 1.0 where ``--benchmark-disable`` measures nothing."""
+    """Return the minimum or mean time of a round in s; 1.0 if ``--benchmark-disable`` measures nothing."""
     return 1.0 if benchmark.disabled else float(benchmark.stats[figure])

@@ -1,7 +1,7 @@
-"""A public routing study beside this simulator: four policies over a ladder of rates, on two clusters.
+"""Compare a public routing study with this simulator: four policies over a ladder of rates, on two clusters.
 
 ``python benches/routing_study.py [qwen3-32b|llama-70b]`` prints rows of ``docs/data/routing-study-*.toml``:
-what was measured, from ``routing_study.csv``, and what a simulation of the same ladder gives.
+the measured results from ``routing_study.csv``, and the simulated results of the same ladder.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from kvcache_sim.rng import stream
 
 _BLOCK_TOKENS = 64
 _OUTPUT_TOKENS = 1000
-#: Until every request of a stage has ended; the study waits, which changes no cache.
+#: Until every request of a stage has finished; the study waits, which changes no cache.
 _PAUSE_S = 900.0
-#: The two constants fitted, to rows at 3 and 10 requests a second of the first study alone.
+#: The two fitted constants, from rows at 3 and 10 requests a second of the first study only.
 FITTED = {"replica.step_overhead": "7ms", "router.view.interval": "1s"}
 #: TTFT p90 from which a policy has collapsed: no queue is that long below the knee.
 COLLAPSED_S = 8.0
@@ -43,7 +43,7 @@ class Study:
     poisson: bool
     settings: Settings
     scorers: Mapping[str, Mapping[str, float]]
-    #: Blocks of 64 tokens that the estimating router remembers of a machine.
+    #: Blocks of 64 tokens that the estimating router remembers per machine.
     remembered_blocks: int
 
 
@@ -113,10 +113,10 @@ def measured(name: str) -> dict[tuple[int, str], dict[str, float]]:
 def requests(
     study: Study, stages: Sequence[tuple[int, int]], sent_per_s: Mapping[int, float]
 ) -> tuple[list[dict[str, Any]], list[int]]:
-    """Return rows of a trace, and where each stage ends among them.
+    """Return rows of a trace, and the end of each stage among them.
 
-    Prompts come in one shuffled order, over and over, as the load generator takes them; the arrivals of a
-    stage are spread over the time that the study took to send them.
+    Prompts come in one shuffled order, repeated, as the load generator takes them. The arrivals of a stage
+    are spread over the time in which the study sent them.
     """
     draw = stream(1, "routing study")
     prompts = study.groups * study.prompts_a_group
@@ -148,7 +148,7 @@ def requests(
 
 
 def router_settings(study: Study, policy: str, fitted: Settings) -> dict[str, Any]:
-    """Return what makes a policy, as the study configured it."""
+    """Return the settings of a policy, as the study configured it."""
     if policy == "random":
         return {"router.policy": "random", "replica.step_overhead": fitted["replica.step_overhead"]}
     settings = {"router.policy": "weighted", "router.scorers": dict(study.scorers[policy]), **fitted}
@@ -160,7 +160,7 @@ def router_settings(study: Study, policy: str, fitted: Settings) -> dict[str, An
 def simulated(
     name: str, policy: str, stages: Sequence[tuple[int, int]] = (), fitted: Settings = FITTED
 ) -> list[Row]:
-    """Return the stages of a study under a policy, the filling one left out."""
+    """Return the stages of a study under a policy, without the filling stage."""
     study = STUDIES[name]
     stages = stages or study.stages
     sent = {rate: row["requests_per_s"] for (rate, own), row in measured(name).items() if own == policy}
@@ -199,7 +199,7 @@ def _stages(
 
 
 def main(names: Sequence[str]) -> None:
-    """Print a table a study."""
+    """Print a table per study."""
     for name in names or STUDIES:
         real = measured(name)
         print(f"\n{name}: tokens a second measured / simulated (error), TTFT p90 in s")

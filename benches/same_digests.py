@@ -1,14 +1,15 @@
-"""Random small scenarios in this build and another: equal exit codes, digests and summaries, on every engine.
+"""Run random small scenarios in this build and another: equal exit codes, digests and summaries, on every
+engine.
 
     python benches/same_digests.py BASE [--scenarios 300] [--seed 1] [--feature NAME ...] [--spec] [--show]
                                    [--engines native,spec,spec-plain,python]
 
-BASE is a commit, built in ``target/bench``, or a built checkout's ``python`` folder, or ``-`` for none. It
-runs as it decides by itself; beside it, this build runs on each engine named. ``python`` is the second engine
-of builds before 25 Nov 2026, which BASE runs (``--backend python``) where it has that option. Scenarios are
-drawn by ``tests/support/scenarios.py`` until so many ran; ``--feature`` gives each of them a feature of its
-table (``--list`` prints them), ``--spec`` draws only what the specification may cover. One that every build
-refuses, or that an engine ``spec`` refuses, is drawn again. Each that differs is kept in
+BASE is a commit, built in ``target/bench``, or a built checkout's ``python`` folder, or ``-`` for none. BASE
+runs with its default engine; this build runs on each engine named. ``python`` is the second engine of builds
+before 25 Nov 2026, which BASE runs (``--backend python``) if it has that option. Scenarios are drawn by
+``tests/support/scenarios.py`` until so many ran; ``--feature`` gives each of them a feature of its table
+(``--list`` prints them), ``--spec`` draws only scenarios that the specification may cover. A scenario that
+every build refuses, or that an engine ``spec`` refuses, is drawn again. Each scenario that differs is kept in
 ``target/bench/different`` with the line that runs it, and the exit code is then 1. ``--show`` prints every
 line. New seeds are new scenarios.
 """
@@ -32,7 +33,7 @@ from build_of import ROOT, SCRATCH, build_of
 sys.path.insert(0, str(ROOT / "tests"))
 from support.scenarios import FEATURES, Scenario, drawn
 
-#: Runs command lines that come in, and says each one's exit code and its summary.
+#: Runs the command lines that it reads, and prints each one's exit code and summary.
 _RUNNER = """
 import contextlib, io, json, os, shutil, sys, tempfile
 from kvcache_sim.cli.main import run
@@ -51,9 +52,9 @@ for line in sys.stdin:
     print(json.dumps([code, found]), flush=True)
 shutil.rmtree(place)
 """
-#: Parts of a summary that say how a run was made and what its names mean, not what came of it.
+#: Parts of a summary that describe how a run was made and the meaning of its names, not its results.
 _HOW = ("wall", "engine", "plugins", "definitions")
-#: A draw is taken by some build at least once in so many.
+#: Some build must accept at least one draw in this many.
 _MOST_IN_VAIN = 400
 
 Answer = tuple[int, Any]
@@ -70,19 +71,19 @@ class Build:
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment)
 
     def start(self, folder: Path, arguments: list[str]) -> None:
-        """Let ``kvsim simulate`` run with some arguments in a folder."""
+        """Start ``kvsim simulate`` with some arguments in a folder."""
         assert self._process.stdin is not None
         print(json.dumps([str(folder), [*arguments, *self.options]]), file=self._process.stdin, flush=True)
 
     def answer(self) -> Answer:
-        """Return (exit code, the summary or what was said) of what was started."""
+        """Return (exit code, summary or output) of the run that was started."""
         assert self._process.stdout is not None
         code, found = json.loads(self._process.stdout.readline())
         return code, found
 
 
 def engine_options(python: Path) -> str:
-    """Return what ``kvsim simulate --help`` of a build says, in which its options are named."""
+    """Return the output of ``kvsim simulate --help`` of a build, which names its options."""
     command = [sys.executable, "-m", "kvcache_sim", "simulate", "--help"]
     environment = {**os.environ, "PYTHONPATH": str(python), "COLUMNS": "200"}
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
@@ -105,13 +106,13 @@ def columns(here: Path, there: Path | None, engines: list[str]) -> dict[str, Bui
 
 
 def result(answer: Answer) -> object:
-    """Return what must be equal: the exit code, and all of the summary but how the run was made."""
+    """Return the parts that must be equal: the exit code, and the summary without how the run was made."""
     code, found = answer
     return (code, {k: v for k, v in found.items() if k not in _HOW}) if isinstance(found, dict) else (code,)
 
 
 def differences(one: object, other: object, where: str = "") -> Iterator[str]:
-    """Yield where two summaries differ, with both values."""
+    """Yield the keys at which two summaries differ, with both values."""
     if isinstance(one, dict) and isinstance(other, dict):
         for key in sorted({*one, *other}):
             yield from differences(one.get(key), other.get(key), f"{where}.{key}" if where else key)
@@ -127,7 +128,7 @@ class Outcome(NamedTuple):
 
 
 def compare(builds: dict[str, Build], scenario: Scenario, folder: Path) -> Outcome:
-    """Run a scenario everywhere at the same time and compare."""
+    """Run a scenario on all builds at the same time and compare."""
     scenario.write(folder)
     for build in builds.values():
         build.start(folder, scenario.arguments())
@@ -156,7 +157,7 @@ def explained(answers: dict[str, Answer]) -> Iterator[str]:
 
 
 def compared(builds: dict[str, Build], asked: argparse.Namespace, scratch: Path) -> Counter[str]:
-    """Run so many scenarios everywhere, print those that differ, and count what came of all."""
+    """Run so many scenarios on all builds, print the different ones, and count the outcomes."""
     counts: Counter[str] = Counter()
     features: Counter[str] = Counter()
     engines: Counter[str] = Counter()

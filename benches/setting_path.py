@@ -1,10 +1,10 @@
-"""What a setting passes from ``--set`` to what the core takes: calls of ours, and the files that they are in.
+"""Count the calls from ``--set`` to the core's settings, and the files that contain them.
 
     python benches/setting_path.py [--calls]
 
-Counts the functions of the package that are entered while ``--set tiers.cpu.capacity=512GiB`` on a bare
-trace is read, checked, filled in and lowered, in a fresh process. Comprehensions and resumed generators
-count, bodies of modules and classes do not.
+Counts the functions of the package that are entered while ``--set tiers.cpu.capacity=512GiB`` on a bare trace
+is read, checked, filled in and lowered, in a fresh process. Comprehensions and resumed generators count,
+bodies of modules and classes do not.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import kvcache_sim
 from kvcache_sim.scenario.load import load_scenario
 
 PACKAGE = str(Path(kvcache_sim.__file__).parent)
-#: Of code with fast local variables: functions, not bodies of modules and classes.
+#: Flag of code with fast local variables: functions, not bodies of modules and classes.
 OPTIMIZED = 0x1
 ROW = '{"timestamp": 0, "input_length": 100, "output_length": 5, "hash_ids": [1]}\n'
 
@@ -47,7 +47,7 @@ def calls_of_a_setting() -> list[tuple[str, str]]:
 
 
 def main() -> None:
-    """Print the counts, and the calls themselves where asked."""
+    """Print the counts, and with ``--calls`` the calls."""
     calls = calls_of_a_setting()
     files = [file for file, _ in calls]
     changes = sum(a != b for a, b in pairwise(files))

@@ -1,9 +1,9 @@
-"""Ten million rows from a pipe on 16 machines beside one million: CPU seconds and peak memory of both runs.
+"""Ten million and one million rows from a pipe on 16 machines: CPU seconds and peak memory of both runs.
 
     python benches/ten_million.py ../shared/traces/conversation_trace.jsonl [COPIES …]
 
-COPIES of the trace (84 and 832 where none are named) are piped in by ``repeat_trace.py``; only the run that
-reads them is measured. Goals: 832 copies in at most 10.5 times the time of 84, and 350 MiB for any number.
+COPIES of the trace (default: 84 and 832) are piped in by ``repeat_trace.py``; only the run that reads them is
+measured. Goals: 832 copies in at most 10.5 times the time of 84, and 350 MiB for any number.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How far 4 bytes a token is from real tokenizers, by kind of text: ``python benches/token_estimate.py``.
+"""Error of 4 bytes per token against real tokenizers, by kind of text: ``python benches/token_estimate.py``.
 
-Needs the packages ``bpe-openai`` (its wheel has the vocabularies, nothing is fetched) and ``django``.
-The texts are the language reference of Python (English), its standard library (code), rows of JSON, and the
+Needs the packages ``bpe-openai`` (its wheel has the vocabularies, nothing is fetched) and ``django``. The
+texts are the language reference of Python (English), its standard library (code), rows of JSON, and the
 messages of Django's interface in four languages, which are short sentences.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 ENCODINGS = ("cl100k_base", "o200k_base")
 LANGUAGES = {"German": "de", "Russian": "ru", "Chinese": "zh_Hans", "Japanese": "ja"}
-#: What the readers assume where nobody says otherwise.
+#: The readers' default.
 BYTES_A_TOKEN = 4
 
 
@@ -31,7 +31,7 @@ def code() -> str:
 
 
 def numbers() -> str:
-    """Return JSON with numbers: rows as a trace or a tool's answer has them."""
+    """Return JSON with numbers, in rows like those of a trace or a tool's answer."""
     import json
 
     rows = [
@@ -56,7 +56,9 @@ def messages(language: str) -> str:
 
 
 def pieces(text: str) -> list[str]:
-    """Return a text in pieces of whole lines, about 100,000 characters each: it is encoded one at a time."""
+    """Return a text in pieces of whole lines, about 100,000 characters each, which are encoded one at a
+    time.
+    """
     lines, found = text.splitlines(keepends=True), [""]
     for line in lines:
         if len(found[-1]) > 100_000:
@@ -66,7 +68,7 @@ def pieces(text: str) -> list[str]:
 
 
 def main() -> None:
-    """Print bytes a token and the error of the estimate, a row a text and tokenizer."""
+    """Print bytes per token and the error of the estimate, a row per text and tokenizer."""
     import bpe_openai
 
     print(f"{'text':<9}{'bytes':>10}  {'tokenizer':<12}{'tokens':>9}{'bytes/token':>13}{'error':>8}")

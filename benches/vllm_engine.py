@@ -1,4 +1,5 @@
-"""A vLLM engine core in this process, and what it does: every scheduler iteration, every request, its memory.
+"""A vLLM engine core in this process, with a record of every scheduler iteration, every request, and its
+memory.
 
 Needs vLLM and a GPU; nothing else of kvsim. Weights are random (``load_format=dummy``) and prompts are token
 numbers, so a directory with a ``config.json`` is enough. The loop is the engine process's own
@@ -15,8 +16,8 @@ from typing import Any
 
 from vllm_settle import settle
 
-#: The columns of a file of iterations: those that ``kvsim calibrate fit`` reads, when the step was decided
-#: on, and its time as it was seen, before ``vllm_settle.py``.
+#: The columns of a file of iterations: those that ``kvsim calibrate fit`` reads, the time at which the step
+#: was scheduled, and its observed duration before ``vllm_settle.py``.
 ITERATION_COLUMNS = (
     "segment,start_us,prefill_tokens,prefill_requests,prefill_past_kv_tokens,"
     "decode_requests,decode_kv_tokens,decode_kv_std,decode_kv_max,seen_ms,iter_ms"
@@ -27,7 +28,7 @@ REQUEST_COLUMNS = "segment,request,arrival_us,first_token_us,finish_us,prompt,ca
 
 @dataclass(slots=True)
 class Step:
-    """One iteration: when it was decided on and when its tokens came, and what it computed."""
+    """One iteration: the times of its scheduling and of its tokens, and the work that it computed."""
 
     scheduled_ns: int
     done_ns: int
@@ -39,7 +40,7 @@ class Step:
 
 @dataclass(slots=True)
 class Sent:
-    """One request: when it was due, its tokens, and when the engine answered."""
+    """One request: its due time, its tokens, and the times of the engine's answers."""
 
     arrival_ns: int
     prompt: int
@@ -52,14 +53,14 @@ class Sent:
 
 @dataclass
 class Recorder:
-    """Watches the scheduler of an engine core and tells its iterations and requests as lines of a CSV."""
+    """Records the iterations and requests of an engine core's scheduler as lines of CSV."""
 
     core: Any
     steps: list[Step] = field(default_factory=list)
     sent: dict[str, Sent] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Put a clock around the scheduler's two calls of a step."""
+        """Wrap the scheduler's two calls of a step with a clock."""
         scheduler, in_flight = self.core.scheduler, {}
         schedule, update = scheduler.schedule, scheduler.update_from_output
 
@@ -85,12 +86,12 @@ class Recorder:
         scheduler.schedule, scheduler.update_from_output = timed_schedule, timed_update
 
     def add(self, request: Any, arrival_ns: int) -> None:
-        """Hand a request to the scheduler."""
+        """Pass a request to the scheduler."""
         self.sent[request.request_id] = Sent(arrival_ns, request.num_prompt_tokens)
         self.core.add_request(request)
 
     def step(self) -> None:
-        """Make one step of the engine and note the tokens that came."""
+        """Run one step of the engine and record the tokens that it returned."""
         outputs, executed = self.core.step_fn()
         self.core.post_step(executed)
         now = time.perf_counter_ns()
@@ -106,7 +107,7 @@ class Recorder:
             time.sleep(0.0002)
 
     def busy(self) -> bool:
-        """Whether a step is under way or anything waits to be computed."""
+        """True if a step is in flight or a request waits for computation."""
         return bool(self.core.batch_queue) or self.core.scheduler.has_requests()
 
     def stream(self, requests: list[tuple[float, Any]]) -> int:
@@ -134,8 +135,8 @@ class Recorder:
     def rows(self, segment: str, start_ns: int) -> list[str]:
         """Return the iterations so far as lines of ``ITERATION_COLUMNS`` and forget them.
 
-        A step lasts from when it was decided on, or from the tokens of the step before if these came later,
-        to its own tokens.
+        A step lasts from its scheduling, or from the tokens of the step before if these came later, to its
+        own tokens.
         """
         lines, before = [], 0
         for step in self.steps:
@@ -183,7 +184,7 @@ def start_engine(model: str, settings: dict[str, Any], executor: Any = None) -> 
 def new_request(core: Any, name: str, prompt: list[int], output: int, salt: str | None = None) -> Any:
     """Return a request of exactly so many output tokens, drawn at temperature 1, its blocks already hashed.
 
-    ``salt`` keeps its blocks to itself. Greedy sampling of random weights would give all sequences one token,
+    ``salt`` makes its blocks private. Greedy sampling of random weights would give all sequences one token,
     and so one set of experts.
     """
     from vllm.sampling_params import SamplingParams
@@ -196,7 +197,7 @@ def new_request(core: Any, name: str, prompt: list[int], output: int, salt: str 
 
 
 def memory_of(core: Any) -> dict[str, Any]:
-    """Return the bytes that the engine counted when it started, and its blocks."""
+    """Return the bytes that the engine reported at start-up, and its number of blocks."""
     worker = core.model_executor.driver_worker.worker
     cache = core.vllm_config.cache_config
     return {

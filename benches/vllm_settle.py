@@ -1,10 +1,10 @@
-"""Whose time an iteration's is, where the engine launches the next one before it looks at this one's tokens.
+"""Assign GPU time to iterations of an engine that launches the next step before it reads this step's tokens.
 
-With asynchronous scheduling a step's tokens are seen when the GPU has computed them and the host has
-launched the step after. Launching a step with a prompt's chunk takes 10 to 80 ms (it is not one captured
-graph), so the decode step before it seems long and the chunk's step short: what a decode step takes more
-than its like, which no chunk follows, belongs to the chunk's step. Sums do not change. Chunk after chunk
-cannot be told apart so.
+With asynchronous scheduling a step's tokens are seen once the GPU has computed them and the host has launched
+the step after. Launching a step with a prompt's chunk takes 10 to 80 ms (it is not one captured graph), so
+the decode step before it seems long and the chunk's step short. The excess of a decode step over similar
+steps that no chunk follows belongs to the chunk's step. Sums do not change. Consecutive chunk steps cannot be
+separated by this rule.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections import deque
 from statistics import median
 
-#: How many decode steps of the segment a step is compared with, and how many most like it make the median.
+#: Number of decode steps of the segment that a step is compared with, and number of the most similar that
+#: make the median.
 _REMEMBERED = 400
 _ALIKE = 5
-#: What is moved is more than this.
+#: Only a larger excess is moved.
 _LEAST_MS = 0.02
 
 
@@ -41,7 +42,7 @@ def settle(rows: list[dict[str, str]]) -> list[float]:
 
 
 def _launches_a_chunk(rows: list[dict[str, str]], index: int) -> bool:
-    """Whether the next row has a chunk and follows at once."""
+    """True if the next row has a chunk and follows at once."""
     if index + 1 == len(rows) or not int(rows[index + 1]["prefill_tokens"]):
         return False
     row, after = rows[index], rows[index + 1]

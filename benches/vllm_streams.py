@@ -2,8 +2,8 @@
 
     python benches/vllm_streams.py DIR
 
-Open loop, Poisson arrivals. A later turn of a talk repeats its prompts so far and other tokens where the
-answers stood, as random weights answer nothing that could be sent back.
+Open loop, Poisson arrivals. A later turn of a conversation repeats its prompts so far, with other tokens for
+the answers, as random weights give no answers that could be sent back.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BLOCK_SIZE = 16
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """When it comes (s), its block numbers and tokens, and how many tokens are answered."""
+    """Arrival time (s), block numbers, prompt tokens and output tokens of a request."""
 
     at: float
     blocks: list[int]
@@ -54,7 +54,7 @@ class Stream:
 
 
 def talks(seed: int, rate: float, seconds: float, scale: float = 1.0) -> list[Request]:
-    """Return conversations behind four system prompts: each turn repeats the talk so far."""
+    """Return conversations after four system prompts: each turn repeats the conversation so far."""
     made, found = Stream(seed), []
     systems = [made.blocks(BLOCK_SIZE * int(94 * scale)) for _ in range(4)]
     for start in made.arrivals(rate, seconds):
@@ -71,7 +71,7 @@ def talks(seed: int, rate: float, seconds: float, scale: float = 1.0) -> list[Re
 
 
 def single(seed: int, rate: float, seconds: float, prompt: tuple[float, float, int, int]) -> list[Request]:
-    """Return prompts of their own, of log-normal lengths (median, spread, least, most)."""
+    """Return prompts without shared prefixes, of log-normal lengths (median, spread, least, most)."""
     made = Stream(seed)
     found = []
     for at in made.arrivals(rate, seconds):
@@ -81,7 +81,7 @@ def single(seed: int, rate: float, seconds: float, prompt: tuple[float, float, i
 
 
 def bursts(seed: int, seconds: float, most: int) -> list[Request]:
-    """Return what ``sweep`` batches are not: lengths of all kinds at once, in bursts of several rates."""
+    """Return batches unlike those of ``sweep``: lengths of all kinds at once, in bursts of several rates."""
     made = Stream(seed)
     found: list[Request] = []
     for start, rate in zip(range(0, int(seconds), 5), (3, 20, 8, 35, 1, 12), strict=False):
@@ -91,8 +91,8 @@ def bursts(seed: int, seconds: float, most: int) -> list[Request]:
     return found
 
 
-#: The streams by name: for a dense model of 8 billion parameters, and (``moe-…``) for a mixture of 30 billion
-#: that leaves little room to KV on one GPU.
+#: The streams by name: for a dense model of 8 billion parameters, and (``moe-…``) for a mixture of 30
+#: billion, which leaves little KV capacity on one GPU.
 STREAMS: dict[str, Callable[[], list[Request]]] = {
     "bursts": lambda: bursts(11, 30, 12000),
     "talks": lambda: talks(21, 2.6, 45),

@@ -17,7 +17,7 @@ PASTS = (0, 2048, 12288)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a sweep may use: tokens of KV, sequences and tokens of a step, seconds, the longest request."""
+    """Limits of a sweep: tokens of KV, sequences and tokens of a step, seconds, the longest request."""
 
     kv_tokens: int
     sequences: int
@@ -35,7 +35,7 @@ class Sweep:
         self._made = 0
 
     def run(self, limits: Limits) -> int:
-        """Visit cells until the seconds are spent; returns how many were visited."""
+        """Visit cells until the seconds are spent; returns the number visited."""
         capacity = min(int(limits.kv_tokens * 0.75), 120_000)
         cells = [
             (n, length, skewed)
@@ -76,7 +76,9 @@ class Sweep:
             self._recorder.step()
 
     def _cell(self, n: int, length: int, skewed: bool, limits: Limits, pasts: list[list[int]]) -> None:
-        """Let n sequences of about a length decode, add prompts in between, then let them end one by one."""
+        """Decode n sequences of about a length, add prompts in between, then let the sequences end one by
+        one.
+        """
         draw = self._random
         lengths = [
             max(16, int(length * (draw.lognormvariate(-0.3, 0.8) if skewed else draw.uniform(0.8, 1.2))))

@@ -1,4 +1,4 @@
-"""The works that two builds are compared on: each a trace, or none, and settings of ``kvsim simulate``."""
+"""The works on which two builds are compared: each a trace, or none, and settings of ``kvsim simulate``."""
 
 from __future__ import annotations
 
