@@ -570,7 +570,7 @@ class Store(MachineStore, LowerTiers, LoadedStore):
         Args:
             keys: Block keys of all requests.
             capacities_blocks: Capacity of each tier in blocks, fast to slow; None: unbounded.
-            write_back: For each edge, True if evicted blocks are written one tier down.
+            write_back: By tier, True if evicted blocks are written one tier down.
             orders: Eviction order of each tier: None is recency, else a policy (name, settings, blocks of the
                 tier) or a plug-in.
             touch: Event that makes blocks recent under recency.
@@ -587,7 +587,7 @@ class Store(MachineStore, LowerTiers, LoadedStore):
             request: Request that names the blocks.
             part: First block and block after the last one.
             to_tier: Target tier.
-            ready: Time in ns from which the source can be read; None: now.
+            ready: The move that still writes the source; None: the source is ready.
             now_ns: Simulated time in ns.
 
         Returns:
@@ -795,9 +795,9 @@ class GroupStore(MachineStore, LowerTiers):
         """
 
     def brought(self, lease: int) -> Brought:
-        """Return the lease's own blocks, the moves that free blocks, and the moves that load KV."""
+        """Return the blocks found in the pool, the moves that free blocks, and the moves that load KV."""
     def blocks_of_move(self, move: int) -> list[int]:
-        """Return the group block numbers that a move writes."""
+        """Return the number of blocks of each cache group that a move copies."""
     def admit(self, asked: Newcomer, now_ns: int) -> tuple[int | None, int, int]:
         """Admit a request.
 
@@ -858,7 +858,12 @@ class RadixStore(MachineStore, LowerTiers, LoadedStore):
         storage: tuple[int, int, int] | None = None,
     ) -> RadixStore: ...
     def start_prefetch(self, request: int, limit: int, now_ns: int) -> int:
-        """Start a prefetch from storage for a prompt of ``limit`` blocks; return the move."""
+        """Prefetch from storage the pages after the known part of a request's first ``limit`` pages.
+
+        Returns:
+            The number of pages requested; 0 if the prefetch is too small, finds nothing, or must wait for
+            running prefetches.
+        """
     def is_prefetching(self, request: int) -> bool:
         """Return True if a prefetch of the request is running."""
     def stop_prefetch(self, request: int) -> None:
