@@ -1,11 +1,11 @@
-//! Streams completions from an OpenAI-compatible server on loopback at a fixed rate, each on a connection of its own. Prints the requests and tokens
-//! received, and how evenly requests were sent. Stops by itself.
+//! Streams completions from an OpenAI-compatible server on loopback at a fixed rate, each on a connection of its own.
+//! Prints the requests and tokens received, and how evenly requests were sent. Stops by itself.
 //!
 //! `cargo run --release -p kvsim-core --example load_generator -- PORT REQUESTS RATE TOKENS [HELD] [STALLED]`
 //!
-//! `HELD` further connections stay open and idle meanwhile; `STALLED` requests want long answers and never read. One thread polls every connection
-//! each 2 ms: clients that sleep until a byte comes would be woken on the server's core once per token, which clients on other machines are not.
-//! server's core once a token, which clients on other machines are not.
+//! `HELD` further connections stay open and idle meanwhile; `STALLED` requests want long answers and never read. One
+//! thread polls every connection each 2 ms: clients that sleep until a byte comes would be woken on the server's core
+//! once per token, which clients on other machines are not.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;

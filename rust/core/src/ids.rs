@@ -9,7 +9,8 @@ pub const NO_MOVE: MoveId = u32::MAX as u64;
 /// The handle of a hold ([`crate::store::Store::protect`]).
 pub type HoldId = u64;
 
-/// Index of a node in the arena of a trie. A split gives the upper part a new id, so stored ids still name the same last block.
+/// Index of a node in the arena of a trie. A split gives the upper part a new id, so stored ids still name the same
+/// last block.
 pub type NodeId = u32;
 /// The node above all others: no block.
 pub const ROOT: NodeId = 0;

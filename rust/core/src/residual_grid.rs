@@ -19,8 +19,8 @@ pub struct ResidualGrid {
 }
 
 impl ResidualGrid {
-    /// A grid of `ns`, all tokens of the first count first. None unless both axes ascend with two points or more, and `ns` has one value for each
-    /// pair. A grid without points has residual 0.
+    /// A grid of `ns`, all tokens of the first count first. None unless both axes ascend with two points or more, and
+    /// `ns` has one value for each pair. A grid without points has residual 0.
     pub fn new(counts: Vec<u64>, tokens: Vec<u64>, ns: Vec<i64>) -> Option<Self> {
         let rises = |axis: &[u64]| axis.windows(2).all(|pair| pair[0] < pair[1]);
         let grid = rises(&counts) && rises(&tokens) && counts.len().min(tokens.len()) > 1;

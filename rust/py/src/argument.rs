@@ -7,8 +7,8 @@ use crate::refusal::out_of_range;
 
 /// A value converted from Python: numbers, lists and pairs of them, and structs attribute by attribute.
 ///
-/// Requests, blocks, tiers, counts, handles and times are at least 0; a number too large for its core type becomes the type's largest number, which
-/// names nothing.
+/// Requests, blocks, tiers, counts, handles and times are at least 0; a number too large for its core type becomes the
+/// type's largest number, which names nothing.
 #[derive(Clone, Copy, Default)]
 pub struct Arg<T>(pub T);
 

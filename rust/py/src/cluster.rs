@@ -24,7 +24,8 @@ const NO_MACHINE: i64 = -1;
 /// The next event: time, priority and machine.
 type PyNext = Option<(u64, u8, i64)>;
 
-/// A request that needs a decode machine: its prefill machine, its number and arrival, tokens and session as in `Replica.arrive`.
+/// A request that needs a decode machine: its prefill machine, its number and arrival, tokens and session as in
+/// `Replica.arrive`.
 type PyQuestion = (u32, (u32, u64), (u64, u64, u64), (i64, i64, bool, i64));
 
 /// Finished requests, as (machine, request).
@@ -149,8 +150,9 @@ impl PyCluster {
 
 #[pymethods]
 impl PyCluster {
-    /// `between`: names the channel of (owner, reader), for machines that read each other or hand over through memory; `apart`: no machine depends on
-    /// another; `timeline`: events on channels served layer by layer; `pool`: the shared pool, numbered after the machines.
+    /// `between`: names the channel of (owner, reader), for machines that read each other or hand over through memory;
+    /// `apart`: no machine depends on another; `timeline`: events on channels served layer by layer; `pool`: the shared
+    /// pool, numbered after the machines.
     #[new]
     #[pyo3(signature = (replicas, between=None, apart=false, timeline=None, pool=None))]
     fn new(
@@ -196,8 +198,9 @@ impl PyCluster {
         self.decode = None;
     }
 
-    /// Enables the native arrival path. `choice`: a rule's name, its parameter and the fleet; `machines`: the candidates. By machine: `digests`
-    /// record arrivals, `holds` are tokens of a prompt and of a whole request that fit; `window_tokens`: most tokens of a prompt and its answer.
+    /// Enables the native arrival path. `choice`: a rule's name, its parameter and the fleet; `machines`: the
+    /// candidates. By machine: `digests` record arrivals, `holds` are tokens of a prompt and of a whole request that
+    /// fit; `window_tokens`: most tokens of a prompt and its answer.
     fn open(
         &mut self,
         choice: PyChoice,
@@ -217,8 +220,8 @@ impl PyCluster {
         Ok(())
     }
 
-    /// Enables the native choice of decode machines: as `open`, with the tokens of a request that fit each candidate; `between` names the channels
-    /// from one machine to another.
+    /// Enables the native choice of decode machines: as `open`, with the tokens of a request that fit each candidate;
+    /// `between` names the channels from one machine to another.
     fn decode_by(
         &mut self,
         choice: PyChoice,
@@ -254,7 +257,8 @@ impl PyCluster {
         Ok(self.next())
     }
 
-    /// (request, machine) of each request that did not fit its machine since the last call; and true if more requests are to be fed.
+    /// (request, machine) of each request that did not fit its machine since the last call; and true if more requests
+    /// are to be fed.
     fn take_rejected(&mut self) -> (Vec<(u32, u32)>, bool) {
         match &mut self.front {
             Some(front) => (std::mem::take(&mut front.rejected), front.intake.is_empty()),

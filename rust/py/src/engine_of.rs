@@ -35,7 +35,8 @@ macro_rules! with_engine {
 }
 
 impl Engine {
-    /// The scheduler of a replica with these rules; `None` for kvsim's own. ValueError if the replica does not serve from its own cache.
+    /// The scheduler of a replica with these rules; `None` for kvsim's own. ValueError if the replica does not serve
+    /// from its own cache.
     pub fn new(
         (config, batch): (&ReplicaConfig, &BatchConfig),
         rules: &ServingRules,

@@ -119,9 +119,9 @@ own_store!(PyRadixStore, Radix(RadixStore));
 
 store_calls! {
     PyRadixStore {
-        /// `rules`: eviction strategy and write policy by SGLang's names; write policy "": the classic tree without a host. `pages`: of the device
-        /// and of the host. `lengths`: prompt and total tokens by request. `storage`: pages of the storage below, the smallest prefetch, and the most
-        /// tokens that running prefetches may request.
+        /// `rules`: eviction strategy and write policy by SGLang's names; write policy "": the classic tree without a
+        /// host. `pages`: of the device and of the host. `lengths`: prompt and total tokens by request. `storage`:
+        /// pages of the storage below, the smallest prefetch, and the most tokens that running prefetches may request.
         #[new]
         #[pyo3(signature = (keys, rules, page, pages, lengths, storage=None))]
         fn new(

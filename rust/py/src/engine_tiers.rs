@@ -13,8 +13,8 @@ use pyo3::types::PyDict;
 use crate::engines::{at_least_one, no_such_policy, set_causes, whole_pages, EngineRequests};
 use crate::named::{set_arrays, set_entries};
 
-/// Replays one of SGLang's trees, `classic` or `unified`. `host`: write policy and pages of a host tier, which the classic tree cannot have.
-/// `storage`: its pages, `None` if unbounded, and the fewest tokens that are prefetched.
+/// Replays one of SGLang's trees, `classic` or `unified`. `host`: write policy and pages of a host tier, which the
+/// classic tree cannot have. `storage`: its pages, `None` if unbounded, and the fewest tokens that are prefetched.
 #[pyfunction]
 #[pyo3(signature = (requests, tree, strategy, capacity_tokens, host=None, storage=None))]
 pub fn replay_sglang<'py>(

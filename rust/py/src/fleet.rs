@@ -86,7 +86,8 @@ impl PyFleet {
         Ok(self.board.get().map(|board| (board, keys)))
     }
 
-    /// True if machines count tokens. A look-up on such a machine drops its expired sessions, so all machines are looked up, candidates or not.
+    /// True if machines count tokens. A look-up on such a machine drops its expired sessions, so all machines are
+    /// looked up, candidates or not.
     pub fn keeps_sessions(&self, py: Python<'_>) -> bool {
         let first = self.machines.first();
         first.is_some_and(|machine| matches!(machine.store.borrow(py).store, AnyStore::Tokens(_)))

@@ -124,8 +124,8 @@ store_calls! {
             })
         }
 
-        /// Lease, hit blocks, and tokens with capacity. If refused, the lease is `None` and the second entry is the reason: no blocks (0), no tokens
-        /// (1), or the state is being computed in this step (2).
+        /// Lease, hit blocks, and tokens with capacity. If refused, the lease is `None` and the second entry is the
+        /// reason: no blocks (0), no tokens (1), or the state is being computed in this step (2).
         fn admit(
             slf: PyRefMut<'_, Self>,
             asked: Arg<Newcomer>,

@@ -183,7 +183,8 @@ impl DecodeDoor {
     }
 }
 
-/// The channel between two machines, or down, between and up if both machines' memory is crossed; each hop is a set of parallel channels.
+/// The channel between two machines, or down, between and up if both machines' memory is crossed; each hop is a set of
+/// parallel channels.
 pub fn route_of(hops: Vec<PyLane>) -> PyResult<Route> {
     let mut lanes = hops.into_iter().map(lane);
     let hops = (lanes.next(), lanes.next(), lanes.next(), lanes.next());

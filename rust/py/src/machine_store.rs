@@ -16,8 +16,8 @@ use crate::order::{raised, Failure};
 use crate::refusal::answered;
 use crate::store_values::{orders_to_py, parts_to_py, reservation_to_py, times, PyOrder, PyPart};
 
-/// The store of a machine: a tree of runs, vLLM's pool (of one group or several, or above an engine's tiers), one of SGLang's trees, or a count of
-/// tokens.
+/// The store of a machine: a tree of runs, vLLM's pool (of one group or several, or above an engine's tiers), one of
+/// SGLang's trees, or a count of tokens.
 #[allow(clippy::large_enum_variant)] // one per machine
 pub enum AnyStore {
     Tree(Store),

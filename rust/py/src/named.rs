@@ -12,7 +12,8 @@ pub fn occupancy(py: Python<'_>, blocks: (u64, u64, u64, u64, u64)) -> PyResult<
     OCCUPANCY.import(py, MODULE, "Occupancy")?.call1(blocks)
 }
 
-/// `cache.groups.Brought` from the pool's own blocks, the moves that free blocks, and the moves that load KV with their tiers.
+/// `cache.groups.Brought` from the pool's own blocks, the moves that free blocks, and the moves that load KV with their
+/// tiers.
 pub fn brought(
     py: Python<'_>,
     what: (u32, Vec<u64>, Vec<(u64, usize)>),

@@ -20,8 +20,9 @@ use crate::machine_store::PyMachineStore;
 use crate::plugins::PluginRules;
 use crate::write_plugin::{writers, WriteCall};
 
-// `serving.batch_settings.BatchSettings`, `serving.speculation.SpeculationRules`, `ReadsRules` and `PrefetchRules` of `cache.tier_rules`; of
-// `serving.replica.native_rules`: `HandoverRules`, `PoolRules`, and the scheduling part of `ServingRules`
+// `serving.batch_settings.BatchSettings`, `serving.speculation.SpeculationRules`, `ReadsRules` and `PrefetchRules` of
+// `cache.tier_rules`; of `serving.replica.native_rules`: `HandoverRules`, `PoolRules`, and the scheduling part of
+// `ServingRules`
 from_attributes! {
     BatchConfig {
         block_size_tokens, max_num_batched_tokens, num_layers, cache_enabled, cache_output, commit_at_begin,

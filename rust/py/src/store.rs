@@ -24,8 +24,8 @@ type PyClaim = (u64, Vec<u64>);
 
 store_calls! {
     PyStore {
-        /// `orders`: by tier, None for recency; no list means recency on all. `touch`: the event that makes blocks recent. `eviction_batch_blocks`:
-        /// blocks that an eviction removes at least.
+        /// `orders`: by tier, None for recency; no list means recency on all. `touch`: the event that makes blocks
+        /// recent. `eviction_batch_blocks`: blocks that an eviction removes at least.
         #[new]
         #[pyo3(signature = (keys, capacities_blocks, write_back, orders=None, touch="release", eviction_batch_blocks=1))]
         fn new(

@@ -22,7 +22,8 @@ type Column<'py> = PyReadonlyArray1<'py, i64>;
 
 store_calls! {
     PyTokenStore {
-        /// `prompts`, by request: session number (negative: none), prompt tokens, and history tokens left by the context window (negative: unknown).
+        /// `prompts`, by request: session number (negative: none), prompt tokens, and history tokens left by the
+        /// context window (negative: unknown).
         #[new]
         fn new(
             keys: &PyKeys,

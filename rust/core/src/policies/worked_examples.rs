@@ -82,7 +82,8 @@ const EXAMPLES: &[(&str, usize, &str, &str)] = &[
     // Two ghosts are remembered: a's is forgotten when c leaves, so a returns as a new block and is evicted
     // again.
     ("twoq", 4, "a b c d e f g a h i j k", "a b c d e f g a"),
-    // c finds the main cache full and was used no more often than its victim, so c is evicted. d was, by a sketch for two names.
+    // c finds the main cache full and was used no more often than its victim, so c is evicted. d was, by a sketch for
+    // two names.
     ("wtinylfu", 3, "a b c d e", "c b"),
 ];
 

@@ -15,8 +15,9 @@ const WINDOW: usize = 2;
 /// Uses in the main cache, per block of its capacity, after which all counts are halved.
 const USES_UNTIL_AGING: usize = 32;
 
-/// The window has a hundredth of the capacity, at least one block (below 100 blocks libCacheSim has no window and admits nothing). The rest is an
-/// SLRU of one fifth and four fifths, rounded down. Until the first eviction the window takes every block. All as in libCacheSim 0.3.5.
+/// The window has a hundredth of the capacity, at least one block (below 100 blocks libCacheSim has no window and
+/// admits nothing). The rest is an SLRU of one fifth and four fifths, rounded down. Until the first eviction the window
+/// takes every block. All as in libCacheSim 0.3.5.
 pub struct WTinyLfu {
     main: Segments<3>,
     sketch: Sketch,

@@ -4,7 +4,6 @@
 //! the step before, so a single generator leaves the machine idle. Here `LANES` generators advance together,
 //! and a step of all of them is a few vector instructions. The words of the first draw are tempered one by
 //! one from the seeded state; the other 623 are never computed.
-//! one from the seeded state; the other 623 are never computed.
 
 const N: usize = 624;
 const M: usize = 397;

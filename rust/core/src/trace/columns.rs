@@ -60,8 +60,8 @@ impl Columns {
         self.arrival_ns.is_empty()
     }
 
-    /// Appends a row whose ids were pushed: arrival and pause, tokens of prompt and answer, session and turn, and true if it continues a
-    /// conversation.
+    /// Appends a row whose ids were pushed: arrival and pause, tokens of prompt and answer, session and turn, and true
+    /// if it continues a conversation.
     pub fn push(
         &mut self,
         (arrival_ns, think_ns): (i64, i64),

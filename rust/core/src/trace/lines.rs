@@ -156,8 +156,8 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Reads until `most` rows are buffered; returns true if there may be more. `pulse` is called at intervals with the bytes read and may stop the
-    /// reading.
+    /// Reads until `most` rows are buffered; returns true if there may be more. `pulse` is called at intervals with the
+    /// bytes read and may stop the reading.
     pub fn read(
         &mut self,
         rows: &mut impl Rows,
