@@ -12,7 +12,7 @@ $(BIN)/python:
 
 $(VENV)/.deps: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'maturin>=1.7,<2'
-	$(BIN)/python -c "import tomllib;p=tomllib.load(open('pyproject.toml','rb'))['project'];print('\n'.join(sum(p['optional-dependencies'].values(),p['dependencies'])))" > $(VENV)/deps.txt
+	$(BIN)/python -c "import tomllib;d=tomllib.load(open('pyproject.toml','rb'));p=d['project'];print('\n'.join(sum([*p['optional-dependencies'].values(),*d['dependency-groups'].values()],p['dependencies'])))" > $(VENV)/deps.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $(VENV)/deps.txt
 	@touch $@
 

@@ -24,7 +24,7 @@ The floors of the package, top to bottom; imports go down only:
 - ``output``, ``file_lock``  the one writer of files, and who may write
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 #: Public name → the module that defines it. ``__init__.pyi`` says the same to type checkers.
 _NAMES = {
