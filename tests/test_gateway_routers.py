@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.rng import stream
 from kvcache_sim.serving.router.contract import Occupancy
-from kvcache_sim.serving.router.production_stack import KV_SOURCES, HashRing, position
+from kvcache_sim.serving.router.production_stack import VIRTUAL_NODES, HashRing, position
 from msgspec.structs import force_setattr
 
 seeds = st.integers(0, 2**32 - 1)
@@ -52,7 +52,7 @@ def test_power_of_two(seed):
 
 def owner_on_a_line(key, machines):
     """The machine whose place is the first from the key's own on, by looking at all of them."""
-    positions = [(position(f"machine {m}#{i}"), m) for m in range(machines) for i in range(KV_SOURCES)]
+    positions = [(position(f"machine {m}#{i}"), m) for m in range(machines) for i in range(VIRTUAL_NODES)]
     behind = [p for p in positions if p[0] >= position(key)]
     return min(behind or positions)[1]
 
@@ -80,7 +80,7 @@ def test_consistent_hashing_with_bounded_load(seed, skew):
             assert chosen == preferred
             continue
         positions = sorted(
-            (position(f"machine {m}#{i}"), m) for m in range(fleet.count) for i in range(KV_SOURCES)
+            (position(f"machine {m}#{i}"), m) for m in range(fleet.count) for i in range(VIRTUAL_NODES)
         )
         turned = [p for p in positions if p[0] >= position(key)] + positions
         assert chosen == next(m for _, m in turned if load_ok(m))

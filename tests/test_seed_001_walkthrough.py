@@ -200,7 +200,7 @@ def test_a_lookup_of_nothing_or_of_the_past_is_refused():
     for said, given in {
         "a request, keys or tokens": {},
         "one of them": {"request": A, "keys": [1]},
-        "contents beside tokens": {"tokens": [1, 2, 3, 4]},
+        "contents with tokens": {"tokens": [1, 2, 3, 4]},
         "10 or later": {"request": A, "at_ns": 9},
         "no such request": {"request": 3},
     }.items():

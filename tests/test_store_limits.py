@@ -25,11 +25,11 @@ from support.traces import random_trace
 #: (settings of the cache, the one that is refused and why); the YAML key has the same name.
 REFUSED = [
     ({"semantics": "vllm", "scheduler_aware_window": 2}, "scheduler_aware_window", "rules of its own"),
-    ({"semantics": "vllm", "discard_on_finish": True}, "discard_on_finish", "keeps what it has room for"),
-    ({"semantics": "vllm", "admission": "prompt"}, "admission", "keeps what it has room for"),
+    ({"semantics": "vllm", "discard_on_finish": True}, "discard_on_finish", "keeps every block that fits"),
+    ({"semantics": "vllm", "admission": "prompt"}, "admission", "keeps every block that fits"),
     ({"semantics": "vllm", "touch": "admission"}, "touch", "an order of its own"),
     ({"semantics": "sglang", "scheduler_aware_window": 2}, "scheduler_aware_window", "rules of its own"),
-    ({"semantics": "sglang", "discard_on_finish": True}, "discard_on_finish", "keeps what it has room for"),
+    ({"semantics": "sglang", "discard_on_finish": True}, "discard_on_finish", "keeps every block that fits"),
     ({"semantics": "sglang", "touch": "admission"}, "touch", "an order of its own"),
     ({"accounting": "simplified", "discard_on_finish": True}, "discard_on_finish", "tokens, not blocks"),
     (

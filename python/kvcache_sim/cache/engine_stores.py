@@ -1,4 +1,4 @@
-"""Stores that decide as a real engine does: vLLM's block pool and SGLang's radix tree, a GPU tier alone."""
+"""Stores with the rules of a real engine: vLLM's block pool and SGLang's radix tree, for a GPU tier alone."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ MakeStore = Callable[[Sequence[TierSettings]], EngineStore]
 def engine_maker(cache: CacheSettings, trace: Trace, keys: _core.Keys) -> MakeStore:
     """Return the maker of a machine's store under ``cache.semantics``.
 
-    The maker raises UsageError for lower tiers, and for a tier without a bound.
+    The maker raises UsageError for lower tiers, and for an unbounded tier.
     """
     make = _POOLS[cache.semantics](cache, trace, keys)
     return lambda tiers: make(lone_capacity(cache, tiers))
 
 
 def lone_capacity(cache: CacheSettings, tiers: Sequence[TierSettings]) -> int:
-    """Return the blocks of a GPU tier; UsageError for lower tiers and for a tier without a bound."""
+    """Return the blocks of a GPU tier; UsageError for lower tiers and for an unbounded tier."""
     capacity = tiers[0].capacity_blocks
     if len(tiers) > 1 or capacity is None:
         got = "lower tiers" if len(tiers) > 1 else "no bound"
@@ -48,13 +48,13 @@ def _sglang(cache: CacheSettings, trace: Trace, keys: _core.Keys) -> Callable[[i
 
 
 def lengths(trace: Trace) -> tuple[list[int], list[int]]:
-    """Return the prompt's tokens of each request, and all that it has KV of at its end."""
+    """Return by request the tokens of its prompt, and its tokens with KV at its end."""
     totals = trace.input_tokens + np.maximum(trace.output_tokens, 1) - 1
     return trace.input_tokens.tolist(), totals.tolist()
 
 
 def group_maker(groups: GroupSettings, trace: Trace) -> Callable[[int], _core.GroupStore]:
-    """Return the maker of a machine's store for a model's cache groups from its blocks."""
+    """Return the maker of a machine's store for a model's cache groups, from its number of blocks."""
     keys = native_groups(groups.layout, trace, answers_shared=True)
     return lambda capacity: _core.GroupStore(keys, groups.limits, capacity, groups.rules)
 

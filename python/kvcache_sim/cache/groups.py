@@ -1,4 +1,4 @@
-"""A model's KV cache groups in one pool: settings of what it keeps, and keys of blocks over a trace."""
+"""A model's KV cache groups in one pool: retention settings, and keys of blocks over a trace."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from kvcache_sim.values import Value
 from kvcache_sim.workload.key_arrays import NO_NEXT_TURN, next_turns
 from kvcache_sim.workload.trace import Trace
 
-#: Whose rules of reuse a pool of groups follows. ``vllm``: a key computed twice has two blocks, and a
-#: request's go group by group, each last to first. ``tree``: a key has one, and they go from the end on.
+#: Rules of reuse of a pool of groups. ``vllm``: a key computed twice has two blocks, and a request's
+#: blocks are freed group by group, each last to first. ``tree``: a key has one block; blocks are freed
+#: from the end on.
 GroupRules = Literal["vllm", "tree"]
 
 
 class GroupSettings(Value):
-    """A model's KV cache groups in one pool, and the settings that decide what it keeps.
+    """A model's KV cache groups in one pool, and their retention.
 
-    ``retention_interval``: None keeps a checkpoint (a window's blocks, a state) at every aligned boundary,
-    0 only where a prompt ends or parted from what was found, R besides one every R tokens. ``gpus`` hold a
-    part of each block.
+    ``retention_interval``: None keeps a checkpoint (a window's blocks, a state) at every aligned boundary. 0
+    keeps them only at the end of a prompt and of its found prefix, R also every R tokens. ``gpus`` hold a part
+    of each block.
     """
 
     model: str
@@ -42,50 +43,50 @@ class GroupSettings(Value):
 
     @property
     def limits(self) -> tuple[int, int | None, int]:
-        """The settings as managers take them: tokens of a step, retention interval, longest sequence."""
+        """The settings for the core: tokens of a step, retention interval, longest sequence."""
         return self.max_num_batched_tokens, self.retention_interval, self.max_model_len
 
 
 class Newcomer(Value):
-    """A request that asks a pool of cache groups for room, and the step that it would join.
+    """A request that needs blocks of a pool of cache groups, and the step that it would join.
 
     Counts are tokens unless they say blocks; ``matchable_blocks`` are of the groups' common block.
     """
 
     request: int
-    #: Those of its prompt: another request of it can go on from where it ends.
+    #: Tokens of its prompt: a later request with the same prompt can continue from its end.
     prompt_tokens: int
-    #: Those to compute before it decodes: prompt, and what it generated before a preemption.
+    #: Tokens to compute before it decodes: prompt, and tokens generated before a preemption.
     known_tokens: int
     matchable_blocks: int
-    #: Those of the step that it may have.
+    #: Most tokens of it in this step.
     step_tokens: int
-    #: Most of any of its chunks.
+    #: Most tokens of any of its chunks.
     chunk_tokens: int
-    #: Free blocks that it leaves.
+    #: Free blocks that it must leave.
     kept_blocks: int = 0
-    #: Whether all its tokens must have room, not only those of its first step.
+    #: True if all its tokens must fit, not only those of its first step.
     whole: bool = True
-    #: Steps that may be under way at one time: what they read is kept until they have ended.
+    #: Most steps in flight: blocks that they read are kept until they have finished.
     steps_in_flight: int = 1
 
 
 class Brought(Value):
-    """What an admission to cache groups brings from a tier below: counts of the groups' common block."""
+    """Blocks that an admission to cache groups loads from a lower tier, in the groups' common block."""
 
-    #: Those that the pool itself had.
+    #: Blocks found in the pool itself.
     in_pool_blocks: int
-    #: Moves that must end before its room is free.
+    #: Moves that must finish before its blocks are free.
     freeing_moves: list[int]
-    #: Moves that bring its KV, with the tier each comes from.
+    #: Moves that load its KV, with the source tier of each.
     loads: list[tuple[int, int]]
 
 
 def native_groups(layout: KvLayout, trace: Trace, answers_shared: bool = False) -> _core.KvGroups:
-    """Return the core's groups over a trace: a block has the key of the last unit in it.
+    """Return the core's groups over a trace: a block has the key of its last unit.
 
-    A unit is what divides both the group's block and the trace's, so that neither need divide the other.
-    ``answers_shared``: a generated block takes the name that the session's next turn shows at its place.
+    A unit divides both the group's block and the trace's block, so that neither has to divide the other.
+    ``answers_shared``: a generated block takes its name from the same position of the session's next turn.
     """
     units = {
         group.block_size_tokens: math.gcd(group.block_size_tokens, trace.block_size)

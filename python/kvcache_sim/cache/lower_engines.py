@@ -47,7 +47,7 @@ def groups_with_tier_maker(
 
 
 def _blocks(tiers: Sequence[TierSettings]) -> tuple[tuple[int, int], int | None]:
-    """Return the blocks of GPU and CPU, which have a bound, and those of the tier below, None without any."""
+    """Return the bounded blocks of GPU and CPU, and the blocks of the tier below, None without one."""
     gpu, cpu, *disk = (tier.capacity_blocks for tier in tiers)
     assert gpu is not None
     assert cpu is not None

@@ -1,4 +1,4 @@
-"""A machine's cache, built whole: the simulation serves from it, manual operations drive it."""
+"""Construction of a machine's cache, for the simulation and for manual cache operations."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from kvcache_sim.values import Value, field
 class MachineTiers(Value):
     """The tiers of one machine, fast to slow, and the channel of each of its edges by name.
 
-    ``edge_channels`` names the channel of each edge, ``"gpu->cpu"``, ``"cpu->gpu"`` and so on; the same name
-    on two edges (or machines) means that they contend. ``edge_rails``: all channels of those edges that have
-    several, in the scenario's order.
+    ``edge_channels`` names the channel of each edge, ``"gpu->cpu"``, ``"cpu->gpu"`` and so on; edges (or
+    machines) with the same channel contend. ``edge_rails``: all channels of the edges with several channels,
+    in the scenario's order.
     """
 
     tiers: tuple[TierSettings, ...]
     edge_channels: dict[str, str] = field(default_factory=dict)
     edge_rails: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    #: How blocks are kept, where that is not as on the cluster's other machines.
+    #: Cache settings, if they differ from those of the cluster.
     cache: CacheSettings | None = None
 
 
@@ -46,51 +46,51 @@ class Machine(Value):
     movement: MovementSettings
     engine: Engine
     store: CoreStore
-    #: The same store where blocks may lie on lower tiers and be marked by hand: a tree.
+    #: The same store, if it is a tree: with lower tiers and manual marks.
     tree: MarkingStore | None
-    #: The same store where it is a pool of several cache groups.
+    #: The same store, if it is a pool of several cache groups.
     groups: _core.GroupStore | None
-    #: The same store where its shared prefixes are entries of their own.
+    #: The same store, if its shared prefixes are separate entries.
     prefixes: SharesPrefixes | None
     edges: Edges
-    #: The write policy of each edge, from the GPU down, where it keeps a tree.
+    #: The write policy of each edge, from the GPU down, if it keeps a tree.
     writes: tuple[EdgeWrites, ...]
     #: The pool that this machine shares with the others.
     pool: PoolNode | None
-    #: Occasions on which blocks are brought up ahead of their requests; None: nothing is brought up.
+    #: Occasions on which blocks are prefetched; None: no prefetching.
     occasions: tuple[str, ...] | None
-    #: A plug-in that decides it.
+    #: A plug-in for prefetching.
     prefetch: PrefetchPolicy | None
-    #: Whether a tier's policy gives blocks a time to live.
+    #: True if a tier's policy gives blocks a time to live.
     expires: bool
 
     @property
     def reads_others(self) -> bool:
-        """True where it reads other machines, or the pool."""
+        """True if it reads other machines, or the pool."""
         elsewhere = self.movement.lookup == "cluster" or self.pool is not None
         return elsewhere and self.tree is not None and len(self.tiers) > 1
 
     @property
     def kept_free_blocks(self) -> int:
-        """Blocks of the GPU that no request gets: SGLang keeps a page."""
+        """Blocks of the GPU that no request can use: SGLang keeps a page."""
         return int(store_kind(self.cache).keeps_page_free and self.cache.block_size_tokens > 1)
 
     def most_blocks(self, tokens: int, steps_in_flight: int = 1) -> int:
-        """Return the most blocks of the GPU that a request of so many tokens can hold at one time."""
+        """Return the most GPU blocks that a request of ``tokens`` tokens can hold at one time."""
         if self.groups is not None:
             return self.groups.most_blocks(tokens, steps_in_flight)
         return -(-tokens // self.cache.block_size_tokens)
 
     def expire(self) -> None:
-        """Discard the blocks that have outlived their time to live by now."""
+        """Discard the blocks whose time to live has passed."""
         if self.expires and self.tree is not None:
             self.tree.expire(self.engine.now_ns)
 
 
 class MachineBuilder:
-    """Builds the machines of one cluster, which share a clock, channels, and how blocks are kept and moved.
+    """Builds the machines of one cluster, with a shared clock, channels, and cache and movement settings.
 
-    ``cache``: blocks as the store counts them, single tokens under simplified accounting.
+    ``cache``: with blocks in the store's unit, single tokens under simplified accounting.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class MachineBuilder:
         self._pool: PoolNode | None = None
 
     def add_pool(self, number: int, pool: PoolSettings) -> PoolNode:
-        """Return the pool that all machines built from now on share, empty; ``number``: how many they are."""
+        """Return an empty pool that all machines built from now on share; ``number``: its number."""
         tiers = (
             TierSettings(TIERS[COMPUTE], 0),
             TierSettings(TIERS[STAGING], pool.capacity_blocks, pool.policy),
@@ -124,8 +124,7 @@ class MachineBuilder:
     def build(self, tiers: MachineTiers) -> Machine:
         """Return the next machine, empty.
 
-        UsageError for a policy that is unknown or cannot run here; KeyError for an edge whose channel is not
-        given.
+        UsageError for a policy that is unknown or not supported here; KeyError for an edge without a channel.
         """
         number, movement = self._built, self._movement
         self._built += 1
@@ -156,7 +155,7 @@ class MachineBuilder:
     def _prefetches(
         self, names: Sequence[str], tree: MarkingStore | None, cache: CacheSettings
     ) -> tuple[tuple[str, ...] | None, PrefetchPolicy | None]:
-        """Return the occasions on which a machine brings blocks up, and the plug-in that decides it."""
+        """Return the occasions on which a machine prefetches blocks, and the plug-in for it."""
         policy = self._movement.prefetch
         if tree is not None and len(names) > 1:
             if policy in PREFETCHES:
@@ -172,7 +171,7 @@ class MachineBuilder:
         """Return the channels of one machine's edges."""
         named, depth = tiers.edge_channels, len(tiers.tiers) - 1
         needed = WRITE_EDGES[:depth] + LOAD_EDGES[:depth]
-        # Beyond the edges between its tiers: hand-overs between gpus may cross the memory of both machines.
+        # Edges without tiers: hand-overs between gpus may cross the memory of both machines.
         channels = {
             edge: self._channels[named[edge]]
             for edge in (*WRITE_EDGES, *LOAD_EDGES)

@@ -1,4 +1,4 @@
-"""Bytes that one machine moved: by edge, and by tier that was read or written."""
+"""Bytes that one machine moved: by edge, and read and written by tier."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from kvcache_sim.values import Struct, field
 class MovedBytes(Struct):
     """Bytes moved so far; the core counts them."""
 
-    #: By edge over which anything was sent, such as ``cpu->gpu``.
+    #: By edge with traffic, for example ``cpu->gpu``.
     edge_bytes: dict[str, int] = field(default_factory=dict)
     #: By tier, fast to slow.
     read_bytes: list[int] = field(default_factory=lambda: [0] * len(TIERS))
     written_bytes: list[int] = field(default_factory=lambda: [0] * len(TIERS))
 
     def count(self, by_edge: Iterable[tuple[int, int, int]], by_tier: Iterable[tuple[int, int]]) -> None:
-        """Take what the core has counted: (tier from, tier to, bytes) by edge, (read, written) by tier."""
+        """Copy the core's counts: (tier from, tier to, bytes) by edge, (read, written) by tier."""
         for source, target, size in by_edge:
             self.edge_bytes[f"{KV_SOURCES[source]}->{KV_SOURCES[target]}"] = size
         for level, (read, written) in enumerate(by_tier):

@@ -9,34 +9,34 @@ from kvcache_sim.tiers import STAGING
 
 
 class PoolNode:
-    """The store that every machine puts its blocks into and reads from, and what was counted there.
+    """The store that every machine writes blocks to and reads from, and its counts.
 
-    The core moves its blocks (``rust/core/src/machine/pool.rs``); ``number`` is the node's among machines.
+    The core moves its blocks (``rust/core/src/machine/pool.rs``); ``number``: its number among machines.
     """
 
     def __init__(self, number: int, tree: MarkingStore, cache: CacheSettings) -> None:
         self.number, self.tree = number, tree
         self.block_bytes, self.num_layers = cache.block_bytes, cache.num_layers
-        #: Blocks that machines put here and read, and blocks that found no room.
+        #: Blocks that machines put here, blocks that they read, and blocks that did not fit.
         self.put_blocks = 0
         self.read_blocks = 0
         self.refused_blocks = 0
-        #: Blocks of first admissions that came from here.
+        #: Hit blocks of first admissions.
         self.hit_blocks = 0
-        #: Blocks that were here when the pool was lost.
+        #: Blocks lost with the pool.
         self.lost_blocks = 0
-        #: Bytes that came over the pool's channel.
+        #: Bytes received over the pool's channel.
         self.written_bytes = 0
 
     def count(self, blocks: tuple[int, int, int, int], written_bytes: int) -> None:
-        """Take what the core has counted: blocks put, read, refused and hit so far, and bytes that came."""
+        """Copy the core's counts: blocks put, read, refused and hit so far, and bytes received."""
         self.put_blocks, self.read_blocks, self.refused_blocks, self.hit_blocks = blocks
         self.written_bytes = written_bytes
 
     def lose(self, requests: int) -> int:
-        """Drop every copy that is not on its way at this moment; return the number of blocks lost.
+        """Drop every copy that is not in flight; return the number of blocks lost.
 
-        The pool is there again at once. Cost: a walk a request of the trace.
+        The pool is usable again at once. Cost: one walk per request of the trace.
         """
         before = self.lost_blocks
         for request in range(requests):

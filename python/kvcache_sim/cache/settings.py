@@ -1,4 +1,4 @@
-"""Settings of the cache floor: tiers, and how blocks are kept, written and fetched."""
+"""Settings of the cache layer: tiers, retention, writes and fetches of blocks."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from kvcache_sim.values import Value, field
 
 Accounting = Literal["detailed", "simplified"]
 Semantics = Literal["tree", "vllm", "sglang"]
-#: Layers that keep different blocks: each kind its own, or all as if they attended to everything.
+#: Blocks of layers: each kind of layer keeps its own, or all layers keep every block.
 LayerGroups = Literal["by-kind", "as-full"]
-#: Engines whose rules a tier below the GPU may follow; ``groups``: the tree's, where it keeps cache groups.
+#: Rules of a tier below the GPU; ``groups``: the tree's with cache groups.
 LowerEngine = Literal["vllm-offload", "hicache", "lmcache", "groups"]
 Touch = Literal["release", "admission"]
 FullHit = Literal["prefill-remainder", "skip-prefill"]
@@ -25,7 +25,7 @@ WRITE_BACK: dict[str, str] = {edge.split("->")[0]: "back" for edge in WRITE_EDGE
 
 
 class SessionViewSettings(Value):
-    """Bounds on the known sessions: how many (None: any number), and for how long after a turn."""
+    """Bounds on the known sessions: their number (None: no limit), and their time after a turn."""
 
     max_sessions: int | None = None
     ttl_ns: int | None = None
@@ -42,10 +42,10 @@ class SessionViewSettings(Value):
 
 
 class PrefixViewSettings(Value):
-    """When a prefix may be shared, and how much the store holds.
+    """Rules for sharing a prefix, and the size of the store of prefixes.
 
-    ``min_tokens`` is the shortest prefix admitted (None: one block), ``min_seen`` how often it must have
-    been prefilled, ``max_tokens`` the size limit (None: only the tier's).
+    ``min_tokens`` is the shortest shared prefix (None: one block), ``min_seen`` the number of prefills before
+    it is shared, ``max_tokens`` the size limit (None: only the tier's).
     """
 
     min_tokens: int | None = None
@@ -60,7 +60,7 @@ class PrefixViewSettings(Value):
 
 
 class TierSettings(Value):
-    """One tier of one machine: its name, its blocks (None: unbounded), who leaves it first."""
+    """One tier of one machine: its name, its blocks (None: unbounded), its eviction policy."""
 
     name: str
     capacity_blocks: int | None
@@ -68,57 +68,57 @@ class TierSettings(Value):
 
 
 class PoolSettings(Value):
-    """Memory without a GPU that machines share: its blocks (None: unbounded), who leaves it first."""
+    """Memory without a GPU that machines share: its blocks (None: unbounded), its eviction policy."""
 
     capacity_blocks: int | None
     policy: str = "lru"
 
 
 class StoragePrefetch(Value):
-    """What HiCache brings from its storage, and how long a request waits for it (SGLang's stop policies)."""
+    """HiCache's prefetch from storage, and a request's wait for it (SGLang's stop policies)."""
 
     #: ``wait``, ``best-effort`` or ``timeout``.
     stop: str
-    #: With timeout: from when the request could first be admitted, and for each 1,024 tokens asked for.
+    #: With timeout: wait from the first possible admission, and the additional wait per 1,024 tokens.
     timeout_ns: int = 1_000_000_000
     timeout_per_ki_token_ns: int = 250_000_000
-    #: Fewer tokens are computed again.
+    #: Fewer tokens are recomputed.
     threshold_tokens: int = 256
-    #: Of the host's tokens those that prefetches under way may have asked for.
+    #: Share of the host's tokens that prefetches in flight may occupy.
     share: float = 0.5
 
 
 class CacheSettings(Value):
-    """How blocks are kept on every machine of a cluster."""
+    """Cache settings of every machine of a cluster."""
 
     enabled: bool = True
     block_size_tokens: int = 512
     semantics: Semantics = "tree"
     policy: str = "lru"
-    #: Whose rules the tier below the GPU follows; None: those of the tree.
+    #: Rules of the tier below the GPU; None: those of the tree.
     lower_semantics: LowerEngine | None = None
-    #: When that engine writes down, where it has a choice: a write policy's name.
+    #: Write policy of that engine's lower tier, if it has a choice.
     lower_write: str = "back"
-    #: What comes from that engine's last tier before a request is admitted; None: nothing.
+    #: Prefetch from that engine's last tier before admission; None: none.
     lower_prefetch: StoragePrefetch | None = None
     cache_output: bool = True
-    #: A block is as recent as the last release of it, or as the last admission that uses it (only lru).
+    #: A block's recency is that of its last release, or of the last admission that uses it (only lru).
     touch: Touch = "release"
-    #: Where a tier must make room, so many of its blocks are evicted at once at least.
+    #: Least number of blocks evicted at once.
     eviction_batch_blocks: int = 1
     full_hit: FullHit = "prefill-remainder"
-    #: A finished request's blocks are discarded unless another one holds them.
+    #: A finished request's blocks are discarded unless another request holds them.
     discard_on_finish: bool = False
-    #: So many waiting requests keep their cached blocks from eviction while others can go (CachedAttention).
+    #: Number of waiting requests whose cached blocks are evicted last (CachedAttention).
     scheduler_aware_window: int = 0
-    #: Bytes of KV cache a token, over all layers.
+    #: Bytes of KV cache per token, over all layers.
     kv_bytes_per_token: int = 131_072
     #: Layers of the model: a transfer is consumed layer by layer.
     num_layers: int = 32
     lookup_ns: int = 0
     #: Blocks and reference counts of the trie, or a count of unique tokens (seed 000, 3.5).
     accounting: Accounting = "detailed"
-    #: How much of a finished request is kept: a row of ``cache.admission`` or ``file.py:Name``.
+    #: Admission policy of finished requests: a row of ``cache.admission`` or ``file.py:Name``.
     admission: str = "all"
     session_view: SessionViewSettings = SessionViewSettings()
     prefix_view: PrefixViewSettings = PrefixViewSettings()
@@ -128,7 +128,7 @@ class CacheSettings(Value):
 
     @property
     def layer_groups(self) -> LayerGroups:
-        """Whether each kind of layer keeps its own blocks."""
+        """``by-kind`` if each kind of layer keeps its own blocks, else ``as-full``."""
         return "as-full" if self.groups is None else "by-kind"
 
     @property
@@ -139,7 +139,7 @@ class CacheSettings(Value):
         return self.block_size_tokens * self.kv_bytes_per_token
 
     def matchable_blocks(self, tokens: int) -> int:
-        """Return how many leading blocks of that many tokens may hit (semantics 1)."""
+        """Return the most leading blocks of ``tokens`` tokens that may hit (semantics 1)."""
         if not self.enabled:
             return 0
         may_hit = tokens if self.full_hit == "skip-prefill" else tokens - 1
@@ -147,7 +147,7 @@ class CacheSettings(Value):
 
 
 class MovementSettings(Value):
-    """How KV moves between tiers. A policy is a row of its registry or ``file.py:Name``."""
+    """Movement of KV between tiers. A policy is a row of its registry or ``file.py:Name``."""
 
     #: Write policy of each edge, by its upper tier.
     write: dict[str, str] = field(default_factory=WRITE_BACK.copy)
@@ -155,18 +155,18 @@ class MovementSettings(Value):
     fetch: str = "always"
     fetch_timeout_ns: int = 0
     prefetch: str = "none"
-    #: Share of the tier where prefetched blocks land that those on their way may take.
+    #: Share of the prefetch target tier that blocks in flight may occupy.
     prefetch_share: float = 0.5
-    #: How long before its next turn a paused session's blocks are brought up.
+    #: Time before its next turn at which a paused session's blocks are prefetched.
     prefetch_lead_ns: int = 1_000_000_000
     layer_pipelining: bool = True
-    #: Layers of each load to the gpu that may lie there ahead of their computation; None: all of them.
+    #: Most layers of each load to the gpu buffered before their computation; None: all layers.
     read_buffer_layers: int | None = None
-    #: Where a prefix is looked up: on the own machine, or also in the lower tiers of all others.
+    #: Lookup of a prefix: on the own machine, or also in the lower tiers of all others.
     lookup: Lookup = "local"
     #: Another machine's lowest tiers are read over all channels at once, or copied up there first.
     remote_disk: RemoteDisk = "direct"
-    #: Who chooses where an edge is on several channels.
+    #: Choice of a channel for edges with several channels.
     channel_choice: str = "assigned"
     #: Edges, by upper tier, on which a promoted block leaves the lower tier.
     exclusive: frozenset[str] = frozenset()

@@ -1,4 +1,4 @@
-"""The contracts of a machine's block store: what a lone GPU needs, and what lower tiers add."""
+"""The contracts of a machine's block store: for a GPU alone, and with lower tiers."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ NO_MOVE = 0xFFFF_FFFF
 #: As a limit, more blocks than any prompt has.
 ALL_BLOCKS = 1 << 30
 
-#: A transmission to send: (move, from tier, to tier, blocks, moves that must end first).
+#: A transmission to send: (move, from tier, to tier, blocks, moves that must finish first).
 Order = tuple[int, int, int, int, list[int]]
 
 
 class Occupancy(NamedTuple):
-    """How the blocks of a tier are used: the first four sum to its capacity."""
+    """Use of the blocks of a tier: the first four sum to its capacity."""
 
     free_blocks: int
     #: Private to running requests.
     active_blocks: int
-    #: Shared, whether held or not.
+    #: Shared, held or not.
     cached_blocks: int
-    #: Being written, or not to be used before a write of their content has ended.
+    #: Being written, or reserved until a write of their old content has finished.
     in_flight_blocks: int
-    #: Of the cached blocks those that nobody holds.
+    #: Cached blocks without a lease.
     evictable_blocks: int
 
     @property
@@ -35,24 +35,24 @@ class Occupancy(NamedTuple):
 
 
 class EvictionCounts(NamedTuple):
-    """Blocks that have left a tier so far, by why."""
+    """Blocks that have left a tier so far, by reason."""
 
     evicted_blocks: int
-    #: Evicted from the tier above, and not taken by this one, which had no room.
+    #: Evicted from the tier above, and not stored here for lack of free blocks.
     overflowed_blocks: int
-    #: Gone because the blocks that they follow went.
+    #: Dropped because their parent blocks left.
     orphaned_blocks: int
 
 
 class GpuStore(Protocol):
-    """Residency, holders and eviction of a machine's GPU; blocks are named by (request, block).
+    """Residency, leases and eviction of a machine's GPU; blocks are named by (request, block).
 
-    Rooms are counts of blocks. ``reserve`` answers None when refused, else the moves that must end before
-    the room is free: none where there is no lower tier.
+    ``reserve`` returns None if refused, else the moves that must finish before the blocks are free (empty
+    without lower tiers).
     """
 
     def peek(self, request: int, limit: int) -> tuple[int, int]:
-        """Return how many of the first ``limit`` blocks are found, and how many are ready on the GPU."""
+        """Return the number of leading blocks found, at most ``limit``, and the number ready on the GPU."""
         ...
 
     def acquire(self, request: int, depth: int) -> int:
@@ -60,7 +60,7 @@ class GpuStore(Protocol):
         ...
 
     def abandon(self, lease: int) -> None:
-        """Take an acquisition back without a trace."""
+        """Undo an acquisition without an effect on recency."""
         ...
 
     def reserve(self, lease: int, blocks: int, now_ns: int) -> list[int] | None:
@@ -74,13 +74,13 @@ class GpuStore(Protocol):
     def commit(self, lease: int, to: int, ready: tuple[int, int] | None = None) -> None:
         """Share the lease's computed blocks up to ``to``.
 
-        ``ready``: when their first layer and all of them were computed, in ns; None: the latest time told.
-        Only a store of the tree keeps it.
+        ``ready``: the times (ns) at which their first layer and all layers were computed; None: the latest
+        known time. Only a store of the tree keeps it.
         """
         ...
 
     def depth(self, lease: int) -> int:
-        """Return how many blocks the lease holds through the cache."""
+        """Return the number of cached blocks that the lease holds."""
         ...
 
     def release(self, lease: int, now_ns: int) -> None:
@@ -88,11 +88,11 @@ class GpuStore(Protocol):
         ...
 
     def occupancy(self, tier: int) -> Occupancy:
-        """Return how a tier's blocks are used."""
+        """Return the use of a tier's blocks."""
         ...
 
     def eviction_counts(self, tier: int) -> EvictionCounts:
-        """Return how many blocks a tier has lost so far."""
+        """Return the blocks that have left a tier so far."""
         ...
 
     def note(self, kind: int, now_ns: int, subject: int, value: int) -> None:
@@ -110,7 +110,7 @@ class GpuStore(Protocol):
         ...
 
     def log_evictions(self) -> None:
-        """Start keeping evictions."""
+        """Start recording evictions."""
         ...
 
     def take_evictions(self) -> list[tuple[int, int, int]]:
@@ -130,15 +130,15 @@ class MovingStore(GpuStore, Protocol):
         ...
 
     def set_times(self, move: int, first_layer_ns: int, ready_ns: int) -> None:
-        """Tell when what a move writes will be ready; its copies keep the times."""
+        """Set the ready times (ns) of the blocks that a move writes; its copies keep them."""
         ...
 
     def finish_move(self, move: int) -> None:
-        """Make a move's blocks ready and its room free."""
+        """Make a move's blocks ready, and release the blocks that it frees."""
         ...
 
     def duplicates(self, tier: int) -> int:
-        """Return how many blocks of a tier have a copy on a faster one too."""
+        """Return the number of a tier's blocks that also have a copy on a faster tier."""
         ...
 
 
@@ -150,7 +150,7 @@ class LoadingStore(MovingStore, Protocol):
         ...
 
     def protect(self, request: int, end: int, tier: int) -> int:
-        """Hold the first ``end`` blocks on a tier for a moment; return the hold."""
+        """Pin the first ``end`` blocks on a tier temporarily; return the pin."""
         ...
 
     def unprotect(self, tier: int, hold: int) -> None:
@@ -162,12 +162,12 @@ class LoadingStore(MovingStore, Protocol):
         ...
 
     def join(self, lease: int, to: int) -> None:
-        """Hold blocks that another request is loading."""
+        """Hold blocks up to ``to`` that another request is loading."""
         ...
 
 
 class SharesPrefixes(Protocol):
-    """A store whose shared prefixes are entries of their own."""
+    """A store whose shared prefixes are separate entries."""
 
     def uses(self, request: int, limit: int) -> list[tuple[int, int, int]]:
         """Return (past the last token, users, access) of each shared prefix of a prompt."""
@@ -175,7 +175,7 @@ class SharesPrefixes(Protocol):
 
 
 def check_store(store: GpuStore, machine: int, now_ns: int) -> None:
-    """Recompute a store's state from scratch; InvariantError naming machine and time where it differs."""
+    """Recompute a store's state from scratch; InvariantError with machine and time if it differs."""
     try:
         store.check()
     except RuntimeError as broken:

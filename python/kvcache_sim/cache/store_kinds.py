@@ -1,4 +1,4 @@
-"""What each kind of store can do, known before one is built: a row a kind, and what follows for settings."""
+"""The abilities of each kind of store: one row per kind, and the settings that it refuses."""
 
 from __future__ import annotations
 
@@ -21,55 +21,55 @@ from kvcache_sim.values import Value, field
 
 
 class Ability(Enum):
-    """Something that not every store can do."""
+    """An ability that some stores lack."""
 
-    #: Blocks also lie below the GPU, and move between tiers (``TieredStore``).
+    #: Blocks are also kept below the GPU, and move between tiers (``TieredStore``).
     LOWER_TIERS = auto()
-    #: A GPU without a bound.
+    #: An unbounded GPU.
     NO_BOUND = auto()
     #: Each tier has an eviction policy of its own, time to live included.
     TIER_POLICIES = auto()
-    #: Admissions make blocks recent, not only releases.
+    #: Admissions renew blocks, not only releases.
     TOUCH_AT_ADMISSION = auto()
-    #: Several blocks are evicted at once where one is short.
+    #: Several blocks are evicted at once for a shortfall.
     EVICTION_BATCH = auto()
-    #: Blocks are made recent by hand: those of waiting requests.
+    #: Explicit renewal of blocks: those of waiting requests.
     TOUCH = auto()
-    #: Blocks of a finished request are discarded by hand.
+    #: Explicit discarding of a finished request's blocks.
     DISCARD = auto()
     #: Sessions end and prefixes are admitted by the views' rules.
     VIEWS = auto()
-    #: Blocks have names of their own: they can be handed over, and a router can keep an index of them.
+    #: Blocks have names: they can be handed over, and a router can index them.
     BLOCKS = auto()
 
 
 class StoreKind(Value):
-    """One kind of store: what it cannot do, and why; and how a batch asks it for room."""
+    """One kind of store: the abilities it lacks, with reasons, and its rules of block allocation."""
 
     #: Value of ``cache.semantics``, or of ``cache.accounting`` where that is ``simplified``.
     name: str
-    #: Why an ability is lacking; the others are there.
+    #: Lacking abilities, each with its reason.
     lacks: Mapping[Ability, str] = field(default_factory=dict)
     #: The eviction policies it knows; None: all, and plug-ins.
     policies: tuple[str, ...] | None = None
-    #: The same of the tier below, where that is an engine's own; None: those of the GPU.
+    #: Eviction policies of an engine's own tier below; None: those of the GPU.
     lower_policies: tuple[str, ...] | None = None
-    #: How many tiers below the engine has.
+    #: Number of the engine's tiers below the GPU.
     lower_tiers: int = 1
-    #: The write policies that an engine's own tier below takes.
+    #: The write policies of an engine's own tier below.
     lower_writes: tuple[str, ...] = ("back",)
-    #: Blocks have their keys when the step that fills them begins, not when it ends.
+    #: Blocks get their keys when the step that fills them begins, not when it ends.
     commits_at_begin: bool = False
-    #: Every decoding request asks for room at every step, needed or not.
+    #: Every decoding request requests free blocks at every step, needed or not.
     asks_every_step: bool = False
-    #: A page of more than one token is never given out.
+    #: A page of more than one token is never allocated.
     keeps_page_free: bool = False
 
 
 def _engine(name: str, policies: tuple[str, ...], **rules: bool) -> StoreKind:
-    """Return the kind of a store that decides as a real engine's GPU does."""
+    """Return the kind of a store with the rules of a real engine's GPU."""
     own_rules = f"semantics {name} has rules of its own"
-    keeps = f"semantics {name} keeps what it has room for"
+    keeps = f"semantics {name} keeps every block that fits"
     own_order = f"semantics {name} has an order of its own"
     lacks = {
         Ability.LOWER_TIERS: f"semantics {name} has a {TIERS[COMPUTE]} tier only",
@@ -87,7 +87,7 @@ def _engine(name: str, policies: tuple[str, ...], **rules: bool) -> StoreKind:
 _TOKENS = "cache.accounting simplified keeps tokens, not blocks"
 _OLDEST = "cache.accounting simplified evicts the oldest"
 
-#: A tree of blocks on any number of tiers; it can do everything.
+#: A tree of blocks on any number of tiers; it has every ability.
 TREE = StoreKind("tree")
 
 _POOL = "the tree keeps a model's cache groups (cache.layer_groups by-kind) in one pool, in order of recency"
@@ -132,7 +132,7 @@ def _with_lower(
     return replace(kind, lacks=lacks, lower_policies=policies, lower_writes=writes)
 
 
-#: By the rules of the tiers below: an engine's GPU with a tier of the engine's own.
+#: By the rules of the tier below: an engine's GPU with the engine's own lower tier.
 WITH_LOWER: dict[LowerEngine, StoreKind] = {
     "vllm-offload": _with_lower("vllm", ("lru", "arc")),
     "lmcache": replace(_with_lower("vllm", ("lru", "lfu", "fifo", "mru")), lower_tiers=2),
@@ -146,7 +146,7 @@ WITH_LOWER: dict[LowerEngine, StoreKind] = {
     ),
 }
 
-#: Setting of the cache → what it asks of the store, where it is not at its default.
+#: Setting of the cache → the ability that it needs if it is not at its default.
 _NEEDS = {
     "discard_on_finish": Ability.DISCARD,
     "admission": Ability.DISCARD,
@@ -157,7 +157,7 @@ _NEEDS = {
 
 
 class CacheChoices(Protocol):
-    """The settings of the cache that say what is asked of its store, of a scenario or of a cluster."""
+    """The settings of the cache that need abilities of its store, of a scenario or of a cluster."""
 
     @property
     def semantics(self) -> Semantics:
@@ -171,7 +171,7 @@ class CacheChoices(Protocol):
 
     @property
     def layer_groups(self) -> LayerGroups | None:
-        """Whether each kind of layer keeps its own blocks; None: as ``semantics`` has it."""
+        """``by-kind`` if each kind of layer keeps its own blocks; None: the default of ``semantics``."""
         ...
 
     @property
@@ -181,7 +181,7 @@ class CacheChoices(Protocol):
 
 
 def store_kind(cache: CacheChoices) -> StoreKind:
-    """Return the kind of store that the settings ask for; UsageError for a name that is none."""
+    """Return the kind of store that the settings select; UsageError for an unknown name."""
     semantics, accounting = cache.semantics, cache.accounting
     if semantics not in SEMANTICS:
         raise UsageError(
@@ -199,7 +199,7 @@ def store_kind(cache: CacheChoices) -> StoreKind:
 
 
 def beyond_store(cache: CacheChoices) -> Iterator[tuple[str, str]]:
-    """Yield (setting of the cache, why) for those that ask of the store what its kind cannot do."""
+    """Yield (setting, reason) for the settings of the cache that its kind of store does not support."""
     kind = store_kind(cache)
     if kind is TOKENS and cache.semantics != "tree":
         yield "accounting", SEMANTICS[cache.semantics].lacks[Ability.VIEWS]

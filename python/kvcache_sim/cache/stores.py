@@ -1,6 +1,6 @@
 """The store of a machine: the tree of the core, a real engine's cache, or a count of tokens.
 
-Most runs need the tree alone; the makers of the others are imported when they are needed.
+Most runs need only the tree; the makers of the others are imported on first use.
 """
 
 from __future__ import annotations
@@ -34,37 +34,36 @@ CoreStore = (
 
 
 class MachineStore(Value):
-    """One machine's store under each contract that it fulfils."""
+    """One machine's store under each contract that it implements."""
 
     gpu: CoreStore
-    #: The same store where it is a tree of blocks, which may lie on lower tiers and be marked by hand.
+    #: The same store, if it is a tree of blocks: with lower tiers and manual marks.
     tree: MarkingStore | None = None
-    #: The same store where its shared prefixes are entries of their own.
+    #: The same store, if its shared prefixes are separate entries.
     prefixes: SharesPrefixes | None = None
-    #: The same store where it is a pool of several cache groups.
+    #: The same store, if it is a pool of several cache groups.
     groups: _core.GroupStore | None = None
 
 
-#: Makes a store from a machine's tiers and whether each writes its victims down.
+#: Makes a store from a machine's tiers, and True for each tier that writes its victims down.
 _Make = Callable[[Sequence[TierSettings], list[bool]], MachineStore]
 
 
 class StoreMaker:
     """Makes the stores of machines that serve one trace, by the cache's settings.
 
-    Under simplified accounting capacities are counts of tokens, so tiers must come with theirs in tokens.
-    Raises UsageError where the cache's block does not divide the trace's; ``make`` raises it for a tier's
-    policy that is unknown or cannot run here.
+    Under simplified accounting capacities of tiers are counts of tokens. Raises UsageError if the cache's
+    block does not divide the trace's; ``make`` raises it for an unknown or unsupported policy of a tier.
     """
 
     def __init__(self, cache: CacheSettings, trace: Trace) -> None:
         self.cache = cache
         self._trace = trace
-        #: Watches plug-ins that order a tier's evictions, while a run lasts.
+        #: Watches plug-ins that order a tier's evictions, during a run.
         self.watchdog = Watchdog("", watches=False, at_work=False)
         #: The eviction orders of all stores made here.
         self.orders = Orders(cache.block_size_tokens, self.watchdog)
-        #: Names the blocks of all stores but those of cache groups, which have keys of their own.
+        #: Names of the blocks of all stores except stores of cache groups, which have their own keys.
         self.keys: _core.Keys | None = None
         #: All stores made here.
         self.made: list[CoreStore] = []
@@ -75,16 +74,16 @@ class StoreMaker:
         self._make = self._maker(self.keys)
 
     def make(self, tiers: Sequence[TierSettings], write_back: list[bool]) -> MachineStore:
-        """Return an empty store; ``write_back``: whether each tier writes its victims to the one below."""
+        """Return an empty store; ``write_back``: True for each tier that writes its victims to the next."""
         store = self._make(tiers, write_back)
         self.made.append(store.gpu)
         return store
 
     def make_lone(self, tier: TierSettings) -> CoreStore:
-        """Return an empty store of one tier that belongs to no machine, such as a router's index.
+        """Return an empty store of one tier without a machine, for example for a router's index.
 
-        Where machines have tiers of an engine's own below, it is that engine's without them. SGLang's tree
-        takes no prompt without its answer: in its place stands kvsim's own tree, least recent first.
+        If machines have an engine's own tiers below, it is that engine's store without them. SGLang's tree
+        stores no prompt without its answer: kvsim's own LRU tree replaces it.
         """
         cache = replace(self.cache, lower_semantics=None)
         if cache.semantics == "sglang":

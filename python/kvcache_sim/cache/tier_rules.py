@@ -1,4 +1,4 @@
-"""A machine's tiers, edges and reads as the core takes them, from the settings of the machine."""
+"""A machine's tiers, edges and reads in the core's format, from the settings of the machine."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from kvcache_sim.channels.cluster import Edges
 from kvcache_sim.tiers import LOAD_EDGES, STAGING, WRITE_EDGES
 from kvcache_sim.values import Value
 
-#: The name under which the core knows any plug-in.
+#: The core's name of every plug-in.
 PLUGIN = "plug-in"
 
 
 def core_name(name: str, built_in: bool) -> str:
-    """Return the name under which the core knows a policy."""
+    """Return the core's name of a policy."""
     return name if built_in else PLUGIN
 
 
@@ -41,13 +41,13 @@ class ChannelCall(Value):
 
 
 class ChosenLane(Value):
-    """Channels side by side among which a plug-in chooses, in the scenario's order."""
+    """Parallel channels among which a plug-in chooses, in the scenario's order."""
 
     channels: list[_core.Channel]
     choice: ChannelCall
 
 
-#: Channels side by side, of which a transfer takes the emptiest or the one that a plug-in chooses.
+#: Parallel channels: a transfer takes the emptiest, or the channel that a plug-in chooses.
 Lane = list[_core.Channel] | ChosenLane
 
 
@@ -70,7 +70,7 @@ class WriteCall(Value):
 
 
 def write_call(edge: EdgeWrites) -> WriteCall | None:
-    """Return the plug-in that is the write policy of an edge; None where the core has the policy."""
+    """Return the plug-in that is the write policy of an edge; None for a policy of the core."""
     own = edge.plugin
     if own is None:
         return None
@@ -78,21 +78,21 @@ def write_call(edge: EdgeWrites) -> WriteCall | None:
 
 
 class PrefetchRules(Value):
-    """The rules of a machine that brings blocks up ahead of their requests."""
+    """The rules of a machine that prefetches blocks."""
 
-    #: Its name, and whether blocks come up when their request has come.
+    #: Its name, and True if blocks are prefetched when their request has arrived.
     policy: tuple[str, bool]
-    #: The fetch policy, which says whether a request stays in the queue for its blocks, and for how long
-    #: under ``timeout``.
+    #: The fetch policy, which may hold a request in the queue for its blocks, and the longest wait under
+    #: ``timeout``.
     hold_back: tuple[str, int]
-    #: Most blocks that are on their way at once.
+    #: Most blocks in flight.
     prefetch_blocks: int
-    #: That time for each 1,024 tokens asked of an engine's storage; None: no storage brings blocks up.
+    #: Additional wait per 1,024 tokens of an engine's storage; None: no prefetch from storage.
     storage_per_ki_token_ns: int | None = None
 
     @classmethod
     def of(cls, machine: Machine) -> PrefetchRules | None:
-        """Return those of a machine, None where nothing is prefetched."""
+        """Return the rules of a machine, None if it does not prefetch."""
         movement, storage = machine.movement, machine.cache.lower_prefetch
         if machine.occasions is None:
             return None
@@ -101,7 +101,7 @@ class PrefetchRules(Value):
             prefetch_blocks = int(machine.tree.occupancy(STAGING).capacity_blocks * movement.prefetch_share)
             hold_back = (movement.fetch, movement.fetch_timeout_ns)
             return cls((name, "queued" in machine.occasions), hold_back, prefetch_blocks)
-        assert storage is not None, "an engine's storage brings blocks up"
+        assert storage is not None, "blocks are prefetched from an engine's storage"
         hold_back = (storage.stop, storage.timeout_ns)
         return cls(("queued", True), hold_back, 0, storage.timeout_per_ki_token_ns)
 
@@ -115,20 +115,20 @@ class TierRules(Value):
     block_bytes: int
     layer_pipelining: bool
     read_buffer_layers: int | None
-    #: By edge its write policy, ``back`` in the place of a plug-in; after how many uses ``selective`` writes.
+    #: By edge its write policy (``back`` for a plug-in), and the uses after which ``selective`` writes.
     writes: tuple[str, ...]
     write_uses: int
     fetch: str
-    #: By edge: whether a block that has come up leaves the lower tier.
+    #: By edge: True if a promoted block leaves the lower tier.
     exclusive: tuple[bool, ...]
-    #: How blocks come up ahead of their requests; None: they do not.
+    #: Rules of prefetching; None: no prefetching.
     prefetch: PrefetchRules | None
-    #: Bytes of a page, and the layers of each cache group, where blocks are of groups.
+    #: Bytes of a page, and the layers of each cache group; None without groups.
     pages: tuple[int, list[list[int]]] | None
 
     @classmethod
     def of(cls, machine: Machine) -> TierRules:
-        """Return those of a machine."""
+        """Return the rules of a machine."""
         movement, cache, names = machine.movement, machine.cache, machine.tiers
         uppers = names[:-1]
         named = [movement.write.get(tier, "back") for tier in uppers]
@@ -160,18 +160,18 @@ def _pages(machine: Machine) -> tuple[int, list[list[int]]] | None:
 
 
 class ReadsRules(Value):
-    """The rules of a machine that reads others."""
+    """The rules of a machine that reads other machines."""
 
-    #: Whether what lies below the tier that the network reads comes up there first, as a copy.
+    #: True if blocks below the tier that the network reads are copied up to it first.
     staged: bool
-    #: Whether it reads all others that serve.
+    #: True if it reads all other machines that serve.
     machines: bool
     #: The number of the shared pool that it reads and writes, None without one.
     pool: int | None
 
     @classmethod
     def of(cls, machine: Machine) -> ReadsRules | None:
-        """Return those of a machine, None where it reads no others."""
+        """Return the rules of a machine, None if it reads no others."""
         if not machine.reads_others:
             return None
         movement, pool = machine.movement, machine.pool

@@ -1,4 +1,4 @@
-"""The contracts of a tree of blocks over any number of tiers: its moves, and marks by hand."""
+"""The contracts of a tree of blocks over any number of tiers: its moves, and manual marks."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ NO_COPY = 0xFFFF_FFFE
 
 
 class TieredStore(LoadingStore, Protocol):
-    """A tree of blocks over any number of tiers: found parts, moves between tiers, recency by hand."""
+    """A tree of blocks over any number of tiers: found parts, moves between tiers, explicit recency."""
 
     def uses(self, request: int, limit: int) -> list[tuple[int, int, int]]:
-        """Return the found run in parts: (past the last block, holders, access on the fastest tier)."""
+        """Return the found run in parts: (past the last block, leases, access on the fastest tier)."""
         ...
 
     def match_below(self, request: int, start: int, limit: int) -> list[tuple[int, int, int, int]]:
-        """Return the run from block ``start`` on that is found below the GPU, in parts."""
+        """Return the run from block ``start`` on below the GPU, in parts."""
         ...
 
     def touch(self, request: int, end: int) -> None:
@@ -26,29 +26,29 @@ class TieredStore(LoadingStore, Protocol):
         ...
 
     def discard(self, request: int, start: int, end: int) -> None:
-        """Discard a path from ``end`` up to ``start`` or to what is held, in flight or has children."""
+        """Discard a path from ``end`` back to ``start``, or to a block held, in flight or with children."""
         ...
 
     def expire(self, now_ns: int) -> None:
-        """Discard what its tier's policy keeps no longer (``ttl``)."""
+        """Discard the blocks whose time to live has passed (policy ``ttl``)."""
         ...
 
     def stage(
         self, request: int, part: tuple[int, int], to_tier: int, ready: int | None, now_ns: int
     ) -> int | None:
-        """Copy blocks one tier up, making room there first; return the move, None without room."""
+        """Copy blocks one tier up, after evictions there; return the move, None if they do not fit."""
         ...
 
     def write_through(self, lease: int, start: int, end: int, now_ns: int) -> int | None:
-        """Copy blocks from the GPU to the CPU; return the move, None when there is nothing to send."""
+        """Copy blocks from the GPU to the CPU; return the move, None if there is nothing to send."""
         ...
 
     def write_selected(self, lease: int, tier: int, uses: int, now_ns: int) -> int | None:
-        """Copy what the lease holds and ``uses`` requests have used one tier down; return the move."""
+        """Copy the lease's blocks that ``uses`` requests have used one tier down; return the move."""
         ...
 
     def write_on(self, move: int, now_ns: int) -> int | None:
-        """Copy what a move is about to make ready one tier further down; call it before ``finish_move``."""
+        """Copy the blocks of a move one tier further down; call it before ``finish_move``."""
         ...
 
     def lend(self, request: int, end: int, tier: int) -> int:
@@ -56,7 +56,7 @@ class TieredStore(LoadingStore, Protocol):
         ...
 
     def receive(self, request: int, part: tuple[int, int], now_ns: int) -> int | None:
-        """Land blocks of another machine on the CPU; return the move, None when that is refused."""
+        """Store blocks of another machine on the CPU; return the move, None if refused."""
         ...
 
     def drop_copy(self, request: int, start: int, end: int, tier: int) -> None:
@@ -65,10 +65,10 @@ class TieredStore(LoadingStore, Protocol):
 
 
 class MarkingStore(TieredStore, Protocol):
-    """A store whose room and copies can also be marked by hand, and every copy of a block told.
+    """A store with manual claims and marks, and with the listing of every copy of a block.
 
-    A claim is room on a tier, and a move like any other once blocks are placed in it: ``finish_move`` makes
-    them ready.
+    A claim is a number of blocks reserved on a tier. Once blocks are written into it, it is a move like any
+    other: ``finish_move`` makes them ready.
     """
 
     def copies(self, request: int, limit: int) -> list[tuple[int, list[int]]]:
@@ -81,37 +81,38 @@ class MarkingStore(TieredStore, Protocol):
     def residency(self, request: int, limit: int) -> list[tuple[int, list[tuple[int, int, int, int, int]]]]:
         """Return the found run in parts: (past the last block, copies from fast to slow).
 
-        A copy is (tier, move writing it, first layer ready, all ready, last access), times in ns, 2^62 for
-        one that is not known yet. Changes nothing.
+        A copy is (tier, move writing it, first layer ready, all ready, last access), times in ns, 2^62 for an
+        unknown time. Changes nothing.
         """
         ...
 
     def moved_paths(self, move: int) -> list[tuple[int, int]]:
         """Return the paths that a move writes, as (request, past the last block), each to its deepest block.
 
-        The longest first, then by the last block's key.
+        The longest path comes first, then by the last block's key.
         """
         ...
 
     def claim(self, tier: int, blocks: int, now_ns: int) -> tuple[int, list[int]] | None:
-        """Take room on a tier, evicting the shortfall: the claim, and the moves that must end first.
+        """Reserve blocks on a tier, evicting the shortfall.
 
-        None when that is refused.
+        Returns:
+            The claim, and the moves that must finish first; None if refused.
         """
         ...
 
     def release_claim(self, claim: int) -> None:
-        """Give claimed room back that no block was placed in."""
+        """Release a claim without blocks in it."""
         ...
 
     def fill_claim(self, claim: int, request: int, part: tuple[int, int], source: int | None) -> bool:
         """Mark blocks as being written into a claim of their size, read from a tier that holds them.
 
-        False, nothing changed, where one is there already, is not on the source, or does not follow a block
-        that is found (on the GPU: that is there).
+        Returns False and changes nothing if a block is on the tier already, is not on the source, or does not
+        follow a found block (on the GPU: a block on the GPU).
         """
         ...
 
     def remove(self, request: int, part: tuple[int, int], tier: int) -> int:
-        """Mark blocks absent from a tier, last first, as far as nothing keeps them; return how many."""
+        """Mark blocks absent from a tier, last first, up to the first that must stay; return their number."""
         ...

@@ -1,11 +1,11 @@
-"""What carries KV between tiers and machines, and when it arrives there (semantics 3).
+"""Channels that carry KV between tiers and machines, and its arrival times (semantics 3).
 
-| file | what lives there |
+| file | contents |
 |---|---|
-| `settings` | rate, latency and sharing of a channel; those between machines |
-| `channel` | the times of a job, what a channel carried |
+| `settings` | rate, latency and sharing of a channel; channels between machines |
+| `channel` | the times of a job, and a channel's traffic so far |
 | `cluster` | all channels of a cluster, by name |
-| `choice/` | the channel that a transfer takes where an edge is on several |
+| `choice/` | the choice of a channel for a transfer, if an edge has several |
 
 The channels themselves are the core's (``rust/core/src/transfers/``); to read, ``spec/channels.py``.
 """

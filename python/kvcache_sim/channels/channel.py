@@ -1,4 +1,4 @@
-"""A channel from outside: the times of a job, and what was carried."""
+"""The interface of a channel: the times of a job, and its traffic so far."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.values import Struct
 
-#: A time that is not known yet: later than any other.
+#: An unknown time, in ns: later than any other.
 NOT_YET = 1 << 62
 
 
 class Transmission(Struct):
-    """The times of one job: its start, the arrival of its first layer and of all, the time per layer.
+    """The times (ns) of one job: its start, the arrival of its first layer and of all, the time per layer.
 
-    On a channel served layer by layer a time is ``NOT_YET`` until it has come.
+    On a channel served layer by layer a time is ``NOT_YET`` until it has passed.
     """
 
     start_ns: int
@@ -28,26 +28,26 @@ class Transmission(Struct):
 
 
 class Demand(Protocol):
-    """Samples of the rate that a channel was asked for, in bytes a second (``Demand`` of the core).
+    """Samples of the demand on a channel, in bytes per second (``Demand`` of the core).
 
-    ``hiding``: by step that used KV while it still arrived, its bytes on this channel over its own compute
-    time: at that rate no more than the first layer is exposed. ``offered``: by second of simulated time in
-    which anything was sent, the one under way included.
+    ``hiding``: for each step that used KV while it still arrived, its bytes on this channel over its compute
+    time; at that rate only the first layer is exposed. ``offered``: for each second of simulated time with
+    traffic, the current second included.
     """
 
     @property
     def hiding(self) -> Sequence[int] | NDArray[np.int64]:
-        """The samples by step."""
+        """Samples by step, in bytes per second."""
         ...
 
     @property
     def offered(self) -> Sequence[int] | NDArray[np.int64]:
-        """The samples by second."""
+        """Samples by second, in bytes per second."""
         ...
 
 
 class Link(Protocol):
-    """Settings of a channel and what it has carried so far: what measurements and plug-ins see."""
+    """Settings and traffic of a channel, as measurements and plug-ins read them."""
 
     @property
     def settings(self) -> ChannelSettings:
@@ -56,12 +56,12 @@ class Link(Protocol):
 
     @property
     def busy_ns(self) -> int:
-        """Time for which it has been, or will be, occupied by what was queued."""
+        """Time for which queued jobs have occupied it or will occupy it."""
         ...
 
     @property
     def queued_ns(self) -> int:
-        """Time that jobs have waited for earlier ones, all together."""
+        """Total time that jobs have waited for earlier jobs."""
         ...
 
     @property
@@ -76,14 +76,22 @@ class Link(Protocol):
 
     @property
     def demand(self) -> Demand:
-        """The rate that was asked of it."""
+        """Samples of the demand on it."""
         ...
 
     @property
     def by_layer(self) -> bool:
-        """Whether it is served layer by layer, its times final only as they come."""
+        """True if it is served layer by layer, with times final only once they have passed."""
         ...
 
     def wait_ns(self, now_ns: int, pieces: int = 0, /) -> int:
-        """Return the time that a job of so many pieces would wait, as far as is known, for its first byte."""
+        """Return the known waiting time of a new job before its first byte.
+
+        Args:
+            now_ns: Current time, in ns.
+            pieces: Number of pieces of the job; each needs CPU time to submit.
+
+        Returns:
+            The time, in ns.
+        """
         ...

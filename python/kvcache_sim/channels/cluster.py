@@ -1,4 +1,4 @@
-"""The channels of a cluster and of one machine's edges, made from their settings."""
+"""Construction of the channels of a cluster and of one machine's edges."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from kvcache_sim.values import Value
 
 
 class Edges(Value):
-    """One channel for each edge between neighboring tiers, and the choice where an edge has several.
+    """One channel for each edge between neighboring tiers, and the choice for edges with several.
 
     An edge is named after its tiers, source first: ``gpu->cpu``.
     """
 
     channels: Mapping[str, _core.Channel]
-    #: All channels of those edges that have several, by the channels' names.
+    #: All channels of the edges with several channels, by the channels' names.
     rails: Mapping[str, Mapping[str, _core.Channel]]
-    #: Whether the first channel of an edge carries everything.
+    #: True if the first channel of an edge carries everything.
     assigned: bool
     #: A plug-in that chooses among the channels of an edge.
     choice: ChannelChoice | None
 
     def carrying(self, edge: str) -> list[_core.Channel]:
-        """Return the channels that an edge may take, the first one assigned to it."""
+        """Return the channels of an edge, the assigned channel first."""
         several = self.rails.get(edge)
         if several is None:
             return [self.channels[edge]]
@@ -34,16 +34,16 @@ class Edges(Value):
 
 
 def plain(settings: ChannelSettings) -> bool:
-    """Return whether a job's times are final when it is queued: FIFO, in order."""
+    """Return True if a job's times are final when it is queued: FIFO, in order."""
     return settings.sharing == "fifo" and settings.priority == "in-order"
 
 
 class Channels(dict[str, _core.Channel]):
-    """The channels by name; those between two machines are made when first used.
+    """The channels by name; channels between two machines are created on first use.
 
-    One that is shared fairly or serves loads first makes all of them event by event, and so do read buffers
-    (``by_event``): a hop between the two kinds could not be fed layer by layer. ``used``: whether anything
-    is ever sent over them; unused ones have no events.
+    A channel that is shared fairly or serves loads first makes all channels event-driven, and so do read
+    buffers (``by_event``): a hop between the two kinds could not be fed layer by layer. ``used``: False if
+    nothing is ever sent over them; unused channels have no events.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Channels(dict[str, _core.Channel]):
         self._handovers = handovers or reads
         defaults = (self._reads.default, self._handovers.default)
         by_layer = by_event or not all(plain(one) for one in (*settings.values(), *defaults))
-        #: The events of all of them, where they are served layer by layer.
+        #: The events of all channels, if they are served layer by layer.
         self.timeline = _core.Timeline() if by_layer and used else None
         for name, one in settings.items():
             self[name] = _core.Channel(one, self.timeline)

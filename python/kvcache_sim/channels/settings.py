@@ -1,4 +1,4 @@
-"""Settings of channels: those that a scenario names, and those between machines."""
+"""Settings of channels: the channels that a scenario names, and the channels between machines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kvcache_sim.values import Value, field
 
 
 class Slowdown(Value):
-    """A time in which a channel has a share of its rate, in millionths; 0: nothing passes."""
+    """A time span in which a channel has a share of its rate, in millionths; 0: no traffic."""
 
     from_ns: int
     until_ns: int
@@ -19,8 +19,9 @@ class Slowdown(Value):
 class ChannelSettings(Value):
     """One channel: rate, latency and the cost of each piece; edges that name it contend (semantics 3).
 
-    ``piece_overhead_ns`` is the least time of a piece, ``piece_gap_ns`` that between the bytes of one piece
-    and the next, ``piece_submit_ns`` the CPU's to submit one, all of a job's before its first byte.
+    ``piece_overhead_ns`` is the least time of a piece, ``piece_gap_ns`` the time between the bytes of two
+    pieces, ``piece_submit_ns`` the CPU time to submit a piece. All pieces of a job are submitted before its
+    first byte.
     """
 
     name: str
@@ -37,19 +38,19 @@ class ChannelSettings(Value):
 
     @property
     def is_fair(self) -> bool:
-        """Whether all jobs share the rate."""
+        """True if all jobs share the rate."""
         return self.sharing == "fair"
 
     @property
     def loads_first(self) -> bool:
-        """Whether what goes towards the GPU goes first."""
+        """True if transfers towards the GPU have priority."""
         return self.priority == "loads-first"
 
 
 class NetworkSettings(Value):
-    """Channels between machines: which one carries what a reader takes from an owner.
+    """Channels between machines, by (owner, reader).
 
-    ``pairs`` maps (owner, reader) to a channel; any other ordered pair has one of its own, after ``default``.
+    ``pairs`` maps (owner, reader) to a channel; any other ordered pair has its own channel after ``default``.
     """
 
     pairs: dict[tuple[int, int], str] = field(default_factory=dict)
@@ -57,7 +58,7 @@ class NetworkSettings(Value):
 
 
 class ClusterChannels(Value):
-    """All channels of a cluster: those that edges of its machines name, and those between machines."""
+    """All channels of a cluster: the channels of its machines' edges, and the channels between machines."""
 
     named: Mapping[str, ChannelSettings]
     network: NetworkSettings = NetworkSettings()

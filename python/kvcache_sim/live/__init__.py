@@ -1,19 +1,19 @@
-"""A simulated cluster that answers as a real one does: OpenAI's HTTP interface, vLLM's metrics and KV events.
+"""A simulated cluster served like a real one: OpenAI's HTTP interface, vLLM's metrics and KV events.
 
 - ``clock``      the wall clock, read nowhere else
 - ``fleet``      the simulation run to wall-clock now; ``ticket``: a request while it is served
 - ``tokenizer``  texts to tokens; ``prompts``: tokens to block ids
-- ``parsing``    bodies, ``generation``: what they ask for, ``refusals``: what is not done
+- ``parsing``    bodies, ``generation``: their prompts and answers, ``refusals``: error responses
 - ``answers``    texts, ``chunks``: their JSON, ``reply``: each token when due, over ``event_stream``
-- ``app``        routes, keys and limits of the application, which is Starlette's
+- ``app``        routes, keys and limits of the Starlette application
 - ``metrics``    ``/metrics`` under vLLM's names, ``gaps``: times between tokens
 - ``events``     KV events as vLLM publishes them
-- ``arrivals``   the log of arrivals, ``keeping``: the run directory that is left
-- ``serving``    a scenario on its ports, ``server``: until a signal comes
-- ``shadow``     a real engine's events beside other caches
-- ``record``     a proxy before a real server that writes a trace
-- ``lags``       by how much wall-clock time tokens were written after their simulated time
-- ``protocol``   HTTP on a connection, as uvicorn reads it
+- ``arrivals``   the log of arrivals, ``run_output``: the run directory of a live run
+- ``serving``    a scenario on its ports, ``server``: the HTTP server until a signal
+- ``shadow``     a real engine's events compared with other caches
+- ``record``     a proxy in front of a real server that writes a trace
+- ``lags``       wall-clock delay of tokens after their simulated time
+- ``protocol``   HTTP on a connection, for uvicorn
 
-Only this room reads the wall clock. Its packages (extra ``serve``) are imported when it is used.
+Only this package reads the wall clock. Its dependencies (extra ``serve``) are imported on first use.
 """

@@ -1,4 +1,4 @@
-"""The texts of answers: words drawn by a seed, so that the same run says the same."""
+"""The texts of answers: words drawn by a seed, so that the same run has the same texts."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from kvcache_sim.live.tokenizer import Tokenizer
 from kvcache_sim.rng import stream
 
 _TEXT = (
-    "the cache keeps what it can and lets go of what nobody asks for again so a prompt that begins like "
+    "the cache keeps what it can and will in an hour forget what has faded so a prompt that begins like "
     "another one finds its first blocks ready while the rest is computed and each answer is as long as the "
     "request said it may be because only the time between tokens matters here and not what they say"
 )
 _WORDS = _TEXT.split()
-#: Words that are drawn once; an answer starts somewhere in them and goes round.
+#: Number of words drawn once; an answer starts at a position in them and wraps around.
 _DRAWN = 4096
-#: Tokens before one that its text may depend on.
+#: Preceding tokens that the text of a token may depend on.
 _CONTEXT = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a request will be told: tokens, the text that each of them adds, and why it ends."""
+    """The answer to a request: tokens, the text that each token adds, and the reason of its end."""
 
     tokens: list[int]
     texts: list[str]
@@ -29,7 +29,7 @@ class Answer:
 
 
 class Answers:
-    """A long text in tokens, from which each answer is a stretch that begins where the seed says."""
+    """A long text in tokens; each answer is a part of it from a position that the seed determines."""
 
     def __init__(self, tokenizer: Tokenizer, seed: int) -> None:
         drawn = stream(seed, "live/words").integers(0, len(_WORDS), _DRAWN).tolist()
@@ -39,12 +39,12 @@ class Answers:
         self._starts = stream(seed, "live/answers")
 
     def draw(self, tokens: int, stops: list[str], min_tokens: int) -> Answer:
-        """Return an answer of so many tokens, or fewer where its text meets one of ``stops``.
+        """Return an answer of ``tokens`` tokens, or fewer if its text contains one of ``stops``.
 
-        The text ends before what stopped it. A stop within the first ``min_tokens`` tokens is passed over.
+        The text ends before the stop. A stop within the first ``min_tokens`` tokens is ignored.
         """
         start = int(self._starts.integers(0, self._size))
-        while start + tokens > len(self._tokens):  # it goes round; the longest answer so far stays
+        while start + tokens > len(self._tokens):  # wrap around; stays this long
             self._tokens = self._tokens + self._tokens[: self._size]
             self._texts = self._texts + self._texts[: self._size]
         own, texts = self._tokens[start : start + tokens], self._texts[start : start + tokens]
@@ -52,7 +52,7 @@ class Answers:
 
 
 def _pieces(tokenizer: Tokenizer, tokens: list[int]) -> list[str]:
-    """Return what each token adds to the text of those before it."""
+    """Return the text that each token adds to the text of the preceding tokens."""
     pieces = []
     for at in range(len(tokens)):
         before = tokens[max(0, at - _CONTEXT) : at]
@@ -80,5 +80,5 @@ def _stopped(tokens: list[int], texts: list[str], stops: list[str], min_tokens: 
 
 
 def _first(text: str, stop: str, free: int) -> int:
-    """Return where ``stop`` first stands with its end behind the first ``free`` characters; -1: nowhere."""
+    """Return the first index of ``stop`` that ends after the first ``free`` characters; -1: none."""
     return text.find(stop, max(free - len(stop) + 1, 0)) if stop else -1

@@ -1,4 +1,4 @@
-"""The application that answers OpenAI's clients: routes, keys and limits."""
+"""The application for OpenAI's clients: routes, keys and limits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a server takes: bytes of a body, requests at a time, and the key that it asks for ("": none)."""
+    """Limits of a server: bytes of a body, concurrent requests, and the required key ("": none)."""
 
     body_bytes: int
     requests: int
@@ -39,7 +39,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What is served: the model's names, the fleet behind it, and what may be asked besides."""
+    """The served model: its names, the fleet, and optional routes."""
 
     names: tuple[str, ...]
     fleet: Fleet
@@ -47,7 +47,7 @@ class Served:
     #: Text of ``/metrics``.
     metrics: Callable[[], bytes]
     reports_cached: bool
-    #: Where what was said is kept; None: nowhere.
+    #: File for requests and answers; None: not kept.
     texts: Texts | None
     #: Called by ``/shutdown``; None: there is no such route.
     shutdown: Callable[[], None] | None
@@ -55,20 +55,20 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class _Arrived:
-    """A body that was read and checked, and when it had come in simulated time."""
+    """A checked body, and its simulated arrival time (ns)."""
 
     body: Any
     arrival_ns: int
-    #: What is kept of the request; None where no texts are.
+    #: The request's record; None if texts are not kept.
     observed: Observed | None
 
 
 def application(served: Served, limits: Limits, machine: int | None = None) -> Starlette:
-    """Return the application that answers on behalf of a simulated fleet.
+    """Return the application in front of a simulated fleet.
 
     Args:
-        served: The fleet, the names of its model and what may be asked besides.
-        limits: Bounds of a body and of requests at a time, and the key.
+        served: The fleet, the names of its model and optional routes.
+        limits: Bounds of a body and of concurrent requests, and the key.
         machine: The machine that belongs to this port; None: any.
     """
     own = _Endpoints(served, limits, machine)
@@ -121,7 +121,7 @@ async def _read_body(request: Request, limit_bytes: int) -> bytes:
 
 
 class _Endpoints:
-    """What each route does."""
+    """The handler of each route."""
 
     def __init__(self, served: Served, limits: Limits, machine: int | None) -> None:
         self._served, self._limits, self._machine = served, limits, machine
@@ -129,7 +129,7 @@ class _Endpoints:
         self._sequences = 0
 
     def keyed(self, endpoint: _Endpoint) -> _Endpoint:
-        """Return an endpoint that asks for the server's key first."""
+        """Return an endpoint that checks the server's key first."""
         if not self._limits.api_key:
             return endpoint
         expected = b"Bearer " + self._limits.api_key.encode()

@@ -1,4 +1,4 @@
-"""The log of a live run: each arrival as the event loop saw it, as a trace for ``kvsim simulate``."""
+"""The log of a live run: each arrival as the event loop received it, as a trace for ``kvsim simulate``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kvcache_sim.metrics.tables import TableFile
 from kvcache_sim.serving.sequence import ClosedRequest
 from kvcache_sim.workload.toolbox.write import ms
 
-#: lag.parquet: a row a request, in the order of their ends.
+#: lag.parquet: one row per request, in the order of their ends.
 LAG_COLUMNS = {
     "request": Column("int32", "index in the trace, from 0"),
     "first_token_lag_ns": Column("int64", "wall-clock time from its first token to its write, -1: none"),
@@ -27,7 +27,7 @@ _GROUP = 512
 
 @dataclass(slots=True)
 class _Row:
-    """A row that waits for those before it."""
+    """A row that waits for earlier rows."""
 
     text: str
     ticket: Ticket
@@ -46,7 +46,7 @@ class ArrivalLog:
         self.requests = 0
 
     def arrived(self, ticket: Ticket, numbers: Sequence[int]) -> None:
-        """Note a request."""
+        """Add a request."""
         named = ticket.prompt_tokens + ticket.output_tokens
         text = (
             f'{{"timestamp": {ms(ticket.arrival_ns)}, "input_length": {ticket.prompt_tokens}, '
@@ -58,17 +58,17 @@ class ArrivalLog:
         self.requests += 1
 
     def on_abort(self, ticket: Ticket, at_ns: int) -> None:
-        """Note when its client gave a request up."""
+        """Record the time at which a client aborted its request."""
         self._open[ticket.number].abort_after_ns = at_ns - ticket.arrival_ns
 
     def advanced(self, now_ns: int) -> None:
         """Do nothing."""
 
     def cleared(self, now_ns: int) -> None:
-        """Do nothing: what was counted stays so."""
+        """Do nothing: counts stay."""
 
     def closed(self, ticket: Ticket, sequence: ClosedRequest, now_ns: int) -> None:
-        """Write what can be written now."""
+        """Write the rows that are complete."""
         self._open.pop(ticket.number).closed = True
         while self._rows and self._rows[0].closed:
             self._write(self._rows.popleft())
@@ -77,7 +77,7 @@ class ArrivalLog:
         abort_text = f', "abort_after": {ms(row.abort_after_ns)}' if row.abort_after_ns >= 0 else ""
         self._file.write(f"{row.text}{abort_text}}}\n".encode())
         self._ended.append(row.ticket)
-        if len(self._ended) >= 2 * _GROUP:  # the last ones may still be on their way to the client
+        if len(self._ended) >= 2 * _GROUP:  # the last answers may not have reached the client yet
             self._hand_over(_GROUP)
 
     def _hand_over(self, count: int) -> None:
@@ -91,7 +91,7 @@ class ArrivalLog:
         )
 
     def close(self) -> None:
-        """Write what is left; every request must have left."""
+        """Write the remaining rows; every request must have left."""
         self._hand_over(len(self._ended))
         self._lags.close()
         self._file.close()

@@ -1,4 +1,4 @@
-"""The JSON of answers, whole and in chunks; parts that never change are written once a request."""
+"""The JSON of answers, whole and in chunks; constant parts are encoded once per request."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ import msgspec
 from kvcache_sim.live.generation import Generation
 
 _encode = msgspec.json.encode
-#: The text of a token as JSON; the same few thousand come again and again.
+#: The text of a token as JSON; a few thousand texts recur.
 encoded = lru_cache(1 << 14)(_encode)
 DONE = b"data: [DONE]\n\n"
 
 
 class Wording:
-    """Writes the answer to one request under its id; ``reports_cached`` adds the cached tokens to its
-    usage."""
+    """Encodes the answer to one request; ``reports_cached`` adds the cached tokens to its usage."""
 
     def __init__(
         self, generation: Generation, model: str, request_id: str, created_s: int, reports_cached: bool
@@ -37,14 +36,14 @@ class Wording:
         return {"id": self.id, "object": kind, "created": self._created, "model": self._model}
 
     def opening(self, choice: int) -> bytes:
-        """Return the first chunk of a chat's choice, sent with its first token; none of a completion."""
+        """Return the first chunk of a chat's choice, sent with its first token; empty for a completion."""
         if not self.generation.is_chat:
             return b""
         delta = b'{"index":%d,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}'
         return self._open + delta % choice + self._close(0)
 
     def chunk(self, choice: int, text: str, finish: str | None, out: int) -> bytes:
-        """Return the chunk of some tokens, the last one with why it ended; ``out``: tokens so far."""
+        """Return the chunk of some tokens, the last with its finish reason; ``out``: tokens so far."""
         said, reason = _encode(text), b"null" if finish is None else b'"%s"' % finish.encode()
         if self.generation.is_chat:
             body = b'{"index":%d,"delta":{"content":%s},"logprobs":null,"finish_reason":%s}'
@@ -53,7 +52,7 @@ class Wording:
         return self._open + body % (choice, said, reason) + self._close(out)
 
     def plain(self, choice: int) -> tuple[bytes, bytes] | None:
-        """Return what stands before and after the text of a chunk; None where it changes with each chunk."""
+        """Return the bytes before and after the text of a chunk; None if they change with each chunk."""
         if self._each:
             return None
         before = b'{"index":%d,"delta":{"content":' if self.generation.is_chat else b'{"index":%d,"text":'
@@ -65,13 +64,13 @@ class Wording:
         return b"]" + usage + b"}\n\n"
 
     def last(self, out: int, cached: int) -> bytes:
-        """Return what ends a stream: its usage, where asked for, and the mark of its end."""
+        """Return the end of a stream: its usage, if requested, and the end marker."""
         if not self.generation.options.include_usage:
             return DONE
         return self._open + b'],"usage":' + _encode(self.usage(out, cached)) + b"}\n\n" + DONE
 
     def usage(self, out: int, cached: int | None) -> dict[str, Any]:
-        """Return the usage after so many tokens; ``cached`` once it is known."""
+        """Return the usage after ``out`` tokens; ``cached`` once it is known."""
         prompt = self.generation.prompt_tokens
         usage: dict[str, Any] = {
             "prompt_tokens": prompt,
@@ -83,7 +82,7 @@ class Wording:
         return usage
 
     def whole(self, texts: list[tuple[str, str]], out: int, cached: int) -> dict[str, Any]:
-        """Return the whole answer: by choice its text and why it ended."""
+        """Return the whole answer: by choice its text and finish reason."""
         chat = self.generation.is_chat
         choices: list[dict[str, Any]] = []
         for index, (text, reason) in enumerate(texts):

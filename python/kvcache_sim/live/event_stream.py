@@ -1,4 +1,4 @@
-"""A stream of server-sent events: a piece costs one write, and at most one waits for a slow client."""
+"""A stream of server-sent events: one write per piece, and at most one piece waits for a slow client."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8")]
 
 
 class _Remainder:
-    """The steps left of a coroutine that ran until it waited for the first time."""
+    """The rest of a coroutine that ran until its first wait."""
 
     def __init__(self, waited: Any, coroutine: Generator[Any, Any, None]) -> None:
         self._waited, self._coroutine = waited, coroutine
@@ -29,12 +29,12 @@ def _ignore() -> None:
 class EventStream:
     """The body of one answer, written in pieces over ASGI.
 
-    ``put`` writes at once, from the clock's own turn: Starlette's ``StreamingResponse`` would wake a task for
-    each token.
+    ``put`` writes at once, from the clock's callback: Starlette's ``StreamingResponse`` would wake a task per
+    token.
 
     Args:
         send: ASGI's callable that sends a message.
-        on_writable: Called when a client that read slowly takes more.
+        on_writable: Called when a slow client can receive more.
     """
 
     def __init__(self, send: Send, on_writable: Callable[[], None]) -> None:
@@ -47,11 +47,11 @@ class EventStream:
 
     @property
     def is_blocked(self) -> bool:
-        """Whether the client has yet to read: nothing may be put before ``on_writable`` is called."""
+        """True if the client has to read first: no ``put`` before ``on_writable`` is called."""
         return self._unsent is not None
 
     def put(self, piece: bytes, more: bool = True) -> None:
-        """Send a piece at once, without a task where the connection has buffer space for it."""
+        """Send a piece at once, without a task if the connection has buffer space for it."""
         sending = self._send({"type": "http.response.body", "body": piece, "more_body": more}).__await__()
         try:
             waited = next(sending)

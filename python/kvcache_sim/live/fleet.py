@@ -1,4 +1,4 @@
-"""The simulated cluster on the wall clock: requests go in as they come, tokens come out when it is time."""
+"""The simulated cluster on the wall clock: requests enter at their arrival, tokens leave when due."""
 
 from __future__ import annotations
 
@@ -14,44 +14,44 @@ from kvcache_sim.live.ticket import Ticket
 from kvcache_sim.serving.sequence import ClosedRequest, Status
 from kvcache_sim.simulation.live import LiveSimulation, requests_of
 
-#: Ids of requests are forgotten when so many more have come than were kept the last time.
+#: Arrivals between two passes that forget ids of finished requests.
 _FORGET_EACH = 1 << 14
 
 
 class Witness(Protocol):
-    """Takes note of what happens in a fleet: metrics, events, the log of arrivals."""
+    """An observer of a fleet: metrics, events, the log of arrivals."""
 
     def arrived(self, ticket: Ticket, numbers: Sequence[int]) -> None:
-        """A request was taken in; the numbers name its blocks."""
+        """Called after a request was accepted; ``numbers``: its blocks."""
 
     def closed(self, ticket: Ticket, sequence: ClosedRequest, now_ns: int) -> None:
-        """A request was finished or given up."""
+        """Called after a request was finished or aborted."""
 
     def on_abort(self, ticket: Ticket, at_ns: int) -> None:
-        """A client gave a request up; it leaves the cluster soon."""
+        """Called when a client aborts a request, before it leaves the cluster."""
 
     def advanced(self, now_ns: int) -> None:
-        """The simulation has come to a time."""
+        """Called after the simulation advanced to a time."""
 
     def cleared(self, now_ns: int) -> None:
-        """Every cache was emptied."""
+        """Called after every cache was emptied."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A request as it is handed in: tokens of the prompt and of the answer that it will get."""
+    """A submitted request: tokens of the prompt and of its answer."""
 
     tokens: list[int]
     answer: list[int]
     finish_reason: str = "length"
     priority: int = 0
     salt: str = ""
-    #: The machine that it was sent to; None lets the scenario's router choose.
+    #: The machine that it was sent to; None: the scenario's router chooses.
     machine: int | None = None
 
 
 class Fleet:
-    """Runs a simulation to wall-clock now, again and again, and keeps the tickets of its open requests."""
+    """Advances a simulation with the wall clock, and keeps the tickets of its open requests."""
 
     def __init__(
         self, simulate: Callable[[Fleet], LiveSimulation], clock: WallClock, blocks: BlockNumbers
@@ -59,13 +59,13 @@ class Fleet:
         self.clock, self.blocks = clock, blocks
         self.open: dict[int, Ticket] = {}
         self.witnesses: list[Witness] = []
-        #: Hears of times between two tokens of a request: its machine, ns, and how often.
+        #: Callback for times between two tokens of a request: its machine, ns, and the count.
         self.gap: Callable[[int, int, int], None] | None = None
         #: Everything up to and including this time has happened.
         self.ran_to_ns = 0
         self.broken: BaseException | None = None
         self.lags = TokenLags()
-        #: Tickets that somebody is to hear of, once the simulation has come to now.
+        #: Tickets to notify once the simulation has advanced to now.
         self._news: list[Ticket] = []
         self._kept = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -76,13 +76,13 @@ class Fleet:
         self.simulation.cluster.start()
         self.simulation.sampler.start()
 
-    # -- what clients do
+    # -- calls of clients
 
     def submit(self, prompt: Prompt, came_ns: int | None = None) -> Ticket:
-        """Take a request in and return its ticket.
+        """Accept a request and return its ticket.
 
-        It arrives now, or at ``came_ns`` where nothing has happened since: the time that its text took to
-        become tokens is then part of what the cluster takes, not beside it.
+        It arrives now, or at ``came_ns`` if no event has happened since. The tokenization of its text is then
+        part of the cluster's time, not added to it.
         """
         numbers = self.blocks.number(prompt.tokens + prompt.answer, prompt.salt)
         at = self._now() if came_ns is None else max(came_ns, self.ran_to_ns + 1)
@@ -100,7 +100,7 @@ class Fleet:
         return ticket
 
     def abort(self, ticket: Ticket) -> None:
-        """Let a client give its request up; nothing where it is done."""
+        """Abort a client's request; no effect if it is finished."""
         if ticket.closed or ticket.aborted:
             return
         ticket.aborted, at = True, self._now()
@@ -118,10 +118,10 @@ class Fleet:
                 witness.cleared(self.ran_to_ns)
         return cleared
 
-    # -- what the simulation tells
+    # -- notifications of the simulation
 
     def tokens(self, requests: Sequence[int], now_ns: int) -> None:
-        """Count a token of each of some requests."""
+        """Count one token of each request."""
         tickets, news = self.open, self._news
         machine, gap_ns, times = 0, 0, 0
         for request in requests:
@@ -133,7 +133,7 @@ class Fleet:
                 news.append(ticket)
             if last_ns < 0:
                 continue
-            if now_ns - last_ns == gap_ns and ticket.machine == machine:  # most of a step's
+            if now_ns - last_ns == gap_ns and ticket.machine == machine:  # most of a step's requests
                 times += 1
                 continue
             self._count_gaps(machine, gap_ns, times)
@@ -155,7 +155,7 @@ class Fleet:
         self._news.append(ticket)
 
     def wrote(self, ticket: Ticket, since_ns: int, tokens: int) -> None:
-        """Note that some of a ticket's tokens, the first of a time, are written now."""
+        """Record that ``tokens`` of a ticket's tokens are written now, the first due at ``since_ns``."""
         lag_ns = self.clock.behind_ns(since_ns)
         self.lags.add(lag_ns, tokens)
         ticket.late(lag_ns)
@@ -163,11 +163,11 @@ class Fleet:
     # -- the clock
 
     def _now(self) -> int:
-        """Return a time that no event has had: what comes now comes after all that has happened."""
+        """Return a time without events so far: new events come after all past events."""
         return max(self.clock.now_ns(), self.ran_to_ns + 1)
 
     def advance(self) -> None:
-        """Let everything happen that is due, and wake again when the next thing is."""
+        """Run all due events, and schedule the next wake-up."""
         self._run_to(max(self.clock.now_ns(), self.ran_to_ns))
 
     def _run_to(self, until_ns: int) -> None:
@@ -200,7 +200,7 @@ class Fleet:
             self._timer = asyncio.get_running_loop().call_later(delay, self.advance)
 
     def stop(self) -> None:
-        """Give up what is open and let time stand still."""
+        """Abort the open requests and stop the clock."""
         for ticket in list(self.open.values()):
             self.abort(ticket)
         if self._timer is not None:

@@ -1,4 +1,4 @@
-"""Times between tokens as a histogram of Prometheus, counted by bisection: one comes with every token."""
+"""Times between tokens as a Prometheus histogram, counted by bisection: one count per token."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kvcache_sim.units import NS_PER_S
 
 
 class GapHistogram(Collector):
-    """Counts by machine; ``prometheus_client``'s own histogram takes twenty times as long an observation."""
+    """Counts by machine; ``prometheus_client``'s own histogram takes twenty times as long per count."""
 
     def __init__(self, name: str, text: str, model: str, machines: int, buckets_s: Sequence[float]) -> None:
         self._name, self._text, self._model = name, text, model
@@ -22,12 +22,12 @@ class GapHistogram(Collector):
         self._sums_ns = [0] * machines
 
     def add(self, machine: int, gap_ns: int, times: int) -> None:
-        """Count a time since the token before, so often."""
+        """Count a time since the previous token, ``times`` times."""
         self._counts[machine][bisect_left(self._edges_ns, gap_ns)] += times
         self._sums_ns[machine] += gap_ns * times
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
-        """Yield the histogram as it is now."""
+        """Yield the current histogram."""
         family = HistogramMetricFamily(self._name, self._text, labels=["model_name", "engine"])
         for machine, counts in enumerate(self._counts):
             upto, buckets = 0, []

@@ -1,4 +1,4 @@
-"""A generation request after its checks: prompts in tokens, answers drawn, and what the client asked for."""
+"""A checked generation request: prompts in tokens, drawn answers, and the client's options."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_STOPS = 64
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One answer of a request: which prompt it belongs to, and what will be said."""
+    """One answer of a request: its prompt and its text."""
 
     index: int
     prompt: Prompt
@@ -27,14 +27,14 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """What is to be generated for one request; ``prompt_tokens`` sums over its prompts."""
+    """The answers to generate for one request; ``prompt_tokens`` sums over its prompts."""
 
     is_chat: bool
     choices: list[Choice]
     prompt_tokens: int
     streams: bool
     options: StreamOptions
-    #: The text that an answer begins with, by choice: the prompt, where ``echo`` asks for it.
+    #: The text at the start of an answer, by choice: the prompt if ``echo`` is set.
     echo: list[str]
 
 
@@ -46,14 +46,14 @@ class Generations:
         self._answers = answers
 
     def of_chat(self, body: Chat, machine: int | None) -> Generation:
-        """Return the generation of a chat; Refusal where it does not fit."""
+        """Return the generation of a chat; Refusal if it does not fit."""
         prompt = self._tokens(chat_prompt(pairs(body.messages)))
         asked = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
         most = self.max_model_len - len(prompt) if asked is None else asked
         return self._generation(body, [prompt], max(most, 1) if asked is None else most, machine)
 
     def of_completion(self, body: Completion, machine: int | None) -> Generation:
-        """Return the generation of a completion; Refusal where it does not fit."""
+        """Return the generation of a completion; Refusal if it does not fit."""
         most = _COMPLETION_TOKENS if body.max_tokens is None else body.max_tokens
         return self._generation(body, self._prompts(body.prompt), most, machine)
 

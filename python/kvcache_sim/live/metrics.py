@@ -82,7 +82,7 @@ _SOURCES = ("local_compute", "local_cache_hit", "external_kv_transfer")
 
 @dataclass(frozen=True, slots=True)
 class _OfMachine:
-    """The metrics of one machine, its labels looked up once: doing so costs as much as observing."""
+    """The metrics of one machine with labels resolved once: resolving costs as much as a count."""
 
     histograms: dict[str, Histogram]
     counters: dict[str, Counter]
@@ -91,7 +91,7 @@ class _OfMachine:
 
 
 class Metrics:
-    """Counts what the fleet's requests do, by machine, and writes it as Prometheus reads it."""
+    """Counts of the fleet's requests by machine, in Prometheus's format."""
 
     def __init__(self, fleet: Fleet, model: str, max_model_len: int) -> None:
         self._fleet, self._model = fleet, model
@@ -136,19 +136,19 @@ class Metrics:
             blocks = replica.store.occupancy(COMPUTE).capacity_blocks
             info.labels(str(replica.cache.block_size_tokens), str(blocks), str(replica.machine)).set(1)
 
-    # -- what the fleet tells
+    # -- notifications of the fleet
 
     def arrived(self, ticket: Ticket, numbers: Sequence[int]) -> None:
-        """Do nothing: a request counts when it ends."""
+        """Do nothing: a request is counted when it ends."""
 
     def on_abort(self, ticket: Ticket, at_ns: int) -> None:
-        """Do nothing: it counts when it has left."""
+        """Do nothing: a request is counted when it has left."""
 
     def advanced(self, now_ns: int) -> None:
-        """Do nothing: gauges look when they are asked."""
+        """Do nothing: gauges are computed when they are read."""
 
     def cleared(self, now_ns: int) -> None:
-        """Do nothing: what was counted stays so."""
+        """Do nothing: counts stay."""
 
     def closed(self, ticket: Ticket, sequence: ClosedRequest, now_ns: int) -> None:
         """Count a request that has left."""
@@ -203,7 +203,7 @@ class Metrics:
         return {**seen, **{name: span / NS_PER_S for name, span in spans.items()}}
 
     def text(self) -> bytes:
-        """Return all of it as Prometheus reads it."""
+        """Return all metrics in Prometheus's text format."""
         for replica in self._fleet.simulation.replicas:
             labels = (self._model, str(replica.machine))
             queued, running, loading, _ = replica.counts()

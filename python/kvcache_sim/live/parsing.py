@@ -13,7 +13,7 @@ _Token = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
 
 
 class StreamOptions(msgspec.Struct, frozen=True):
-    """What a stream tells beside its tokens."""
+    """Content of a stream in addition to its tokens."""
 
     include_usage: bool = False
     continuous_usage_stats: bool = False
@@ -34,7 +34,7 @@ class Message(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The text of all its parts; tool calls and images have none."""
+        """The text of all parts; tool calls and images have none."""
         if isinstance(self.content, str):
             return self.content
         return "".join(part.text for part in self.content or ())
@@ -89,7 +89,7 @@ class Detokenize(msgspec.Struct, frozen=True):
 
 
 def parsed(body: bytes, kind: Any) -> Any:
-    """Return a body as the struct ``kind``; Refusal 400 where it is no JSON or a member is wrong."""
+    """Return a body as the struct ``kind``; Refusal 400 if it is no JSON or a member is wrong."""
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:

@@ -1,4 +1,4 @@
-"""Block ids of token sequences: a number for each distinct block and all before it."""
+"""Block ids of token sequences: a number for each distinct prefix of blocks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ROOT = b"kvsim"
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A known block: its number, that of the one before (-1: none), its tokens, and a first one's salt."""
+    """A known block: its number, its parent's number (-1: none), its tokens, and a first block's salt."""
 
     number: int
     parent: int
@@ -21,15 +21,15 @@ class Block:
 
 
 class BlockNumbers:
-    """Numbers blocks of tokens in order of first appearance; what is forgotten and comes again is new.
+    """Numbers blocks of tokens in order of first appearance; a forgotten block gets a new number.
 
-    A block is its tokens and all before them, so equal numbers mean equal prefixes. ``keep_tokens`` keeps
-    each block's tokens, which KV events tell. Cost: a hash a block; about 150 bytes a known block.
+    A block stands for its tokens and all tokens before, so equal numbers mean equal prefixes. ``keep_tokens``
+    keeps each block's tokens for KV events. Cost: one hash per block; about 150 bytes per known block.
     """
 
     def __init__(self, block_size: int, keep_tokens: bool) -> None:
         self.block_size = block_size
-        #: How many numbers have been given.
+        #: Count of assigned numbers.
         self.given = 0
         self._numbers: dict[bytes, int] = {}
         self._blocks: dict[int, Block] | None = {} if keep_tokens else None
@@ -54,11 +54,11 @@ class BlockNumbers:
         return numbers
 
     def block(self, number: int) -> Block | None:
-        """Return a known block, None for one that is forgotten or whose tokens are not kept."""
+        """Return a known block, None if it is forgotten or its tokens are not kept."""
         return None if self._blocks is None else self._blocks.get(number)
 
     def keep(self, numbers: frozenset[int]) -> None:
-        """Forget all blocks but these."""
+        """Forget all blocks except these."""
         self._numbers = {key: number for key, number in self._numbers.items() if number in numbers}
         if self._blocks is not None:
             self._blocks = {number: self._blocks[number] for number in numbers if number in self._blocks}

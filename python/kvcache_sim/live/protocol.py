@@ -1,4 +1,4 @@
-"""HTTP on a connection, as uvicorn reads it; heads have a bound, refusals the body that clients know."""
+"""HTTP on a connection, for uvicorn; heads are bounded, refusals have OpenAI's error body."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from kvcache_sim.live.refusals import Refusal
 
-#: Longest head of a request, in bytes: what comes before its body.
+#: Longest head of a request, in bytes.
 _MOST_HEAD_BYTES = 64 << 10
 _LINES = {400: b"400 Bad Request", 431: b"431 Request Header Fields Too Large"}
 _HEAD = b"HTTP/1.1 %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
 
 
 class Connection(HttpToolsProtocol):
-    """A connection; one whose bytes are no request, or never end a head, is answered and closed."""
+    """A connection; invalid requests and heads without an end are refused and the connection closed."""
 
-    #: Bytes of a head that has not ended; None within a body.
+    #: Bytes of an unfinished head; None within a body.
     _head_bytes: int | None = 0
-    #: Whether a request ended in the bytes that came last.
+    #: True if a request ended in the last received bytes.
     _ended = False
 
     def data_received(self, data: bytes) -> None:
-        """Take what has come."""
+        """Process received bytes."""
         if self.transport.is_closing():
             return
         self._ended = False

@@ -23,7 +23,7 @@ _TYPES = {
 
 @dataclass
 class Refusal(Exception):
-    """A request that is not served: why, with which status, and which member is to blame."""
+    """A request that is not served: the message, the HTTP status, and the invalid member."""
 
     status: int
     message: str
@@ -41,7 +41,7 @@ class Refusal(Exception):
 
 
 def refusal_of(error: BaseException) -> Refusal:
-    """Return an error as a refusal; 500 for one that is none."""
+    """Return an error as a refusal; status 500 for other errors."""
     if isinstance(error, Refusal):
         return error
     return Refusal(500, f"the simulation failed: {type(error).__name__}: {error}")

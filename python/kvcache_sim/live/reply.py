@@ -34,11 +34,11 @@ class Json(Response):
 
 @dataclass(slots=True, eq=False)
 class _Progress:
-    """How much of one choice was sent."""
+    """The sent part of one choice."""
 
     choice: Choice
     ticket: Ticket
-    #: What stands before and after a token's text in its chunk; None where that changes with each chunk.
+    #: Bytes before and after a token's text in its chunk; None if they change with each chunk.
     frame: tuple[bytes, bytes] | None
     tokens_sent: int = 0
     ended: bool = False
@@ -47,14 +47,14 @@ class _Progress:
 class Reply(Response):
     """Sends one client the tokens of its tickets; a client that hangs up aborts them.
 
-    Tokens are written from within the clock's own turn, without a task of their own: a token costs one write.
-    A client that reads slowly gets all that came meanwhile in one piece, so that nothing piles up.
+    Tokens are written in the clock's callback, without a task of their own: one write per token. A slow
+    client receives all tokens since its last read in one piece, so that no queue grows.
 
     Args:
         fleet: The fleet that serves the request.
         wording: The generation and the JSON of its answer.
-        arrival_ns: Simulated time at which the body had come.
-        on_end: Called once with the reply and whether it failed; a client that hung up is no failure.
+        arrival_ns: Simulated time at which the body had arrived.
+        on_end: Called once with the reply and True if it failed; a client that hung up is no failure.
     """
 
     def __init__(
@@ -63,14 +63,14 @@ class Reply(Response):
         self._fleet, self._wording, self._arrival_ns, self._on_end = fleet, wording, arrival_ns, on_end
         self._tokens_out = self._cached_tokens = 0
         self._choices: list[_Progress] = []
-        #: Choices that have not ended, and whether the end of the stream was written.
+        #: Number of unfinished choices, and True once the end of the stream was written.
         self._open, self._ended = len(wording.generation.choices), False
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._stream: EventStream | None = None
         self.background = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve the generation and answer; return early where the client has gone."""
+        """Serve the generation and answer; return early if the client has disconnected."""
         failed = True
         try:
             await self._serve(scope, receive, send)
@@ -115,7 +115,7 @@ class Reply(Response):
             await send({"type": "http.response.body", "body": event, "more_body": False})
 
     def record_in(self, observed: Observed) -> Observed:
-        """Return what was observed of the request, with its status, first choice and usage."""
+        """Return the request's record with its status, first choice and usage."""
         first = self._choices[0]
         observed.status = 200
         observed.said = first.choice.answer.texts[: first.ticket.tokens_out]
@@ -123,7 +123,7 @@ class Reply(Response):
         return observed
 
     def _on_progress(self) -> None:
-        """Send what has come; an error ends this answer and no other one."""
+        """Send the tokens that are due; an error ends only this answer."""
         try:
             if self._done.done():
                 return
@@ -150,9 +150,9 @@ class Reply(Response):
     # -- streams
 
     def _send_due(self, stream: EventStream) -> None:
-        """Write all that has come in one piece."""
+        """Write all tokens that are due in one piece."""
         if stream.is_blocked:
-            return  # it is called again
+            return  # ``on_writable`` calls it again
         pieces, due = [], []
         for each in self._choices:
             ticket = each.ticket
@@ -173,7 +173,7 @@ class Reply(Response):
             self._done.set_result(None)
 
     def _piece(self, progress: _Progress, until: int) -> bytes:
-        """Return the chunk of the tokens up to index ``until``."""
+        """Return the chunk of the unsent tokens up to index ``until``."""
         sent, progress.tokens_sent = progress.tokens_sent, until
         texts, last = progress.choice.answer.texts, until == progress.ticket.output_tokens
         if progress.frame is not None and sent == until - 1 and sent and not last:  # most chunks

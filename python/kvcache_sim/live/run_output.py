@@ -1,4 +1,4 @@
-"""The run directory of a live run: tables while it goes on, the rest at its end."""
+"""The run directory of a live run: tables during the run, the rest at its end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ARRIVALS = "arrivals.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a scenario is made of, as it was typed."""
+    """Arguments of a scenario, as typed."""
 
     config: Path | None
     overrides: Sequence[str]
@@ -29,7 +29,7 @@ class Asked:
 
 
 def live_scenario(asked: Asked, target: Path | None = None) -> Scenario:
-    """Return the scenario to serve; its requests are those that come, kept in ``target``.
+    """Return the scenario to serve; its requests are the live arrivals, kept in ``target``.
 
     Raises as ``load_served``.
     """
@@ -51,7 +51,7 @@ class Keeping:
         fleet.witnesses.append(self.log)
 
     def end(self, argv: Sequence[str]) -> dict[str, Any]:
-        """Run what is left, write and commit the directory; return its summary. Raises as ``simulate``."""
+        """Finish the run, write and commit the directory; return its summary. Raises as ``simulate``."""
         run = self._fleet.simulation.end()
         self.log.close()
         block = self._scenario.model.cache.block_size

@@ -1,4 +1,4 @@
-"""A fleet on its ports until a signal comes, then its run directory."""
+"""A fleet on its ports until a signal, then its run directory."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.live.app import Limits, Served, application
 from kvcache_sim.live.protocol import Connection
 
-#: Seconds that answers have to end in when a signal has come.
+#: Seconds for answers to finish after a signal.
 _GRACE_S = 2
-#: Connections that may wait to be taken.
+#: Most connections that wait to be accepted.
 _BACKLOG = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Where to listen: the first port, and whether each machine has one of its own from there on."""
+    """Ports to listen on: the first port, and optionally one port per machine from there on."""
 
     host: str
     port: int
@@ -41,16 +41,16 @@ class Ports:
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave signals to whoever serves: the directory is written after them."""
+        """Leave signals to ``serve``: the directory is written after them."""
         yield
 
 
 async def serve(
     served: Served, limits: Limits, ports: Ports, stop: asyncio.Event, ready: Callable[[list[str]], None]
 ) -> None:
-    """Listen until ``stop`` is set or a signal comes; ``ready`` is told the addresses.
+    """Listen until ``stop`` is set or a signal arrives; ``ready`` receives the addresses.
 
-    UsageError where a port cannot be had. Open requests are given up at the end.
+    UsageError if a port is not available. Open requests are aborted at the end.
     """
     loop = asyncio.get_running_loop()
     _raise_open_files()
@@ -86,7 +86,7 @@ async def serve(
 
 
 def _raise_open_files() -> None:
-    """Let as many connections be open as the system allows without asking."""
+    """Raise the limit of open files to the hard limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
@@ -101,6 +101,6 @@ def _listening(host: str, port: int) -> socket.socket:
         own.close()
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError("cannot listen there", "--host, --port", f"{host}:{port}", hint=reason) from None
-    own.listen(_BACKLOG)  # whoever is told of the address may connect at once
+    own.listen(_BACKLOG)  # clients may connect as soon as the address is printed
     own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return own

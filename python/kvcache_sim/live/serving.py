@@ -1,4 +1,4 @@
-"""A scenario served: fleet, answers, metrics and ports put together, and what is left at the end."""
+"""A served scenario: fleet, answers, metrics and ports, and the run directory at the end."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from kvcache_sim.live.events.announcer import Announcer, EventSettings
     from kvcache_sim.live.record.texts import Texts
 
-#: Room without a bound is a window of so many tokens.
+#: Context window (tokens) of an unbounded GPU.
 _MOST_TOKENS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """How a scenario is served; none of it changes what a replay of the arrivals gives."""
+    """Options of serving; none changes the results of a replay of the arrivals."""
 
     host: str = "127.0.0.1"
     port: int = 0
@@ -48,7 +48,7 @@ class Serving:
     body_bytes: int = 1 << 25
     requests: int = 4096
     shutdown_route: bool = False
-    #: Where requests and answers are kept; None: nowhere.
+    #: File of requests and answers; None: not kept.
     texts: Texts | None = None
     #: KV events, None: none are published.
     events: EventSettings | None = None
@@ -61,9 +61,9 @@ def serve_fleet(
     argv: Sequence[str],
     say: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Serve until a signal comes, write the run into ``directory`` and return its summary.
+    """Serve until a signal arrives, write the run into ``directory`` and return its summary.
 
-    Raises UsageError for a scenario that cannot be served and a port that cannot be had.
+    Raises UsageError for a scenario that cannot be served and a port that is not available.
     """
     if scenario.model.replica.instant:
         raise UsageError("an instant replica has no time to serve in", "replica.instant", "true", "false")
@@ -125,12 +125,12 @@ def _announcer(fleet: Fleet, settings: EventSettings | None) -> Announcer | None
 
 
 def _window(fleet: Fleet) -> int:
-    """Return the most tokens of prompt and answer that every machine can take."""
+    """Return the most tokens of prompt and answer that fit on every machine."""
     replicas = fleet.simulation.replicas
     windows = [replica.settings.max_model_len for replica in replicas]
     block = replicas[0].cache.block_size_tokens
     low, high = 1, min([window for window in windows if window is not None], default=_MOST_TOKENS)
-    while low < high:  # the largest number of tokens that an empty GPU has room for
+    while low < high:  # the largest number of tokens that fits an empty GPU
         middle = (low + high + 1) // 2
         fits = all(replica.can_ever_hold(middle) for replica in replicas)
         low, high = (middle, high) if fits else (low, middle - 1)

@@ -14,28 +14,28 @@ class Ticket:
     arrival_ns: int
     prompt_tokens: int
     output_tokens: int
-    #: Why it ends when all of its tokens have come, and the machine that it was sent to.
+    #: Finish reason after all its tokens, and the machine that it was sent to.
     finish_reason: str = "length"
     machine: int = 0
     tokens_out: int = 0
-    #: When the first token came that its client has not been told of; -1: it was told of all.
+    #: Time of the first token that was not sent to its client; -1: all were sent.
     due_ns: int = -1
     #: Prompt tokens that were cached, known at the end.
     cached_tokens: int = 0
-    #: Whether it has left the cluster, and whether before its last token.
+    #: True once it has left the cluster, and True if before its last token.
     closed: bool = False
     aborted: bool = False
-    #: The largest wall-clock lag of its tokens, and that of its first one.
+    #: The largest wall-clock lag of its tokens, and the lag of the first token.
     worst_lag_ns: int = 0
     first_lag_ns: int = -1
-    #: When its last token came, -1: none has.
+    #: Time of its last token so far; -1: none.
     last_ns: int = -1
-    #: Called when it has left, and before that for tokens where ``streams``.
+    #: Called when it has left, and before that for tokens if ``streams``.
     on_progress: Callable[[], None] | None = None
     streams: bool = False
 
     def late(self, lag_ns: int) -> None:
-        """Note by how much its tokens were written after their time; they are told now."""
+        """Record the lag (ns) of the tokens that are sent now."""
         self.due_ns = -1
         if self.first_lag_ns < 0:
             self.first_lag_ns = lag_ns

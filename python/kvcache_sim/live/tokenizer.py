@@ -1,4 +1,4 @@
-"""Texts to tokens: the user's own tokenizer, or one token a byte."""
+"""Texts to tokens: the user's own tokenizer, or one token per byte."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Protocol
 
 from kvcache_sim.errors import InputOutputError, UsageError
 
-#: Texts whose tokens are remembered: a conversation sends its beginning again with every turn.
+#: Number of texts with cached tokens: a conversation repeats its start with every turn.
 _REMEMBERED = 256
 
 
 class Tokenizer(Protocol):
     """Turns texts into tokens and back."""
 
-    #: What it is, for people.
+    #: Description for people.
     name: str
 
     def encode(self, text: str) -> list[int]:
@@ -24,21 +24,21 @@ class Tokenizer(Protocol):
         ...
 
     def least_tokens(self, text: str) -> int:
-        """Return a number of tokens that a text has at least, at a small part of the cost of ``encode``."""
+        """Return a lower bound of a text's tokens, much faster than ``encode``."""
         ...
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Return the text of tokens; what is no text alone is shown as a replacement character."""
+        """Return the text of tokens; incomplete characters become replacement characters."""
         ...
 
 
 class ByteTokenizer:
-    """One token a byte of UTF-8: a fallback that needs no file and counts more tokens than real ones do."""
+    """One token per byte of UTF-8: a fallback without a file, with more tokens than a real tokenizer."""
 
     name = "bytes (no tokenizer given: one token a byte, so prompts are about four times as long)"
 
     def encode(self, text: str) -> list[int]:
-        """Return the bytes of a text; a lone surrogate counts as the bytes it would have."""
+        """Return the bytes of a text; a lone surrogate is encoded like a character."""
         return list(text.encode("utf-8", "surrogatepass"))
 
     def least_tokens(self, text: str) -> int:
@@ -46,7 +46,7 @@ class ByteTokenizer:
         return len(text)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Return the text of bytes; a token beyond 255 is shown as a replacement character."""
+        """Return the text of bytes; a token above 255 becomes a replacement character."""
         return bytes(token if token < 256 else 0xFF for token in tokens).decode("utf-8", "replace")
 
 
@@ -78,7 +78,7 @@ class FileTokenizer:
         return list(self._encoded(text))
 
     def least_tokens(self, text: str) -> int:
-        """Return how many of its longest tokens would hold a text, with room for what normalising drops."""
+        """Return a lower bound by the longest token, less characters that normalization may drop."""
         return len(text) // (4 * self._longest)
 
     def decode(self, tokens: Sequence[int]) -> str:
@@ -87,5 +87,5 @@ class FileTokenizer:
 
 
 def tokenizer_of(path: Path | None) -> Tokenizer:
-    """Return the tokenizer of a file or directory, bytes without one; UsageError where it is missing."""
+    """Return the tokenizer of a file or directory, bytes if None; UsageError if it is missing."""
     return ByteTokenizer() if path is None else FileTokenizer(path)

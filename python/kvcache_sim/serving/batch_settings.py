@@ -7,12 +7,13 @@ from kvcache_sim.values import Value
 
 
 class BatchSettings(Value):
-    """What a batch may do; ``track_commits`` reports commits, which write-through needs.
+    """Options of the running batch; ``track_commits`` reports commits, which write-through needs.
 
     ``commit_at_begin`` shares blocks when the step that fills them begins: in vLLM keys exist from
-    scheduling on. ``asks_every_step``: every decoding sequence asks for room at every step, also for none
-    (SGLang evicts a page ahead). No step is shorter than ``least_step_ns``. With ``late_ends`` an answer's
-    end is known a step late: its sequence stays for one more step, which brings no token.
+    scheduling on. ``asks_every_step``: every decoding sequence requests free blocks at every step, even if it
+    needs none (SGLang evicts a page in advance). No step is shorter than ``least_step_ns``. With
+    ``late_ends`` the end of an answer is known a step late: its sequence stays for one more step, without
+    a token.
     """
 
     block_size_tokens: int
@@ -23,11 +24,11 @@ class BatchSettings(Value):
     track_commits: bool
     commit_at_begin: bool = False
     asks_every_step: bool = False
-    #: Room is counted in tokens, and every step asks for what it computes (cache groups).
+    #: Capacity is counted in tokens, and every step reserves the tokens that it computes (cache groups).
     reserve_by_step: bool = False
     #: Decoding sequences have tokens drafted.
     speculation: SpeculationRules | None = None
     least_step_ns: int = 0
     late_ends: bool = False
-    #: Of the model: the first layer of a step's blocks is ready this part of its computing time in.
+    #: Layers of the model: the first layer of a step's blocks is ready after 1 / ``num_layers`` of the step.
     num_layers: int = 1

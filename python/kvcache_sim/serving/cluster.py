@@ -1,4 +1,4 @@
-"""A cluster: requests arrive, are routed, served on their machine, and bring the next turn."""
+"""A cluster: arrival, routing and closing of requests, and the next turns of closed-loop clients."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _ARRIVE = 1
 
 
 class Cluster:
-    """Feeds a trace to the replicas. Open-loop requests come at their arrival, in file order within an
-    instant; a closed-loop request comes its think time after the request it waits for has finished.
-    With ``instant`` replicas each request comes, in file order, when the one before it has left.
+    """Feeds a trace to the replicas. Open-loop requests arrive at their time, in file order within an
+    instant; a closed-loop request arrives its think time after the request it waits for has finished.
+    With ``instant`` replicas each request arrives, in file order, when the previous request has left.
     """
 
     def __init__(
@@ -54,17 +54,17 @@ class Cluster:
         self.recorder = recorder
         #: Arrivals by machine; apart from the machine's own records, which may be made later.
         self.digests = digests
-        #: Who serves where that changes, and when each open request arrived first.
+        #: The machines that serve, if they change, and the first arrival of each open request.
         self._membership: Membership | None = None
         self._first_arrivals: dict[int, int] = {}
-        #: Where requests wait for their tenant's turn, and what of a tenant's blocks is kept.
+        #: The gate at which requests wait for their tenant's turn, and the policies that drop blocks.
         self._gate: TenantGate | None = None
-        #: Who is told which machine a request was done on: quotas of tenants, hints of the trace.
+        #: Notified of the machine on which a request finished: quotas of tenants, hints of the trace.
         self._retention: list[CacheQuotas | RetentionHints] = []
         self._served_by: dict[int, int] = {}
-        #: Whether requests are fed: they may be aborted, and the machine that each was sent to is kept.
+        #: True if requests are fed: they may be aborted, and the machine of each is remembered.
         self._is_fed = False
-        #: Lets requests come in without an event of the engine's each; told how to read on.
+        #: Starts the native arrival path (no event of the engine per request); takes the reader of windows.
         self._come_in: Callable[[ReadOn | None], None] | None = None
         self.arrived = 0
         self.closed = 0
@@ -74,10 +74,10 @@ class Cluster:
         #: Most tokens of a prompt and its answer.
         self.window_tokens = min((w for w in windows if w is not None), default=None)
         self._waiting = WaitingRequests(trace, in_order=self._instant)
-        #: Arrival of the requests that wait for none; a closed-loop one comes its think time after the start.
+        #: Arrivals of the requests that wait for none; a closed-loop request arrives its think time after 0.
         arrival_ns = np.where(trace.think_ns != OPEN_LOOP, trace.think_ns, trace.arrival_ns)
         opens = self._waiting.alone
-        #: Requests that wait for none in the order in which they come, and when each of all would.
+        #: Requests that wait for none, in order of arrival.
         self.order = opens if self._instant else opens[np.argsort(arrival_ns[opens], kind="stable")]
         self.first_arrivals_ns = arrival_ns
         self._order = view(self.order)
@@ -86,12 +86,12 @@ class Cluster:
         self.machines: dict[int, int] = {}
         if any(replica.prefetches_sessions for replica in replicas):
             self._continues = continuations(trace).tolist()
-        #: What gives the next window of a trace that is read in windows, and the requests that are open.
+        #: Reader of the next window of a trace that is read in windows, and the open requests.
         self._read_on: ReadOn | None = None
         self._open: set[int] = set()
         self.look_at(trace, 0, arrival_ns)
         self._position = 0
-        #: Whether no request waits for another, and nobody asks when one is done.
+        #: True if no request waits for another and no observer needs the end of a request.
         self.open_loop = not (self._instant or self._continues or self._waiting)
         if self._scrapes is not None and self.open_loop and not pools.decoding:
             self._scrapes.for_arrivals_only()
@@ -109,9 +109,9 @@ class Cluster:
         self._abort_after_ns = view(trace.abort_after_ns) if len(trace.abort_after_ns) else None
 
     def read_on(self, next_window: ReadOn) -> None:
-        """Go on with windows of further requests, which stand alone and come in time order.
+        """Continue with windows of further requests, which wait for none and come in time order.
 
-        ``next_window`` is told the requests that are open; None after the last window.
+        ``next_window`` receives the open requests and returns None after the last window.
         """
         self._read_on = next_window
 
@@ -125,7 +125,7 @@ class Cluster:
             self._queue_next()
 
     def feed(self, trace: Trace) -> None:
-        """Take further requests, which stand alone, at their arrivals; those of before have all arrived."""
+        """Add requests that wait for none, at their arrivals; all earlier requests have arrived."""
         self._is_fed = True
         first = self._from + len(self.trace)
         self.look_at(trace, first, trace.arrival_ns)
@@ -133,14 +133,14 @@ class Cluster:
             self.engine.schedule(arrival_ns, ARRIVAL, NO_MACHINE, self._arrive, first + row)
 
     def change_members_by(self, membership: Membership) -> None:
-        """Let machines come and go while requests are served; UsageError where clients give requests up."""
+        """Follow a plan of machines that join, drain or fail; UsageError if clients abort requests."""
         if self._abort_after_ns is not None:
             expected = "a trace without cancellations, or a fleet that stays"
             raise UsageError("requests are given up and machines change", "fleet.plan", expected=expected)
         self._membership = membership
 
     def hold_at(self, gate: TenantGate) -> None:
-        """Let requests wait at a gate before they are routed; UsageError where clients give requests up."""
+        """Hold requests at a gate before they are routed; UsageError if clients abort requests."""
         if self._abort_after_ns is not None:
             expected = "a trace without cancellations, or tenants without max_in_flight and tokens_per_s"
             raise UsageError("requests are given up while they wait", "tenants", expected=expected)
@@ -148,21 +148,21 @@ class Cluster:
         gate.open_to(self._admit)
 
     def count(self, arrived: int, closed: int) -> None:
-        """Count requests that came in, or left, without a word."""
+        """Count requests that arrived or left on the native arrival path."""
         self.arrived, self.closed = self.arrived + arrived, self.closed + closed
 
     @property
     def is_plain(self) -> bool:
-        """Whether requests are routed as they come, and nobody hears of each one that comes or leaves."""
+        """True if requests are routed at arrival and no observer in Python needs each request."""
         has_observers = self._scrapes or self._when_closed or self._retention or self._continues
         return self.open_loop and not (has_observers or self._membership)
 
     def come_in_by(self, come_in: Callable[[ReadOn | None], None]) -> None:
-        """Let requests come in without an event each."""
+        """Use the native arrival path: no event of the engine per request."""
         self._come_in = come_in
 
     def drop_by(self, policy: CacheQuotas | RetentionHints) -> None:
-        """Register what drops blocks when a request is done."""
+        """Register a policy that drops blocks when a request finishes."""
         self._retention.append(policy)
 
     def _admit(self, request: int) -> None:
@@ -176,7 +176,7 @@ class Cluster:
         return self.arrived - self.closed - (len(self._gate) if self._gate is not None else 0)
 
     def send(self, request: int) -> None:
-        """Route a request that was on a machine that is gone, or waited for one to be there."""
+        """Route a request whose machine was lost, or that waited for a machine to join."""
         self.recorder.starts_again(request, self._first_arrivals[request])
         self._route(self._arrival(request, self.engine.now_ns))
 
@@ -262,7 +262,7 @@ class Cluster:
             self._close_unserved(arrival, Status.REJECTED, machine)
 
     def reject(self, request: int, machine: int, arrival_ns: int) -> None:
-        """Close a request that does not fit the machine that it was sent to."""
+        """Close a request that does not fit its machine."""
         self._close_unserved(self._arrival(request, arrival_ns), Status.REJECTED, machine)
 
     def _close_unserved(self, arrival: Arrival, status: Status, machine: int) -> None:
@@ -272,13 +272,13 @@ class Cluster:
             self._one_by_one.check()
 
     def abort(self, request: int) -> None:
-        """Abort a request that was fed; nothing where it is done, or was not sent to a machine yet."""
+        """Abort a request that was fed; no effect if it is finished or not yet sent to a machine."""
         machine = self._served_by.get(request, NO_MACHINE)
         if machine != NO_MACHINE:
             self._client_leaves((request, machine))
 
     def _client_leaves(self, sent: tuple[int, int]) -> None:
-        """Let a request go that was sent to a machine."""
+        """Abort a request on the machine that it was sent to."""
         request, machine = sent
         self.replicas[machine].abort(request)
 
@@ -289,7 +289,7 @@ class Cluster:
             self._gate.closed()
         machine = self._served_by.pop(request, NO_MACHINE)
         if self._retention and machine != NO_MACHINE:
-            # at the end of the instant: every machine has let go of what it held until now
+            # at the end of the instant: every machine has released the blocks of requests that left
             now = self.engine.now_ns
             self.engine.schedule(now, HANDOVER, NO_MACHINE, self._notify_retention, (request, machine))
         if self._membership is not None:
@@ -311,7 +311,7 @@ class Cluster:
             policy.closed(*done)
 
     def _release(self, request: int) -> None:
-        """Let those that wait for a request come."""
+        """Queue the arrivals of the requests that wait for a finished request."""
         for following in self._waiting.pop_followers(request):
             at = self.engine.now_ns + self._think_ns[following]
             self.engine.schedule(at, ARRIVAL, NO_MACHINE, self._arrive, following)
@@ -320,7 +320,7 @@ class Cluster:
             self._prefetch(request, following, at)
 
     def _prefetch(self, request: int, following: int, at_ns: int) -> None:
-        """Prefetch a paused session's blocks a while before its next turn, on the machine that has them."""
+        """Prefetch a paused session's blocks before its next turn, on the machine that has them."""
         replica = self.replicas[self.machines[request]] if self._continues else None
         if replica is None or not replica.prefetches_sessions or at_ns <= self.engine.now_ns:
             return

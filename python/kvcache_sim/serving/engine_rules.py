@@ -1,4 +1,4 @@
-"""The rules of engines' own schedulers, from the settings of a replica."""
+"""Rules of vLLM's and SGLang's schedulers, from the settings of a replica."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class VllmRules(Value):
 
 
 def vllm_rules(settings: ReplicaSettings, capacity_blocks: int) -> VllmRules:
-    """Return the rules on a pool of so many usable blocks; vLLM counts its null block among the pool's."""
+    """Return vLLM's rules for a pool of usable blocks; vLLM also counts its null block."""
     return VllmRules(
         long_prefill_token_threshold=settings.long_prefill_token_threshold,
         watermark_blocks=int(settings.watermark * (capacity_blocks + 1)),
@@ -38,7 +38,7 @@ class SglangRules(Value):
 
 
 def sglang_rules(settings: ReplicaSettings) -> SglangRules:
-    """Return the rules that a replica's settings say."""
+    """Return SGLang's rules from a replica's settings."""
     return SglangRules(
         settings.schedule_policy,
         settings.max_prefill_tokens,
@@ -48,8 +48,8 @@ def sglang_rules(settings: ReplicaSettings) -> SglangRules:
 
 
 def headroom_tokens(page: int, kept_free_pages: int) -> int:
-    """Return how many tokens beside a request's KV and the pages kept free an empty GPU must have room for.
+    """Return the free tokens that an empty GPU needs in addition to a request's KV and the reserved pages.
 
-    An admission asks for less than all but a token and two pages (``init_req_max_new_tokens``).
+    An admission reserves less than the capacity minus a token and two pages (``init_req_max_new_tokens``).
     """
     return 1 + (2 - kept_free_pages) * page

@@ -10,9 +10,9 @@ from kvcache_sim.serving.replica.native import NativeReplica
 
 
 class KeptPrompts:
-    """The machines of a cluster and their trees of blocks, each brought to the engine's time when asked.
+    """The machines of a cluster and their trees of blocks, each brought to the engine's time on access.
 
-    ``trees``: None where blocks have no names; a scenario refuses who would ask there.
+    ``trees``: None where blocks have no names; a scenario refuses hints and quotas there.
     """
 
     def __init__(self, replicas: Sequence[NativeReplica], trees: Sequence[MarkingStore | None]) -> None:
@@ -28,7 +28,7 @@ class KeptPrompts:
         return tree
 
     def drop(self, machine: int, request: int, first_block: int) -> int:
-        """Drop what a machine has of a prompt from a block on, on every tier; return how many copies went."""
+        """Drop a prompt's blocks from ``first_block`` on, on every tier; return the number of copies."""
         tree = self.tree(machine)
         parts = tree.copies(request, ALL_BLOCKS)
         if not parts or parts[-1][0] <= first_block:

@@ -19,14 +19,17 @@ def list_hit(
 ) -> tuple[ListedBlock, ...]:
     """Return the blocks that a request would hit on a machine now, with all copies.
 
-    Every copy has its times, None while one is not known. Changes nothing. Cost: a walk a machine.
+    Every copy has its times (ns), None while unknown. Changes nothing. Cost: one walk per machine.
 
     Args:
-        replicas: All machines.
-        together: The same where they read each other.
-        of: The machine, the request, and the tokens of its prompt.
+        replicas: All machines, by number.
+        together: The same machines in the core, if they read each other; else None.
+        of: Index of the machine, index of the request, and tokens of its prompt.
         names: Names of the blocks.
-        tokens: What they contain, where that is listed.
+        tokens: Contents of the blocks; None leaves them out.
+
+    Returns:
+        The blocks of the hit, in the order of the prompt.
 
     Raises:
         UsageError: The cache does not keep blocks in a tree.

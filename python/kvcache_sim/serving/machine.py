@@ -1,4 +1,4 @@
-"""The replicas of a cluster, put together on their machines' caches."""
+"""Construction of a cluster's replicas on their machines' caches."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def build_replicas(
 def _own_settings(settings: MachineSettings) -> ReplicaSettings:
     replica_settings = settings.replica
     if settings.role == "prefill" and replica_settings.async_scheduling == "stop-token":
-        # A prompt's end is foreseen, whatever will end its answer elsewhere.
-        # It ends with the prompt, whose length is known.
+        # A prompt's end is known in advance, even if the answer elsewhere ends at a stop token.
+        # The request ends with its prompt, whose length is known.
         return replace(replica_settings, async_scheduling="length")
     return replica_settings
 

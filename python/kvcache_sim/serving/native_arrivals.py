@@ -1,4 +1,4 @@
-"""Where requests come in without a word to Python: routing, queueing and what follows are the core's."""
+"""The native arrival path: routing, queueing and serving in the core, without a Python call per request."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from kvcache_sim.serving.native_cluster import NativeCluster
 from kvcache_sim.serving.router.in_core import CoreRule, rule_in_core
 from kvcache_sim.workload.trace import NOT_GIVEN
 
-#: Requests that the core is told of at a time.
+#: Requests passed to the core at a time.
 _AT_A_TIME = 1 << 14
 
 
 def open_front_door(cluster: Cluster) -> bool:
-    """Let the requests of a cluster come natively where nothing else hears of each one; return whether.
+    """Enable the native arrival path if no Python observer needs each request; return True if enabled.
 
-    That is: an open loop over replicas of the core that run ahead, and a rule of routing that the core has.
-    Otherwise each arrival stays an event of the engine's. Effects: none that a result shows.
+    It needs an open loop, replicas of the core with lookahead, and a routing rule that the core has.
+    Otherwise each arrival stays an event of the engine. Results do not depend on the path.
     """
     rule = rule_in_core(cluster.router)
     replicas, digests = cluster.replicas, cluster.digests
@@ -38,7 +38,7 @@ def open_front_door(cluster: Cluster) -> bool:
 
 
 class FrontDoor:
-    """Tells the core of a cluster's requests, some at a time, and the cluster of those that have left."""
+    """Passes a cluster's requests to the core in batches, and reports requests that left to the cluster."""
 
     def __init__(
         self, cluster: Cluster, machines: NativeCluster, rule: CoreRule, digests: list[_core.Digest]
@@ -54,7 +54,7 @@ class FrontDoor:
         self._open: set[int] = set()
 
     def start(self, read_on: ReadOn | None) -> None:
-        """Tell of the first requests; ``read_on`` as ``Cluster.read_on`` has it."""
+        """Pass the first requests to the core; ``read_on`` as in ``Cluster.read_on``."""
         self._read_on = read_on
         cluster = self._cluster
         routed = [replica.machine for replica in cluster.pools.routed]
@@ -99,13 +99,13 @@ class FrontDoor:
         return True
 
     def closed(self, requests: list[int]) -> None:
-        """Hear which requests have left."""
+        """Record the requests that finished."""
         self._cluster.count(0, len(requests))
         if self._read_on is not None:
             self._open.difference_update(requests)
 
     def rejected(self, request: int, machine: int) -> None:
-        """Hear of a request that does not fit the machine that it was sent to."""
+        """Close a request that does not fit its machine."""
         self._cluster.reject(request, machine, int(self._at_ns[request - self._first]))
         if self._read_on is not None:
             self._open.discard(request)

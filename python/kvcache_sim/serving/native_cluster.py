@@ -1,4 +1,4 @@
-"""Replicas of the core: it keeps all machines' events in one order."""
+"""Replicas of the core, which keeps all machines' events in one order."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from kvcache_sim.serving.sequence import Arrival
 if TYPE_CHECKING:
     from kvcache_sim.serving.router.in_core import CoreRule
 
-#: What a hand-over crosses: of each hop the channels side by side.
+#: Path of a hand-over: for each hop its parallel channels.
 Route = list[Lane]
-#: Where a request is decoded: the machine, what it crosses, tokens expected to cross.
+#: Choice of a decode machine: the machine, the route, and the tokens expected to cross it.
 Chosen = tuple[int, Route, int]
 
 
-#: What is next, the machines and requests that have left, and rows of events.
+#: News of the core: the next event, (machine, request) pairs that have left, and rows of events.
 _News = tuple[tuple[int, int, int] | None, list[tuple[int, int]] | None, bytes | None]
 
 
 class Door(Protocol):
-    """Where requests come in without an event of the engine's each."""
+    """The native arrival path, as the replicas call it."""
 
     def next(self) -> bytes | None:
         """Return the next requests as ``_core.Cluster.feed`` takes them; None after the last one."""
         ...
 
     def closed(self, requests: list[int]) -> None:
-        """Hear which requests have left."""
+        """Record the requests that finished."""
         ...
 
     def rejected(self, request: int, machine: int) -> None:
-        """Hear of a request that does not fit the machine that it was sent to."""
+        """Close a request that does not fit its machine."""
         ...
 
 
 class SharedPool:
-    """The core's part of a pool: a machine that no request comes to."""
+    """The core's part of a pool: a machine without requests."""
 
     def __init__(self, node: PoolNode, movement: MovementSettings) -> None:
         assert isinstance(node.tree, _core.Store)
@@ -53,21 +53,21 @@ class SharedPool:
         self.core = _core.Replica.of_pool(node.tree, PoolRules.of(node, movement))
 
     def count(self, hit_blocks: int) -> None:
-        """Count what the pool took and gave so far; ``hit_blocks``: those of first admissions."""
+        """Count the blocks stored in and read from the pool; ``hit_blocks``: hits of first admissions."""
         put, read, refused, written_bytes = self.core.pool_counts()
         self._node.count((put, read, refused, hit_blocks), written_bytes)
 
 
 class NativeCluster:
-    """All machines of a cluster with pools, layered channels, reads or ranks, or of native requests.
+    """All machines of a cluster with pools, layered channels, remote reads, ranks or native arrivals.
 
-    ``choose`` names where a request of a machine is decoded, None where nobody hands over; ``between`` the
-    channel of (owner, reader) over which machines are read, None where they are not and no hand-over crosses
-    their memory. Without both machines are apart. ``timeline`` has the events of channels served layer by
-    layer; ``pool`` is what all share.
+    ``choose`` returns the decode machine of a request, None without hand-overs. ``between`` returns the
+    channel of (owner, reader) over which a machine reads another; None if machines do not read each other and
+    no hand-over crosses their memory. Without both, machines are independent. ``timeline`` has the events of
+    channels served layer by layer; ``pool`` is the shared pool.
 
-    Cost: a call an event of the engine that is not the machines' own, and one a hand-over, for the choice,
-    where the core does not make it (``decode_by``).
+    Cost: one call per event of the engine that is not a machine's own. One call per hand-over for the choice,
+    unless the core makes it (``decode_by``).
     """
 
     def __init__(
@@ -87,16 +87,16 @@ class NativeCluster:
         apart = choose is None and between is None
         self._core = _core.Cluster(cores, between, apart, timeline, None if pool is None else pool.core)
         self._pool = pool
-        #: How many machines, one after another, step together.
+        #: Size of a data-parallel group: consecutive machines that step together.
         self._in_step = 1
-        #: What is next of all that machines do, and whether they may go on ahead of the clock.
+        #: The next event of all machines; with lookahead machines may run before the clock.
         self._next: Event | None = None
         self._has_lookahead = False
-        #: Those of which someone wants to hear whose prompt is computed.
+        #: Replicas with observers of computed prompts.
         self._prefilled_replicas: list[NativeReplica] = []
-        #: Those that are notified after each event.
+        #: Replicas that are notified after each event.
         self._observers: list[NativeReplica] = []
-        #: Where requests come in without an event of the engine's each.
+        #: The native arrival path, if enabled.
         self._door: Door | None = None
         #: Rows of finished requests that the core still has.
         self._rows = 0
@@ -104,16 +104,16 @@ class NativeCluster:
             replica.share_time(self)
 
     def count_pool(self) -> None:
-        """Tell the pool that the machines share, if any, what it took and gave so far."""
+        """Update the counts of the shared pool, if any."""
         if self._pool is not None:
             self._pool.count(sum(replica.core.pool_hit_blocks for replica in self._replicas))
 
     def enable_lookahead(self) -> None:
-        """Let the machines do at once all that comes before anything but their own work."""
+        """Run the machines' own events up to the next event of another kind in one call."""
         self._has_lookahead = True
 
     def notify_prefilled_of(self, replica: NativeReplica) -> None:
-        """Let a replica tell whose prompt has been computed there, after each event."""
+        """Notify a replica of computed prompts after each event."""
         self._prefilled_replicas.append(replica)
 
     def report_events_to(self, replica: NativeReplica) -> None:
@@ -121,7 +121,7 @@ class NativeCluster:
         self._observers.append(replica)
 
     def step_together(self, size: int, dummy_ns: Sequence[int]) -> None:
-        """Let each ``size`` machines be ranks of an engine; by engine, what an idle one takes meanwhile."""
+        """Group each ``size`` machines into an engine; ``dummy_ns``: step time of an idle rank, by engine."""
         self._core.step_together(size, dummy_ns)
         self._in_step = size
 
@@ -131,9 +131,9 @@ class NativeCluster:
         decoding: Sequence[tuple[int, int]],
         between: Callable[[int, int], Route],
     ) -> None:
-        """Let the core choose who decodes, of (machine, most tokens of a request).
+        """Let the core choose the decode machine, of (machine, most tokens of a request).
 
-        ``between``: what is crossed from one machine to another.
+        ``between``: the route from one machine to another.
         """
         machines, holds = [machine for machine, _ in decoding], [tokens for _, tokens in decoding]
         self._core.decode_by(rule, machines, holds, between)
@@ -145,39 +145,39 @@ class NativeCluster:
         routed: Sequence[int],
         limits: tuple[list[_core.Digest], list[tuple[int, int]], int | None],
     ) -> None:
-        """Let requests come through a door to some machines, by a rule.
+        """Open the native arrival path to the ``routed`` machines, with a routing rule.
 
-        ``limits``: by machine what records arrivals, and tokens of a prompt and of all of a request that it
-        holds; the most tokens of a prompt and its answer.
+        ``limits``: by machine the digest of arrivals; by machine the most tokens of a prompt and of a whole
+        request; the most tokens of a prompt and its answer (None: no limit).
         """
         self._door = door
         self._core.open(rule, routed, *limits)
         self._resume(self._fed(None))
 
     def _fed(self, at: tuple[int, int, int] | None) -> tuple[int, int, int] | None:
-        """Tell the core of further requests; return what is next."""
+        """Pass further requests to the core; return its next event."""
         assert self._door is not None
         packed = self._door.next()
         return at if packed is None else self._core.feed(packed)
 
     def woken(self, machine: int) -> None:
-        """Hear that a machine was told something."""
+        """Queue the next event again: the state of a machine changed."""
         self._resume(self._core.woken(machine))
 
     def enqueue(self, machine: int, slot: int) -> None:
-        """Queue a request that has come to a machine, by its place there."""
+        """Queue a request that arrived at a machine, by its slot there."""
         self._take_news(self._core.enqueue(machine, slot, self._engine.now_ns))
 
     def prefetch(self, machine: int, request: int, tokens: int) -> None:
-        """Copy up on a machine what the prompt of a request has further down."""
+        """Copy blocks of a request's prompt from a machine's lower tiers upwards."""
         self._take_news(self._core.prefetch(machine, (request, tokens), self._engine.now_ns))
 
     def abort(self, machine: int, request: int) -> None:
-        """Let a request go that was sent to a machine, its client having given it up, wherever it is."""
+        """Abort a request that was sent to a machine, in any state."""
         self._take_news(self._core.abort(machine, request, self._engine.now_ns))
 
     def longest(self, machine: int, request: int, blocks: tuple[int, int]) -> int | None:
-        """Return the end of the longest run of a request that one other machine has below its GPU, or None.
+        """Return the end of the longest run of a request on the lower tiers of another machine, or None.
 
         ``blocks``: the first block of the run, and the limit. Changes nothing.
         """
@@ -197,7 +197,7 @@ class NativeCluster:
             replica.event_ended()
 
     def _resume(self, at: tuple[int, int, int] | None) -> None:
-        """Let what the core does next come at a time, with a priority, on a machine."""
+        """Schedule the core's next event: (time in ns, priority, machine)."""
         following = self._next
         if following is not None:
             if following[:3] == at:

@@ -10,9 +10,9 @@ from kvcache_sim.serving.sequence import Arrival, Status
 class Recorder(Protocol):
     """Keeps each request's row and events."""
 
-    #: Milestones in [start, end) are wanted; None: none are.
+    #: Milestones in [start, end) are recorded; None: none are.
     window_ns: tuple[int, int] | None
-    #: How many rows of finished requests the core keeps before it hands them over.
+    #: Rows of finished requests that the core keeps before it hands them over.
     rows_at_a_time: int
 
     @property
@@ -21,7 +21,7 @@ class Recorder(Protocol):
         ...
 
     def starts_again(self, request: int, first_arrival_ns: int) -> None:
-        """Let a request's row begin at its first arrival."""
+        """Restart a request's row at its first arrival."""
         ...
 
     def add_rows(self, packed: bytes) -> None:
@@ -29,7 +29,7 @@ class Recorder(Protocol):
         ...
 
     def add_events(self, packed: bytes, now_ns: int) -> None:
-        """Keep rows of events that the core has packed, kinds by their code there; none is older than now."""
+        """Keep packed rows of events with the core's codes of kinds; none is older than ``now_ns``."""
         ...
 
     def log_milestone(self, kind: str, sequence: Arrival, machine: int, now_ns: int) -> None:
@@ -45,5 +45,5 @@ class Recorder(Protocol):
         ...
 
     def close_unserved(self, arrival: Arrival, status: Status, machine: int) -> None:
-        """Keep the row of a request that no machine served to its end: rejected, or failed."""
+        """Keep the row of a rejected or failed request."""
         ...

@@ -6,7 +6,7 @@ from kvcache_sim.values import Struct, field
 
 
 class ScheduleCounts(Struct):
-    """Counts over a schedule, in the order in which the core hands them over."""
+    """Counts over a schedule, in the core's order."""
 
     scheduled_tokens: int = 0
     preemptions: int = 0
@@ -15,10 +15,10 @@ class ScheduleCounts(Struct):
     hit_tokens_readmitted: int = 0
     #: When the last step ended.
     end_ns: int = 0
-    #: Most requests that ran, and that waited, after a schedule.
+    #: Most requests running, and most waiting, after a schedule.
     max_running: int = 0
     max_waiting: int = 0
-    #: Schedules that computed nothing.
+    #: Schedules without tokens.
     zero_token_steps: int = 0
 
 
@@ -26,9 +26,9 @@ class ScheduleLog(Struct):
     """One machine's schedule."""
 
     counts: ScheduleCounts = field(default_factory=ScheduleCounts)
-    #: (start ns, prefill tokens, decode tokens, running, waiting), the last two once it was decided.
+    #: (start ns, prefill tokens, decode tokens, running, waiting), the last two after the decision.
     steps: list[tuple[int, int, int, int, int]] = field(default_factory=list)
     #: (step, request, cached tokens).
     admissions: list[tuple[int, int, int]] = field(default_factory=list)
-    #: Of each finished request (number, first token ns, last token ns, first cached tokens, preemptions).
+    #: By finished request: (number, first token ns, last token ns, first cached tokens, preemptions).
     requests: list[tuple[int, int, int, int, int]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""A request as a cluster sees it: at its arrival, and when it is closed."""
+"""A request at its arrival at a cluster and after it is closed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kvcache_sim.values import Struct
 
 
 class Status(Enum):
-    """How a request was closed."""
+    """The final status of a request."""
 
     FINISHED = "FINISHED"
     REJECTED = "REJECTED"
@@ -18,7 +18,7 @@ class Status(Enum):
 
 
 class Arrival(Struct):
-    """A request as it reaches a cluster: what a router may know of it."""
+    """A request at its arrival at a cluster, as routers see it."""
 
     request: int
     arrival_ns: int
@@ -27,25 +27,25 @@ class Arrival(Struct):
     session: int = -1
     turn: int = 0
     is_conversational_turn: bool = False
-    #: Prompt tokens that the router expected to be computed; 0 where it did not ask.
+    #: Prompt tokens that the router expected to be computed; 0 if it made no estimate.
     expected_prefill_tokens: int = 0
-    #: The trace's own, the smallest first; 0 where it has none.
+    #: Priority in the trace, the smallest first; 0 if the trace has none.
     priority: int = 0
 
     @property
     def total_kv_tokens(self) -> int:
-        """Tokens with KV when it is done: the last generated token never gets any.
+        """Tokens with KV when it finishes: the last generated token never gets any.
 
-        A request without output tokens ends with its prefill, like one with a single token.
+        A request without output tokens ends with its prefill, like a request with a single token.
         """
         return self.prompt_num_tokens + max(self.output_tokens, 1) - 1
 
 
 class ClosedRequest(Arrival):
-    """A request that left a live run: fields of its row, by seed 000's names where it has some."""
+    """A finished request of a live run: fields of its row, under seed 000's names if it has them."""
 
     status: Status = Status.FINISHED
-    #: The machine it was routed to, and the one it was handed over to.
+    #: The machine it was routed to, and the machine it was handed over to.
     machine: int = -1
     decode_machine: int = -1
     preemptions: int = 0
@@ -58,5 +58,5 @@ class ClosedRequest(Arrival):
     prefill_ns: int = 0
     cached_prefix_length_used: int = 0
     num_tokens_requiring_prefill: int = 0
-    #: The cached prefix by the place it came from.
+    #: Cached prefix tokens by the source they came from.
     cached_tokens_by_source: tuple[int, ...] = (0,) * len(KV_SOURCES)

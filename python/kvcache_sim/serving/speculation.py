@@ -1,4 +1,4 @@
-"""Speculative decoding: a decode step takes drafted tokens along, and brings one more than it accepts."""
+"""Speculative decoding: a decode step verifies drafted tokens and yields one more than it accepts."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ _MASK = (1 << 64) - 1
 
 
 class SpeculationSettings(Value):
-    """How tokens are drafted: so many a step, each accepted with those before it at the rate of its position.
+    """Drafted tokens per step; a token and all before it are accepted at the rate of its position.
 
-    ``rates`` never rise; their sum is the mean of accepted tokens. ``draft_ns`` is the time that a step with
-    drafts takes beside its own. ``loses_last_block``: the last block of every hit is computed again, for
-    drafters that read the target's hidden states (EAGLE, MTP). ``key`` tells the draws of a run from those of
-    another.
+    ``rates`` never rise; their sum is the mean of accepted tokens. ``draft_ns`` is the extra time of a step
+    with drafts. ``loses_last_block``: the last block of every hit is computed again, for drafters that read
+    the target's hidden states (EAGLE, MTP). ``key`` distinguishes the random draws of different runs.
     """
 
     rates: tuple[float, ...]
@@ -28,7 +27,7 @@ class SpeculationSettings(Value):
 
 
 class SpeculationRules(Value):
-    """The same as the core takes it; rates are ``thresholds`` of 2^64."""
+    """The settings in the core's format; rates are ``thresholds`` of 2^64."""
 
     thresholds: tuple[int, ...]
     key: int

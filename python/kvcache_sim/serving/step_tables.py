@@ -1,4 +1,4 @@
-"""Tables of step times as the core reads them."""
+"""Tables of step times in the core's format."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def step_table(table: StepTimeTable) -> _core.StepTable:
-    """Return a step-time model's integers as the core reads them."""
+    """Return a step-time model's integers in the core's format."""
     from kvcache_sim import _core
 
     coefficients = [table.pair_half_fs, table.kv_decode_fs, table.kv_mixed_fs, table.sequence_fs]
@@ -27,7 +27,7 @@ def step_table(table: StepTimeTable) -> _core.StepTable:
 
 
 def table_of(settings: MachineSettings) -> StepTimeTable:
-    """Return the step times of a machine; UsageError where its model has no table of them."""
+    """Return the step times of a machine; UsageError if its model has no table of them."""
     replica, model = settings.replica, settings.step_time
     table: Any = model.table(replica.max_num_batched_tokens, replica.most_decode_tokens)
     if not isinstance(table, StepTimeTable):
@@ -39,18 +39,18 @@ def table_of(settings: MachineSettings) -> StepTimeTable:
 
 
 def dummy_step_ns(settings: MachineSettings) -> int:
-    """Return what a rank without requests takes while others of its engine step: a step of one token."""
+    """Return the step time of an idle rank while other ranks of its engine step: a step of one token."""
     return settings.step_time.step(StepBatch((), 1, 0, 0)) + settings.replica.step_overhead_ns
 
 
 class StepTables:
-    """The core's tables of step times: machines whose table is one object share the core's too."""
+    """The core's tables of step times; machines that share a table object share the core's table."""
 
     def __init__(self) -> None:
         self._made: dict[int, tuple[StepTimeTable, _core.StepTable]] = {}
 
     def of(self, settings: MachineSettings) -> _core.StepTable:
-        """Return that of a machine; UsageError where its step-time model has none."""
+        """Return the table of a machine; UsageError if its step-time model has none."""
         table = table_of(settings)
         if id(table) not in self._made:
             self._made[id(table)] = table, step_table(table)

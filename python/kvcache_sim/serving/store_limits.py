@@ -1,4 +1,4 @@
-"""Settings that ask of a machine's store what its kind cannot do are refused, however they were made."""
+"""Refusal of settings that a machine's kind of store does not support, from files or from Python."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kvcache_sim.tiers import COMPUTE, TIERS
 
 
 def refuse_beyond_store(cluster: ClusterSettings) -> None:
-    """Raise UsageError for the first setting that the stores of the cluster cannot obey, or for no choice."""
+    """Raise UsageError for the first setting that the stores of the cluster do not support."""
     cache = cluster.cache
     for key, known in (("touch", get_args(Touch)), ("full_hit", get_args(FullHit))):
         if getattr(cache, key) not in known:
@@ -34,7 +34,7 @@ def refuse_beyond_store(cluster: ClusterSettings) -> None:
 
 
 def _of_cluster(cluster: ClusterSettings) -> Iterator[tuple[str, str]]:
-    """Yield (setting, why) for the views, and for what needs blocks."""
+    """Yield (setting, reason) for prefix views, and for settings that need blocks."""
     lacks = {**store_kind(cluster.cache).lacks}
     if cluster.cache.groups is not None:
         lacks[Ability.BLOCKS] = "a pool of several cache groups has no blocks"
@@ -58,7 +58,7 @@ def _of_cluster(cluster: ClusterSettings) -> Iterator[tuple[str, str]]:
 
 
 def _of_neighbors(cluster: ClusterSettings) -> Iterator[tuple[str, str]]:
-    """Yield (setting, why) for channels and for what machines read of each other."""
+    """Yield (setting, reason) for channels and for reads between machines."""
     networks = [own for own in (cluster.network, cluster.handover.network) if own is not None]
     channels = [*cluster.channels.values(), *(network.default for network in networks)]
     by_layer = cluster.movement.read_buffer_layers is not None or not all(map(plain, channels))
@@ -76,12 +76,12 @@ def _of_neighbors(cluster: ClusterSettings) -> Iterator[tuple[str, str]]:
         yield "handover.path", why
 
 
-#: Engines whose schedulers there are, by their names in settings.
+#: Engines with their own scheduler, by their names in settings.
 _ENGINES = {"vllm": "vLLM", "sglang": "SGLang"}
 
 
 def _of_machine(where: str, machine: MachineSettings, cache: CacheSettings) -> Iterator[tuple[str, str]]:
-    """Yield (setting, why) for the tiers of one machine."""
+    """Yield (setting, reason) for the tiers of one machine."""
     lacks = store_kind(cache).lacks
     if machine.replica.ranks > 1:
         if len(machine.tiers) > 1:

@@ -1,6 +1,6 @@
-"""Requests that wait for others: next turns of closed-loop clients, and all of an instant run, one by one.
+"""Requests that wait for others: next turns of closed-loop clients, and all requests of an instant run.
 
-A request of an instant run comes when what the one before it computed has been stored.
+A request of an instant run arrives when the blocks of the previous request are stored.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from kvcache_sim.workload.trace import NO_REQUEST, Trace, view
 
 
 class WaitingRequests:
-    """The requests of a trace by the one, or the several, that they wait for.
+    """The requests of a trace by the requests that they wait for.
 
-    With ``in_order`` none waits. Cost: one sort of the requests; each that is let go is looked at once.
+    With ``in_order`` none waits. Cost: one sort of the requests; each released request is visited once.
     """
 
     def __init__(self, trace: Trace, in_order: bool) -> None:
         waits_for = np.full(len(trace), NO_REQUEST) if in_order else predecessors(trace)
-        #: Those that wait for none, in file order.
+        #: Requests that wait for none, in file order.
         self.alone = np.flatnonzero(waits_for == NO_REQUEST)
         waiting = np.flatnonzero(waits_for != NO_REQUEST)
         waited_for = waits_for[waiting]
-        #: How many more must finish before a request that waits for several arrives.
+        #: Unfinished requests that a request still waits for, if it waits for several.
         self._missing: dict[int, int] = {}
         if len(trace.also_after) and not in_order:
             waiting = np.concatenate([waiting, trace.also_after[:, 0]])
@@ -34,16 +34,16 @@ class WaitingRequests:
             several, counts = np.unique(waiting, return_counts=True)
             self._missing = dict(zip(several[counts > 1].tolist(), counts[counts > 1].tolist(), strict=True))
         order = np.argsort(waited_for, kind="stable")
-        #: Those that wait for request r are ``_waiting[_first[r]:_first[r + 1]]``.
+        #: Requests that wait for request r: ``_waiting[_first[r]:_first[r + 1]]``.
         self._waiting = view(waiting[order])
         self._first = view(np.searchsorted(waited_for[order], np.arange(len(trace) + 1)))
 
     def __bool__(self) -> bool:
-        """Return whether any request waits for another."""
+        """Return True if any request waits for another."""
         return len(self._waiting) > 0
 
     def pop_followers(self, request: int) -> Iterator[int]:
-        """Yield those that waited for a request alone, or for it last; call it once, when it has finished."""
+        """Yield the requests that a finished request releases; call it once per request."""
         for index in range(self._first[request], self._first[request + 1]):
             following = self._waiting[index]
             if following in self._missing:
@@ -54,22 +54,22 @@ class WaitingRequests:
 
 
 class OneByOne:
-    """Queues the next request of an instant run once no move to or from an engine's own tier is under way.
+    """Queues the next request of an instant run once no move to or from an engine's own tier is in flight.
 
-    Cost: two calls an event of a machine with such a tier.
+    Cost: two calls per event of a machine with an engine's own tier.
     """
 
     def __init__(self, replicas: Sequence[NativeReplica], queue_next: Callable[[], None]) -> None:
         #: Replicas with a tier of an engine's own below the GPU.
         self._tiered = [replica for replica in replicas if replica.cache.lower_semantics is not None]
         self._queue_next = queue_next
-        #: Whether a request has left and the next one has not been queued.
+        #: True if a request has left and the next request is not queued yet.
         self._waits = False
         for replica in self._tiered:
             replica.after_each_event(self._event_ended)
 
     def closed(self) -> None:
-        """Queue the next request, now or when the last move has ended: one has left.
+        """Queue the next request after a request has left, now or when the last move has finished.
 
         A replica reports a request after the event in which it left.
         """
@@ -78,12 +78,12 @@ class OneByOne:
             self.check()
 
     def check(self) -> None:
-        """Queue the next request if one has left and no move is under way."""
+        """Queue the next request if a request has left and no move is in flight."""
         if self._waits and not any(replica.core.open_moves for replica in self._tiered):
             self._resume()
 
     def _event_ended(self, replica: NativeReplica) -> None:
-        # What the event sent after the last move had ended does not count.
+        # Moves that the event started after the last move finished do not count.
         was_drained = replica.core.take_drained()
         others = (other.core.open_moves for other in self._tiered if not (was_drained and other is replica))
         if self._waits and not any(others):

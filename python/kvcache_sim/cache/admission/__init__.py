@@ -1,6 +1,6 @@
 """The part of a finished request that the cache keeps for others: a policy of the core or a plug-in.
 
-``all`` keeps everything the request computed, ``prompt`` its prompt and nothing that it generated. Both are
+``all`` keeps all blocks of the request, ``prompt`` those of its prompt and no generated ones. Both are
 in ``rust/core/src/machine/scheduler.rs``.
 """
 

@@ -1,4 +1,4 @@
-"""What an admission policy is: told of a finished request, it says how much of it the cache keeps."""
+"""The contract of an admission policy: the number of a finished request's blocks that the cache keeps."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import NamedTuple, Protocol
 
 
 class Finished(NamedTuple):
-    """A request that has finished, before its blocks are anybody's to evict."""
+    """A request that has finished, before its blocks are evictable."""
 
     request: int
     turn: int
     in_session: bool
     prompt_tokens: int
     output_tokens: int
-    #: Of its prompt, the tokens that were reused.
+    #: Tokens of its prompt that were reused.
     cached_tokens: int
     block_size_tokens: int
     #: Whole blocks that it holds, generated ones included.
@@ -21,12 +21,19 @@ class Finished(NamedTuple):
 
 
 class AdmissionPolicy(Protocol):
-    """Decides what stays in the cache when a request ends.
+    """Decides which blocks stay in the cache when a request ends.
 
-    What is not admitted leaves all tiers at once, from the end of the path up to the first block that is
-    held, in flight or followed by another one.
+    The other blocks leave all tiers at once, from the end of the path up to the first block that is held, in
+    flight or followed by another block.
     """
 
     def kept_blocks(self, finished: Finished) -> int:
-        """Return how many of its leading blocks are kept."""
+        """Return the number of leading blocks to keep.
+
+        Args:
+            finished: The request; lengths in tokens, ``blocks`` in whole blocks.
+
+        Returns:
+            A number from 0 to ``finished.blocks``.
+        """
         ...

@@ -1,12 +1,12 @@
-"""The part of a found run that is loaded; the rest is computed again: a policy of the core or a plug-in.
+"""The part of a found run that is loaded; the rest is recomputed: a policy of the core or a plug-in.
 
 | policy | loads |
 |---|---|
 | `always`, `wait` | all of it; `wait` lets prefetching finish before the admission |
 | `never` | nothing below the GPU |
-| `cheaper` | all or nothing, whichever should end earlier |
-| `split` | from the front as far as that should end earliest |
-| `best-effort`, `timeout` | what is ready on GPU or CPU at the admission; `timeout` waits a while before |
+| `cheaper` | all or nothing, by the earlier expected end |
+| `split` | the leading part with the earliest expected end |
+| `best-effort`, `timeout` | blocks ready on GPU or CPU at the admission; `timeout` waits for them first |
 
 The rules are in ``rust/core/src/machine/fetch.rs``, and in ``spec/movement_policies.py`` to read.
 """

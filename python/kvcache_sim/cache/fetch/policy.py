@@ -20,7 +20,7 @@ class Part(NamedTuple):
 
     @property
     def is_ready(self) -> bool:
-        """True where it can be read now."""
+        """True if it can be read now."""
         return self.by == NO_MOVE
 
 
@@ -28,5 +28,12 @@ class FetchPolicy(Protocol):
     """Decides between loading and recomputing, at each admission."""
 
     def reuse(self, plan: _core.FetchPlan) -> int:
-        """Return the number of leading blocks to reuse, at least ``plan.ready``, at most ``plan.end``."""
+        """Return the number of leading blocks to reuse.
+
+        Args:
+            plan: The found run: its parts, and estimates (ns from now) of loading and computing.
+
+        Returns:
+            A number from ``plan.ready`` to ``plan.end``.
+        """
         ...

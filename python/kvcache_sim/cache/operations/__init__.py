@@ -1,7 +1,7 @@
-"""Every operation of seed 001 on one machine's cache, each with its timestamps.
+"""Manual cache operations: every operation of seed 001 on one machine's cache, with its timestamps.
 
-They are the simulation's own store, channels and moves, driven by hand: `open_machines` makes caches over a
-trace, `MachineCache` operates one. Requests and blocks are named by the trace.
+They use the simulation's own store, channels and moves. `open_machines` makes caches over a trace,
+`machine_cache.MachineCache` operates one cache. Requests and blocks are named by the trace.
 
 | seed 001 | here |
 |---|---|
@@ -16,11 +16,12 @@ trace, `MachineCache` operates one. Requests and blocks are named by the trace.
 | move_to_gpu, active_blocks | `MachineCache.allocate_active` |
 | switch_active_fullblocks_into_cache | `MachineCache.switch_active_into_cache` |
 
-`listing` says what lies where and since when, `workload/block_names.py` what it contains.
+`listing` returns the copies of blocks and their times, `workload/block_names.py` their contents.
 
-- ``marking``  a machine's store, where it can be marked by hand
-- ``native``   machines of the core that are operated manually
-- ``transfer`` a transfer of such a machine, and its times
+- ``marking``         a machine's store, if it supports manual marks
+- ``native``          machines of the core that are operated manually
+- ``operated_store``  the store of a machine with the queries that operations share
+- ``transfer``        a transfer of a manually operated machine, and its times
 """
 
 from kvcache_sim.cache.machine import MachineTiers

@@ -1,6 +1,6 @@
 """Each block of a hit: its key, its tokens, and every tier and machine that has a copy.
 
-A look-up by hand is of keys or token ids, at a time.
+A manual lookup is by keys or token ids, at a time.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from kvcache_sim.workload.block_names import BlockNames, BlockTokens
 
 @dataclass(frozen=True, slots=True)
 class BlockCopy:
-    """A copy of a block: its machine and tier, and when its first layer and all of it are ready, in ns.
+    """A copy of a block: its machine and tier, and the ready times of its first layer and of all, in ns.
 
-    A time is None while it is not known: the transmission has not been queued, or is on a channel whose times
-    come with its layers. A copy that is ready always has both.
+    A time is None while it is unknown: the transmission is not queued yet, or its channel is served layer by
+    layer. A ready copy always has both times.
     """
 
     machine: int
@@ -29,16 +29,16 @@ class BlockCopy:
     ready_at_ns: int | None
 
     def is_ready(self, at_ns: int) -> bool:
-        """Return whether all of it is there at a time, as far as that is known."""
+        """Return True if the whole copy is known to be ready at a time (ns)."""
         return self.ready_at_ns is not None and self.ready_at_ns <= at_ns
 
 
 @dataclass(frozen=True, slots=True)
 class ListedBlock:
-    """A block of a hit: its place in the prompt, its names, its tokens and its copies, machine by machine.
+    """A block of a hit: its index in the prompt, its names, its tokens and its copies, machine by machine.
 
-    ``key`` names the content and all before it, ``hash_id`` is the trace's id that covers the block. Answers
-    that no later prompt shows have no id and no tokens; ``tokens`` is empty too where none were asked for.
+    ``key`` identifies the whole prefix, ``hash_id`` is the trace's id that covers the block. Answers that no
+    later prompt contains have no id and no tokens; ``tokens`` is also empty if none were requested.
     """
 
     index: int
@@ -57,8 +57,20 @@ def list_blocks(
 ) -> tuple[ListedBlock, ...]:
     """Return the first ``blocks`` blocks of a request with every copy on the given machines.
 
-    ``machines``: the number and the tree of each; UsageError where one has none.
-    Changes nothing, recency included. Cost: a walk a machine, then one entry a block and copy.
+    Changes nothing, recency included. Cost: one walk per machine, one entry per block and copy.
+
+    Args:
+        machines: The number and the tree of each machine.
+        request: Index of the request in the trace.
+        blocks: Number of leading blocks.
+        names: Names of the blocks.
+        tokens: Contents of the blocks; None leaves them out.
+
+    Returns:
+        The blocks, in the order of the prompt.
+
+    Raises:
+        UsageError: A machine has no tree.
     """
     copies: list[list[BlockCopy]] = [[] for _ in range(blocks)]
     keys = [names.key(request, block) for block in range(blocks)]
@@ -89,10 +101,17 @@ def _known(time_ns: int) -> int | None:
 
 
 def request_of_keys(names: BlockNames, keys: Sequence[int]) -> tuple[int, int]:
-    """Return the request of the trace with the longest beginning of these keys, and its blocks.
+    """Return the request with the longest common prefix of block keys, and its number of blocks.
 
-    Whatever a cache over this trace can have of the keys is on that request's path. (0, 0) where no request
-    begins so. Cost: a key a request, then those of the requests that begin alike.
+    Every block of these keys that a cache over this trace can have is on that request's path. Cost: one key
+    per request, then the keys of requests with the same prefix.
+
+    Args:
+        names: Names of the trace's blocks.
+        keys: Keys of consecutive blocks, from the first.
+
+    Returns:
+        (index of the request, common leading blocks); (0, 0) without a match.
     """
     best, blocks = 0, 0
     alike: Sequence[int] = range(names.requests)
@@ -105,9 +124,17 @@ def request_of_keys(names: BlockNames, keys: Sequence[int]) -> tuple[int, int]:
 
 
 def request_of_tokens(names: BlockNames, contents: BlockTokens, tokens: Sequence[int]) -> tuple[int, int]:
-    """Return the request whose full blocks begin most like these token ids, and how many do; else (0, 0).
+    """Return the request with the longest common prefix of token ids, and its number of full blocks.
 
-    Tokens after the last full block name none. Cost: one prompt's tokens a request.
+    Tokens after the last full block are ignored. Cost: one prompt's tokens per request.
+
+    Args:
+        names: Names of the trace's blocks.
+        contents: Contents of the trace's blocks.
+        tokens: Token ids, from the first.
+
+    Returns:
+        (index of the request, common leading blocks); (0, 0) without a match.
     """
     size = contents.block_size_tokens
     wanted = [tuple(tokens[first : first + size]) for first in range(0, len(tokens) - size + 1, size)]
@@ -123,7 +150,13 @@ def request_of_tokens(names: BlockNames, contents: BlockTokens, tokens: Sequence
 def ready_by(
     blocks: Sequence[ListedBlock], at_ns: int, reaches: Callable[[BlockCopy], bool]
 ) -> tuple[ListedBlock, ...]:
-    """Return the leading blocks of which a copy within reach is whole by a time, with the copies that are."""
+    """Return the leading blocks with a reachable copy that is ready by a time, with their ready copies.
+
+    Args:
+        blocks: The blocks of a hit, in order.
+        at_ns: The time, in ns.
+        reaches: Returns True for a copy that the machine can read.
+    """
     ready = []
     for block in blocks:
         copies = tuple(copy for copy in block.copies if copy.is_ready(at_ns))

@@ -1,12 +1,11 @@
-"""The cache of one machine, operated by hand: every operation of seed 001 with its timestamps."""
+"""Manual cache operations on one machine: every operation of seed 001 with its timestamps."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from kvcache_sim.cache.fetch.policy import Part
-from kvcache_sim.cache.machine import Machine
 from kvcache_sim.cache.operations.listing import (
     ListedBlock,
     list_blocks,
@@ -14,61 +13,38 @@ from kvcache_sim.cache.operations.listing import (
     request_of_keys,
     request_of_tokens,
 )
-from kvcache_sim.cache.operations.marking import marking
-from kvcache_sim.cache.operations.native import NativeMovement
+from kvcache_sim.cache.operations.operated_store import OperatedStore
 from kvcache_sim.cache.operations.transfer import Active, NativeTransfer, Space, Switched
 from kvcache_sim.cache.store import NO_MOVE
-from kvcache_sim.cache.tree_store import NO_COPY
 from kvcache_sim.channels.channel import Transmission
 from kvcache_sim.engine import NO_MACHINE, SAMPLE
 from kvcache_sim.errors import UsageError
 from kvcache_sim.tiers import COMPUTE, REMOTE, STAGING, TIERS
-from kvcache_sim.workload.block_names import BlockNames, BlockTokens
+from kvcache_sim.workload.block_names import BlockTokens
 
-#: More blocks than any path has.
+#: As a limit, more blocks than any path has.
 NO_LIMIT = 0xFFFF_FFFF
 
 
-class MachineCache:
-    """One machine's tiers, its trie and its channels, at a moment of the machines' common clock.
+class MachineCache(OperatedStore):
+    """One machine's tiers, its trie and its channels, at the current time of the machines' common clock.
 
-    An operation happens now and returns at once, with the times at which its effects come; `run_until` lets
-    time pass. Blocks ``(start, end)`` are those of a request's path, ``end`` excluded. Where holders leave
-    too little room the answer is None, and nothing has changed. Cost: that of the store's own operations.
+    An operation happens now and returns at once, with the times (ns) of its effects; `run_until` advances
+    time. ``request`` is an index in the trace; ``(start, end)`` is a range of blocks of its path, ``end``
+    excluded. An operation returns None and changes nothing if leases leave too few free blocks.
+    Cost: that of the store's own operations.
     """
-
-    def __init__(
-        self,
-        machine: Machine,
-        machines: Sequence[Machine],
-        names: BlockNames,
-        movement: NativeMovement,
-    ) -> None:
-        self.machine = machine
-        #: What moves its blocks.
-        self.mover = movement
-        self.tiers = machine.tiers
-        self.names = names
-        self.store = marking(machine.tree)
-        self.engine = machine.engine
-        #: All machines, this one among them: a look-up lists the copies on each.
-        self._machines = machines
 
     # -- time
 
-    @property
-    def now_ns(self) -> int:
-        """The moment of all machines."""
-        return self.engine.now_ns
-
     def run_until(self, ns: int) -> None:
-        """Let time pass on all machines: what arrives until then, or at that moment, has arrived."""
+        """Advance all machines to time ``ns``, events at that time included."""
         self.engine.schedule(ns, SAMPLE, NO_MACHINE, lambda _: None)
         self.engine.run(until_ns=ns)
         for machine in self._machines:
             machine.expire()
 
-    # -- basic operations: look up, transmit, mark
+    # -- basic operations: lookup, transmit, mark
 
     def match_prefix(
         self,
@@ -80,15 +56,25 @@ class MachineCache:
         tokens: Sequence[int] | None = None,
         at_ns: int | None = None,
     ) -> tuple[ListedBlock, ...]:
-        """Return the leading blocks that are found, at most ``limit``, with all their copies.
+        """Return the leading blocks that are found, with all their copies. Recency does not change.
 
-        What is looked up is a request of the trace, the ``keys`` of blocks, or ``tokens``: token ids, of
-        which ``contents`` says what the trace's blocks hold. Found is what this machine has on any tier, and
-        under cluster look-up the longest continuation below the GPU of one other machine. Copies are listed
-        wherever they are, also those that are still being written; with ``at_ns`` (now or later, as known
-        now) the run ends where no copy within reach is whole by then, and only such copies are listed.
-        Recency is not changed. UsageError for none or several of request, keys and tokens, for tokens without
-        ``contents``, and for a time that has passed.
+        A block is found if this machine has it on any tier. With cluster lookup the longest continuation
+        below the GPU of one other machine follows. Copies still being written are listed too.
+
+        Args:
+            request: Index of the request to look up.
+            limit: Most blocks; None: no limit.
+            contents: Contents of the trace's blocks, needed for ``tokens``.
+            keys: Keys of the blocks to look up, from the first.
+            tokens: Token ids to look up, from the first.
+            at_ns: Time in ns, now or later: only copies known to be ready by then are listed, and the run
+                ends at the first block without a reachable one. None: all copies.
+
+        Returns:
+            The found blocks, in the order of the prompt.
+
+        Raises:
+            UsageError: Not exactly one of request, keys and tokens; tokens without ``contents``; a past time.
         """
         request, blocks = self._looked_up(request, keys, tokens, contents)
         limit = blocks if limit is None else min(limit, blocks)
@@ -113,7 +99,7 @@ class MachineCache:
         tokens: Sequence[int] | None,
         contents: BlockTokens | None,
     ) -> tuple[int, int]:
-        """Return the request on whose path a look-up goes, and how many of its blocks it may find."""
+        """Return the request whose path a lookup follows, and the most blocks that it may find."""
         if sum(given is not None for given in (request, keys, tokens)) != 1:
             raise UsageError(
                 "what to look up", "match_prefix", expected="a request, keys or tokens, one of them"
@@ -122,19 +108,24 @@ class MachineCache:
             return request_of_keys(self.names, keys)
         if tokens is not None:
             if contents is None:
-                raise UsageError(
-                    "tokens that nothing compares", "match_prefix", expected="contents beside tokens"
-                )
+                raise UsageError("tokens without contents", "match_prefix", expected="contents with tokens")
             return request_of_tokens(self.names, contents, tokens)
         assert request is not None
         return request, NO_LIMIT
 
     def transmit(self, edge: str, tokens: int) -> Transmission:
-        """Launch one transmission of the KV of some tokens over an edge's channel, behind those before it.
+        """Launch one transmission over an edge's channel, queued after earlier ones (semantics 3).
 
-        Returns its first layer's arrival, its completion and the time of each layer (semantics 3). UsageError
-        for an edge the machine does not have, for less than 0 tokens, and for a channel whose times are final
-        only when they come: one shared fairly, or one that serves loads first.
+        Args:
+            edge: Name of the edge, for example ``cpu->gpu``.
+            tokens: Number of tokens whose KV is sent.
+
+        Returns:
+            Its start, the arrival of its first layer, its completion and the time per layer, in ns.
+
+        Raises:
+            UsageError: The machine has no such edge; fewer than 0 tokens; a channel whose times are not final
+                when a job is queued (shared fairly, or loads first).
         """
         if edge not in self.mover.channels:
             raise UsageError("no such edge", got=edge, expected=f"one of {', '.join(self.mover.channels)}")
@@ -153,11 +144,23 @@ class MachineCache:
     def mark(
         self, space: Space, request: int, start: int, sent: Transmission, source: str | None = None
     ) -> NativeTransfer | None:
-        """Mark blocks from ``start`` on present in acquired space, ready at the times of a transmission.
+        """Mark blocks present in acquired space, ready at the times of a transmission.
 
-        ``source``: the tier they are read from, where they are held until then. Until they are ready they are
-        found, not ready. None, nothing marked, where one of them is on the tier already or not on the source,
-        or does not follow a found block. UsageError where they would be written before the space is free.
+        Until then lookups find the blocks, but they are not ready.
+
+        Args:
+            space: Acquired space; its size is the number of blocks.
+            request: Index of the request.
+            start: Its first block to mark.
+            sent: Times of the transmission.
+            source: Tier that they are read from and held on until then; None: none.
+
+        Returns:
+            The transfer. None, nothing marked, if a block is on the tier already, not on the source, or does
+            not follow a found block.
+
+        Raises:
+            UsageError: The transmission starts before the space is free.
         """
         free_at_ns = space.ready_at_ns
         if free_at_ns is None or sent.start_ns < free_at_ns:
@@ -176,19 +179,34 @@ class MachineCache:
         return self.mover.arrive(space.move, tiers, space.blocks, sent)
 
     def mark_absent(self, request: int, blocks: tuple[int, int], tier: str) -> int:
-        """Mark blocks not present on a tier, last first, as far as nothing keeps them; return how many.
+        """Mark blocks absent on a tier, last first, up to the first block that must stay.
 
-        Kept is what is held, still being written, or followed by a block on that tier. Nothing is written
-        down; a block that loses its last copy leaves the trie.
+        A block stays if it is held, being written, or followed by a block on that tier. Nothing is written
+        to lower tiers; a block that loses its last copy leaves the trie.
+
+        Args:
+            request: Index of the request.
+            blocks: (first, past the last) block.
+            tier: Name of the tier.
+
+        Returns:
+            The number of blocks marked absent.
         """
         return self.store.remove(request, blocks, self._level(tier))
 
-    # -- room
+    # -- space
 
     def acquire_space(self, tier: str, blocks: int) -> Space | None:
-        """Make room on a tier: evict the shortfall, write down what is absent below, wait for those writes.
+        """Acquire blocks on a tier: evict the shortfall, and write victims without a copy below first.
 
-        The seed's synced_acquire_space; the space is the caller's from now on, free at ``ready_at_ns``.
+        The seed's synced_acquire_space.
+
+        Args:
+            tier: Name of the tier.
+            blocks: Number of blocks.
+
+        Returns:
+            The space, owned by the caller and free at its ``ready_at_ns``; None if leases prevent it.
         """
         before = self._evicted()
         claimed = self.store.claim(self._level(tier), blocks, self.now_ns)
@@ -200,7 +218,7 @@ class MachineCache:
         return Space(tier, blocks, move, self.now_ns, self._open(after), evicted)
 
     def release_space(self, space: Space) -> None:
-        """Give acquired space back, as soon as it is free."""
+        """Release acquired space as soon as it is free."""
         transfers = self.mover.transfers
         waits = [transfer for transfer in space.written if transfer.move in transfers]
         if waits:
@@ -209,10 +227,16 @@ class MachineCache:
             self.store.release_claim(space.move)
 
     def evict(self, tier: str, blocks: int) -> Space | None:
-        """Evict that many blocks from a tier: the least recently used, leaves first, and deepest first.
+        """Evict blocks from a tier: least recently used leaves first, deepest first.
 
-        What is absent below is written there first; on the lowest tier it is discarded. Returns the space,
-        which is given back to the tier when it is free.
+        Victims without a copy below are written there first; on the lowest tier they are discarded.
+
+        Args:
+            tier: Name of the tier.
+            blocks: Number of blocks.
+
+        Returns:
+            The space, released to the tier once it is free; None if leases prevent the eviction.
         """
         space = self.acquire_space(tier, self.store.occupancy(self._level(tier)).free_blocks + blocks)
         if space is not None:
@@ -220,9 +244,9 @@ class MachineCache:
         return space
 
     def discard(self, request: int, end: int) -> int:
-        """Discard a path from block ``end`` back to what is held, in flight or followed; return how many.
+        """Discard the last blocks of a path from all tiers and the trie; return their number.
 
-        Discarded blocks leave all tiers and the trie: they are not found any more.
+        Discarding stops at the first block (from ``end`` backwards) that is held, in flight or has children.
         """
         found = self.store.peek(request, end)[0]
         self.store.discard(request, 0, found)
@@ -233,9 +257,18 @@ class MachineCache:
     def fetch_to_memory(self, request: int, blocks: tuple[int, int]) -> NativeTransfer | None:
         """Copy blocks from disk to memory: acquire space on the cpu, transmit, mark present there.
 
-        The seed's synced_fetch_from_disk_to_memory. The transmission waits for the space, and for the blocks
-        where they are still being written to the disk. UsageError where a block is not on the disk, or is on
-        the cpu already.
+        The seed's synced_fetch_from_disk_to_memory. The transmission waits for the space, and for blocks that
+        are still being written to the disk.
+
+        Args:
+            request: Index of the request.
+            blocks: (first, past the last) block.
+
+        Returns:
+            The transfer; None if leases leave too few blocks on the cpu.
+
+        Raises:
+            UsageError: A block is not on the disk, or is on the cpu already.
         """
         start, end = blocks
         moves = self._only_on(STAGING + 1, STAGING, request, blocks)
@@ -247,10 +280,19 @@ class MachineCache:
         return transfers[move]
 
     def fetch_from_remote(self, request: int, limit: int) -> list[NativeTransfer]:
-        """Copy what one other machine has after this machine's run into the own cpu tier; the longest wins.
+        """Copy the longest continuation of this machine's run on one other machine into the own cpu tier.
 
-        From another machine's cpu over the network, from its disk over both channels; its blocks are held
-        until they have been read. Stops where landing is refused. UsageError under local look-up.
+        Blocks on the other's cpu cross the network, blocks on its disk both channels; they are held until read.
+
+        Args:
+            request: Index of the request.
+            limit: Most leading blocks of the run.
+
+        Returns:
+            The transfers, in order; they end at the first part without free blocks here.
+
+        Raises:
+            UsageError: Lookup is local.
         """
         if not self.machine.reads_others:
             raise UsageError("other machines are not looked up", "fetch.lookup", expected="cluster")
@@ -269,10 +311,17 @@ class MachineCache:
     # -- active blocks
 
     def allocate_active(self, request: int, reuse: int, active: int) -> Active | None:
-        """Hold the first ``reuse`` found blocks on the GPU, loading what is below, and reserve active ones.
+        """Hold found GPU blocks, load blocks from lower tiers, and reserve active blocks: all or nothing.
 
-        All or nothing: room for loaded and active blocks is one reservation. A part that cannot be staged on
-        the cpu ends what is reused; its room then is active too.
+        Reuse ends at the first part that cannot be staged on the cpu; its blocks become active blocks.
+
+        Args:
+            request: Index of the request.
+            reuse: Most leading blocks to reuse.
+            active: Number of active blocks to reserve.
+
+        Returns:
+            The held blocks and their transfers; None if leases leave too few blocks on the GPU.
         """
         found = self.store.match_prefix(request, reuse)
         parts = [Part(*part) for part in found]
@@ -307,11 +356,21 @@ class MachineCache:
         )
 
     def switch_active_into_cache(self, active: Active, blocks: int, first_layer_ns: int) -> Switched:
-        """Turn the next full active blocks, computed by now, into cached and shareable ones.
+        """Turn the next full active blocks, computed by now, into cached, shareable blocks.
 
-        Their first layer was ready at ``first_layer_ns``, all of them are now. Where the GPU has a block
-        already the active one is freed and the other held: a duplicate. A write-through policy sends copies
-        down. UsageError where the request has not that many active blocks.
+        If the GPU already has a block, the active block is freed and the other held: a duplicate. A
+        write-through policy sends copies down.
+
+        Args:
+            active: The request's blocks.
+            blocks: Number of blocks to switch.
+            first_layer_ns: Time (ns) at which their first layer was ready; all layers are ready now.
+
+        Returns:
+            The numbers of new and duplicate blocks, and the write to the next tier.
+
+        Raises:
+            UsageError: The request has fewer active blocks.
         """
         if blocks > active.active_blocks:
             raise UsageError(
@@ -330,50 +389,6 @@ class MachineCache:
         return Switched(blocks - duplicates, duplicates, None if written is None else transfers[written])
 
     def release(self, active: Active) -> None:
-        """End a request: its blocks stay, most recently used; what was never switched is free."""
+        """End a request: cached blocks stay, most recently used; its active blocks are freed."""
         self.store.release(active.lease, self.now_ns)
         active.active_blocks = 0
-
-    # -- within
-
-    def _evicted(self) -> dict[str, int]:
-        """Return the blocks that each tier has evicted so far."""
-        return {
-            name: self.store.eviction_counts(level).evicted_blocks for level, name in enumerate(self.tiers)
-        }
-
-    def _level(self, tier: str) -> int:
-        if tier not in self.tiers:
-            raise UsageError("no such tier", got=tier, expected=f"one of {', '.join(self.tiers)}")
-        return self.tiers.index(tier)
-
-    def _open(self, moves: Sequence[int]) -> tuple[NativeTransfer, ...]:
-        transfers = self.mover.transfers
-        return tuple(transfers[move] for move in dict.fromkeys(moves) if move in transfers)
-
-    def _issue(self) -> Mapping[int, NativeTransfer]:
-        """Send what the store has decided; return the transfers by move."""
-        self.mover.issue()
-        return self.mover.transfers
-
-    def _on_tier(self, tier: int, request: int, blocks: tuple[int, int]) -> list[int]:
-        """Return the move writing each block to a tier, NO_COPY where it is not there."""
-        start, end = blocks
-        moves: list[int] = []
-        for past, by in self.store.copies(request, end):
-            moves += [by[tier] if tier < len(by) else NO_COPY] * (past - len(moves))
-        moves += [NO_COPY] * (end - len(moves))
-        return moves[start:end]
-
-    def _only_on(self, source: int, target: int, request: int, blocks: tuple[int, int]) -> list[int]:
-        """Return the moves writing blocks to their source; UsageError where reading them up has no sense."""
-        moves = self._on_tier(source, request, blocks)
-        if NO_COPY in moves:
-            raise UsageError(
-                "a block is not there", got=f"blocks {blocks}", expected=f"all on {TIERS[source]}"
-            )
-        if any(move != NO_COPY for move in self._on_tier(target, request, blocks)):
-            raise UsageError(
-                "a block is there already", got=f"blocks {blocks}", expected=f"none on {TIERS[target]}"
-            )
-        return moves

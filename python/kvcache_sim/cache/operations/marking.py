@@ -1,4 +1,4 @@
-"""A machine's store, where it can be marked by hand."""
+"""A machine's store, if it supports manual marks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from kvcache_sim.errors import UsageError
 
 
 def marking(tree: MarkingStore | None) -> MarkingStore:
-    """Return a machine's tree; UsageError for the stores of other engines' rules, which keep no tiers."""
+    """Return a machine's tree; UsageError for stores with an engine's rules, which keep no tiers."""
     if tree is None:
         raise UsageError(
             "only blocks of the tree can be listed and marked", "cache.semantics", expected="tree"

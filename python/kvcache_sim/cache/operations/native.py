@@ -1,4 +1,4 @@
-"""Machines of the core that are operated manually: its mover and channels, driven by the common clock."""
+"""Machines of the core that are operated manually: their transfers and channels on the common clock."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class OperationRules(Value):
     layers: int
     reads: ReadsRules | None
     tiers: TierRules
-    #: The write policy of each edge, from the GPU down, where it is a plug-in.
+    #: The write policy of each edge, from the GPU down, if it is a plug-in.
     writes: tuple[WriteCall | None, ...]
 
     @classmethod
     def of(cls, machine: Machine) -> OperationRules:
-        """Return those of a machine."""
+        """Return the rules of a machine."""
         return cls(
             machine=machine.number,
             sources=len(KV_SOURCES),
@@ -44,9 +44,9 @@ class OperationRules(Value):
 
 
 class NativeMachines:
-    """All machines that share a clock; every event of theirs is one of the engine's.
+    """All machines that share a clock; each of their events is an event of the engine.
 
-    Cost: a call an operation and an event.
+    Cost: one call per operation and event.
     """
 
     def __init__(self, machines: Sequence[Machine], channels: Channels) -> None:
@@ -58,11 +58,11 @@ class NativeMachines:
             channels.timeline,
         )
         self._next: Event | None = None
-        #: What is called once moves of a machine have ended.
+        #: Callbacks for the end of moves: (machine, moves, callback).
         self._waiting: list[tuple[int, set[int], Callable[[], None]]] = []
 
     def changed(self) -> None:
-        """Let what the core does next come at its time."""
+        """Schedule the core's next event again."""
         at, following = self.core.next(), self._next
         if following is not None:
             if following[:3] == at:
@@ -71,7 +71,7 @@ class NativeMachines:
         self._next = None if at is None else self.engine.schedule(*at, self._run)
 
     def when_ended(self, machine: int, moves: set[int], call: Callable[[], None]) -> None:
-        """Call once some moves of a machine have ended."""
+        """Call back once all of some moves of a machine have finished."""
         self._waiting.append((machine, moves, call))
 
     def _run(self, _: object) -> None:
@@ -87,7 +87,7 @@ class NativeMachines:
 
 
 class NativeMovement:
-    """The core at work on one machine."""
+    """The core's transfers of one machine."""
 
     def __init__(self, machines: NativeMachines, machine: Machine) -> None:
         self._machines, self._core = machines, machines.core
@@ -103,7 +103,7 @@ class NativeMovement:
 
     @property
     def transfers(self) -> Mapping[int, NativeTransfer]:
-        """Transfers that have not ended, by the store's number of the move."""
+        """Unfinished transfers, by the store's number of the move."""
         known, moves = self._transfers, self._core.moves(self.machine)
         self._transfers = {
             move: known[move] if move in known else NativeTransfer(self._core, self.machine, move)
@@ -121,34 +121,34 @@ class NativeMovement:
         return sent
 
     def issue(self) -> None:
-        """Send what the store has decided."""
+        """Send the store's orders."""
         self._core.issue(self.machine, self._now_ns)
         self._machines.changed()
 
     def load(
         self, request: int, lease: int, part: Part, freeing_moves: Sequence[int], now_ns: int
     ) -> int | None:
-        """Load or join a part for a lease behind moves that free its room; None where it cannot be staged."""
+        """Load or join a part for a lease, after ``freeing_moves``; None if staging is refused."""
         return self._core.load(self.machine, (request, lease), part[:4], list(freeing_moves), now_ns)
 
     def longest(self, request: int, start: int, limit: int) -> tuple[int, Sequence[RemotePart]] | None:
-        """Return the machine with the longest run from ``start`` on below its GPU, and the parts there."""
+        """Return the machine with the longest run from ``start`` on its lower tiers, and the parts there."""
         return self._core.longest(self.machine, (request, start, limit), self._now_ns)
 
     def fetch(self, request: int, owner: int, part: RemotePart, now_ns: int) -> int | None:
-        """Read a part of what another machine has; None where it has no room to land."""
+        """Read a part from another machine; None if too few blocks are free here."""
         return self._core.fetch(self.machine, request, (owner, part), now_ns)
 
     def arrive(self, move: int, tiers: tuple[int, int], blocks: int, sent: Transmission) -> NativeTransfer:
-        """Let a move from a tier to a tier bring blocks at the times of a transmission."""
+        """Register a move between tiers with the times of a transmission."""
         self._core.arrive(self.machine, (move, tiers, blocks), sent, self._now_ns)
         self._machines.changed()
         return self.transfers[move]
 
     def count(self, edge: str, size_bytes: int) -> None:
-        """Count bytes that were sent over an edge by hand."""
+        """Count the bytes of a manual transmission over an edge."""
         self._by_hand[edge] = self._by_hand.get(edge, 0) + size_bytes
 
     def on_complete(self, transfers: Collection[NativeTransfer], call: Callable[[], None]) -> None:
-        """Call once all of some transfers have ended, which have not yet."""
+        """Call back once all of some unfinished transfers have finished."""
         self._machines.when_ended(self.machine, {transfer.move for transfer in transfers}, call)

@@ -24,10 +24,19 @@ def open_machines(
     cache: CacheSettings,
     movement: MovementSettings,
 ) -> list[MachineCache]:
-    """Return one empty cache a machine, built as the simulation builds it; all share one clock, at 0.
+    """Return one empty cache per machine, built as in a simulation; all share one clock, at 0 ns.
 
-    UsageError where the cache's block does not divide the trace's, for a policy that is unknown or cannot run
-    on a tier, and for a cache that is no tree; KeyError for an edge whose channel is not given.
+    Args:
+        trace: The trace that names requests and blocks.
+        machines: The tiers of each machine.
+        channels: The channels of their edges and between machines.
+        cache: Cache settings: semantics ``tree``, a block size that divides the trace's.
+        movement: Write, fetch and lookup settings.
+
+    Raises:
+        UsageError: The cache's block does not divide the trace's; a policy is unknown or not supported on a
+            tier; the cache is no tree.
+        KeyError: An edge has no channel.
     """
     engine = Engine(len(machines))
     by_event = movement.read_buffer_layers is not None

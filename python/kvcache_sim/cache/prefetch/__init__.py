@@ -1,6 +1,6 @@
-"""Blocks brought up before their request is admitted: a policy of the core or a plug-in.
+"""Prefetching: blocks are copied to the cpu tier before their request is admitted, by the core or a plug-in.
 
-``queued`` brings up a request's own blocks while it waits, ``session`` a paused session's a while before its
+``queued`` prefetches a request's blocks while it waits, ``session`` a paused session's blocks before its
 next turn. Both are in ``rust/core/src/machine/prefetch.rs``.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kvcache_sim.policies.plugins.choice import Kind, whole_number
 
-#: Each acts on the occasion of its name.
+#: Built-in policies, each named after its occasion.
 PREFETCHES = ("queued", "session")
 
 PREFETCH = Kind(

@@ -1,4 +1,4 @@
-"""What a prefetch policy is: asked on its occasions, it says how much of a prompt to bring up."""
+"""The contract of a prefetch policy: called on its occasions, it returns the blocks to prefetch."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import NamedTuple, Protocol
 
 
 class Candidate(NamedTuple):
-    """A request whose blocks could be brought up to the cpu tier now."""
+    """A request whose blocks could be prefetched to the cpu tier now."""
 
-    #: ``queued``: it has arrived and waits; ``session``: its session's next turn is a while away.
+    #: ``queued``: it has arrived and waits; ``session``: it is the next turn of a paused session.
     occasion: str
     request: int
     prompt_tokens: int
@@ -18,11 +18,18 @@ class Candidate(NamedTuple):
 
 
 class PrefetchPolicy(Protocol):
-    """Decides what moves up ahead of its request. What is on its way stays within ``prefetch.share``."""
+    """Decides the blocks to prefetch. Blocks in flight stay within ``prefetch.share`` of the tier."""
 
-    #: The occasions on which it wants to be asked: ``queued``, ``session`` or both.
+    #: The occasions on which ``blocks`` is called: ``queued``, ``session`` or both.
     occasions: tuple[str, ...]
 
     def blocks(self, candidate: Candidate) -> int:
-        """Return how many of the candidate's leading blocks to bring up, 0 for none."""
+        """Return the number of leading blocks to prefetch.
+
+        Args:
+            candidate: The request: its prompt in tokens, its matchable blocks, the time in ns.
+
+        Returns:
+            A number from 0 (none) to ``candidate.blocks``.
+        """
         ...

@@ -2,9 +2,9 @@
 
 | policy | writes down |
 |---|---|
-| `back` | at eviction, where there is no copy below |
-| `through` | as soon as it is there; `through-sync` delays the batch by it |
-| `selective` | at the n-th use; what was never written is discarded at eviction |
+| `back` | at eviction, if there is no copy below |
+| `through` | as soon as a block is ready; `through-sync` delays the batch by the write |
+| `selective` | at the n-th use; blocks never written are discarded at eviction |
 
 The rules are in ``rust/core/src/transfers/write.rs``, and in ``spec/movement_policies.py`` to read.
 """

@@ -12,23 +12,23 @@ from kvcache_sim.values import Value
 
 
 class EdgeWrites(Value):
-    """The write policy of one edge; ``name`` is ``back`` in the place of a plug-in."""
+    """The write policy of one edge; ``name`` is ``back`` for a plug-in."""
 
     name: str
     plugin: WritePolicy | None = None
 
     @property
     def writes_back(self) -> bool:
-        """True where a victim without a copy below is written there at its eviction."""
+        """True if a victim without a copy below is written there at its eviction."""
         return self.plugin.writes_back if self.plugin else self.name != "selective"
 
     @property
     def at_commit(self) -> bool:
-        """True where the policy takes note of each commit on the edge of the GPU."""
+        """True if the policy is notified of each commit on the edge of the GPU."""
         return self.plugin.at_commit if self.plugin else self.name in ("through", "through-sync")
 
     def committed(self, store: TieredStore, lease: int, blocks: tuple[int, int], now_ns: int) -> int | None:
-        """Copy blocks [first, past the last) of a lease, shared now, down if that is the policy; the move."""
+        """Copy newly shared blocks [first, past the last) of a lease down, if the policy does; the move."""
         if self.plugin is not None:
             return self.plugin.committed(store, lease, blocks, now_ns)
         return store.write_through(lease, *blocks, now_ns) if self.at_commit else None

@@ -1,7 +1,7 @@
-"""The channel that a transfer takes: a choice of the core (``CHOICES``) or a plug-in.
+"""The choice of a channel for a transfer: a rule of the core (``CHOICES``) or a plug-in.
 
-``assigned`` takes the channel that the scenario assigns to the edge, ``emptiest`` the one with the shortest
-queue of all that could carry the transfer. Both are in ``rust/core/src/transfers/lane.rs``; ``policy``
+``assigned`` takes the channel that the scenario assigns to the edge, ``emptiest`` the channel of the edge
+with the shortest queue. Both are in ``rust/core/src/transfers/lane.rs``; ``policy``
 has the contract of a plug-in.
 """
 

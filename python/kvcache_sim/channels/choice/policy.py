@@ -1,4 +1,4 @@
-"""What a channel choice is: asked for each transfer over an edge that several channels carry."""
+"""The contract of a channel choice: called for each transfer over an edge with several channels."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from kvcache_sim.channels.channel import Link
 
 
 class Sending(NamedTuple):
-    """A transfer that is about to be queued."""
+    """A transfer before it is queued."""
 
     machine: int
-    #: Such as ``cpu->gpu``.
+    #: Source and target tier, for example ``cpu->gpu``.
     edge: str
     blocks: int
     size_bytes: int
@@ -23,5 +23,13 @@ class ChannelChoice(Protocol):
     """Chooses among the channels that the scenario puts on one edge."""
 
     def choose(self, sending: Sending, channels: Mapping[str, Link]) -> str:
-        """Return the name of one of ``channels``; looking at them changes nothing."""
+        """Return the channel of a transfer.
+
+        Args:
+            sending: The transfer: its edge, blocks, bytes and time (ns).
+            channels: The channels of the edge by name, in the scenario's order; reading them changes nothing.
+
+        Returns:
+            One of the names in ``channels``.
+        """
         ...

@@ -1,4 +1,4 @@
-"""Announces what the caches of a fleet do: one publisher a machine, a batch after each of its steps."""
+"""Publishes the changes of a fleet's caches: one publisher per machine, one batch per step."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from kvcache_sim.live.fleet import Fleet
 from kvcache_sim.live.ticket import Ticket
 from kvcache_sim.serving.sequence import ClosedRequest
 
-#: vLLM's publisher looks at its replay socket at least so often.
+#: Longest interval (s) at which vLLM's publisher reads its replay socket.
 _REPLAY_S = 0.1
-#: Hashes of forgotten blocks are dropped after so many batches.
+#: Hashes of forgotten blocks are dropped after this number of batches.
 _FORGET_BATCHES = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class EventSettings:
-    """How events are published: hash algorithm, layout, and whether hashes are whole or 64 bits."""
+    """Format of events: hash algorithm, layout, and whole or 64-bit hashes."""
 
     endpoint: Endpoint
     algorithm: str = "sha256"
@@ -57,7 +57,7 @@ class Announcer:
         self._timer = asyncio.get_running_loop().call_later(_REPLAY_S, self.start)
 
     def advanced(self, now_ns: int) -> None:
-        """Publish what has changed, a batch a machine."""
+        """Publish the changes, one batch per machine."""
         for machine, (store, source) in enumerate(zip(self._stores, self._sources, strict=True)):
             if changes := store.take_changes():
                 self._publish(machine, source.events(changes), now_ns)
@@ -80,7 +80,7 @@ class Announcer:
                 source.forget()
 
     def close(self) -> None:
-        """Publish what is left and close the sockets."""
+        """Publish the remaining changes and close the sockets."""
         if self._timer is not None:
             self._timer.cancel()
         self.advanced(self._fleet.ran_to_ns)
@@ -88,7 +88,7 @@ class Announcer:
             publisher.close()
         self._context.term()
 
-    # -- what it does not announce
+    # -- notifications without events
 
     def arrived(self, ticket: Ticket, numbers: Sequence[int]) -> None:
         """Do nothing: blocks are announced as they are stored."""

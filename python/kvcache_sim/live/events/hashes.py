@@ -1,4 +1,4 @@
-"""Block hashes as vLLM 0.33 computes them (``v1/core/kv_cache_utils.py``): SHA-256 over pickle or CBOR."""
+"""vLLM 0.33's block hashes (``v1/core/kv_cache_utils.py``): SHA-256 over pickle or CBOR."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ class BlockHashes:
     def __init__(self, algorithm: str, seed: str | None = None) -> None:
         self._serialise = ALGORITHMS[algorithm]
         root = seed or os.environ.get("PYTHONHASHSEED") or _SEED
-        #: What stands for the block before the first one.
+        #: Hash of the parent of the first block.
         self.root = sha256(self._serialise(root)).digest()
 
     def block(self, parent: bytes, tokens: Sequence[int], extra: Extra = None) -> bytes:
-        """Return the hash of a block behind another one."""
+        """Return the hash of a block after its parent."""
         return sha256(self._serialise((parent, tuple(tokens), extra))).digest()
 
 

@@ -12,7 +12,7 @@ OTHER_MEDIUM = "STORAGE"
 
 
 class BlockStored(msgspec.Struct, tag=True, omit_defaults=True, frozen=True):
-    """Blocks that came to a tier, one behind another; defaults beyond ``lora_name`` are left out."""
+    """Consecutive blocks stored on a tier; defaults after ``lora_name`` are left out."""
 
     block_hashes: list[Hash]
     parent_block_hash: Hash | None
@@ -41,7 +41,7 @@ Event = BlockStored | BlockRemoved | AllBlocksCleared
 
 
 class Batch(msgspec.Struct, array_like=True, omit_defaults=True, frozen=True):
-    """The events of one step: the date in seconds, and the rank of the machine that they are of."""
+    """The events of one step: the date in seconds, and the rank of the machine."""
 
     ts: float
     events: list[Event]
@@ -49,7 +49,7 @@ class Batch(msgspec.Struct, array_like=True, omit_defaults=True, frozen=True):
 
 
 def packed(batch: Batch, layout: str) -> bytes:
-    """Return a batch as it is published."""
+    """Return an encoded batch."""
     if layout == "map":
         return msgspec.msgpack.encode(batch)
     events = [_row(event) for event in batch.events]

@@ -1,4 +1,4 @@
-"""Batches of KV events on a ZMQ socket as vLLM publishes them, with a socket that replays what was missed."""
+"""Batches of KV events on a ZMQ socket as vLLM publishes them, with a socket that replays batches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _END = (-1).to_bytes(8, "big", signed=True)
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a machine publishes: sockets, topic, and how much is kept for replays."""
+    """A machine's endpoint: sockets, topic, and number of batches kept for replays."""
 
     events: str
     replay: str = ""
@@ -23,7 +23,7 @@ class Endpoint:
     hwm: int = 100_000
 
     def of_machine(self, machine: int) -> Endpoint:
-        """Return the endpoint of one machine: a tcp port further for each, as vLLM's ranks have."""
+        """Return the endpoint of one machine: the next tcp port for each machine, as for vLLM's ranks."""
         return Endpoint(
             _further(self.events, machine),
             _further(self.replay, machine) if self.replay else "",
@@ -43,7 +43,7 @@ def _further(endpoint: str, machine: int) -> str:
 class Publisher:
     """One machine's socket: frames are topic, sequence number (8 bytes, big-endian, from 0) and payload.
 
-    A late subscriber misses what was before, unless it asks the replay socket (``serve_replay``).
+    A late subscriber misses earlier batches, unless it uses the replay socket (``serve_replay``).
     """
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], endpoint: Endpoint) -> None:
@@ -62,13 +62,13 @@ class Publisher:
         self.published = 0
 
     def publish(self, payload: bytes) -> None:
-        """Send a batch; never waits: whoever reads too slowly loses batches, as with the engine."""
+        """Send a batch; never waits: a slow reader loses batches, as with the engine."""
         number, self.published = self.published, self.published + 1
         self._buffer.append((number, payload))
         self._events.send_multipart([self._topic, number.to_bytes(8, "big"), payload], zmq.NOBLOCK)
 
     def serve_replay(self) -> None:
-        """Answer what was asked of the replay socket: every kept batch from a number on, then the end."""
+        """Answer requests on the replay socket: every kept batch from a number on, then the end."""
         if self._replay is None:
             return
         while self._replay.poll(0):
@@ -83,7 +83,7 @@ class Publisher:
             self._replay.send_multipart([client, b"", b"", _END, b""], zmq.NOBLOCK)
 
     def close(self) -> None:
-        """Send what is left and close both sockets."""
+        """Send the remaining batches and close both sockets."""
         self._events.close()
         if self._replay is not None:
             self._replay.close()

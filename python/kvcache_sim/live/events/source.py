@@ -1,4 +1,4 @@
-"""What a machine's stores did since the last look, as events: stored runs, removed blocks."""
+"""Changes of a machine's stores since the last read, as events: stored runs, removed blocks."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from kvcache_sim.live.events.layout import MEDIA, OTHER_MEDIUM, BlockRemoved, Bl
 from kvcache_sim.live.prompts import Block, BlockNumbers
 from kvcache_sim.tiers import TIERS
 
-#: One look: (tier, whether it came, the block's key), in the order in which they happened.
+#: One change: (tier, True if stored, the block's key); changes are in time order.
 Change = tuple[int, bool, int]
-#: Keys that no prompt names.
+#: Keys outside of all prompts.
 _PRIVATE = 1 << 63
 #: vLLM's group of full attention.
 _GROUP = 0
@@ -20,14 +20,14 @@ _GROUP = 0
 class EventSource:
     """Turns changes of one store into events; ``as_bytes`` publishes whole hashes.
 
-    Blocks that came one behind another are one event, as where a request's blocks fill at once. Hashes are
-    kept as long as their blocks are known. Cost: a SHA-256 a block, once.
+    Consecutive blocks are one event, for example a request's blocks that fill at once. Hashes are kept as
+    long as their blocks are known. Cost: one SHA-256 per block.
     """
 
     def __init__(self, blocks: BlockNumbers, hashes: BlockHashes, as_bytes: bool) -> None:
         self._blocks, self._hashes, self._as_bytes = blocks, hashes, as_bytes
         self._digests: dict[int, bytes] = {}
-        #: Blocks that a tier has, for those that are forgotten before they leave.
+        #: Blocks on tiers, for blocks that are forgotten before they are removed.
         self._held: dict[int, int] = {}
 
     def events(self, changes: Iterable[Change]) -> list[Event]:
@@ -63,7 +63,7 @@ class EventSource:
         }
 
     def clear(self) -> None:
-        """Note that every block has left."""
+        """Forget all blocks on tiers."""
         self._held.clear()
 
     def _stored(self, run: list[Block], tier: int) -> BlockStored:
@@ -92,12 +92,12 @@ class EventSource:
         return [BlockRemoved([self._published(digest)], medium_of(tier), _GROUP)]
 
     def _digest(self, number: int) -> bytes:
-        """Return a block's hash; those before it are hashed on the way."""
+        """Return a block's hash; its unhashed predecessors are hashed first."""
         chain = []
         at: int = number
         while at >= 0 and at not in self._digests:
             block = self._blocks.block(at)
-            assert block is not None, "a block that is stored is known"
+            assert block is not None, "a stored block is known"
             chain.append(block)
             at = block.parent
         for block in reversed(chain):
@@ -111,7 +111,7 @@ class EventSource:
 
 
 def medium_of(tier: int) -> str:
-    """Return the medium that names a tier."""
+    """Return vLLM's name of a tier."""
     return MEDIA.get(TIERS[tier], OTHER_MEDIUM)
 
 

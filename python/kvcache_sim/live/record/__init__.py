@@ -1,8 +1,8 @@
-"""A reverse proxy that writes a trace of what passes: lengths, times and salted block ids, no text.
+"""A reverse proxy that writes a trace of its traffic: lengths, times and salted block ids, no text.
 
-- ``observed``   what one request and its answer tell while they pass
-- ``salted``     block ids that tell nothing without the salt
-- ``trace_file`` rows as they end, sorted by arrival when the recording does
-- ``texts``      what was said, only where it is asked for
-- ``proxy``      the connections, whose bytes are passed on untouched
+- ``observed``   lengths and times of one request and its answer
+- ``salted``     block ids that reveal nothing without the salt
+- ``trace_file`` rows as requests end, sorted by arrival at the end of the recording
+- ``texts``      requests and answers as text, only on request
+- ``proxy``      the connections, whose bytes are forwarded unchanged
 """

@@ -1,4 +1,4 @@
-"""One request and its answer as they pass: when they came, and how many tokens they have."""
+"""One forwarded request and its answer: their times and tokens."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from kvcache_sim.live.refusals import Refusal
 from kvcache_sim.live.tokenizer import Tokenizer
 from kvcache_sim.workload.chat_template import chat_prompt
 
-#: What is recorded; everything else passes unseen.
+#: Recorded paths; all other requests are forwarded without a record.
 PATHS = {b"/v1/chat/completions": Chat, b"/v1/completions": Completion}
 _DATA = b"data: "
 
 
 @dataclass(slots=True)
 class Observed:
-    """A request on its way; times in ns of the wall clock. Texts are dropped when it has ended."""
+    """A forwarded request; times in ns of the wall clock. Texts are dropped when it has ended."""
 
     kind: Any
     arrival_ns: int
@@ -33,7 +33,7 @@ class Observed:
     _streams: bool | None = None
 
     def answered(self, piece: bytes, now_ns: int) -> None:
-        """Look at a piece of the answer's body as it passes."""
+        """Read a forwarded piece of the answer's body."""
         if self._streams is None:
             self._streams = piece.lstrip().startswith(b"data:")
         if not self._streams:
@@ -57,7 +57,7 @@ class Observed:
                     self.said.append(said)
 
     def ended(self) -> None:
-        """Look at a whole answer that was no stream."""
+        """Read a whole answer that was not a stream."""
         if self._streams is False:
             whole = _decoded(self._rest) or {}
             self.usage = whole.get("usage")
@@ -67,9 +67,9 @@ class Observed:
         self._rest = b""
 
     def tokens(self, tokenizer: Tokenizer) -> tuple[list[int], list[int]] | None:
-        """Return the tokens of prompt and answer by a tokenizer; None for a body that cannot be read.
+        """Return the tokens of prompt and answer by a tokenizer; None for an unreadable body.
 
-        A prompt of several texts counts as its first one.
+        A prompt of several texts counts as its first text.
         """
         try:
             asked = parsed(bytes(self.body), self.kind)

@@ -1,4 +1,4 @@
-"""A reverse proxy that passes bytes on untouched, and looks at requests and answers on the way."""
+"""A reverse proxy that forwards bytes unchanged, and parses a copy of requests and answers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import httptools
 from kvcache_sim.errors import UsageError
 from kvcache_sim.live.record.observed import PATHS, Observed
 
-#: Told of each request that has ended.
+#: Callback for each finished request.
 Ended = Callable[[Observed], None]
-#: Longest body that is looked at; a longer one passes all the same.
+#: Longest body (bytes) that is parsed; longer bodies are forwarded too.
 _MOST_BYTES = 64 << 20
 
 
 class Upstream:
-    """Where requests go; plain HTTP. Raises UsageError for what is no such address."""
+    """The address that requests are forwarded to; plain HTTP. Raises UsageError for an invalid address."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -34,7 +34,7 @@ class Upstream:
 
 
 class _Requests:
-    """Looks at the requests of a connection."""
+    """Parses the requests of a connection."""
 
     def __init__(self, open_requests: deque[Observed | None]) -> None:
         self._open, self._now = open_requests, 0
@@ -64,7 +64,7 @@ class _Requests:
 
 
 class _Answers:
-    """Looks at the answers of a connection, which come in the order of its requests."""
+    """Parses the answers of a connection, which come in the order of its requests."""
 
     def __init__(self, open_requests: deque[Observed | None], ended: Ended) -> None:
         self._open, self._ended, self._now = open_requests, ended, 0
@@ -92,7 +92,7 @@ class _Answers:
 async def pass_on(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, upstream: Upstream, ended: Ended
 ) -> None:
-    """Pass one connection on to the upstream until either side closes it."""
+    """Forward one connection to the upstream until either side closes it."""
     try:
         up_reader, up_writer = await asyncio.open_connection(upstream.host, upstream.port)
     except OSError:
@@ -106,7 +106,7 @@ async def pass_on(
     tasks = [asyncio.create_task(direction) for direction in directions]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        if not tasks[1].done():  # the client has sent all it has; what is still to come is passed on
+        if not tasks[1].done():  # the client has sent everything; the rest of the answer is still forwarded
             await asyncio.wait(tasks, timeout=None if open_requests and not reader.at_eof() else 0)
     finally:
         for task in tasks:
@@ -121,11 +121,11 @@ async def _pump(
 ) -> None:
     looks = True
     while data := await reader.read(1 << 16):
-        writer.write(data)  # first pass it on, then look at it
+        writer.write(data)  # forward first, then parse
         if looks:
             try:
                 look(data, time.monotonic_ns())
             except httptools.HttpParserError:
-                looks = False  # it is no HTTP that we know; it passes all the same
+                looks = False  # not HTTP that the parser reads; it is forwarded too
         if writer.transport.get_write_buffer_size() > 1 << 20:
             await writer.drain()

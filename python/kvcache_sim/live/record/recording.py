@@ -20,25 +20,25 @@ from kvcache_sim.live.record.trace_file import TraceFile
 
 #: A crash loses at most the last second.
 _FLUSH_S = 0.5
-#: What passes waits no longer for what is written, in seconds.
+#: Longest time (s) that forwarding waits for the writer.
 _SWITCH_S = 0.0001
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """Where to listen, and where requests go."""
+    """Addresses of the proxy and of its upstream."""
 
     host: str
     port: int
     upstream: Upstream
-    #: Where texts go; None: nowhere.
+    #: File of texts; None: not kept.
     texts: Texts | None = None
 
 
 def record(recording: Recording, trace: TraceFile, say: Callable[[str], None]) -> int:
-    """Pass requests on until SIGINT or SIGTERM; return how many rows the trace has.
+    """Forward requests until SIGINT or SIGTERM; return the number of rows of the trace.
 
-    UsageError where the port cannot be had.
+    UsageError if the port is not available.
     """
     sys.setswitchinterval(_SWITCH_S)
     uvloop.run(_record(recording, trace, say))
@@ -72,7 +72,7 @@ async def _record(recording: Recording, trace: TraceFile, say: Callable[[str], N
 
 
 def _write(gone: list[Observed], recording: Recording, trace: TraceFile, start_ns: int) -> None:
-    """Write what has ended, aside of what passes: a long prompt takes milliseconds to be named."""
+    """Write finished requests in another thread: hashing a long prompt takes milliseconds."""
     for observed in gone:
         trace.add(observed, start_ns)
         if recording.texts is not None:

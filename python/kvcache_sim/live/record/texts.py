@@ -1,4 +1,4 @@
-"""What was said, kept where it is asked for: a line a request, which ``kvsim trace import`` reads."""
+"""Requests and answers as text, kept on request: one line each, for ``kvsim trace import``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kvcache_sim.output import refuse_existing
 
 
 class Texts:
-    """Appends requests and answers as they end; OutputExistsError for a file that is not to be replaced."""
+    """Appends requests and answers as they end; OutputExistsError if the file exists without ``force``."""
 
     def __init__(self, path: Path, force: bool) -> None:
         refuse_existing(path, force)
@@ -22,11 +22,11 @@ class Texts:
             self._file = path.open("wb")
         except OSError as error:
             raise InputOutputError("cannot be written", str(path), error.strerror or "") from None
-        #: What turns the clock of arrivals into ns since 1970.
+        #: Offset from the clock of arrivals to ns since 1970.
         self._epoch_ns = time.time_ns() - time.monotonic_ns()
 
     def add(self, o: Observed) -> None:
-        """Write a request that has ended, refused ones with their status."""
+        """Write a finished request, refused requests with their status."""
         try:
             body: Any = msgspec.json.decode(bytes(o.body))
         except msgspec.DecodeError:
@@ -38,7 +38,7 @@ class Texts:
         self._file.write(msgspec.json.encode(row) + b"\n")
 
     def flush(self) -> None:
-        """Bring what was written to the disk."""
+        """Flush the file to disk."""
         self._file.flush()
 
     def close(self) -> None:

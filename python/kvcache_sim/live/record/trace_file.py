@@ -18,9 +18,9 @@ from kvcache_sim.workload.toolbox.write import ms
 
 
 class TraceFile:
-    """Writes ``path.part``, rows in order of their ends; ``close`` makes ``path`` of it, in order of arrival.
+    """Writes ``path.part``, rows in order of their ends; ``close`` sorts them by arrival into ``path``.
 
-    After a crash ``path.part`` is a trace of what had ended a second before, to be read with
+    After a crash ``path.part`` is a trace of the requests that ended up to a second before; read it with
     ``--time-order sort``.
     """
 
@@ -32,12 +32,12 @@ class TraceFile:
             self._file = self.part.open("wb")
         except OSError as error:
             raise InputOutputError("cannot be written", str(path), error.strerror or "") from None
-        #: Where each row stands: (arrival, offset, bytes).
+        #: Location of each row: (arrival, offset, bytes).
         self._rows: list[tuple[int, int, int]] = []
         self.skipped = 0
 
     def add(self, observed: Observed, start_ns: int) -> None:
-        """Write the row of a request that has ended; one that was refused or cannot be read is counted."""
+        """Write the row of a finished request; refused and unreadable requests are only counted."""
         tokens = observed.tokens(self._tokenizer)
         if tokens is None or not tokens[0] or not 200 <= observed.status < 300:
             self.skipped += 1
@@ -50,7 +50,7 @@ class TraceFile:
         usage = o.usage or {}
         inputs = int(usage.get("prompt_tokens") or len(prompt))
         outputs = int(usage.get("completion_tokens") or len(answer) or len(o.tokens_ns))
-        own = inputs == len(prompt)  # else the tokenizer is another one, and answers are left unnamed
+        own = inputs == len(prompt)  # else the engine has another tokenizer, and answers get no block ids
         tokens = [*prompt, *answer][: inputs + outputs] if own else prompt[:inputs]
         row: dict[str, Any] = {
             "timestamp": msgspec.Raw(ms(o.arrival_ns - start_ns).encode()),
@@ -69,11 +69,11 @@ class TraceFile:
         return row
 
     def flush(self) -> None:
-        """Bring what was written to the disk."""
+        """Flush the file to disk."""
         self._file.flush()
 
     def close(self) -> int:
-        """Write the rows in order of arrival under the file's own name; return how many there are."""
+        """Write the rows in order of arrival under the file's own name; return their number."""
         self._file.close()
         whole = self.part.read_bytes()
         ordered = b"".join(whole[offset : offset + size] for _, offset, size in sorted(self._rows))

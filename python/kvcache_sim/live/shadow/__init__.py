@@ -1,8 +1,8 @@
-"""A live engine's cache beside what other caches would have found, from its KV events.
+"""A live engine's cache compared with the hits of other caches, from its KV events.
 
-- ``feed``       batches from sockets, what was missed replayed
-- ``following``  the look-ups of each engine, as many as are kept
-- ``caches``     the other caches: the replay engines over what is kept
+- ``feed``       batches from sockets, missed batches replayed
+- ``following``  the kept lookups of each engine
+- ``caches``     the other caches: the replay engines over the kept lookups
 - ``capture``    batches on disk, without tokens, hashes salted; ``read_capture``
 - ``watch``      a line every few seconds, until a signal or the end of a capture
 """

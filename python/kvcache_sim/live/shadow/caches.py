@@ -1,4 +1,4 @@
-"""Other caches over the look-ups that an engine's events show, by the replay engines of policies."""
+"""Other caches over the lookups of an engine's events, by the replay engines of policies."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from kvcache_sim.workload.trace import NO_SESSION, OPEN_LOOP, Trace
 
 @dataclass(frozen=True, slots=True)
 class OtherCache:
-    """A cache to compare with: its name, its policy, and its blocks as a multiple of the engine's and more.
+    """A cache to compare with: its name, policy, and blocks as a multiple of the engine's plus a number.
 
-    A lower tier that takes what the GPU evicts makes, with it, one cache of the blocks of both.
+    A lower tier that receives the GPU's evictions forms with the GPU one cache of the blocks of both.
     """
 
     name: str
@@ -30,13 +30,13 @@ class OtherCache:
     more_blocks: int = 0
 
     def blocks(self, engine_blocks: int) -> int:
-        """Return its blocks beside an engine of so many."""
+        """Return its blocks for an engine of ``engine_blocks``."""
         return int(engine_blocks * self.times) + self.more_blocks
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Blocks of prompts, and those of them that were found."""
+    """Blocks of prompts, and the found blocks among them."""
 
     found: int = 0
     asked: int = 0
@@ -47,12 +47,12 @@ class Share:
 
     @property
     def rate(self) -> float | None:
-        """The hit rate; None where nothing was asked."""
+        """The hit rate (0 to 1); None without lookups."""
         return self.found / self.asked if self.asked else None
 
 
 def checked_policy(name: str) -> str:
-    """Return the name of a policy that can be replayed so; UsageError for another."""
+    """Return the name of a policy that can be replayed on lookups; UsageError for another policy."""
     family, variant = resolve_policy(name)
     if family != "prefix":
         expected = "a policy that is no engine's own, as kvsim policies list shows them"
@@ -62,17 +62,17 @@ def checked_policy(name: str) -> str:
 
 
 def engine_share(engine: Engine, below: bool = False) -> Share:
-    """Return what an engine itself found of the counted look-ups; ``below``: in its lower tiers."""
+    """Return an engine's own hits of the counted lookups; ``below``: in its lower tiers."""
     counted = list(engine.look_ups)[engine.warming :]
     found = sum(each.found_below if below else each.found for each in counted)
     return Share(found, sum(each.prompt for each in counted))
 
 
 def other_shares(engine: Engine, engine_blocks: int, others: Sequence[OtherCache]) -> list[Share]:
-    """Return what each other cache would have found of the counted look-ups.
+    """Return the hits of each other cache on the counted lookups.
 
-    The caches begin empty with the first look-up that is kept; look-ups follow one another, each with the
-    answer's blocks. Cost: one replay of all that is kept a cache.
+    The caches are empty before the first kept lookup; lookups follow one another, each with the answer's
+    blocks. Cost: one replay of all kept lookups per cache.
     """
     if not engine.look_ups:
         return [Share() for _ in others]
@@ -89,7 +89,7 @@ def other_shares(engine: Engine, engine_blocks: int, others: Sequence[OtherCache
 
 
 def _prompts(look_ups: Sequence[LookUp], block_size: int) -> PromptBlocks:
-    """Return look-ups as prompts; the answer's blocks are stored with them and are no hits."""
+    """Return lookups as prompts; the answer's blocks are stored with them and are no hits."""
     n = len(look_ups)
     dense: dict[int | str, int] = {}
     ids = np.array([dense.setdefault(b, len(dense)) for each in look_ups for b in each.blocks], np.uint32)

@@ -1,4 +1,4 @@
-"""Batches of KV events on disk: a line of JSON each, without tokens, hashes salted."""
+"""Batches of KV events on disk: one line of JSON each, without tokens, hashes salted."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _TYPES = {"stored": "BlockStored", "removed": "BlockRemoved", "cleared": "AllBlo
 
 
 class Capture:
-    """Writes batches as they come; the file is whole after each, and ``kvsim trace import`` reads it.
+    """Writes batches as they arrive; the file is complete after each, and ``kvsim trace import`` reads it.
 
-    OutputExistsError where the file exists and is not to be replaced, InputOutputError where it cannot be.
+    OutputExistsError if the file exists without ``force``, InputOutputError if it cannot be written.
     """
 
     def __init__(self, path: Path, salt: bytes, force: bool) -> None:
@@ -51,7 +51,7 @@ class Capture:
         return salted_names([str(name)], self._salt)[0]
 
     def flush(self) -> None:
-        """Bring what was written to the disk."""
+        """Flush the file to disk."""
         self._file.flush()
 
     def close(self) -> None:

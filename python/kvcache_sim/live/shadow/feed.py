@@ -1,4 +1,4 @@
-"""Batches of KV events from an engine's sockets, in order; what came before is asked of its replay socket."""
+"""Batches of KV events from an engine's sockets, in order; missed batches come from its replay socket."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _REPLAY_S = 2.0
 
 @dataclass(slots=True)
 class Source:
-    """One engine's endpoint: the number of its last batch, and what was wrong with some."""
+    """One engine's endpoint: the number of its last batch, and counts of missed and unreadable batches."""
 
     endpoint: str
     last: int = -1
@@ -30,7 +30,7 @@ class Source:
 
 
 class Feed:
-    """Subscribes to engines' endpoints; UsageError for one that is no endpoint."""
+    """Subscribes to engines' endpoints; UsageError for an invalid endpoint."""
 
     def __init__(self, endpoints: list[str], replays: list[str]) -> None:
         if len(replays) not in (0, len(endpoints)):
@@ -63,7 +63,7 @@ class Feed:
         return list(self._sockets.values())
 
     def _replayed(self, endpoint: str) -> list[tuple[int, bytes]]:
-        """Return the batches that an engine's replay socket still has; what it does not answer is missing."""
+        """Return the batches that an engine's replay socket still has; other batches are missing."""
         socket, found = self._connected(zmq.DEALER, endpoint), list[tuple[int, bytes]]()
         socket.send_multipart([b"", (0).to_bytes(8, "big")])
         deadline = time.monotonic() + _REPLAY_S
@@ -77,7 +77,7 @@ class Feed:
         return found
 
     def take(self, seconds: float) -> Iterator[tuple[Source, KvBatch]]:
-        """Yield what comes within some seconds, at least what is there."""
+        """Yield the batches that arrive within some seconds, at least those already received."""
         for source in self.sources:
             waiting, source.waiting = source.waiting, []
             for number, payload in waiting:

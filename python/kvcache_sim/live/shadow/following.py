@@ -1,4 +1,4 @@
-"""The look-ups of engines whose KV events are followed: as many as are kept, oldest forgotten."""
+"""The kept lookups of engines whose KV events are followed; the oldest are forgotten."""
 
 from __future__ import annotations
 
@@ -8,41 +8,41 @@ from dataclasses import dataclass, field
 from kvcache_sim.workload.imports.kv_batch import KvBatch
 from kvcache_sim.workload.imports.kv_lookups import PAUSE_NS, LookUp, LookUps
 
-#: Of what is kept after older look-ups were forgotten, the share that only fills the caches.
+#: Share of the kept lookups that only fills the caches, once older lookups were forgotten.
 _WARMING = 1 / 3
 
 
 @dataclass(slots=True)
 class Engine:
-    """One engine: what its events have shown, oldest first."""
+    """One engine: the lookups from its events, oldest first."""
 
     name: str
     state: LookUps
     look_ups: deque[LookUp] = field(default_factory=deque)
-    #: Look-ups behind blocks that were stored before anybody listened, and those forgotten since.
+    #: Lookups after blocks that were stored before the start, and forgotten lookups.
     unknown: int = 0
     forgotten: int = 0
 
     @property
     def warming(self) -> int:
-        """How many of the kept look-ups are not counted, since the caches begin empty there."""
+        """Number of kept lookups that only warm the caches and are not counted."""
         return int(len(self.look_ups) * _WARMING) if self.forgotten else 0
 
 
 class Following:
-    """Follows engines by name; keeps look-ups of at most ``most_blocks`` blocks in all.
+    """Follows engines by name; keeps lookups of at most ``most_blocks`` blocks in all.
 
-    Memory: about 30 bytes a kept block.
+    Memory: about 30 bytes per kept block.
     """
 
     def __init__(self, most_blocks: int, pause_ns: int = PAUSE_NS) -> None:
         self.engines: dict[str, Engine] = {}
-        #: Batches that never came, messages that are none, events of unknown types, engines that began anew.
+        #: Missed batches, unreadable messages, events of unknown types, restarted engines.
         self.missed = self.unreadable = self.unknown_events = self.restarts = 0
         self._most_blocks, self._pause_ns = most_blocks, pause_ns
 
     def take(self, source: str, batch: KvBatch) -> None:
-        """Follow a batch of an engine; ValueError where blocks of two sizes come."""
+        """Process a batch of an engine; ValueError if block sizes differ."""
         name = f"{source} rank {batch.rank}" if batch.rank else source
         engine = self.engines.get(name)
         if engine is None:
@@ -55,14 +55,14 @@ class Following:
                 engine.look_ups.append(look_up)
 
     def restarted(self, source: str) -> None:
-        """Forget what engines of a source held: it counts its batches from 0 again."""
+        """Forget the blocks of a source's engines: it counts its batches from 0 again."""
         self.restarts += 1
         for name, engine in self.engines.items():
             if name.split(" rank ")[0] == source:
                 engine.state = LookUps(self._pause_ns)
 
     def forget(self) -> None:
-        """Forget the oldest look-ups of engines that keep more than their part."""
+        """Forget the oldest lookups of engines that keep more than their share."""
         most = self._most_blocks // max(len(self.engines), 1)
         for engine in self.engines.values():
             kept = sum(len(each.blocks) for each in engine.look_ups)

@@ -1,4 +1,4 @@
-"""What is printed while engines are followed: their hit rate beside what other caches would have found."""
+"""Printed lines while engines are followed: their hit rate compared with that of other caches."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ _LOOK_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What is followed, where it is captured, and who is told a line."""
+    """The followed engines, the capture file, and the callback for lines."""
 
     following: Following
     capture: Capture | None
     say: Callable[[str], None]
 
     def take(self, source: str, batch: KvBatch) -> None:
-        """Follow a batch and keep it."""
+        """Process a batch and capture it."""
         self.following.take(source, batch)
         if self.capture is not None:
             self.capture.add(source, batch)
 
     def report(self, compared: Compared, when: str) -> None:
-        """Say how things stand."""
+        """Print the current line."""
         self.following.forget()
         self.say(line(self.following, compared, when))
         if self.capture is not None:
@@ -43,7 +43,7 @@ class Watched:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """The other caches, and the blocks of an engine (0: what it held at most, once it has evicted)."""
+    """The other caches, and the blocks of an engine (0: the most it held, once it has evicted)."""
 
     others: Sequence[OtherCache]
     engine_blocks: int = 0
@@ -88,9 +88,9 @@ def _percent(share: Share) -> str:
 def watch(
     feed: Feed, watched: Watched, compared: Compared, every_s: float, stopped: Callable[[], bool]
 ) -> None:
-    """Follow engines until ``stopped``, a line every so many seconds, and a last one.
+    """Follow engines until ``stopped``, with a line every ``every_s`` seconds and a last line.
 
-    A line that takes long to find waits ten times as long for the next, so that batches are not missed.
+    After a slow line the next waits ten times its duration, so that batches are not missed.
     """
     due = time.monotonic() + every_s
     while not stopped():
@@ -111,7 +111,7 @@ def watch(
 def replay(
     batches: Iterable[tuple[str, KvBatch]], watched: Watched, compared: Compared, every_s: float
 ) -> None:
-    """Follow a capture by its own dates; a last line at its end."""
+    """Follow a capture by its own dates, with a last line at its end."""
     due = first = None
     for source, batch in batches:
         first = batch.at_ns if first is None else first
@@ -130,26 +130,26 @@ def _since(span_ns: float) -> str:
 
 
 def remarks(following: Following) -> list[str]:
-    """Return what the figures do not count, and why some are missing."""
+    """Return remarks on uncounted lookups and missing figures."""
     engines = list(following.engines.values())
     unknown, forgotten = sum(e.unknown for e in engines), sum(e.forgotten for e in engines)
     found = []
     if not engines:
-        found.append("no batch came: is --enable-kv-cache-events on, and the endpoint the engine's?")
+        found.append("no batch received: check --enable-kv-cache-events and the endpoint of the engine")
     if unknown:
-        found.append(f"{unknown:,} look-ups are not counted: what stands before them was stored before")
+        found.append(f"{unknown:,} lookups are not counted: their prefixes were stored before the start")
     if forgotten:
         found.append(
-            f"{forgotten:,} look-ups are forgotten (--keep), and the third after them only fills the caches"
+            f"{forgotten:,} lookups are forgotten (--keep), and the next third only fills the caches"
         )
     if following.missed:
-        found.append(f"{following.missed:,} batches never came: they were lost on the way or before")
+        found.append(f"{following.missed:,} batches are missing: lost in transit or sent before the start")
     if following.unreadable:
-        found.append(f"{following.unreadable:,} messages are no batches of events")
+        found.append(f"{following.unreadable:,} messages are not batches of events")
     if following.unknown_events:
         found.append(f"{following.unknown_events:,} events are of unknown types")
     if following.restarts:
-        found.append(f"{following.restarts:,} times an engine began anew")
+        found.append(f"{following.restarts:,} restarts of engines")
     if engines and not any(engine.state.has_evicted for engine in engines):
-        found.append("nothing was evicted yet, so the engine's size is unknown: --capacity tells it")
+        found.append("nothing was evicted yet, so the engine's size is unknown: set --capacity")
     return found

@@ -1,7 +1,7 @@
-"""Prefill/decode disaggregation: a prompt is computed on one machine, its answer on another (semantics 5).
+"""Prefill/decode disaggregation: prefill on one machine, decoding on another (semantics 5).
 
 ``pools`` has the machines by role, and the choice of a decode machine. The hand-over itself is the core's
 (``rust/core/src/machine/handover/``, ``cluster/handover.rs``): prompt computed → decode machine chosen → it
-reserves room for what it lacks of the prompt on its own GPU → transfer → the source is released → the request
-joins the decode machine's batch. A request that is preempted there computes again there.
+reserves blocks on its GPU for the part of the prompt that it lacks → transfer → the source releases its
+blocks → the request joins the decode machine's batch. A request preempted there is recomputed there.
 """

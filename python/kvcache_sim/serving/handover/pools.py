@@ -24,13 +24,13 @@ from kvcache_sim.tiers import COMPUTE, LOAD_EDGES, WRITE_EDGES
 if TYPE_CHECKING:
     from kvcache_sim.serving.native_cluster import Chosen, NativeCluster, Route
 
-#: More tokens than a request has.
+#: An upper bound of a request's tokens.
 LAST_TOKEN = 1 << 40
 
 
 class Pools:
-    """The machines by role. A request is routed among ``routed``; one whose prompt a machine of role
-    ``prefill`` has computed goes on to one of ``decoding``, which the decode router chooses.
+    """The machines by role. A request is routed among ``routed``. After its prompt was computed by a machine
+    of role ``prefill``, it moves to a machine of ``decoding``, which the decode router chooses.
     """
 
     def __init__(
@@ -45,15 +45,15 @@ class Pools:
         roles = [machine.role for machine in cluster.machines]
         self.settings = cluster.handover
         self.channels = channels
-        #: What routers share.
+        #: Loads, prompts and notifications that routers share.
         self.views = views
         self.routed = [r for r, role in zip(replicas, roles, strict=True) if role != "decode"]
         self._replicas = replicas
         self._sends = [role == "prefill" for role in roles]
-        #: Those that a prompt may be handed over to, where any is.
+        #: Machines that a prompt may be handed over to; empty without disaggregation.
         self.decoding: list[NativeReplica] = []
         self._router: Router | None = None
-        #: All machines in the core, where they hand over or read each other; whether it chooses who decodes.
+        #: All machines in the core, if they hand over or read each other; it may choose the decode machine.
         self.native: NativeCluster | None = None
         self.decodes_in_core = False
         reads = any(replica.reads_others for replica in replicas)
@@ -72,7 +72,7 @@ class Pools:
             return
         self.decoding += [r for r, sends in zip(replicas, self._sends, strict=True) if not sends]
         settings = replace(cluster.router, policy=self.settings.router, index_blocks=None, index_kind="truth")
-        # Its own stream of random numbers: not those that chose the prefill machine.
+        # A separate stream of random numbers from that of the prefill router.
         seed = derive_seed(cluster.seed, "decode router")
         look = look_at(self.decoding, engine, after_boundaries=True)
         view = views.of(self.decoding, settings, seed, look, after_boundaries=True)
@@ -83,18 +83,18 @@ class Pools:
             self.decodes_in_core = True
 
     def most_tokens(self, longest: int) -> list[tuple[int, int]]:
-        """Return by machine the most tokens of a prompt, and of all of a request, that it ``can_serve``.
+        """Return by machine the most tokens of a prompt, and of a whole request, that it ``can_serve``.
 
-        No request has more than ``longest``.
+        ``longest``: upper bound of a request's tokens.
         """
         own = [most(replica.can_ever_hold, longest) for replica in self._replicas]
         decoded = max([own[replica.machine] for replica in self.decoding], default=0)
         return [(holds, decoded if sends else holds) for holds, sends in zip(own, self._sends, strict=True)]
 
     def can_serve(self, replica: NativeReplica, prompt_tokens: int, kv_tokens: int) -> bool:
-        """Return whether a request routed to a machine would fit: its prompt there, all where it decodes.
+        """Return True if a request fits: its prompt on this machine, all its tokens on a decode machine.
 
-        One that does not is rejected on arrival.
+        A request that does not fit is rejected on arrival.
         """
         if not self._sends[replica.machine]:
             return replica.can_ever_hold(kv_tokens)
@@ -103,9 +103,9 @@ class Pools:
         return replica.can_ever_hold(prompt_tokens) and any(r.can_ever_hold(kv_tokens) for r in self.decoding)
 
     def _choose(self, source: int, s: Arrival) -> Chosen:
-        """Return the decode machine of a request, what its KV crosses, and the tokens expected to cross.
+        """Return the decode machine of a request, the channels its KV crosses, and the expected tokens.
 
-        One too small for it passes it on to the next that is not.
+        A machine too small for the request is skipped for the next one that is large enough.
         """
         assert self._router is not None
         expected, s.expected_prefill_tokens = s.expected_prefill_tokens, 0
@@ -118,7 +118,7 @@ class Pools:
         return target.machine, self._between(source, target.machine), to_send
 
     def _between(self, source: int, target: int) -> Route:
-        """Return what a hand-over from one machine to another crosses, as channels of the core."""
+        """Return the channels of the core that a hand-over from one machine to another crosses."""
         wire = [self.channels.handed_over(source, target)]
         if self.settings.path == "gpu-direct":
             return [wire]
@@ -127,7 +127,7 @@ class Pools:
 
 
 def most(fits: Callable[[int], bool], limit: int = LAST_TOKEN) -> int:
-    """Return the largest number up to ``limit`` that fits, where all smaller ones do; 0 where 1 does not."""
+    """Return the largest number up to ``limit`` that fits, if all smaller numbers fit; 0 if 1 does not."""
     if fits(limit):
         return limit
     low, high = 0, 1

@@ -1,8 +1,8 @@
-"""Machines that come and go while requests are served.
+"""Machines that join, drain or fail while requests are served.
 
-- ``plan``        who joins, drains or is lost, and when
-- ``membership``  the events of a plan, and who serves
-- ``losses``      tiers and indexes that are lost, caches that are emptied
-- ``scaling``     a policy that orders machines and lets them go
-- ``scaling_policy`` how many machines serve: one small class a policy, one row here
+- ``plan``            machines that join, drain or are lost, and their times
+- ``membership``      the events of a plan, and the machines that serve
+- ``losses``          lost tiers and router indexes, emptied caches
+- ``scaling``         a policy that orders and releases machines
+- ``scaling_policy``  policies for the number of machines: one small class and one row each
 """

@@ -17,11 +17,11 @@ from kvcache_sim.tiers import COMPUTE
 
 
 def empty_caches(replica: NativeReplica, tree: MarkingStore | None, requests: int) -> int:
-    """Drop every copy on every tier that nobody holds at this moment; return how many blocks are gone.
+    """Drop every copy without a lease on every tier; return the number of dropped blocks.
 
-    What running requests hold, and what is being read or written, stays. An engine's own cache is emptied
-    only while nobody waits or runs there, as vLLM's ``reset_prefix_cache`` and SGLang's ``flush_cache`` have
-    it, and its blocks count as evicted. Cost: a walk a request of the trace, or one call.
+    Blocks that running requests hold or that are being read or written stay. An engine's own cache is emptied
+    only while no request waits or runs there, as in vLLM's ``reset_prefix_cache`` and SGLang's
+    ``flush_cache``; its blocks count as evicted. Cost: one walk per request of the trace, or one call.
     """
     replica.catch_up(replica.engine.now_ns)
     if tree is None:
@@ -39,24 +39,24 @@ def empty_caches(replica: NativeReplica, tree: MarkingStore | None, requests: in
 
 
 def _evict_all(store: GpuStore, kept_free_blocks: int, now_ns: int) -> int:
-    """Make room for all that can be had, and give it back."""
+    """Evict every evictable block, and release the blocks."""
     occupancy = store.occupancy(COMPUTE)
     lease = store.acquire(0, 0)
     wanted = occupancy.free_blocks + occupancy.evictable_blocks - kept_free_blocks
     taken = store.reserve(lease, wanted, now_ns)
-    assert taken is not None, "evictable blocks can be had"
+    assert taken is not None, "evictable blocks can be allocated"
     store.release(lease, now_ns)
     return occupancy.evictable_blocks
 
 
-#: What is lost; an int: when the router's index is.
+#: A loss; an int is the time (ns) at which the router's index is lost.
 _Loss = TierLoss | Flush | PoolLoss | int
 
 
 class Losses:
-    """Lets copies and a router's knowledge be lost at their times, until every request is done.
+    """Drops copies and the router's index at their times, until every request is finished.
 
-    Cost: an event a loss.
+    Cost: one event per loss.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Losses:
         self.counts = dict.fromkeys(("tiers_lost", "blocks_lost", "index_lost", "flushes"), 0)
 
     def around(self, make: Callable[[], Router], forget: Callable[[], None]) -> Router:
-        """Return a router that begins anew when its index is lost; ``forget`` empties what it looks at."""
+        """Return a router that is rebuilt when its index is lost; ``forget`` empties the index."""
         router = ForgettingRouter(make)
 
         def begin_anew() -> None:
@@ -95,18 +95,18 @@ class Losses:
         return router
 
     def of_pool(self, pool: PoolNode) -> None:
-        """Let the losses of a pool be those of ``pool``."""
+        """Set the shared pool whose losses the plan has."""
         self._pool = pool
 
     def start(self) -> None:
-        """Begin with the first loss."""
+        """Queue the first loss."""
         if self._next < len(self._losses):
             loss = self._losses[self._next]
             at_ns = loss if isinstance(loss, int) else loss.at_ns
             self._event = self._engine.schedule(at_ns, MEMBERSHIP, NO_MACHINE, self._happens, loss)
 
     def closed(self, _: int) -> None:
-        """Hear that a request is done; after the last one nothing more happens."""
+        """Cancel the next loss once every request is finished."""
         if self._done() and self._event is not None:
             self._engine.cancel(self._event)
             self._event = None
@@ -134,15 +134,15 @@ class Losses:
 
 
 def _nothing() -> None:
-    """Forget nothing."""
+    """Do nothing: the router has no index."""
 
 
 def lose_tier(loss: TierLoss, replica: NativeReplica, tree: MarkingStore, requests: int) -> int:
-    """Drop a tier's copies on one machine; return how many blocks are gone.
+    """Drop a tier's copies on one machine; return the number of dropped blocks.
 
-    What is being read or written at that moment stays until then, with the blocks before it. Copies further
-    down that follow a block which was nowhere else are gone too: nothing finds them. Cost: two calls and a
-    walk a request of the trace.
+    Copies that are being read or written stay, with the blocks before them in the prefix. Copies on lower
+    tiers whose parent block had its only copy on this tier are dropped too: no lookup reaches them. Cost: two
+    calls, and one walk per request of the trace.
     """
     replica.catch_up(replica.engine.now_ns)
     gone = 0
@@ -160,7 +160,7 @@ def lose_tier(loss: TierLoss, replica: NativeReplica, tree: MarkingStore, reques
 
 
 def _first_alone(parts: Sequence[tuple[int, list[int]]], tier: int) -> int | None:
-    """Return the first block that has a copy on a tier and nowhere above it; None where there is none."""
+    """Return the first block with a copy on a tier and none above it; None if there is no such block."""
     start = 0
     for end, moves in parts:
         if moves[tier] != NO_COPY and all(move == NO_COPY for move in moves[:tier]):
@@ -170,16 +170,16 @@ def _first_alone(parts: Sequence[tuple[int, list[int]]], tier: int) -> int | Non
 
 
 class ForgettingRouter:
-    """A router that begins anew when what it knew is lost."""
+    """A router that is rebuilt when its index is lost."""
 
     def __init__(self, make: Callable[[], Router]) -> None:
         self._make = make
         self._router = make()
 
     def choose(self, sequence: Arrival) -> int:
-        """Return the choice of the router there is now."""
+        """Return the choice of the current router."""
         return self._router.choose(sequence)
 
     def forget(self) -> None:
-        """Begin anew."""
+        """Replace the router by a new one."""
         self._router = self._make()

@@ -1,4 +1,4 @@
-"""The machines that serve: a plan's events on the engine, a router among those that are there."""
+"""The machines that serve: a plan's events on the engine, and a router over the current machines."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from kvcache_sim.serving.sequence import Arrival
 
 
 class Requests(Protocol):
-    """Who keeps the requests that are under way."""
+    """The owner of the open requests."""
 
     def send(self, request: int) -> None:
-        """Route a request, again or at last."""
+        """Route a request, for the first time or again."""
         ...
 
     def fail(self, request: int) -> None:
-        """Close a request that nobody will serve."""
+        """Close a request that no machine will serve."""
         ...
 
     @property
@@ -31,10 +31,10 @@ class Requests(Protocol):
 
 
 class Membership:
-    """Who serves, and which request is where. Each change makes the router anew, for the machines there are.
+    """The machines that serve, and the machine of each request. Each change rebuilds the router.
 
-    A lost machine's events are dropped; its blocks are gone with it. Cost: an event a change, and a decision
-    about each request that was there.
+    A lost machine's events and blocks are dropped. Cost: one event per change, and one decision per request
+    of a lost machine.
     """
 
     def __init__(
@@ -50,19 +50,19 @@ class Membership:
         self._router: Router | None = None
         self._next = 0
         self._event: Event | None = None
-        #: Whether every request is done, so that nothing more happens.
+        #: True once every request is finished: no further event happens.
         self._over = False
-        #: Open requests by number → their machine, and those that no machine is there for.
+        #: Open requests by number → their machine, and the requests that wait for a machine.
         self._machine_of: dict[int, int] = {}
         self._held: list[int] = []
-        #: Numbers of the machines that are gone, and who is told of each.
+        #: Numbers of the lost machines, and the callbacks for each loss.
         self.lost: set[int] = set()
         self.when_lost: list[Callable[[int], None]] = []
         self.counts = dict.fromkeys(("joined", "drained", "lost", "retried", "failed"), 0)
-        #: Open requests by machine, and how many were given one so far.
+        #: Open requests by machine, and the number of requests assigned so far.
         self.requests_by_machine = [0] * len(replicas)
         self.chosen = 0
-        #: When the first of them came.
+        #: Time of the first assignment.
         self.first_ns: int | None = None
         self._when_left: Callable[[int, int, int], None] | None = None
 
@@ -72,13 +72,13 @@ class Membership:
         return self._serving
 
     def start(self, requests: Requests) -> None:
-        """Begin with the first event of the plan."""
+        """Queue the first event of the plan."""
         self._requests = requests
         self._changed()
         self._queue_next()
 
     def choose(self, arrival: Arrival) -> NativeReplica | None:
-        """Return a request's machine; None where none serves: it waits for one, or has failed."""
+        """Return a request's machine; None if no machine serves: the request waits, or has failed."""
         if self.first_ns is None:
             self.first_ns = self._engine.now_ns
         chosen = NO_MACHINE if self._router is None else self._router.choose(arrival)
@@ -95,7 +95,7 @@ class Membership:
         return self._replicas[machine]
 
     def closed(self, request: int, is_last: bool) -> None:
-        """Forget a request that is done; after the last one nothing more changes."""
+        """Forget a finished request; after the last request the fleet no longer changes."""
         machine = self._machine_of.pop(request, None)
         if machine is not None:
             self.requests_by_machine[machine] -= 1
@@ -107,17 +107,17 @@ class Membership:
             self._event = None
 
     def when_left(self, notify: Callable[[int, int, int], None]) -> None:
-        """Tell of each request that is done its machine, its number, and how many are left there."""
+        """Call back for each finished request: its machine, its number, and the requests left there."""
         self._when_left = notify
 
     def join(self, machine: int) -> None:
-        """Let a machine serve from now on."""
+        """Add a machine to those that serve."""
         self._serving = sorted({*self._serving, machine})
         self._changed()
         self.counts["joined"] += 1
 
     def drain(self, machine: int) -> None:
-        """Send a machine nothing more."""
+        """Send a machine no further requests."""
         self._leave(machine)
         self.counts["drained"] += 1
 
@@ -153,7 +153,7 @@ class Membership:
         self._queue_next()
 
     def _lose(self, machine: int) -> list[int]:
-        """Drop a machine; return the requests that start anew, the others have failed."""
+        """Drop a machine; return the requests to route again; the others have failed."""
         self._replicas[machine].catch_up(self._engine.now_ns)
         self._engine.silence(machine)
         self.lost.add(machine)

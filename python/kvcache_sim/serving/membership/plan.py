@@ -1,4 +1,4 @@
-"""Who joins, drains or is lost, and when; what else fails; what becomes of a lost machine's requests."""
+"""Machines that join, drain or are lost, other failures, and the fate of a lost machine's requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ InFlight = Literal["retry", "fail"]
 
 
 class MembershipEvent(Value):
-    """A machine that begins to serve, is sent nothing more, or is gone with all it holds."""
+    """A machine that starts to serve, drains, or is lost with all its blocks."""
 
     at_ns: int
     change: MembershipChange
@@ -20,7 +20,7 @@ class MembershipEvent(Value):
 
 
 class TierLoss(Value):
-    """A tier of a machine whose copies are gone at a time; the tier itself is there again at once."""
+    """Loss of all copies on a tier of a machine at a time; the tier itself is usable again at once."""
 
     at_ns: int
     machine: int
@@ -28,7 +28,7 @@ class TierLoss(Value):
 
 
 class Flush(Value):
-    """Caches that are emptied at a time, as after a weight update; what running requests hold stays."""
+    """Caches emptied at a time, as after a weight update; blocks of running requests stay."""
 
     at_ns: int
     #: None: every machine's.
@@ -36,42 +36,42 @@ class Flush(Value):
 
 
 class PoolLoss(Value):
-    """A shared pool whose copies are gone at a time; the pool itself is there again at once."""
+    """Loss of all copies in a shared pool at a time; the pool itself is usable again at once."""
 
     at_ns: int
 
 
 class MembershipPlan(Value):
-    """Events in order of time; a machine that joins serves from then on, the others from the start."""
+    """Events in order of time; a machine that joins serves from its join on, the others from the start."""
 
     events: tuple[MembershipEvent, ...] = ()
-    #: Whether requests that were on a lost machine start anew elsewhere, or fail.
+    #: Requests of a lost machine are retried elsewhere, or fail.
     in_flight: InFlight = "retry"
     tier_losses: tuple[TierLoss, ...] = ()
-    #: When the router forgets what it knew of the machines' caches.
+    #: Times at which the router's index of the machines' caches is lost.
     index_losses_ns: tuple[int, ...] = ()
     flushes: tuple[Flush, ...] = ()
     pool_losses: tuple[PoolLoss, ...] = ()
-    #: Who decides how many machines serve; None: the events alone.
+    #: The policy for the number of machines; None: the events alone.
     scaling: ScalingSettings | None = None
 
     @property
     def changes_members(self) -> bool:
-        """Whether machines come, go or are lost."""
+        """True if machines join, drain or are lost."""
         return bool(self.events) or self.scaling is not None
 
     @property
     def loses_copies(self) -> bool:
-        """Whether copies or a router's knowledge are lost while the machines stay."""
+        """True if copies or a router's index are lost while the machines stay."""
         return bool(self.tier_losses or self.index_losses_ns or self.flushes or self.pool_losses)
 
     @property
     def nothing_happens(self) -> bool:
-        """Whether the fleet stays as it is, but for channels."""
+        """True if nothing but channels changes in the fleet."""
         return not (self.changes_members or self.loses_copies)
 
     def serving_at_start(self, machines: int) -> list[int]:
-        """Return the machines that serve from the start, of so many in all."""
+        """Return the machines that serve from the start, of ``machines`` in all."""
         if self.scaling is not None:
             return list(range(self.scaling.first))
         late = {event.machine for event in self.events if event.change == "join"}

@@ -1,6 +1,6 @@
-"""A fleet that grows and shrinks: a policy returns now and then how many machines there should be.
+"""A fleet that grows and shrinks: a policy returns the wanted number of machines at intervals.
 
-A machine that is added may first copy what a peer has: the prompts that the peer was asked for last.
+A machine that is added may first copy blocks of a peer: the prompts most recently requested there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kvcache_sim.workload.trace import Trace
 
 
 class Copied(NamedTuple):
-    """The blocks of one prompt that a machine gets."""
+    """The blocks of one prompt that a machine copies."""
 
     request: int
     blocks: int
@@ -32,9 +32,10 @@ class Copied(NamedTuple):
 def worth_copying(
     peer: GpuStore, requests: Iterable[int], prompt_blocks: Sequence[int], most_blocks: int
 ) -> list[Copied]:
-    """Return the prompts to copy, the one asked for last first, as far as the peer has them.
+    """Return the prompts to copy, the most recently requested first, as far as the peer has them.
 
-    Prompts that share blocks count them each: at most ``most_blocks`` are copied. Cost: a look-up a prompt.
+    A block that prompts share counts once per prompt; at most ``most_blocks`` are copied. Cost: one lookup
+    per prompt.
     """
     found, left = [], most_blocks
     for request in requests:
@@ -48,9 +49,9 @@ def worth_copying(
 
 
 def insert_copies(store: GpuStore, copies: Sequence[Copied], now_ns: int) -> int:
-    """Put copies on a machine that nobody uses, the last asked for most recent; return the blocks.
+    """Insert copies on an idle machine, the last requested prompt most recent; return the number of blocks.
 
-    What does not fit beside the others is left out. Cost: a few calls a prompt.
+    Prompts that do not fit are left out. Cost: a few calls per prompt.
     """
     placed = 0
     for request, blocks in reversed(copies):
@@ -68,9 +69,9 @@ def insert_copies(store: GpuStore, copies: Sequence[Copied], now_ns: int) -> int
     return placed
 
 
-#: How a machine of a fleet that scales stands.
+#: State of a machine in a fleet that scales.
 _Standing = Literal["off", "starting", "serving", "draining"]
-#: Prompts a machine that comes may copy from a peer.
+#: Most prompts that a new machine copies from a peer.
 _REMEMBERED = 4096
 
 
@@ -83,12 +84,11 @@ class FleetChange(NamedTuple):
 
 
 class Scaling:
-    """Orders machines and lets them go, at multiples of an interval, until every request is done.
+    """Orders and releases machines at multiples of an interval, until every request is finished.
 
-    Machines that are ordered and not there yet are the first to be given up, the last ordered before others;
-    then those with the fewest requests, of these the highest number. A machine that goes serves what it has
-    (it drains) and counts until then. One that comes again is empty. Cost: a look at every machine
-    a decision.
+    Machines that are still starting are released first, the last ordered before others; then those with the
+    fewest requests, of these the highest number. A released machine finishes its requests (it drains) and is
+    paid for until then. A machine that joins again is empty. Cost: one pass over all machines per decision.
     """
 
     def __init__(
@@ -108,18 +108,18 @@ class Scaling:
         self._standing: list[_Standing] = ["off"] * len(self._replicas)
         for machine in range(settings.first):
             self._standing[machine] = "serving"
-        #: By machine that is ordered: the event of its coming; those of machines given up are taken back.
+        #: By ordered machine: the event of its start; canceled if the machine is released before.
         self._coming: dict[int, Event] = {}
         self._tick: Event | None = None
-        #: What was wanted at the decisions within ``hold_ns``, with their times.
+        #: Wanted machines at the decisions within ``hold_ns``, with their times.
         self._wanted: deque[tuple[int, int]] = deque()
         self._last_prompts: list[deque[int]] = [deque(maxlen=_REMEMBERED) for _ in self._replicas]
         self._seen = 0
         self._used_before = [False] * len(self._replicas)
-        #: When each machine that is paid for was ordered, and the time of those that are not any more.
+        #: Order time of each machine that is paid for, and the total time of released machines.
         self._paid_from = dict.fromkeys(range(settings.first), 0)
         self._paid_ns = 0
-        #: When the last request was done.
+        #: End of the last request.
         self._end_ns: int | None = None
         self.changes: list[FleetChange] = []
         self._counts = dict.fromkeys(("ordered", "released", "warmed_blocks"), 0)
@@ -128,11 +128,11 @@ class Scaling:
     # -- events
 
     def start(self) -> None:
-        """Begin with the first decision."""
+        """Queue the first decision."""
         self._queue_tick()
 
     def over(self) -> None:
-        """Hear that every request is done: nothing more changes."""
+        """Stop deciding: every request is finished."""
         for event in (*self._coming.values(), *([self._tick] if self._tick is not None else [])):
             self._engine.cancel(event)
         self._coming, self._tick, self._end_ns = {}, None, self._engine.now_ns
@@ -172,10 +172,10 @@ class Scaling:
             self._membership.chosen - self._seen,
         )
 
-    # -- machines that come
+    # -- machines that join
 
     def _order(self, count: int) -> None:
-        """Order machines, as many as there is room for beside those that still drain."""
+        """Order machines, up to the fleet's size including those that still drain."""
         now = self._engine.now_ns
         for machine in [m for m, own in enumerate(self._standing) if own == "off"][:count]:
             self._change("ordered", machine)
@@ -188,7 +188,7 @@ class Scaling:
             )
 
     def _booted(self, machine: int) -> None:
-        """Begin to serve, or first copy what a peer has."""
+        """Start serving, or first copy blocks of a peer."""
         replica = self._replicas[machine]
         if self._used_before[machine]:
             empty_caches(replica, self._trees[machine], len(self._prompt_blocks))
@@ -203,7 +203,7 @@ class Scaling:
         )
 
     def _of_peer(self) -> list[Copied]:
-        """Return what a machine that comes copies: from the one that was sent most requests since it came."""
+        """Return the prompts a new machine copies: from the machine with most requests since it joined."""
         peer = max(self._membership.serving, key=lambda machine: (len(self._last_prompts[machine]), -machine))
         replica = self._replicas[peer]
         replica.catch_up(self._engine.now_ns)
@@ -221,7 +221,7 @@ class Scaling:
         self._change("serves", machine)
         self._membership.join(machine)
 
-    # -- machines that go
+    # -- machines that leave
 
     def _remove(self, count: int) -> None:
         ordered = sorted(self._coming, key=lambda machine: (self._paid_from[machine], machine))
@@ -240,7 +240,7 @@ class Scaling:
                 self._off(machine)
 
     def _left(self, machine: int, request: int, here: int) -> None:
-        """Hear that a request of a machine is done, and how many are left there."""
+        """Switch off a draining machine after its last request; ``here``: requests left there."""
         if self._standing[machine] == "serving":
             self._last_prompts[machine].append(request)
         elif not here:
@@ -253,7 +253,7 @@ class Scaling:
         self._paid_ns += self._since(self._paid_from.pop(machine))
 
     def _since(self, time_ns: int) -> int:
-        """Return the time from then until now; what is before the first request or after the last is free."""
+        """Return the time since ``time_ns``, without time before the first or after the last request."""
         first_ns = self._membership.first_ns
         now = self._engine.now_ns if self._end_ns is None else self._end_ns
         return 0 if first_ns is None else now - max(time_ns, first_ns)
@@ -263,9 +263,9 @@ class Scaling:
 
     @property
     def counts(self) -> dict[str, int]:
-        """What happened so far; ``machine_ns``: time of machines from their order until they are off.
+        """Counts so far; ``machine_ns``: time of machines from their order until they are off.
 
-        What is before the first arrival is not counted.
+        Time before the first arrival is not counted.
         """
         paid_ns = self._paid_ns + sum(map(self._since, self._paid_from.values()))
         return {**self._counts, "machine_ns": paid_ns}

@@ -1,5 +1,5 @@
 """Several models in one fleet.
 
-- ``settings``  which machine serves which model
+- ``settings``  the model of each machine
 - ``by_model``  a router for each model
 """

@@ -1,4 +1,4 @@
-"""Model-aware routing: each model's requests among its machines, by a router of their own."""
+"""Model-aware routing: each model's requests are routed among its machines by the model's router."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from kvcache_sim.serving.sequence import Arrival
 
 
 class ByModel:
-    """Sends a request to a machine of its model, which that model's own router chooses.
+    """Sends a request to a machine of its model, chosen by that model's router.
 
-    ``model_of``: by request, ``of_machine``: by machine. ``NO_MACHINE`` where none of its machines serves.
+    ``model_of``: model by request; ``of_machine``: model by machine. Returns ``NO_MACHINE`` if no machine of
+    the model serves.
     Cost: that of the model's router over the model's machines.
     """
 

@@ -7,10 +7,10 @@
 | `shortest-first` | the fewest tokens left to compute |
 | `priority` | the smallest `priority` of the trace, then the earliest arrival |
 | `later-turns` | the furthest turn of a session |
-| `program-fcfs` | the job that began first: the first request of its agent, with all sub-agents, or session |
+| `program-fcfs` | the job that started first: first request of its agent (with sub-agents) or session |
 | `ragcache` | the largest ratio of cached to computed tokens; a request passed too often goes first |
 
-The rules are in ``rust/core/src/machine/queue.rs``, and in ``spec/queueing.py`` to read.
+The rules are in ``rust/core/src/machine/queue.rs``, and in ``spec/scheduler.py`` to read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 from kvcache_sim.policies.plugins.choice import Kind
 
-#: The requests get the starts of their jobs as priorities when they are read.
+#: Requests get the start times of their jobs as priorities when the trace is read.
 PROGRAM_FCFS = "program-fcfs"
 
 ORDERS = ("longest-prefix", "shortest-first", "priority", "later-turns", PROGRAM_FCFS, "ragcache")
@@ -41,5 +41,5 @@ QUEUE_ORDER = Kind("queue order", "kvsim.queue_order", {}, {"key": _key}, none="
 
 
 def served_as(name: str) -> str:
-    """Return the name under which schedulers know an order: ``priority`` for ``program-fcfs``."""
+    """Return the scheduler's name of an order: ``priority`` for ``program-fcfs``."""
     return "priority" if name == PROGRAM_FCFS else name

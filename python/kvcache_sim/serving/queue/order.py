@@ -1,4 +1,4 @@
-"""What a queue order is: a key for each waiting request, the smallest goes first."""
+"""The contract of a queue order: a key for each waiting request, the smallest goes first."""
 
 from __future__ import annotations
 
@@ -6,23 +6,30 @@ from typing import NamedTuple, Protocol
 
 
 class Waiting(NamedTuple):
-    """What an order sees of a waiting request."""
+    """A waiting request, as a queue order sees it."""
 
     request: int
     arrival_ns: int
     turn: int
-    #: Tokens to compute or reuse, and how many of them are cached on this machine.
+    #: Tokens to compute or reuse, and those of them that are cached on this machine.
     tokens: int
     cached_tokens: int
-    #: How often a later one was admitted before it.
+    #: Times that a later request was admitted before it.
     passed: int
     #: The trace's ``priority``, 0 where it has none.
     priority: int = 0
 
 
 class QueueOrder(Protocol):
-    """An order of admission. Ties go to whoever came first."""
+    """An order of admission. Ties go to the earliest arrival."""
 
     def key(self, waiting: Waiting) -> tuple[float, ...]:
-        """Return what orders a request: the smallest is admitted first."""
+        """Return the sort key of a waiting request.
+
+        Args:
+            waiting: The request: times in ns, lengths in tokens.
+
+        Returns:
+            Finite numbers, as many for every request; the smallest tuple is admitted first.
+        """
         ...

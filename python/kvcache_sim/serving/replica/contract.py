@@ -1,4 +1,4 @@
-"""What measurements read of a replica, of the core or of the specification."""
+"""The interface of a replica for measurements, of the core or of the specification."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ class Load(Protocol):
 
     @property
     def requests(self) -> int:
-        """Requests routed here that are not finished."""
+        """Unfinished requests that were routed here."""
         ...
 
     @property
     def queued_tokens(self) -> int:
-        """Prompt tokens routed here that are not computed yet, and those of requests handed over to here."""
+        """Prompt tokens routed or handed over to here that are not computed yet."""
         ...
 
     @property
     def expected_prefill_tokens(self) -> int:
-        """Of the queued tokens, those that the router expected to be computed."""
+        """Queued tokens that the router expected to be computed."""
         ...
 
 
 class MeasuredReplica(Protocol):
-    """One engine instance as measurements see it."""
+    """One engine instance, as measurements read it."""
 
     machine: int
     settings: ReplicaSettings
@@ -43,17 +43,17 @@ class MeasuredReplica(Protocol):
 
     @property
     def load(self) -> Load:
-        """What routers may know of it."""
+        """Its load, as routers see it."""
         ...
 
     @property
     def moved(self) -> MovedBytes:
-        """Bytes that it moved."""
+        """Bytes that it moved between tiers."""
         ...
 
     @property
     def prefetched_blocks(self) -> int | None:
-        """Blocks brought up ahead of their requests so far; None: it does not bring any."""
+        """Blocks prefetched so far; None: it does not prefetch."""
         ...
 
     @property
@@ -62,11 +62,11 @@ class MeasuredReplica(Protocol):
         ...
 
     def duplicates(self, tier: int) -> int:
-        """Return the number of a lower tier's blocks that have a copy on a faster one too."""
+        """Return the number of a lower tier's blocks that also have a copy on a faster tier."""
         ...
 
     def catch_up(self, now_ns: int) -> None:
-        """Run the iterations that began before now, so that the store is as it is now."""
+        """Run the iterations that began before ``now_ns``, so that the store is up to date."""
         ...
 
     def counts(self) -> tuple[int, int, int, int]:

@@ -1,4 +1,4 @@
-"""A replica: one engine instance, whose requests are served in the core, a call an event or for many."""
+"""A replica: one engine instance served in the core, with one call per event or per several events."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ _PHASES = (TRANSFER, BOUNDARY)
 
 
 class KeepsTime(Protocol):
-    """Who lets the events of several replicas come in one order."""
+    """The owner of the event order of several replicas."""
 
     def woken(self, machine: int) -> None:
-        """Hear that a machine was told something."""
+        """Queue the next event again: the state of a machine changed."""
 
     def enqueue(self, machine: int, slot: int) -> None:
-        """Queue a request that has come to a machine, by its place there."""
+        """Queue a request that arrived at a machine, by its slot there."""
 
     def prefetch(self, machine: int, request: int, tokens: int) -> None:
-        """Copy up on a machine what the prompt of a request has further down."""
+        """Copy blocks of a request's prompt from a machine's lower tiers upwards."""
 
     def abort(self, machine: int, request: int) -> None:
-        """Let a request go that was sent to a machine, its client having given it up."""
+        """Abort a request that was sent to a machine."""
 
     def enable_lookahead(self) -> None:
-        """Let the machines do at once all that comes before anything but their own work."""
+        """Run the machines' own events up to the next event of another kind in one call."""
 
     def notify_prefilled_of(self, replica: NativeReplica) -> None:
-        """Let a replica tell whose prompt has been computed there, after each event."""
+        """Notify a replica of computed prompts after each event."""
 
     def report_events_to(self, replica: NativeReplica) -> None:
         """Notify a replica after each event of any machine."""
@@ -56,8 +56,8 @@ class KeepsTime(Protocol):
 class NativeReplica:
     """One engine instance; the core keeps its requests and transfers, Python the clock.
 
-    ``checks``: whether the store's invariants are checked at every boundary (``--check full``).
-    ``handover``: how prompts go to other machines, or come from there.
+    ``checks``: True checks the store's invariants at every boundary (``--check full``).
+    ``handover``: rules of prompts that move to or from other machines.
     """
 
     def __init__(
@@ -75,17 +75,17 @@ class NativeReplica:
         self.store = machine.store
         self.engine = machine.engine
         self.edges, self.tree = machine.edges, machine.tree
-        #: Bytes that it moved, as of the last ``count_moved_bytes``.
+        #: Bytes moved between tiers, as of the last ``count_moved_bytes``.
         self.moved = MovedBytes()
-        #: Whether it reads other machines, or the pool.
+        #: True if it reads other machines, or the pool.
         self.reads_others = machine.reads_others
         self.pool = machine.pool
         #: Number of the machine's tiers.
         self.tiers = len(machine.tiers)
         self._occasions = machine.occasions
-        #: How long before its next turn a paused session's blocks are brought up.
+        #: Time before the next turn at which a paused session's blocks are prefetched.
         self.prefetch_lead_ns = machine.movement.prefetch_lead_ns
-        #: Whether every milestone is recorded, beside each request's row.
+        #: True if every milestone is recorded, in addition to each request's row.
         self.records_all = recorder.window_ns is not None
         self.core = _core.Replica(machine.store, *batch, serving_rules(machine, settings, recorder, handover))
         self.load: Load = self.core
@@ -93,32 +93,31 @@ class NativeReplica:
         self._checks = checks
         self._most_blocks = self.store.occupancy(0).capacity_blocks - machine.kept_free_blocks
         self._needs = machine.most_blocks
-        #: So many tokens it can hold: fewer need no more blocks.
+        #: Tokens known to fit; fewer tokens need no more blocks.
         self._held_tokens = 0
-        #: Tokens beside its KV that an empty GPU must have room for.
+        #: Free tokens that an empty GPU needs in addition to a request's KV.
         self._headroom_tokens = settings.drafted_tokens
         if settings.scheduler == "sglang":
             from kvcache_sim.serving.engine_rules import headroom_tokens
 
             self._headroom_tokens = headroom_tokens(self.cache.block_size_tokens, machine.kept_free_blocks)
         self._looks_up = bool(self.cache.lookup_ns and self.cache.enabled)
-        #: Whether a request that arrives is in the queue at once.
+        #: True if an arriving request is in the queue at once.
         self._native_arrivals = not (self._looks_up or settings.client_ns(1))
-        #: What this machine next does by itself, and whether it may go on ahead of the clock
-        #: (``enable_lookahead``).
+        #: The machine's next own event; with ``enable_lookahead`` it may run before the clock.
         self._next: Event | None = None
         self._has_lookahead = False
         self._shared_time: KeepsTime | None = None
         self._closed: list[Callable[[int], None]] = []
         self._prefilled: list[Callable[[int, int], None]] = []
         self._after_events: list[Callable[[NativeReplica], None]] = []
-        #: Whether any client has given a request up that was sent here.
+        #: True once a client has aborted a request that was sent here.
         self._someone_left = False
-        #: Whether transfers that are recorded begin as a request comes.
+        #: True if recorded transfers may start when a request arrives.
         self._sends_unasked = self.records_all and self._occasions is not None
         #: Rows of finished requests that the core still has.
         self._rows = 0
-        #: Whether rows stay in the core until ``take_rows``.
+        #: True if rows stay in the core until ``take_rows``.
         self._logs_outputs = False
         if self.records_all:
             self.core.log_steps()
@@ -127,7 +126,7 @@ class NativeReplica:
     # -- events
 
     def arrive(self, arrival: Arrival) -> None:
-        """Take a request over; it queues once the scheduler has it and it has been looked up."""
+        """Accept a request; it is queued after the client offset and its lookup."""
         now, request = self.engine.now_ns, arrival.request
         tokens = (arrival.prompt_num_tokens, arrival.output_tokens, arrival.expected_prefill_tokens)
         session = (arrival.session, arrival.turn, arrival.is_conversational_turn, arrival.priority)
@@ -156,11 +155,11 @@ class NativeReplica:
             self._shared_time.enqueue(self.machine, slot)
             return
         self._resume(self.core.enqueue(slot, self.engine.now_ns))
-        if self._someone_left or self._sends_unasked:  # maybe this one left, on its way here
+        if self._someone_left or self._sends_unasked:  # this request may have been aborted before it arrived
             self._notify(*self.core.news()[1:])
 
     def abort(self, request: int) -> None:
-        """Abort a request that was sent here, wherever it is by now."""
+        """Abort a request that was sent here, in any state."""
         self._someone_left = True
         if self._shared_time is not None:
             self._shared_time.abort(self.machine, request)
@@ -170,25 +169,25 @@ class NativeReplica:
             self._notify(closed, events)
 
     def share_time(self, clock: KeepsTime) -> None:
-        """Let someone keep its events in one order with those of other machines."""
+        """Share one event order with other machines, kept by ``clock``."""
         self._shared_time = clock
 
     @property
     def takes_native_arrivals(self) -> bool:
-        """Whether it runs ahead, and a request that arrives is in its queue at once."""
+        """True if it has lookahead and an arriving request is in its queue at once."""
         return self._has_lookahead and self._native_arrivals
 
     def enable_lookahead(self) -> None:
-        """Let it do at once all that comes before anything but machines' own work: nobody waits to hear.
+        """Run its own events up to the next event of another kind in one call, as no observer needs them.
 
-        Who finishes, and whose prompt is computed, is told up to so much early.
+        Finished requests and computed prompts are reported early, at most by that span.
         """
         self._has_lookahead = not (self._checks or self.records_all)
         if self._shared_time is not None and self._has_lookahead:
             self._shared_time.enable_lookahead()
 
     def _resume(self, at: tuple[int, int] | None) -> None:
-        """Let what the core does next come at a time and in a phase."""
+        """Schedule the core's next event: (time in ns, phase)."""
         if self._shared_time is not None:
             self._shared_time.woken(self.machine)
             return
@@ -224,25 +223,25 @@ class NativeReplica:
         self.event_ended()
 
     def after_each_event(self, call: Callable[[NativeReplica], None]) -> None:
-        """Call back after each event of this machine, once it has reported who has left."""
+        """Call back after each event of this machine, once the finished requests are reported."""
         if self._shared_time is not None and not self._after_events:
             self._shared_time.report_events_to(self)
         self._after_events.append(call)
 
     def event_ended(self) -> None:
-        """Notify the observers of events: one has ended here, or on a machine in the same order of events."""
+        """Notify the observers of an event here or on a machine in the same event order."""
         for call in self._after_events:
             call(self)
 
     def notify_prefilled(self) -> None:
-        """Tell those who want to hear of it whose prompt has been computed."""
+        """Notify the observers of computed prompts."""
         if self._prefilled:
             for request, prompt_tokens in self.core.take_prefilled():
                 for notify in self._prefilled:
                     notify(request, prompt_tokens)
 
     def notify_closed(self, closed: Sequence[int]) -> None:
-        """Tell those who want to hear of it who has finished."""
+        """Notify the observers of finished requests."""
         self._rows += len(closed)
         if self._rows >= self._recorder.rows_at_a_time and not self._logs_outputs:
             self._hand_over_rows()
@@ -251,7 +250,7 @@ class NativeReplica:
                 notify(request)
 
     def check(self) -> None:
-        """Check the store's invariants, where that is asked for; a boundary has passed."""
+        """Check the store's invariants after a boundary, if ``checks`` is set."""
         if self._checks:
             check_store(self.store, self.machine, self.engine.now_ns)
 
@@ -269,24 +268,24 @@ class NativeReplica:
         self._logs_outputs = True
 
     def take_rows(self) -> bytes:
-        """Return the rows of the requests that left since the last call, which the recorder gets too.
+        """Return the rows of the requests that left since the last call; the recorder also receives them.
 
         Rows are 64-bit integers in the order of ``Recorder.row_columns``.
         """
         return self._hand_over_rows()
 
-    # -- the rest of what the contract asks
+    # -- the rest of the contract
 
     def catch_up(self, now_ns: int) -> None:
-        """Run the iterations that began before now, so that the store is as it is now."""
+        """Run the iterations that began before ``now_ns``, so that the store is up to date."""
         self.core.catch_up(now_ns)
 
     def log_schedule(self) -> None:
-        """Start writing an engine's schedule down."""
+        """Start recording an engine's schedule."""
         self.core.log_schedule()
 
     def schedule(self) -> ScheduleLog | None:
-        """Return what was written down of the schedule, None where nothing was."""
+        """Return the recorded schedule, None if none was recorded."""
         from kvcache_sim.serving.schedule_log import ScheduleCounts, ScheduleLog
 
         written = self.core.schedule()
@@ -295,7 +294,7 @@ class NativeReplica:
     # -- prefetching
 
     def prefetch(self, request: int, tokens: int, occasion: str) -> None:
-        """Copy a request's blocks up to the cpu, where the prefetch policy wants that on this occasion."""
+        """Copy a request's blocks up to the CPU tier, if the prefetch policy wants that on this occasion."""
         if self._occasions is None or occasion not in self._occasions:
             return
         if self._shared_time is not None:
@@ -307,21 +306,21 @@ class NativeReplica:
 
     @property
     def prefetches_sessions(self) -> bool:
-        """Whether a paused session's blocks may be copied up before its next turn."""
+        """True if a paused session's blocks may be prefetched before its next turn."""
         return self._occasions is not None and "session" in self._occasions
 
     @property
     def prefetched_blocks(self) -> int | None:
-        """Blocks brought up ahead of their requests so far; None: it does not bring any."""
+        """Blocks prefetched so far; None: it does not prefetch."""
         if self._occasions is None:
             return None
         own = self.store if isinstance(self.store, _core.RadixStore) else self.core
         return own.prefetched_blocks
 
-    # -- what routers, the cluster and recorders ask
+    # -- queries of routers, the cluster and recorders
 
     def can_ever_hold(self, kv_tokens: int) -> bool:
-        """Return whether an empty GPU would have room for that many tokens, and for drafts behind them."""
+        """Return True if an empty GPU can hold that many tokens, and drafts after them."""
         if kv_tokens <= self._held_tokens:
             return True
         needed = self._needs(kv_tokens + self._headroom_tokens, self.settings.steps_in_flight)
@@ -331,18 +330,18 @@ class NativeReplica:
         return True
 
     def when_closed(self, notify: Callable[[int], None]) -> None:
-        """Tell the number of each request that leaves this machine from now on."""
+        """Call back with the number of each request that leaves this machine from now on."""
         self._closed.append(notify)
 
     def when_prefilled(self, notify: Callable[[int, int], None]) -> None:
-        """Tell of each request whose prompt is computed from now on: its number and its prompt's tokens."""
+        """Call back for each prompt computed from now on: the request's number and the prompt's tokens."""
         if self._shared_time is not None and not self._prefilled:
             self._shared_time.notify_prefilled_of(self)
         self._prefilled.append(notify)
         self.core.notify_prefilled()
 
     def counts(self) -> tuple[int, int, int, int]:
-        """Return how many requests wait, run and wait for KV, and the tokens generated so far."""
+        """Return the numbers of requests that wait, run and wait for KV, and the tokens generated so far."""
         return self.core.counts()
 
     @property
@@ -359,7 +358,7 @@ class NativeReplica:
         return self.core.itl()
 
     def flush_records(self) -> None:
-        """Hand what is kept of requests, steps and evictions to the recorder, and count moved bytes."""
+        """Hand the kept rows of requests, steps and evictions to the recorder, and count moved bytes."""
         self._hand_over_rows()
         for step in self.core.take_steps():
             self._recorder.log_step(self.machine, step)
@@ -372,5 +371,5 @@ class NativeReplica:
         self.moved.count(self.core.edge_bytes(), self.core.moved_bytes())
 
     def duplicates(self, tier: int) -> int:
-        """Return the number of a lower tier's blocks that have a copy on a faster one too."""
+        """Return the number of a lower tier's blocks that also have a copy on a faster tier."""
         return self.store.duplicates(tier) if isinstance(self.store, _MOVING) else 0

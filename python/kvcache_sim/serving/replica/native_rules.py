@@ -1,4 +1,4 @@
-"""The rules of a replica, as the core takes them, with the checked methods of its plug-ins."""
+"""The rules of a replica in the core's format, with the checked methods of its plug-ins."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class PluginCall(Value):
-    """A method of a plug-in whose answers are checked, and the class of its argument."""
+    """A method of a plug-in whose return values are checked, and the class of its argument."""
 
     call: Callable[..., Any]
     view: type
@@ -88,17 +88,17 @@ def _prefetch(machine: Machine) -> PluginCall | None:
 
 
 class HandoverRules(Value):
-    """The rules of a machine that computes prompts for others, or takes them in."""
+    """The rules of a hand-over source or target."""
 
     prefills: bool
     layer_by_layer: bool
     first_token_at_prefill: bool
-    #: The number of the place "another machine".
+    #: Index of "another machine" among the sources of KV.
     remote: int = len(KV_SOURCES) - 1
 
     @classmethod
     def of(cls, role: Role, handover: HandoverSettings) -> HandoverRules:
-        """Return those of a machine with a role, in a cluster where some machines prefill for others."""
+        """Return the rules of a machine with a role, in a disaggregated cluster."""
         return cls(
             prefills=role == "prefill",
             layer_by_layer=handover.transfer == "layer-by-layer",
@@ -110,7 +110,7 @@ class PoolRules(Value):
     """The rules of a pool that machines share."""
 
     machine: int
-    #: The number of the place "another machine".
+    #: Index of "another machine" among the sources of KV.
     remote: int
     block_bytes: int
     layers: int
@@ -118,17 +118,17 @@ class PoolRules(Value):
 
     @classmethod
     def of(cls, pool: PoolNode, movement: MovementSettings) -> PoolRules:
-        """Return those of a pool."""
+        """Return the rules of a pool."""
         layers, pipelining = max(1, pool.num_layers), movement.layer_pipelining
         return cls(pool.number, len(KV_SOURCES) - 1, pool.block_bytes, layers, pipelining)
 
 
 class ServingRules(Value):
-    """The rules of a replica, beside its batch."""
+    """The rules of a replica, apart from its batch."""
 
     machine: int
     max_num_seqs: int
-    #: Whether a request waits for a block that another one is computing.
+    #: True if a request waits for a block that another request is computing.
     waits_for_duplicates: bool
     queue_order: str
     async_scheduling: str
@@ -137,30 +137,30 @@ class ServingRules(Value):
     admits_prompts_only: bool
     #: Blocks at the end of every hit that are computed again.
     lost_blocks: int
-    #: Whether blocks have a time to live.
+    #: True if blocks have a time to live.
     expires: bool
-    #: How many of the waiting requests have their blocks protected from eviction.
+    #: Number of waiting requests whose blocks are protected from eviction.
     lookahead: int
     max_sessions: int | None
     session_ttl_ns: int | None
-    #: When prefixes may be shared between requests; None: at once.
+    #: Rule for sharing prefixes between requests; None: at once.
     prefix_view: PrefixViewSettings | None
     #: Milestones in [start, end) are recorded; None: none are.
     record_window_ns: tuple[int, int] | None
     #: Names of the columns of a request's row, in order.
     request_columns: tuple[str, ...]
-    #: Names of the places that KV may come from, fast to slow: rows of transfers number edges by them.
+    #: Names of the sources of KV, fast to slow: rows of transfers number edges by them.
     sources: tuple[str, ...]
-    #: Which other machines it reads, and how; None: none.
+    #: Rules for reading other machines; None: it reads none.
     reads: ReadsRules | None
     tiers: TierRules
-    #: What a piece of a copy to or from the GPU takes of the CPU, and such a copy of the GPU.
+    #: CPU time per piece of a copy to or from the GPU, and the share of the GPU that the copy takes.
     copy_submit_ns: int
     copy_gpu_share: float
-    #: What an engine's own scheduler is told; None: another's, or kvsim's own composes the steps.
+    #: Rules of vLLM's or SGLang's scheduler; None: the other's, or kvsim's own composes the steps.
     vllm: VllmRules | None = None
     sglang: SglangRules | None = None
-    #: How prompts go to other machines, or come from there; None: they stay where they are.
+    #: Rules of hand-overs; None: prompts stay on their machine.
     handover: HandoverRules | None = None
     #: Policies that are not built in.
     plugins: PluginRules | None = None
@@ -217,6 +217,6 @@ def _sglang_rules(settings: ReplicaSettings) -> SglangRules | None:
 
 
 def _prefix_view(cache: CacheSettings) -> PrefixViewSettings | None:
-    """Return when prefixes may be shared; None: at once, or the store decides it itself."""
+    """Return the rule for sharing prefixes; None: at once, or decided by the store."""
     at_once = cache.prefix_view == PrefixViewSettings() or cache.accounting == "simplified"
     return None if at_once else cache.prefix_view

@@ -1,4 +1,4 @@
-"""Retention hints of a trace's rows: the session is over, move the blocks down, a time to live.
+"""Retention hints of a trace's rows: the session is closed, demote the blocks, a time to live.
 
-- ``hints``  obeys them when a request finishes
+- ``hints``  applies them when a request finishes
 """

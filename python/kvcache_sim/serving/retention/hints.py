@@ -1,4 +1,4 @@
-"""Hints of a trace's rows, obeyed when a request is done: close, demote, a time to live."""
+"""Hints of a trace's rows, applied when a request finishes: close, demote, a time to live."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from kvcache_sim.workload.trace import NO_SESSION, NOT_GIVEN, Trace, view
 
 
 class RetentionHints:
-    """Drops what requests say is of no further use, on the machine that served them.
+    """Drops blocks that a request's hints mark as unused, on the machine that served it.
 
-    ``close``: what no other session has used there. ``demote``: copies on the GPU whose blocks are on the
-    tier below. A time to live: what nobody has used since, so long after the request was done. What running
-    requests hold stays. Cost: the prompt's ids a request.
+    ``close``: blocks that no other session used there. ``demote``: GPU copies of blocks that are on the tier
+    below. A time to live: blocks not used since, that long after the request finished. Blocks of running
+    requests stay. Cost per request: O(ids of its prompt).
     """
 
     def __init__(self, trace: Trace, kept: KeptPrompts) -> None:
@@ -26,16 +26,16 @@ class RetentionHints:
         self._session = view(trace.session)
         self._per_id = trace.block_size // kept.block_size_tokens
         self._kept, self._engine = kept, kept.engine
-        #: By machine: id → the last request that used it, and the first session that did; None: several have.
+        #: By machine: id → the last request that used it, and its only session; None: several sessions.
         self._last: list[dict[int, int]] = [{} for _ in kept.replicas]
         self._only: list[dict[int, int | None]] = [{} for _ in kept.replicas]
-        #: Expiries to come, and requests that are not done: after the last one nothing expires.
+        #: Pending expiries, and unfinished requests: after the last request nothing expires.
         self._to_come: dict[int, Event] = {}
         self._open = len(trace)
         self.dropped_blocks = 0
 
     def closed(self, request: int, machine: int) -> None:
-        """Hear that a request is done on a machine."""
+        """Apply the hints of a request that finished on a machine."""
         last, only = self._last[machine], self._only[machine]
         session = self._session[request]
         own = session if session != NO_SESSION else -2 - request
@@ -64,7 +64,7 @@ class RetentionHints:
         self._drop(request, machine, self._first(request, lambda name: last[name] == request))
 
     def _first(self, request: int, holds: Callable[[int], bool]) -> int | None:
-        """Return the first of a prompt's ids of which something holds; it then does of those behind it."""
+        """Return the first id of a prompt for which ``holds`` is true; it is then true for all later ids."""
         start, end = self._offsets[request], self._offsets[request + 1]
         return next((index - start for index in range(start, end) if holds(self._ids[index])), None)
 
@@ -80,6 +80,6 @@ class RetentionHints:
         start, first = 0, 0
         for end, copies in parts:
             if copies[STAGING] != NO_MOVE:
-                first = end  # a block behind this one alone can go
+                first = end  # only the blocks after this one can be dropped
             start = end
         self.dropped_blocks += tree.remove(request, (first, start), COMPUTE) if first < start else 0

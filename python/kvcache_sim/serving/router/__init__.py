@@ -1,14 +1,14 @@
-"""Routers: which machine takes a request. A policy is one class and one row in ``registry.ROUTERS``.
+"""Routers choose the machine of a request. A policy is one class and one row in ``registry.ROUTERS``.
 
-- ``contract``          the ``Router`` protocol and what it may look at
-- ``index``             the router's own late and bounded index, false and missed hits counted
+- ``contract``          the ``Router`` protocol and the view that it reads
+- ``index``             the router's own delayed and bounded index, with counts of false and missed hits
 - ``registry``          policy name → constructor; ``file.py:Name`` plug-ins
-- ``views``             makes what routers look at, and loads as old as the last poll
-- ``report``            what engines tell; ``prompt_blocks``: prompts as integers
-- ``prefix_index``      what gateways keep of what they sent
-- ``scorers``           what ``weighted`` adds up
+- ``views``             construction of the view, and loads as old as the last poll
+- ``report``            loads that engines report; ``prompt_blocks``: prompts as integers
+- ``prefix_index``      gateways' index of the prompts that they sent
+- ``scorers``           the scores that ``weighted`` adds up
 - ``prefix``, ``cache_aware``, ``weighted``, ``production_stack``, ``dynamo_kv``,
   ``vllm_dp``           the policies
-- ``in_core``           rules of routing that the core decides by without asking Python
-- ``regret``            routing regret: what each choice lost against the best machine for that request
+- ``in_core``           routing rules that the core applies without calling Python
+- ``regret``            routing regret: the loss of each choice against the best machine for that request
 """

@@ -1,6 +1,6 @@
 """Cache-aware: the longest prefix if it is long enough, else the least load; the rule of SGLang's router.
 
-Its gateway has a tree of its own of what it sent where: it sees no cache, and forgets by its size alone.
+Its gateway keeps a tree of the prompts sent to each machine: it sees no cache, and evicts by size alone.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from kvcache_sim.serving.sequence import Arrival
 
 
 class Match(NamedTuple):
-    """What the tree has of a prompt: leading ids, and the machine asked for the last node they reach."""
+    """The part of a prompt in the tree: leading ids, and the machine of the last node they reach."""
 
     ids: int
     machine: int
 
 
 class _Node:
-    """An edge's ids and who was sent them, with the epoch of each (0: only on the way to more)."""
+    """An edge's ids and the machines that received them, with their epochs (0: an inner node only)."""
 
     __slots__ = ("children", "epochs", "ids", "number", "owner", "parent")
 
@@ -31,13 +31,13 @@ class _Node:
         self.epochs: dict[int, int] = {}
 
     def asked(self) -> int | None:
-        """Return the machine that is asked for this: its maker, or once that is gone another one for good."""
+        """Return the machine of this node: its creator, or once that is evicted a permanent replacement."""
         if self.owner not in self.epochs:
             self.owner = min(self.epochs, default=None)
         return self.owner
 
     def split(self, shared: int, number: int) -> _Node:
-        """Put a node above for the first ids; it knows and asks the same machines."""
+        """Insert a parent node for the first ids, with the same machines."""
         assert self.parent is not None
         upper = _Node(self.ids[:shared], self.parent, number, self.owner)
         upper.epochs.update(self.epochs)
@@ -47,18 +47,18 @@ class _Node:
         return upper
 
     def is_leaf_of(self, machine: int) -> bool:
-        """Return whether a machine was sent this and nothing below."""
+        """Return True if a machine received this node and none below it."""
         below = any(machine in child.epochs for child in self.children.values())
         return machine in self.epochs and not below
 
 
 class GatewayTree:
-    """A radix tree over the ids of prompts, one for all machines; each node knows who was sent it.
+    """A radix tree over the ids of prompts, one for all machines; each node has the machines that got it.
 
     Its counters follow the source: an epoch for each match and each insertion; an insertion renews the last
-    node alone; one match in eight renews the node it asks. A node asks whoever made it while that machine is
-    still there, whoever else was sent it later. Where the source takes any machine of a hash map, here it is
-    the lowest number; of equal epochs the older node goes first.
+    node alone; one match in eight renews the matched node. A node returns its creator while that machine is
+    in the node, even if other machines received it later. The source takes any machine of a hash map, here it
+    is the lowest number; of equal epochs the older node is evicted first.
 
     Source: sgl-model-gateway/src/policies/tree.rs of sgl-project/sglang at 03744dbe: ``insert`` (line 331),
     ``prefix_match_with_counts`` (line 466), ``evict_tenant_by_size`` (line 615); the same in
@@ -69,13 +69,13 @@ class GatewayTree:
         self._epoch = 0
         self._nodes = 1
         self._root = _Node([], None, self._nodes, None)
-        #: Ids that each machine was sent and that are not forgotten.
+        #: Ids in the tree by machine.
         self.sizes = [0] * machines
         for machine in range(machines):  # the gateway inserts an empty text for every worker
             self.insert([], machine)
 
     def match(self, ids: list[int]) -> Match:
-        """Return how many leading ids the tree has, and whom it asks."""
+        """Return the number of leading ids in the tree, and the machine of the last node."""
         node, at = self._root, 0
         while at < len(ids) and (child := node.children.get(ids[at])) is not None:
             node, shared = child, _shared(child.ids, ids, at)
@@ -88,7 +88,7 @@ class GatewayTree:
         return Match(at, machine or 0)
 
     def insert(self, ids: list[int], machine: int) -> None:
-        """Note that a prompt was sent to a machine."""
+        """Insert a prompt that was sent to a machine."""
         node, at = self._root, 0
         node.epochs.setdefault(machine, 0)
         while at < len(ids):
@@ -104,9 +104,9 @@ class GatewayTree:
         node.epochs[machine] = self._next_epoch()
 
     def evict(self, most_ids: int) -> None:
-        """Forget leaves of each machine that has more ids than that, the smallest epoch first.
+        """Evict leaves of each machine with more than ``most_ids`` ids, the smallest epoch first.
 
-        A node above that has become a leaf follows with its own epoch. Cost: O(nodes) where any has more.
+        A parent that has become a leaf follows with its own epoch. Cost: O(nodes) if any machine has more.
         """
         if max(self.sizes) <= most_ids:
             return
@@ -147,33 +147,33 @@ class GatewayTree:
 
 
 def _shared(own: list[int], ids: list[int], at: int) -> int:
-    """Return how many ids agree from a place on."""
+    """Return the number of equal ids from position ``at`` on."""
     most = min(len(own), len(ids) - at)
     if own[:most] == ids[at : at + most]:
         return most
     return next(k for k in range(most) if own[k] != ids[at + k])
 
 
-#: Size of the gateway's tree, in characters or tokens of a machine (``--max-tree-size``).
+#: Size of the gateway's tree, in characters or tokens per machine (``--max-tree-size``).
 MOST_TREE_TOKENS = 1 << 26
 
 
 class CacheAware:
-    """The machine that has most of the prompt where that is more than ``cache_threshold`` of its tokens.
+    """The machine that has most of the prompt, if that is more than ``cache_threshold`` of its tokens.
 
-    Else, and whatever is cached while loads are too uneven, the machine least in (load, requests sent there,
-    number). Load is requests not finished; it is too uneven when the largest is more than
+    Otherwise, and always while loads are too uneven, the machine least in (load, requests sent there,
+    number). Load is unfinished requests; it is too uneven if the largest is more than
     ``balance_abs_threshold`` requests above the smallest and more than ``balance_rel_threshold`` times it. Of
-    machines with equally much of the prompt the least loaded takes it, counted the same way.
+    machines with equal cached prefixes the least loaded is chosen, by the same order.
 
-    With ``index.kind: truth`` the router sees what machines have, or what its late index holds. With
-    ``gateway-tree`` it has the gateway's own tree of what it sent (``gateway_tree``), which asks the first to
-    be sent a prefix and never sees an eviction; it is cut back to ``index_blocks`` a machine, left out: 2²⁶
-    tokens, every ``index.eviction_interval``.
+    With ``index.kind: truth`` the router sees the machines' caches, or its delayed index. With
+    ``gateway-tree`` it has the gateway's tree of sent prompts (``gateway_tree``). The tree returns the first
+    machine that received a prefix and never sees an eviction. It is cut back to ``index_blocks`` per machine
+    (default: 2²⁶ tokens) every ``index.eviction_interval``.
 
     Source: ``cache_aware`` of sgl-model-gateway (cache_aware.rs at b93974f1) and of lightseekorg/smg at
     73da68ca9, classic form.
-    Cost: one look at all machines, none where loads are uneven; O(ids of the prompt) with the tree.
+    Cost: one lookup on all machines, none if loads are uneven; O(ids of the prompt) with the tree.
     """
 
     needs = Needs(
@@ -210,19 +210,19 @@ class CacheAware:
 
 
 class _Cached(Protocol):
-    """Says who has most of a prompt, and how much."""
+    """Finds the machines with the longest part of a prompt."""
 
     def best(self, sequence: Arrival) -> tuple[float, Sequence[int]]:
-        """Return the share of the prompt's tokens, and the machines."""
+        """Return the largest share of the prompt's tokens (0 to 1), and the machines that have it."""
         ...
 
     def sent(self, sequence: Arrival, machine: int) -> None:
-        """Hear the choice."""
+        """Record the choice."""
         ...
 
 
 class _Found:
-    """By what a look finds."""
+    """By the machines' caches."""
 
     def __init__(self, view: RouterView) -> None:
         self._view = view
@@ -235,11 +235,11 @@ class _Found:
         return share, [machine for machine, blocks in enumerate(found) if blocks == longest]
 
     def sent(self, sequence: Arrival, machine: int) -> None:
-        """Do nothing: the next look sees it."""
+        """Do nothing: the next lookup sees the prompt."""
 
 
 class _Sent:
-    """By the gateway's tree of what was sent."""
+    """By the gateway's tree of sent prompts."""
 
     def __init__(self, view: RouterView) -> None:
         assert view.prompts is not None
@@ -252,7 +252,7 @@ class _Sent:
         self._cut_back = 0
 
     def best(self, sequence: Arrival) -> tuple[float, Sequence[int]]:
-        """Return the share that was sent anywhere, and the one machine that the tree asks."""
+        """Return the share of the prompt in the tree, and the tree's machine."""
         self._keep_to_size()
         match = self._tree.match(self._prompts.ids(sequence))
         tokens = min(match.ids * self._prompts.id_tokens, sequence.prompt_num_tokens)
@@ -264,7 +264,7 @@ class _Sent:
         self._tree.insert(self._prompts.ids(sequence), machine)
 
     def _keep_to_size(self) -> None:
-        """Evict once where an interval has ended: nothing changed the tree since."""
+        """Evict once if an interval has ended: nothing changed the tree since."""
         intervals = self._view.now_ns() // self._interval_ns
         if intervals > self._cut_back:
             self._cut_back = intervals

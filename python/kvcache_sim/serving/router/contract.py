@@ -1,4 +1,4 @@
-"""The contract of a router: what it is asked, and what it may look at."""
+"""The contract of a router: the ``Router`` protocol and the view that it reads."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from kvcache_sim.serving.settings import RouterSettings
 from kvcache_sim.tiers import ROUTER_CREDITS
 from kvcache_sim.values import Value, field
 
-# What routers ask of every machine at every decision, read without a call of Python a machine.
+# Figures that routers need of every machine at every decision, read without a Python call per machine.
 _REQUESTS = attrgetter("load.requests")
 _QUEUED_TOKENS = attrgetter("load.queued_tokens")
 _EXPECTED_TOKENS = attrgetter("load.expected_prefill_tokens")
 
 
 class Look(NamedTuple):
-    """What each machine has, by machine."""
+    """The cached and active blocks of each machine, by machine."""
 
-    #: Leading blocks of the request that are found there on any tier.
+    #: Leading blocks of the request cached there, on any tier.
     found_blocks: list[int]
-    #: Blocks that running requests hold on its GPU, a shared one counted once.
+    #: Blocks that running requests hold on its GPU, a shared block counted once.
     active_blocks: list[int]
 
 
 class Occupancy(NamedTuple):
-    """What the engine of each machine reports of itself, by machine."""
+    """The load that the engine of each machine reports, by machine."""
 
     #: Requests that wait to be scheduled.
     waiting: list[int]
@@ -41,10 +41,10 @@ class Occupancy(NamedTuple):
 
 
 class Loads(Protocol):
-    """The load of every machine, as it is now or as it was when it was last looked at."""
+    """The load of every machine, now or at the last poll."""
 
     def requests(self) -> list[int]:
-        """Return by machine how many requests were sent there and are not finished."""
+        """Return by machine the number of unfinished requests sent there."""
         ...
 
     def queued_tokens(self) -> list[int]:
@@ -57,7 +57,7 @@ class Loads(Protocol):
 
     @property
     def looks(self) -> int:
-        """How often the machines have been looked at so far; -1: at every decision."""
+        """Number of polls so far; -1: the loads are read at every decision."""
         ...
 
 
@@ -66,47 +66,50 @@ def _no_report() -> Occupancy:
 
 
 class RouterView(Value):
-    """What a router may look at. Looking never changes recency."""
+    """The state that a router may read. Reading never changes recency.
+
+    Arrays and lists have one entry per machine, in the order of the indices that ``Router.choose`` returns.
+    """
 
     replicas: Sequence[NativeReplica]
     settings: RouterSettings
     #: The seed of the run; draw from ``rng.stream(seed, name)``.
     seed: int
     block_size_tokens: int
-    #: Look at every machine at once, as it is now; cost: one walk along the prefix a machine.
+    #: Current cached and active blocks of every machine; cost: one walk along the prefix per machine.
     look: Callable[[Arrival], Look]
-    #: By machine its tree of blocks, where it has lower tiers and the router sees which one holds a block.
+    #: By machine its tree of blocks, if it has lower tiers and the router sees the tier of a block.
     trees: Sequence[TieredStore | None] = ()
-    #: What the engines report now.
+    #: Current reports of the engines.
     report: Callable[[], Occupancy] = _no_report
-    #: The loads as they were at the last multiple of ``router.view.interval``; None: as they are now.
+    #: The loads at the last multiple of ``router.view.interval``; None: current loads.
     scraped: Loads | None = None
-    #: The blocks of each prompt, for routers that keep a record of what they sent.
+    #: The blocks of each prompt, for routers that record the prompts they sent.
     prompts: PromptBlocks | None = None
-    #: The time.
+    #: The current time (ns).
     now_ns: Callable[[], int] = lambda: 0
-    #: Who is told the number of each request that is done; a router that wants to hear adds itself.
+    #: Callbacks with the number of each finished request; a router may append its own.
     when_closed: list[Callable[[int], None]] = field(default_factory=list)
 
     @property
     def loads(self) -> Loads:
-        """The machines' own figures, as old as ``router.view.interval`` makes them.
+        """The machines' own figures, as of the last poll (``router.view.interval``).
 
-        What a router counts by itself, such as ``requests`` here, is never old.
+        Counts that a router keeps itself, for example ``requests`` here, are always current.
         """
         return self if self.scraped is None else self.scraped
 
     @property
     def looks(self) -> int:
-        """Minus one: this view looks at every decision."""
+        """Minus one: this view reads the loads at every decision."""
         return -1
 
     def occupancy(self) -> Occupancy:
-        """Return what the engines report now."""
+        """Return the current reports of the engines."""
         return self.report()
 
     def requests(self) -> list[int]:
-        """Return by machine how many requests were sent there and are not finished."""
+        """Return by machine the number of unfinished requests sent there."""
         return list(map(_REQUESTS, self.replicas))
 
     def queued_tokens(self) -> list[int]:
@@ -114,18 +117,18 @@ class RouterView(Value):
         return list(map(_QUEUED_TOKENS, self.replicas))
 
     def expected_prefill_tokens(self) -> list[int]:
-        """Return by machine how many of these the router expected to be computed."""
+        """Return by machine the queued tokens that the router expected to be computed."""
         return list(map(_EXPECTED_TOKENS, self.replicas))
 
     def new_prefill_tokens(self, sequence: Arrival, found_blocks: Sequence[int]) -> list[int]:
-        """Return by machine how many prompt tokens are not found there."""
+        """Return by machine the prompt tokens that are not cached there."""
         prompt, block = sequence.prompt_num_tokens, self.block_size_tokens
         return [max(prompt - found * block, 0) for found in found_blocks]
 
     def uncredited_blocks(self, sequence: Arrival, found_blocks: Sequence[int]) -> list[float]:
-        """Return by machine what its found blocks lack to be worth as many on the GPU.
+        """Return by machine the credit that its found blocks lack compared with as many GPU blocks.
 
-        A block counts with the credit of its fastest tier. Cost: one walk along the prefix a machine with
+        A block counts with the credit of its fastest tier. Cost: one walk along the prefix per machine with
         lower tiers.
         """
         if not any(self.trees):
@@ -140,27 +143,34 @@ class RouterView(Value):
 
 
 class Router(Protocol):
-    """Chooses a machine for each request, in arrival order. Made once a run, from a ``RouterView``."""
+    """Chooses a machine for each request, in arrival order. Made once per run from a ``RouterView``."""
 
     def choose(self, sequence: Arrival) -> int:
-        """Return the index of the machine."""
+        """Return the machine of a request.
+
+        Args:
+            sequence: The request at its arrival: times in ns, lengths in tokens.
+
+        Returns:
+            An index from 0 to the number of machines − 1.
+        """
         ...
 
 
 class Needs(NamedTuple):
-    """What a router goes by beside the requests themselves; a built-in router's class has it as ``needs``."""
+    """Inputs of a router in addition to the requests; a built-in router's class has them as ``needs``."""
 
-    #: What the machines have cached.
+    #: The machines' caches.
     caches: bool = False
-    #: The engines' own figures, which ``router.view.interval`` makes old.
+    #: The engines' own figures, as of the last poll (``router.view.interval``).
     engine_loads: bool = False
-    #: Nothing but load: it has none to go by where a run takes no time.
+    #: Load alone: there is none in a run without time.
     load_alone: bool = False
-    #: The blocks of the prompts that it sent: a trace is read whole for it.
+    #: The blocks of the prompts that it sent: needs the whole trace in memory.
     sent_blocks: bool = False
-    #: The time: as a decode router it keeps machines on the clock.
+    #: The time: as a decode router it disables lookahead.
     clock: bool = False
     #: The keys of the section ``router`` that it reads.
     keys: tuple[str, ...] = ()
-    #: The ``router.index.kind`` that it can keep in place of the truth.
+    #: The ``router.index.kind`` that it supports in addition to ``truth``.
     own_index: str = "truth"

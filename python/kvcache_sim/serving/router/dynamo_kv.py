@@ -1,4 +1,4 @@
-"""NVIDIA Dynamo's KV router: prefill and decode blocks by its own books, least cost or softmax."""
+"""NVIDIA Dynamo's KV router: prefill and decode blocks by its own counts, least cost or softmax."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from kvcache_sim.serving.sequence import Arrival
 
 
 class ActiveBlocks:
-    """Counts the distinct full blocks of the prompts that were sent to each machine and have not ended.
+    """Counts the distinct full blocks of the unfinished prompts that were sent to each machine.
 
-    Open prompts have leading blocks: what a prompt shares with those of a machine is one stretch from
-    its start. Source: src/sequences of the crate dynamo-kv-router 1.3.1 (output blocks left out, its
-    default). Cost: O(blocks + machines that share any) a request.
+    The blocks that a prompt shares with the open prompts of a machine are one run from its start.
+    Source: src/sequences of the crate dynamo-kv-router 1.3.1 (output blocks left out, its default).
+    Cost: O(blocks + machines that share any) per request.
     """
 
     def __init__(self, machines: int, prompts: PromptBlocks, block_tokens: int) -> None:
         self._prompts, self._block = prompts, block_tokens
         #: By machine.
         self.counts: NDArray[np.int64] = np.zeros(machines, np.int64)
-        #: By machine and block the prompts that have it; by block who has it, bit m for machine m.
+        #: By machine and block the number of prompts with it; by block its machines, bit m for machine m.
         self._users: list[dict[int, int]] = [{} for _ in range(machines)]
         self._owners: dict[int, int] = {}
         self._open: dict[int, tuple[int, list[int]]] = {}
-        #: The request that was asked about last, and its blocks.
+        #: The last request looked up, and its blocks.
         self._asked, self._last = -1, list[int]()
 
     def new_blocks(self, sequence: Arrival) -> NDArray[np.int64]:
@@ -45,7 +45,7 @@ class ActiveBlocks:
         return new
 
     def sent(self, sequence: Arrival, machine: int) -> None:
-        """Add a prompt to a machine's."""
+        """Add a prompt's blocks to a machine."""
         keys = self._keys(sequence)
         self._open[sequence.request] = machine, keys
         users, owners, bit = self._users[machine], self._owners, 1 << machine
@@ -58,7 +58,7 @@ class ActiveBlocks:
         self.counts[machine] += len(users) - before
 
     def closed(self, request: int) -> None:
-        """Take an ended prompt from its machine's."""
+        """Remove a finished prompt's blocks from its machine."""
         machine, keys = self._open.pop(request, (0, []))
         users, owners, bit = self._users[machine], self._owners, 1 << machine
         before = len(users)
@@ -75,7 +75,7 @@ class ActiveBlocks:
         self.counts[machine] += len(users) - before
 
     def _keys(self, sequence: Arrival) -> list[int]:
-        """Return a prompt's blocks; asked for twice a choice."""
+        """Return a prompt's blocks, cached for the second call of a choice."""
         if self._asked != sequence.request:
             self._asked = sequence.request
             self._last = self._prompts.keys(sequence, self._block, partial=False)
@@ -83,7 +83,7 @@ class ActiveBlocks:
 
 
 def _less(new: NDArray[np.int64], mask: int, blocks: int) -> None:
-    """Take blocks from each machine of a mask."""
+    """Subtract blocks from each machine of a mask."""
     while mask:
         lowest = mask & -mask
         new[lowest.bit_length() - 1] -= blocks
@@ -93,14 +93,14 @@ def _less(new: NDArray[np.int64], mask: int, blocks: int) -> None:
 class DynamoKv:
     """The least ``overlap_weight`` × max(0, (A + prompt) / block − credit) + decode blocks, ties at random.
 
-    A: prompt tokens sent there, not found there, without a first token yet. Credit: found blocks, one on a
-    lower tier by the part in ``uncredited_blocks``. Decode blocks: the distinct full blocks of prompts that
-    are open there, and those of this prompt that are not among them. With ``temperature`` T above 0 a machine
-    is drawn with weight exp(−cost / ((largest − smallest) × T)). Draws: the stream ``router``.
+    A: uncached prompt tokens sent there, without a first token yet. Credit: found blocks, a block on a
+    lower tier by its part in ``uncredited_blocks``. Decode blocks: the distinct full blocks of prompts that
+    are open there, and the blocks of this prompt that are not among them. With ``temperature`` T above 0 a
+    machine is drawn with weight exp(−cost / ((largest − smallest) × T)). Draws: the stream ``router``.
 
     Source: src/scheduling/selector.rs, config.rs, overlap.rs and src/sequences of the crate dynamo-kv-router
     1.3.1; ``overlap_weight`` is its prefill_load_scale.
-    Cost: a look at all machines, O(blocks) of book-keeping.
+    Cost: one lookup on all machines, O(blocks) of bookkeeping.
     """
 
     needs = Needs(caches=True, sent_blocks=True, keys=("overlap_weight", "temperature"))
@@ -113,7 +113,7 @@ class DynamoKv:
         self._draw = stream(view.seed, "router")
 
     def choose(self, sequence: Arrival) -> int:
-        """Return the machine of the smallest cost, or one drawn by cost."""
+        """Return the machine of the smallest cost, or a machine drawn by cost."""
         view = self._view
         found = np.array(view.look(sequence).found_blocks, np.float64)
         credit = found - view.uncredited_blocks(sequence, found.astype(int).tolist())

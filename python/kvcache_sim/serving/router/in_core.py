@@ -1,4 +1,4 @@
-"""Routing in the core: found blocks of every machine in one call, and rules that decide without Python."""
+"""Routing in the core: found blocks of every machine in one call, and rules without Python calls."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from kvcache_sim.serving.sequence import Arrival
 
 
 def look_at(replicas: Sequence[NativeReplica], engine: Engine, after_boundaries: bool = False) -> FleetLook:
-    """Return what looks at the machines as they are at this moment.
+    """Return the function that reads the machines' current state.
 
-    Every batch first runs the iterations that began before now, so that a store has what single steps would
-    have put there; ``after_boundaries``: now is when all boundaries of this instant are over. Effects: none
-    that a
-    result shows.
+    Every batch first runs the iterations that began before now, so that a store has the same blocks as with
+    single steps; ``after_boundaries``: now is after all boundaries of this instant. Results do not depend on
+    the reads.
     """
     fleet = _core.Fleet([replica.store for replica in replicas], [replica.core for replica in replicas])
     return FleetLook(
@@ -27,7 +26,7 @@ def look_at(replicas: Sequence[NativeReplica], engine: Engine, after_boundaries:
 
 
 class FleetLook:
-    """Looks at machines in one call, as they are now; ``after_boundaries`` as in ``look_at``."""
+    """Reads all machines' current state in one call; ``after_boundaries`` as in ``look_at``."""
 
     def __init__(
         self,
@@ -42,15 +41,15 @@ class FleetLook:
         self._after_boundaries = after_boundaries
 
     def __call__(self, sequence: Arrival) -> Look:
-        """Return what each machine has."""
+        """Return the cached and active blocks of each machine."""
         limit = self._matchable_blocks(sequence.prompt_num_tokens)
         return Look(*self.fleet.look(sequence.request, limit, self._engine.now_ns + self._after_boundaries))
 
     def longest(self, sequence: Arrival, threshold: float, known: Sequence[int] | None = None) -> int:
-        """Return the machine of ``prefix.equally_long`` whose turn it is (``plain.Ties``).
+        """Return the machine of ``prefix.equally_long`` that is next by ``prefix.Ties``.
 
-        ``known``: loads by machine; None: as they are now. Only machines are looked at that can have it: what
-        idle ones have is entered on one board of all machines. Cost: a pass over loads, a look a candidate.
+        ``known``: loads by machine; None: current loads. Only candidates are looked up: the contents of idle
+        machines are in one index of all machines. Cost: one pass over loads, one lookup per candidate.
         """
         wanted = (sequence.request, self._matchable_blocks(sequence.prompt_num_tokens))
         return self.fleet.longest(wanted, self._engine.now_ns + self._after_boundaries, known, threshold)
@@ -66,7 +65,7 @@ class CoreRule(NamedTuple):
 
 
 def seen_by_core(view: RouterView, name: str, number: float = 0.0) -> CoreRule | None:
-    """Return a rule over the machines of a view; None where the core does not see what the view shows."""
+    """Return a rule over the machines of a view; None if the core cannot read the view's data."""
     look = view.look
     if view.scraped is not None or not isinstance(look, FleetLook):
         return None
@@ -74,9 +73,9 @@ def seen_by_core(view: RouterView, name: str, number: float = 0.0) -> CoreRule |
 
 
 def rule_in_core(router: Router) -> CoreRule | None:
-    """Return the rule that decides as a router does, None where there is none.
+    """Return the core's rule with the same choices as a router, None if there is none.
 
-    A router says so by a method ``in_core`` of its own class: a plug-in that inherits one decides by itself.
+    A router declares it by a method ``in_core`` of its own class: an inherited method does not count.
     """
     in_core = vars(type(router)).get("in_core")
     return None if in_core is None else in_core(router)

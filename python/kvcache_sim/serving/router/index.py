@@ -1,4 +1,4 @@
-"""The router's own index: it learns late what machines computed, forgets by its size, and errs both ways."""
+"""The router's own index: delayed, bounded in size, with false and missed hits."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from kvcache_sim.serving.settings import RouterSettings
 
 
 class RouterIndex:
-    """What the router believes each machine has: a bounded LRU store of prompts a machine, beside the truth.
+    """A bounded LRU store of prompts per machine, compared with the machines' real caches.
 
-    It is told a request's full prompt blocks when they are computed, ``index_delay_ns`` later, and never
-    what a machine evicted. A believed block that is not there is a false hit, one there that is not believed
-    a missed hit; both are counted in blocks, over all machines and decisions.
+    A request's full prompt blocks enter it ``index_delay_ns`` after they are computed; evictions on a machine
+    are never reported. An indexed block that is not on the machine is a false hit, a block on the machine
+    that is not indexed is a missed hit. Both are counted in blocks, over all machines and decisions.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class RouterIndex:
         self._delay_ns = settings.index_delay_ns
         self._capacity = settings.index_blocks or 0
         self._matchable = replicas[0].cache.matchable_blocks
-        #: (when it is learnt, place in the stores, request, blocks), in order of time.
+        #: Pending insertions (time in ns, index of the store, request, blocks), in order of time.
         self._news: deque[tuple[int, int, int, int]] = deque()
         self.false_hit_blocks = 0
         self.missed_hit_blocks = 0
@@ -45,7 +45,7 @@ class RouterIndex:
             replica.when_prefilled(partial(self._computed, position, block))
 
     def look(self, sequence: Arrival) -> Look:
-        """Return what the index believes, with the active blocks as they are."""
+        """Return the indexed blocks of each machine, with the current active blocks."""
         self._learn()
         truth = self._truth(sequence)
         limit = self._matchable(sequence.prompt_num_tokens)
@@ -56,7 +56,7 @@ class RouterIndex:
         return Look(believed, truth.active_blocks)
 
     def forget(self, stores: Sequence[GpuStore]) -> None:
-        """Begin anew with empty stores; what was on its way to be learnt still comes."""
+        """Restart with empty stores; pending insertions still arrive."""
         self._stores = stores
 
     def _computed(self, position: int, block: int, request: int, prompt_tokens: int) -> None:
@@ -71,6 +71,6 @@ class RouterIndex:
             known = store.peek(request, blocks)[0]
             lease = store.acquire(request, known)
             freeing_moves = store.reserve(lease, blocks - known, now)
-            assert freeing_moves == [], "no lease outlives its prompt, so all else may go"
+            assert freeing_moves == [], "no lease outlives its prompt, so every other block may be evicted"
             store.commit(lease, blocks)
             store.release(lease, now)

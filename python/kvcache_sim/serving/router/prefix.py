@@ -1,4 +1,4 @@
-"""Routers by turn, chance, session or load, and those that weigh a prefix against load (semantics 5)."""
+"""Routers by turn, chance, session or load, and routers that weigh a prefix against load (semantics 5)."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from kvcache_sim.serving.sequence import Arrival
 
 
 class Ties:
-    """Of equal machines, the one chosen least often so far; of those the lowest number.
+    """Tie-breaking: of equal machines the least often chosen so far, then the lowest number.
 
-    Counts every choice it returns, so a router returns what it says. Machines that are idle together, as most
-    are in a large fleet, take turns instead of leaving all to the first.
+    Counts every choice it returns, so a router must return that choice. Idle machines, most of a large fleet,
+    take turns instead of leaving all requests to the first.
     """
 
     def __init__(self, machines: int) -> None:
         self._chosen = [0] * machines
 
     def among(self, machines: Sequence[int]) -> int:
-        """Return one of these machines, given in ascending order."""
+        """Return the next of equal machines, given in ascending order."""
         chosen = machines[0] if len(machines) == 1 else min(machines, key=self._chosen.__getitem__)
         self._chosen[chosen] += 1
         return chosen
@@ -33,7 +33,7 @@ class Ties:
 
 
 class Tied:
-    """A router that looks at all machines and lets those that it finds equal take turns."""
+    """A router that compares all machines, with ties broken by ``Ties``."""
 
     def __init__(self, view: RouterView) -> None:
         self._view = view
@@ -57,7 +57,7 @@ class RoundRobin:
         return chosen
 
     def in_core(self) -> CoreRule | None:
-        """Return the same rule of the core's, where it sees what this one does."""
+        """Return the same rule of the core, if the core can read the view's data."""
         return seen_by_core(self._view, "round-robin")
 
 
@@ -85,12 +85,12 @@ class LeastLoaded(Tied):
         return self._ties.least(self._view.loads.queued_tokens())
 
     def in_core(self) -> CoreRule | None:
-        """Return the same rule of the core's, where it sees what this one does."""
+        """Return the same rule of the core, if the core can read the view's data."""
         return seen_by_core(self._view, "least-loaded")
 
 
 class SessionAffinity:
-    """The machine of the session; its first request, and one without a session, go to the least loaded."""
+    """The machine of the session; first requests and requests without a session go to the least loaded."""
 
     needs = Needs(engine_loads=True)
 
@@ -109,11 +109,10 @@ class SessionAffinity:
 
 
 class PowerOfTwo:
-    """Of two different machines drawn at random the less loaded one, the first of equals.
+    """The less loaded of two different machines drawn at random, the first of equals.
 
-    Loads are the shares of the KV caches in use where the machines are polled (``router.view.interval``),
-    else the requests sent there that are not finished, which the router counts itself. Draws: the stream
-    ``router``.
+    Loads are the shares of the KV caches in use if the machines are polled (``router.view.interval``), else
+    the unfinished requests sent there, which the router counts itself. Draws: the stream ``router``.
 
     Source: ``power_of_two`` of sgl-model-gateway and of lightseekorg/smg at 73da68ca9 (power_of_two.rs),
     which compares reported use if both machines have a report; polled every 5 to 10 s there.
@@ -144,7 +143,7 @@ class PowerOfTwo:
 class LongestPrefix(Tied):
     """The longest found prefix, among the least loaded machines when largest / smallest load > threshold.
 
-    Load is requests not finished. Equal prefixes go to the smaller load, then by ``Ties``.
+    Load is unfinished requests. Equal prefixes go to the smaller load, then by ``Ties``.
     """
 
     needs = Needs(caches=True, engine_loads=True, keys=("load_threshold",))
@@ -159,15 +158,15 @@ class LongestPrefix(Tied):
         return self._ties.among(equally_long(look(sequence).found_blocks, loads, threshold))
 
     def in_core(self) -> CoreRule | None:
-        """Return the same rule of the core's, where it sees what this one does."""
+        """Return the same rule of the core, if the core can read the view's data."""
         return seen_by_core(self._view, "longest-prefix", self._view.settings.load_threshold)
 
 
 def equally_long(found: Sequence[int], loads: Sequence[int], threshold: float) -> list[int]:
-    """Return the machines with the longest prefix and, of these, the smallest load: candidates are all.
+    """Return the machines with the longest prefix and, of these, the smallest load.
 
-    When the largest load is above ``threshold`` times the smallest, candidates are the least loaded. The
-    native core does the same over machines of its own.
+    If the largest load is above ``threshold`` times the smallest, only the least loaded are candidates. The
+    native core has the same rule.
     """
     least = min(loads)
     candidates: Sequence[int] = range(len(loads))
@@ -180,7 +179,7 @@ def equally_long(found: Sequence[int], loads: Sequence[int], threshold: float) -
 
 
 class PrefillCost(Tied):
-    """The smallest (prompt tokens not found there) × (requests there, this one included).
+    """The smallest (prompt tokens not cached there) × (requests there, this request included).
 
     Ties by ``Ties``.
     """
@@ -194,20 +193,20 @@ class PrefillCost(Tied):
         return self._ties.least(costs)
 
     def in_core(self) -> CoreRule | None:
-        """Return the same rule of the core's, where it sees what this one does."""
+        """Return the same rule of the core, if the core can read the view's data."""
         return seen_by_core(self._view, "prefill-cost", self._view.block_size_tokens)
 
 
 class OverlapCost(Tied):
     """The smallest ``overlap_weight`` × prefill blocks + decode blocks; temperature 0: always the smallest.
 
-    Prefill blocks, of this request and of those sent there that have no first token yet: prompt tokens to
-    compute over the block size, and what its blocks on lower tiers lack to be worth as many on the GPU (they
-    are loaded while it waits: a quarter of a block of the cpu, three quarters of one of the disk). Without
-    the loads of those that wait, a machine whose queue finds everything on its CPU would look idle, and get
-    all that find anything there. Decode blocks: what running requests hold on the GPU, and what this one
-    adds. What the queue finds on the GPU counts nothing: prompts that share a prefix would count it once
-    each, and sessions would leave the machine that has theirs. Ties by ``Ties``.
+    Prefill blocks, of this request and of requests sent there without a first token yet: prompt tokens to
+    compute over the block size, and the credit that blocks on lower tiers lack compared with GPU blocks (they
+    are loaded first: a quarter of a block on the cpu, three quarters on the disk). Without the loads of
+    waiting requests, a machine whose queue finds everything on its CPU tier would look idle, and would
+    receive every request that finds a prefix there. Decode blocks: blocks that running requests hold on the
+    GPU, and the blocks that this request adds. Blocks that the queue finds on the GPU do not count: prompts
+    that share a prefix would count it once each, and sessions would leave their machine. Ties by ``Ties``.
     """
 
     needs = Needs(caches=True, keys=("overlap_weight",))

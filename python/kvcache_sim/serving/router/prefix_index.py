@@ -1,4 +1,4 @@
-"""What llm-d's router believes of each machine's cache: the truth, or an estimate from what it sent there."""
+"""llm-d's index of each machine's cache: the truth, or an estimate from the prompts sent there."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from kvcache_sim.serving.router.contract import RouterView
 from kvcache_sim.serving.sequence import Arrival
 from kvcache_sim.tiers import COMPUTE, TIERS
 
-#: Blocks of the estimate have at least so many tokens, and it looks at so many tokens of a prompt.
+#: Least tokens of a block of the estimate, and most tokens of a prompt that it covers.
 LEAST_BLOCK_TOKENS, MOST_TOKENS = 64, 131_072
-#: Hashes kept of a machine whose GPU blocks are not known.
+#: Hashes per machine if its number of GPU blocks is unknown.
 DEFAULT_CAPACITY = 31_250
-#: What a block counts by the tier that has it; one that is not named counts like one on the GPU.
+#: Weight of a block by its tier; other tiers count like the GPU (1.0).
 _TIER_WEIGHTS = {"cpu": 0.8}
 _UNBOUNDED = 1 << 60
 
 
 class Matched(NamedTuple):
-    """How much of a prompt each machine is believed to have."""
+    """The part of a prompt that the index has of each machine."""
 
     #: Blocks by machine.
     blocks: list[int]
@@ -30,23 +30,23 @@ class Matched(NamedTuple):
 
 
 class PrefixIndex(Protocol):
-    """Says what each machine has of a prompt, and hears where it was sent."""
+    """An index of the prompts on each machine, updated with each choice."""
 
     def match(self, sequence: Arrival) -> Matched:
-        """Return the believed blocks."""
+        """Return the indexed blocks."""
         ...
 
     def sent(self, sequence: Arrival, machine: int) -> None:
-        """Hear the choice."""
+        """Record the choice."""
         ...
 
 
 class PreciseIndex:
-    """The leading full blocks a machine has; one below the GPU counts less, the sum cut to an integer.
+    """The leading full blocks of a machine; a block below the GPU counts less, the sum cut to an integer.
 
     Source: precise-prefix-cache-producer of llm-d/llm-d-router at ebab6879 and
     pkg/kvcache/kvblock_scorer.go of llm-d/llm-d-kv-cache at 7be76e11 (gpu 1.0, cpu 0.8, unknown tiers 1.0).
-    There at most ten machines a block are known; here all.
+    The source knows at most ten machines per block, this index all.
     """
 
     def __init__(self, view: RouterView) -> None:
@@ -70,15 +70,15 @@ class PreciseIndex:
         return int(sum((part[2] - part[1]) * weight for part, weight in zip(parts, weights, strict=True)))
 
     def sent(self, sequence: Arrival, machine: int) -> None:
-        """Do nothing: the machines tell."""
+        """Do nothing: the machines report their blocks."""
 
 
 class EstimatedIndex:
-    """The hashes of the prompts sent to each machine, least recently sent out first; it sees no evictions.
+    """LRU index of the hashes of prompts sent to each machine; it sees no evictions.
 
-    Blocks are the cache's, of at least 64 tokens, the last partial one included. A look-up walks them up to
-    one that no machine has and counts those of each machine, holes or not; it renews nothing. A machine keeps
-    ``index_blocks`` of them, left out: as many as its GPU has blocks.
+    Blocks are the cache's, of at least 64 tokens, the last partial block included. A lookup walks the blocks
+    up to the first that no machine has and counts the blocks of each machine, with or without holes. It
+    renews no block. The index keeps ``index_blocks`` per machine (default: the machine's GPU blocks).
 
     Source: approx-prefix-cache-producer of llm-d/llm-d-router at ebab6879 (plugin.go, indexer.go,
     prefixhash/hashing.go).
@@ -94,11 +94,11 @@ class EstimatedIndex:
             known = blocks if blocks < _UNBOUNDED else DEFAULT_CAPACITY
             self._capacities.append(view.settings.index_blocks or known)
         self._sent: list[OrderedDict[int, None]] = [OrderedDict() for _ in view.replicas]
-        #: By hash who has it: bit m for machine m.
+        #: Machines by hash: bit m for machine m.
         self._owners: dict[int, int] = {}
 
     def match(self, sequence: Arrival) -> Matched:
-        """Return the believed blocks; cost: O(blocks + machines that have any)."""
+        """Return the indexed blocks; cost: O(blocks + machines that have any)."""
         keys, counts = self._keys(sequence), [0] * len(self._sent)
         mask, run = 0, 0
         for key in keys:
@@ -113,7 +113,7 @@ class EstimatedIndex:
         return Matched(counts, len(keys), self._block)
 
     def sent(self, sequence: Arrival, machine: int) -> None:
-        """Take the prompt as the most recent of that machine."""
+        """Make the prompt the most recent of that machine."""
         own, bit = self._sent[machine], 1 << machine
         for key in self._keys(sequence):
             own[key] = None

@@ -1,6 +1,6 @@
-"""The routers of vLLM's production stack: ``kvaware`` and ``loadaware``, and the ring that both fall back to.
+"""The routers of vLLM's production stack: ``kvaware``, ``loadaware`` and the ring that both fall back to.
 
-The ring is consistent hashing with bounded load: a key leaves a machine that has too much.
+The ring is consistent hashing with bounded load: a key moves on from an overloaded machine.
 """
 
 from __future__ import annotations
@@ -15,25 +15,24 @@ from kvcache_sim.serving.router.contract import Needs, RouterView
 from kvcache_sim.serving.sequence import Arrival
 from kvcache_sim.units import NS_PER_S
 
-#: Places of one machine on the ring (hash_ring.rs of lightseekorg/smg at 73da68ca9).
-KV_SOURCES = 150
+#: Positions of one machine on the ring (hash_ring.rs of lightseekorg/smg at 73da68ca9).
+VIRTUAL_NODES = 150
 
 
 def position(text: str) -> int:
-    """Return the place of a text on the ring: the first 8 bytes of its BLAKE2b, little-endian."""
+    """Return the position of a text on the ring: the first 8 bytes of its BLAKE2b, little-endian."""
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
 class HashRing:
-    """Machines at ``KV_SOURCES`` places each of a ring of 2⁶⁴; a key belongs to the first place from its own
-    on.
+    """A ring of 2⁶⁴ positions, ``VIRTUAL_NODES`` per machine; a key belongs to the next machine clockwise.
 
-    Gateways hash the addresses of their workers, which a simulation has not: ``machine k`` stands for them,
-    so that shares and spills are theirs and single assignments are not.
+    Gateways hash the addresses of their workers. A simulation has none and hashes ``machine k``: shares and
+    spills are the same, single assignments are not.
     """
 
     def __init__(self, machines: int) -> None:
-        positions = [(position(f"machine {m}#{i}"), m) for m in range(machines) for i in range(KV_SOURCES)]
+        positions = [(position(f"machine {m}#{i}"), m) for m in range(machines) for i in range(VIRTUAL_NODES)]
         positions.sort()
         self._positions = [ring_index for ring_index, _ in positions]
         self._owners = [machine for _, machine in positions]
@@ -43,7 +42,7 @@ class HashRing:
         return self._owners[bisect_left(self._positions, position(key)) % len(self._owners)]
 
     def clockwise(self, key: str) -> Iterator[int]:
-        """Yield the machine of a key and those behind it, each once."""
+        """Yield the machines clockwise from the position of a key, each once."""
         first, seen = bisect_left(self._positions, position(key)), set()
         for step in range(len(self._owners)):
             machine = self._owners[(first + step) % len(self._owners)]
@@ -53,11 +52,11 @@ class HashRing:
 
 
 class ConsistentHashing:
-    """The machine of the request's key on a ring; the next one clockwise where its load is too high.
+    """The machine of the request's key on a ring; the next machine clockwise if its load is too high.
 
-    The key is the session; a request without one goes to a machine drawn at random (stream ``router``). A
-    load, requests not finished, is too high above ``max_load_skew`` times the mean. Where all are too high,
-    or with ``max_load_skew`` null, the key's own machine takes it.
+    The key is the session; a request without a session goes to a machine drawn at random (stream ``router``).
+    Load is unfinished requests; it is too high above ``max_load_skew`` times the mean. If all loads are too
+    high, or ``max_load_skew`` is null, the key's own machine is chosen.
 
     Source: ``bounded_consistent_hashing`` of sgl-model-gateway (bounded_consistent_hashing.rs, lines 66–150,
     at 1cfac30c); the idea: Mirrokni, Thorup and Zadimoghaddam, arXiv 1608.01350.
@@ -72,7 +71,7 @@ class ConsistentHashing:
         self._draw = stream(view.seed, "router")
 
     def choose(self, sequence: Arrival) -> int:
-        """Return the machine of the request's key, or the next with room."""
+        """Return the machine of the request's key, or the next one that is not overloaded."""
         if sequence.session < 0:
             return int(self._draw.integers(len(self._view.replicas)))
         key = str(sequence.session)
@@ -85,14 +84,14 @@ class ConsistentHashing:
         return self._ring.owner(key)
 
 
-#: Over how long requests are counted (``--request-stats-window``).
+#: Window over which requests are counted (``--request-stats-window``), ns.
 WINDOW_NS = 60 * NS_PER_S
 
 
 class SentLately:
-    """The machine of the session on a ring, else the one sent fewest requests in the last 60 s.
+    """The machine of the session on a ring, else the machine with fewest requests in the last 60 s.
 
-    A machine that was never sent any comes first; of equals the first. Every choice has to be ``sent``.
+    A machine without any request so far comes first; of equals the first. Every choice has to be ``sent``.
 
     Source: ``_qps_routing`` and the session ring of src/vllm_router/routers/routing_logic.py, and the sliding
     windows of src/vllm_router/stats/request_stats.py, vllm-project/production-stack at a6c01db0.
@@ -124,7 +123,7 @@ class SentLately:
 
 
 class _WithFallback:
-    """A router that falls back to ``SentLately`` where the prompt tells nothing."""
+    """A router that falls back to ``SentLately`` if no machine has enough of the prompt."""
 
     def __init__(self, view: RouterView) -> None:
         self._view = view
@@ -132,20 +131,20 @@ class _WithFallback:
 
 
 class KvAware(_WithFallback):
-    """The first machine that has any of the prompt, if all but ``kv_aware_threshold`` tokens are found there.
+    """The first machine with any block of the prompt, if at most ``kv_aware_threshold`` tokens are missing.
 
-    Otherwise the session's machine, or the one sent fewest requests lately. Load is never looked at.
+    Otherwise the session's machine, or the machine with fewest recent requests. Load is never considered.
 
     Source: ``KvawareRouter`` of src/vllm_router/routers/routing_logic.py, vllm-project/production-stack at
-    a6c01db0. There the first machine is the first of LMCache's reply, whose order is a hash map's: here it is
+    a6c01db0. The source takes the first machine of LMCache's reply, in the order of a hash map; here it is
     the lowest number.
-    Cost: one look at all machines.
+    Cost: one lookup on all machines.
     """
 
     needs = Needs(caches=True, clock=True, keys=("kv_aware_threshold",))
 
     def choose(self, sequence: Arrival) -> int:
-        """Return the machine that has it, or another."""
+        """Return the machine that has the prompt, or the fallback."""
         view, prompt = self._view, sequence.prompt_num_tokens
         found = view.look(sequence).found_blocks
         first = next((machine for machine, blocks in enumerate(found) if blocks), None)
@@ -159,12 +158,12 @@ class KvAware(_WithFallback):
 class LoadAware(_WithFallback):
     """The greatest share of the prompt found there − ``load_weight`` × (load − mean) / max(1, mean load).
 
-    Load is requests not finished; the first of equals. Where no machine has any of the prompt: the session's
-    machine, or the one sent fewest requests lately.
+    Load is unfinished requests; the first of equals. If no machine has any block of the prompt: the session's
+    machine, or the machine with fewest recent requests.
 
-    Source: the ``loadaware`` routing of pull request 1035 of vllm-project/production-stack. Ties go there to
-    the first URL in the order of letters, here to the lowest number.
-    Cost: one look at all machines.
+    Source: the ``loadaware`` routing of pull request 1035 of vllm-project/production-stack. Ties go to
+    the alphabetically first URL there, to the lowest number here.
+    Cost: one lookup on all machines.
     """
 
     needs = Needs(caches=True, clock=True, keys=("load_weight",))

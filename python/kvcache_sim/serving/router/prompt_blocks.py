@@ -1,4 +1,4 @@
-"""The blocks of a prompt as integers, for routers that remember what they sent where."""
+"""The blocks of a prompt as integers, for routers that record the prompts sent to each machine."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from kvcache_sim.workload.trace import Trace
 
 
 class PromptBlocks:
-    """Names each leading part of each prompt of a trace by an integer: equal integers, equal tokens.
+    """Maps each prefix of each prompt of a trace to an integer: equal integers, equal tokens.
 
-    The ids of a trace are chained, so that one id and a number of its tokens name all that comes before too.
+    The ids of a trace are chained: an id and a number of its tokens identify the whole prefix.
     """
 
     def __init__(self, trace: Trace) -> None:
         self._ids, self._offsets = trace.block_ids, trace.id_offsets
-        #: Tokens that one id names.
+        #: Tokens per id.
         self.id_tokens = trace.block_size
 
     def ids(self, sequence: Arrival) -> list[int]:
@@ -26,7 +26,7 @@ class PromptBlocks:
         return [int(one) for one in self._row(sequence)[:count]]
 
     def keys(self, sequence: Arrival, block_tokens: int, partial: bool) -> list[int]:
-        """Return an integer for each block of a prompt, the last one also where ``partial`` and not full.
+        """Return an integer for each block of a prompt; ``partial`` includes a last block that is not full.
 
         Cost: O(blocks), without a loop in Python.
         """
@@ -37,7 +37,7 @@ class PromptBlocks:
         return self._named(sequence, ends).tolist()  # type: ignore[no-any-return]
 
     def head(self, sequence: Arrival, tokens: int) -> int:
-        """Return an integer for the first tokens of a prompt, or for all of it where it is shorter."""
+        """Return an integer for the first tokens of a prompt, or for the whole prompt if it is shorter."""
         end = min(tokens, sequence.prompt_num_tokens)
         return int(self._named(sequence, np.array([end], np.int64))[0]) if end else -1
 

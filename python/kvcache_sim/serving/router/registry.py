@@ -42,7 +42,7 @@ ROUTER = Kind(
 
 
 def needs_of(policy: str) -> Needs:
-    """Return what a built-in router goes by; nothing for a plug-in, which is not loaded for that."""
+    """Return the inputs of a built-in router; none for a plug-in, which is not loaded for that."""
     needs: Needs = getattr(ROUTERS.get(policy), "needs", Needs())
     return needs
 

@@ -1,4 +1,4 @@
-"""Routing regret: what each choice lost against the best machine for that request at that moment."""
+"""Routing regret: the loss of each choice against the best machine for that request at that time."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ class Regret:
     """Sums over the choices of a run."""
 
     choices: int = 0
-    #: Prompt tokens of the requests, those found on the machine chosen, and on the one that had most.
+    #: Prompt tokens of the requests, tokens found on the chosen machine, and on the best machine.
     prompt_tokens: int = 0
     found_tokens: int = 0
     best_found_tokens: int = 0
-    #: Expected time to compute what is queued and the request, where it went and where that is least.
+    #: Expected time to compute the queue and the request, on the chosen machine and on the fastest.
     expected_ns: int = 0
     least_expected_ns: int = 0
-    #: Choices where another machine was expected sooner.
+    #: Choices for which another machine was expected to be faster.
     later: int = 0
 
     def counters(self) -> dict[str, int]:
-        """Return the sums by the names that a run's counters have for them."""
+        """Return the sums under the names of a run's counters."""
         return {f"regret.{field.name}": getattr(self, field.name) for field in fields(self)}
 
     def add(self, sequence: Arrival, found: tuple[int, int], expected_ns: tuple[int, int]) -> None:
-        """Count a choice: tokens found and time expected where it went, and at best."""
+        """Count a choice: (on the chosen machine, at best) of tokens found and of expected time (ns)."""
         self.choices += 1
         self.prompt_tokens += sequence.prompt_num_tokens
         self.found_tokens += found[0]
@@ -42,11 +42,11 @@ class Regret:
 
 
 class Watched:
-    """A router whose choices are held against all machines as they are, whatever it looks at itself.
+    """A router whose choices are compared with the true state of all machines.
 
-    The time expected on a machine is what its GPU needs, chunk by chunk and alone, for the uncached prompt
-    tokens sent there that have no first token yet and for those of this request: no decoding beside it, no
-    loads from lower tiers. Effects on results: none. Cost: a look at all machines a request.
+    The expected time on a machine is its GPU's time, chunk by chunk, for the uncached prompt tokens of this
+    request and of requests sent there without a first token. It excludes decoding and loads from lower
+    tiers. Effects on results: none. Cost: one lookup on all machines per request.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Watched:
             (replica.settings.max_num_batched_tokens, step_time)
             for replica, step_time in zip(replicas, step_times, strict=True)
         ]
-        #: By machine the uncached tokens that wait, and by request how many of them are its own and where.
+        #: By machine the waiting uncached tokens; by request its part of them and its machine.
         self._waiting = [0] * len(replicas)
         self._own: dict[int, tuple[int, int]] = {}
         self.regret = Regret()

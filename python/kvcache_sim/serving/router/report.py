@@ -1,4 +1,4 @@
-"""What engines report of themselves: waiting and running requests, and the use of the KV cache."""
+"""Reports of engines: waiting and running requests, and the use of the KV cache."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kvcache_sim.engine import Engine
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.router.contract import Occupancy
 
-#: Values of a machine in a native sample: its counts, then how the blocks of its GPU are used.
+#: Values per machine in a native sample: its counts, then the use of the blocks of its GPU.
 _WIDTH = 8
 _WAITING, _RUNNING, _LOADING, _ACTIVE = 0, 1, 2, 5
 
@@ -19,11 +19,10 @@ _WAITING, _RUNNING, _LOADING, _ACTIVE = 0, 1, 2, 5
 def reports_of(
     replicas: Sequence[NativeReplica], engine: Engine, after_boundaries: bool = False
 ) -> Callable[[], Occupancy]:
-    """Return what asks every engine for its report; cost: one native call.
+    """Return a function that reads the report of every engine; cost: one native call.
 
-    A request that waits for its KV to arrive waits. ``after_boundaries`` as in ``look.look_at``. Effects:
-    none that a
-    result shows.
+    A request whose KV has not arrived counts as waiting. ``after_boundaries`` as in ``in_core.look_at``.
+    Results do not depend on the reads.
     """
     capacity = np.array([replica.store.occupancy(0).capacity_blocks for replica in replicas], np.float64)
     sampled = _core.Sampled([replica.core for replica in replicas], [1] * len(replicas))

@@ -15,16 +15,16 @@ from kvcache_sim.serving.sequence import Arrival
 
 Scores = NDArray[np.float64]
 
-#: ``load-aware-scorer``: waiting requests from which a machine scores nothing.
+#: ``load-aware-scorer``: waiting requests from which a machine scores 0.
 QUEUE_THRESHOLD = 128
-#: ``token-load-scorer``: tokens in flight from which a machine scores nothing.
+#: ``token-load-scorer``: tokens in flight from which a machine scores 0.
 MOST_TOKENS_IN_FLIGHT = 4_194_304
 #: ``no-hit-lru-scorer``: machines remembered.
 MOST_REMEMBERED = 1024
 
 
 class Decision:
-    """What scorers look at for one request; engines are asked for their reports once."""
+    """Inputs of the scorers for one request; the engines' reports are read once."""
 
     __slots__ = ("_occupancy", "matched", "sequence", "view")
 
@@ -33,26 +33,26 @@ class Decision:
         self._occupancy: Occupancy | None = None
 
     def occupancy(self) -> Occupancy:
-        """Return what engines report, as old as the view of them is."""
+        """Return the engines' reports, as of the last poll."""
         if self._occupancy is None:
             self._occupancy = self.view.loads.occupancy()
         return self._occupancy
 
     def new_tokens(self) -> Scores:
-        """Return by machine the prompt's tokens that it is not believed to have."""
+        """Return by machine the prompt's tokens that the index does not have."""
         found = np.array(self.matched.blocks) * self.matched.block_tokens
         return np.maximum(self.sequence.prompt_num_tokens - found, 0)  # type: ignore[no-any-return]
 
 
 class Scorer(Protocol):
-    """Scores machines, and hears the choice."""
+    """A scorer of machines, updated with each choice."""
 
     def scores(self, decision: Decision) -> Scores:
         """Return a number from 0 to 1 by machine."""
         ...
 
     def sent(self, decision: Decision, machine: int) -> None:
-        """Hear where the request went."""
+        """Record the machine of the request."""
         ...
 
 
@@ -110,7 +110,7 @@ class _Plain:
 
 
 class _TokenLoad(_Plain):
-    """``token-load``: tells the machine what it is expected to compute."""
+    """``token-load``: adds the expected tokens to compute to the machine's load."""
 
     def __init__(self) -> None:
         super().__init__(_token_load)
@@ -121,13 +121,13 @@ class _TokenLoad(_Plain):
 
 
 class _NoHitLru:
-    """``no-hit-lru``: a prompt that nobody has goes to who was sent such a one longest ago."""
+    """``no-hit-lru``: prompts without a hit go to the machine that is longest without a new prefix."""
 
     def __init__(self) -> None:
         self._used: OrderedDict[int, None] = OrderedDict()
 
     def scores(self, decision: Decision) -> Scores:
-        """Score 0.5 throughout where anyone has a hit, else by rank: never used first, then the oldest."""
+        """Score 0.5 for all if any machine has a hit, else by rank: never used first, then the oldest."""
         machines = len(decision.matched.blocks)
         if any(decision.matched.blocks):
             return np.full(machines, 0.5)
@@ -165,7 +165,7 @@ class _SessionAffinity:
             self._machine[decision.sequence.session] = machine
 
 
-#: Name in ``router.scorers`` → what makes it.
+#: Name in ``router.scorers`` → constructor.
 SCORERS: dict[str, Callable[[], Scorer]] = {
     "prefix": lambda: _Plain(_prefix),
     "kv-use": lambda: _Plain(_kv_use),

@@ -1,4 +1,4 @@
-"""Builds what routers look at: one source of loads, prompts and news for all routers of a cluster.
+"""Construction of routers' views: one source of loads, prompts and notifications per cluster.
 
 A gateway that polls its engines has the loads of its last scrape between two polls.
 """
@@ -21,7 +21,7 @@ from kvcache_sim.workload.trace import Trace
 
 
 class ScrapedLoads:
-    """The loads of one group of machines as they were at the last poll; before the first, nothing."""
+    """The loads of one group of machines at the last poll; zero before the first."""
 
     def __init__(self, live: Loads, machines: int) -> None:
         self._live = live
@@ -30,7 +30,7 @@ class ScrapedLoads:
         self._polls = 0
 
     def poll(self) -> None:
-        """Look at the machines."""
+        """Read the loads of the machines."""
         self._requests, self._queued = self._live.requests(), self._live.queued_tokens()
         self._occupancy = self._live.occupancy()
         self._polls += 1
@@ -49,47 +49,47 @@ class ScrapedLoads:
         return self._queued
 
     def occupancy(self) -> Occupancy:
-        """Return what the engines reported at the last poll."""
+        """Return the engines' reports at the last poll."""
         return self._occupancy
 
 
 class Scrapes:
-    """Polls at multiples of ``interval_ns``, before all else of that instant, as far as anybody asks.
+    """Polls at multiples of ``interval_ns``, before all other events of that instant, if a decision needs it.
 
-    A poll that no decision can follow before the next one is left out: in an open loop, where arrivals alone
-    are decided on and are ``expected`` in order, only the last poll before each arrival is made; elsewhere
-    each one while requests are open. So an interval of milliseconds costs at most a poll an arrival there.
+    A poll without a decision before the next poll is left out. In an open loop, where only arrivals are
+    decided on and are ``expected`` in order, only the last poll before each arrival is made; otherwise every
+    poll while requests are open. So an interval of milliseconds costs at most one poll per arrival there.
     """
 
     def __init__(self, engine: Engine, replicas: Sequence[NativeReplica], interval_ns: int) -> None:
         self._engine, self._replicas, self._interval_ns = engine, replicas, interval_ns
         self._groups: list[ScrapedLoads] = []
-        #: Whether decisions come with expected arrivals alone.
+        #: True if decisions are made only at expected arrivals.
         self._arrivals_only = False
         self._expected: list[int] = []
         self._next_ns: int | None = None
         self._last_ns = -interval_ns
 
     def of(self, live: Loads, machines: int) -> ScrapedLoads:
-        """Return the loads of a group of machines as this polls them."""
+        """Return the polled loads of a group of machines."""
         group = ScrapedLoads(live, machines)
         self._groups.append(group)
         return group
 
     def for_arrivals_only(self) -> None:
-        """Hear that nobody decides but on expected arrivals, which come in order."""
+        """Declare that decisions are made only at expected arrivals, which come in order."""
         self._arrivals_only = True
 
     def expect(self, arrival_ns: int) -> None:
-        """Hear that a request will arrive."""
+        """Announce a future arrival."""
         heappush(self._expected, arrival_ns)
         if self._next_ns is None:
             self._queue()
 
     def _queue(self) -> None:
-        """Queue the next poll that a decision may ask for, if any."""
+        """Queue the next poll that a decision may need, if any."""
         now, interval = self._engine.now_ns, self._interval_ns
-        seen_ns = self._last_ns + interval if self._arrivals_only else now  # before when a poll is new enough
+        seen_ns = self._last_ns + interval if self._arrivals_only else now  # a new poll is due after it
         while self._expected and self._expected[0] < seen_ns:
             heappop(self._expected)
         first = max(self._last_ns + interval, -(-now // interval) * interval)
@@ -108,7 +108,7 @@ class Scrapes:
 
 
 class Views:
-    """What the routers of a cluster share: polls of machines, prompts, and who hears of ended requests."""
+    """Shared by the routers of a cluster: polls of machines, prompts, and callbacks for finished requests."""
 
     def __init__(
         self, trace: Trace, cluster: ClusterSettings, replicas: Sequence[NativeReplica], engine: Engine
@@ -118,7 +118,7 @@ class Views:
         self._block = cluster.cache.block_size_tokens
         interval_ns = cluster.router.view_interval_ns
         self.scrapes = Scrapes(engine, replicas, interval_ns) if interval_ns else None
-        #: Told the number of each request that is done.
+        #: Callbacks with the number of each finished request.
         self.when_closed: list[Callable[[int], None]] = []
 
     def of(
@@ -130,8 +130,7 @@ class Views:
         trees: Sequence[TieredStore | None] = (),
         after_boundaries: bool = False,
     ) -> RouterView:
-        """Return the view of a router that chooses among some machines; ``after_boundaries`` as in
-        ``look.look_at``."""
+        """Return the view of a router over ``replicas``; ``after_boundaries`` as in ``in_core.look_at``."""
         engine = self._engine
         live = RouterView(
             replicas,

@@ -9,12 +9,12 @@ from kvcache_sim.serving.sequence import Arrival
 
 
 class VllmDataParallel:
-    """The least max(own, waiting + running) + 6 × waiting × max(0, KV use − 0.5), from a turning start.
+    """The least max(own, waiting + running) + 6 × waiting × max(0, KV use − 0.5), from a rotating start.
 
-    Own requests are those this router sent that are not finished. Waiting, running and KV use are the last
-    report (``router.view.interval``: 100 ms in vLLM), to whose waiting requests each choice adds one until
-    the next report. Ranks are met from a start that moves on by one with each choice; the first of equals
-    takes it.
+    Own requests are unfinished requests that this router sent. Waiting, running and KV use are those of the
+    last report (``router.view.interval``: 100 ms in vLLM); each choice adds one waiting request until the
+    next report. Ranks are visited from a start that advances by one with each choice; the first of equals is
+    chosen.
 
     Source: ``DPLBAsyncMPClient.get_core_engine_for_request`` of vllm/v1/engine/core_client.py and
     vllm/v1/engine/coordinator.py of vLLM 0.33.0, with one API server.
@@ -39,13 +39,13 @@ class VllmDataParallel:
         return chosen
 
     def score(self, report: Occupancy, own: Sequence[int], rank: int) -> float:
-        """Return what is least for the rank that takes a request; ``own``: unfinished ones sent, by rank."""
+        """Return the score of a rank; the smallest is chosen. ``own``: unfinished requests sent, by rank."""
         waiting, use = report.waiting[rank], report.kv_use[rank]
         queued = max(own[rank], waiting + report.running[rank])
         return queued + (6 * waiting * max(0.0, use - 0.5) if waiting > 0 else 0.0)
 
     def next_start(self, start: int, ranks: int) -> int:
-        """Return the rank that the next choice meets first."""
+        """Return the rank at which the next choice starts."""
         return (start + 1) % ranks
 
     def _last_report(self) -> Occupancy:
@@ -59,13 +59,13 @@ class VllmDataParallel:
 class VllmDataParallelWaiting(VllmDataParallel):
     """The least 4 × waiting + running, the first of equals: the balancer of vLLM's releases up to about 0.10.
 
-    Its reports are taken and added to as those of ``VllmDataParallel``; ranks are always met from the first.
+    Its reports are used and updated as in ``VllmDataParallel``; ranks are always visited from the first.
     """
 
     def score(self, report: Occupancy, own: Sequence[int], rank: int) -> float:
-        """Return what is least for the rank that takes a request."""
+        """Return the score of a rank; the smallest is chosen."""
         return 4 * report.waiting[rank] + report.running[rank]
 
     def next_start(self, start: int, ranks: int) -> int:
-        """Return the rank that the next choice meets first."""
+        """Return the rank at which the next choice starts."""
         return start

@@ -12,16 +12,16 @@ from kvcache_sim.serving.sequence import Arrival
 
 
 class Weighted:
-    """The greatest sum of weight × score over ``router.scorers``; of equals one drawn at random.
+    """The greatest sum of weight × score over ``router.scorers``; ties are drawn at random.
 
-    Scores are clipped to 0–1 and not divided by the weights. Queue, running and KV use are as old as
-    ``router.view.interval`` (50 ms in llm-d); counts of what the router sent are its own. With ``index.kind:
-    truth`` the prefix is what machines have (``precise``), with ``estimated`` what they were sent. Ties: the
-    stream ``router``.
+    Scores are clipped to 0–1 and not divided by the weights. Queue, running and KV use are those of the
+    last poll (``router.view.interval``, 50 ms in llm-d); counts of sent requests are the router's own. With
+    ``index.kind: truth`` the prefix is that of the machines' caches (``precise``), with ``estimated`` that of
+    the prompts sent there. Ties: the stream ``router``.
 
     Source: pkg/epp/scheduling/scheduler_profile.go, pkg/epp/framework/plugins/scheduling/scorer and
     picker/maxscore of llm-d/llm-d-router at ebab6879.
-    Cost: a look at all machines, and array arithmetic over them a scorer.
+    Cost: one lookup on all machines, and array arithmetic over the machines per scorer.
     """
 
     needs = Needs(caches=True, engine_loads=True, keys=("scorers",), own_index="estimated")

@@ -1,6 +1,6 @@
-"""Tenants that share a fleet: who is let in next, how much a second, how much of the caches each may keep.
+"""Tenants that share a fleet: their order of admission, rate limits and cache quotas.
 
 - ``settings``     weights, classes and quotas
-- ``gate``         requests wait here until their tenant's turn and tokens have come
-- ``cache_quota``  blocks of a tenant beyond its quota are dropped
+- ``gate``         the queue of requests until their tenant's turn
+- ``cache_quota``  dropping of a tenant's blocks beyond its quota
 """

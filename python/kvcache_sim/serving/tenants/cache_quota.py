@@ -1,4 +1,4 @@
-"""Quotas of cache: of each tenant's prompts a machine keeps the blocks that were used last."""
+"""Cache quotas: a machine keeps the most recently used prompt blocks of each tenant."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from kvcache_sim.workload.trace import Trace, view
 
 
 class CacheQuotas:
-    """Drops what of a tenant is beyond its quota when one of its requests is done, the longest unused first.
+    """Drops a tenant's least recently used blocks beyond its quota when one of its requests finishes.
 
-    A block that tenants share is the one's that used it last. What running requests hold stays until they are
-    done. Blocks of answers go with the prompt's last block and are not counted. Cost: the prompt's ids a
-    request.
+    A block that tenants share belongs to the tenant that used it last. Blocks of running requests stay until
+    the requests finish. Blocks of answers are dropped with the prompt's last block and are not counted.
+    Cost per request: O(ids of its prompt).
     """
 
     def __init__(
@@ -28,14 +28,14 @@ class CacheQuotas:
         self._ids, self._offsets = view(trace.block_ids), view(trace.id_offsets)
         self._per_id = trace.block_size // kept.block_size_tokens
         self._kept = kept
-        #: By machine: tenant → its ids, the longest unused first, with the last request that used each.
+        #: By machine: tenant → its ids, least recently used first, with the last request that used each.
         self._used: list[dict[int, OrderedDict[int, int]]] = [{} for _ in kept.replicas]
         #: By machine: id → the tenant that used it last.
         self._owner: list[dict[int, int]] = [{} for _ in kept.replicas]
         self.dropped_blocks = 0
 
     def closed(self, request: int, machine: int) -> None:
-        """Hear that a request is done on a machine."""
+        """Apply the quota of the tenant of a request that finished on a machine."""
         tenant = self._tenant_of[request]
         used, owner = self._used[machine], self._owner[machine]
         own = used.setdefault(tenant, OrderedDict())
@@ -54,7 +54,7 @@ class CacheQuotas:
             self._drop(machine, user, name)
 
     def _drop(self, machine: int, request: int, name: int) -> None:
-        """Let a machine forget a block and what follows it in a prompt."""
+        """Drop a block, and the blocks that follow it in a prompt, on a machine."""
         first = self._offsets[request]
         index = next(p for p in range(self._offsets[request + 1] - first) if self._ids[first + p] == name)
         self.dropped_blocks += self._kept.drop(machine, request, index * self._per_id)

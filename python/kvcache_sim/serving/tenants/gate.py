@@ -1,10 +1,9 @@
-"""A gateway's queue: each tenant's requests in order, let in by class, weighted share and tokens a second.
+"""A gateway's queue: each tenant's requests in order, admitted by class, weighted share and token rate.
 
-Who is let in next is the tenant of the smallest class, of these the one that was given the fewest tokens by
-its weight: the virtual token counter of Sheng et al., "Fairness in Serving Large Language Models" (OSDI
-2024), algorithm 2, with both kinds of token weighing 1 and counted when a request is let in, since a trace
-knows its answers' lengths. A tenant that had nothing to send begins with the least counter of those that
-wait.
+The next request is that of the tenant with the smallest class, of these the tenant with the fewest tokens
+per weight. This is the virtual token counter of Sheng et al., "Fairness in Serving Large Language Models"
+(OSDI 2024), algorithm 2. Both kinds of token weigh 1 and are counted at admission, since a trace contains
+the lengths of its answers. A tenant that was idle resumes with the least counter of the waiting tenants.
 """
 
 from __future__ import annotations
@@ -24,24 +23,24 @@ class _Tenant:
     def __init__(self, settings: TenantSettings) -> None:
         self.settings = settings
         self.waiting: deque[int] = deque()
-        #: Tokens given so far by weight.
+        #: Tokens admitted so far, divided by the weight.
         self.counter = Fraction(0)
         self._weight = Fraction(settings.weight).limit_denominator(10**6)
-        #: Tokens times ns in a second that it may send now, as of a time.
+        #: Token bucket: tokens × ns per second that it may send, as of a time.
         self._level = settings.burst_tokens * NS_PER_S
         self._as_of_ns = 0
 
     def come_back(self, least: Fraction) -> None:
-        """Begin with the least counter of those that wait: a rest earns nothing."""
+        """Resume with the least counter of those that wait: idle time earns no credit."""
         self.counter = max(self.counter, least)
 
     def charge(self, tokens: int) -> None:
-        """Count what is given to it."""
+        """Count tokens of an admitted request."""
         self.counter += tokens / self._weight
         self._level -= tokens * NS_PER_S
 
     def allowed_ns(self, tokens: int, now_ns: int) -> int:
-        """Return when a request of so many tokens may go: one above the burst waits for a full bucket."""
+        """Return the earliest admission (ns) of a request; above the burst it waits for a full bucket."""
         rate, burst = self.settings.tokens_per_s, self.settings.burst_tokens * NS_PER_S
         if rate is None:
             return now_ns
@@ -52,7 +51,7 @@ class _Tenant:
 
 
 class TenantGate:
-    """Lets requests in, at the end of an instant; until then they wait. Cost: a look at each tenant."""
+    """Admits waiting requests at the end of an instant. Cost: one pass over the tenants."""
 
     def __init__(
         self,
@@ -70,15 +69,15 @@ class TenantGate:
         self._event: Event | None = None
 
     def __len__(self) -> int:
-        """Return how many requests wait here."""
+        """Return the number of waiting requests."""
         return sum(len(tenant.waiting) for tenant in self._tenants)
 
     def open_to(self, admit: Callable[[int], None]) -> None:
-        """Say who takes the number of each request that is let in."""
+        """Set the callback for each admitted request."""
         self._admit = admit
 
     def arrive(self, request: int) -> None:
-        """Take a request."""
+        """Add a request to its tenant's queue."""
         tenant = self._tenants[self._tenant_of[request]]
         if not tenant.waiting:
             others = [own.counter for own in self._tenants if own.waiting]
@@ -88,13 +87,13 @@ class TenantGate:
         self._look_at(self._engine.now_ns)
 
     def closed(self) -> None:
-        """Hear that a request is done."""
+        """Count a finished request, and admit the next ones."""
         self._in_flight -= 1
         if any(tenant.waiting for tenant in self._tenants):
             self._look_at(self._engine.now_ns)
 
     def _look_at(self, at_ns: int) -> None:
-        """Look at a time whom to let in, or earlier where that is due already."""
+        """Schedule the next admission at ``at_ns``, unless an earlier one is scheduled."""
         if self._event is not None:
             if self._event[0] <= at_ns:
                 return

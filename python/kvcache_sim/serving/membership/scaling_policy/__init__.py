@@ -1,11 +1,11 @@
-"""How many machines serve: one small class a policy, one row here.
+"""Policies for the number of machines: one small class and one row here per policy.
 
-| name | as many machines as |
+| name | number of machines |
 |---|---|
-| `queue` | bring the waiting requests of a machine to a target |
-| `requests` | bring the waiting and running requests of a machine to a target |
-| `kv-use` | bring the share of the GPU that running requests hold to a target |
-| `schedule` | a schedule says |
+| `queue` | brings the waiting requests of a machine to a target |
+| `requests` | brings the waiting and running requests of a machine to a target |
+| `kv-use` | brings the share of the GPU that running requests hold to a target |
+| `schedule` | follows a schedule |
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How many machines should there be: what a scaling policy sees and says."""
+"""The contract of a scaling policy: the state of the fleet and the wanted number of machines."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import NamedTuple, Protocol
 
 
 class FleetState(NamedTuple):
-    """What a scaling policy sees at a decision; figures of engines are those of machines that serve."""
+    """State of the fleet at a decision; figures of engines cover the machines that serve."""
 
     now_ns: int
-    #: Machines that are sent requests, and those ordered that are not yet there.
+    #: Machines that are sent requests, and ordered machines that are still starting.
     serving: int
     starting: int
     #: Requests in the engines' queues (with those that wait for KV), and in their batches.
@@ -22,13 +22,20 @@ class FleetState(NamedTuple):
 
     @property
     def machines(self) -> int:
-        """Machines that are paid for to serve: there or ordered."""
+        """Machines that are serving or ordered."""
         return self.serving + self.starting
 
 
 class ScalingPolicy(Protocol):
-    """Says how many machines a fleet should have. Made once a run, from ``ScalingSettings``."""
+    """A policy for the number of machines. Constructed once per run, from ``ScalingSettings``."""
 
     def wanted(self, state: FleetState) -> int:
-        """Return how many machines are wanted; the fleet's least and most bound it."""
+        """Return the wanted number of machines.
+
+        Args:
+            state: State of the fleet at this decision; times in ns, shares from 0 to 1.
+
+        Returns:
+            The wanted number; the fleet's minimum and maximum bound it.
+        """
         ...

@@ -1,9 +1,9 @@
-"""As many machines as bring a measure to its target, or as a schedule says.
+"""Scaling policies: bring a measure to its target, or follow a schedule.
 
 A measure is brought to its target by the rule of Kubernetes' HorizontalPodAutoscaler:
-wanted = ceil(machines × mean / target), and as many as there are while the mean is within ``tolerance`` of
-the target (kubernetes.io/docs, "Horizontal Pod Autoscaling", algorithm details). A machine that is ordered
-and not yet there counts with 0.
+wanted = ceil(machines × mean / target), and the current number while the mean is within ``tolerance`` of
+the target (kubernetes.io/docs, "Horizontal Pod Autoscaling", algorithm details). A machine that is still
+starting counts with 0.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MILLION = 1_000_000
 class _Proportional:
     """Keeps the mean of a measure over the machines at a target."""
 
-    #: The target where none is given.
+    #: The default target.
     usual = 1.0
 
     def __init__(self, settings: ScalingSettings) -> None:
@@ -26,7 +26,7 @@ class _Proportional:
         self._tolerance_ppm = round(settings.tolerance * _MILLION)
 
     def wanted(self, state: FleetState) -> int:
-        """Return how many machines bring the measure to its target."""
+        """Return the number of machines that brings the measure to its target."""
         total, there = self.total_ppm(state), state.machines * self._target_ppm
         if abs(total - there) * _MILLION <= self._tolerance_ppm * there:
             return state.machines
@@ -34,11 +34,11 @@ class _Proportional:
 
     def total_ppm(self, state: FleetState) -> int:
         """Return the measure in millionths, summed over the machines."""
-        raise AssertionError("a measure says what it sums")
+        raise AssertionError("a measure implements total_ppm")
 
 
 class Queue(_Proportional):
-    """So many requests wait at a machine; 5, as vLLM's production stack scales by KEDA."""
+    """Waiting requests per machine; target 5 by default, as vLLM's production stack scales by KEDA."""
 
     usual = 5.0
 
@@ -48,7 +48,7 @@ class Queue(_Proportional):
 
 
 class Requests(_Proportional):
-    """So many requests wait or run at a machine; 32 unless told."""
+    """Waiting and running requests per machine; target 32 by default."""
 
     usual = 32.0
 
@@ -58,7 +58,7 @@ class Requests(_Proportional):
 
 
 class KvUse(_Proportional):
-    """Such a share of a GPU's blocks is held by running requests; 0.7 unless told."""
+    """Share of a GPU's blocks that running requests hold; target 0.7 by default."""
 
     usual = 0.7
 
@@ -68,12 +68,12 @@ class KvUse(_Proportional):
 
 
 class Schedule:
-    """From each time of the schedule on its number of machines; before the first as many as at the start."""
+    """A number of machines from each time of the schedule on; before the first time that of the start."""
 
     def __init__(self, settings: ScalingSettings) -> None:
         self._first, self._times = settings.first, settings.schedule
 
     def wanted(self, state: FleetState) -> int:
-        """Return what the schedule says for now."""
+        """Return the schedule's number of machines for now."""
         said = [machines for at_ns, machines in self._times if at_ns <= state.now_ns]
         return said[-1] if said else self._first
