@@ -62,7 +62,7 @@ FAULTS: dict[str, tuple[str, Callable[[Store], None]]] = {
     "a cached block too many": ("I2: tier 0 counts", lambda s: bump(s.tiers[GPU], "cached")),
     "an evictable block too many": ("I2: tier 0 counts", lambda s: bump(s.tiers[GPU], "evictable")),
     "a block in flight too many": ("I2: tier 1 counts", lambda s: bump(s.tiers[1], "in_flight")),
-    "a free block too many": ("blocks free beside", lambda s: bump(s.tiers[GPU], "free")),
+    "a free block too many": ("blocks free, ", lambda s: bump(s.tiers[GPU], "free")),
     "a reservation that is not counted": ("I2: tier 0", lambda s: bump(lease_of(s), "reserved")),
     "a lease that waits for more": ("I2: tier 0", lambda s: bump(lease_of(s), "pending")),
     "a user too many": ("I3: block", lambda s: bump(copy_of(s), "ref_count")),

@@ -15,8 +15,8 @@ from kvcache_sim.workload.key_arrays import NO_NEXT_TURN, next_turns
 from kvcache_sim.workload.trace import Trace
 
 #: Rules of reuse of a pool of groups. ``vllm``: a key computed twice has two blocks, and a request's
-#: blocks are freed group by group, each last to first. ``tree``: a key has one block; blocks are freed
-#: from the end on.
+#: blocks are freed group by group, each last to first. ``tree``: a key has one block; blocks are freed from
+#: the end on.
 GroupRules = Literal["vllm", "tree"]
 
 
@@ -24,8 +24,8 @@ class GroupSettings(Value):
     """A model's KV cache groups in one pool, and their retention.
 
     ``retention_interval``: None keeps a checkpoint (a window's blocks, a state) at every aligned boundary. 0
-    keeps them only at the end of a prompt and of its found prefix, R also every R tokens. ``gpus`` hold a part
-    of each block.
+    keeps them only at the end of a prompt and of its found prefix, R also every R tokens. ``gpus`` hold a
+    part of each block.
     """
 
     model: str

@@ -1,42 +1,42 @@
-"""What was measured: columns with units, the recorder, histograms, digests, the summary.
+"""Measurements of a run: columns with units, the recorder, histograms, digests, the summary.
 
-- ``by_name``           what those got who are told apart by name: a fleet's models, its tenants
-- ``cache_groups``      what each cache group of a model kept
-- ``channel_use``       what each channel carried, and the bandwidth it would have needed
-- ``durations``         the durations of one kind in a run, taken some at a time: their statistics at the end
-- ``event_log``         the event log: rows of ``events`` as they come, packed into integers
-- ``figure``            a figure of ``summary.json``: its name, its unit and what it means
+- ``by_name``           figures by name: of a fleet's models and of tenants
+- ``cache_groups``      blocks kept and lost by each cache group of a model
+- ``channel_use``       traffic of each channel, and the bandwidth that it needs
+- ``durations``         statistics of the durations of one kind, added in batches
+- ``event_log``         the event log: rows of ``events``, packed into integers
+- ``figure``            a figure of ``summary.json``: its name, its unit and its definition
 - ``figures``           every figure of ``summary.json`` with its unit and definition
 - ``optional_groups``   groups of the summary that only some runs have: pool, fleet, plug-ins and others
-- ``glossary``          what others call our figures, and the words that the pages use
-- ``handover_summary``  what hand-overs between prefill and decode machines cost, for the summary
+- ``glossary``          other projects' names of the figures, and the words of the pages
+- ``handover_summary``  cost of hand-overs between prefill and decode machines
 - ``jobs``              job completion times
-- ``load_run``          reads a finished run directory back, checking that it is whole
-- ``machine_loads``     how many requests went to each machine, and how evenly
-- ``measure_settings``  how much of a run its summary leaves out: a warm-up before and a cool-down behind
-- ``measurement``       the totals of the part of a run that its summary is measured on
-- ``miss_causes``       why prompt tokens were missed in a timed run
+- ``load_run``          reading and checking of a finished run directory
+- ``machine_loads``     requests per machine, and their balance
+- ``measure_settings``  parts of a run that its summary leaves out: warm-up and cool-down
+- ``measurement``       totals of the measured part of a run
+- ``miss_causes``       causes of missed prompt tokens in a timed run
 - ``names``             the names of the numbers in ``summary.json``, and their units
-- ``objectives``        goals such as ``ttft.p99:min,cost:min``
-- ``parts``             a table in parts: whoever writes it takes one after another
-- ``percentiles``       the statistics of a latency, over plain values or a counted histogram alike
-- ``prefix_cache``      what prefix caching saved
-- ``prefix_entries``    the global prefix store at the end of a run: what is held, and how it was used
+- ``objectives``        goals, for example ``ttft.p99:min,cost:min``
+- ``parts``             a table in parts, read one part after another
+- ``percentiles``       the statistics of a latency, over plain values or a counted histogram
+- ``prefix_cache``      savings of prefix caching
+- ``prefix_entries``    the global prefix store at the end of a run: its entries and their use
 - ``request_rows``      rows of ``requests``
-- ``request_rule``      rules that tell requests apart, such as ``input_tokens > 32000 and customer == gold``
-- ``request_totals``    what the rows of a run's requests add up to, taken some at a time
-- ``run``               a finished run in memory, and what a running one tells an observer
+- ``request_rule``      rules that select requests, for example ``input_tokens > 32000 and customer == gold``
+- ``request_totals``    totals of a run's request rows, added in batches
+- ``run``               a finished run in memory, and the progress of a running one for observers
 - ``run_directory``     the directory of a finished run
-- ``run_tables``        the tables of a run directory that are written while the run goes on
+- ``run_tables``        the tables of a run directory that are written during the run
 - ``sampler``           the sampler: tier occupancy, queues and channels at even simulated times
 - ``schedule``          the schedule of an engine's own scheduler
-- ``session_survival``  how much of a session's prefix was left when its next turn came
-- ``slo``               service level objectives: the limits requests are to meet, and how many of them do
+- ``session_survival``  the share of a session's prefix still cached at its next turn
+- ``slo``               service level objectives: the limits of requests, and their attainment
 - ``summary_text``      the summary for people: at most 80 columns and 25 lines
 - ``tables``            columns in memory to Parquet and back
-- ``tenants``           what each tenant got: tokens, hits and latencies, and how fairly
-- ``thresholds``        thresholds such as ``ttft.p99 > 2s`` or ``ttft.p99 > +5%``
-- ``tier_use``          what each tier took and gave, and why one had no effect when that is so
-- ``ttft_parts``        what TTFT is made of: a row a part; columns, checks, pictures and lanes follow
+- ``tenants``           each tenant's tokens, hits and latencies, and their fairness
+- ``thresholds``        thresholds, for example ``ttft.p99 > 2s`` or ``ttft.p99 > +5%``
+- ``tier_use``          reads and writes of each tier, and the reason if a tier had no effect
+- ``ttft_parts``        the parts of TTFT: one row each; columns, checks, pictures and lanes follow
 - ``windows``           a run in windows of equally many requests, which merge as it grows
 """

@@ -1,4 +1,4 @@
-"""What those got who are told apart by name: a fleet's models, its tenants."""
+"""Figures by name: of a fleet's models and of tenants."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FINISHED = STATUSES.index("finished")
 
 
 def figures_by_name(group: str, one: str, waiting: str = "") -> tuple[Figure, ...]:
-    """Return the figures of ``summarize_by_name`` in a group; ``waiting``: what else their TTFT includes."""
+    """Return the figures of ``summarize_by_name``; ``waiting``: addition to the definition of TTFT."""
     of = f"{group}.by_name.<{one}>"
     return (
         Figure(f"{of}.requests", "", f"finished requests of a {one}"),
@@ -30,7 +30,7 @@ def figures_by_name(group: str, one: str, waiting: str = "") -> tuple[Figure, ..
 def summarize_by_name(
     rows: Mapping[str, NDArray[Any]], number_of: NDArray[np.int32], names: Sequence[str]
 ) -> dict[str, Any]:
-    """Return by name requests, tokens, hits and TTFT (ms) of the finished ones; ``number_of``: by request."""
+    """Return by name the finished requests, their tokens, hits and TTFT (ms); ``number_of``: by request."""
     done = rows["status"] == FINISHED
     numbers = number_of[rows["request"]]
     tokens = rows["input_tokens"] + rows["output_tokens"]

@@ -1,4 +1,4 @@
-"""What each cache group of a model kept, and what prompts could not go on from for want of it."""
+"""Blocks kept and lost by each cache group of a model, and the prompt tokens missed for it."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ FIGURES = (
     Figure(
         "cache_groups.<group>.lost_not_kept_tokens",
         "tokens",
-        "prompt tokens that another group had and this one could not go on from: nothing was kept there",
+        "prompt tokens that another group had and this group could not continue from: nothing was kept there",
     ),
     Figure("cache_groups.<group>.lost_evicted_tokens", "tokens", "the same where it had been evicted"),
 )
 
-#: junctions.parquet of a run over several cache groups: a row a request that hit less than some group had,
-#: since another had kept nothing to go on from.
+#: junctions.parquet of a run over several cache groups: one row per request that hit less than some group
+#: had, because another group had kept no checkpoint there.
 JUNCTION_COLUMNS: dict[str, Column] = {
     "request": Column("int32", "request of the trace"),
     "machine": Column("int16", "machine that admitted it"),
-    "junction_tokens": Column("int64", "prompt tokens that some group could have gone on from"),
+    "junction_tokens": Column("int64", "prompt tokens that some group could have continued from"),
     "is_state": Column("int16", "1 where a state was not kept there, 0 where a window had moved on"),
 }
 _PREFIX = "groups."
@@ -39,7 +39,7 @@ _COUNTED = ("kept_blocks", "evicted_blocks", "lost_not_kept_tokens", "lost_evict
 
 
 def group_counters(groups: GroupSettings, stores: Iterable[_core.GroupStore]) -> dict[str, int]:
-    """Return what the groups of all machines kept and lost, by group; equal ones are numbered."""
+    """Return the blocks that the groups of all machines kept and lost; groups of equal name are numbered."""
     found: Counter[str] = Counter()
     names = _names([group.name for group in groups.layout.groups])
     for store in stores:
@@ -49,7 +49,7 @@ def group_counters(groups: GroupSettings, stores: Iterable[_core.GroupStore]) ->
 
 
 def _names(kinds: Sequence[str]) -> list[str]:
-    """Return each group's kind, from the second of a kind on with its number among them."""
+    """Return each group's kind, with a number from the second group of a kind on."""
     before: Counter[str] = Counter()
     names = []
     for kind in kinds:
@@ -85,7 +85,7 @@ def junction_rows(stores: Mapping[int, _core.GroupStore]) -> dict[str, ColumnDat
 def junctions_of(
     requests: Mapping[str, Any], junctions: Mapping[str, Any] | None
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return for each row of ``requests`` the tokens of its junction, 0 without, and whether a state lacked.
+    """Return for each row of ``requests`` the tokens of its junction (0: none), and True if a state lacked.
 
     A junction counts on the machine that the row names.
     """

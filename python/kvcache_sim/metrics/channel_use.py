@@ -1,4 +1,4 @@
-"""What each channel carried, and the bandwidth it would have needed."""
+"""Traffic of each channel, and the bandwidth that it needs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FIGURES = (
 
 
 class ChannelUse(Value):
-    """One channel from a run's begin to its end, or to a mark; rates in bytes a second."""
+    """One channel from a run's begin to its end, or to a mark; rates in bytes per second."""
 
     name: str
     bandwidth_bytes_per_s: int
@@ -48,7 +48,7 @@ class ChannelUse(Value):
 
 
 def later_use(use: ChannelUse, before: ChannelUse) -> ChannelUse:
-    """Return what a channel was used for since ``before``; a second that was under way then is cut in two."""
+    """Return a channel's use since ``before``; a second in progress at that time is split."""
     known = max(len(before.offered) - 1, 0)
     offered = use.offered[known:].copy()
     if len(before.offered):
@@ -66,7 +66,7 @@ def later_use(use: ChannelUse, before: ChannelUse) -> ChannelUse:
 
 
 def summarize_channels(uses: Iterable[ChannelUse], counted_ns: int) -> dict[str, Any]:
-    """Return by name the figures of every channel that carried anything in a time of ``counted_ns``."""
+    """Return by name the figures of every channel with traffic in a time of ``counted_ns``."""
     return {
         use.name: {
             "bytes": use.sent_bytes,

@@ -11,7 +11,7 @@ from kvcache_sim.tiers import COMPUTE, HOPS, KV_SOURCES, REMOTE, TIERS, hop_name
 
 
 class Column(NamedTuple):
-    """One column: numpy dtype name (``str`` for a dictionary-coded text) and what it means."""
+    """One column: numpy dtype name (``str`` for a dictionary-coded text) and meaning."""
 
     dtype: str
     meaning: str
@@ -26,22 +26,22 @@ OUTCOMES = (
     "CONVERSATIONAL_MISS_UNEXPECTED_PROMPT",
 )
 
-#: How a request ended; a row of ``requests`` stores the index.
+#: Final status of a request; a row of ``requests`` stores the index.
 STATUSES = ("finished", "rejected", "aborted", "failed")
 
-#: What TTFT is made of, in the order of a request's way.
+#: The parts of TTFT, in the order of a request's lifecycle.
 TTFT_PARTS = tuple(part.name for part in ROWS)
 
-#: Parts of ``fetch``, summing to it exactly: waiting for room, and the exposed stall of each hop.
+#: Parts of ``fetch``, summing to it exactly: waiting for free blocks, and the exposed stall of each hop.
 FETCH_PARTS = ("fetch_room", *(f"stall_{hop_name(hop)}" for hop in HOPS))
 
-#: Where KV that came from a place was before, for the meanings of columns.
+#: Names of the sources of KV, for the meanings of columns.
 _WHENCE = {source: f"this machine's {source}" for source in TIERS} | {KV_SOURCES[REMOTE]: "another machine"}
 
-#: By part of TTFT the columns that say more of it.
+#: By part of TTFT its detail columns.
 _DETAILS: dict[str, dict[str, Column]] = {
     "fetch": {
-        "fetch_room_ns": Column("int64", "waiting until evicted room was written down and free"),
+        "fetch_room_ns": Column("int64", "waiting until evicted blocks were written down and free"),
         **{
             f"fetch_{source}_ns": Column("int64", f"exposed wait for KV from {_WHENCE[source]}")
             for source in KV_SOURCES[COMPUTE + 1 :]
@@ -60,7 +60,7 @@ _DETAILS: dict[str, dict[str, Column]] = {
         "handover_gap_ns": Column(
             "int64", "the same where the first token does not wait: it lies before the second"
         ),
-        "handover_room_ns": Column("int64", "of the hand-over, waiting for a place and room there"),
+        "handover_room_ns": Column("int64", "of the hand-over, waiting for a slot and free blocks there"),
     },
 }
 
@@ -71,7 +71,7 @@ def _ttft_columns() -> Iterator[tuple[str, Column]]:
         yield from _DETAILS.get(part.name, {}).items()
 
 
-#: requests.parquet: a row a request, in file order. Times are ns since the start of the simulation.
+#: requests.parquet: one row per request, in file order. Times are ns since the start of the simulation.
 REQUEST_COLUMNS: dict[str, Column] = {
     "request": Column("int32", "index in the trace, from 0"),
     "machine": Column("int16", "machine it was routed to, -1 when rejected before routing"),
@@ -137,14 +137,14 @@ def miss_column(cause: MissCause) -> str:
     return f"miss_{cause.name}_tokens"
 
 
-#: What ``--causes`` adds to requests.parquet: why prompt tokens were missed at the first admission. The
-#: tokens sum exactly to input_tokens - cached_prefix_length_used.
+#: Columns that ``--causes`` adds to requests.parquet: causes of missed prompt tokens at the first admission.
+#: The tokens sum exactly to input_tokens - cached_prefix_length_used.
 MISS_COLUMNS: dict[str, Column] = {
     miss_column(cause): Column("int64", f"prompt tokens missed: {cause.meaning}")
     for cause in reported_by("timed")
 } | {"evicted_idle_ns": Column("int64", "longest time since the last use of an evicted block, else -1")}
 
-#: Columns of requests.parquet beside these where the scenario has objectives (``slo``).
+#: Additional columns of requests.parquet if the scenario has objectives (``slo``).
 SLO_COLUMNS: dict[str, Column] = {
     "within_slo": Column("int16", "1 within all its limits, 0 not, -1: no limit concerns it"),
 }

@@ -1,4 +1,4 @@
-"""The two digests of a run: of what happened, and of what came out."""
+"""The two digests of a run: of its events, and of its results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def digest_of_results(requests: Mapping[str, ColumnData]) -> str:
 
 
 class _Piece(NamedTuple):
-    """Some rows of one column: where they stand in the file, or the one value that all of them have."""
+    """Some rows of one column: their position in the file, or the single value of all of them."""
 
     rows: int
     offset: int
@@ -37,10 +37,10 @@ class _Piece(NamedTuple):
 
 
 class ResultsDigest:
-    """The digest of the results of rows that leave: what ``digest_of_results`` makes of all of them at once.
+    """The digest of streamed rows: equal to ``digest_of_results`` of all rows at once.
 
-    That digest goes column by column, so the columns wait in ``file`` until all rows are there, except where
-    all rows of a piece have one value. Cost: up to 250 bytes a row of the file, read once at the end.
+    That digest is computed column by column, so the columns wait in ``file`` until all rows are there, unless
+    all rows of a piece have the same value. Cost: up to 250 bytes of the file per row, read once at the end.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -49,7 +49,7 @@ class ResultsDigest:
         self._end = 0
 
     def add(self, requests: Mapping[str, ColumnData]) -> None:
-        """Take the columns of the next rows; OSError where the file cannot be written."""
+        """Add the columns of the next rows; OSError if the file cannot be written."""
         for name, pieces in self._pieces.items():
             column = _little_endian(name, requests[name])
             if len(column) and bool((column == column[0]).all()):

@@ -1,4 +1,4 @@
-"""The durations of one kind in a run, taken some at a time: their statistics at the end."""
+"""Statistics of the durations of one kind in a run, added in batches."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from kvcache_sim.metrics.percentiles import (
 )
 from kvcache_sim.metrics.run import CountedTimes
 
-#: Durations that are kept as they are; with more, percentiles come from buckets.
+#: Most durations that are kept exactly; with more, percentiles come from buckets.
 EXACT_DURATIONS = 1_000_000
 
-#: Bits of a double below the first ten of its fraction. Numbers that agree above them share a bucket, which
-#: is at most 2⁻¹⁰ of its values wide; its middle is within 0.05 % of each.
+#: Bits of a double below the first ten of its fraction. Numbers that agree above them share a bucket, at
+#: most 2⁻¹⁰ of its values wide; its middle is within 0.05 % of each.
 _BUCKET_BITS = 42
 
 
 class Durations:
-    """Durations in ns, not negative; exact percentiles up to EXACT_DURATIONS of them, beyond within 0.1 %.
+    """Durations in ns, not negative; percentiles exact up to EXACT_DURATIONS, within 0.1 % for more.
 
-    Number, mean, least and largest are exact always. Cost: 8 bytes a duration that is not 0, up to
-    EXACT_DURATIONS; then 16 bytes a bucket, of which there are 1,024 for each doubling.
+    Count, mean, minimum and maximum are always exact. Cost: 8 bytes per duration that is not 0, up to
+    EXACT_DURATIONS; then 16 bytes per bucket, with 1,024 buckets per doubling.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Durations:
         self._buckets: _Buckets | None = None
 
     def add(self, values_ns: NDArray[np.int64]) -> None:
-        """Take some more."""
+        """Add durations."""
         others = values_ns[values_ns != 0]
         self.count += len(values_ns)
         self._zeros += len(values_ns) - len(others)
@@ -56,7 +56,7 @@ class Durations:
         self._buckets.add(others)
 
     def describe(self) -> Distribution:
-        """Return the statistics in ms; None throughout where nothing was taken."""
+        """Return the statistics in ms; all None without durations."""
         if self._buckets is not None:
             return self._buckets.describe(self._zeros)
         values = counted(np.concatenate(self._pieces)) if self._pieces else CountedTimes(_NONE, _NONE)
@@ -79,7 +79,7 @@ class _Buckets:
     """Positive durations counted by the first bits of their value as a double."""
 
     def __init__(self, near_ns: float) -> None:
-        #: Squares are summed of differences to a number near the mean, which keeps the small ones exact.
+        #: Squares of differences to a number near the mean are summed, which keeps small ones exact.
         self._near_ns = near_ns
         self._counts: dict[int, int] = {}
         self._total_ns = 0

@@ -1,4 +1,4 @@
-"""The event log: rows of ``events`` as they come, packed into integers."""
+"""The event log: rows of ``events``, packed into integers."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from kvcache_sim.metrics.run import CodedText, ColumnData
 from kvcache_sim.tiers import KV_SOURCES
 
 _ROW = Struct(f"{len(EVENT_COLUMNS)}q")
-#: Rows that become columns at a time.
+#: Rows converted to columns at a time.
 _PART_ROWS = 1 << 15
 
 
 class TextCoder:
-    """Gives each distinct text a code, in order of first appearance after those named ``first``."""
+    """Assigns a code to each distinct text, in order of first appearance after the texts of ``first``."""
 
     def __init__(self, first: Iterable[str] = ()) -> None:
         self.words: dict[str, int] = {word: code for code, word in enumerate(first)}
@@ -32,26 +32,26 @@ class TextCoder:
 
 
 class EventLog:
-    """Keeps events in order of logging. Cost: 72 bytes an event until it leaves."""
+    """Keeps events in order of logging. Cost: 72 bytes per event until it is handed over."""
 
     def __init__(self) -> None:
-        # The codes that the core packs: kinds by their place in the table, outcomes likewise, then no detail,
-        # then edges from each place to each.
+        # The core's codes: kinds and outcomes by their index in the table, then no detail, then edges from
+        # each source to each other.
         edges = [f"{source}->{target}" for source in KV_SOURCES for target in KV_SOURCES]
         self._kinds, self._details = TextCoder(EVENT_KINDS), TextCoder((*OUTCOMES, "", *edges))
         self._rows = bytearray()
         self._take: Callable[[Part], None] | None = None
-        #: No row comes any more that is older; and the same when rows last left.
+        #: All later rows are at this time or after; and the same when rows were last handed over.
         self._sure_ns = self._left_until_ns = 0
-        #: How often each outcome was logged among the rows that have left.
+        #: Counts of each outcome among the rows that were handed over.
         self.left_outcomes: dict[str, int] = {}
 
     def leave_to(self, take: Callable[[Part], None]) -> None:
-        """Hand rows to ``take`` as they come, a part at a time."""
+        """Hand rows to ``take`` during the run, a part at a time."""
         self._take = take
 
     def extend(self, packed: bytes, now_ns: int) -> None:
-        """Add rows that the core has packed, from now on or, of a machine that runs ahead, later ones."""
+        """Add rows that the core has packed, at ``now_ns`` or, of a machine with lookahead, later."""
         self._rows += packed
         self._sure_ns = now_ns
         if self._take is not None and len(self._rows) >= _PART_ROWS * _ROW.size:
@@ -70,7 +70,7 @@ class EventLog:
             self._leave(self._take)
 
     def _leave(self, take: Callable[[Part], None]) -> None:
-        """Hand over the rows before which none comes any more; InvariantError where one came all the same."""
+        """Hand over the rows that no later row precedes; InvariantError if a row arrives too late."""
         rows = self._sorted()
         if int(rows[0, 0]) < self._left_until_ns:
             raise InvariantError("I5: an event before one that was written", got=f"{rows[0, 0]} ns")
@@ -83,7 +83,7 @@ class EventLog:
         self._rows = bytearray(rows[count:].tobytes())
 
     def columns(self) -> Parts:
-        """Return the columns of ``events`` in time order (ties by machine, then as they were logged)."""
+        """Return the columns of ``events`` in time order (ties by machine, then in order of logging)."""
         return Parts(tuple(EVENT_COLUMNS), self._parts)
 
     def _sorted(self) -> NDArray[np.int64]:

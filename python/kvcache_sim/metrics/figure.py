@@ -1,4 +1,4 @@
-"""A figure of ``summary.json``: its name, its unit and what it means."""
+"""A figure of ``summary.json``: its name, its unit and its definition."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Figure(NamedTuple):
-    """One figure, or a family of figures of one meaning.
+    """One figure, or a family of figures with the same meaning.
 
     The name is dotted; a part such as ``<tier>`` stands for each of its family
     (``docs/data/figure-families.toml`` lists the families). The unit is "" for counts, for texts, and for
@@ -21,7 +21,7 @@ class Figure(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The name without its families: what ``definitions`` of the summary calls it."""
+        """The name without its families: its key in ``definitions`` of the summary."""
         return re.sub(r"\.<\w+>", "", self.name)
 
 

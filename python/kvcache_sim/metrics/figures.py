@@ -102,7 +102,7 @@ _LATENCY = (
     Figure(
         "latency.fetch_parts.<fetch_part>.<statistic>",
         "ms",
-        "fetch_room + stalls of the hops = fetch; a wait is the hop's that was under way",
+        "fetch_room + stalls of the hops = fetch; a wait belongs to the hop in progress",
     ),
     Figure("throughput.requests_per_s", "1/s", "finished requests / time from first arrival to last token"),
     Figure("throughput.output_tokens_per_s", "1/s", "tokens.output / time from first arrival to last token"),
@@ -175,12 +175,12 @@ FIGURES: tuple[Figure, ...] = (
     *_RUN,
 )
 
-#: What holds for several figures at once.
+#: Notes on several figures at once.
 _NOTES = {
     "latency.percentiles": "linear between closest ranks, of more than a million requests within 0.1 %; "
     "std of the population; all times in ms",
     "cache": "hits count once a request, at its first admission",
 }
 
-#: What the figures mean, printed beside them in ``summary.json``.
+#: Definitions of the figures, written with them into ``summary.json``.
 DEFINITIONS: dict[str, str] = definitions(FIGURES) | _NOTES

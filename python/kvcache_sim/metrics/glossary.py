@@ -1,4 +1,4 @@
-"""What others call our figures, and the words that the pages use: ``kvsim help metrics`` and ``glossary``."""
+"""Other names of the figures, and the words of the pages: ``kvsim help metrics`` and ``glossary``."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from textwrap import wrap
 
 from kvcache_sim.metrics.figures import FIGURES
 
-#: Figure, or the group it is of → what engines and benchmarks call it. vLLM and SGLang: their Prometheus
-#: names; AIPerf and "vllm bench serve": their reports.
+#: Figure, or its group → its name in engines and benchmarks. vLLM and SGLang: their Prometheus names;
+#: AIPerf and "vllm bench serve": their reports.
 ALSO: dict[str, str] = {
     "requests.preemptions": "vllm:num_preemptions",
     "tokens.input": "vllm:prompt_tokens, sglang:prompt_tokens_total",
@@ -25,7 +25,7 @@ ALSO: dict[str, str] = {
     "throughput.output_tokens_per_s": "AIPerf output_token_throughput, vllm bench output token throughput",
 }
 
-#: Word → what it means here, and what others call it.
+#: Word → its meaning here, and its name elsewhere.
 WORDS: dict[str, str] = {
     "block": "tokens that are cached together, cache.block_size of them; SGLang: page, LMCache: chunk",
     "block id": "names a block's content and all before it; vLLM: block hash, Mooncake: hash_ids",
@@ -41,16 +41,16 @@ WORDS: dict[str, str] = {
     "E2E": "end to end: last token - arrival",
     "makespan": "time from the first arrival to the last token, which throughput is of",
     "turn": "a request of a session after another one; its prompt repeats what was said",
-    "admission": "when a request gets a place and room on a machine; its hit is counted then",
-    "preemption": "a running request loses its room and computes its tokens again",
-    "eviction": "a block leaves a tier for room: written down (demoted) or discarded",
+    "admission": "when a request gets a slot and free blocks on a machine; its hit is counted then",
+    "preemption": "a running request loses its blocks and computes its tokens again",
+    "eviction": "a block leaves a tier to free capacity: written down (demoted) or discarded",
     "stall": "waiting for KV that is being loaded, not hidden under computing",
     "hand-over": "moving a prompt's KV from a prefill machine to a decode machine; P/D transfer",
     "lag": "of kvsim serve: wall-clock time from a token's simulated moment to its write; lag.parquet has a "
     "row a request, in ns: first_token_lag_ns, and worst_token_lag_ns of all its tokens (-1: it had none)",
     "token_ms": "in a recorded trace: when the client saw each chunk, after arrival; ttft_ms: the first",
     "ceiling": "the hit rate of one unbounded cache, which no policy and no size can pass",
-    "knee": "the cache size from which more room starts to pay less",
+    "knee": "the cache size from which more capacity starts to pay less",
     "working set": "the cache size that has 99 % of the ceiling's hits",
 }
 
@@ -58,7 +58,7 @@ _WIDTH = 80
 
 
 def metrics_page(word: str = "") -> str:
-    """Return every figure: name, unit, definition or formula, and what others call it; or some, by a word."""
+    """Return the figures, or those that contain a word: name, unit, definition and names elsewhere."""
     lines = ["Figures of summary.json, by the names that --fail-if, --pareto and sweeps take"]
     for figure in FIGURES:
         if word.lower() not in f"{figure.name} {ALSO.get(figure.name, '')}".lower():
@@ -71,7 +71,7 @@ def metrics_page(word: str = "") -> str:
 
 
 def glossary_page(word: str = "") -> str:
-    """Return the words of the pages with what they mean, by the alphabet; or those with a word in them."""
+    """Return the words of the pages with their meanings, sorted; or those that contain a word."""
     lines = ["Words, and what others call them. Figures: kvsim help metrics."]
     for term in sorted(WORDS, key=str.lower):
         if word.lower() in f"{term} {WORDS[term]}".lower():

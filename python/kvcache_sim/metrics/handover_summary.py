@@ -1,4 +1,4 @@
-"""What hand-overs between prefill and decode machines cost, for the summary."""
+"""Cost of hand-overs between prefill and decode machines, for the summary."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FIGURES = (
         "ms",
         "from the end of the prompt's prefill until its KV was on the decode machine",
     ),
-    Figure("handover.room.<statistic>", "ms", "of it, waiting for a place and for room there"),
+    Figure("handover.room.<statistic>", "ms", "of it, waiting for a slot and for free blocks there"),
     Figure(
         "handover.share_of_ttft",
         "share",
@@ -35,7 +35,7 @@ FIGURES = (
 
 
 class HandoverTotals:
-    """Hand-overs of finished requests, taken some rows at a time; None is "never measured"."""
+    """Hand-overs of finished requests, rows added in batches; None is "never measured"."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
@@ -43,7 +43,7 @@ class HandoverTotals:
         self._wait, self._reserve_wait = Durations(), Durations()
 
     def add(self, done: Mapping[str, NDArray[Any]]) -> None:
-        """Take the columns of some finished requests."""
+        """Add the columns of some finished requests."""
         sent = done["decode_machine"] >= 0
         if not sent.any():
             return

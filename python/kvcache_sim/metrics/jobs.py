@@ -1,4 +1,4 @@
-"""Job completion times: from the first request of an agent, or session, to the last token of its last one."""
+"""Job completion times: from an agent's or session's first arrival to the last token of its last request."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FIGURES = (
 
 
 class JobTotals:
-    """Jobs of a run, its rows taken some at a time; ``jobs``: each request's job by number."""
+    """Jobs of a run, rows added in batches; ``jobs``: the number of each request's job."""
 
     def __init__(self, jobs: NDArray[np.int32]) -> None:
         self._jobs = jobs
@@ -35,7 +35,7 @@ class JobTotals:
         self._serving_ns = np.zeros(count, np.int64)
 
     def add_finished(self, rows: Mapping[str, NDArray[Any]]) -> None:
-        """Take the columns of finished requests."""
+        """Add the columns of finished requests."""
         jobs = self._jobs[rows["request"]]
         np.subtract.at(self._open, jobs, 1)
         np.minimum.at(self._first_ns, jobs, rows["arrival_ns"])

@@ -1,4 +1,4 @@
-"""Reads a finished run directory back, checking that it is whole.
+"""Reading of a finished run directory, with a check that it is complete.
 
 A file that was changed and sealed again is refused in one line.
 """
@@ -21,7 +21,7 @@ from kvcache_sim.metrics.tables import read_table
 
 
 class _Members(dict[str, Any]):
-    """The members of a JSON object; one that is asked for and is not there is refused by its name."""
+    """The members of a JSON object; access to a missing member is an error with its name."""
 
     where = ""
 
@@ -32,7 +32,7 @@ class _Members(dict[str, Any]):
 
 
 def read_members(data: bytes, where: Path) -> Any:
-    """Return a JSON text whose objects refuse what they lack (InputOutputError).
+    """Return a parsed JSON text; access to a missing member raises InputOutputError.
 
     ValueError for a text that is no JSON, and for a number that is not finite.
     """
@@ -45,7 +45,7 @@ def _no_number(name: str) -> float:
 
 
 def check_columns(columns: Mapping[str, ColumnData], schema: Mapping[str, Column], where: Path) -> None:
-    """Raise InputOutputError for a column of the schema that is not there or holds another type."""
+    """Raise InputOutputError for a column of the schema that is missing or has another type."""
     for name, column in schema.items():
         if name not in columns:
             raise InputOutputError("lacks a column", where=str(where), got=f"no {name}", hint="run it again")
@@ -68,7 +68,7 @@ def _same_kind(found: str, expected: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StoredRun:
-    """A run directory: its manifest and summary in memory, its tables read when asked for."""
+    """A run directory: its manifest and summary in memory, its tables read on access."""
 
     path: Path
     #: ``run.json``: versions, argv, seed, trace, digests, warnings.
@@ -90,7 +90,7 @@ class StoredRun:
         return self._table("events", EVENT_COLUMNS)
 
     def prefixes(self) -> dict[str, ColumnData] | None:
-        """Return the columns of ``PREFIX_COLUMNS``; None where the run did not keep them."""
+        """Return the columns of ``PREFIX_COLUMNS``; None if the run did not keep them."""
         if not (self.path / "prefixes.parquet").exists():
             return None
         from kvcache_sim.metrics.prefix_entries import PREFIX_COLUMNS
@@ -119,8 +119,8 @@ class StoredRun:
 def load_run(path: Path) -> StoredRun:
     """Return a finished run.
 
-    Raises UsageError where there is no finished run, InputOutputError when a file is not the one that the
-    completeness marker names.
+    Raises UsageError if there is no finished run, InputOutputError if a file differs from its hash in the
+    completeness marker.
     """
     try:
         marker = (path / COMPLETE).read_text(encoding="ascii")
@@ -137,7 +137,7 @@ def load_run(path: Path) -> StoredRun:
                 contents[name] = (path / name).read_bytes()
         except OSError as error:
             raise InputOutputError("cannot be read", str(path / name), got=str(error.strerror)) from None
-        except ValueError:  # no name of a file holds a NUL
+        except ValueError:  # a file name never contains a NUL
             raise InputOutputError(
                 "not a list of files", where=str(path / COMPLETE), got=repr(line)[:60]
             ) from None

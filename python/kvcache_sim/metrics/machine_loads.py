@@ -1,4 +1,4 @@
-"""How many requests went to each machine, and how evenly."""
+"""Requests per machine, and their balance."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from numpy.typing import NDArray
 
 
 def added(loads: NDArray[np.int64], machines: NDArray[Any]) -> NDArray[np.int64]:
-    """Return the counts by machine with those of further requests; machines not seen yet are appended."""
+    """Return the counts by machine with further requests added; new machines are appended."""
     counts = np.bincount(machines, minlength=len(loads)).astype(np.int64)
     counts[: len(loads)] += loads
     return counts
 
 
 def summarize_loads(loads: NDArray[np.int64], counters: Mapping[str, int]) -> dict[str, Any]:
-    """Return how evenly requests were routed: per machine, largest over mean, and Jain's index (1984).
+    """Return the balance of requests: per machine, largest over mean, and Jain's index (1984).
 
-    Both figures cover the machines that requests are routed to; machines that only decode are left out.
+    The figures cover the machines that requests are routed to; machines that only decode are left out.
     """
     if not loads.any():
         return {"requests": [], "max_over_mean": None, "jain": None}

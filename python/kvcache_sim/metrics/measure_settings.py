@@ -1,4 +1,4 @@
-"""How much of a run its summary leaves out: a warm-up before and a cool-down behind."""
+"""Parts of a run that its summary leaves out: a warm-up at the start and a cool-down at the end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from kvcache_sim.values import Value
 
 
 class Edge(Value):
-    """How much of a run's begin or end is left out; nothing unless one is given."""
+    """Size of the part left out at one end of a run; nothing unless one field is given."""
 
     auto: bool = False
     share: float | None = None
@@ -14,14 +14,14 @@ class Edge(Value):
     requests: int | None = None
 
     def of(self, count: int) -> int:
-        """Return how many of ``count`` requests are left out by number."""
+        """Return the number of ``count`` requests that are left out."""
         if self.requests is not None:
             return min(self.requests, count)
         return int(count * self.share) if self.share is not None else 0
 
 
 class Measure(Value):
-    """What is left out before and behind."""
+    """The parts left out at the start and at the end."""
 
     warmup: Edge = Edge()
     cooldown: Edge = Edge()

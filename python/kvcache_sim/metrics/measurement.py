@@ -1,4 +1,4 @@
-"""The totals of the part of a run that its summary is measured on, and when the run settled."""
+"""Totals of the measured part of a run, and the request from which on the run is settled."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from kvcache_sim.workload.trace import OPEN_LOOP, Trace
 
 #: With ``auto``, the parts of the requests that may be left out: sixteenths, up to the first half.
 _PARTS, _MOST_PARTS = 16, 8
-#: Fewer requests are too few to tell.
+#: Least number of requests for a decision.
 _LEAST_REQUESTS = 40
-#: A tier is full from here on.
+#: Share of use from which a tier counts as full.
 _FULL = 0.95
-#: Figures of the time from the first measured request's arrival on, where arrivals are known.
+#: Figures from the first measured request's arrival on, if arrivals are known.
 OF_ITS_TIME = (
     "latency.itl",
     "cache.evictions",
@@ -38,7 +38,7 @@ OF_ITS_TIME = (
     "fleet",
     "router",
 )
-#: Figures that are counted over the whole run whatever is measured.
+#: Figures that are always counted over the whole run.
 WHOLE_RUN = (
     "tiers.<tier>.duplicate_blocks",
     "tiers.<tier>.no_effect",
@@ -53,14 +53,14 @@ WHOLE_RUN = (
 _NO_END = 1 << 62
 
 
-#: When the requests that are measured begin to arrive, and when those behind them do.
+#: First arrival of the measured requests, and first arrival after them.
 Span = tuple[int, int | None]
 
 
 class MeasuredRequests:
-    """The totals of the requests that are measured; rows come in file order, some at a time.
+    """Totals of the measured requests; rows are added in file order, in batches.
 
-    With ``auto`` there are totals for nine begins, and the one of them is chosen when the run has ended.
+    With ``auto`` there are totals for nine starts; one start is chosen at the end of the run.
     """
 
     def __init__(
@@ -72,11 +72,11 @@ class MeasuredRequests:
     ) -> None:
         self.measure, self.objectives = measure, objectives
         self.windows = Windows()
-        #: Whether any row was taken.
+        #: True once a row was added.
         self.began = False
         self._end, begins = _NO_END, [0]
         self._from_ns, self._to_ns = 0, _NO_END
-        #: Begin → when its requests begin to arrive and those behind them do, where that is known before.
+        #: Start → its ``Span``, if it is known before the run.
         self._spans: dict[int, Span] = {}
         if trace is not None and measure != Measure():
             n = len(trace)
@@ -85,10 +85,10 @@ class MeasuredRequests:
             if measure.warmup.auto:
                 begins = sorted({n * part // _PARTS for part in range(_MOST_PARTS + 1)})
             self._from_ns, self._to_ns = _times(measure, trace)
-        # of a part of a run jobs would be cut off
+        # a part of a run would cut off jobs
         jobs = jobs_of(trace) if trace is not None and measure == Measure() else None
         self._totals = {begin: RequestTotals(block_size_tokens, objectives, jobs) for begin in begins}
-        #: The first request that is measured by its number, once that is known.
+        #: Number of the first measured request, once known.
         self._begin = begins[0] if len(begins) == 1 else None
         if begins[0] >= self._end:
             raise _nothing_left()
@@ -97,7 +97,7 @@ class MeasuredRequests:
 
     @property
     def marks_ns(self) -> tuple[int, ...]:
-        """Return the times at which the run is to note what it has counted."""
+        """Return the times at which the run must save its counts."""
         return tuple(sorted({at for span in self._spans.values() for at in span if at is not None}))
 
     def _span(self, trace: Trace, begin: int) -> Span:
@@ -109,7 +109,7 @@ class MeasuredRequests:
         return first, max(first, int(behind.min())) if len(behind) else None
 
     def add(self, part: Part) -> None:
-        """Take the columns of some rows of ``requests``."""
+        """Add the columns of some rows of ``requests``."""
         rows = arrays_of(part)
         self.began = True
         self.windows.add(rows)
@@ -118,7 +118,7 @@ class MeasuredRequests:
             totals.add(part if inside.all() else {name: own[inside] for name, own in rows.items()})
 
     def is_measured(self, part: Part) -> NDArray[np.bool_] | None:
-        """Return which of some rows are measured; None before the end where only the whole run can tell."""
+        """Return a mask of the measured rows; None before the end if it depends on the whole run."""
         return None if self._begin is None else self._inside(arrays_of(part), self._begin)
 
     def _inside(self, rows: Mapping[str, NDArray[Any]], begin: int) -> NDArray[np.bool_]:
@@ -127,15 +127,15 @@ class MeasuredRequests:
         return inside & (arrival_ns >= self._from_ns) & (arrival_ns < self._to_ns)
 
     def judged(self, part: Part) -> Part:
-        """Return some rows with the column ``within_slo``, where there are objectives."""
+        """Return some rows with the column ``within_slo``, if there are objectives."""
         if self.objectives is None:
             return part
         return {**part, "within_slo": self.objectives.within(arrays_of(part))}
 
     def chosen(self, run: Run) -> tuple[Run, RequestTotals, dict[str, Any] | None, tuple[str, ...]]:
-        """Return the run with what it counted while the measured requests arrived, or from then on.
+        """Return the run with the counts of the measured part.
 
-        Beside it the totals that the summary is made of, what it says of the window, and remarks.
+        The other values are the totals for the summary, its entry on the window, and remarks.
         """
         begin, settled = next(iter(self._totals)), self._settled_request(run)
         if self.measure.warmup.auto:
@@ -152,7 +152,7 @@ class MeasuredRequests:
         return part, totals, said, self._remarks(settled)
 
     def _settled_request(self, run: Run) -> int | None:
-        """Return the request from which on the hit rate is steady and the tiers are as full as they get."""
+        """Return the request from which on the hit rate is steady and the tiers are at their final use."""
         if self.windows.requests < _LEAST_REQUESTS:
             return 0
         steady = self.windows.settled_window()
@@ -202,7 +202,7 @@ class MeasuredRequests:
 
 
 def _is_open(trace: Trace) -> bool:
-    """Return whether each arrival is known before the run."""
+    """Return True if each arrival is known before the run."""
     return bool((trace.think_ns == OPEN_LOOP).all())
 
 
@@ -228,7 +228,7 @@ def _times(measure: Measure, trace: Trace) -> tuple[int, int]:
 
 
 def _full_from_ns(run: Run) -> int:
-    """Return when the last tier with a bound holds nearly as much as it ever does."""
+    """Return the time (ns) at which the last bounded tier is near its maximum use."""
     free: dict[str, dict[int, float]] = {}
     for part in parts_of(run.series):
         for tier, times_ns, values in _free_by_tier(part):
@@ -239,14 +239,14 @@ def _full_from_ns(run: Run) -> int:
     for total in free.values():
         most = max(total.values())
         if most > 1 << 50:
-            continue  # without a bound it is never full
+            continue  # an unbounded tier is never full
         fullest = most - min(total.values())
         full = max(full, next(at for at, blocks in total.items() if most - blocks >= _FULL * fullest))
     return full
 
 
 def _free_by_tier(part: Part) -> Iterator[tuple[str, list[int], list[float]]]:
-    """Yield for each tier in some rows of the series the times, and the free blocks of all machines then."""
+    """Yield each tier in some rows of the series with the times and the free blocks of all machines."""
     names = part["name"]
     if not isinstance(names, CodedText):
         return

@@ -1,4 +1,4 @@
-"""Why prompt tokens were missed in a timed run: told after the run from its requests table and its trace."""
+"""Causes of missed prompt tokens in a timed run, computed from its requests table and its trace."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ FIGURES = (
     Figure("misses.evicted_idle_ms.max", "ms", "the longest of these times"),
 )
 
-#: What lies between the first admission and the first token.
+#: Parts of TTFT between the first admission and the first token.
 _AFTER_ADMISSION = tuple(part.column for part in ROWS if part.after_admission)
 
 
 def keeps_all_blocks(cache: CacheSettings) -> bool:
-    """Return whether the cache takes every block in and keeps it within the reach of look-ups."""
+    """Return True if the cache admits every block and keeps it reachable for lookups."""
     return (
         cache.enabled
         and cache.admission == "all"
@@ -54,8 +54,8 @@ def miss_causes(
 ) -> dict[str, NDArray[np.int64]]:
     """Return the columns of ``MISS_COLUMNS``; per finished request the causes sum to prompt − cached tokens.
 
-    A token belongs to its id (a block of the trace) after all before it. ``kept`` is what
-    ``keeps_all_blocks`` says: where it is False, what was ready here and is missed was *not admitted*.
+    A token belongs to its id (a block of the trace) and its prefix. ``kept`` is the result of
+    ``keeps_all_blocks``: if False, tokens that were ready here and are missed were *not admitted*.
     ``junctions`` are the columns of ``JUNCTION_COLUMNS`` of a cache of several groups. Rejected requests have
     zeros. Cost: one native call, linear in the ids of the trace.
     """
@@ -91,9 +91,9 @@ def miss_causes(
 def summarize_misses(
     columns: Mapping[str, NDArray[np.int64]], measured: NDArray[np.bool_], policies: list[str]
 ) -> dict[str, Any]:
-    """Return ``misses`` of the summary: tokens by cause, who evicted, and how long blocks had been idle.
+    """Return ``misses`` of the summary: tokens by cause, eviction policies, and idle times of blocks.
 
-    Only the rows count that are ``measured``.
+    Only ``measured`` rows count.
     """
     tokens = {cause.name: int(columns[miss_column(cause)][measured].sum()) for cause in reported_by("timed")}
     idle = columns["evicted_idle_ns"][measured]

@@ -1,4 +1,4 @@
-"""The names of the numbers in ``summary.json``, their units, and how a short name finds its number."""
+"""The names of the numbers in ``summary.json``, their units, and resolution of short names."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ STABLE_METRICS: dict[str, str] = {
     "wall.peak_rss_bytes": "bytes",
 }
 
-#: Short names whose suffix alone would be ambiguous or that people type instead.
+#: Short names whose suffix would be ambiguous, and common synonyms.
 _ALIASES = {
     "cost": "cost.per_million_tokens",
     "hit_rate": "cache.token_hit_rate",
@@ -64,15 +64,15 @@ _ALIASES = {
     "goodput": "goodput.requests_per_s",
 }
 
-#: Figures of a class of requests, which a scenario names.
+#: Figures of a class of requests of the scenario.
 _OF_A_CLASS = re.compile(r"slo\.classes\.[A-Za-z][A-Za-z0-9_-]*\.(judged|attained|attainment)")
 
 
 def resolve_metric(name: str, where: str = "") -> str:
     """Return the full dotted name of a number of the summary from a full or a short name.
 
-    ``ttft.p99`` finds ``latency.ttft.p99``: a short name is the end of exactly one stable name. Raises
-    ``UsageError`` (with the nearest names) when none or several match.
+    ``ttft.p99`` resolves to ``latency.ttft.p99``: a short name is the end of exactly one stable name. Raises
+    ``UsageError`` (with the nearest names) if none or several match.
     """
     if name in STABLE_METRICS or _OF_A_CLASS.fullmatch(name):
         return name
@@ -110,7 +110,7 @@ def flatten(summary: Mapping[str, object], prefix: str = "") -> dict[str, object
 
 
 def metric_value(summary: Mapping[str, object], name: str) -> float | None:
-    """Return the number under a full dotted name, or None where the run has none (nothing was measured)."""
+    """Return the number under a full dotted name, or None if the run has none (nothing was measured)."""
     node: object = summary
     for part in name.split("."):
         if not isinstance(node, Mapping) or part not in node:

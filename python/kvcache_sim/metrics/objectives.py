@@ -1,4 +1,4 @@
-"""Goals such as ``ttft.p99:min,cost:min``, and what no other choice beats in all of them."""
+"""Goals, for example ``ttft.p99:min,cost:min``, and the Pareto front of choices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kvcache_sim.metrics.names import resolve_metric
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """A number of the summary and whether less (``min``) or more (``max``) of it is better."""
+    """A number of the summary and its direction: less (``min``) or more (``max``) is better."""
 
     metric: str
     smaller_is_better: bool
@@ -35,7 +35,7 @@ def parse_objectives(text: str, where: str = "--pareto") -> tuple[Objective, ...
 
 
 def losses(row: Mapping[str, object], objectives: Sequence[Objective]) -> tuple[float, ...] | None:
-    """Return a row's losses in all goals, or None where it lacks one of the numbers."""
+    """Return a row's losses in all goals, or None if it lacks a number."""
     values = [row.get(objective.metric) for objective in objectives]
     if not all(isinstance(value, (int, float)) for value in values):
         return None

@@ -42,7 +42,7 @@ RETENTION = (Figure(_DROPPED, "blocks", "copies that hints of the trace's rows d
 
 
 def summarize_retention(counters: Mapping[str, int]) -> dict[str, Any]:
-    """Return the group ``retention`` of the summary, empty where nobody asks for hints."""
+    """Return the group ``retention`` of the summary, empty if hints are not applied."""
     return {"retention": {"dropped_blocks": counters[_DROPPED]}} if _DROPPED in counters else {}
 
 
@@ -57,7 +57,7 @@ SPECULATION = (
 
 
 def summarize_speculation(counters: Mapping[str, int]) -> dict[str, Any]:
-    """Return ``speculation`` of the summary in a mapping, which is empty where nothing was drafted."""
+    """Return ``speculation`` of the summary in a mapping, which is empty without drafts."""
     if "speculation.steps" not in counters:
         return {}
     steps, drafted = counters["speculation.steps"], counters["speculation.drafted"]
@@ -78,7 +78,7 @@ POOL = (
     Figure("pool.hit_tokens", "tokens", "of cache.hit_tokens.remote, those that the shared pool gave"),
     Figure("pool.put_blocks", "blocks", "blocks that machines put there"),
     Figure("pool.read_blocks", "blocks", "blocks that machines read there, prefetches included"),
-    Figure("pool.refused_blocks", "blocks", "blocks that found no room there: all of it was being read"),
+    Figure("pool.refused_blocks", "blocks", "blocks that did not fit there: all of it was being read"),
     Figure("pool.evicted_blocks", "blocks", "blocks that its eviction policy took"),
     Figure("pool.lost_blocks", "blocks", "blocks that were there when the pool was lost"),
     Figure("pool.kept_blocks", "blocks", "blocks that are there at the end"),
@@ -86,7 +86,7 @@ POOL = (
 
 
 def summarize_pool(counters: Mapping[str, int]) -> dict[str, Any]:
-    """Return the group ``pool`` of the summary, empty where machines share none."""
+    """Return the group ``pool`` of the summary, empty without a shared pool."""
     found = {name.partition(".")[2]: n for name, n in counters.items() if name.startswith("pool.")}
     return {"pool": found} if found else {}
 
@@ -101,7 +101,7 @@ FLEET = (
     Figure("fleet.blocks_lost", "", "copies lost with these"),
     Figure("fleet.index_lost", "", "times that the router lost what it knew of the machines' caches"),
     Figure("fleet.ordered", "", "machines that a scaling policy ordered"),
-    Figure("fleet.released", "", "machines that it let go: given up while they started, or drained and off"),
+    Figure("fleet.released", "", "machines that it released: canceled while starting, or drained and off"),
     Figure("fleet.warmed_blocks", "blocks", "blocks that machines copied from a peer before they served"),
     Figure(
         "fleet.machine_s",
@@ -113,7 +113,7 @@ FLEET = (
     Figure("fleet.changes.row.machine", "", "the machine"),
 )
 
-#: What came and went, and what failed, in the order it is told.
+#: Changes and failures of the fleet, in order of output.
 _COUNTED = (
     "joined",
     "drained",
@@ -130,7 +130,7 @@ _COUNTED = (
 
 
 def summarize_fleet(counters: Mapping[str, int], changes: Sequence[tuple[int, str, int]]) -> dict[str, Any]:
-    """Return the group ``fleet`` of the summary, empty where nothing came, went or failed."""
+    """Return the group ``fleet`` of the summary, empty without changes and failures."""
     found: dict[str, Any] = {
         name: counters[f"membership.{name}"] for name in _COUNTED if f"membership.{name}" in counters
     }
@@ -152,7 +152,7 @@ PLUGINS = (
 
 
 def summarize_plugins(plugins: Sequence[PluginUse]) -> dict[str, Any]:
-    """Return ``plugins``, a row for each plug-in; nothing where a run has none."""
+    """Return ``plugins``, a row for each plug-in; empty if a run has none."""
     if not plugins:
         return {}
     rows = [
@@ -178,7 +178,7 @@ CONTEXT_WINDOW = (
 
 
 def summarize_context_window(rejected: int, trace: Trace, max_model_len: int) -> dict[str, Any]:
-    """Return ``context_window`` of the summary: the window, and whom it shortened or turned away."""
+    """Return ``context_window`` of the summary: the window, and the shortened and rejected requests."""
     return {
         "max_model_len": max_model_len,
         "shortened": int(np.count_nonzero(trace.dropped_tokens)),

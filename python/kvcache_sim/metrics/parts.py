@@ -1,4 +1,4 @@
-"""A table in parts: whoever writes it takes one after another, whoever asks for a column gets all of it."""
+"""A table in parts: writers read one part after another, access to a column returns all of it."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from numpy.typing import NDArray
 
 from kvcache_sim.metrics.run import CodedText, ColumnData
 
-#: Rows that are written, counted and digested at a time: a table that is written as it comes holds so many.
+#: Rows that are written, counted and digested at a time; a table written during a run holds as many.
 GROUP_ROWS = 1 << 16
 
-#: The columns of some rows; CodedText of an earlier part has the first words of a later one's.
+#: The columns of some rows; the words of an earlier part's CodedText are the first of a later part's.
 Part = Mapping[str, ColumnData]
 
 
 class Parts(Mapping[str, ColumnData]):
-    """The columns of a table whose rows are made when asked for, a part at a time.
+    """The columns of a table whose rows are computed on access, a part at a time.
 
-    Cost: each walk over the parts makes them anew; the columns are kept once one was asked for.
+    Cost: each iteration over the parts computes them again; columns are kept after the first access.
     """
 
     def __init__(self, names: tuple[str, ...], make: Callable[[], Iterator[Part]]) -> None:
@@ -49,7 +49,7 @@ class Parts(Mapping[str, ColumnData]):
 
 
 def parts_of(columns: Part) -> Iterable[Part]:
-    """Return the parts of a table; one that has none is one part."""
+    """Return the parts of a table; a table without parts is one part."""
     return columns.parts() if isinstance(columns, Parts) else (columns,)
 
 
@@ -70,7 +70,7 @@ def arrays_of(part: Part) -> dict[str, NDArray[Any]]:
 
 
 def rows_of(column: ColumnData) -> int:
-    """Return how many rows a column has."""
+    """Return the number of rows of a column."""
     return len(column.codes if isinstance(column, CodedText) else column)
 
 

@@ -1,7 +1,7 @@
-"""The statistics of a latency, over plain values or a counted histogram alike.
+"""The statistics of a latency, over plain values or a counted histogram.
 
-Percentiles are linear between closest ranks (numpy's default): of n ascending values the p-th stands at
-index (n − 1)·p/100. The standard deviation is the population's.
+Percentiles are linear between closest ranks (numpy's default): of n ascending values the p-th is at index
+(n − 1)·p/100. The standard deviation is the population's.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from kvcache_sim.metrics.run import CountedTimes
 
-#: Statistics in the order in which AIPerf prints them.
+#: Statistics in AIPerf's order.
 STATISTICS = ("avg", "min", "max", "p99", "p90", "p75", "p50", "std")
 PERCENTILES = {"p99": 99, "p90": 90, "p75": 75, "p50": 50}
 
-#: A distribution in ms by statistic; None throughout where nothing was measured.
+#: A distribution in ms by statistic; all None if nothing was measured.
 Distribution = dict[str, float | None]
 
 
@@ -27,7 +27,7 @@ def describe(values_ns: NDArray[np.int64]) -> Distribution:
 
 
 def counted(values_ns: NDArray[np.int64]) -> CountedTimes:
-    """Return how often each value occurs; as ``np.unique``, which would first import ``numpy.ma``."""
+    """Return the count of each value; like ``np.unique``, which would first import ``numpy.ma``."""
     ordered = np.sort(values_ns)
     changes = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
     bounds = np.concatenate([[0] if len(ordered) else [], changes, [len(ordered)]]).astype(np.int64)
@@ -35,7 +35,7 @@ def counted(values_ns: NDArray[np.int64]) -> CountedTimes:
 
 
 def describe_counted(histogram: CountedTimes) -> Distribution:
-    """Return the statistics of a counted histogram, in ms: those of its values, each as often as counted.
+    """Return the statistics of a counted histogram, in ms; each value has its count as weight.
 
     The sum is exact in integers; the result does not depend on the order of observation.
     """
@@ -59,7 +59,7 @@ def describe_counted(histogram: CountedTimes) -> Distribution:
 
 
 def _exact_sum(values: NDArray[np.int64], counts: NDArray[np.int64]) -> int:
-    """Return the sum of values times counts; in two parts, so that 64 bits hold each."""
+    """Return the sum of values times counts, in two parts that each fit 64 bits."""
     high, low = values >> 20, values & 0xFFFFF
     return (int((high * counts).sum()) << 20) + int((low * counts).sum())
 

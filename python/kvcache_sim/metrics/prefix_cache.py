@@ -1,4 +1,4 @@
-"""What prefix caching saved: the summary metrics of seed 000, section 5, under its names."""
+"""Savings of prefix caching: the summary metrics of seed 000, section 5, under its names."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ _CROSS_REQUEST = OUTCOMES.index("CROSS_REQUEST_HIT")
 
 
 class PrefixCacheTotals:
-    """What admitted requests saved, taken some rows at a time.
+    """Savings of admitted requests, rows added in batches.
 
-    Token counts in tokens, TTFT in ms; None where nothing was counted. Tokens computed again after a
-    preemption are no part of it: they are a column of their own.
+    Token counts in tokens, TTFT in ms; None if nothing was counted. Tokens recomputed after a preemption are
+    not included: they have their own column.
     """
 
     def __init__(self, block_size_tokens: int) -> None:
@@ -71,7 +71,7 @@ class PrefixCacheTotals:
         self._hits, self._misses = Durations(), Durations()
 
     def add(self, admitted: Mapping[str, NDArray[Any]]) -> None:
-        """Take the columns of some requests that were admitted."""
+        """Add the columns of some admitted requests."""
         cached, prompts = admitted["cached_prefix_length_used"], admitted["input_tokens"]
         prefilled = admitted["num_tokens_actually_prefilled"]
         eligible = prompts >= self._block_size_tokens
@@ -93,7 +93,7 @@ class PrefixCacheTotals:
         self._misses.add(ttft_ns[~hit])
 
     def figures(self, events: Mapping[str, ColumnData]) -> dict[str, Any]:
-        """Return the seven figures with what they are shares of, and the counts of the run's five events."""
+        """Return the seven figures with their denominators, and the counts of the run's five events."""
         n = self._counts
         hits, misses = self._hits.describe(), self._misses.describe()
         return {
@@ -115,12 +115,12 @@ class PrefixCacheTotals:
 
 
 def with_left(figures: dict[str, Any], left: Mapping[str, int]) -> dict[str, Any]:
-    """Return the figures with the outcomes counted in that were written before the run had ended."""
+    """Return the figures with the outcomes added that were written during the run."""
     return {**figures, "events": {name: n + left.get(name, 0) for name, n in figures["events"].items()}}
 
 
 def _count_events(events: Mapping[str, ColumnData]) -> dict[str, int]:
-    """Return how often each of the five events was logged."""
+    """Return the counts of the five events."""
     counts = dict.fromkeys(OUTCOMES, 0)
     for part in events.parts() if isinstance(events, Parts) else (events,):
         for name, count in outcomes_of(part).items():
@@ -129,7 +129,7 @@ def _count_events(events: Mapping[str, ColumnData]) -> dict[str, int]:
 
 
 def outcomes_of(events: Mapping[str, ColumnData]) -> dict[str, int]:
-    """Return how often each outcome was logged that was."""
+    """Return the counts of the logged outcomes."""
     kinds, details = events["kind"], events["detail"]
     assert isinstance(kinds, CodedText)
     assert isinstance(details, CodedText)
@@ -149,7 +149,7 @@ LEAST_COMPARED = 30
 
 
 def _sentence(hit_ms: float | None, miss_ms: float | None, counts: Counter[str]) -> str:
-    """Return the comparison of the medians as people say it, each with its number of requests."""
+    """Return the comparison of the medians in words, each with its number of requests."""
     saved = _share(counts["cached"], counts["prompts"])
     if saved is None:
         return "no request was admitted"

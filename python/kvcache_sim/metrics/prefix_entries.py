@@ -1,6 +1,6 @@
-"""The global prefix store at the end of a run: what is held, and how it was used.
+"""The global prefix store at the end of a run: its entries and their use.
 
-The fields are those of seed 000's ``GlobalPrefixCacheInfo``. They are kept when asked for (``--prefixes``).
+The fields are those of seed 000's ``GlobalPrefixCacheInfo``. They are kept on request (``--prefixes``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kvcache_sim.metrics.columns import STATUSES, Column
 from kvcache_sim.metrics.run import ColumnData
 from kvcache_sim.workload.trace import Trace
 
-#: prefixes.parquet: a row an entry, those of a machine together, shorter before longer.
+#: prefixes.parquet: one row per entry, grouped by machine, shorter before longer.
 PREFIX_COLUMNS: dict[str, Column] = {
     "machine": Column("int16", "machine that holds it"),
     "prefix_hash": Column("int64", "number of its last block id in the trace; it names all blocks before it"),
@@ -49,10 +49,10 @@ class _Entry:
 def prefix_entries(
     requests: Mapping[str, Any], trace: Trace, resident: Resident, block_size_tokens: int
 ) -> dict[str, ColumnData]:
-    """Return the columns of ``PREFIX_COLUMNS``: of prefixes of equal use that follow each other the longest.
+    """Return the columns of ``PREFIX_COLUMNS``: the longest of nested prefixes with equal use.
 
-    ``requests`` are the columns of a run's requests. Prefixes of whole block ids of the trace count, as far
-    as they are in the cache. Cost: a look-up a request, a dictionary operation a resident id reference.
+    ``requests`` are the columns of a run's requests. Prefixes are whole block ids of the trace in the cache.
+    Cost: one lookup per request, one dictionary operation per resident id reference.
     """
     row = {name: np.asarray(requests[name]).tolist() for name in _READ}
     offsets, size = trace.id_offsets.tolist(), trace.block_size

@@ -1,4 +1,4 @@
-"""The recorder: rows of finished requests and events, kept in columns as they come."""
+"""The recorder: rows of finished requests and events, kept in columns."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from kvcache_sim.metrics.request_rows import KeptRows, RequestRows
 from kvcache_sim.metrics.run import ColumnData
 from kvcache_sim.serving.sequence import Arrival, Status
 
-#: How a request ended, as a row says it.
+#: Status codes of rows.
 _STATUS = {Status[name.upper()]: code for code, name in enumerate(STATUSES)}
 #: The columns of a request that was not served.
 _UNSERVED = {**dict.fromkeys(REQUEST_COLUMNS, 0), "decode_machine": -1, "first_token_ns": -1, "finish_ns": -1}
 #: A row of ``requests``; packs three times faster than an array takes integers one by one.
 _ROW = Struct(f"{len(REQUEST_COLUMNS)}q")
-#: Rows that the core hands over together, and those where somebody watches them come.
+#: Rows that the core hands over at a time, without and with an observer of rows.
 ROWS_AT_A_TIME, WATCHED_ROWS = 1024, 16
 
 
 class RunRecorder:
-    """Keeps what happened. Cost: about 240 bytes a request, 72 an event; no object outlives its request.
+    """Records a run. Cost: about 240 bytes per request, 72 per event; no object outlives its request.
 
     ``window_ns`` bounds the optional events (``--record all``) to [start, end); None keeps none of them.
-    ``check`` gets the columns of all rows, some at a time in file order, and raises where they cannot be.
-    Where rows or events leave while the run goes on, what is left is a group of them.
+    ``check`` receives the columns of all rows in batches in file order, and raises if they are inconsistent.
+    If rows or events are streamed during the run, only the last group stays in memory.
     """
 
     def __init__(self, window_ns: tuple[int, int] | None, check: Callable[[Part], None]) -> None:
@@ -40,7 +40,7 @@ class RunRecorder:
         self._rows = RequestRows(self._closed_to(self._kept.add))
         self._events = EventLog()
 
-    # -- what the serving floor tells
+    # -- calls of the serving layer
 
     @property
     def row_columns(self) -> tuple[str, ...]:
@@ -52,11 +52,11 @@ class RunRecorder:
         self._rows.add(packed)
 
     def add_events(self, packed: bytes, now_ns: int) -> None:
-        """Keep rows of events that the core has packed, kinds by their code there; none is older than now."""
+        """Keep packed rows of events with the core's codes of kinds; none is older than ``now_ns``."""
         self._events.extend(packed, now_ns)
 
     def log_milestone(self, kind: str, sequence: Arrival, machine: int, now_ns: int) -> None:
-        """Log a milestone, where asked for."""
+        """Log a milestone, if it is within the recorded window."""
         if self._wanted(now_ns):
             self._events.add(kind, "", (now_ns, 0, machine, sequence.request, 0, 0, 0))
 
@@ -72,11 +72,11 @@ class RunRecorder:
             self._events.add("evict", tier, (now_ns, 0, machine, -1, 0, blocks, 0))
 
     def starts_again(self, request: int, first_arrival_ns: int) -> None:
-        """Let a request's row begin at its first arrival; the time lost since then counts as queueing."""
+        """Restart a request's row at its first arrival; the time lost since then counts as queueing."""
         self._rows.first_arrivals[request] = first_arrival_ns
 
     def close_unserved(self, arrival: Arrival, status: Status, machine: int) -> None:
-        """Keep the row of a request that no machine served to its end: rejected, or failed."""
+        """Keep the row of a rejected or failed request."""
         row = _UNSERVED | {
             "request": arrival.request,
             "machine": machine,
@@ -90,28 +90,28 @@ class RunRecorder:
         }
         self._rows.add(_ROW.pack(*row.values()))
 
-    # -- what an observer asks now and then
+    # -- queries of observers
 
     def hit_shares(self) -> dict[str, float]:
-        """Return by place the cached share of the finished requests' prompt tokens."""
+        """Return by source the cached share of the finished requests' prompt tokens."""
         return self._rows.hit_shares()
 
-    # -- what a finished run needs
+    # -- results of a finished run
 
     def end(self) -> None:
-        """Let the last rows go their way; every request must have been closed."""
+        """Hand over the last rows; every request must have been closed."""
         self._rows.end()
 
     def request_columns(self) -> dict[str, ColumnData]:
-        """Return the columns of ``requests`` after the end; none where the rows have left."""
+        """Return the columns of ``requests`` after the end; none if the rows were streamed."""
         return {} if self._digest is not None else self._kept.columns()
 
     def results_digest(self) -> str:
-        """Return the digest of the columns of ``requests`` after the end, also where they have left."""
+        """Return the digest of the columns of ``requests`` after the end, also of streamed rows."""
         return digest_of_results(self.request_columns()) if self._digest is None else self._digest.value()
 
     def stream_rows(self, take: Callable[[Part], None], digest: ResultsDigest) -> None:
-        """Hand the columns of closed rows to ``take`` and ``digest`` in file order while the run goes on."""
+        """Stream the columns of closed rows to ``take`` and ``digest`` in file order during the run."""
         self._digest = digest
 
         def leave(part: Part) -> None:
@@ -121,22 +121,22 @@ class RunRecorder:
         self._rows.leave_to(self._closed_to(leave))
 
     def stream_events(self, take: Callable[[Part], None]) -> None:
-        """Hand events to ``take`` while the run goes on; not the optional ones, which are logged late."""
+        """Stream events to ``take`` during the run, except optional events, which are logged late."""
         if self.window_ns is None:
             self._events.leave_to(take)
 
     def watch(self, take: Callable[[Part], None]) -> None:
-        """Hand ``take`` rows of closed requests as they come, in any order; what it raises ends the run."""
+        """Hand rows of closed requests to ``take`` in any order; its exceptions end the run."""
         self.rows_at_a_time = WATCHED_ROWS
         self._rows.watch(take)
 
     @property
     def left_outcomes(self) -> dict[str, int]:
-        """How often each outcome was logged among the events that have left."""
+        """Counts of each outcome among the streamed events."""
         return self._events.left_outcomes
 
     def event_columns(self) -> Parts:
-        """Return the columns of ``events`` that have not left."""
+        """Return the columns of the ``events`` that were not streamed."""
         return self._events.columns()
 
     def _wanted(self, now_ns: int) -> bool:

@@ -1,4 +1,4 @@
-"""Rows of ``requests``: packed as requests are closed, handed on in file order, a group at a time."""
+"""Rows of ``requests``: packed as requests are closed, handed over in file order, a group at a time."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ from kvcache_sim.tiers import KV_SOURCES
 
 _NAMES = tuple(REQUEST_COLUMNS)
 _WIDTH = len(_NAMES)
-#: Rows that are sorted into their groups at a time: as many as the core hands over together.
+#: Bytes of rows that are sorted into their groups at a time: as many as the core hands over.
 _FLUSH_BYTES, _WATCHED_BYTES = 1024 * 8 * _WIDTH, 64 * 8 * _WIDTH
 
 
 class RequestRows:
-    """Takes each request's row once, in any order; hands on a group as soon as all of it and before it came.
+    """Receives each row once, in any order; hands over a group once it and all before are complete.
 
-    Cost: 8 bytes a value of the groups that are not whole yet, from the first open request on.
+    Cost: 8 bytes per value of the incomplete groups, from the first open request on.
     """
 
     def __init__(self, take: Callable[[Part], None]) -> None:
         self._take = take
         self._packed = bytearray()
-        #: Groups from ``_first`` on, by row and column, and how many rows of each have come.
+        #: Groups from ``_first`` on, by row and column, and the number of rows received of each.
         self._groups: deque[NDArray[np.int64]] = deque()
         self._counts: deque[int] = deque()
         self._first = 0
-        #: Who sees rows before they are in their groups, and how many bytes of them come together.
+        #: Observer of rows before they are in their groups, and the bytes of a batch.
         self._watch: Callable[[Part], None] | None = None
         self._flush_bytes = _FLUSH_BYTES
         #: First arrivals of requests that started again elsewhere.
         self.first_arrivals: dict[int, int] = {}
-        #: Prompt tokens of finished requests, and those that were cached, by place.
+        #: Prompt tokens of finished requests, and cached tokens by source.
         self._prompt_tokens, self._cached_tokens = 0, [0] * len(KV_SOURCES)
 
     def leave_to(self, take: Callable[[Part], None]) -> None:
-        """Hand groups to ``take`` from now on."""
+        """Stream groups to ``take`` from now on."""
         self._take = take
 
     def watch(self, take: Callable[[Part], None]) -> None:
-        """Hand rows to ``take`` as they come, a few at a time, in any order."""
+        """Hand rows to ``take`` in small batches, in any order."""
         self._watch, self._flush_bytes = take, _WATCHED_BYTES
 
     def add(self, packed: bytes) -> None:
-        """Take rows of 64-bit integers in the order of ``REQUEST_COLUMNS``."""
+        """Add rows of 64-bit integers in the order of ``REQUEST_COLUMNS``."""
         if not self._packed and len(packed) >= self._flush_bytes:
             self._sort(packed)
             return
@@ -58,13 +58,13 @@ class RequestRows:
             self._flush()
 
     def hit_shares(self) -> dict[str, float]:
-        """Return by place the cached share of the finished requests' prompt tokens so far."""
+        """Return by source the cached share of the finished requests' prompt tokens so far."""
         self._flush()
         tokens = max(self._prompt_tokens, 1)
         return {row: n / tokens for row, n in zip(KV_SOURCES, self._cached_tokens, strict=True)}
 
     def end(self) -> None:
-        """Hand on the last group, whose rows have all come."""
+        """Hand over the last group; all its rows are complete."""
         self._flush()
         while self._groups:
             self._hand_on(self._counts[0])
@@ -75,7 +75,7 @@ class RequestRows:
             self._sort(packed)
 
     def _sort(self, packed: bytes | bytearray) -> None:
-        """Put rows into their groups, and hand on those that are whole."""
+        """Put rows into their groups, and hand over complete groups."""
         rows = np.frombuffer(packed, np.int64).reshape(-1, _WIDTH)
         if self.first_arrivals:
             rows = self._from_first_arrivals(rows)
@@ -88,7 +88,7 @@ class RequestRows:
         for own in range(first, last + 1):
             chosen = number == own if first < last else slice(None)
             while own >= len(self._groups):
-                self._groups.append(np.zeros((GROUP_ROWS, _WIDTH), np.int64))  # touched as rows come
+                self._groups.append(np.zeros((GROUP_ROWS, _WIDTH), np.int64))  # touched when rows are added
                 self._counts.append(0)
             rows_of = row[chosen]
             self._groups[own][rows_of] = rows[chosen]
@@ -128,18 +128,18 @@ _CACHED = [_NAMES.index(f"cached_{row}_tokens") for row in KV_SOURCES]
 
 
 class KeptRows:
-    """Columns of rows that stay in memory until the run has ended."""
+    """Columns of rows that stay in memory until the end of the run."""
 
     def __init__(self) -> None:
         self._pieces: dict[str, list[ColumnData]] = {name: [] for name in REQUEST_COLUMNS}
 
     def add(self, part: Part) -> None:
-        """Keep some more rows."""
+        """Add rows."""
         for name, pieces in self._pieces.items():
             pieces.append(part[name])
 
     def columns(self) -> dict[str, ColumnData]:
-        """Return the columns of all rows. Cost: one column is held twice at a time."""
+        """Return the columns of all rows. Cost: one column at a time is in memory twice."""
         for name, pieces in self._pieces.items():
             if len(pieces) != 1:
                 none = np.zeros(0, REQUEST_COLUMNS[name].dtype)

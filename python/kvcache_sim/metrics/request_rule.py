@@ -1,4 +1,4 @@
-"""Rules that tell requests apart, such as ``input_tokens > 32000 and customer == gold``."""
+"""Rules that select requests, for example ``input_tokens > 32000 and customer == gold``."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.values import Value
 from kvcache_sim.workload.trace import Trace
 
-#: Fields of a rule that rows of ``requests`` have.
+#: Fields of a rule that are columns of ``requests``.
 ROW_FIELDS = ("input_tokens", "output_tokens", "turn", "is_conversational_turn")
-#: A field that the trace alone has, in a column of its own; any other name is a member of its rows.
+#: A field that is a column of the trace; any other name is a member of its rows.
 PRIORITY = "priority"
 
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
@@ -43,7 +43,7 @@ class Condition(Value):
     value: float | str
 
     def holds(self, values: NDArray[Any]) -> NDArray[np.bool_]:
-        """Return of which of some requests it is true; a text is never more or less than a number."""
+        """Return a mask of the requests for which it is true; texts and numbers are not ordered."""
         compare = _COMPARE[self.comparison]
         if values.dtype != object:
             if isinstance(self.value, str):
@@ -69,18 +69,18 @@ class RequestRule(Value):
     conditions: tuple[Condition, ...]
 
     def __str__(self) -> str:
-        """Return it as it was written."""
+        """Return the rule as text."""
         return self.text
 
     @property
     def trace_fields(self) -> frozenset[str]:
-        """The fields that only the trace can tell."""
+        """The fields that only the trace has."""
         return frozenset(c.field for c in self.conditions) - {*ROW_FIELDS}
 
     def holds(
         self, rows: Mapping[str, NDArray[Any]], members: Mapping[str, NDArray[Any]]
     ) -> NDArray[np.bool_]:
-        """Return of which rows of ``requests`` it is true; ``members`` has the trace's fields by request."""
+        """Return a mask of the rows of ``requests``; ``members`` has the trace's fields by request."""
         true = np.ones(len(rows["request"]), np.bool_)
         for condition in self.conditions:
             own = rows[condition.field] if condition.field in ROW_FIELDS else None
@@ -108,7 +108,7 @@ def parse_request_rule(text: str) -> RequestRule:
 
 
 def trace_fields(trace: Trace, names: frozenset[str]) -> dict[str, NDArray[Any]]:
-    """Return fields of a trace's requests by name; UsageError for one that no request has.
+    """Return fields of a trace's requests by name; UsageError for a field that no request has.
 
     Members are numbers, texts or None. Cost: each row's unknown members are read once as JSON.
     """
@@ -132,7 +132,7 @@ def trace_fields(trace: Trace, names: frozenset[str]) -> dict[str, NDArray[Any]]
 
 
 def _plain(value: Any) -> Any:
-    """Return a member as a rule compares it: numbers and texts; true is 'true', lists are nothing."""
+    """Return a member for comparison: numbers and texts; true is 'true', lists become None."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return value if isinstance(value, (int, float, str)) else None

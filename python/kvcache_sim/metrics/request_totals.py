@@ -1,4 +1,4 @@
-"""Totals of a run's request rows, taken some rows at a time, of all rows or of chosen ones."""
+"""Totals of a run's request rows, added in batches, of all or of chosen rows."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from kvcache_sim.tiers import KV_SOURCES
 
 
 class ChosenRows(Mapping[str, NDArray[Any]]):
-    """The rows where ``chosen`` is true; a column is copied each time it is asked for, none where all are.
+    """The rows for which ``chosen`` is true; each access copies a column, unless all rows are chosen.
 
-    A copy of all columns would hold a run's rows twice while they are summarised.
+    A copy of all columns would hold a run's rows twice while they are summarized.
     """
 
     def __init__(self, columns: Mapping[str, NDArray[Any]], chosen: NDArray[np.bool_]) -> None:
@@ -52,10 +52,10 @@ _FAILED = STATUSES.index("failed")
 
 
 class RequestTotals:
-    """Counts, sums and latencies of requests whose rows come in file order, some at a time.
+    """Counts, sums and latencies of requests; rows are added in file order, in batches.
 
-    Hits are counted over first admissions; latencies over finished requests. Cost: what ``Durations`` and
-    ``SessionSurvival`` keep; no row.
+    Hits are counted over first admissions; latencies over finished requests. Cost: that of ``Durations`` and
+    ``SessionSurvival``; no rows are kept.
     """
 
     def __init__(
@@ -68,16 +68,16 @@ class RequestTotals:
         self.arrived = self.finished = self.rejected = self.failed = 0
         #: Prompt and answer of each rejected request, in tokens.
         self._rejected_tokens: list[NDArray[np.int64]] = []
-        #: Sums over finished requests; of preemptions over all.
+        #: Sums over finished requests; preemptions over all requests.
         self.sums: Counter[str] = Counter()
         self.hit_tokens: Counter[str] = Counter()
         self.loads = np.zeros(0, np.int64)
         self.prefix_cache = PrefixCacheTotals(block_size_tokens)
         self.sessions = SessionSurvival(block_size_tokens)
         self.handovers = HandoverTotals()
-        #: Requests within their objectives, where there are any.
+        #: Requests within their objectives, if there are any.
         self.attainment = AttainmentTotals(objectives) if objectives is not None else None
-        #: What agents and sessions took, where requests wait for others; ``jobs``: each request's job.
+        #: Completion times of agents and sessions, if requests wait for others; ``jobs``: by request.
         self.jobs = JobTotals(jobs) if jobs is not None else None
         self._first_arrival_ns: int | None = None
         self._last_finish_ns = 0
@@ -88,7 +88,7 @@ class RequestTotals:
         self._fetch_parts = {part: Durations() for part in FETCH_PARTS}
 
     def add(self, part: Part) -> None:
-        """Take the columns of some rows of ``requests``."""
+        """Add the columns of some rows of ``requests``."""
         rows = arrays_of(part)
         finished = rows["status"] == _FINISHED
         if not len(finished):
@@ -141,7 +141,7 @@ class RequestTotals:
             self.jobs.add_finished(done)
 
     def rejected_beyond(self, tokens: int) -> int:
-        """Return how many rejected requests have a prompt and an answer of more than so many tokens."""
+        """Return the number of rejected requests with more than ``tokens`` tokens of prompt and answer."""
         return sum(int((own > tokens).sum()) for own in self._rejected_tokens)
 
     @property
@@ -173,7 +173,7 @@ class RequestTotals:
 
 
 def _tpot_ns(output_tokens: NDArray[np.int64], spans_ns: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the mean time of a token after the first, of requests with two output tokens or more."""
+    """Return the mean time per token after the first, of requests with two output tokens or more."""
     later = output_tokens - 1
     several = later > 0
     mean: NDArray[np.int64] = np.rint(spans_ns[several] / later[several]).astype(np.int64)

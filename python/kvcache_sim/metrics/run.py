@@ -1,4 +1,4 @@
-"""A finished run in memory, and what a running one tells an observer."""
+"""A finished run in memory, and the progress of a running one for observers."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from kvcache_sim.values import Value, field
 
 
 class CodedText(NamedTuple):
-    """A text column as dictionary codes: entry i is ``words[codes[i]]``. Cost: 4 bytes a row."""
+    """A text column as dictionary codes: entry i is ``words[codes[i]]``. Cost: 4 bytes per row."""
 
     codes: NDArray[np.int32]
     words: tuple[str, ...]
 
 
-#: A column in memory: an array of the dtype ``metrics/columns.py`` names, or CodedText where that is ``str``.
+#: A column in memory: an array of the dtype in ``metrics/columns.py``, or CodedText for ``str``.
 ColumnData = NDArray[Any] | CodedText
 
 
@@ -34,17 +34,17 @@ class CountedTimes(NamedTuple):
 
 
 class EngineUse(NamedTuple):
-    """The engine that served a run, and how much it did."""
+    """The engine that served a run, and its counts."""
 
-    #: What served: ``native`` (the core), ``spec`` or ``spec-plain`` (the specification).
+    #: Name: ``native`` (the core), ``spec`` or ``spec-plain`` (the specification).
     name: str
     #: Iterations of all machines.
     steps: int
-    #: Events popped from the heap of ``engine.py``; no measure of size: the core orders its own.
+    #: Events popped from the heap of ``engine.py``, without the core's own events.
     events: int
 
 
-#: Every counter of a run. All keys are always there; a tier that is absent counts 0.
+#: Every counter of a run. All keys are always present; an absent tier counts 0.
 COUNTERS: dict[str, str] = {
     **{
         f"evictions.{tier}": f"blocks evicted from {tier}, written down or, from a machine's last, discarded"
@@ -55,7 +55,7 @@ COUNTERS: dict[str, str] = {
 
 
 class Mark(NamedTuple):
-    """What had been counted at one time of a run: these fields of ``Run`` as they were then."""
+    """Counts at one time of a run: these fields of ``Run`` at that time."""
 
     itl_ns: CountedTimes
     counters: Mapping[str, int]
@@ -64,17 +64,17 @@ class Mark(NamedTuple):
 
 
 class Run(Value):
-    """Everything measured in one run, before it is written or summarised.
+    """All measurements of one run, before it is written or summarized.
 
     The tables have exactly the keys of ``REQUEST_COLUMNS``, ``SERIES_COLUMNS`` and
-    ``EVENT_COLUMNS``; all columns of one table have the same length. ``requests`` is empty where its rows
-    have left while the run went on.
+    ``EVENT_COLUMNS``; all columns of one table have the same length. ``requests`` is empty if its rows were
+    streamed during the run.
     """
 
     requests: dict[str, ColumnData]
     series: Mapping[str, ColumnData]
     events: Mapping[str, ColumnData]
-    #: The keys of COUNTERS, and further ones of the engine's own.
+    #: The keys of COUNTERS, and further counters of the engine.
     counters: dict[str, int]
     #: Time from each token to the next one of the same request, the first token excluded.
     itl_ns: CountedTimes
@@ -89,27 +89,27 @@ class Run(Value):
     #: Every channel, and every tier of every machine.
     channels: tuple[ChannelUse, ...] = ()
     tiers: tuple[TierUse, ...] = ()
-    #: The time in which counters, channels and tiers were counted; None: all of it.
+    #: The time in which counters, channels and tiers were counted; None: the whole run.
     counted_ns: int | None = None
-    #: The columns of ``PREFIX_COLUMNS``, where they were asked for.
+    #: The columns of ``PREFIX_COLUMNS``, if requested.
     prefixes: dict[str, ColumnData] | None = None
     #: The columns of ``JUNCTION_COLUMNS``, of a cache of several groups.
     junctions: dict[str, ColumnData] | None = None
-    #: Figures and digests of the engine's schedule, where it was written down.
+    #: Figures and digests of the engine's schedule, if it was recorded.
     schedule: dict[str, Any] | None = None
-    #: Machines that came and went by a policy: (time, what, machine), in order.
+    #: Machines that a scaling policy added or released: (time, change, machine), in order.
     fleet_changes: tuple[tuple[int, str, int], ...] = ()
-    #: Calls of each plug-in and the time in them, by kind and name.
+    #: Number and time of the calls of each plug-in, by kind and name.
     plugins: tuple[PluginUse, ...] = ()
-    #: How often each outcome was logged among the events that were written while the run went on; ``events``
-    #: holds the others.
+    #: Counts of each outcome among the events that were streamed during the run; ``events`` has the
+    #: others.
     left_outcomes: Mapping[str, int] = field(default_factory=dict)
-    #: Simulated time → what had been counted then, at the times that were asked for.
+    #: Simulated time → counts at that time, at the requested times.
     marks: Mapping[int, Mark] = field(default_factory=dict)
 
 
 class Progress(Value):
-    """A glance at a running simulation. Rates and shares are in [0, 1]."""
+    """A snapshot of a running simulation. Rates and shares are in [0, 1]."""
 
     now_ns: int
     finished_requests: int
@@ -137,9 +137,9 @@ class Observer(Protocol):
     """
 
     def update(self, progress: Progress) -> None:
-        """Take one glance. Cheap when nothing is drawn; must not raise."""
+        """Receive one snapshot. Cheap if nothing is drawn; must not raise."""
         ...
 
     def phase(self, name: str) -> None:
-        """Take the name of what is done after the last event; must not raise."""
+        """Receive the name of a phase after the last event; must not raise."""
         ...

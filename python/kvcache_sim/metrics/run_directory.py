@@ -1,8 +1,8 @@
-"""The directory of a finished run: written whole or not at all, read back by everything that reports.
+"""The directory of a finished run: written completely or not at all.
 
 ``run.json``, ``scenario.yaml``, ``summary.json``, ``requests.parquet``, ``series.parquet``,
-``events.parquet``, and last ``COMPLETE``: the SHA-256 of each, as ``sha256sum -c`` reads it. All is written
-beside the final place, which one rename then fills.
+``events.parquet``, and last ``COMPLETE``: the SHA-256 of each, as ``sha256sum -c`` reads it. All files are
+written to a neighboring directory, which is then renamed to the final path.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ class RunDirectory:
             return TableFile(self.part / f"{name}.parquet", schema)
 
     def rows(self, name: str) -> IO[bytes]:
-        """Return a file of the directory that grows while the run goes on; close it before ``commit``."""
+        """Return a file of the directory that grows during the run; close it before ``commit``."""
         with _target_errors(self.target):
             return (self.part / name).open("wb")
 
     def digest_of(self, name: str) -> str:
-        """Return the SHA-256 in hex of a file that was written."""
+        """Return the SHA-256 in hex of a written file."""
         with _target_errors(self.target):
             return sha256_of(self.part / name)
 
     def scratch(self) -> IO[bytes]:
-        """Return a nameless file beside the directory's own, gone when it is closed or the process ends."""
+        """Return a nameless temporary file, deleted when it is closed or the process ends."""
         path = self.part / ".scratch"
         with _target_errors(self.target):
             file = path.open("w+b")
@@ -69,7 +69,7 @@ class RunDirectory:
         self.write(name, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
     def commit(self) -> None:
-        """Write the completeness marker and move the directory to its place, replacing one if forced."""
+        """Write the completeness marker and rename the directory to its target, replacing one if forced."""
         with _target_errors(self.target):
             names = sorted(path.name for path in self.part.iterdir() if path.name != ".lock")
             lines = [f"{sha256_of(self.part / name)}  {name}\n" for name in names]
@@ -83,7 +83,7 @@ class RunDirectory:
             _remove(old)
 
     def claim(self) -> None:
-        """Refuse what is in the way, then make and lock the place beside it where files are written."""
+        """Refuse an existing target, then create and lock the neighboring directory for files."""
         _check_target(self.target, self.force)
         with _target_errors(self.target):
             self.target.parent.mkdir(parents=True, exist_ok=True)
@@ -95,13 +95,13 @@ class RunDirectory:
                 raise
             except FileNotFoundError:  # renamed by the run that was writing it
                 raise OutputExistsError("the output exists", where=str(self.target)) from None
-        _check_target(self.target, self.force)  # another run may have come to its end meanwhile
+        _check_target(self.target, self.force)  # another run may have finished meanwhile
         for stale in self.part.iterdir():  # of a run that was killed
             if stale.name != ".lock":
                 stale.unlink()
 
     def release(self) -> None:
-        """Remove what was written and not committed; does nothing after ``commit``."""
+        """Remove uncommitted files; no effect after ``commit``."""
         if self._lock is not None:
             _remove(self.part)
             self._lock.close()
@@ -110,14 +110,14 @@ class RunDirectory:
 
 @contextlib.contextmanager
 def open_run_directory(target: Path, force: bool) -> Iterator[RunDirectory]:
-    """Claim ``target`` for a run; unless it is committed in the block, nothing of it stays.
+    """Claim ``target`` for a run; unless it is committed in the block, its files are removed.
 
-    Raises OutputExistsError when something is there already (with ``force``: something that is no run
-    directory), InputOutputError when it cannot be written.
+    Raises OutputExistsError if the target exists (with ``force``: if it is no run directory),
+    InputOutputError if it cannot be written.
     """
     directory = RunDirectory(target, force)
     try:
-        with _signals_wait():  # one between making the place and locking it would leave it behind
+        with _signals_wait():  # a signal between creation and lock would leave it behind
             directory.claim()
         yield directory
     finally:
@@ -126,7 +126,7 @@ def open_run_directory(target: Path, force: bool) -> Iterator[RunDirectory]:
 
 @contextlib.contextmanager
 def open_numbered_directory(parent: Path, name: str, config_hash: str) -> Iterator[RunDirectory]:
-    """Claim ``parent/<n>-<name>-<hash6>`` with the first n that no run has, finished or going on."""
+    """Claim ``parent/<n>-<name>-<hash6>`` with the first n that no finished or active run has."""
     number = 0
     with contextlib.ExitStack() as stack:
         while True:
@@ -150,7 +150,7 @@ def _signals_wait() -> Iterator[None]:
 
 
 def _last_number(parent: Path) -> int:
-    """Return the largest number of a run in a directory; 0 without one."""
+    """Return the largest number of a run in a directory; 0 without runs."""
     try:
         numbers = [int(m[1]) for path in parent.iterdir() if (m := re.fullmatch(_NUMBERED, path.name))]
     except OSError:
@@ -176,7 +176,7 @@ def _check_target(target: Path, force: bool) -> None:
 
 @contextlib.contextmanager
 def _target_errors(target: Path) -> Iterator[None]:
-    """Turn an OSError into one line that names the output."""
+    """Turn an OSError into a one-line error with the output's name."""
     try:
         yield
     except OSError as error:
@@ -193,7 +193,7 @@ def sha256_of(path: Path) -> str:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a directory, as far as it can be removed."""
+    """Remove a directory, ignoring errors."""
     import shutil  # and with it three compressors: few runs remove anything
 
     shutil.rmtree(folder, ignore_errors=True)

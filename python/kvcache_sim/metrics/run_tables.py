@@ -1,4 +1,4 @@
-"""The tables of a run directory that are written while the run goes on."""
+"""The tables of a run directory that are written during the run."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from kvcache_sim.metrics.run_directory import RunDirectory
 
 
 class RunTables:
-    """Events, and where ``requests`` takes them rows of requests, as they come: written, and added up.
+    """Streamed events and, with ``requests``, rows of requests: written, and added to the totals.
 
-    Cost: a row group of each, and a scratch file for the digest, which is gone when the run has ended.
+    Cost: one row group of each, and a scratch file for the digest, deleted at the end of the run.
     """
 
     def __init__(self, directory: RunDirectory, requests: MeasuredRequests | None = None) -> None:
@@ -23,9 +23,9 @@ class RunTables:
         columns = {**REQUEST_COLUMNS, **(SLO_COLUMNS if judged else {})}
         self._requests = directory.table("requests", columns) if rows_leave else None
         self._scratch = directory.scratch() if rows_leave else None
-        #: What adds up the rows that leave; None where they stay.
+        #: Totals of the streamed rows; None if rows stay in memory.
         self.requests = requests
-        #: What the digest of the results is made of, None where rows stay.
+        #: Digest of the streamed rows; None if rows stay in memory.
         self.digest = None if self._scratch is None else ResultsDigest(self._scratch)
 
     def take_events(self, part: Part) -> None:
@@ -40,7 +40,7 @@ class RunTables:
         self._requests.write(self.requests.judged(part))
 
     def close(self, run: Run) -> None:
-        """Write the events that are left and end the tables."""
+        """Write the remaining events and close the tables."""
         with self._events as events:
             events.write_all(run.events)
         if self._requests is not None and self._scratch is not None:

@@ -20,23 +20,22 @@ from kvcache_sim.tiers import TIERS
 
 #: Samples of a run of known length.
 SAMPLES = 500
-#: Shortest time between two: less than most scheduler steps take, and requests that all come at once give a
-#: span of no time.
+#: Shortest interval: less than most scheduler steps; a trace whose requests all arrive at once has span 0.
 LEAST_INTERVAL_NS = 10_000_000
 
-#: What is sampled of a machine, of each of its tiers, and of a channel, in this order.
+#: Sampled values of a machine, of each of its tiers, and of a channel, in this order.
 _REPLICA = ("queue", "running", "loading", "output_tokens")
 _OCCUPANCY = ("free", "active", "cached", "in_flight")
 _CHANNEL = ("busy_ns", "queued_ns", "bytes")
-#: Rows that become columns at a time, where a sample does not have more.
+#: Rows converted to columns at a time, unless a sample has more.
 _PART_ROWS = 1 << 15
 
 
 class Sampler:
-    """Samples every ``interval_ns``, at least LEAST_INTERVAL_NS, until ``done()``; it only looks.
+    """Samples every ``interval_ns``, at least LEAST_INTERVAL_NS, until ``done()``; changes nothing.
 
-    At each 2·SAMPLES samples the interval doubles. Cost: a native call a sample over replicas
-    of the core; 8 bytes a value.
+    After each 2·SAMPLES samples the interval doubles. Cost: one native call per sample over replicas of the
+    core; 8 bytes per value.
     """
 
     def __init__(
@@ -52,7 +51,7 @@ class Sampler:
         self.done = done
         self._look = _look_at(replicas)
         self._queued = False
-        #: Machines that are gone: nothing of them is looked at any more.
+        #: Lost machines, which are no longer sampled.
         self._gone: set[int] = set()
         #: By sample; the others by sample and machine, and by sample and channel.
         self._times, self._widths = array("q"), array("q")
@@ -63,12 +62,12 @@ class Sampler:
         self._queue(self.engine.now_ns)
 
     def wake(self) -> None:
-        """Queue the next sample where none is queued: something happens again."""
+        """Queue the next sample if none is queued: the simulation is active again."""
         if not self._queued:
             self._queue(self.engine.now_ns + self.interval_ns)
 
     def catch_up(self) -> None:
-        """Bring all machines to this instant, as a sample does."""
+        """Bring all machines to the current time, as a sample does."""
         self._look(self.engine.now_ns + 1)
 
     def _queue(self, at_ns: int) -> None:
@@ -86,11 +85,11 @@ class Sampler:
         self._widths.append(len(_CHANNEL) * len(self.channels))
         if len(self._times) % (2 * SAMPLES) == 0:
             self.interval_ns *= 2
-        if not self.done() and not self.engine.idle:  # where nothing can happen, I1 is broken
+        if not self.done() and not self.engine.idle:  # without a next event, I1 is violated
             self._queue(now + self.interval_ns)
 
     def leave_out(self, machine: int) -> None:
-        """Sample nothing of a machine that is gone but zeros."""
+        """Sample zeros for a lost machine from now on."""
         self._gone.add(machine)
         left = [replica for replica in self.replicas if replica.machine not in self._gone]
         self._look = _look_at(left) if left else lambda _: b""
@@ -135,7 +134,7 @@ class Sampler:
     def _values(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
         """Yield (first sample, values by sample and row) of samples that have the same rows.
 
-        Channels between machines are made when first used: an earlier sample lacks the last ones.
+        Channels between machines are created on first use: earlier samples lack the last ones.
         """
         count = len(self._times)
         machines = np.frombuffer(self._machines, np.int64).reshape(count, -1)
@@ -152,7 +151,7 @@ class Sampler:
 
 
 def _look_at(replicas: Sequence[MeasuredReplica]) -> Callable[[int], bytes]:
-    """Return what brings all machines to a time and tells what ``_core.Sampled.sample`` tells."""
+    """Return a function that brings all machines to a time and returns ``_core.Sampled.sample``'s values."""
     native = [core for r in replicas if isinstance(core := r.load, _core.Replica)]
     if len(native) == len(replicas):
         return _core.Sampled(native, [replica.tiers for replica in replicas]).sample

@@ -13,9 +13,9 @@ from kvcache_sim.metrics.figure import Figure
 from kvcache_sim.serving.schedule_log import ScheduleLog
 from kvcache_sim.workload.trace import Trace
 
-#: So many lines are shown in clear.
+#: Number of lines that are shown in clear.
 _FIRST = 20
-#: What stands for a free block without a key.
+#: Marker of a free block without a key.
 _NO_KEY = (1 << 64) - 1
 
 FIGURES = (
@@ -45,7 +45,7 @@ FIGURES = (
 
 
 def schedule_figures(log: ScheduleLog, evictions: int) -> dict[str, Any]:
-    """Return ``schedule`` of the summary: sums, SHA-256 of lines each ended by a newline, first lines."""
+    """Return ``schedule`` of the summary: sums, SHA-256 of newline-terminated lines, first lines."""
     counts = asdict(log.counts)
     requests, steps = _lines(sorted(log.requests)), _lines(log.steps)
     admissions = _lines(log.admissions)
@@ -63,7 +63,7 @@ def schedule_figures(log: ScheduleLog, evictions: int) -> dict[str, Any]:
 
 
 def free_queue_figures(free_queue: list[int | None], trace: Trace, block_size_tokens: int) -> dict[str, Any]:
-    """Return what ``schedule`` says besides of a pool of blocks: its free blocks at the end, in order."""
+    """Return the figures of ``schedule`` for a pool of blocks: its free blocks at the end, in order."""
     from kvcache_sim import _core
 
     keys = np.array([_NO_KEY if key is None else key for key in free_queue], np.uint64)

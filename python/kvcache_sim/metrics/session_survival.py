@@ -1,4 +1,4 @@
-"""Does the KV outlive the pause? How much of a session's prefix was left, by the gap before its next turn."""
+"""Survival of a session's prefix during a pause, by the gap before its next turn."""
 
 from __future__ import annotations
 
@@ -26,28 +26,27 @@ FIGURES = (
     Figure("session_survival.<gap>.lost", "share", "share of them that was found nowhere"),
 )
 
-#: Bounds of the gaps in seconds: up to 1 s, then doubling to about four and a half hours, then all longer.
+#: Bounds of the gaps in seconds: up to 1 s, then doubling to about four and a half hours, then longer.
 GAP_BOUNDS_S = (0.0, *(float(2**k) for k in range(15)))
 
 
 class SessionSurvival:
-    """The survival curve: by the gap after which sessions came back, what they still found.
+    """The survival curve: by the gap between turns, the share of the prefix still found.
 
-    A gap runs from the last token of a turn to the arrival of the session's next one. What could survive is
-    the turn's prompt and answer in whole blocks, the last token excepted, as far as the next prompt may hit.
-    Rows are taken some at a time in file order; of earlier ones the last turn of each session is known.
-    Cost: 24 bytes a session.
+    A gap lasts from the last token of a turn to the arrival of the session's next turn. The turn's prompt and
+    answer in whole blocks, without the last token, could survive, as far as the next prompt may hit. Rows are
+    added in batches in file order; only the last turn of each session is kept. Cost: 24 bytes per session.
     """
 
     def __init__(self, block_size_tokens: int) -> None:
         self._block_size_tokens = block_size_tokens
-        #: By gap: turns, those that found all and some; tokens that could survive, those found by place.
+        #: By gap: turns, turns that found all and some; tokens that could survive, tokens found by source.
         self._sums = np.zeros((len(GAP_BOUNDS_S), 4 + len(KV_SOURCES)), np.int64)
         #: By session its last turn: number (-1: none yet), last token, and tokens of prompt and answer.
         self._last = np.zeros((0, 3), np.int64)
 
     def add(self, admitted: Mapping[str, NDArray[Any]]) -> None:
-        """Take the columns of some admitted requests."""
+        """Add the columns of some admitted requests."""
         session, turn = admitted["session"], admitted["turn"]
         if not len(session) or session.max() < 0:
             return
@@ -78,7 +77,7 @@ class SessionSurvival:
         left = (before[:, 2] - 1) // self._block_size_tokens
         may_hit = (admitted["input_tokens"][after] - 1) // self._block_size_tokens
         could = np.minimum(left, may_hit) * self._block_size_tokens
-        # In open loop a turn may come before the last answer is finished: there was no pause to outlive.
+        # In an open loop a turn may arrive before the last answer is finished: there is no pause.
         kept = (could > 0) & (gap_ns >= 0)
         gap_ns, could, after = gap_ns[kept], could[kept], after[kept]
         found = _found_by_tier(admitted, after, could)
@@ -90,11 +89,11 @@ class SessionSurvival:
             np.add.at(self._sums[:, column], gap, values)
 
     def rows(self) -> list[dict[str, float | int | None]]:
-        """Return a row for each range of gaps in which a session came back.
+        """Return a row for each range of gaps with a next turn.
 
-        A row has ``gap_from_s``, ``gap_to_s`` (None: no bound), ``turns``, ``survived`` (share of turns that
-        found all of it), ``partly`` (some of it), and the mean share of its tokens found per tier, with
-        ``lost`` the rest: the places and ``lost`` sum to 1.
+        A row has ``gap_from_s``, ``gap_to_s`` (None: no bound), ``turns``, ``survived`` (share of turns
+        that found all of it), ``partly`` (some of it), and the mean share of its tokens found by source;
+        ``lost`` is the rest: the sources and ``lost`` sum to 1.
         """
         return [_row(gap, sums) for gap, sums in enumerate(self._sums.tolist()) if sums[0]]
 
@@ -102,7 +101,7 @@ class SessionSurvival:
 def _found_by_tier(
     admitted: Mapping[str, NDArray[Any]], after: NDArray[np.int64], could: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return the tokens found in each tier; what other requests left beyond the session's own is cut off."""
+    """Return the tokens found in each tier, without tokens beyond the session's own prefix."""
     remaining = could.copy()
     found = np.zeros((len(KV_SOURCES), len(after)), np.int64)
     for level, tier in enumerate(KV_SOURCES):

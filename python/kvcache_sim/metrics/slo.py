@@ -1,4 +1,4 @@
-"""Service level objectives: the limits requests are to meet, and how many of them do."""
+"""Service level objectives: the limits of requests, and their attainment."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from kvcache_sim.units import NS_PER_S
 from kvcache_sim.values import Value, field
 from kvcache_sim.workload.trace import Trace
 
-#: What a limit can be on, in the order it is told.
+#: Latencies that can have a limit, in order of output.
 LIMITED = ("ttft", "tpot", "e2e")
-#: The class of requests that no rule names.
+#: The class of requests that no rule selects.
 OTHERS = "others"
 
 _FINISHED = STATUSES.index("finished")
@@ -59,7 +59,7 @@ class Limits(Value):
     e2e_ns: int | None = None
 
     def met(self, rows: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.bool_]]:
-        """Return by limit which rows of ``requests`` are within it; a rejected one is within none."""
+        """Return by limit a mask of the rows of ``requests`` within it; rejected requests are within none."""
         done = rows["status"] == _FINISHED
         first_ns, last_ns, arrival_ns = rows["first_token_ns"], rows["finish_ns"], rows["arrival_ns"]
         found: dict[str, NDArray[np.bool_]] = {}
@@ -67,7 +67,7 @@ class Limits(Value):
             found["ttft"] = done & (first_ns - arrival_ns <= self.ttft_ns)
         if self.tpot_ns is not None:
             later = np.maximum(rows["output_tokens"] - 1, 0)
-            # integers all the way: the mean is at most the limit where the sum is at most their product
+            # exact in integers: the mean is at most the limit if the sum is at most their product
             most = np.minimum(self.tpot_ns, _MOST_NS // np.maximum(later, 1)) * later
             found["tpot"] = done & ((later == 0) | (last_ns - first_ns <= most))
         if self.e2e_ns is not None:
@@ -79,7 +79,7 @@ _MOST_NS = (1 << 62) - 1
 
 
 class RequestClass(Value):
-    """Requests with limits of their own: those a rule names and no class before it."""
+    """A class of requests with its own limits: those that its rule selects and no class before it."""
 
     name: str
     rule: RequestRule
@@ -87,20 +87,20 @@ class RequestClass(Value):
 
 
 class Objectives(Value):
-    """The limits of every request: of the first class that names it, or of all others."""
+    """The limits of every request: of the first class that selects it, or of the others."""
 
     others: Limits
     classes: tuple[RequestClass, ...] = ()
-    #: The trace's fields that rules ask for, by request.
+    #: The trace's fields that rules need, by request.
     members: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     @property
     def trace_fields(self) -> frozenset[str]:
-        """The fields that only the trace can tell."""
+        """The fields that only the trace has."""
         return frozenset().union(*(own.rule.trace_fields for own in self.classes))
 
     def with_fields_of(self, trace: Trace | None) -> Objectives:
-        """Return the same with the trace's fields at hand; UsageError for a field that no request has."""
+        """Return the same objectives with the trace's fields; UsageError for a field that no request has."""
         if trace is None or not self.trace_fields:
             return self
         return Objectives(self.others, self.classes, trace_fields(trace, self.trace_fields))
@@ -108,9 +108,9 @@ class Objectives(Value):
     def parts(
         self, rows: Mapping[str, NDArray[Any]]
     ) -> list[tuple[str, NDArray[np.bool_], dict[str, NDArray[np.bool_]]]]:
-        """Return for each class its name, which rows are its own, and which of all rows meet each limit.
+        """Return for each class its name, a mask of its rows, and by limit a mask of the rows within it.
 
-        Classes without a limit are left out: nothing is asked of their requests.
+        Classes without a limit are left out.
         """
         free = np.ones(len(rows["request"]), np.bool_)
         found = []
@@ -130,7 +130,7 @@ class Objectives(Value):
 
 
 class AttainmentTotals:
-    """How many requests met their objectives, rows taken some at a time. Cost: no row is kept."""
+    """Counts of requests within their objectives, rows added in batches. Cost: no row is kept."""
 
     def __init__(self, objectives: Objectives) -> None:
         self._objectives = objectives
@@ -139,7 +139,7 @@ class AttainmentTotals:
         self._output_tokens = self._input_tokens = 0
 
     def add(self, rows: Mapping[str, NDArray[Any]]) -> None:
-        """Take the columns of some rows of ``requests``, rejected ones among them."""
+        """Add the columns of some rows of ``requests``, rejected requests included."""
         for name, chosen, met in self._objectives.parts(rows):
             within = chosen & np.logical_and.reduce(list(met.values()))
             _count(self._by_class, name, chosen, within)

@@ -29,7 +29,7 @@ from kvcache_sim.units import NS_PER_S
 def summarize(run: Run, block_size_tokens: int, totals: RequestTotals | None = None) -> dict[str, Any]:
     """Return the summary of a run: counts, shares in [0, 1], latencies in ms; None is "never measured".
 
-    ``totals`` are those of its rows where they have left the run. ``wall`` is added by whoever measured it.
+    ``totals`` are those of its rows if they were streamed. ``wall`` is added by the caller that measured it.
     """
     requests = totals or totals_of(run.requests, block_size_tokens)
     sums, hit_tokens = requests.sums, {source: requests.hit_tokens[source] for source in KV_SOURCES}
@@ -81,7 +81,7 @@ def summarize(run: Run, block_size_tokens: int, totals: RequestTotals | None = N
         **summarize_fleet(run.counters, run.fleet_changes),
         **summarize_plugins(run.plugins),
         "machines": summarize_loads(requests.loads, run.counters),
-        #: Errors of the router's own index, over all machines and decisions; None where it saw the truth.
+        #: Errors of the router's own index, over all machines and decisions; None if it saw the truth.
         "router": {
             name: run.counters.get(f"router.{name}") for name in ("false_hit_blocks", "missed_hit_blocks")
         },

@@ -19,12 +19,12 @@ _HIT_RATES = (
 
 
 def summary_text(summary: Mapping[str, Any], title: str, subject: str = "") -> str:
-    """Return the text of ``summary.json``: what was simulated, where that is told, then ``title``."""
+    """Return the text of ``summary.json``: ``subject`` (the simulated scenario) if given, then ``title``."""
     requests, tokens, cache = summary["requests"], summary["tokens"], summary["cache"]
     parts = summary["latency"]["ttft_parts"]
     reasons = [tier["no_effect"] for tier in summary["tiers"].values() if tier["no_effect"]]
     slo = summary.get("slo")
-    gap = [""] * (not reasons and not subject and slo is None)  # a terminal has room for one of them
+    gap = [""] * (not reasons and not subject and slo is None)  # 25 lines have one line for these
     lines = [
         *wrap(subject, 80, break_long_words=True),
         title[:80],
@@ -66,7 +66,7 @@ def summary_text(summary: Mapping[str, Any], title: str, subject: str = "") -> s
 
 
 def measured(measure: Mapping[str, Any] | None) -> list[str]:
-    """Return which requests the figures are measured on, where these are not all."""
+    """Return the measured requests, if these are not all."""
     if measure is None:
         return []
     first, last = measure["from_request"], measure["to_request"]
@@ -75,7 +75,7 @@ def measured(measure: Mapping[str, Any] | None) -> list[str]:
 
 
 def _fleet(fleet: Mapping[str, int] | None) -> list[str]:
-    """Return which machines came and went, where any did."""
+    """Return the changes of the fleet, if any."""
     if fleet is None:
         return []
     found = []
@@ -90,7 +90,7 @@ def _fleet(fleet: Mapping[str, int] | None) -> list[str]:
 
 
 def _context_window(window: Mapping[str, int] | None) -> list[str]:
-    """Return whom the context window shortened or turned away, where there is one."""
+    """Return the requests that the context window shortened or rejected, if there is a window."""
     if window is None:
         return []
     return [
@@ -100,7 +100,7 @@ def _context_window(window: Mapping[str, int] | None) -> list[str]:
 
 
 def _sum_of_parts(ttft: float | None, parts: Mapping[str, Any]) -> list[str]:
-    """Return what TTFT is made of on average; the hand-over is named where there is one."""
+    """Return the parts of the mean TTFT; the hand-over is included if there is one."""
     named = [part.name for part in ROWS if parts[part.name]["avg"] or not part.only_if_any]
     widths = {name: max(len(name), 8 if len(named) < len(ROWS) else 6) for name in named}
     return [
@@ -111,7 +111,7 @@ def _sum_of_parts(ttft: float | None, parts: Mapping[str, Any]) -> list[str]:
 
 
 def _prices(cost: Mapping[str, float | None] | None) -> list[str]:
-    """Return what the run cost at the scenario's prices, where it has any."""
+    """Return the cost of the run at the scenario's prices, if it has any."""
     if cost is None:
         return []
     names = {"per_million_tokens": "a million tokens", "per_hour": "an hour", "total": "in all"}
@@ -119,7 +119,7 @@ def _prices(cost: Mapping[str, float | None] | None) -> list[str]:
 
 
 def _handovers(handover: Mapping[str, Any]) -> list[str]:
-    """Return what hand-overs cost, on one line, where there are any."""
+    """Return the cost of hand-overs, on one line, if there are any."""
     if not handover["requests"]:
         return []
     share, wait = handover["share_of_ttft"], handover["wait"]
@@ -128,7 +128,7 @@ def _handovers(handover: Mapping[str, Any]) -> list[str]:
 
 
 def _machines(spread: Mapping[str, Any]) -> list[str]:
-    """Return how evenly the requests spread over several machines, on one line."""
+    """Return the balance of requests over several machines, on one line."""
     loads = spread["requests"]
     if len(loads) < 2:
         return []
@@ -141,7 +141,7 @@ def _machines(spread: Mapping[str, Any]) -> list[str]:
 
 
 def labelled(label: str, sentence: str) -> list[str]:
-    """Return a sentence as lines of at most 80 columns behind its label."""
+    """Return a sentence as lines of at most 80 columns after its label."""
     indent = " " * 11
     return wrap(sentence, 80, initial_indent=f"{label:<11}", subsequent_indent=indent)
 
@@ -158,7 +158,7 @@ def _count(value: int) -> str:
 
 
 def percent(share: float | None) -> str:
-    """Return a share as a percentage of two places, ``none`` where nothing was measured."""
+    """Return a share as a percentage with two decimals, ``none`` if nothing was measured."""
     return "   none" if share is None else f"{100 * share:5.2f} %"
 
 
@@ -172,7 +172,7 @@ def number(value: float | None) -> str:
 
 
 def throughput(rates: Mapping[str, float | None]) -> str:
-    """Return requests and output tokens a second in words."""
+    """Return requests and output tokens per second in words."""
     requests, tokens = rates["requests_per_s"], rates["output_tokens_per_s"]
     if requests is None or tokens is None:
         return "none: no simulated time passed"
@@ -180,7 +180,7 @@ def throughput(rates: Mapping[str, float | None]) -> str:
 
 
 def _jobs(jobs: Mapping[str, Any] | None) -> list[str]:
-    """Return how long agents and sessions took, where requests wait for others."""
+    """Return the completion times of agents and sessions, if requests wait for others."""
     if jobs is None or not jobs["completed"]:
         return []
     took = jobs["completion"]
@@ -189,7 +189,7 @@ def _jobs(jobs: Mapping[str, Any] | None) -> list[str]:
 
 
 def _attainment(slo: Mapping[str, Any] | None, goodput: Mapping[str, float | None] | None) -> list[str]:
-    """Return how many requests met their objectives, where there are any."""
+    """Return the attainment of the objectives, if there are any."""
     if slo is None or goodput is None:
         return []
     text = f"{percent(slo['attainment']).strip()} of {slo['judged']:,}; goodput "
@@ -200,7 +200,7 @@ def _attainment(slo: Mapping[str, Any] | None, goodput: Mapping[str, float | Non
 
 
 def _misses(misses: Mapping[str, Any] | None) -> list[str]:
-    """Return why tokens were missed, where the run was asked for it."""
+    """Return the causes of missed tokens, if the run computed them."""
     if misses is None:
         return []
     names = [cause.name for cause in reported_by("timed")]
@@ -213,7 +213,7 @@ _UNSERVED = ("rejected", "failed", "aborted")
 
 
 def brief_text(summary: Mapping[str, Any], title: str, subject: str) -> str:
-    """Return what was simulated, ``title``, and the first figures asked for, in 80 columns."""
+    """Return the simulated scenario, ``title``, and the main figures, in 80 columns."""
     ttft, tpot = summary["latency"]["ttft"], summary["latency"]["tpot"]
     turned_away = [f"{n:,} {name}" for name, n in summary["requests"].items() if n and name in _UNSERVED]
     lines = [

@@ -15,10 +15,11 @@ from kvcache_sim.metrics.run import CodedText, ColumnData
 
 
 class TableFile:
-    """A Parquet table being written a row group at a time, in a schema's order and types.
+    """A Parquet table written a row group at a time, in a schema's order and types.
 
-    Closed when its block ends. OSError where it cannot be written. Equal rows give equal bytes, however they
-    came. Cost: one row group in memory. The file's metadata has each column's meaning (``meaning.<column>``).
+    Closed at the end of its block. OSError if it cannot be written. Equal rows give equal bytes for any
+    split into parts. Cost: one row group in memory. The file's metadata has each column's meaning
+    (``meaning.<column>``).
     """
 
     def __init__(self, path: Path, schema: Mapping[str, Column]) -> None:
@@ -29,7 +30,7 @@ class TableFile:
         self._rows = 0
 
     def write(self, columns: Part) -> None:
-        """Add rows; KeyError for a column of the schema that is not there."""
+        """Add rows; KeyError for a missing column of the schema."""
         part = {name: columns[name] for name in self.schema}
         self._waiting.append(part)
         self._rows += rows_of(part[next(iter(self.schema))])
@@ -39,12 +40,12 @@ class TableFile:
             self._waiting, self._rows = [left], self._rows - whole
 
     def write_all(self, columns: Mapping[str, ColumnData]) -> None:
-        """Add all rows of a table, part by part where it has parts."""
+        """Add all rows of a table, part by part if it has parts."""
         for part in parts_of(columns):
             self.write(part)
 
     def _write_groups(self, rows: int) -> Part:
-        """Write the first of the waiting rows as groups; return the others."""
+        """Write full groups of the waiting rows; return the others."""
         columns = {name: joined([part[name] for part in self._waiting]) for name in self.schema}
         for start in range(0, rows, GROUP_ROWS):
             stop = min(start + GROUP_ROWS, rows)
@@ -65,7 +66,7 @@ class TableFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the table, unless the block failed: then it stays without an end and no reader takes it."""
+        """Close the table, unless the block failed: then it has no footer and no reader accepts it."""
         if kind is None:
             self.close()
 
@@ -77,7 +78,7 @@ def write_table(path: Path, columns: Mapping[str, ColumnData], schema: Mapping[s
 
 
 def read_table(path: Path) -> dict[str, ColumnData]:
-    """Return the columns of a Parquet file that ``write_table`` wrote, as they were in memory."""
+    """Return the columns of a Parquet file that ``write_table`` wrote."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -96,7 +97,7 @@ def read_table(path: Path) -> dict[str, ColumnData]:
 
 
 def _cells(column: ColumnData, dtype: str) -> object:
-    """Return rows of a column as the core takes them: an array, or codes and words."""
+    """Return rows of a column in the core's format: an array, or codes and words."""
     if isinstance(column, CodedText):
         return column.codes.astype(np.int32, copy=False), column.words
     return column.astype(dtype, copy=False)

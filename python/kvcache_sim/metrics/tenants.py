@@ -1,4 +1,4 @@
-"""What each tenant got: tokens, hits and latencies, and how fairly."""
+"""Each tenant's tokens, hits and latencies, and their fairness."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def summarize_tenants(
 def _service_gap(
     rows: Mapping[str, NDArray[Any]], tokens: NDArray[Any], tenants: NDArray[Any], weights: Sequence[float]
 ) -> float:
-    """Return the largest lead of one tenant over another, begun anew whenever one of them has no request."""
+    """Return the largest lead of one tenant over another, reset whenever either has no request."""
     done = rows["finish_ns"] >= 0
     events = [
         *((int(at), 1, int(t), 0) for at, t in zip(rows["arrival_ns"][done], tenants[done], strict=True)),
@@ -66,7 +66,7 @@ def _service_gap(
     ]
     count, gap = len(weights), 0.0
     open_requests, served = [0] * count, [0.0] * count
-    since = [[0.0] * count for _ in range(count)]  # served of the first minus of the second, when both came
+    since = [[0.0] * count for _ in range(count)]  # lead when both became active
     for _, arrives, tenant, own in sorted(events):
         if arrives:
             open_requests[tenant] += 1

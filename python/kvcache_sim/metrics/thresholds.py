@@ -1,4 +1,4 @@
-"""Thresholds such as ``ttft.p99 > 2s`` or ``ttft.p99 > +5%``: one grammar for every verb that judges."""
+"""Thresholds, for example ``ttft.p99 > 2s`` or ``ttft.p99 > +5%``: one grammar for all commands."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ class Threshold:
 
     @property
     def needs_baseline(self) -> bool:
-        """Return whether the condition can only be judged beside another run."""
+        """Return True if the condition needs a baseline run."""
         return self.against != "limit"
 
     def holds(self, summary: Mapping[str, object], baseline: Mapping[str, object] | None = None) -> bool:
-        """Return whether the condition is true of a run; a number that was never measured satisfies nothing.
+        """Return True if a run meets the condition; a number that was never measured meets none.
 
-        Raises ``UsageError`` when a signed value has no baseline to be measured from.
+        Raises ``UsageError`` for a signed value without a baseline.
         """
         value = metric_value(summary, self.metric)
         limit = self.limit(baseline)
         return value is not None and limit is not None and _COMPARE[self.comparison](value, limit)
 
     def limit(self, baseline: Mapping[str, object] | None = None) -> float | None:
-        """Return the number compared with, in the metric's unit; None when the baseline never measured it."""
+        """Return the limit in the metric's unit; None if the baseline never measured the metric."""
         if self.against == "limit":
             return self.amount
         if baseline is None:
@@ -69,7 +69,7 @@ class Threshold:
 
 
 def parse_threshold(text: str, where: str = "--fail-if") -> Threshold:
-    """Return the threshold a person wrote; raises ``UsageError`` naming what is wrong with it."""
+    """Return the threshold of a text; raises ``UsageError`` with the wrong part."""
     match = _GRAMMAR.match(text)
     if match is None or len(text) > 200:
         raise UsageError("not a threshold", where=where, got=repr(text[:200]), expected=_EXPECTED)

@@ -1,4 +1,4 @@
-"""What each tier took and gave, and why one had no effect when that is so."""
+"""Reads and writes of each tier, and the reason if a tier had no effect."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ class TierUse(Value):
     read_bytes: int
     evicted_blocks: int
     duplicate_blocks: int
-    #: Whether the fetch policy ever loads anything.
+    #: True if the fetch policy can load blocks.
     loads: bool
-    #: The same over the whole run, where this is a part of it.
+    #: The same over the whole run, if this is a part of it.
     whole: TierUse | None = None
 
 
 def later_tier_use(use: TierUse, before: TierUse, whole: TierUse) -> TierUse:
-    """Return what a tier took and gave since ``before``."""
+    """Return a tier's use since ``before``."""
     return replace(
         use,
         whole=whole,
@@ -75,7 +75,7 @@ def summarize_tiers(
 ) -> dict[str, Any]:
     """Return by tier its figures over all machines; ``present`` counts the machines that have it.
 
-    ``counted_ns`` is the time in which the uses were counted.
+    ``counted_ns`` is the time over which the uses were counted.
     """
     return {tier: _summary(tier, uses, hit_tokens, counted_ns) for tier in TIERS}
 
@@ -105,7 +105,7 @@ def _summary(
 
 
 def no_effect(tier: str, uses: tuple[TierUse, ...], hit_tokens: Mapping[str, int]) -> str | None:
-    """Return why a lower tier changed nothing in this run, None when it served anything or is absent."""
+    """Return the reason why a lower tier had no effect in this run, None if it had one or is absent."""
     own = [use for use in uses if use.tier == tier]
     level = TIERS.index(tier)
     lower = sum(hit_tokens[name] for name in TIERS[level:])

@@ -1,4 +1,4 @@
-"""The parts of TTFT: a row each, from which columns, sums, checks, pictures and lanes follow."""
+"""The parts of TTFT: one row each, from which columns, sums, checks, pictures and lanes follow."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ class TtftPart(NamedTuple):
     Args:
         name: Its key in the summary; the column ``{name}_ns`` holds it.
         meaning: Meaning of the column.
-        colour: In pictures; None for a part that is drawn as the parts of its own.
-        after_admission: Whether it lies between the first admission and the first token.
-        only_if_any: Whether the summary on the terminal leaves it out of a run that has none of it.
+        colour: Color in pictures; None for a part that is drawn as its own parts.
+                after_admission: True if it lies between the first admission and the first token.
+                only_if_any: True if the summary on the terminal leaves it out when it is 0.
     """
 
     name: str
@@ -33,7 +33,7 @@ class TtftPart(NamedTuple):
         return self.name.replace("_", " ")
 
 
-#: In the order of a request's way; the columns sum exactly to first_token_ns - arrival_ns (I8).
+#: In the order of a request's lifecycle; the columns sum exactly to first_token_ns - arrival_ns (I8).
 ROWS: list[TtftPart] = [
     TtftPart("client", "between the client and the scheduler: HTTP, tokenising", "#e39ac0", False),
     TtftPart(
@@ -43,7 +43,7 @@ ROWS: list[TtftPart] = [
         False,
     ),
     TtftPart("lookup", "looking the prefix up", "#7fbf4d", False),
-    TtftPart("fetch", "waiting for KV or for room: the sum of the four parts below", None, True),
+    TtftPart("fetch", "waiting for KV or for free blocks: the sum of the four parts below", None, True),
     TtftPart("prefill", "computing the missed part, batch mates' stalls included", "#d1495b", True),
     TtftPart("first_decode", "first decode step, where the prefill was skipped whole", "#3ec9d6", True),
     TtftPart(

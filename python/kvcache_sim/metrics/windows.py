@@ -1,6 +1,6 @@
 """A run in windows: of equally many requests, which merge as it grows, or between two of its marks.
 
-The first say when a run settled and whether it kept up.
+Windows of requests show from when on a run is settled, and if it kept up with its arrivals.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kvcache_sim.metrics.channel_use import ChannelUse, later_use
 from kvcache_sim.metrics.run import CountedTimes, Mark, Run
 from kvcache_sim.metrics.tier_use import later_tier_use
 
-#: Counters that a part of a run has of its own.
+#: Counters that are counted for a part of a run.
 _OF_A_PART = (
     "evictions.",
     "dropped_blocks",
@@ -35,10 +35,10 @@ _OF_A_PART = (
 
 
 def between_marks(run: Run, begin_ns: int, end_ns: int | None) -> Run:
-    """Return the run with what was counted in (begin, end] alone.
+    """Return the run with only the counts of (begin, end].
 
-    That is times between tokens, what tiers and channels did, and the counters of blocks, drafts, machines
-    and the router's index. Both ends are times of ``run.marks``; without an end the run's own is meant.
+    These are times between tokens, use of tiers and channels, and the counters of blocks, drafts, machines
+    and the router's index. Both ends are times of ``run.marks``; an end of None is the end of the run.
     """
     first = run.marks[begin_ns]
     whole = Mark(run.itl_ns, run.counters, run.channels, run.tiers)
@@ -62,13 +62,13 @@ def _of_a_part(counters: Mapping[str, int]) -> dict[str, int]:
 
 
 def _later_channels(last: Mark, first: Mark) -> tuple[ChannelUse, ...]:
-    """Return the channels' use since the first mark; some are made when they are first used."""
+    """Return the channels' use since the first mark; some channels are created later."""
     before = {use.name: use for use in first.channels}
     return tuple(later_use(use, before[use.name]) if use.name in before else use for use in last.channels)
 
 
 def _less(all_times: CountedTimes, before: CountedTimes) -> CountedTimes:
-    """Return how often each time occurred in the first and not yet in the second, which it contains."""
+    """Return a histogram minus an earlier state of it."""
     counts = all_times.counts.copy()
     counts[np.searchsorted(all_times.values_ns, before.values_ns)] -= before.counts
     left = counts > 0
@@ -81,14 +81,14 @@ _NEVER = 1 << 62
 
 
 class Windows:
-    """Sums of requests by number, rows taken some at a time in any order.
+    """Sums of requests by number, rows added in batches in any order.
 
-    At first a window is one request; where more than 128 would be needed, neighbours merge. So it holds at
-    most 128 windows of any run. Rejected requests count nowhere.
+    At first a window is one request; if more than 128 would be needed, neighbors merge. So any run has at
+    most 128 windows. Rejected requests are not counted.
     """
 
     def __init__(self) -> None:
-        #: Requests a window.
+        #: Requests per window.
         self.size = 1
         #: By window: requests, then the sums of ``_SUMS``.
         self.sums = np.zeros((0, 1 + len(_SUMS)), np.int64)
@@ -96,7 +96,7 @@ class Windows:
         self.last_finish_ns = 0
 
     def add(self, rows: Mapping[str, NDArray[Any]]) -> None:
-        """Take the columns of some rows of ``requests``."""
+        """Add the columns of some rows of ``requests``."""
         done = rows["finish_ns"] >= 0
         number = rows["request"][done].astype(np.int64)
         if not len(number):
@@ -124,11 +124,11 @@ class Windows:
 
     @property
     def requests(self) -> int:
-        """How many requests finished."""
+        """Number of finished requests."""
         return int(self.sums[:, 0].sum())
 
     def hit_rates(self) -> NDArray[np.float64]:
-        """Return the token hit rate of each whole window; the last one is left out where it is shorter."""
+        """Return the token hit rate of each full window; a shorter last window is left out."""
         whole = self.sums[: max(len(self.sums) - 1, 0)]
         rates: NDArray[np.float64] = whole[:, 2] / np.maximum(whole[:, 1], 1)
         return rates
@@ -138,19 +138,19 @@ class Windows:
         return np.stack([part.sum(axis=0) for part in np.array_split(self.sums, 4)])
 
     def settled_window(self) -> int | None:
-        """Return the window from which on the hit rate is steady; None beyond the first half."""
+        """Return the window from which on the hit rate is steady; None if it is beyond the first half."""
         return steady_from(self.hit_rates())
 
     def window_at(self, time_ns: int) -> int:
-        """Return the first window all of whose requests arrive at ``time_ns`` or later."""
+        """Return the first window whose requests all arrive at ``time_ns`` or later."""
         return int(np.count_nonzero(self.first_arrival_ns < time_ns))
 
 
 def steady_from(values: NDArray[np.float64]) -> int | None:
-    """Return how many leading values are a transient, by marginal standard errors (MSER; White 1997).
+    """Return the number of leading transient values, by marginal standard errors (MSER; White 1997).
 
-    The cut d makes the squared standard error of the mean of the rest least: Σ(x − mean)² / (n − d)². None
-    where the least lies beyond the first half: the values have not settled.
+    The cut d minimizes the squared standard error of the mean of the rest: Σ(x − mean)² / (n − d)². None if
+    the minimum lies beyond the first half: the values have not settled.
     """
     n = len(values)
     best, least = 0, float("inf")

@@ -1,7 +1,6 @@
 """The specification: a simulator of KV-cache and prefix-cache behavior to read, block by block, step by step.
 
-It holds what the seeds ask for, each rule once. The life of a request, each stage with its file and the
-section of the seeds that it follows:
+It has the rules of the seeds, each once. The lifecycle of a request, by stage, file and section of the seeds:
 
 | stage | file | seed |
 |---|---|---|
@@ -20,7 +19,10 @@ section of the seeds that it follows:
 | record: rows, events, digest | ``records`` | 000, 5 |
 
 Read ``simulator`` first: it builds the machines and owns their events. ``store`` is the block store, which
-``invariants`` recounts; ``simplified_store`` counts tokens in place of blocks (000, 3.5). With ``--engine
-spec`` the core's store takes its place, ``--engine spec-plain`` runs over it. Rules that no seed asks for
-extend these classes from outside: a class names those of its parts (``scheduler_class`` and the like).
+``invariants`` recounts; ``simplified_store`` counts tokens instead of blocks (000, 3.5). ``--engine spec``
+uses the core's store instead, ``--engine spec-plain`` this store. Rules that no seed requires extend these
+classes from outside: a class names the classes of its parts (``scheduler_class`` and the like).
+
+Units: times are integer ns, lengths tokens or blocks; ``request`` is an index in the trace; blocks are
+indices in a request's path, ranges exclude ``end``, ``to`` and "past the last"; tier 0 is the GPU.
 """

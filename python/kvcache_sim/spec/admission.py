@@ -1,12 +1,12 @@
-"""Admission: match the prefix, plan the reuse, reserve room, order the loads (seed 000, 3.2; semantics 2, 4).
+"""Admission: match the prefix, plan reuse, reserve blocks, order loads (seed 000, 3.2; semantics 2, 4).
 
 A request looks its prefix up once per admission, over the prompt and what it generated before a preemption.
 At most floor((n - 1) / block size) blocks of n tokens hit, so a token is left to prefill (semantics 1). The
 local run is extended by another machine's, cut to what may be shared, and then to what the fetch policy
-reuses. Room for the whole prompt is reserved all or nothing: if it is refused, the request holds nothing.
+reuses. Blocks for the whole prompt are reserved all or nothing: if refused, the request holds nothing.
 Blocks found below the GPU are held there until their reads have been ordered (seed 001,
-``_lookup_and_fetch_from_remote``, ``move_to_gpu``). Parts are loaded tier by tier; one without room to
-stage it ends the reuse before it, and the rest is recomputed.
+``_lookup_and_fetch_from_remote``, ``move_to_gpu``). Parts are loaded tier by tier; a part that cannot be
+staged ends the reuse before it, and the rest is recomputed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Parts(Struct):
-    """The parts of one machine other than its scheduler."""
+    """The parts of one machine except its scheduler."""
 
     store: Store
     mover: Mover
@@ -40,7 +40,7 @@ class Parts(Struct):
     lookups: LookUps
     remote: RemoteReads | None
     writes: WritePolicies | None
-    #: Whether a tier's policy gives blocks a time to live.
+    #: True if a tier's policy gives blocks a time to live.
     expires: bool
 
 
@@ -50,9 +50,9 @@ class Admission(Struct):
     lease: int
     reused_blocks: int
     total_blocks: int
-    #: Reused blocks by the place they came from.
+    #: Reused blocks by the source they came from.
     from_source: list[int]
-    #: Moves that free its room; moves that bring its KV, with the place each comes from.
+    #: Moves that free its blocks; moves that load its KV, with the source of each.
     freeing_moves: list[int]
     loads: list[tuple[int, int]]
 
@@ -66,7 +66,7 @@ class Admitter:
         self.cache, self.movement = cache, movement
 
     def admit(self, s: SequenceState, now: int) -> Admission | None:
-        """Match the prefix, plan what to reuse, and reserve room; None, without a trace, when refused."""
+        """Match the prefix, plan the reuse, and reserve blocks; None, with nothing changed, if refused."""
         store, request, tokens = self.store, s.request, s.prefill_target_tokens
         total = -(-tokens // self.cache.block_size_tokens)
         found = self._match(s, now)
@@ -75,7 +75,7 @@ class Admitter:
             found = _cut(found, self._reused(Plan(found, ready, tokens)))
         below = [part for part in found if COMPUTE < part.tier < REMOTE]
         held = [store.lend(request, part.end, part.tier) for part in below]
-        # Blocks that another request is loading have their room already.
+        # Blocks that another request is loading are reserved already.
         joined = sum(part.end - part.start for part in found if part.tier == COMPUTE and part.by != NO_MOVE)
         lease = store.acquire(request, ready)
         freeing_moves = store.reserve(lease, total - ready - joined, now)
@@ -91,7 +91,7 @@ class Admitter:
         return admission
 
     def _reused(self, plan: Plan) -> int:
-        """Return how many leading blocks of a found run are reused."""
+        """Return the number of leading blocks of a found run to reuse."""
         return FETCH[self.movement.fetch](plan)
 
     def _match(self, s: SequenceState, now: int) -> list[Part]:
@@ -111,7 +111,7 @@ class Admitter:
         return _cut(found, self.parts.lookups.reusable_blocks(s, reach, now))
 
     def _load_parts(self, s: SequenceState, admission: Admission, parts: list[Part], now: int) -> None:
-        """Load the parts of a run one after the other, until there is no room to stage or land one."""
+        """Load the parts of a run one after the other, until a part cannot be staged or stored here."""
         for part in parts:
             load = self._load(s.request, admission, part, now)
             if load is None:
@@ -121,10 +121,7 @@ class Admitter:
             admission.reused_blocks = part.end
 
     def _load(self, request: int, admission: Admission, part: Part, now: int) -> tuple[int, int] | None:
-        """Load one part; return (move to the GPU, place it comes from), None without room to stage it.
-
-        Tier by tier, another machine's from where it lands.
-        """
+        """Load one part tier by tier; return (move to the GPU, source), None if it cannot be staged."""
         store, mover = self.store, self.mover
         if part.tier == COMPUTE:  # another request loads it
             store.join(admission.lease, part.end)

@@ -1,4 +1,4 @@
-"""The running batch, one step at a time: its shape, its time, what it commits (semantics 5; seed 000, 3.3).
+"""The running batch, one step at a time: its shape, its time, its commits (semantics 5; seed 000, 3.3).
 
 A step gives every running request its tokens, oldest first, within the token budget: a prefilling request
 the rest of its prompt or a chunk of it, a decoding request one token. Cached tokens cost neither budget nor
@@ -6,8 +6,8 @@ compute: only ``num_tokens_requiring_prefill`` are computed (seed 000, 3.3, "KEY
 step fills beyond a request's reservation are reserved at its start, all or nothing. The step takes what the
 step-time model gives for its chunks and its decode tokens. At its end full blocks become cached, shareable
 blocks with the step's end and its first layer's end as ready times (seed 001,
-``switch_active_fullblocks_into_cache``); the partial one stays private. A composed step starts when the
-room that its requests took is free, and stalls for KV that still arrives.
+``switch_active_fullblocks_into_cache``); the partial block stays private. A composed step starts when the
+blocks that its requests reserved are free, and stalls for KV that still arrives.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 
 class Running(Struct, eq=False):
-    """A request in the batch: what it computes before it decodes, and in all, in tokens."""
+    """A request in the batch: the tokens that it computes before it decodes, and in all."""
 
     sequence: SequenceState
     prefill_target: int
     total: int
-    #: Blocks that it has room for.
+    #: Blocks that it holds or has reserved.
     blocks: int
     #: Tokens that it computes in the composed step.
     chunk: int = 0
@@ -47,7 +47,7 @@ class Running(Struct, eq=False):
 
 
 class Ended(NamedTuple):
-    """The results of a step: first tokens, last tokens, and blocks [first, past the last) to share."""
+    """The results of a step: requests with their first and last token, and blocks [first, past the last)."""
 
     first_tokens: list[SequenceState]
     finished: list[SequenceState]
@@ -66,18 +66,18 @@ class Batch:
         self._block = cache.block_size_tokens
         self._layers = cache.num_layers
         self._commits, self._cache_output = cache.enabled, cache.cache_output
-        #: The host's time between two steps.
+        #: The host's time between two steps, in ns.
         self._overhead_ns = replica.step_overhead_ns
         self.running: list[Running] = []
         self.budget_left = 0
         self.steps = 0
         self.generated_tokens = 0
         self.begin_ns = 0
-        #: How often each time between two tokens of a request occurred.
+        #: Counts of each time between two tokens of a request, in ns.
         self.token_gaps_ns: Counter[int] = Counter()
 
     def begin(self, now_ns: int) -> list[int] | None:
-        """Share out the budget and reserve blocks; return the moves that free them, None when refused."""
+        """Distribute the token budget, reserve blocks; return the moves that free them, None if refused."""
         left = self.budget
         short: list[tuple[Running, int]] = []
         for r in self.running:
@@ -95,18 +95,25 @@ class Batch:
         return moves
 
     def add(self, s: SequenceState, prefill_target: int, total: int, blocks: int) -> None:
-        """Let a request with KV of ``computed_tokens`` join the composed step."""
+        """Add a request to the composed step.
+
+        Args:
+            s: The request, with KV of ``computed_tokens``.
+            prefill_target: Tokens to compute before it decodes.
+            total: Tokens with KV at its end.
+            blocks: Blocks that it holds or has reserved.
+        """
         joined = Running(s, prefill_target, total, blocks)
         joined.chunk = min(max(joined.left_to_prefill, 1), self.budget_left)
         self.budget_left -= joined.chunk
         self.running.append(joined)
 
     def remove_last(self) -> SequenceState:
-        """Take the request that joined last out of the composed step."""
+        """Remove the request that joined last from the composed step."""
         return self.running.pop().sequence
 
     def step_ns(self) -> int:
-        """Return the duration of the composed step."""
+        """Return the duration of the composed step in ns."""
         chunks: list[tuple[int, int]] = []
         decoding: list[int] = []
         for r in self.running:
@@ -118,7 +125,7 @@ class Batch:
         return self.step_time.step(shape) + self._overhead_ns
 
     def prefills_ending(self) -> list[SequenceState]:
-        """Return the requests whose first token comes with the composed step."""
+        """Return the requests whose first token the composed step generates."""
         return [
             r.sequence
             for r in self.running
@@ -126,7 +133,7 @@ class Batch:
         ]
 
     def end(self, now: int, compute_ns: int) -> Ended:
-        """End a step that computed for ``compute_ns``: full blocks are shared, tokens come out."""
+        """End a step that computed for ``compute_ns``: full blocks are shared, tokens are generated."""
         self.steps += 1
         ready = (now - compute_ns + compute_ns // self._layers, now)
         ended = Ended([], [], [])
@@ -163,7 +170,7 @@ class Batch:
 
 
 class NextStep:
-    """A composed step until it starts: it waits for room, then for final arrival times, and stalls.
+    """A composed step until it starts: it waits for blocks, then for final arrival times, and stalls.
 
     ``start(begin_ns, stall_ns)`` starts it.
     """
@@ -176,7 +183,7 @@ class NextStep:
         self._start = start
         #: Requests that joined the step while their KV still arrives.
         self.late = late
-        #: Moves whose room the step waits for, and transfers whose final times it waits for.
+        #: Moves that free blocks for the step, and transfers whose final times it waits for.
         self._freeing: set[int] = set()
         self._unsettled: set[Transfer] = set()
         self._composed_ns = 0
@@ -187,7 +194,7 @@ class NextStep:
         return bool(self._freeing or self._unsettled)
 
     def prepare(self, moves: Sequence[int], now: int) -> None:
-        """Start the composed step once these moves have ended."""
+        """Start the composed step once these moves have finished."""
         self._composed_ns = now
         self._freeing = {move for move in moves if move in self.mover.transfers}
         for move in self._freeing:
@@ -211,7 +218,7 @@ class NextStep:
         return [r.sequence for r in self.batch.running if r.sequence.first_token_ns < 0]
 
     def _settle(self, begin_ns: int) -> None:
-        """Wait until the times of all KV that still arrives are final; none is past the step's end."""
+        """Wait until the times of all KV that still arrives are final; no arrival is after the step's end."""
         self._composed_ns = begin_ns
         self._unsettled = {transfer for late in self.late for transfer in late.unsettled()}
         for transfer in self._unsettled:

@@ -21,17 +21,17 @@ REMOTE = 255
 #: In place of a move: none, the copy is ready.
 NO_MOVE = 0xFFFF_FFFF
 ABSENT, IN_FLIGHT, READY = range(3)
-#: When the first layer is ready and when all of them are, in nanoseconds.
+#: Ready times of the first layer and of all layers, in ns.
 Times = tuple[int, int]
-#: Blocks of a space that are free only once a move has ended: (move, blocks).
+#: Blocks of a space that are free only once a move has finished: (move, blocks).
 Late = list[tuple[int, int]]
-#: A transmission to send: (move, from tier, to tier, blocks, moves that must end first).
+#: A transmission to send: (move, from tier, to tier, blocks, moves that must finish first).
 Order = tuple[int, int, int, int, list[int]]
 
 
 @dataclass(eq=False, slots=True)
 class Copy:
-    """A block on one tier: its residency, its users, and whether it may leave."""
+    """A block on one tier: its residency, its users, and True in ``evictable`` if it may leave."""
 
     tier: int
     state: int = ABSENT
@@ -43,7 +43,7 @@ class Copy:
     ref_count: int = 0
     #: Child blocks with a copy on this tier.
     children: int = 0
-    #: Nothing but its children keeps it here.
+    #: True if only its children keep it here.
     evictable: bool = False
 
 
@@ -71,7 +71,7 @@ class Block:
 
     @property
     def is_in_use(self) -> bool:
-        """True where a copy on any tier has a user."""
+        """True if a copy on any tier has a user."""
         return any(copy.ref_count for copy in self.copies)
 
     @property
@@ -82,7 +82,7 @@ class Block:
 
 @dataclass(slots=True)
 class Tier:
-    """Blocks of one tier by use, and how many it has lost by cause (invariant I2)."""
+    """Blocks of one tier by use, and its lost blocks by cause (invariant I2)."""
 
     number: int
     capacity: int
@@ -91,11 +91,11 @@ class Tier:
     active: int = 0
     #: Shared copies that are ready.
     cached: int = 0
-    #: Being written, or freed by a write below that has not ended.
+    #: Being written, or freed by an unfinished write below.
     in_flight: int = 0
-    #: Of the cached blocks those that may leave.
+    #: Cached blocks that may leave.
     evictable: int = 0
-    #: Of those in flight the blocks that no lease has reserved: (move after which they are free, blocks).
+    #: Blocks in flight that no lease has reserved: (move after which they are free, blocks).
     coming: Late = field(default_factory=list)
     evicted: int = 0
     overflowed: int = 0
@@ -109,7 +109,7 @@ class Tier:
 
 @dataclass(eq=False, slots=True)
 class Lease:
-    """The blocks that a running request holds on the GPU: shared ones of its path, then private ones."""
+    """The blocks that a running request holds on the GPU: shared blocks of its path, then private blocks."""
 
     request: int
     path: list[Block]
@@ -124,13 +124,13 @@ class Lease:
 
 @dataclass(eq=False, slots=True)
 class Move:
-    """A transmission to a tier, under way until ``finish_move``."""
+    """A transmission to a tier, in flight until ``finish_move``."""
 
     to: int
     blocks: list[Block]
     lease: Lease | None = None
     #: Ends of the paths in use until it ends: (tier, last block).
     holds: list[tuple[int, Block]] = field(default_factory=list)
-    #: Leases whose reserved blocks are free once it has ended: (lease, blocks).
+    #: Leases whose reserved blocks are free once it has finished: (lease, blocks).
     waiting: list[tuple[Lease, int]] = field(default_factory=list)
     times: Times | None = None

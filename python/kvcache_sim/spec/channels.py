@@ -1,4 +1,4 @@
-"""Channels: when KV that is sent arrives (seed 001, "Channel.transmit"; semantics 3).
+"""Channels: the arrival times of KV that is sent (seed 001, "Channel.transmit"; semantics 3).
 
 A channel carries jobs: some bytes in pieces, as L equal layers, for the KV of a block lies layer by layer.
 A job occupies the channel for max(bytes / bandwidth + pieces · gap, pieces · overhead), each layer for a
@@ -21,19 +21,19 @@ from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.engine import NO_MACHINE, TRANSFER, Engine, Event, beyond_time
 from kvcache_sim.units import LAST_NS, NS_PER_S
 
-#: A time that is not known yet: later than any other.
+#: An unknown time: later than any other.
 NOT_YET = 1 << 62
 #: Parts of a nanosecond: a fair share among up to 16 jobs stays exact.
 _PARTS = 720_720
 
 #: (bytes, pieces, layers) of a job.
 Size = tuple[int, int, int]
-#: When the first layer and the last one of a job are sent, and the time of a layer.
+#: Times at which the first and the last layer of a job are sent, and the time per layer, in ns.
 Times = tuple[int, int, int]
 
 
 class Transmission(Struct):
-    """The times of one job: start, arrival of its first layer and of all, and time per layer."""
+    """The times (ns) of one job: start, arrival of its first layer and of all, and time per layer."""
 
     start_ns: int
     first_layer_ns: int
@@ -49,7 +49,7 @@ class Transmission(Struct):
 
 
 def layer_ns(settings: ChannelSettings, size: Size) -> int:
-    """Return the time that one layer of a job occupies a channel."""
+    """Return the time (ns) for which one layer of a job occupies a channel."""
     size_bytes, pieces, layers = size
     moved = -(-size_bytes * NS_PER_S // settings.bandwidth_bytes_per_s) + pieces * settings.piece_gap_ns
     per_layer = -(-max(moved, pieces * settings.piece_overhead_ns) // layers)
@@ -59,31 +59,31 @@ def layer_ns(settings: ChannelSettings, size: Size) -> int:
 
 
 class Link:
-    """The base of every channel: its settings, and what it has carried so far."""
+    """The base of every channel: its settings, and its traffic so far."""
 
     by_layer = False
 
     def __init__(self, settings: ChannelSettings) -> None:
         self.settings = settings
         self.busy_ns = 0
-        #: How long jobs have waited for earlier ones, all together.
+        #: Total time that jobs have waited for earlier jobs.
         self.queued_ns = 0
         self.sent_bytes = 0
         self.jobs = 0
 
     def wait_ns(self, now_ns: int) -> int:
-        """Return how long a job that is queued now waits for earlier ones."""
+        """Return the time (ns) that a job queued now waits for earlier jobs."""
         raise NotImplementedError
 
     def expected_ns(self, size: Size, now_ns: int) -> tuple[int, int]:
-        """Return in how many ns the first and the last layer of a job should arrive that is queued now."""
+        """Return the expected arrival of the first and last layer of a job queued now, in ns from now."""
         start = self.wait_ns(now_ns) + self.settings.latency_ns
         per_layer, layers = layer_ns(self.settings, size), size[2]
         return start + per_layer, start + layers * per_layer
 
 
 class FifoChannel(Link):
-    """A channel whose jobs go one after another; their times are final when they are queued."""
+    """A channel that sends jobs one after another; their times are final when they are queued."""
 
     def __init__(self, settings: ChannelSettings) -> None:
         super().__init__(settings)
@@ -91,14 +91,16 @@ class FifoChannel(Link):
         self.last_call_ns = 0
 
     def wait_ns(self, now_ns: int) -> int:
-        """Return how long a job that is queued now waits for earlier ones."""
+        """Return the time (ns) that a job queued now waits for earlier jobs."""
         return max(self.free_at_ns - now_ns, 0)
 
     def transmit(self, size: Size, now_ns: int, feed: Transmission | None = None) -> Transmission:
-        """Queue a job and return its times; ``feed`` are those of the hop that brings it layer by layer.
+        """Queue a job and return its times. An empty job takes no time and no turn.
 
-        With a feed the job is queued at the arrival of the feed's first layer. Nothing to send takes no time
-        and no turn.
+        Args:
+            size: (bytes, pieces, layers).
+            now_ns: The current time; with a feed, the arrival of the feed's first layer.
+            feed: Times of the previous hop, which brings the job layer by layer.
         """
         size_bytes, _, layers = size
         asked = now_ns if feed is None else feed.first_layer_ns
@@ -118,7 +120,7 @@ class FifoChannel(Link):
         return Transmission(start, first + latency, end + latency, per_layer)
 
     def _occupy(self, start_ns: int, layer_ns: int, layers: int, feed: Transmission | None) -> Times:
-        """Return when the first layer and the last one are sent, and the time of a layer."""
+        """Return the times at which the first and the last layer are sent, and the time per layer."""
         end = start_ns + layers * layer_ns
         if feed is not None:
             end = max(end, feed.completion_ns + layer_ns)
@@ -136,17 +138,16 @@ class LayeredJob:
         #: Called with the number of layers that have arrived, at each arrival.
         self.on_layer = on_layer
         self.sent = 0
-        #: What the current layer still costs, in parts of a ns.
+        #: Remaining time of the current layer, in parts of a ns.
         self.left = 0
         self.times = Transmission(-1, NOT_YET, NOT_YET, 0)
 
 
 class LayeredChannel(Link):
-    """A channel that serves one layer after another, an event each.
+    """A channel that serves one layer after another, one event each.
 
-    ``fifo`` sends whole jobs in turn. ``fair`` gives each job with a layer to send the same share.
-    ``loads-first`` serves loads (towards the GPU) before stores: under ``fifo`` from the next layer on, under
-    ``fair`` at once.
+    ``fifo`` sends whole jobs in turn. ``fair`` gives each job with a layer to send the same share. Under
+    ``loads-first`` loads (towards the GPU) precede stores: from the next layer on, with ``fair`` at once.
     """
 
     by_layer = True
@@ -162,13 +163,20 @@ class LayeredChannel(Link):
         self._closed_until_ns = 0
 
     def wait_ns(self, now_ns: int) -> int:
-        """Return how long a job would wait were jobs served in turn; under ``fair`` none waits."""
+        """Return the waiting time (ns) of a job if jobs are served in turn; 0 under ``fair``."""
         if self.settings.is_fair:
             return 0
         return sum((j.layers - j.sent) * j.times.per_layer_ns for j in self._queue)
 
     def submit(self, size: Size, at_hand: int, is_load: bool, on_layer: Callable[[int], None]) -> LayeredJob:
-        """Queue a job with ``at_hand`` layers ready to go."""
+        """Queue a job.
+
+        Args:
+            size: (bytes, pieces, layers).
+            at_hand: Number of leading layers that are ready to send.
+            is_load: True towards the GPU.
+            on_layer: Called at each arrival of a layer, with the number of layers that have arrived.
+        """
         size_bytes, _, layers = size
         job = LayeredJob(layers, at_hand, is_load, on_layer)
         job.asked_ns = self.engine.now_ns
@@ -185,13 +193,13 @@ class LayeredChannel(Link):
         self._serve()
 
     def feed(self, job: LayeredJob, layers: int) -> None:
-        """Let a job send its first ``layers`` layers: they are at hand."""
+        """Make the first ``layers`` layers of a job ready to send."""
         self._account()
         job.at_hand = layers
         self._serve()
 
     def _account(self) -> None:
-        """Take what was sent since the last event from the jobs that were served."""
+        """Subtract the service since the last event from the served jobs."""
         elapsed = self.engine.now_ns - self._at_ns
         if self._served and elapsed:
             self.busy_ns += elapsed
@@ -203,7 +211,7 @@ class LayeredChannel(Link):
         return job.sent < job.at_hand
 
     def _in_turn(self) -> Sequence[LayeredJob]:
-        """Return the jobs of which the first is served where jobs go in turn."""
+        """Return the jobs in turn; the first is served."""
         return self._queue
 
     def _choose(self) -> list[LayeredJob]:
@@ -211,7 +219,7 @@ class LayeredChannel(Link):
         fair = self.settings.is_fair
         loads_first = self.settings.loads_first
         if not fair and any(job.left < job.times.per_layer_ns * _PARTS for job in self._served):
-            return self._served  # a layer that has begun is finished
+            return self._served  # a started layer is finished
         if not fair and not loads_first:
             return [job for job in self._in_turn()[:1] if self._can_send(job)]
         ready = [job for job in self._queue if self._can_send(job)]
@@ -220,7 +228,7 @@ class LayeredChannel(Link):
         return ready if fair else ready[:1]
 
     def _serve(self) -> None:
-        """Choose the jobs to serve, and schedule when that changes next."""
+        """Choose the jobs to serve, and schedule the next change."""
         if self._event is not None:
             self.engine.cancel(self._event)
             self._event = None
@@ -269,10 +277,10 @@ Channel = FifoChannel | LayeredChannel
 
 
 class Channels(dict[str, Channel]):
-    """The channels of a cluster by name; those between two machines are made when first used.
+    """The channels of a cluster by name; channels between two machines are created on first use.
 
-    One that is shared fairly or serves loads first has all of them served layer by layer (``by_layer``): a
-    hop between the two kinds could not be fed layer by layer.
+    If any channel is shared fairly or serves loads first, all are served layer by layer (``by_layer``): a hop
+    between the two kinds could not be fed layer by layer.
     """
 
     fifo_class: type[FifoChannel] = FifoChannel

@@ -2,11 +2,11 @@
 
 A block may leave a tier when its copy is ready, has no user, and no child block has a copy there: leaves go
 first. Of these the smallest rank goes first, and of equal ranks the deepest block. LRU ranks by last access.
-The other three keep a history of each block, from its first release on the tier, or from when it may first
-leave. FIFO ranks by when the history began; LFU by the uses in it, then by the last use; TTL by the last
-use. Under TTL a block lapses once it has been unused for the time to live: lapsed blocks go before all
-others, and go without a shortage as well. Candidates are kept in a heap: a block is pushed whenever it
-becomes a candidate or its rank changes, and an entry that is no longer true is dropped when it comes up.
+The other three keep a history of each block, from its first release on the tier, or from the time it may
+first leave. FIFO ranks by the start of the history; LFU by its number of uses, then by the last use; TTL by
+the last use. Under TTL a block lapses once it has been unused for the time to live: lapsed blocks go before
+all others, and go without a shortage as well. Candidates are kept in a heap: a block is pushed whenever it
+becomes a candidate or its rank changes, and a stale entry is dropped when it is popped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kvcache_sim.units import NS_PER_S, parse_time_ns
 #: Prompt caches of hosted models keep a prefix for five minutes after its last use.
 _DEFAULT_TTL_NS = 300 * NS_PER_S
 
-#: What candidates are ordered by, the smallest first.
+#: Sort key of candidates, the smallest first.
 Rank = tuple[int, ...]
 
 
@@ -47,7 +47,7 @@ _RANKS: dict[str, Callable[[_History], Rank]] = {
 
 
 class _Candidates:
-    """The blocks that may leave a tier, by rank. Cost: logarithmic in them, for each change of a rank."""
+    """The blocks that may leave a tier, by rank. Cost: logarithmic per change of a rank."""
 
     def __init__(self, tier: int, rank: Callable[[Block], Rank]) -> None:
         self._tier, self._rank = tier, rank
@@ -55,11 +55,11 @@ class _Candidates:
         self._pushes = count()
 
     def push(self, block: Block) -> None:
-        """Enter a candidate with its rank of now."""
+        """Add a candidate with its current rank."""
         heappush(self._heap, (self._rank(block), next(self._pushes), block))
 
     def first(self) -> Block | None:
-        """Return the candidate of the smallest rank; None without any."""
+        """Return the candidate of the smallest rank; None without candidates."""
         while self._heap:
             rank, _, block = self._heap[0]
             copy = block.copies[self._tier]
@@ -108,7 +108,7 @@ class EvictionOrder:
         return ranked
 
     def offer(self, block: Block, clock: int, now_ns: int) -> None:
-        """Enter a block that may leave but for its children; make it a candidate where it has none."""
+        """Add a block that at most its children keep, at access number ``clock``; leaves are candidates."""
         copy = block.copies[self.tier]
         if self._histories is not None and block not in self._histories:
             self._enter(block, clock, now_ns)
@@ -118,7 +118,7 @@ class EvictionOrder:
                 self._by_last_use.push(block)
 
     def on_release(self, block: Block, clock: int, now_ns: int) -> None:
-        """Count a use of a block that is ready on the tier, at the release of a request that held it."""
+        """Count a use of a block that is ready on the tier, when a request that held it releases it."""
         if self._histories is None:
             return
         history = self._histories.get(block)
@@ -139,11 +139,11 @@ class EvictionOrder:
             self._histories.pop(block, None)
 
     def next_victim(self, now_ns: int) -> Block | None:
-        """Return the block to evict next; None where none may leave."""
+        """Return the block to evict next; None if no block may leave."""
         return self.next_lapsed(now_ns) or self._by_rank.first()
 
     def next_lapsed(self, now_ns: int) -> Block | None:
-        """Return the next block that has outlived its time to live; None where there is none."""
+        """Return the next block whose time to live has passed; None if there is none."""
         block = None if self._by_last_use is None else self._by_last_use.first()
         if block is None or self._histories is None:
             return None

@@ -1,14 +1,13 @@
 """Hand-over: a prompt is computed on one machine, its answer on another (semantics 5).
 
 A prefill machine hands over every request with more than one token to generate. When its prompt is computed
-a decode machine is chosen by a router; it reserves a slot, and room for the blocks of the prompt that are
-not ready on its own GPU, at a step boundary, first come, first served. The blocks then cross from GPU to
-GPU, or over both machines' CPUs; ``at-end`` they leave whole, ``layer-by-layer`` each layer leaves when the
-step that computes the prompt's last chunk is done with it. The source holds its blocks until its GPU has
-been read. What has arrived is shared there as if it had been computed there, and the request joins the
-batch. Messages between machines arrive after all boundaries of an instant. The first token is the decode
-machine's, and waits for the hand-over, or the prefill machine's. A request that is preempted later
-recomputes on its decode machine.
+a router chooses a decode machine. It reserves a slot, and space for the blocks of the prompt that are not
+ready on its own GPU, at a step boundary, first come, first served. The blocks then cross from GPU to GPU, or
+over both machines' CPUs; ``at-end`` they leave whole, ``layer-by-layer`` each layer leaves when the step of
+the prompt's last chunk has computed it. The source holds its blocks until its GPU has been read. Arrived
+blocks are shared as if they had been computed there, and the request joins the batch. Messages between
+machines arrive after all boundaries of an instant. The first token is the decode machine's, and waits for the
+hand-over, or the prefill machine's. A request that is preempted later recomputes on its decode machine.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Peer(Protocol):
-    """A machine as hand-overs use it (``simulator.Machine``)."""
+    """The interface of a machine for hand-overs (``simulator.Machine``)."""
 
     number: int
     engine: Engine
@@ -47,22 +46,22 @@ class Peer(Protocol):
     scheduler: Scheduler
 
     def can_ever_hold(self, kv_tokens: int) -> bool:
-        """Return whether its empty GPU has room for so many tokens."""
+        """Return True if its empty GPU can hold ``kv_tokens`` tokens."""
 
     def moved(self) -> None:
-        """Resume: KV or room has come."""
+        """Resume: KV has arrived or blocks are free."""
 
     def wake(self) -> None:
         """Compose a step as soon as one is possible."""
 
     def share(self, lease: int, blocks: int, now: int) -> None:
-        """Share the first blocks of a lease that came from elsewhere."""
+        """Share the first ``blocks`` blocks of a lease, received from another machine."""
 
 
 class Handover:
     """One prompt's KV between two machines.
 
-    ``computed``: when the step with its last chunk has its first and its last layer (layer by layer).
+    ``computed``: times at which the step of its last chunk has the first and the last layer (layer by layer).
     """
 
     def __init__(self, s: SequenceState, source: Peer, computed: Transmission | None) -> None:
@@ -71,11 +70,11 @@ class Handover:
         self.source_lease = s.lease
         self.computed = computed
         self.prefilled = computed is None
-        #: When it asked for room on the decode machine, and when it got it.
+        #: Times of its request for blocks on the decode machine, and of the reservation.
         self.asked_ns = self.reserved_ns = 0
         self.lease = -1
         self.total_blocks = 0
-        #: Where it goes, and the channel that it crosses.
+        #: The decode machine, and the channel to it.
         self.target: HandOverTarget
         self.wire: Channel
 
@@ -87,7 +86,7 @@ class Handover:
 
 
 def _deliver_later(machine: Peer, then: Callable[[], None]) -> None:
-    """Do something on a machine once all boundaries of this instant are over."""
+    """Call ``then`` on a machine after all boundaries of this instant."""
     engine = machine.engine
     engine.schedule(engine.now_ns, HANDOVER, machine.number, lambda _: then())
 
@@ -105,7 +104,7 @@ class Sender:
         self._announced: dict[int, Handover] = {}
 
     def takes(self, s: SequenceState) -> bool:
-        """Return whether a request goes on elsewhere after its prompt."""
+        """Return True if a request is handed over after its prompt."""
         return s.output_tokens > 1
 
     def step_started(self, end_ns: int, compute_ns: int) -> None:
@@ -123,7 +122,7 @@ class Sender:
                 self._announced[s.request] = self._send(s, times)
 
     def prompt_computed(self, s: SequenceState, now: int) -> None:
-        """Send a request away: the step that computed its prompt has ended."""
+        """Hand over a request: the step that computed its prompt has ended."""
         milestones = self.machine.milestones
         milestones.prefilled(s, now)
         if self.settings.first_token == "prefill":
@@ -146,7 +145,7 @@ class Sender:
 
 
 class HandOverTarget:
-    """The side of a decode machine: reserves room, first come, first served, and takes into the batch."""
+    """The side of a decode machine: reserves blocks, first come, first served, and adds to the batch."""
 
     def __init__(self, machine: Peer, settings: HandoverSettings) -> None:
         self.machine = machine
@@ -157,7 +156,7 @@ class HandOverTarget:
         scheduler.take_over, scheduler.join_arrived = self.take, self.join
 
     def ask(self, handover: Handover) -> None:
-        """Queue a request for room."""
+        """Queue a hand-over that needs blocks here."""
         machine = self.machine
         machine.milestones.taken_over(handover.sequence)
         handover.asked_ns = machine.engine.now_ns
@@ -166,7 +165,7 @@ class HandOverTarget:
             machine.wake()
 
     def take(self, now: int) -> bool:
-        """Reserve room for the first one that asks, and let its KV come; False when that is refused."""
+        """Reserve blocks for the first queued hand-over, and start its transfer; False if refused."""
         machine, store, handover = self.machine, self.machine.store, self.asking[0]
         s, block = handover.sequence, machine.cache.block_size_tokens
         total, full = -(-s.prompt_num_tokens // block), s.prompt_num_tokens // block
@@ -194,7 +193,7 @@ class HandOverTarget:
         return True
 
     def _hops(self, handover: Handover) -> list[Transfer]:
-        """Return the transfers that a prompt crosses, each fed by the one before."""
+        """Return the transfers of a prompt, each fed by the previous one."""
         here, there = handover.source.mover, self.machine.mover
         blocks = handover.sequence.handover_blocks
         wire = Transfer(there, HOP, (REMOTE, COMPUTE), blocks)
@@ -213,7 +212,7 @@ class HandOverTarget:
         return hops
 
     def _depart(self, handover: Handover, hops: Sequence[Transfer], freeing_moves: Sequence[int]) -> None:
-        """Send the blocks once the moves ``freeing_moves`` have freed theirs."""
+        """Send the blocks once ``freeing_moves`` have freed their targets."""
         first, source, computed = hops[0], handover.source, handover.computed
         if computed is not None and source.engine.now_ns < computed.completion_ns:
             source.mover.computing(computed, first)
@@ -232,13 +231,13 @@ class HandOverTarget:
         first.mover.launch(first)
 
     def nothing_to_send(self, handover: Handover) -> None:
-        """End a hand-over of which all blocks are here already, its prompt being computed now."""
+        """End a hand-over whose blocks are all here already, its prompt being computed now."""
         handover.release_source()
         self._received(handover)
         self.machine.moved()
 
     def _received(self, handover: Handover) -> None:
-        """Note that a request's KV is here."""
+        """Record that a request's KV is here."""
         s, machine, now = handover.sequence, self.machine, self.machine.engine.now_ns
         s.lease = handover.lease
         s.handover_room_ns = max(handover.reserved_ns - s.since_ns, 0)
@@ -250,7 +249,7 @@ class HandOverTarget:
         self.arrived.append(handover)
 
     def join(self) -> None:
-        """Let what has arrived into the step while it has tokens for it."""
+        """Add arrived requests to the step while it has tokens for them."""
         scheduler = self.machine.scheduler
         while self.arrived and scheduler.batch.budget_left > 0:
             handover = self.arrived.popleft()
@@ -276,7 +275,7 @@ class DecodeChoice:
         self._router = router
 
     def assign(self, handover: Handover) -> None:
-        """Choose, and let that machine queue the request for room."""
+        """Choose the machine, and queue the hand-over there."""
         s = handover.sequence
         chosen = self._router.choose(s)
         while not self.machines[chosen].can_ever_hold(s.total_kv_tokens):

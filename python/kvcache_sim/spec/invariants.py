@@ -40,7 +40,7 @@ def _freeing(store: Residency, tier: Tier, blocks: list[Block]) -> Iterator[str]
         found = f"{active}, {cached}, {in_flight}, {evictable}"
         yield f"I2: tier {tier.number} counts {counted} active, cached, in flight, evictable, has {found}"
     if tier.free < 0 or tier.free + active + cached + in_flight != tier.capacity:
-        yield f"I2: tier {tier.number} has {tier.free} of {tier.capacity} blocks free beside {counted}"
+        yield f"I2: tier {tier.number} has {tier.free} of {tier.capacity} blocks free, {counted} used"
 
 
 def _block(store: Residency, block: Block, users: Counter[tuple[int, Block]]) -> Iterator[str]:

@@ -1,9 +1,8 @@
 """The names of blocks (semantics 1).
 
-A block's key names its tokens and all before them, so equal keys are equal prefixes: seed 000's PrefixHash.
-Block b of a request has the id that its prompt shows there; after the prompt's end, the id that the
-session's next turn shows there, if its prompt covers the answer. Every other block is the request's own,
-with a key that no other request can have.
+A block's key identifies its tokens and all before them, so equal keys are equal prefixes: seed 000's
+PrefixHash. Block b of a request has the id of its prompt at that position; after the prompt's end, the id of
+the session's next turn there, if its prompt covers the answer. Every other block has a key of its own.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ class Keys:
 
     def __init__(self, arrays: KeyArrays) -> None:
         self.arrays = arrays
-        #: Keys of a request that others can have, of the last requests asked for.
+        #: Keys of a request that others can have, cached for the last requests.
         self._shared = lru_cache(256)(self._shared_keys)
 
     def path(self, request: int, start: int, end: int) -> Iterator[int]:
-        """Yield the keys of a request's blocks from ``start`` to one before ``end``."""
+        """Yield the keys of a request's blocks from ``start`` to before ``end``."""
         shared = self._shared(request)
         own = (_PRIVATE | request << 32 | block for block in count(len(shared)))
         return islice(chain(shared, own), start, end)

@@ -1,13 +1,13 @@
-"""Sessions and the outcomes of look-ups (seed 000, 3.1, 3.2 and 3.4; semantics 6).
+"""Sessions and the outcomes of lookups (seed 000, 3.1, 3.2 and 3.4; semantics 6).
 
-``active_sessions_kv_state`` has one ``SessionCacheInfo`` a session, entered when a turn completes: the
-turn's prompt, and as much of its answer as is kept. Sessions are bounded by number, the least recently
+``active_sessions_kv_state`` has one ``SessionCacheInfo`` per session, entered when a turn completes: the
+turn's prompt, and the kept part of its answer. Sessions are bounded by number, the least recently
 updated first, and by the time since their last turn. A request has one outcome, at its first admission. A
 turn of a known session whose prompt is not longer than the session's total is logged as
-CONVERSATIONAL_MISS_UNEXPECTED_PROMPT and goes on like a request without a session; a longer one with a
+CONVERSATIONAL_MISS_UNEXPECTED_PROMPT and continues like a request without a session; a longer prompt with a
 resident run is a CONVERSATIONAL_HIT. Any other request with a resident run is a CROSS_REQUEST_HIT, and
-without one a MISS_FULL. Where no token is left to prefill, FULL_HIT_NO_PREFILL_NEEDED is logged besides. The
-length of a hit is the resident run: a follow-up reuses all of it, another request as much as
+without one a MISS_FULL. If no token is left to prefill, FULL_HIT_NO_PREFILL_NEEDED is logged too. The length
+of a hit is the resident run: a follow-up reuses all of it, another request the part that
 ``global_prefix_store`` admits.
 """
 
@@ -55,7 +55,7 @@ class SessionCacheInfo:
 class Sessions:
     """The active sessions of one machine, the least recently updated first.
 
-    ``on_forgotten`` is called with each session that is dropped. Cost: constant time a turn.
+    ``on_forgotten`` is called with each dropped session. Cost: constant time per turn.
     """
 
     def __init__(self, max_sessions: int | None, ttl_ns: int | None) -> None:
@@ -64,7 +64,7 @@ class Sessions:
         self.on_forgotten: Callable[[str], None] = lambda session_id: None
 
     def complete_turn(self, info: SessionCacheInfo) -> None:
-        """Enter a completed turn, then apply the bounds."""
+        """Add a completed turn, then apply the bounds."""
         state = self.active_sessions_kv_state
         state.pop(info.session_id, None)
         state[info.session_id] = info
@@ -73,7 +73,7 @@ class Sessions:
         self._expire(info.last_update_ns)
 
     def known(self, session_id: str | None, now_ns: int) -> SessionCacheInfo | None:
-        """Return a session's state; None where no turn of it is known any more."""
+        """Return a session's state; None if no turn of it is known."""
         if session_id is None:
             return None
         self._expire(now_ns)
@@ -94,7 +94,7 @@ class Sessions:
 
 
 class LookUps:
-    """The sessions and the shared prefixes of one machine, as its admissions see them."""
+    """The sessions and the shared prefixes of one machine, for its admissions."""
 
     def __init__(
         self,
@@ -111,14 +111,14 @@ class LookUps:
         self.keys = Keys(key_arrays(trace, shared_block_tokens))
         views, shared = cache.session_view, cache.prefix_view
         self.sessions = Sessions(views.max_sessions, views.ttl_ns)
-        #: Whether a prefix is shared only once it meets criteria.
+        #: True if a prefix is shared only once it meets criteria.
         self._gated = shared.min_tokens is not None or shared.min_seen > 1
         self.prefixes = PrefixCriteria(-(-(shared.min_tokens or 1) // self._block), shared.min_seen)
         #: Under simplified accounting: keeps a turn's tokens for its session, False without space.
         self.keep_session: Callable[[int, str, int], bool] | None = None
 
     def reusable_blocks(self, s: SequenceState, found: int, now_ns: int) -> int:
-        """Return how much of a found run may be reused."""
+        """Return the number of blocks of a found run of ``found`` blocks that may be reused."""
         if self.keep_session is not None or not self._gated:
             return found
         info = self.sessions.known(s.session_id, now_ns)
@@ -130,7 +130,7 @@ class LookUps:
         return list(self.keys.path(s.request, 0, blocks))
 
     def first_admission(self, s: SequenceState, run_tokens: int, now_ns: int) -> None:
-        """Decide and log the outcome of a first admission that reuses ``run_tokens``."""
+        """Decide and log the outcome of a first admission that reuses ``run_tokens`` tokens."""
         s.cached_prefix_length_used = run_tokens
         s.num_tokens_requiring_prefill = left = s.prompt_num_tokens - run_tokens
         info = self.sessions.known(s.session_id, now_ns)
@@ -152,7 +152,7 @@ class LookUps:
             self.prefixes.observe(self._prefixes(s, s.prompt_num_tokens // self._block))
 
     def turn_completed(self, s: SequenceState, kept_output_tokens: int, now_ns: int) -> None:
-        """Enter a finished turn into the session's state, with as much of its answer as is kept here."""
+        """Add a finished turn to the session's state, with ``kept_output_tokens`` tokens of its answer."""
         if s.session_id is None or not self.cache.enabled:
             return
         start, end = s.trace.id_offsets[s.request : s.request + 2]

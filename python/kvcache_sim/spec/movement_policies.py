@@ -1,8 +1,7 @@
-"""The policies of movement: what is fetched and written (seed 001, "Caching Policy").
+"""The policies of movement: fetches and writes (seed 001, "Caching Policy").
 
-Fetch: a found run that lies below the GPU is loaded (``always``) or recomputed (``never``). Write, for each
-edge: ``back`` copies a block down when it is evicted, ``through`` as soon as it is there (seed 001: "write
-through from GPU to CPU").
+Fetch: a found run below the GPU is loaded (``always``) or recomputed (``never``). Write, per edge: ``back``
+copies a block down at its eviction, ``through`` once it is ready (seed 001: "write through from GPU to CPU").
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Plan(NamedTuple):
-    """A found run of which a part lies below the GPU, or is on its way there."""
+    """A found run with a part below the GPU, or in flight to it."""
 
     parts: Sequence[Part]
     #: Leading blocks that are ready on the GPU.
@@ -38,28 +37,28 @@ def fetch_always(plan: Plan) -> int:
 
 
 def fetch_never(plan: Plan) -> int:
-    """Reuse what the GPU has, or is getting for another request."""
+    """Reuse only blocks that the GPU has, or is loading for another request."""
     return max((part.end for part in plan.parts if part.tier == COMPUTE), default=0)
 
 
-#: Fetch policy → how many leading blocks of a plan are reused.
+#: Fetch policy → number of leading blocks of a plan to reuse.
 FETCH: dict[str, Callable[[Plan], int]] = {"always": fetch_always, "never": fetch_never}
 
 
 class WritePolicies:
-    """The write policy of each edge of a machine, by upper tier from the GPU down, at work on its store."""
+    """The write policies of a machine's edges, by upper tier from the GPU down, applied to its store."""
 
     def __init__(self, store: Store, policies: Sequence[str]) -> None:
         self._store = store
         self._through = [policy == "through" for policy in policies]
-        #: Whether what a step commits is copied down at once.
+        #: True if the commits of a step are copied down at once.
         self.at_commit = self._through[0]
 
     def committed(self, lease: int, blocks: tuple[int, int], now_ns: int) -> int | None:
-        """Copy blocks [first, past the last) that a step computed; return the move, None without one."""
+        """Copy blocks [first, past the last) that a step computed down; return the move, None without one."""
         return self._store.write_through(lease, *blocks, now_ns) if self.at_commit else None
 
     def arrived(self, tier: int, move: int, now_ns: int) -> None:
-        """Copy on what a move is about to make ready on a tier."""
+        """Copy the blocks that a move is about to make ready on a tier further down."""
         if tier < len(self._through) and self._through[tier]:
             self._store.write_on(move, now_ns)

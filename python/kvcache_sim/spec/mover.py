@@ -1,13 +1,13 @@
 """The mover: the store's orders as transmissions over channels (seed 001, "Move, Generation, Delete").
 
-A store decides which blocks move; an order names the move, its tiers, its blocks and the moves that must end
+A store decides which blocks move; an order has the move, its tiers, its blocks and the moves that must finish
 first. Each order becomes one transfer over the channel of its edge, in time order: local moves go between
-neighboring tiers only, what comes from another machine lands on the CPU first (seed 001, "Movements of KV
-cache across storage"). A transfer waits for the transfers that free its room or bring its blocks. With layer
-pipelining it may leave at the first layer of the one that brings its blocks, fed layer by layer; what a step
-computes is written through in the same way. When a transfer is sent the store gets its times
-(``set_storage_layer_info_timestamps``), when it completes its blocks are ready and its source is free. Every
-change wakes the scheduler: KV or room has come.
+neighboring tiers only, blocks of another machine arrive on the CPU first (seed 001, "Movements of KV cache
+across storage"). A transfer waits for the transfers that free its target or bring its blocks. With layer
+pipelining it may leave at the first layer of the transfer that brings its blocks, fed layer by layer; blocks
+that a step computes are written through likewise. When a transfer is sent the store gets its times
+(``set_storage_layer_info_timestamps``); at its end its blocks are ready, its source is free and the
+scheduler resumes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Part(NamedTuple):
     start: int
     end: int
     by: int
-    #: Of a part that is REMOTE: the owner and the tier there.
+    #: For REMOTE: the owner and the tier there.
     away: tuple[int, int] | None = None
 
 
@@ -49,44 +49,44 @@ class Transfer:
         self.move = move
         self.from_tier, self.to_tier = tiers
         self.blocks = blocks
-        #: Such as ``cpu->gpu`` or ``remote->cpu``.
+        #: For example ``cpu->gpu`` or ``remote->cpu``.
         self.edge = f"{KV_SOURCES[self.from_tier]}->{KV_SOURCES[self.to_tier]}"
-        #: Whether it is fed, and feeds, layer by layer.
+        #: True if it is fed, and feeds, layer by layer.
         self.streams = mover.pipelining
         self.channel: Channel
-        #: The transfer that brings what this one sends on.
+        #: The transfer that brings the blocks of this one.
         self.below: Transfer | None = None
         self.waits: list[Transfer] = []
         self.dependents: list[Transfer] = []
-        #: Its times, once it is on its channel; its job there where that is served layer by layer.
+        #: Its times, once it is on its channel; its job there if the channel is served layer by layer.
         self.sent: Transmission | None = None
         self.job: LayeredJob | None = None
-        #: When a step computed the first and the last layer of what is written through.
+        #: For write-through: times at which a step computed the first and the last layer.
         self.computed: tuple[int, int] | None = None
-        #: Called with (transfer, whether it is complete) at its first layer (pipelining) and at its end.
+        #: Called with (transfer, True if complete) at its first layer (pipelining) and at its end.
         self.watchers: list[Callable[[Transfer, bool], None]] = []
-        #: Called once it is complete and the store knows.
+        #: Called once it is complete and the store is updated.
         self.at_completion: list[Callable[[], None]] = []
 
     @property
     def size_bytes(self) -> int:
-        """The blocks that it copies."""
+        """Bytes of the blocks that it copies."""
         return self.blocks * self.mover.block_bytes
 
     def wait_for(self, before: Transfer) -> None:
-        """Do not leave before ``before`` is there."""
+        """Leave only after ``before`` has arrived."""
         if before not in self.waits:
             self.waits.append(before)
             before.dependents.append(self)
 
     def feeds(self, after: Transfer) -> bool:
-        """Return whether ``after`` sends on what this one brings, so that it may do so layer by layer."""
+        """Return True if ``after`` forwards the blocks of this transfer, so that it may be fed by it."""
         upwards = self.from_tier > self.to_tier == after.from_tier > after.to_tier
         return self.move == HOP or upwards
 
 
 class Mover:
-    """Sends what one machine's store orders, and gives the store what has arrived."""
+    """Sends the orders of one machine's store, and reports arrivals to the store."""
 
     def __init__(
         self,
@@ -99,23 +99,23 @@ class Mover:
         self.machine = machine
         self.store = store
         self.engine = engine
-        #: By edge, such as ``gpu->cpu``.
+        #: By edge, for example ``gpu->cpu``.
         self.channels = channels
         cache, movement = settings
         self.block_bytes = cache.block_bytes
         self.layers = cache.num_layers
         self.pipelining = movement.layer_pipelining
-        #: Transfers of moves that have not ended.
+        #: Transfers of unfinished moves.
         self.transfers: dict[int, Transfer] = {}
-        #: Called once a move is done.
+        #: Called once a move is finished.
         self.on_complete: dict[int, Callable[[], None]] = {}
-        #: By move that reads from another machine: gives it its channel, returns its first hop.
+        #: By move that reads from another machine: assigns its channel, returns its first hop.
         self.connects: dict[int, Callable[[Transfer], Transfer]] = {}
         #: Notified of every change of the store.
         self.moved: Callable[[], None] = self.issue
         #: Notified of (tier, move, time) of a move that is about to make blocks ready on a lower tier.
         self.written: Callable[[int, int, int], None] | None = None
-        #: Bytes so far by edge, and those read from and written to each tier.
+        #: Bytes so far by edge, and bytes read from and written to each tier.
         self.edge_bytes: dict[str, int] = {}
         self.read_bytes = [0] * len(TIERS)
         self.written_bytes = [0] * len(TIERS)
@@ -125,15 +125,15 @@ class Mover:
     def issue(self, computed: tuple[int, int] | None = None) -> None:
         """Send the store's new orders, or queue them behind the transfers that they depend on.
 
-        ``computed``: when a step had the first and the last layer of what is now written through.
+        ``computed``: times at which a step computed the first and the last layer to write through.
         """
-        if self.channels:  # a GPU alone orders nothing
+        if self.channels:  # a GPU alone has no orders
             for order in self.store.take_orders():
                 self._accept(order, computed)
 
     def _accept(self, order: Order, computed: tuple[int, int] | None) -> None:
         move, from_tier, to_tier, blocks, after = order
-        if from_tier > to_tier + 1:  # KV comes up tier by tier, unless from another machine
+        if from_tier > to_tier + 1:  # KV moves up tier by tier, unless from another machine
             from_tier = REMOTE
         transfer = self.transfers[move] = Transfer(self, move, (from_tier, to_tier), blocks)
         if self.pipelining and from_tier == COMPUTE and not after:
@@ -154,17 +154,17 @@ class Mover:
             self.launch(transfer)
 
     def channel(self, edge: str) -> Channel:
-        """Return the channel that a transfer over an edge takes now."""
+        """Return the channel of a transfer over an edge."""
         return self.channels[edge]
 
     # -- sending
 
     def size_of(self, blocks: int) -> Size:
-        """Return the job that blocks are on a channel: a piece a block and layer."""
+        """Return the job (bytes, pieces, layers) of blocks: one piece per block and layer."""
         return blocks * self.block_bytes, blocks * self.layers, self.layers
 
     def launch(self, transfer: Transfer) -> None:
-        """Send a transfer once what it waits for is there, or its first layer where that is enough."""
+        """Send a transfer once its sources have arrived, or their first layer if it is fed by layers."""
         if not transfer.waits:
             self._send(transfer, None)
         elif (feed := self._feed(transfer)) is not None:
@@ -194,11 +194,11 @@ class Mover:
             feed.dependents.remove(transfer)
         before = None if feed is None else feed.sent
         if transfer.computed is not None:
-            # Any job that came meanwhile is in the channel's queue: the layers left as they were computed.
+            # Jobs queued meanwhile are in the channel's queue: the layers left as they were computed.
             first = max(transfer.computed[0], channel.last_call_ns)
             before = Transmission(first, first, now, (now - first) // max(self.layers - 1, 1))
         elif before is not None and before.completion_ns > now:
-            # It is fed from now on, though the first layer may have come earlier.
+            # It is fed from now on, even if the first layer has arrived earlier.
             before = Transmission(before.start_ns, now, before.completion_ns, before.per_layer_ns)
         else:
             before = None
@@ -209,7 +209,7 @@ class Mover:
         self.engine.schedule(sent.completion_ns, TRANSFER, self.machine, self._on_complete, transfer)
 
     def computing(self, times: Transmission, into: Transfer) -> None:
-        """Feed a transfer with what a step computes at these times, layer by layer."""
+        """Feed a transfer with the layers that a step computes at these times."""
         step = Transfer(self, HOP, (COMPUTE, COMPUTE), 0)
         step.sent = times
         into.wait_for(step)
@@ -300,8 +300,14 @@ def stage_up(
 ) -> list[tuple[int, int]]:
     """Copy blocks up to the tier that the GPU loads from, tier by tier, each copy fed by the one below.
 
-    ``blocks`` are (first, past the last), ``source`` is (their tier, the move that still writes them there).
-    Returns (tier read, move) of each copy. Where a tier has no room the copies end below it.
+    Args:
+        store: The machine's store.
+        request: Index of the request.
+        blocks: (first, past the last).
+        source: (their tier, the move that still writes them there).
+
+    Returns:
+        (tier read, move) of each copy; the copies end below a tier without free blocks.
     """
     level, by = source
     moves: list[tuple[int, int]] = []
@@ -315,5 +321,5 @@ def stage_up(
 
 
 def is_staged(moves: list[tuple[int, int]]) -> bool:
-    """Return whether copies lead up to the tier that the GPU loads from."""
+    """Return True if the copies reach the tier that the GPU loads from."""
     return bool(moves) and moves[-1][0] == STAGING + 1

@@ -1,11 +1,10 @@
 """Prefixes shared between requests: ``global_prefix_store`` (seed 000, 3.2 point 3 and 3.4).
 
 A prefix may be shared when it is long enough and was prefilled often enough: every prompt counts once for
-each of its whole-block prefixes, at its first admission and after its own look-up. Under simplified
+each of its whole-block prefixes, at its first admission and after its own lookup. Under simplified
 accounting the store has an entry for each shared prefix, and a search tries the longest candidate first. An
 entry's reference count is the number of its users. At zero, and without a longer entry, it is evictable, not
-gone: it leaves when space or the size limit asks for it, the least recently used first, of one access the
-longest first.
+gone: it is evicted for space or for the size limit, least recently used first, of equals the longest first.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ PrefixHash = int
 
 
 class PrefixCriteria:
-    """Decides which prefixes may be shared: by length in blocks, and by how often they were seen."""
+    """Decides which prefixes may be shared: by length in blocks, and by number of prefills."""
 
     def __init__(self, min_blocks: int, min_seen: int) -> None:
         self.min_blocks, self._min_seen = min_blocks, min_seen
@@ -34,7 +33,7 @@ class PrefixCriteria:
             self._seen.update(prefixes)
 
     def admits(self, prefix: PrefixHash) -> bool:
-        """Return whether a prefix was seen often enough."""
+        """Return True if a prefix was seen often enough."""
         return self._min_seen == 1 or self._seen[prefix] >= self._min_seen
 
     def admitted_blocks(self, prefixes: Sequence[PrefixHash]) -> int:
@@ -53,7 +52,7 @@ class GlobalPrefixCacheInfo:
     parent: GlobalPrefixCacheInfo | None
     reference_count: int = 0
     last_access_ns: int = 0
-    #: Counts releases: of equal times none ties.
+    #: Counter of releases, which breaks ties of equal times.
     access: int = 0
     #: Entries one block longer.
     longer: int = 0
@@ -77,12 +76,12 @@ class GlobalPrefixCacheInfo:
 
     @property
     def is_unused(self) -> bool:
-        """True where it may be evicted."""
+        """True if it may be evicted."""
         return not self.reference_count and not self.longer
 
 
 class GlobalPrefixStore:
-    """The shared prefixes of one machine. Cost: a probe a candidate, a heap operation a release."""
+    """The shared prefixes of one machine. Cost: one probe per candidate, one heap operation per release."""
 
     def __init__(self, block_size_tokens: int) -> None:
         self.block_size_tokens = block_size_tokens
@@ -91,7 +90,7 @@ class GlobalPrefixStore:
 
     @property
     def tokens(self) -> int:
-        """Tokens of all prefixes, shared ones counted once."""
+        """Tokens of all prefixes, shared tokens counted once."""
         return len(self.global_prefix_store) * self.block_size_tokens
 
     def longest(self, prefixes: Sequence[PrefixHash], shortest_blocks: int = 1) -> int:
@@ -102,7 +101,7 @@ class GlobalPrefixStore:
         return 0
 
     def add(self, prefix_hash: PrefixHash, parent: PrefixHash | None) -> None:
-        """Enter a prefix one block longer than its parent's."""
+        """Add a prefix one block longer than its parent."""
         shorter = None if parent is None else self.global_prefix_store[parent]
         length = self.block_size_tokens
         if shorter is not None:
@@ -115,28 +114,28 @@ class GlobalPrefixStore:
         self.global_prefix_store[prefix_hash].reference_count += 1
 
     def release(self, prefix_hash: PrefixHash) -> None:
-        """Count a user less; without users the prefix becomes evictable."""
+        """Remove a user; without users the prefix becomes evictable."""
         entry = self.global_prefix_store[prefix_hash]
         entry.reference_count -= 1
         self._offer(entry)
 
     def touch(self, prefix_hash: PrefixHash, access: int, now_ns: int) -> None:
-        """Note an access on the prefix and on every shorter one."""
+        """Record an access (counter and time in ns) on the prefix and on every shorter one."""
         for entry in self.global_prefix_store[prefix_hash].chain():
             entry.access, entry.last_access_ns = access, now_ns
 
     def oldest_unused(self) -> GlobalPrefixCacheInfo | None:
-        """Return the entry to evict next; None where all are in use."""
+        """Return the entry to evict next; None if all are in use."""
         while self._evictable:
             access, _, prefix_hash = self._evictable[0]
             entry = self.global_prefix_store.get(prefix_hash)
             if entry is not None and entry.is_unused and entry.access == access:
                 return entry
-            heappop(self._evictable)  # gone, in use again, or accessed since: offered anew then
+            heappop(self._evictable)  # evicted, in use again, or accessed since: it is offered again then
         return None
 
     def evict(self, entry: GlobalPrefixCacheInfo) -> None:
-        """Drop an unused entry; the one a block shorter may become evictable."""
+        """Drop an unused entry; its parent may become evictable."""
         del self.global_prefix_store[entry.prefix_hash]
         if entry.parent is not None:
             entry.parent.longer -= 1

@@ -1,12 +1,11 @@
-"""Records: the milestones of a request, its row, the events of seed 000, and the digest of all that happened.
+"""Records: the milestones of a request, its row, the events of seed 000, and the digest of the run.
 
 Each milestone charges the time since the last one to one part of TTFT, so the parts sum to it exactly (I8):
-client, queue, look-up, fetch, prefill, first decode step, hand-over. A request leaves one row when it is
-closed: where it was served, its outcome, its times and what they are made of, its tokens by the place they
-came from (seed 000, 5). Two events are always logged, under seed 000's names: ``log_prefix_cache_event``
-when a look-up is decided, with the cached length and the tokens left to prefill, and ``log_prefill_start``
-with the tokens really prefilled. Every milestone, eviction and transfer is added to a rolling hash of its
-machine: two runs with equal hashes did the same things at the same times in the same order (I11).
+client, queue, lookup, fetch, prefill, first decode step, hand-over. A closed request has one row: its
+machines, its outcome, its times and their parts, its tokens by source (seed 000, 5). Two events are always
+logged, under seed 000's names: ``log_prefix_cache_event`` at the outcome of a lookup, with the cached length
+and the tokens left to prefill, and ``log_prefill_start`` with the tokens really prefilled. Every milestone,
+eviction and transfer enters its machine's rolling hash: equal hashes mean equal actions and times (I11).
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ class RollingDigest:
         self.value = _START
 
     def record(self, kind: int, time_ns: int, subject: int, value: int) -> None:
-        """Add one record."""
+        """Add one record of a kind: its time, and two integers."""
         for word in (kind, time_ns, subject, value):
             self._add(word)
 
     def evicted(self, tier: int, key: int, now_ns: int) -> None:
-        """Add a block that left a tier to make space."""
+        """Add the eviction of a block, by its key."""
         self._add((EVICT | tier << 8 | now_ns << 16) & _MASK)
         self._add(key)
 
@@ -63,7 +62,7 @@ class Event(NamedTuple):
 
 
 class Records:
-    """Hands the rows and events of a run to ``take_row`` and ``take_event`` as they come."""
+    """Hands the rows and events of a run to ``take_row`` and ``take_event``."""
 
     def __init__(
         self, take_row: Callable[[dict[str, int]], None], take_event: Callable[[Event], None]
@@ -110,9 +109,9 @@ def row_of(s: SequenceState) -> dict[str, int]:
 
 
 class Milestones:
-    """Notes what happens to the requests of one machine: in their state, its load, its digest, the records.
+    """The milestones of one machine's requests: updates their state, its load, its digest, the records.
 
-    ``when_closed`` is called with each request that leaves.
+    ``when_closed`` is called with each closed request. ``now`` is the time in ns.
     """
 
     def __init__(
@@ -132,11 +131,11 @@ class Milestones:
         self.load.queued_tokens += s.prompt_num_tokens
 
     def received(self, s: SequenceState, now: int) -> None:
-        """End the way from the client to the scheduler."""
+        """End the client's part of TTFT: the scheduler has the request."""
         s.client_ns, s.since_ns = now - s.since_ns, now
 
     def looked_up(self, s: SequenceState, now: int) -> None:
-        """End the look-up; the request queues from now on."""
+        """End the lookup; the request queues from now on."""
         s.lookup_ns, s.since_ns = now - s.since_ns, now
 
     def left_queue(self, s: SequenceState, now: int) -> None:
@@ -162,12 +161,12 @@ class Milestones:
         self.load.queued_tokens -= s.prompt_num_tokens
 
     def first_token(self, s: SequenceState, now: int) -> None:
-        """Note the first token."""
+        """Record the first token."""
         s.first_token_ns = now
         self.store.note(FIRST_TOKEN, now, s.request, 0)
 
     def taken_over(self, s: SequenceState) -> None:
-        """Count a request that another machine hands over; its KV weighs on this one until it is done."""
+        """Count a request that another machine hands over; its KV is on this machine until it finishes."""
         s.decode_machine = self.machine
         self.load.requests += 1
         self.load.queued_tokens += s.prompt_num_tokens

@@ -1,10 +1,10 @@
 """Reads from other machines (seed 001, "Remote"; semantics 4).
 
-KV moves across machines only from a CPU or a disk, and lands on the reader's CPU first. Copies are read,
+KV moves across machines only from a CPU or a disk, and arrives on the reader's CPU first. Copies are read,
 never moved. With ``lookup: cluster`` the longest local run is extended by the one machine with the longest
-continuation; ties go to the earlier estimated arrival, then to the lower machine number. Landing room is
-reserved before the source is held; if it is refused nothing is read. The source is held until it has been
-read, and its readiness waited for. A remote disk is read in one move over both channels, layer by layer.
+continuation; ties go to the earlier estimated arrival, then to the lower machine number. Target blocks are
+reserved before the source is held; if refused, nothing is read. The source is held until it has been read;
+the read waits until it is ready. A remote disk is read in one move over both channels, layer by layer.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class RemoteReads:
         self.channels = channels
 
     def longest(self, request: int, start: int, limit: int) -> list[Part]:
-        """Return the longest run from block ``start`` on that one other machine has, in parts."""
+        """Return the longest run of one other machine from block ``start`` to at most ``limit``, in parts."""
         runs = []
         for owner, mover in self.movers.items():
             if mover is not self.mover:
@@ -52,7 +52,7 @@ class RemoteReads:
         return min(tied, key=lambda run: (self._estimate_ns(run), _away(run[0])[0]))
 
     def _estimate_ns(self, run: list[Part]) -> int:
-        """Return about how long it takes until a run has landed, by the channels' queues now."""
+        """Return the estimated time (ns) until a run has arrived, by the channels' current queues."""
         owner = _away(run[0])[0]
         network = self.channels.between(owner, self.mover.machine)
         total = self._time_ns(network, run[-1].end - run[0].start)
@@ -66,7 +66,7 @@ class RemoteReads:
         return channel.expected_ns(self.mover.size_of(blocks), self.mover.engine.now_ns)[1]
 
     def fetch(self, request: int, part: Part, now_ns: int) -> int | None:
-        """Read one part of another machine's run; return the move that lands it, None when refused."""
+        """Read one part of another machine's run; return the move that writes it here, None if refused."""
         move = self.mover.store.receive(request, (part.start, part.end), now_ns)
         if move is None:
             return None
@@ -76,12 +76,12 @@ class RemoteReads:
         return move
 
     def _source(self, request: int, part: Part, now_ns: int) -> tuple[Mover, int, int]:
-        """Return where a part is read: its owner, the tier there, and the move that still writes it."""
+        """Return the source of a part: its owner, the tier there, and the move that still writes it."""
         owner, tier = _away(part)
         return self.movers[owner], tier, part.by
 
     def _connect(self, source: _Source, transfer: Transfer) -> Transfer:
-        """Give a read its channel, and the hops of its owner's that feed it; return the first hop."""
+        """Assign a read its channel, and the owner's hops that feed it; return the first hop."""
         owner = source.owner
         transfer.channel = self.channels.between(owner.machine, self.mover.machine)
         transfer.at_completion.append(partial(self._release, source))

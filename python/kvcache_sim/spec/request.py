@@ -1,12 +1,12 @@
-"""A request on its way: its state, under seed 000's names (seed 000, 3.1; semantics 1).
+"""The state of a request, under seed 000's names (seed 000, 3.1; semantics 1).
 
-A request arrives, waits, is admitted, loads what lies below the GPU, prefills, decodes and finishes; after a
+A request arrives, waits, is admitted, loads blocks below the GPU, prefills, decodes and finishes; after a
 preemption it waits again. Its times are integer ns; seed 000's float seconds are views of them.
 ``prompt_tokens_fully_processed`` grows chunk by chunk and is 0 while the request waits or loads.
-``prefill_end_time_sim`` is the end of the last chunk, or, where no token is left to prefill, the moment at
-which that was decided (seed 000, 3.3). At most floor((n - 1) / block size) blocks of n tokens hit, so that a
-step with logits exists; with ``skip-prefill`` all whole blocks may. Each machine counts what was sent to it
-and is not computed or finished yet: that is what routers read (semantics 5).
+``prefill_end_time_sim`` is the end of the last chunk, or, if no token is left to prefill, the time of that
+decision (seed 000, 3.3). At most floor((n - 1) / block size) blocks of n tokens hit, so that a step with
+logits exists; with ``skip-prefill`` all whole blocks may. Each machine counts the requests and tokens sent to
+it that are not finished or computed yet: its load, which routers read (semantics 5).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kvcache_sim.workload.trace import Trace
 
 
 class Status(Enum):
-    """A stage of a request's life; the value of a closed one is its code in a row."""
+    """A stage of a request's lifecycle; the value of a closed request's status is its code in a row."""
 
     FINISHED = 0
     REJECTED = 1
@@ -47,10 +47,10 @@ class SequenceState:
         self.is_conversational_turn = bool(trace.is_conversational_turn[request])
         self.priority = int(trace.priority[request]) if len(trace.priority) else 0
         self.status = Status.WAITING
-        #: The machine it was routed to, and the one it was handed over to.
+        #: The machine it was routed to, and the machine it was handed over to.
         self.machine = -1
         self.decode_machine = -1
-        #: What it holds in the store; -1: nothing.
+        #: Its lease in the store; -1: none.
         self.lease = -1
         #: Tokens with KV while it runs, of prompt and answer.
         self.computed_tokens = 0
@@ -61,7 +61,7 @@ class SequenceState:
         self.last_token_ns: int | None = None
         self.first_token_ns = -1
         self.finish_ns = -1
-        #: When the current part of TTFT began, and the parts.
+        #: Start of the current part of TTFT, and the parts.
         self.since_ns = 0
         self.client_ns = self.queue_ns = self.lookup_ns = 0
         self.fetch_room_ns = 0
@@ -84,17 +84,17 @@ class SequenceState:
 
     @property
     def total_kv_tokens(self) -> int:
-        """Tokens with KV when it is done: the last generated token never gets any."""
+        """Tokens with KV when it finishes: the last generated token never gets any."""
         return self.prompt_num_tokens + max(self.output_tokens, 1) - 1
 
     @property
     def prefill_target_tokens(self) -> int:
-        """Tokens to compute before it decodes: the prompt, and what it had generated before a preemption."""
+        """Tokens to compute before it decodes: the prompt, and tokens generated before a preemption."""
         return self.prompt_num_tokens + self.generated_tokens
 
     @property
     def fetch_ns(self) -> int:
-        """All waiting for KV or room before the first token."""
+        """All waiting for KV or free blocks before the first token."""
         return self.fetch_room_ns + sum(self.fetch_by_source_ns)
 
     @property
@@ -120,7 +120,7 @@ class SequenceState:
 class Load(Struct):
     """The unfinished work of a machine, as routers read it."""
 
-    #: Requests that are not finished.
+    #: Unfinished requests.
     requests: int = 0
     #: Prompt tokens that are not computed yet.
     queued_tokens: int = 0

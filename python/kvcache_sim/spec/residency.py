@@ -1,12 +1,12 @@
-"""Which blocks are on which tier, who uses them, and which of them may leave (seed 001; semantics 2).
+"""Residency: the copies of blocks on tiers, their users, and evictable blocks (seed 001; semantics 2).
 
-The tree of blocks is the look-up structure of seed 001 (``KVBlockTrie``). A look-up walks a request's keys
-from the root and finds the leading run of blocks that have a copy on any tier; looking changes nothing.
+The tree of blocks is the lookup structure of seed 001 (``KVBlockTrie``). A lookup walks a request's keys
+from the root and finds the leading run of blocks that have a copy on any tier; it changes nothing.
 ``_set_state`` marks a copy present or absent with its times: seed 001's
 ``set_storage_layer_info_timestamps``. A block that is in use on a tier keeps its copy there. Otherwise a
 ready copy may leave, with one exception: the last copy of a block that is in use on any other tier stays on
-the slowest tier. A block leaves the tree with its last copy, and all blocks below it with it, for they cannot
-be found any more; of these a block in use stays until its last user has gone.
+the slowest tier. A block leaves the tree with its last copy, and all its descendants with it, since no lookup
+reaches them any more; a descendant in use stays until its last user has released it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Part = tuple[int, int, int, int]
 
 
 class Occupancy(NamedTuple):
-    """Blocks of a tier by use: the first four sum to its capacity; the last is a part of the cached ones."""
+    """Blocks of a tier by use: the first four sum to its capacity; the last is a part of the cached."""
 
     free_blocks: int
     active_blocks: int
@@ -54,7 +54,7 @@ class Occupancy(NamedTuple):
 
 
 class EvictionCounts(NamedTuple):
-    """Blocks that a tier has lost so far: evicted; evicted but refused by the tier below; unreachable."""
+    """Blocks that have left a tier so far: evicted; evicted but refused by the tier below; unreachable."""
 
     evicted_blocks: int
     overflowed_blocks: int
@@ -62,7 +62,7 @@ class EvictionCounts(NamedTuple):
 
 
 def refused(what: str, expected: str) -> StoreError:
-    """Return the error of a call that the store cannot obey."""
+    """Return the error of an invalid call of the store."""
     return StoreError(what, "store", "", expected)
 
 
@@ -85,7 +85,7 @@ class Residency:
         self.root = Block(-1, -1, None, -1, [Copy(tier) for tier in range(len(sizes))])
         self.leases: dict[int, Lease] = {}
         self.moves: dict[int, Move] = {}
-        #: The time of the last eviction or release, and the latest time of any.
+        #: The time of the last eviction or release.
         self.now_ns = 0
         self.latest_ns = 0
         #: Blocks computed twice and merged.
@@ -101,7 +101,7 @@ class Residency:
     # -- look-ups
 
     def _find(self, request: int, limit: int) -> list[Block]:
-        """Return the leading blocks of a request that are in the tree, those without a copy included."""
+        """Return the leading blocks of a request that are in the tree, blocks without a copy included."""
         found: list[Block] = []
         children = self.root.children
         for key in self.keys.path(request, 0, limit):
@@ -122,14 +122,14 @@ class Residency:
         return path[start:]
 
     def _end_of(self, path: list[Block], tier: int) -> Block:
-        """Return the last block of a path, the root of an empty one; it must have a copy on the tier."""
+        """Return the last block of a path, the root of an empty path; it must have a copy on the tier."""
         end = path[-1] if path else self.root
         if path and end.copies[tier].state == ABSENT:
             raise refused("a block is not on the tier", "a copy of every block there")
         return end
 
     def peek(self, request: int, limit: int) -> tuple[int, int]:
-        """Return how many of the first ``limit`` blocks are found, and how many lead ready on the GPU."""
+        """Return the number of leading blocks found, at most ``limit``, and the number ready on the GPU."""
         found = self._found(request, limit)
         ready = sum(1 for _ in takewhile(lambda block: block.copies[GPU].state == READY, found))
         return len(found), ready
@@ -139,7 +139,7 @@ class Residency:
         return _parts(0, [block.fastest for block in self._found(request, limit)])
 
     def match_below(self, request: int, start: int, limit: int) -> list[Part]:
-        """Return the run from block ``start`` on that has copies below the GPU, in parts."""
+        """Return the run from block ``start`` to at most ``limit`` with copies below the GPU, in parts."""
         below: list[Copy] = []
         for block in self._found(request, limit)[start:]:
             copy = next((copy for copy in block.copies[GPU + 1 :] if copy.state != ABSENT), None)
@@ -165,7 +165,7 @@ class Residency:
     # -- users
 
     def _hold(self, tier: int, end: Block, users: int = 1) -> None:
-        """Count a user of a path on a tier. Cost: the blocks of which the use begins or ends."""
+        """Count a user of a path on a tier. Cost: the blocks whose use begins or ends."""
         block = end
         while block.parent is not None:
             copy = block.copies[tier]
@@ -209,7 +209,7 @@ class Residency:
         self.tiers[tier].free += 1
 
     def _review(self, block: Block) -> None:
-        """Bring up to date whether a block may leave each tier, but for its children."""
+        """Update ``evictable`` of a block's copies: True if only children keep a copy."""
         for copy in block.copies:
             evictable = self._may_leave(block, copy)
             if evictable != copy.evictable:
@@ -227,7 +227,7 @@ class Residency:
         self.orders[tier].offer(block, self.clock, self.now_ns)
 
     def _discard_if_gone(self, block: Block) -> None:
-        """Remove a block without copies and all blocks below it, except those in use."""
+        """Remove a block without copies and its descendants, except blocks in use."""
         below = [] if block.present else [block]
         for at in below:
             below.extend(at.children.values())
@@ -242,7 +242,7 @@ class Residency:
             del at.parent.children[at.key]
 
     def _end_use(self, tier: int, end: Block) -> None:
-        """Count a user less; discard what that leaves without a copy on the path, and all below it."""
+        """Remove a user; discard the blocks of the path left without a copy, and their descendants."""
         self._unhold(tier, end)
         self._discard_unreachable(end)
 
@@ -271,17 +271,17 @@ class Residency:
         return self._digest.value
 
     def occupancy(self, tier: int) -> Occupancy:
-        """Return how a tier's blocks are used."""
+        """Return the use of a tier's blocks."""
         t = self.tiers[tier]
         return Occupancy(t.free, t.active, t.cached, t.in_flight, t.evictable)
 
     def eviction_counts(self, tier: int) -> EvictionCounts:
-        """Return how many blocks a tier has lost so far."""
+        """Return the blocks that have left a tier so far."""
         t = self.tiers[tier]
         return EvictionCounts(t.evicted, t.overflowed, t.orphaned)
 
     def duplicates(self, tier: int) -> int:
-        """Return how many blocks of a tier have a copy on a faster one too. Cost: all blocks."""
+        """Return the number of a tier's blocks with a copy on a faster tier too. Cost: all blocks."""
         return sum(b.copies[tier].state != ABSENT and b.fastest.tier < tier for b in self.blocks())
 
 

@@ -1,10 +1,10 @@
-"""Routers: which machine takes a request (semantics 5; seed 001, "locality-aware scheduling").
+"""Routers choose the machine of a request (semantics 5; seed 001, "locality-aware scheduling").
 
-A router reads the machines' loads and looks at their caches; looking never changes recency. Round robin takes
-each machine in turn, ``random`` one drawn from the run's stream ``router``, ``least-loaded`` the fewest
-queued prompt tokens. Session affinity keeps a session on the machine of its first request. The longest prefix
-wins among all machines, or among the least loaded when largest / smallest load exceeds a threshold. Of equal
-machines the one chosen least often so far wins, then the lowest number.
+A router reads the machines' loads and caches without a change of recency. Round robin takes each machine in
+turn, ``random`` draws one from the run's stream ``router``, ``least-loaded`` takes the fewest queued prompt
+tokens. Session affinity keeps a session on the machine of its first request. The longest prefix wins among
+all machines, or among the least loaded when largest / smallest load exceeds a threshold. Of equal machines
+the least often chosen so far wins, then the lowest number.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Routed(Protocol):
-    """A machine as routers see it: its store, and what was sent there."""
+    """A machine as routers see it: its store, and its load."""
 
     store: Store
 
@@ -44,7 +44,7 @@ class Router:
         self.settings, self.cache = settings
         self._policy = self.policies()[policy]
         self._draw = stream(seed, "router")
-        #: By machine how often it was chosen; by session the machine of its first request.
+        #: Choices so far by machine; by session the machine of its first request.
         self._chosen = [0] * len(machines)
         self._of_session: dict[int, int] = {}
 
@@ -53,7 +53,7 @@ class Router:
         return ROUTERS
 
     def choose(self, s: SequenceState) -> int:
-        """Return the index of the machine that takes a request."""
+        """Return the index of a request's machine."""
         return self._policy(self, s)
 
     def _round_robin(self, _: SequenceState) -> int:
@@ -84,7 +84,7 @@ class Router:
         return self._among([m for m in candidates if loads[m] == least])
 
     def _found_blocks(self, s: SequenceState) -> list[int]:
-        """Return by machine the leading blocks of a prompt that are found there, on any tier."""
+        """Return by machine the leading blocks of a prompt cached there, on any tier."""
         limit = self.cache.matchable_blocks(s.prompt_num_tokens)
         return [m.store.peek(s.request, limit)[0] if limit else 0 for m in self.machines]
 

@@ -1,11 +1,10 @@
-"""The scheduler: which requests compute in each step (semantics 5; seed 000, 3.2 and 3.3).
+"""The scheduler selects the requests of each step (semantics 5; seed 000, 3.2 and 3.3).
 
-A step is composed at a step boundary: requests that run already come first, then those whose KV has come,
-then the queue, first come, first served, while token budget and slots (``max_num_seqs``) last. A request
-whose admission is refused waits at the head and is tried again when something has been released. Where a
-running request cannot get a block the last one that joined is preempted: it recomputes later, from the
-front of the queue. Where no token is left to prefill (``skip-prefill``) the first step of a request is a
-decode step (seed 000, 3.3). A finished request releases its blocks, which stay reusable.
+A step is composed at a step boundary: running requests first, then loaded requests, then the queue, first
+come, first served, while token budget and slots (``max_num_seqs``) last. A request whose admission is refused
+waits at the head and is tried again after a release. If a running request cannot get a block, the request
+that joined last is preempted: it recomputes later, from the front of the queue. If no token is left to
+prefill (``skip-prefill``), its first step is a decode step (seed 000, 3.3). Released blocks stay reusable.
 """
 
 from __future__ import annotations
@@ -35,24 +34,24 @@ class Scheduler:
         self.milestones = parts.milestones
         self.admitter = self.admitter_class(parts, cache, movement)
         self.replica, self.cache, self.movement = replica, cache, movement
-        #: So many of the queue may be admitted next: its head.
+        #: Number of requests at the head of the queue that may be admitted next.
         self._window = 1
         self.waiting: deque[SequenceState] = deque()
         self.running: dict[int, SequenceState] = {}
         self.loading: dict[int, Loading] = {}
         #: Requests that have their KV, or its first layer, and wait for the next step.
         self.loaded: list[Loading] = []
-        #: Of those that joined the composed step, the ones whose KV still arrives.
+        #: Requests that joined the composed step while their KV still arrives.
         self.late: list[Loading] = []
-        #: The head of the queue was refused; it is tried again once something has been released.
+        #: The head of the queue was refused; it is tried again after a release.
         self.refused = False
-        #: Whether requests decode here.
+        #: True if requests decode here.
         self.decodes = True
-        #: Hand-overs to this machine: those that ask for room, whose KV is on its way, and whose KV is here.
+        #: Hand-overs to this machine: waiting for blocks, in transfer, and arrived.
         self.asking: deque[Any] = deque()
         self.coming: set[int] = set()
         self.arrived: deque[Any] = deque()
-        #: Reserves room for the first that asks, False when refused; lets what has arrived into the step.
+        #: Reserves blocks for the first of ``asking``, False if refused; adds arrived requests to the step.
         self.take_over: Callable[[int], bool] = lambda now: False
         self.join_arrived: Callable[[], None] = lambda: None
 
@@ -67,30 +66,30 @@ class Scheduler:
         return list(islice(self.waiting, self._window))
 
     def _head(self, now: int) -> SequenceState | None:
-        """Return the next request to admit; None when all have to stay."""
+        """Return the next request to admit; None if all have to wait."""
         return next(iter(self._candidates(now)), None)
 
     @property
     def queued(self) -> int:
-        """Requests that wait for room, handed-over ones included."""
+        """Requests that wait for blocks, handed-over requests included."""
         return len(self.waiting) + len(self.asking)
 
     @property
     def in_transit(self) -> int:
-        """Requests that have room and wait for KV or for the next step."""
+        """Requests with reserved blocks that wait for KV or for the next step."""
         return len(self.loading) + len(self.loaded) + len(self.coming) + len(self.arrived)
 
     def try_again(self) -> bool:
-        """Allow a refused head another try; return whether any request waits."""
+        """Allow a refused head another try; return True if any request waits."""
         self.refused = False
         return bool(self.loaded or self.queued or self.arrived)
 
     # -- composing a step
 
     def compose(self, now: int) -> list[int]:
-        """Compose the next step; return the moves that free its room.
+        """Compose the next step; return the moves that free its blocks.
 
-        Share out the budget, preempt, let loaded requests join, admit.
+        Distribute the token budget, preempt, add loaded requests, admit.
         """
         preempted = False
         while (freeing_moves := self.batch.begin(now)) is None:
@@ -120,7 +119,7 @@ class Scheduler:
         self.milestones.preempted(s, now)
 
     def step_ended(self, finished: list[SequenceState], now: int) -> None:
-        """Take requests out of the batch that have their last token."""
+        """Remove finished requests from the batch."""
         for s in finished:
             del self.running[s.request]
             if s.status is not Status.TRANSFERRING:
@@ -128,20 +127,20 @@ class Scheduler:
                 self.milestones.finished(s, now)
 
     def _leave(self, s: SequenceState, now: int) -> None:
-        """Release what a finished request held."""
+        """Release the blocks of a finished request."""
         self.release(s, s.lease, now)
         self.refused = False
 
     def release(self, s: SequenceState, lease: int, now: int) -> None:
-        """Release a finished request's blocks; the shared ones stay reusable."""
+        """Release a finished request's blocks; shared blocks stay reusable."""
         self.store.release(lease, now)
 
     # -- admission
 
     def _admit(self, now: int) -> None:
-        """Admit until the queue is empty, its head is refused, or slots or tokens are given out.
+        """Admit until the queue is empty, its head is refused, or slots or tokens are used up.
 
-        Preempted requests come first, then those handed over, then new ones.
+        Preempted requests come first, then handed-over requests, then new ones.
         """
         slots = self.replica.max_num_seqs - self._taken_slots
         while not self.refused and slots > 0 and self.batch.budget_left > 0:
@@ -162,7 +161,7 @@ class Scheduler:
         return bool(self.asking) and not (head is not None and head.preemptions)
 
     def _admit_one(self, s: SequenceState, now: int) -> bool:
-        """Admit the next of the queue; False when that is refused."""
+        """Admit the next request of the queue; False if refused."""
         parts, block = self.parts, self.cache.block_size_tokens
         admission = self.admitter.admit(s, now)
         if admission is None:
@@ -193,7 +192,7 @@ class Scheduler:
     # -- joining the step
 
     def _join_loaded(self, loading: Loading, now: int) -> None:
-        """Let an admitted request join the composed step; its KV may still arrive."""
+        """Add an admitted request to the composed step; its KV may still arrive."""
         s = loading.sequence
         target = s.prefill_target_tokens
         if s.computed_tokens == target:  # a full hit: its first step is a decode step
@@ -210,7 +209,7 @@ class Scheduler:
             self.late.append(loading)
 
     def into_batch(self, s: SequenceState, prefill_target: int, blocks: int) -> None:
-        """Add a request to the composed step; ``blocks`` are those that it has room for."""
+        """Add a request to the composed step; ``prefill_target`` in tokens, ``blocks``: held or reserved."""
         total = s.total_kv_tokens if self.decodes else s.prompt_num_tokens
         self.batch.add(s, prefill_target, total, blocks)
         self.running[s.request] = s

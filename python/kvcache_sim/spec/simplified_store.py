@@ -1,12 +1,11 @@
 """The cache under simplified accounting: memory is a count of unique tokens (seed 000, 3.5).
 
-What a session's last turn holds, and what a shared prefix holds, is taken to be resident: reusing it takes
-no memory again. The batch sees blocks of one token, so every amount here is a number of tokens. A request
-holds the longest shared prefix of its prompt; beyond it, it takes over the tokens that its session kept, and
-the rest of what it reuses is counted again with its reservation. What it computes is private, until
-``commit`` shares it in whole blocks as far as prefixes are admitted. After a turn the session keeps what is
-not a shared prefix. Over capacity the oldest unused entry goes, session or prefix; what running requests use
-does not.
+The tokens of a session's last turn and of a shared prefix count as resident: reusing them takes no further
+memory. The batch sees blocks of one token, so every amount here is a number of tokens. A request holds the
+longest shared prefix of its prompt; beyond it, it takes over the tokens that its session kept, and further
+reused tokens are counted again with its reservation. Computed tokens are private, until ``commit`` shares
+them in whole blocks as far as prefixes are admitted. After a turn the session keeps the tokens that are not a
+shared prefix. Over capacity the oldest entry without a running user is evicted, session or prefix.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _UNBOUNDED = 1 << 60
 
 @dataclass(slots=True)
 class _Kept:
-    """The tokens that a session keeps: a shared prefix and those after it; ``users`` hold it."""
+    """The tokens that a session keeps: a shared prefix and tokens after it; ``users``: leases on it."""
 
     last: PrefixHash | None
     access: int
@@ -43,13 +42,13 @@ class _Lease:
     private: int
     #: Tokens reused whose memory is counted with the next reservation.
     owed: int
-    #: What its session kept, of which it took ``taken`` tokens over.
+    #: Its session's tokens, of which it took over ``taken``.
     kept: _Kept | None
     taken: int
 
 
 class SimplifiedStore:
-    """Unique tokens on one tier: shared prefixes, what sessions keep, and what running requests added."""
+    """Unique tokens on one tier: of shared prefixes, of sessions, and private ones of running requests."""
 
     def __init__(self, lookups: LookUps, capacity: int | None) -> None:
         self.keys, self.trace, self.engine = lookups.keys, lookups.trace, lookups.engine
@@ -70,7 +69,7 @@ class SimplifiedStore:
     # -- look-ups
 
     def peek(self, request: int, limit: int) -> tuple[int, int]:
-        """Return the tokens found, and ready, of the first ``limit``: the session's, else a shared prefix."""
+        """Return the tokens found, and ready, up to ``limit``: the session's, else of a shared prefix."""
         prefixes = self._prefixes(request, limit // self._block)
         admitted = self.criteria.admitted_blocks(prefixes)
         shared = self.prefixes.longest(prefixes[:admitted], self.criteria.min_blocks) * self._block
@@ -82,7 +81,7 @@ class SimplifiedStore:
         if info is None:
             return 0
         total = info.total_tokens_in_cache
-        # what a context window left of the history; without it the prompt must be longer than the history
+        # the history within the context window; without a window the prompt must be longer than the history
         history = int(self.trace.history_tokens[request]) if len(self.trace.history_tokens) else -1
         if history < 0:
             return min(total, limit) if self.trace.input_tokens[request] > total else 0
@@ -124,7 +123,7 @@ class SimplifiedStore:
         return handle
 
     def abandon(self, lease: int) -> None:
-        """Take an acquisition back without a trace."""
+        """Undo an acquisition without an effect on recency."""
         self._end(lease, touches=False)
 
     def release(self, lease: int, now_ns: int) -> None:
@@ -144,7 +143,7 @@ class SimplifiedStore:
         self._return_to_session(left)
 
     def _return_to_session(self, left: _Lease) -> None:
-        """Give a session back what a lease took over from it, as after a preemption."""
+        """Return to a session the tokens that a lease took over, as after a preemption."""
         session_id, kept = self._session_id(left.request), left.kept
         if session_id is None or kept is None or self._kept.get(session_id) is not kept:
             return
@@ -152,13 +151,13 @@ class SimplifiedStore:
         if left.blocks == left.first_blocks:
             kept.remainder += left.taken
             self._remainders += left.taken
-        elif not kept.users:  # some of its tokens have become shared prefixes since: it keeps those instead
+        elif not kept.users:  # some of its tokens have become shared prefixes since, which replace them
             info = self.sessions.active_sessions_kv_state[session_id]
             if not self.keep_session(left.request, session_id, info.total_tokens_in_cache):
                 self.sessions.forget(session_id)
 
     def reserve(self, lease: int, blocks: int, now_ns: int) -> list[int] | None:
-        """Reserve memory for new tokens; None when refused."""
+        """Reserve memory for ``blocks`` new tokens; None if refused."""
         return self.reserve_many([(lease, blocks)], now_ns)
 
     def reserve_many(self, wanted: list[tuple[int, int]], now_ns: int) -> list[int] | None:
@@ -193,13 +192,13 @@ class SimplifiedStore:
             self._private -= self._block
 
     def depth(self, lease: int) -> int:
-        """Return how many tokens the lease reuses or has shared."""
+        """Return the number of tokens that the lease reuses or has shared."""
         return self._lease(lease).depth
 
     # -- sessions
 
     def keep_session(self, request: int, session_id: str, tokens: int) -> bool:
-        """Keep a finished turn's tokens in place of the last turn's; return whether there is space."""
+        """Keep a finished turn's tokens in place of the last turn's; return True if there is space."""
         self._drop_session(session_id)
         prefixes = self._prefixes(request, -(-tokens // self._block))
         blocks = self.prefixes.longest(prefixes)
@@ -230,7 +229,7 @@ class SimplifiedStore:
         return self.prefixes.tokens + self._remainders + self._private
 
     def occupancy(self, tier: int) -> Occupancy:
-        """Return how the tier's tokens are used."""
+        """Return the use of the tier's tokens."""
         capacity = _UNBOUNDED if self.capacity is None else self.capacity
         cached = self.prefixes.tokens + self._remainders
         return Occupancy(capacity - self.used, self._private, cached, 0, cached - self._in_use())
@@ -249,7 +248,7 @@ class SimplifiedStore:
         return len(blocks) * self._block + sum(kept.remainder for kept in used)
 
     def _make_space(self, tokens: int) -> bool:
-        """Evict the shortfall, the oldest unused entry first; False, and no change, where it is too much."""
+        """Evict the shortfall, the oldest unused entry first; False, and no change, if it is too much."""
         if self.capacity is None or self.used + tokens <= self.capacity:
             return True
         if self._private + self._in_use() + tokens > self.capacity:
@@ -264,12 +263,12 @@ class SimplifiedStore:
         if session_id is not None and (prefix is None or self._kept[session_id].access < prefix.access):
             self.sessions.forget(session_id)
         else:
-            assert prefix is not None, "what is not in use can go"
+            assert prefix is not None, "an unused entry is evictable"
             self.prefixes.evict(prefix)
         self._evicted += before - self.used
 
     def _make_prefix_space(self) -> bool:
-        """Make space for a block within the prefixes' size limit; False where all are in use."""
+        """Make space for a block within the prefixes' size limit; False if all are in use."""
         limit = self.max_prefix_tokens
         while limit is not None and self.prefixes.tokens + self._block > limit:
             oldest = self.prefixes.oldest_unused()
@@ -280,7 +279,7 @@ class SimplifiedStore:
         return True
 
     def eviction_counts(self, tier: int) -> EvictionCounts:
-        """Return how many tokens the tier has lost so far."""
+        """Return the tokens that have left the tier so far."""
         return EvictionCounts(self._evicted, 0, 0)
 
     # -- records

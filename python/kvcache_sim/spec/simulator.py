@@ -3,11 +3,11 @@
 The clock is ``engine.py``'s heap of events, ordered by time, then by what happens at one instant: transfers
 arrive, requests arrive, machines reach step boundaries, hand-overs are announced. A request arrives at
 its time, or, in a closed loop, its think time after the request it waits for has finished; in an instant
-run when the one before it has left. A router sends it to a machine; one that the machine could never hold,
-or that is longer than the context window, is rejected (seed 000, 4.5). From the client it takes a while
-until the scheduler has it, and the look-up takes its time. At a step boundary a machine ends its step,
-commits what it computed, composes the next step and starts it when its room and its KV are there. A
-boundary comes when a step ends, or as soon as an idle machine could compose one.
+run when the previous request has left. A router sends it to a machine; a request that the machine could never
+hold, or that is longer than the context window, is rejected (seed 000, 4.5). The scheduler receives it after
+the client's time, and the lookup takes time. At a step boundary a machine ends its step, commits the computed
+blocks, composes the next step and starts it when its blocks are free and its KV is there. A boundary occurs
+when a step ends, or as soon as an idle machine could compose a step.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from kvcache_sim.workload.trace import NO_REQUEST, OPEN_LOOP, Trace
 if TYPE_CHECKING:
     from kvcache_sim._core import Store
 
-#: Makes an empty store from a machine's tiers and its look-ups.
+#: Makes an empty store from a machine's tiers and its lookups.
 MakeStore = Callable[[Sequence[TierSettings], LookUps], "Store"]
 
 
 class Machine:
     """One engine instance on the cache of one machine, and its events."""
 
-    #: A model of a rule that no seed asks for puts subclasses in the place of these, here and elsewhere.
+    #: A model of a rule that no seed requires replaces these by subclasses, here and elsewhere.
     scheduler_class = Scheduler
     next_step_class = NextStep
 
@@ -58,7 +58,7 @@ class Machine:
         self.number = number
         self.engine = parts.mover.engine
         self.cache, self.replica = settings.cache, replica
-        #: How many tiers it has.
+        #: Number of tiers.
         self.tiers = tiers
         self.store, self.mover, self.batch = parts.store, parts.mover, parts.batch
         self.milestones, self.writes = parts.milestones, parts.writes
@@ -77,13 +77,13 @@ class Machine:
         return self.milestones.load
 
     def can_ever_hold(self, kv_tokens: int) -> bool:
-        """Return whether an empty GPU has room for so many tokens."""
+        """Return True if an empty GPU can hold ``kv_tokens`` tokens."""
         return -(-kv_tokens // self.cache.block_size_tokens) <= self._capacity_blocks
 
     # -- from arrival to the queue
 
     def arrive(self, s: SequenceState) -> None:
-        """Take a request over from its client."""
+        """Accept a request from its client."""
         now, own = self.engine.now_ns, self.replica
         self.milestones.arrived(s, now)
         offset = own.client_offset_ns + own.client_offset_per_token_ns * s.prompt_num_tokens
@@ -108,13 +108,13 @@ class Machine:
     # -- step boundaries
 
     def wake(self) -> None:
-        """Compose a step now, unless one is composed or runs: then the scheduler looks at its end."""
+        """Compose a step now, unless a step is composed or runs: then the scheduler decides at its end."""
         if self._boundary is None and not self._next.waits:
             now = self.engine.now_ns
             self._boundary = self.engine.schedule(now, BOUNDARY, self.number, self._at_boundary)
 
     def moved(self) -> None:
-        """Send what can go now that KV or room has come, and compose a step if one is possible."""
+        """Send transfers that are ready after an arrival or release, and compose a step if possible."""
         self.mover.issue()
         if self.scheduler.try_again():
             self.wake()
@@ -154,7 +154,7 @@ class Machine:
         self.scheduler.step_ended(ended.finished, now)
 
     def share(self, lease: int, blocks: int, now: int) -> None:
-        """Share the first blocks of a lease that came from elsewhere, as if they had been computed here."""
+        """Share the first ``blocks`` blocks of a lease, received from another machine."""
         first = self.store.depth(lease)
         if blocks > first:
             self.store.commit(lease, blocks, (now, now))
@@ -164,7 +164,7 @@ class Machine:
 
 
 class Simulator:
-    """A cluster about to serve a trace: builds its machines, lets requests come, and closes them."""
+    """A cluster about to serve a trace: builds its machines, schedules arrivals, and closes requests."""
 
     machine_class, batch_class, mover_class, channels_class = Machine, Batch, Mover, Channels
     writes_class, milestones_class, router_class = WritePolicies, Milestones, Router
@@ -200,7 +200,7 @@ class Simulator:
         self._window = min((window for window in windows if window is not None), default=None)
         self.closed = 0
         self._instant = any(own.replica.instant for own in settings.machines)
-        #: By request: those that wait for it; and how many requests one still waits for.
+        #: By request: the requests that wait for it; and the number of requests that it still waits for.
         self._waiting: dict[int, list[int]] = {}
         self._missing: dict[int, int] = {}
         self._order = self._arrival_order()
@@ -235,14 +235,14 @@ class Simulator:
         return self.machine_class(number, len(own.tiers), replica, settings, parts)
 
     def _remote_reads(self, mover: Mover) -> RemoteReads | None:
-        """Return a machine's reads from others, where its look-ups cover the cluster."""
+        """Return a machine's reads from others, if its lookups cover the cluster."""
         if self.settings.movement.lookup != "cluster":
             return None
         self._read[mover.machine] = mover
         return self.reads_class(mover, self._read, self.channels)
 
     def _connect_pools(self) -> None:
-        """Let prefill machines hand over to the others, where there are any."""
+        """Connect prefill machines, if any, to the machines that decode."""
         settings, roles = self.settings, [own.role for own in self.settings.machines]
         if "prefill" not in roles:
             return
@@ -250,7 +250,7 @@ class Simulator:
         self._decoding = [m for m, role in zip(self.machines, roles, strict=True) if role != "prefill"]
         for machine in self._decoding:
             targets.append(HandOverTarget(machine, own))
-        # Its own stream of random numbers: not those that chose the prefill machine.
+        # A separate stream of random numbers from that of the prefill router.
         seed = derive_seed(settings.seed, "decode router")
         routing = settings.router, settings.cache
         router = self.router_class(own.router, self._decoding, routing, seed)
@@ -276,7 +276,7 @@ class Simulator:
         return alone if self._instant else sorted(alone, key=self._planned_ns)
 
     def _planned_ns(self, request: int) -> int:
-        """Return when a request that waits for none arrives; in a closed loop after its think time."""
+        """Return the arrival time (ns) of a request that waits for none; in a closed loop its think time."""
         think = int(self.trace.think_ns[request])
         return think if think != OPEN_LOOP else int(self.trace.arrival_ns[request])
 
@@ -311,7 +311,7 @@ class Simulator:
             self._left(s)
 
     def _can_serve(self, machine: Machine, s: SequenceState) -> bool:
-        """Return whether a request fits its window, the machine it is sent to and one that decodes it."""
+        """Return True if a request fits its window, its machine and a machine that decodes it."""
         if self._window is not None and s.prompt_num_tokens + s.output_tokens > self._window:
             return False
         if machine.sender is None:
@@ -321,10 +321,10 @@ class Simulator:
         alone = s.total_kv_tokens <= s.prompt_num_tokens
         return alone or any(other.can_ever_hold(s.total_kv_tokens) for other in self._decoding)
 
-    # -- when a request is done
+    # -- end of a request
 
     def _finished(self, lookups: LookUps, s: SequenceState) -> None:
-        """Enter a finished turn where its answer is kept, and where its prompt was computed; close it."""
+        """Add a finished turn to the sessions of its decode and prefill machines; close the request."""
         now = self.engine.now_ns
         lookups.turn_completed(s, s.output_tokens, now)
         self.records.close(s)

@@ -1,4 +1,4 @@
-"""Space on a tier: what is free, then what is coming free, then what eviction frees (semantics 2).
+"""Space on a tier: free blocks, then blocks that writes free, then evictions (semantics 2).
 
 ``_acquire_space`` is seed 001's ``synced_acquire_space`` and ``_evict`` its ``_evict_blocks``. A reservation
 that free, coming and evictable blocks cannot cover is refused and changes nothing. Otherwise exactly the
@@ -6,9 +6,8 @@ shortfall is evicted. On the slowest tier a victim is discarded and its block
 is free at once. On a faster tier a victim without a copy below is written there first: one move for the
 batch, after space has been made below in the same way. A victim that has its copy below frees its block at
 once; one whose copy below is in flight frees it when that move ends. From the decision on, a victim is not
-found above and is found, not ready, below. What the tier below cannot take is dropped, in eviction order,
-and counted as overflow. A space of (move, blocks) pairs says which of its blocks are free only once a move
-has ended.
+found above and is found, not ready, below. Victims that the tier below cannot store are dropped, in eviction
+order, and counted as overflow. A space of (move, blocks) pairs has the blocks that are free after a move.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from kvcache_sim.spec.residency import Residency
 
 
 class Space(Residency):
-    """Makes space by evicting leaves; what leaves a tier is written to the one below."""
+    """Makes space by evicting leaves; victims are written to the tier below."""
 
     def take_orders(self) -> list[Order]:
         """Return the transmissions decided since the last call."""
@@ -41,7 +40,7 @@ class Space(Residency):
         return handle
 
     def _acquire_space(self, tier: int, blocks: int, now_ns: int) -> Late | None:
-        """Take blocks from a tier; return those that are free later, None where it is refused."""
+        """Take blocks from a tier; return the blocks that are free later, None if refused."""
         space = self.tiers[tier]
         if space.available < blocks:
             return None
@@ -57,7 +56,7 @@ class Space(Residency):
         return _take_first(space.coming, late)
 
     def _evict(self, tier: int, wanted: int, now_ns: int) -> int:
-        """Evict blocks, or what may go where that is less; return how many are free now."""
+        """Evict ``wanted`` blocks, or all evictable if fewer; return the number free now."""
         if tier < len(self.tiers) - 1:
             return self._demote(tier, wanted, now_ns)
         evicted = 0
@@ -101,7 +100,7 @@ class Space(Residency):
         return evicted - late_blocks
 
     def _write_below(self, tier: int, victims: list[Block], now_ns: int) -> Late:
-        """Write what the tier below can take; drop the rest, which is first in eviction order."""
+        """Write victims as far as the tier below can store them; drop the rest, first in eviction order."""
         below = tier + 1
         dropped = max(len(victims) - self.tiers[below].available, 0)
         for block in victims[:dropped]:
@@ -116,16 +115,16 @@ class Space(Residency):
         return [(self._start(move, tier, (after for after, _ in space)), len(written))]
 
     def _drop(self, tier: int, block: Block) -> None:
-        """Lose a victim that the tier below cannot take."""
+        """Drop a victim that the tier below cannot store."""
         self._unhold(tier + 1, block)
         self.tiers[tier].free += 1
         self.tiers[tier].overflowed += 1
         self._discard_if_gone(block)
-        if block.parent is not None:  # a block before it may be gone already, kept only for this one
+        if block.parent is not None:  # its parent may have no copy already, kept only for this block
             self._discard_unreachable(block.parent)
 
     def expire(self, now_ns: int) -> None:
-        """Discard the copies that have outlived their tier's time to live."""
+        """Discard the copies whose tier's time to live has passed."""
         self._advance(now_ns)
         for tier, order in enumerate(self.orders):
             while (block := order.next_lapsed(now_ns)) is not None:
@@ -133,7 +132,7 @@ class Space(Residency):
 
 
 def _take_first(coming: Late, blocks: int) -> Late:
-    """Take so many blocks of those that come first."""
+    """Take ``blocks`` blocks from the earliest moves."""
     taken: Late = []
     while blocks:
         move, there = coming[0]

@@ -1,16 +1,15 @@
-"""The block store of one machine: what requests hold, and moves (seed 000, 3.5; seed 001; semantics 2, 4).
+"""The block store of one machine: leases and moves (seed 000, 3.5; seed 001; semantics 2, 4).
 
-A request acquires the leading blocks of its path that the GPU has and reserves private blocks for what it
-will compute: seed 001's active blocks. ``commit`` shares the full ones
-(``switch_active_fullblocks_into_cache``). Where the GPU has such a block already, computed by another
-request meanwhile, the request's own is freed and it uses the other. ``release`` ends all uses and makes the
-blocks that were held recent, in all tiers where they are ready, the deepest first. A shared block is counted
-once, whoever uses it, and is free again only when its users have gone (seed 000, 3.5, "Detailed Model").
+A request acquires the leading blocks of its path that the GPU has and reserves private blocks for the tokens
+to compute: seed 001's active blocks. ``commit`` shares full blocks (``switch_active_fullblocks_into_cache``).
+If the GPU already has the block, computed by another request meanwhile, the request's own is freed and it
+uses the other. ``release`` ends all uses and makes the held blocks recent, in all tiers where they are ready,
+the deepest first. A shared block counts once, until its last user ends (seed 000, 3.5, "Detailed Model").
 
 A move copies blocks between neighboring tiers, or from another machine to the CPU (seed 001, "Movements").
 Space is made on the target first. Then the source and the new copies are in use until the move ends: found
 at once, in flight, and ready when the move is finished, with the times of its transmission. The lower copy
-of what is read stays. The store answers the calls of the core's ``Store`` and shares no code with it.
+of a block that is read stays. The store has the methods of the core's ``Store`` and shares no code with it.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from kvcache_sim.spec.space import Space
 class Store(Space):
     """The plain block store; ``Residency`` lists its arguments."""
 
-    # -- what requests hold
+    # -- leases
 
     def _lease(self, lease: int) -> Lease:
         if lease not in self.leases:
@@ -42,7 +41,7 @@ class Store(Space):
         return handle
 
     def abandon(self, lease: int) -> None:
-        """Take an acquisition back without a trace."""
+        """Undo an acquisition without an effect on recency."""
         if self._lease(lease).reserved:
             raise refused("blocks are reserved", "a lease without a reservation; release it")
         self._end(lease)
@@ -53,11 +52,11 @@ class Store(Space):
         self._unhold(GPU, held.path[-1] if held.path else self.root)
 
     def depth(self, lease: int) -> int:
-        """Return how many blocks a lease holds through the cache."""
+        """Return the number of cached blocks that a lease holds."""
         return len(self._lease(lease).path)
 
     def reserve(self, lease: int, blocks: int, now_ns: int) -> list[int] | None:
-        """Reserve private GPU blocks; return the moves that must end before, None if refused."""
+        """Reserve private GPU blocks; return the moves that must finish before, None if refused."""
         return self.reserve_many([(lease, blocks)], now_ns)
 
     def reserve_many(self, wanted: Sequence[tuple[int, int]], now_ns: int) -> list[int] | None:
@@ -76,7 +75,7 @@ class Store(Space):
         return sorted({move for move, _ in late})
 
     def _distribute(self, late: Late, leases: list[tuple[Lease, int]]) -> None:
-        """Give the blocks that are free later to the first leases."""
+        """Assign the blocks that are free later to the first leases."""
         takers = [(held, blocks) for held, blocks in leases if blocks]
         for move, blocks in late:
             while blocks:
@@ -109,7 +108,7 @@ class Store(Space):
         for key in self.keys.path(held.request, start, to):
             tail = held.path[-1] if held.path else self.root
             block = tail.children.get(key) or self._add_block(tail, key, held.request)
-            self._lengthen(held, [block])  # before it is ready: nothing may take it away
+            self._lengthen(held, [block])  # before it is ready, so that it cannot be evicted
             gpu.active -= 1
             held.reserved -= 1
             if block.copies[GPU].state == ABSENT:
@@ -152,7 +151,7 @@ class Store(Space):
     # -- moves up
 
     def _part(self, request: int, start: int, end: int, to: int | None = None) -> list[Block]:
-        """Return blocks of a path; those to read up to a tier are on the one below and not there yet."""
+        """Return blocks of a path; blocks to read up to tier ``to`` must be on the tier below only."""
         if start >= end:
             raise refused("no blocks", "a first block before the end")
         blocks = self._path(request, end, start)
@@ -163,7 +162,16 @@ class Store(Space):
         return blocks
 
     def load(self, lease: int, to: int, after: list[int]) -> int:
-        """Read the lease's next blocks up to ``to`` from the CPU into reserved blocks; return the move."""
+        """Read the lease's next blocks from the CPU into reserved blocks; return the move.
+
+        Args:
+            lease: The lease.
+            to: One past the last block.
+            after: Moves that must finish first.
+
+        Raises:
+            StoreError: For more blocks than are reserved and free.
+        """
         held = self._lease(lease)
         blocks = self._part(held.request, len(held.path), to, GPU)
         if len(blocks) > held.reserved - held.loading:
@@ -174,7 +182,7 @@ class Store(Space):
         return move
 
     def join(self, lease: int, to: int) -> None:
-        """Hold blocks that another request is loading."""
+        """Hold blocks up to ``to`` that another request is loading."""
         held = self._lease(lease)
         blocks = self._part(held.request, len(held.path), to)
         self._end_of(blocks, GPU)
@@ -185,7 +193,11 @@ class Store(Space):
     ) -> int | None:
         """Copy blocks one tier up, so that a load can follow; return the move, None without space.
 
-        ``ready`` is the move that makes them ready on the tier below, None where they are.
+        Args:
+            request: Index of the request.
+            part: (first, past the last) block.
+            to_tier: The tier to copy to.
+            ready: The move that makes them ready on the tier below; None if they are ready.
         """
         blocks = self._part(request, *part, to_tier)
         space = self._acquire_space_for((to_tier + 1, blocks[-1]), to_tier, len(blocks), now_ns)
@@ -197,7 +209,7 @@ class Store(Space):
     def _acquire_space_for(
         self, used: tuple[int, Block], tier: int, blocks: int, now_ns: int
     ) -> list[int] | None:
-        """Take blocks from a tier while a path is in use; return the moves to wait for, None when refused."""
+        """Take blocks from a tier while a path is in use; return the moves to wait for, None if refused."""
         self._hold(*used)
         space = self._acquire_space(tier, blocks, now_ns)
         self._unhold(*used)
@@ -216,12 +228,12 @@ class Store(Space):
     # -- moves down
 
     def write_through(self, lease: int, start: int, end: int, now_ns: int) -> int | None:
-        """Copy the lease's blocks to the CPU where it has none; return the move, None without one."""
+        """Copy blocks [start, end) of a lease that the CPU lacks to it; return the move, None without one."""
         path = self._lease(lease).path[:end]
         return self._copy_down(GPU, path[start:], path[-1:], now_ns) if start < end else None
 
     def write_on(self, move: int, now_ns: int) -> int | None:
-        """Copy what a move is about to make ready one tier further down; call it before ``finish_move``."""
+        """Copy the blocks of a move one tier further down; call it before ``finish_move``."""
         done = self._open_move(move)
         if done.to + 1 == len(self.tiers):
             return None
@@ -229,7 +241,7 @@ class Store(Space):
         return self._copy_down(done.to, done.blocks, ends, now_ns)
 
     def _copy_down(self, tier: int, blocks: list[Block], ends: list[Block], now_ns: int) -> int | None:
-        """Write those blocks one tier down that are not there; ``ends``: of the paths to hold meanwhile."""
+        """Write the blocks that the next tier lacks to it; ``ends``: ends of the paths to hold meanwhile."""
         below = tier + 1
         missing = [block for block in blocks if block.copies[below].state == ABSENT]
         if not missing:
@@ -253,7 +265,7 @@ class Store(Space):
         return handle
 
     def receive(self, request: int, part: tuple[int, int], now_ns: int) -> int | None:
-        """Land blocks of another machine on the CPU; return the move, None without space."""
+        """Store blocks [first, past the last) of another machine on the CPU; return the move, or None."""
         start, end = part
         path = self._path(request, start)
         parent = path[-1] if path else self.root
@@ -277,15 +289,15 @@ class Store(Space):
 
     def _open_move(self, move: int) -> Move:
         if move not in self.moves:
-            raise refused("no such move", "one that is under way")
+            raise refused("no such move", "a move in flight")
         return self.moves[move]
 
     def set_times(self, move: int, first_layer_ns: int, ready_ns: int) -> None:
-        """Set when what a move writes will be ready; its copies keep the times."""
+        """Set the ready times of the blocks that a move writes; its copies keep them."""
         self._open_move(move).times = first_layer_ns, ready_ns
 
     def finish_move(self, move: int) -> None:
-        """Make a move's blocks ready, end its uses, and free the space that waited for it."""
+        """Make a move's blocks ready, end its uses, and free the space that it blocked."""
         done = self._open_move(move)
         del self.moves[move]
         times = done.times or (self.latest_ns, self.latest_ns)

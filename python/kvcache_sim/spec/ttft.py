@@ -1,14 +1,13 @@
-"""The parts of TTFT that are waits for KV or room, each nanosecond under its cause (semantics 2 and 4).
+"""The parts of TTFT that are waits for KV or free blocks, each ns under its cause (semantics 2 and 4).
 
-An admitted request waits for the room that evicted blocks leave, and for KV from lower tiers or from
-another machine. The wait from its admission until it can join a step is charged first to room, then to the
-places that its KV comes from, fast to slow, each until its own part is there: the parts sum to the wait.
-With layer pipelining KV counts as there at its first layer; what is still missing then stalls the step.
-Layer k of the step starts when layer k - 1 is computed and its KV has arrived: the step ends at max(t +
-L·c, first + L·c, last + c) (semantics 4; the recurrence where layers come unevenly). The excess is the
-loading request's ``fetch`` and its batch mates' ``batch_stall``, a part of their prefill. The same waits
-are also split by hop: until the lowest hop had brought what the next one needed the wait is that hop's, and
-so on.
+An admitted request waits for the blocks that evictions free, and for KV from lower tiers or from another
+machine. The wait from its admission until it can join a step is charged first to the evictions, then to the
+sources of its KV, fast to slow, each until its own part has arrived: the parts sum to the wait. With layer
+pipelining KV counts as arrived at its first layer; missing layers then stall the step. Layer k of the step
+starts when layer k - 1 is computed and its KV has arrived: the step ends at max(t + L·c, first + L·c, last +
+c) (semantics 4; the recurrence if layers arrive unevenly). The excess is the loading request's ``fetch`` and
+its batch mates' ``batch_stall``, a part of their prefill. The same waits are also split by hop: until the
+lowest hop had brought the layers that the next hop needed, the wait belongs to the lowest hop, and so on.
 """
 
 from __future__ import annotations
@@ -22,10 +21,9 @@ from kvcache_sim.tiers import COMPUTE, KV_SOURCES, STAGING
 
 
 class Loading:
-    """An admitted request until it has its room and its KV, or the first layer of it.
+    """An admitted request until it has its blocks and its KV, or the first layer of it.
 
-    ``waits`` are the moves that free its room, and (move that brings KV, place it comes from); ``on_ready``
-    is called once nothing is missing.
+    ``waits``: moves that free its blocks, (move that brings KV, source); ``on_ready`` is called at their end.
     """
 
     def __init__(
@@ -38,13 +36,13 @@ class Loading:
     ) -> None:
         freeing_moves, loads = waits
         self.sequence = sequence
-        #: Blocks that it has room for.
+        #: Blocks that it holds or has reserved.
         self.total_blocks = total_blocks
         self._on_ready = on_ready
         self._pipelining = mover.pipelining
         self._layers = mover.layers
         self._tiers = dict(loads)
-        #: Transfers that bring its KV and had not ended at its admission.
+        #: Transfers that bring its KV and were unfinished at its admission.
         self.transfers = [mover.transfers[move] for move, _ in loads if move in mover.transfers]
         self._freeing = {move for move in freeing_moves if move in mover.transfers}
         self._kv: set[int] = set()
@@ -55,7 +53,7 @@ class Loading:
                 self._kv.add(transfer.move)
         for move in self._freeing | self._kv:
             mover.transfers[move].watchers.append(self._arrived)
-        #: When room, and KV of each place, were last waited for, and (transfer, layer) that came then.
+        #: Ends of the waits for blocks and for KV of each source, and (transfer, layer) that arrived then.
         self._freed_end_ns = 0
         self._ends_ns = [0] * len(KV_SOURCES)
         self._last: dict[int, tuple[Transfer, int]] = {}
@@ -63,7 +61,7 @@ class Loading:
         self._latest: tuple[Transfer, int, int] | None = None
 
     def waits(self) -> bool:
-        """Return whether room or KV is missing."""
+        """Return True if free blocks or KV are missing."""
         return bool(self._freeing or self._kv)
 
     def _arrived(self, transfer: Transfer, complete: bool) -> None:
@@ -84,7 +82,7 @@ class Loading:
             self._on_ready(self)
 
     def _charge(self, now_ns: int) -> None:
-        """Split the wait since the admission among room and places."""
+        """Split the wait since the admission among evictions and sources."""
         s = self.sequence
         if s.first_token_ns >= 0:  # it was preempted: its TTFT is over
             return
@@ -101,10 +99,10 @@ class Loading:
     # -- KV that still arrives while a step computes
 
     def late_until(self, start_ns: int, compute_ns: int) -> int:
-        """Return when a step from ``start_ns`` that needs this KV layer by layer can end.
+        """Return the earliest end of a step from ``start_ns`` that needs this KV layer by layer.
 
-        From the arrival of layer k on, layers k to L are still to be computed. Where layers come evenly the
-        first and the last one decide.
+        From the arrival of layer k on, layers k to L are still to be computed. If layers arrive evenly, the
+        first and the last layer decide.
         """
         layers, end = self._layers, start_ns + compute_ns
         for transfer in self.transfers:
@@ -124,7 +122,7 @@ class Loading:
         return [t for t in self.transfers if t.sent is not None and not t.sent.settled]
 
     def charge_stall(self, stall_ns: int) -> None:
-        """Charge a step's excess to the slowest place that this request reads from."""
+        """Charge a step's excess to the slowest source that this request reads from."""
         s = self.sequence
         if s.first_token_ns >= 0:
             return
@@ -137,15 +135,15 @@ class Loading:
 
 
 def _charged(position: int) -> int:
-    """Return the place that a wait is charged to: what another request loads comes from below."""
+    """Return the source that a wait is charged to: blocks that another request loads come from below."""
     return STAGING if position == COMPUTE else position
 
 
 def _charge_hops(s: SequenceState, came: tuple[Transfer, int], span: tuple[int, int]) -> None:
-    """Split a wait ``span`` for a layer (from 0) of a transfer among the hops that it came over.
+    """Split a wait ``span`` for a layer (from 0) of a transfer among the hops that it crossed.
 
-    A hop that feeds the next one has to bring the layer itself; one that is stored first brings all layers. A
-    hop that was done before the wait began has no part in it.
+    A hop that feeds the next hop has to bring the layer itself; a hop that is stored first brings all layers.
+    A hop that finished before the wait began has no part in it.
     """
     chain = [came]
     while (hop := chain[-1][0]).below is not None:

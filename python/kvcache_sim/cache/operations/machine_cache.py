@@ -282,7 +282,7 @@ class MachineCache(OperatedStore):
     def fetch_from_remote(self, request: int, limit: int) -> list[NativeTransfer]:
         """Copy the longest continuation of this machine's run on one other machine into the own cpu tier.
 
-        Blocks on the other's cpu cross the network, blocks on its disk both channels; they are held until read.
+        Blocks on its cpu cross the network, blocks on its disk both channels; they are held until read.
 
         Args:
             request: Index of the request.
@@ -311,7 +311,7 @@ class MachineCache(OperatedStore):
     # -- active blocks
 
     def allocate_active(self, request: int, reuse: int, active: int) -> Active | None:
-        """Hold found GPU blocks, load blocks from lower tiers, and reserve active blocks: all or nothing.
+        """Hold found GPU blocks, load lower-tier blocks, and reserve active blocks: all or nothing.
 
         Reuse ends at the first part that cannot be staged on the cpu; its blocks become active blocks.
 
