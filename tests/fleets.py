@@ -32,7 +32,7 @@ class Machine:
 
     @property
     def store(self):
-        return SimpleNamespace(capacity=lambda tier: SimpleNamespace(capacity_blocks=self.gpu_blocks))
+        return SimpleNamespace(occupancy=lambda tier: SimpleNamespace(capacity_blocks=self.gpu_blocks))
 
 
 @dataclass

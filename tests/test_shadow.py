@@ -332,7 +332,7 @@ def test_an_engine_whose_size_is_unknown_has_no_shadows_but_the_unbounded_one(ca
     heading, *lines = done.out.splitlines()
     assert "+ CPU 100" in heading
     assert [len(rates(line)) for line in lines] == [2, 2, 7]
-    assert "1 look-ups are not counted" in done.err
+    assert "1 lookups are not counted" in done.err
 
 
 def test_another_cache_has_a_multiple_of_the_engines_blocks_and_more():

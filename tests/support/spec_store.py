@@ -172,7 +172,7 @@ class WholeStore(Store):
 
     def moved_paths(self, move: int) -> list[tuple[int, int]]:
         """Return the paths that a move writes, each as (request, past its last block), the longest first."""
-        blocks = self._under_way(move).blocks
+        blocks = self._open_move(move).blocks
         continued = {block.parent for block in blocks}
         ends = sorted((b for b in blocks if b not in continued), key=lambda b: (-b.depth, b.key))
         return [(block.request, block.depth + 1) for block in ends]

@@ -98,7 +98,7 @@ class Residency:
         self._handles = count(1)
         self._digest = RollingDigest()
 
-    # -- look-ups
+    # -- lookups
 
     def _find(self, request: int, limit: int) -> list[Block]:
         """Return the leading blocks of a request that are in the tree, blocks without a copy included."""

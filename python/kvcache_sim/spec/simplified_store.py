@@ -66,7 +66,7 @@ class SimplifiedStore:
         self._access = self._remainders = self._private = self._evicted = 0
         self._digest = RollingDigest()
 
-    # -- look-ups
+    # -- lookups
 
     def peek(self, request: int, limit: int) -> tuple[int, int]:
         """Return the tokens found, and ready, up to ``limit``: the session's, else of a shared prefix."""

@@ -56,7 +56,7 @@ def heading(compared: Compared) -> str:
 
 
 def line(following: Following, compared: Compared, when: str) -> str:
-    """Return a line of the table: hit rates over the counted look-ups of all engines."""
+    """Return a line of the table: hit rates over the counted lookups of all engines."""
     own, below = Share(), Share()
     others = [Share() for _ in compared.others]
     look_ups = held = 0
