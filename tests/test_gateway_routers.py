@@ -342,7 +342,7 @@ def test_a_holder_with_holes_counts_what_it_holds():
         index.sent(fleet.request(0), machine)
     middle = index._keys(fleet.request(0))[1]
     del index._sent[1][middle]
-    index._holders[middle] = 1
+    index._owners[middle] = 1
     assert index.match(fleet.request(1)).blocks == [3, 2]
     fleet.tokens[1] = 63
     assert index.match(fleet.request(1)).of == 1  # 63 tokens hash one block
