@@ -27,7 +27,7 @@ class Ability(Enum):
     LOWER_TIERS = auto()
     #: An unbounded GPU.
     NO_BOUND = auto()
-    #: Each tier has an eviction policy of its own, time to live included.
+    #: Each tier has its own eviction policy, time to live included.
     TIER_POLICIES = auto()
     #: Admissions renew blocks, not only releases.
     TOUCH_AT_ADMISSION = auto()

@@ -21,7 +21,7 @@ class KeptPrompts:
         self.block_size_tokens = replicas[0].cache.block_size_tokens
 
     def tree(self, machine: int) -> MarkingStore:
-        """Return a machine's tree as it is now."""
+        """Return a machine's current tree."""
         tree = self._trees[machine]
         assert tree is not None, "refused where blocks have no names"
         self.replicas[machine].catch_up(self.engine.now_ns)

@@ -58,5 +58,5 @@ class ClosedRequest(Arrival):
     prefill_ns: int = 0
     cached_prefix_length_used: int = 0
     num_tokens_requiring_prefill: int = 0
-    #: Cached prefix tokens by the source they came from.
+    #: Cached prefix tokens by source.
     cached_tokens_by_source: tuple[int, ...] = (0,) * len(KV_SOURCES)

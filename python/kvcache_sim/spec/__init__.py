@@ -13,9 +13,9 @@ It has the rules of the seeds, each once. The lifecycle of a request, by stage, 
 | reserve blocks: evict, demote, discard | ``store``, ``space``, ``eviction`` | 001, "Delete of KV cache" |
 | move blocks over channels | ``mover``, ``channels``, ``remote`` | 001, "Movements of KV cache" |
 | prefill in chunks, overlapped layer by layer | ``batch``, ``ttft`` | 000, 3.3; 001, "Examples" |
-| commit: share what is computed | ``batch``, ``store`` | 001, "Generation of KV cache" |
+| commit: share computed blocks | ``batch``, ``store`` | 001, "Generation of KV cache" |
 | hand over to a decode machine | ``handover`` | – |
-| decode, finish, release, keep what is reusable | ``scheduler``, ``lookups`` | 000, 3.4 |
+| decode, finish, release, keep reusable blocks | ``scheduler``, ``lookups`` | 000, 3.4 |
 | record: rows, events, digest | ``records`` | 000, 5 |
 
 Read ``simulator`` first: it builds the machines and owns their events. ``store`` is the block store, which

@@ -1,6 +1,6 @@
 """Admission: match the prefix, plan reuse, reserve blocks, order loads (seed 000, 3.2; semantics 2, 4).
 
-A request looks its prefix up once per admission, over the prompt and what it generated before a preemption.
+A request looks its prefix up once per admission, over the prompt and tokens generated before a preemption.
 At most floor((n - 1) / block size) blocks of n tokens hit, so a token is left to prefill (semantics 1). The
 local run is extended by another machine's, cut to what may be shared, and then to what the fetch policy
 reuses. Blocks for the whole prompt are reserved all or nothing: if refused, the request holds nothing.
@@ -50,7 +50,7 @@ class Admission(Struct):
     lease: int
     reused_blocks: int
     total_blocks: int
-    #: Reused blocks by the source they came from.
+    #: Reused blocks by source.
     from_source: list[int]
     #: Moves that free its blocks; moves that load its KV, with the source of each.
     freeing_moves: list[int]

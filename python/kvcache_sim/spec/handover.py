@@ -260,7 +260,7 @@ class HandOverTarget:
 
 
 class DecodeChoice:
-    """Chooses the decode machine of each hand-over: the router's, or the next one that could hold it."""
+    """Chooses the decode machine of each hand-over: the router's choice, or the next machine that fits it."""
 
     def __init__(
         self,

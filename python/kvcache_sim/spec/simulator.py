@@ -6,7 +6,7 @@ its time, or, in a closed loop, its think time after the request it waits for ha
 run when the previous request has left. A router sends it to a machine; a request that the machine could never
 hold, or that is longer than the context window, is rejected (seed 000, 4.5). The scheduler receives it after
 the client's time, and the lookup takes time. At a step boundary a machine ends its step, commits the computed
-blocks, composes the next step and starts it when its blocks are free and its KV is there. A boundary occurs
+blocks and composes the next step. It starts when its blocks are free and its KV is there. A boundary occurs
 when a step ends, or as soon as an idle machine could compose a step.
 """
 

@@ -23,8 +23,8 @@ class Finished(NamedTuple):
 class AdmissionPolicy(Protocol):
     """Decides which blocks stay in the cache when a request ends.
 
-    The other blocks leave all tiers at once, from the end of the path up to the first block that is held, in
-    flight or followed by another block.
+    The other blocks leave all tiers at once, last first, until the first block that is held, in flight or
+    followed by another block.
     """
 
     def kept_blocks(self, finished: Finished) -> int:

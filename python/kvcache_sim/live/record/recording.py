@@ -1,4 +1,4 @@
-"""A recording: the proxy on its port until a signal comes, then the trace."""
+"""A recording: the proxy on its port until a signal, then the trace."""
 
 from __future__ import annotations
 

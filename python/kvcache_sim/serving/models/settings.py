@@ -13,7 +13,7 @@ class ServedModel(Value):
 
 
 class ModelsSettings(Value):
-    """The models in the order of their machines: the first one's come first."""
+    """The models in the order of their machines: those of the first model come first."""
 
     models: tuple[ServedModel, ...]
 

@@ -55,6 +55,6 @@ def readers_of(key: str) -> list[str]:
 def router_maker(policy: str) -> MakeRouter:
     """Return the constructor of a policy's name or of ``file.py:Name``, whose keyword arguments may follow.
 
-    Raises UsageError for an unknown name, and for a plug-in naming the file and line of what is wrong.
+    Raises UsageError for an unknown name, and for an invalid plug-in, with its file and line.
     """
     return ROUTER.maker(policy)

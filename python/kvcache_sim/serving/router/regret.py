@@ -44,9 +44,9 @@ class Regret:
 class Watched:
     """A router whose choices are compared with the true state of all machines.
 
-    The expected time on a machine is its GPU's time, chunk by chunk, for the uncached prompt tokens of this
-    request and of requests sent there without a first token. It excludes decoding and loads from lower
-    tiers. Effects on results: none. Cost: one lookup on all machines per request.
+    The expected time on a machine is its GPU's time, chunk by chunk, for uncached prompt tokens: of this
+    request and of requests sent there without a first token. It excludes decoding and loads from lower tiers.
+    Effects on results: none. Cost: one lookup on all machines per request.
     """
 
     def __init__(
