@@ -105,7 +105,7 @@ def test_a_load_that_read_buffers_hold_back_is_freed_when_its_request_is_aborted
 
 
 @pytest.mark.parametrize("name", ["own", "vllm"])
-def test_room_of_one_given_up_lets_the_next_one_in(tmp_path, name):
+def test_an_aborted_requests_blocks_admit_the_next_request(tmp_path, name):
     large = row(0, 640, 300, [*range(40)])
     waits = row(10, 640, 10, [*range(100, 140)])
     kept_out = run(written(tmp_path, [large, waits]), name).requests["first_token_ns"][1]

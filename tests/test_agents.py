@@ -114,7 +114,7 @@ def random_graph(draw: random.Random) -> list[dict]:
 
 
 @pytest.mark.parametrize("seed", range(int(os.environ.get("KVSIM_EXAMPLES", "15"))))
-def test_nobody_comes_before_all_it_waits_for_is_done_and_its_tools_have_run(tmp_path, seed):
+def test_a_request_arrives_after_all_it_waits_for_and_its_tools(tmp_path, seed):
     draw = random.Random(seed)
     rows = random_graph(draw)
     options = {"max_num_seqs": draw.choice([1, 2, 8]), "machines": draw.choice([1, 2])}

@@ -122,7 +122,7 @@ def test_a_weka_trace_runs_to_the_nanosecond(tmp_path):
     assert rows["finish_ns"].tolist() == [first_end, sub_end, last + MS + 64_000]
 
 
-def test_ids_mean_something_in_one_trace_alone_and_orphans_are_told(tmp_path):
+def test_ids_are_local_to_a_trace_and_orphans_are_reported(tmp_path):
     one, two = weka([asked(0, 64, [1])]), weka([agent(0, "A", []), asked(1, 64, [1], out=0)], "y")
     made = read(tmp_path, [one, two])
     assert shared(made.trace, 0, 1) == 0
@@ -218,7 +218,7 @@ def test_spawned_conversations_begin_afresh_and_are_waited_for(tmp_path):
     assert shared(trace, 4, 5) == 8
 
 
-def test_forked_conversations_go_on_from_their_parents(tmp_path):
+def test_forked_conversations_continue_from_their_parents(tmp_path):
     lines = [
         conversation(
             "root", said("plan", forks=[{"child": "bg", "background": True}]), said("on", forks=["f1", "f2"])

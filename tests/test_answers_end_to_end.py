@@ -209,7 +209,7 @@ def test_doctor_finds_this_installation_sound(capsys):
     assert "broken" not in out
 
 
-def test_doctor_names_the_package_in_the_way(monkeypatch, capsys):
+def test_doctor_names_the_conflicting_package(monkeypatch, capsys):
     real = metadata.version
     monkeypatch.setattr(metadata, "version", lambda n: "0.1.3" if n == "kvcache-simulator" else real(n))
     assert kvsim(["doctor"]) == 2

@@ -153,7 +153,7 @@ def test_more_requests_narrow_the_intervals(known_log):
     assert narrow.high - narrow.low < 0.7 * (wide.high - wide.low)
 
 
-def test_prompts_of_one_length_do_not_tell_attention_from_the_rest(tmp_path):
+def test_prompts_of_one_length_do_not_separate_attention_from_the_rest(tmp_path):
     (tmp_path / "known.toml").write_text(KNOWN)
     log = served(tmp_path, str(tmp_path / "known.toml"), 4, 150, lengths=(2000, 2000.5))
     term = by_name(fit_requests(log, BUDGET))["a prompt's attention to itself"]
@@ -245,7 +245,7 @@ def test_logs_that_cannot_be_fitted_are_one_line(tmp_path, capsys):
     assert not (tmp_path / "x.toml").exists()
 
 
-def test_a_term_that_falls_as_another_rises_is_not_told_from_it():
+def test_a_term_that_falls_as_another_rises_is_not_separated_from_it():
     """Fits that trade the client's time for a step's fixed one; products of tokens move with the step."""
     kinds = (
         ("prefill_tokens", (0, 0, 0, 512)),

@@ -246,7 +246,7 @@ def lines(capsys, *arguments, code=0):
     return capsys.readouterr().out.strip().splitlines()
 
 
-def test_edges_are_told_in_a_line(tmp_path, monkeypatch, capsys):
+def test_edge_cases_are_reported_in_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     path = write_trace(tmp_path / "t.jsonl", 10)
     (none, few) = lines(capsys, path, "--slo", "ttft=1ns", code=4)
@@ -281,7 +281,7 @@ def test_requests_that_wait_for_others_are_named(capsys, tmp_path, monkeypatch):
     assert found[0].startswith("every rate")
 
 
-def test_attainment_that_is_not_monotone_is_told():
+def test_attainment_that_is_not_monotone_is_reported():
     found = [row(0, 1.0, None)]
     found[0] |= {
         "capacity.verdict": "not monotone",
@@ -296,7 +296,7 @@ def test_attainment_that_is_not_monotone_is_told():
     )
 
 
-def test_several_candidates_are_told_with_the_cheapest_and_those_that_are_odd():
+def test_several_candidates_are_reported_with_the_cheapest_and_the_doubtful():
     odd = {
         "capacity.verdict": "not monotone",
         "capacity.holds_to_per_s": 1.0,

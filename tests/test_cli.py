@@ -92,7 +92,7 @@ def test_a_bug_is_one_line_with_a_bundle_and_the_command(monkeypatch, capsys, tm
         (["help", "nothing"], "no help on 'nothing'"),
     ],
 )
-def test_usage_errors_say_the_way_out(capsys, argv, said):
+def test_usage_errors_name_the_remedy(capsys, argv, said):
     assert main.run(argv) == 2
     captured = capsys.readouterr()
     assert said in captured.err

@@ -36,7 +36,7 @@ def slow(rows, blocks, mode, host_ns):
 
 @pytest.mark.parametrize("mode", ["length", "stop-token"])
 @pytest.mark.parametrize("host_ms", [0, 40])
-def test_every_nanosecond_agrees_with_a_slow_scheduler_that_looks_ahead(tmp_path, mode, host_ms):
+def test_every_nanosecond_agrees_with_a_slow_asynchronous_scheduler(tmp_path, mode, host_ms):
     rows = crowded_rows()
     settings = ("tiers.gpu.capacity=160 blocks", f"replica.async_scheduling={mode}")
     settings += (f"replica.step_overhead={host_ms}ms",)
@@ -59,7 +59,7 @@ def test_the_real_workload_agrees_too(mode):
     assert requests["finish_ns"].tolist() == last
 
 
-def test_sequences_that_cost_more_beside_a_chunk_than_a_whole_decode_step(tmp_path):
+def test_sequences_that_cost_more_with_a_chunk_than_a_whole_decode_step(tmp_path):
     """A decode step of n takes 1 ms, a mixed one 1 + 0.5·n ms: in the core as in the specification."""
     path, ends = write_rows(tmp_path, crowded_rows(20)), []
     for more in ("", "sequence_mixed_ms = 0.5\n"):
@@ -85,7 +85,7 @@ def test_an_idle_engine_takes_a_request_at_once(tmp_path, flat):
     assert moments_ms(run(path, flat, "replica.async_scheduling=length"))[0] == [10, 20, 65]
 
 
-def test_a_place_is_free_one_step_after_its_request_has_ended(tmp_path, flat):
+def test_a_slot_is_free_one_step_after_its_request_finished(tmp_path, flat):
     path = write_rows(tmp_path, [row(0, 64, 2, 0), row(0, 64, 4, 50), row(0, 64, 1, 100)])
     for mode, first in (("none", 30), ("length", 40)):
         found = run(path, flat, "replica.max_num_seqs=2", f"replica.async_scheduling={mode}")
@@ -111,7 +111,7 @@ def test_the_hosts_time_is_hidden_behind_a_longer_step(tmp_path, flat):
 
 
 @pytest.mark.parametrize("mode", ["length", "stop-token"])
-def test_looking_ahead_below_a_cpu_tier_is_what_the_specification_does(mode):
+def test_lookahead_with_a_cpu_tier_agrees_with_the_specification(mode):
     scenario = load_scenario(
         SCENARIO.parent / "cpu-offload.yaml",
         [

@@ -288,7 +288,7 @@ class TakesTheNewest(PoolModel):
         self.free.reverse()
 
 
-def test_another_pool_is_told_apart() -> None:
+def test_a_pool_with_another_rule_is_detected() -> None:
     machine = type("Machine", (VllmPool,), {"model_of": TakesTheNewest})
     with pytest.raises(AssertionError):
         run_state_machine_as_test(

@@ -125,7 +125,7 @@ def figures(request: ReplayRequest, family: str, variant: str) -> dict:
 
 @given(workloads(), st.sampled_from(STRATEGIES))
 @examples(150)
-def test_the_default_tree_keeps_its_room(request, strategy):
+def test_the_default_tree_keeps_its_capacity(request, strategy):
     got = figures(request, "sglang-unified", strategy)
     assert got["final_tree_tokens"] + got["final_free_tokens"] == got["capacity_tokens"]
 
@@ -137,7 +137,7 @@ storages = st.none() | st.builds(StorageCapacity, st.none() | st.integers(1, 60)
     workloads(), st.sampled_from(STRATEGIES), st.sampled_from(WRITE_POLICIES), st.integers(1, 60), storages
 )
 @examples(300)
-def test_hicache_keeps_its_rooms(request, strategy, write_policy, host, storage):
+def test_hicache_keeps_its_capacities(request, strategy, write_policy, host, storage):
     host_blocks = max(1, host * request.trace.block_size // request.block_size_tokens)
     request = replace(request, write_policy=write_policy, host_blocks=host_blocks, storage=storage)
     got = figures(request, "sglang-unified", strategy)
@@ -151,7 +151,7 @@ def test_hicache_keeps_its_rooms(request, strategy, write_policy, host, storage)
 
 @given(workloads(), st.sampled_from(CHUNK_POLICIES), st.integers(0, 40))
 @examples(300)
-def test_lmcache_keeps_its_rooms(request, policy, disk):
+def test_lmcache_keeps_its_capacities(request, policy, disk):
     request = replace(request, window=0, outputs="prompt", disk_blocks=disk)
     got = figures(request, "lmcache", policy)
     assert got["final_cpu_chunks"] <= got["cpu_chunks"]
@@ -160,9 +160,7 @@ def test_lmcache_keeps_its_rooms(request, policy, disk):
 
 @given(workloads(), st.sampled_from(["lru", "arc"]), st.integers(1, 40), st.sampled_from([0, 2]))
 @examples(150)
-def test_what_vllms_cpu_tier_loads_takes_the_room_that_computing_it_would(
-    request, policy, cpu_blocks, threshold
-):
+def test_loads_from_vllms_cpu_tier_take_as_many_blocks_as_computing(request, policy, cpu_blocks, threshold):
     alone = REPLAYERS["vllm"](request, "")
     request = replace(request, cpu_blocks=cpu_blocks, cpu_policy=policy, store_threshold=threshold)
     got = figures(request, "vllm", "")
@@ -376,7 +374,7 @@ def test_what_the_verb_refuses(options, refusal, capsys):
     assert refusal in capsys.readouterr().err
 
 
-def test_other_policies_refuse_the_room_of_these():
+def test_other_policies_refuse_the_capacities_of_engine_tiers():
     for change, option in (
         ({"host_blocks": 4}, "--host-capacity"),
         ({"write_policy": "write_back"}, "--write-policy"),

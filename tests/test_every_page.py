@@ -114,7 +114,7 @@ def written(tmp_path_factory):
     return pages(tmp_path_factory.mktemp("pages"))
 
 
-def test_every_kind_of_page_fits_its_screen_and_tells_its_parts_apart(written):
+def test_every_kind_of_page_fits_its_screen_with_distinct_colours(written):
     with page(viewport={"width": 1280, "height": 800}) as (browser, trouble):
         for kind, (path, charts) in written.items():
             browser.set_viewport_size({"width": 1280, "height": 800})

@@ -61,7 +61,7 @@ def test_a_stream_of_single_blocks_makes_a_batch_for_every_so_many_of_them(which
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_room_that_is_coming_free_is_waited_for_before_more_is_evicted(which):
+def test_admission_waits_for_blocks_being_freed_before_evicting_more(which):
     store = streams([FREE_BLOCKS, None], 4)[which]
     for request in range(FREE_BLOCKS):
         lease = store.acquire(request, 0)

@@ -366,7 +366,7 @@ def test_the_break_even_is_where_the_times_cross():
     assert load_ns(settings, "cpu", 512) == 50 * MS - (-512 * settings.cache.kv_bytes_per_token // 25)
 
 
-def test_a_request_is_told_event_by_event(tmp_path):
+def test_a_request_is_explained_event_by_event(tmp_path):
     (run,) = open_runs([made_up_run(tmp_path / "run", 50)])
     rows = run.requests
     slowest = int(np.argmax(rows["first_token_ns"] - rows["arrival_ns"]))

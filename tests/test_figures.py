@@ -194,7 +194,7 @@ def test_every_family_is_explained():
     assert [row[0] for row in read_table("figure-families").rows] == [f"`{family}`" for family in FAMILIES]
 
 
-def test_definitions_are_told_apart():
+def test_definitions_are_distinct():
     keys = [figure.key for figure in FIGURES]
     assert len(set(keys)) == len(keys)
     assert all(figure.meaning == DEFINITIONS[figure.key] for figure in FIGURES)

@@ -196,7 +196,7 @@ def test_what_others_rule_out_is_never_left_out(tmp_path):
             varied_from_text(text, "s", tmp_path, [setting])
 
 
-def test_a_tier_without_a_way_to_it_is_left_out_of_a_cell_not_of_a_run(tmp_path):
+def test_an_unreachable_tier_is_idle_in_a_sweep_cell_and_refused_in_a_run(tmp_path):
     deep = "tiers: {disk: {capacity: 9 blocks}}\nworkload: {kind: diverse}\n"
     assert [error.path for error in varied_from_text(deep, "s", tmp_path, ["seed=3"]).idle] == [
         ("tiers", "disk")
@@ -223,7 +223,7 @@ def test_a_sweep_takes_what_some_cell_uses_and_refuses_what_none_does(tmp_path, 
     assert "write.policy has no effect; no machine has a tier below the gpu" in capsys.readouterr().err
 
 
-def test_capacities_are_told_in_tokens_and_bytes_beside_blocks(tmp_path):
+def test_capacities_are_reported_in_blocks_tokens_and_bytes(tmp_path):
     tiers = "tiers: {gpu: {capacity: 300 blocks}, cpu: {capacity: 2GiB}, disk: {capacity: unbounded}}\n"
     scenario = scenario_from_text(
         "workload: {kind: diverse}\ncache: {block_size: 64}\n" + tiers, "s", tmp_path

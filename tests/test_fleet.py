@@ -207,7 +207,7 @@ def test_a_machine_lost_with_k_requests_in_flight(tmp_path, done, count):
     assert (failing.run.requests["first_token_ns"][done:] == -1).all()
 
 
-def test_nobody_serves_any_more(tmp_path):
+def test_requests_fail_when_no_machine_is_left(tmp_path):
     made = one_by_one(tmp_path, 5, "fleet: {plan: [{at: 1ns, do: lose, machine: 0}]}")
     assert made.summary["requests"]["failed"] == 5
     drained = one_by_one(tmp_path, 5, "fleet: {plan: [{at: 1ns, do: drain, machine: 0}]}")
@@ -243,7 +243,7 @@ def test_an_unneeded_event_changes_nothing_and_does_not_prolong_the_run():
     assert made["simulated_s"] == base["simulated_s"]
 
 
-def test_a_silent_machine_hears_nothing():
+def test_a_silenced_machine_receives_no_events():
     engine, notified = Engine(2), []
     for machine in (0, 1):
         for schedule in (engine.schedule, engine.schedule_own):
@@ -254,7 +254,7 @@ def test_a_silent_machine_hears_nothing():
     assert notified == [1, 1]
 
 
-def test_tiers_of_every_machine_are_told():
+def test_machines_that_join_have_the_same_tiers():
     scenario = load("fleet={plan: [{at: 3s, do: join}]}")
     assert len(scenario.settings.machines) == 3
     assert [tier.name for tier in scenario.settings.machines[2].tiers] == list(TIERS)
@@ -411,7 +411,7 @@ def test_a_channel_that_is_never_slow_is_a_plain_one():
         before = sent[0]
 
 
-def test_nothing_passes_a_channel_that_is_down_and_waiting_requests_go_on_when_it_is_back():
+def test_nothing_passes_a_channel_that_is_down_and_waiting_requests_resume_when_it_is_back():
     base = execute(scenario := load(*SLOW_LINKS), read_requests(scenario), RunOptions()).summary
     plan = "fleet={plan: [{at: 2s, do: slow, channel: cpu-to-gpu, lasts: 30s}]}"
     made = execute(scenario := load(*SLOW_LINKS, plan), read_requests(scenario), RunOptions()).summary

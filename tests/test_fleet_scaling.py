@@ -152,7 +152,7 @@ def test_a_machine_that_comes_copies_what_a_peer_was_asked_for_last(tmp_path):
         assert (found["cached_prefix_length_used"] > 0).tolist() == [0, 0, 0, 1, 1, 1, 1, 0, 1]
 
 
-def test_what_is_wanted_less_often_than_the_hold_lets_nobody_go(tmp_path):
+def test_demand_that_recurs_within_the_hold_removes_no_machine(tmp_path):
     times = "schedule: [{at: 10s, machines: 2}, {at: 12s, machines: 1}, {at: 14s, machines: 2}, {at: 20s, machines: 1}]"
     fleet = f"{{scaling: {{policy: schedule, most: 3, interval: 1s, hold: 5s, {times}}}}}"
     _, runs = at_times(tmp_path, [(4, 0), (40, 0)], fleet)
@@ -161,7 +161,7 @@ def test_what_is_wanted_less_often_than_the_hold_lets_nobody_go(tmp_path):
     assert changes == [(10.0, "ordered", 1), (10.0, "serves", 1), (25.0, "drains", 1), (25.0, "off", 1)]
 
 
-def test_machines_on_their_way_are_given_up_first_and_drains_end_with_the_last_request(tmp_path):
+def test_starting_machines_are_cancelled_first_and_drains_end_with_the_last_request(tmp_path):
     times = "schedule: [{at: 10s, machines: 3}, {at: 13s, machines: 4}, {at: 14s, machines: 2}]"
     fleet = f"{{startup: 2s, scaling: {{policy: schedule, most: 4, interval: 1s, hold: 0s, {times}}}}}"
     rows = [(12.9999, 0), (13.9999, 5), (13.9999, 6), (13.9999, 7), (13.9999, 8)]
@@ -239,7 +239,7 @@ def test_a_plug_in_scales(tmp_path):
     assert runs[0].summary["fleet"]["ordered"] == 1
 
 
-def test_explain_and_the_picture_tell_of_it():
+def test_explain_and_the_chart_show_the_changes():
     from types import SimpleNamespace
 
     scenario = load(*drawn(3))

@@ -129,7 +129,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_every_way_of_moving_reaches_the_fourth_tier(change: str, run: Path, tmp_path: Path):
+def test_every_movement_policy_reaches_the_fourth_tier(change: str, run: Path, tmp_path: Path):
     settings = [word for setting in CHANGES[change] for word in ("--set", setting)]
     reported, plain = summary(simulated(tmp_path, "--check", "full", *settings)), summary(run)
     assert reported["requests"]["finished"] == 150

@@ -105,7 +105,7 @@ def test_requests_of_any_number_of_packets_come(monkeypatch):
         assert_same(simulate(settings, trace), whole)
 
 
-def test_a_request_that_fits_nowhere_is_rejected_beside_others():
+def test_a_request_that_fits_no_machine_is_rejected_and_others_are_served():
     settings = cluster((35,), 2)
     run = assert_same_by_the_clock(settings, random_trace(3, requests=60, sessions=3), batches=True)
     assert 0 < columns(run.requests)["status"].count(STATUSES.index("rejected")) < 60

@@ -183,5 +183,5 @@ def test_a_share_equal_to_the_threshold_is_a_miss():
 
 
 @pytest.mark.parametrize("machines", [1, 4])
-def test_an_empty_tree_asks_nobody_in_particular(machines):
+def test_an_empty_tree_matches_no_particular_machine(machines):
     assert GatewayTree(machines).match([1, 2]) == (0, 0)

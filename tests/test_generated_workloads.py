@@ -189,7 +189,7 @@ def test_stop_ends_the_conversation_and_summarise_starts_it_again():
     assert allowance.input_tokens.max() == 176
 
 
-def test_a_sub_agent_goes_on_from_its_parents_prompt_and_waits_for_it():
+def test_a_sub_agent_extends_its_parents_prompt_and_waits_for_it():
     trace = small("agentic", loop="closed")
     waits_for = predecessors(trace)
     forks = np.flatnonzero((trace.turn == 0) & (waits_for >= 0))

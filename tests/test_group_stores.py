@@ -228,7 +228,7 @@ def test_drafts_in_one_group_of_full_attention_are_those_without_groups():
 
 
 @pytest.mark.parametrize(("kind", "cause"), [("sliding", "window_moved_on"), ("linear", "no_checkpoint")])
-def test_what_a_group_did_not_keep_is_told_by_cause_and_by_group(kind, cause):
+def test_tokens_a_group_did_not_keep_are_reported_by_cause_and_by_group(kind, cause):
     """20 blocks; then 12 of them and others: full attention could go on from 192 tokens, the other group kept
     none.
 
@@ -267,7 +267,7 @@ def test_junctions_belong_to_the_row_of_their_request_and_machine():
     assert is_state.tolist() == [False, False, True]
 
 
-def test_groups_of_one_kind_are_told_apart():
+def test_groups_of_one_kind_have_distinct_names():
     window = KvGroup("sliding", 16, 40, (1,))
     layout = KvLayout((window, KvGroup("full", 16, 0, (0,)), window, window), 1, 1)
     drawn = GroupSettings("four groups", layout, 512)
@@ -277,7 +277,7 @@ def test_groups_of_one_kind_are_told_apart():
     assert groups["swa40"] == groups["swa40-2"] != groups["full"]
 
 
-def test_a_finished_run_tells_its_causes_with_and_without_the_option(tmp_path):
+def test_explain_reads_miss_causes_with_and_without_the_option(tmp_path):
     """``kvsim explain`` reads what groups did not keep from the run, whether causes were counted or not."""
     scenario = scenario_from_text(BASE, "s.yaml", tmp_path, ["workload.requests=120", "cache.block_size=16"])
     reported = []

@@ -180,7 +180,7 @@ def test_one_token_is_answered_by_the_prefill_machine():
     assert summarize(run(pools("pd"), requests((0, 100, 1))), BLOCK)["handover"]["requests"] == 0
 
 
-def test_room_is_reserved_before_the_transfer_first_come_first_served():
+def test_blocks_are_reserved_before_the_transfer_first_come_first_served():
     # 5 blocks: the first request holds all of them until it is done
     trace = requests((0, 64, 10), (1, 64, 10), (2, 64, 10))
     cluster = pools("pd")
@@ -247,7 +247,7 @@ def test_the_least_loaded_decode_machine_is_that_with_the_fewest_tokens_to_hold(
     assert np.bincount(done["decode_machine"]).tolist() == [0, 3, 3, 3]
 
 
-def test_the_summary_tells_the_transfers_share():
+def test_the_summary_has_the_transfers_share_of_ttft():
     trace = requests((0, 100, 5), (100, 100, 1))
     handover = summarize(run(pools("pd"), trace), BLOCK)["handover"]
     wait = LATENCY_NS + 7 * WIRE_NS
@@ -299,7 +299,7 @@ def test_hand_overs_agree_and_keep_their_promises(
     assert (done["handover_blocks"][~sent] == 0).all()
 
 
-def test_samples_go_on_when_a_channel_is_first_used():
+def test_samples_stay_complete_when_a_channel_is_first_used():
     series = run(pools("pd"), requests((0, 100, 5), (400, 100, 5))).series
     assert (
         len({len(series[name]) for name in ("time_ns", "machine", "value")} | {len(series["name"].codes)})

@@ -145,7 +145,7 @@ def test_while_one_waits_another_goes_first():
     assert run.requests["finish_ns"][4] < run.requests["finish_ns"][3]
 
 
-def test_prefetches_under_way_ask_for_a_share_of_the_host_at_most():
+def test_prefetches_in_flight_take_at_most_a_share_of_the_host():
     """Two prompts come back at once: 300 pages asked for are less than half of 700, and 600 are more."""
     rows = [[f"{name}{k}" for k in range(PAGES + 1)] for name in "abcdab"]
     times = [100 * 10**9 * k for k in range(5)] + [400 * 10**9 + 1]

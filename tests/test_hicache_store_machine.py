@@ -287,7 +287,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_rooms_losses_and_look_ups_add_up(shape: str, write: str) -> None:
+def test_capacities_evictions_and_look_ups_add_up(shape: str, write: str) -> None:
     SEEN.clear()
     walk_of = type("Walk", (HiCacheWalk,), {**SHAPES[shape], "write": write})
 

@@ -133,7 +133,7 @@ def test_the_knee_of_a_loop_is_its_end():
     assert (marks.working_set_blocks, marks.footprint_blocks) == (10, 10)
 
 
-def test_no_reuse_has_no_landmarks():
+def test_no_reuse_has_no_reference_points():
     document = curve_document(CurveAsk(ReplayRequest(trace_of([["a"], ["b"]]), 4, 1)))
     assert document["landmarks"]["footprint"]["capacity_blocks"] == 0
     assert document["unbounded"]["hit_blocks"] == 0

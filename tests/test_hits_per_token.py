@@ -47,7 +47,7 @@ def row(n, ids):
     return {"timestamp": 10 * n, "input_length": PAGE * len(ids), "output_length": 1, "hash_ids": ids}
 
 
-def test_shared_prompts_beside_long_documents_and_recency(tmp_path, capsys):
+def test_shared_prompts_among_long_documents_and_recency(tmp_path, capsys):
     """Ten short shared prompts among documents read once (seed 3): more than half again as many hits as lru.
 
     Sessions that grow and are left behind reuse by recency: there lru is not beaten.

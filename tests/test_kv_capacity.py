@@ -84,7 +84,7 @@ def test_the_given_logs_of_vllm_011_are_met():
     assert all(abs(row.miss_percent) <= 15 for row in given)
 
 
-def test_logs_nobody_gave_are_met_in_the_median():
+def test_the_median_error_of_additional_logs_is_at_most_five_percent():
     more = [row for row in ROWS if row.log["judged"] == "more"]
     assert len(more) >= 6
     assert len({row.log["address"] for row in more}) >= 6
@@ -123,7 +123,7 @@ def test_the_table_states_its_median_misses():
     assert f"H100 is {median(given):.1f} %, of the other rows {median(others):.1f} %" in about
 
 
-def test_room_falls_with_every_thing_that_takes_memory():
+def test_kv_capacity_falls_with_everything_that_takes_memory():
     model, gpu = load_model("llama-3-8b"), load_gpu("h100")
     plain = kv_capacity(model, gpu, 1, EngineMemory()).kv_bytes
     for less in (

@@ -81,7 +81,7 @@ def test_keys_that_were_given_are_kept_or_evicted(request):
 
 @given(replays(layouts(("full",)).filter(lambda layout: len(layout.groups) == 1)), st.sampled_from([1, 2, 4]))
 @examples(100)
-def test_one_full_group_with_room_is_the_pool_of_full_attention(request, size):
+def test_one_full_group_without_rejections_is_the_pool_of_full_attention(request, size):
     """Where nothing is refused, chunks and steps decide nothing."""
     layout = KvLayout((KvGroup("full", size, 0, (0,)),), 1, 1)
     settings = replace(request.groups, layout=layout, retention_interval=0)

@@ -209,7 +209,7 @@ def test_a_marker_that_names_no_file(tmp_path):
 
 
 @pytest.mark.parametrize("argv", [["policies", "list"], ["--help"], ["models", "list"]])
-def test_a_closed_stdout_is_told(argv):
+def test_a_closed_stdout_is_reported(argv):
     command = ["sh", "-c", f'exec "$0" -m kvcache_sim {" ".join(argv)} >&-', sys.executable]
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (7, "error: stdout was closed before everything was printed\n")

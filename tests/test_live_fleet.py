@@ -235,7 +235,7 @@ def test_a_client_that_hangs_up_frees_its_blocks(reads):
     asyncio.run(go())
 
 
-def test_an_answer_that_was_told_is_freed_at_once():
+def test_a_reported_answer_is_freed_at_once():
     async def go() -> None:
         fleet = fleet_of([])
         fleet.start()

@@ -127,7 +127,7 @@ def test_held_out_runs_are_met_as_the_page_says(model, name):
 
 
 @pytest.mark.parametrize("stream", [*DENSE, *MIXTURE])
-def test_what_is_left_is_told_by_the_kinds_of_steps(stream):
+def test_residuals_are_reported_by_kind_of_step(stream):
     """Shares of the engine's time, and how far sums of its own steps are off with both sets."""
     rows = iterations(of(stream), stream)
     runs = runs_of(rows)

@@ -38,7 +38,7 @@ def test_a_cause_is_defined_documented_and_shown(cause):
         assert words in COLOURS, "a colour of its own in pictures"
 
 
-def test_the_core_tells_the_causes_of_the_list():
+def test_the_core_reports_the_causes_of_the_list():
     assert tuple(cause.name for cause in MISS_CAUSES) == _core.MISS_CAUSES
     assert set(MISS_COLUMNS) == {miss_column(cause) for cause in reported_by("timed")} | {"evicted_idle_ns"}
 

@@ -61,7 +61,7 @@ def test_a_model_has_its_own_step_times_and_size_of_kv(tmp_path):
 
 @pytest.mark.parametrize("semantics", ["tree", "vllm", "sglang"])
 @pytest.mark.parametrize("seed", range(3))
-def test_models_and_adapters_lose_nobody(tmp_path, semantics, seed):
+def test_every_request_with_models_and_adapters_finishes(tmp_path, semantics, seed):
     rows = random_rows(seed, model=["a", "b", "c"], lora=[None, "x", "y", "z"])
     of = {"a": {"machines": 2}, "b": {}, "c": {}}
     settings = {"cluster.machines": 4, "router.policy": "longest-prefix", "cache.semantics": semantics}
@@ -121,7 +121,7 @@ def test_adapters_are_as_keys_of_the_trace(tmp_path, more):
 @pytest.mark.parametrize(
     ("common", "own"), [("gpt-oss-120b", "llama-3.1-8b"), ("llama-3.1-8b", "gpt-oss-120b")]
 )
-def test_models_beside_cache_groups_are_of_one_kind(tmp_path, common, own):
+def test_models_with_cache_groups_must_be_of_one_kind(tmp_path, common, own):
     of = two()
     of["b"]["model"] = own
     given = {"cluster.machines": 3, "cache.semantics": "vllm", "replica.scheduler": "vllm", "model": common}

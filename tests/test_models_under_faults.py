@@ -57,7 +57,7 @@ def drawn(seed: int) -> tuple[list[dict], dict]:
 
 
 @pytest.mark.parametrize("seed", range(int(os.environ.get("KVSIM_EXAMPLES", "6"))))
-def test_nobody_is_lost_uncounted(tmp_path, seed):
+def test_every_request_is_counted(tmp_path, seed):
     rows, settings = drawn(seed)
     made = by_the_clock(partial(run, tmp_path, rows, **settings))
     assert len({(one.run.digest_results, one.run.digest_events) for one in made}) == 1

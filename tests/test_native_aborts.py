@@ -231,7 +231,7 @@ def test_clients_of_pools_leave_in_batches_too(handover, roles, seed):
     assert_same_by_the_clock(pools(roles, handover, tiers=tiers), with_aborts(seed), batches=True)
 
 
-def test_every_way_to_leave_is_tried():
+def test_requests_abort_in_every_state():
     """The traces above give requests up while they wait, load, compute and decode."""
     settings = cluster((90, 60, 400))
     settings = replace(settings, movement=MovementSettings(fetch="always", layer_pipelining=False))

@@ -185,7 +185,7 @@ def test_hand_overs_over_channels_of_every_kind_agree(
     at_ms=st.lists(st.integers(1, 8_000), min_size=3, max_size=12),
     seed=st.integers(1, 10**6),
 )
-def test_copies_may_be_lost_beside_channels_served_layer_by_layer(
+def test_lost_copies_agree_on_channels_served_layer_by_layer(
     replica, cache, movement, shape, kind, scope, buffers, machines, at_ms, seed
 ):
     settings = on_rails(varied(cluster(shape, machines), replica), 1, scope, (1, 2), kind)

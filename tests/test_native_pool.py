@@ -113,7 +113,7 @@ def test_all_that_is_lost_at_rest_leaves_a_fresh_cluster(lookup, seed):
 
 @examples(20)
 @given(movement=moves, lookup=lookups, pool=shared, closed_loop=st.booleans(), seed=st.integers(1, 99))
-def test_aborts_beside_a_pool_agree(movement, lookup, pool, closed_loop, seed):
+def test_aborts_with_a_shared_pool_agree(movement, lookup, pool, closed_loop, seed):
     settings = replace(cluster((90, 60, 400), 2), movement=replace(movement, lookup=lookup))
     agree(sharing(settings, pool, (3 * 10**9, 30_000)), with_aborts(seed, closed_loop=closed_loop))
 

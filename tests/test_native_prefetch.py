@@ -81,7 +81,7 @@ def test_an_abort_leaves_its_prefetch_alone(movement, shape, lookup, closed_loop
     closed_loop=st.booleans(),
     seed=st.integers(1, 10**6),
 )
-def test_prefetches_beside_hand_overs_agree(movement, path, transfer, roles, closed_loop, seed):
+def test_prefetches_with_hand_overs_agree(movement, path, transfer, roles, closed_loop, seed):
     settings = pools(roles, HandoverSettings(path=path, transfer=transfer), tiers=(80, 50, 400))
     settings = replace(settings, movement=movement)
     agree(settings, turns(seed, closed_loop, requests=40))

@@ -66,7 +66,7 @@ def test_one_group_of_full_attention_is_no_group_at_all(trace, spare, cpu, polic
 
 @given(tree_traces(4, 15), st.integers(1, 12))
 @examples(10)
-def test_with_room_below_a_window_beyond_every_prompt_hits_what_full_attention_hits(trace, short):
+def test_over_a_large_tier_a_window_beyond_every_prompt_hits_what_full_attention_hits(trace, short):
     longest = int((trace.input_tokens + trace.output_tokens).max())
     gpu = 2 * (longest // 4 + 2)  # a request and little else
     hits = []
@@ -120,7 +120,7 @@ def serve(store: _core.GroupStore, request: int, tokens: int) -> int:
 
 
 @pytest.mark.parametrize("arrived", [False, True])
-def test_room_that_a_copy_still_reads_is_waited_for(arrived):
+def test_admission_waits_for_blocks_that_a_copy_still_reads(arrived):
     """Of a pool of four blocks three are being copied down: who takes all waits, at once or bit by bit."""
     store = core_store_of(one_full(4), [["a", "b", "c"], ["d", "e", "f", "g"]], 4)
     store.release(serve(store, 0, 12), 0)
@@ -179,7 +179,7 @@ def test_what_has_been_offered_is_not_offered_again():
 
 
 @pytest.mark.parametrize("free", [12, 13])
-def test_a_state_of_the_pool_takes_no_room_where_a_later_one_is_loaded(free):
+def test_a_state_in_the_pool_takes_no_block_when_a_later_state_is_loaded(free):
     """Four blocks and their state are in the pool, six more and a state in the tier, and one is new.
 
     Full attention holds the four, loads six and computes one; one state is loaded and one computed: 13.

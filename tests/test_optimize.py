@@ -51,7 +51,7 @@ def test_without_conditions_the_cheapest_of_all(tmp_path):
     assert best(search(tmp_path / "out", 40), COST).settings["x"] < 0.5
 
 
-def test_it_goes_on_where_it_stopped(tmp_path):
+def test_a_search_resumes_where_it_stopped(tmp_path):
     first = search(tmp_path / "out", 12)
     again = search(tmp_path / "out", 20)
     assert [t.settings for t in again[:12]] == [t.settings for t in first]

@@ -270,7 +270,7 @@ def test_the_command_lists_every_kind(capsys):
         assert tuple(listed[name]["names"]) == kind.names
 
 
-def test_a_scenario_file_names_a_plugin_beside_it(own, tmp_path_factory, monkeypatch):
+def test_a_scenario_file_names_a_plugin_in_its_directory(own, tmp_path_factory, monkeypatch):
     monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
     (own / "s.yaml").write_text(BASE + 'fetch: {policy: "own.py:HalfOf"}\n')
     assert load_scenario(own / "s.yaml").settings.movement.fetch == f"{own}/own.py:HalfOf"

@@ -161,7 +161,7 @@ def test_what_is_resident_is_prefix_closed(request, variant):
 
 @examples(60)
 @given(replays)
-def test_lru_of_more_room_hits_what_less_room_hits(request):
+def test_a_larger_lru_hits_whatever_a_smaller_one_hits(request):
     prompts = blocks_of_prompts(request)
     for touch_from in ("tail", "root"):
         small = prompts.native.recency(request.capacity_blocks, touch_from).hits
@@ -171,7 +171,7 @@ def test_lru_of_more_room_hits_what_less_room_hits(request):
 
 @examples(60)
 @given(replays, st.sampled_from([v for v in VARIANTS if not v.startswith("ttl")]))
-def test_with_room_for_all_every_policy_is_the_unbounded_cache(request, variant):
+def test_with_capacity_for_all_blocks_every_policy_is_the_unbounded_cache(request, variant):
     result = run(request, variant, capacity_blocks=10**6)
     assert result["hit_blocks"] == result["ceilings"]["unbounded"]["hit_blocks"]
     assert result["evictions"] == 0
@@ -188,7 +188,7 @@ def test_other_names_for_the_ids_change_nothing(request, variant, random):
 
 @examples(40)
 @given(tree_traces(), st.integers(1, 30))
-def test_smaller_blocks_in_the_same_room_hit_as_much_by_lru(trace, capacity):
+def test_smaller_blocks_in_the_same_capacity_hit_as_much_by_lru(trace, capacity):
     request = ReplayRequest(trace, 4, capacity, last_partial="keep")
     whole = run(request, "lru")["hit_blocks"]
     split = run(replace(request, block_size_tokens=1, capacity_blocks=4 * capacity), "lru")["hit_blocks"]

@@ -21,7 +21,7 @@ def vllm(tiers: tuple[int, ...], machines: int = 1) -> ClusterSettings:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_a_run_that_evicts_is_the_same_checked_at_every_step_and_decided_ahead(seed):
+def test_a_run_that_evicts_is_the_same_with_checks_and_with_lookahead(seed):
     settings, trace = vllm((160,), 2 if seed == 3 else 1), random_trace(seed)
     checked, lookahead = (simulate(settings, trace, options=RunOptions(check=c)) for c in ("full", "cheap"))
     assert checked.digest_events == lookahead.digest_events

@@ -42,7 +42,7 @@ def sglang(tiers: tuple[int, ...], machines: int = 1, strategy: str = "lru") -> 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("seed", [1, 3])
-def test_a_run_that_evicts_is_the_same_checked_at_every_step_and_decided_ahead(seed, strategy):
+def test_a_run_that_evicts_is_the_same_with_checks_and_with_lookahead(seed, strategy):
     settings, trace = sglang((160,), 2 if seed == 3 else 1, strategy), random_trace(seed)
     checked, lookahead = (simulate(settings, trace, options=RunOptions(check=c)) for c in ("full", "cheap"))
     assert checked.digest_events == lookahead.digest_events
@@ -73,7 +73,7 @@ def test_strategies_keep_different_leaves():
     assert len(hits) >= 4
 
 
-def test_a_request_waits_until_its_whole_answer_fits_beside_a_page_kept_free():
+def test_a_request_waits_until_its_whole_answer_and_a_spare_page_fit():
     # prompts of 8 blocks, answers of 4: the first takes 8, the second asks for 12 and the page
     trace = two_strangers(prompt=8 * BLOCK, output=4 * BLOCK + 1)
     for blocks, together in ((22, True), (21, True), (20, False), (16, False)):

@@ -128,7 +128,7 @@ def test_two_ranks_with_the_same_requests_are_each_as_one_machine(replica, cache
 
 @examples(20)
 @given(blocks=st.sampled_from([70, 110, 400]), seed=st.integers(1, 99), most=st.sampled_from([64, 512]))
-def test_beside_an_idle_rank_every_step_takes_a_dummy_step_at_least(blocks, seed, most):
+def test_with_an_idle_rank_every_step_takes_at_least_a_dummy_step(blocks, seed, most):
     """Of each pair the second is longer than its rank could ever hold."""
     trace = with_aborts(seed, share=0.0)
     pairs = twice(trace)

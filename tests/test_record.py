@@ -153,7 +153,7 @@ def test_rows_stand_in_order_of_arrival_though_requests_end_in_another(tmp_path)
     assert [row["timestamp"] for row in rows] == [1, 2, 3]
 
 
-def test_ids_tell_nothing_without_the_salt():
+def test_ids_reveal_nothing_without_the_salt():
     tokens = list(range(64))
     assert salted_ids(tokens, 16, b"a") == salted_ids(tokens, 16, b"a")
     assert not set(salted_ids(tokens, 16, b"a")) & set(salted_ids(tokens, 16, b"b"))

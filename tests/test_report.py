@@ -145,7 +145,7 @@ def causes_of(rows, cached, machines=None, prefill_ns=10):
     return {cause: int(tokens[-1]) for cause, tokens in reuse.missed.items() if tokens[-1]}
 
 
-def test_each_cause_of_a_miss_is_told_from_the_others():
+def test_each_cause_of_a_miss_is_distinguished_from_the_others():
     first = (0, 1536, [0, 1, 2])
     again = (100, 1536, [0, 1, 2])
     assert causes_of([first], [0]) == {"shorter": 512, "never_seen": 1024}

@@ -134,7 +134,7 @@ def test_the_largest_series_keep_their_names(amounts):
     assert all(amounts[a] >= amounts[b] for a in named for b in rest)
 
 
-def test_occupancy_keeps_a_place_for_a_tier_that_a_run_lacks(runs):
+def test_occupancy_keeps_an_empty_chart_for_a_tier_that_a_run_lacks(runs):
     """A grid of charts is filled from its start: a missing cell would put the others under wrong names."""
     picture = draw("occupancy", runs)
     cells = {(row["run"], row["tier"]) for row in picture.data}
@@ -206,7 +206,7 @@ def test_survival_of_many_runs_has_six_lines_and_none_is_lost():
         assert counts[0] == counts[1]
 
 
-def test_a_line_of_survival_breaks_where_nobody_came_back():
+def test_a_survival_line_breaks_where_no_session_returned():
     rows = [(0, 0), (2_000, 0), (60_000, 0), (62_000, 1)]
     trace = kv.make_trace(
         {"arrival_ms": [at for at, _ in rows], "input_tokens": [1024] * 4, "output_tokens": [2] * 4,

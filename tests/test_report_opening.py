@@ -130,7 +130,7 @@ def test_text_can_be_read_on_both_grounds(reports):
             assert browser.evaluate(contrast) == []
 
 
-def test_three_runs_are_each_set_beside_the_first(reports):
+def test_three_runs_are_each_compared_with_the_first(reports):
     with page(viewport={"width": 1280, "height": 800}) as (browser, _):
         browser.goto(f"file://{reports[3]}")
         card = browser.locator('.card[data-figure="latency.ttft.p50"]')
@@ -178,7 +178,7 @@ def test_the_cards_say_what_summary_and_comparison_say(directories):
         assert cost.changes[1] == reported
 
 
-def test_a_run_beside_itself_has_no_change(directories):
+def test_a_run_compared_with_itself_has_no_change(directories):
     cards, _, _ = cards_of([directories[0], directories[0]])
     assert all(card.changes[1].better is None for card in cards.values())
 
@@ -191,7 +191,7 @@ def test_without_prices_and_trace_no_figure_is_made_up(tmp_path):
     assert cards["ceiling"].values == ("–",)
 
 
-def test_letters():
+def test_runs_are_labelled_A_to_Z_then_AA():
     assert [character(number) for number in (0, 1, 25, 26, 27, 701, 702)] == [
         "A",
         "B",

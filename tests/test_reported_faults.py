@@ -20,7 +20,7 @@ INPUTS = {
     "bandwidth: 1 B/s, latency: 1e30 s": "test_limits::test_a_run_whose_clock_would_run_out_says_so",
     "NUL in COMPLETE": "test_limits::test_a_marker_that_names_no_file",
     "NaN or a missing column in a run sealed again": "test_limits::test_a_run_that_was_changed_and_sealed_again_names_what_is_wrong",
-    "policies list >&-": "test_limits::test_a_closed_stdout_is_told",
+    "policies list >&-": "test_limits::test_a_closed_stdout_is_reported",
     "1,000 nested [ in the first row": "test_limits::test_deep_nesting_is_refused_wherever_it_stands",
     "a zstd window beyond memory": "test_limits::test_a_zstandard_window_larger_than_memory_is_refused",
     "no memory": "test_limits::test_no_memory_is_one_line",
@@ -46,11 +46,11 @@ RULES = {
     "loads-first order among loads": ("loads go last first", "test_channels"),
     "places held by loading requests": (
         "a loading request holds no place",
-        "test_scheduler_rules::test_a_request_that_loads_has_its_place",
+        "test_scheduler_rules::test_a_loading_request_holds_a_slot",
     ),
     "duplicate_prefill's place": (
         "duplicates looked for one id further",
-        "test_scheduler_rules::test_blocks_of_an_id_stand_at_their_ids_place",
+        "test_scheduler_rules::test_blocks_of_an_id_stand_at_their_ids_position",
     ),
     "TTFT's wait is charged to the disk before the CPU": (
         "a wait is the disk's before it is the cpu's",

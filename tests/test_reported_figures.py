@@ -44,7 +44,7 @@ def split_by_hop(transfer: Transfer, span: tuple[int, int], layer: int) -> dict[
     return request.stall_by_hop_ns
 
 
-def test_a_wait_is_the_hops_that_was_under_way():
+def test_a_wait_belongs_to_the_hop_in_flight():
     transfer = variant((30, 100), (40, 150), (60, 170))
     assert split_by_hop(transfer, (10, 60), layer=0) == {"disk->cpu": 20, "remote->cpu": 10, "cpu->gpu": 20}
     assert split_by_hop(transfer, (120, 170), layer=31) == {"disk->cpu": 0, "remote->cpu": 30, "cpu->gpu": 20}

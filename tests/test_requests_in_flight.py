@@ -62,7 +62,7 @@ def test_a_window_of_one_is_one_after_another(request, variant):
 
 @examples(40)
 @given(replays, st.sampled_from([v for v in VARIANTS if not v.startswith("ttl")]))
-def test_with_room_for_all_the_window_does_not_matter(request, variant):
+def test_a_window_does_not_matter_in_an_unbounded_pool(request, variant):
     roomy = replace(request, capacity_blocks=10**6)
     reported = ("window", "not_admitted_blocks")
     result = run(roomy, variant)
@@ -107,7 +107,7 @@ def test_a_held_block_is_no_victim(variant, discipline):
     assert alone["evictions"] > 0
 
 
-def test_the_head_of_a_prompt_takes_the_room_there_is():
+def test_the_head_of_a_prompt_takes_the_free_blocks():
     """Room for three: c fits beside a b, d does not."""
     trace = trace_of([["a", "b"], ["c", "d"], ["c", "d"]])
     request = ReplayRequest(trace, 4, 3, window=3, last_partial="keep")

@@ -104,7 +104,7 @@ def test_demoted_copies_are_found_below(tmp_path):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_nobody_is_kept_out_by_what_is_hinted(tmp_path, seed):
+def test_retention_hints_keep_no_request_from_being_served(tmp_path, seed):
     draw = random.Random(seed)
     rows = []
     for n in range(40):

@@ -21,7 +21,7 @@ def counters(gpu_blocks, **index):
     return run.counters["router.false_hit_blocks"], run.counters["router.missed_hit_blocks"]
 
 
-def test_look_ahead_changes_no_index():
+def test_lookahead_changes_no_index():
     router = RouterSettings("prefill-cost", index_blocks=60, index_delay_ns=300_000_000)
     assert_same_by_the_clock(replace(cluster((90, 60), 3), router=router), random_trace(6))
 

@@ -195,7 +195,7 @@ def test_the_overlap_router_credits_lower_tiers_with_a_part():
     assert waiting[1].expected_prefill_tokens == 2 * 6.75 * BLOCK
 
 
-def test_the_overlap_router_tells_what_it_expects_to_be_computed():
+def test_the_overlap_router_records_the_tokens_it_expects_to_compute():
     sequence = request()
     router("overlap-cost", loads(0, 0), [0, 6], [0, 0]).choose(sequence)
     assert sequence.expected_prefill_tokens == 4 * BLOCK

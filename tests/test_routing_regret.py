@@ -85,7 +85,7 @@ def test_longest_prefix_loses_fewer_hits_than_round_robin():
     assert lost["longest-prefix"] < lost["round-robin"] / 3
 
 
-def test_explain_tells_it(tmp_path, capsys):
+def test_explain_reports_routing_regret(tmp_path, capsys):
     argv = [
         "simulate",
         "--set",

@@ -120,7 +120,7 @@ def test_outputs_that_cannot_be(tmp_path, make, code):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_read_only_place_is_refused(tmp_path):
+def test_a_read_only_directory_is_refused(tmp_path):
     tmp_path.chmod(0o500)
     with pytest.raises(InputOutputError):
         write_run(tmp_path / "out")

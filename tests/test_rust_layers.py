@@ -146,7 +146,7 @@ def foreign_methods(texts: dict[Path, str], core: Path = CORE) -> list[str]:
     ]
 
 
-def test_every_package_has_its_place():
+def test_every_package_has_its_layer():
     assert {module_of(path)[0] for path in sources() if module_of(path)} == set(ORDER)
 
 

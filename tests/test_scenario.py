@@ -54,7 +54,7 @@ def test_a_missing_scenario_names_the_nearest_file(tmp_path):
         load_scenario(Path("/dev/zero"))
 
 
-def test_an_override_goes_over_the_file():
+def test_an_override_takes_precedence_over_the_file():
     scenario = load(
         "seed: 1\ntiers: {gpu: {capacity: 8 blocks}}", "seed=2", "tiers.gpu.capacity=16384 blocks"
     )
@@ -258,7 +258,7 @@ def test_a_tree_says_once_that_it_takes_windows_and_states_for_full_attention(te
     assert said in "".join(reported)
 
 
-def test_auto_room_is_what_the_weights_leave_and_the_resolved_scenario_says_how_much():
+def test_auto_capacity_is_what_the_weights_leave_and_the_resolved_scenario_says_how_much():
     scenario = load()
     (tier,) = scenario.settings.machines[0].tiers
     engine = EngineMemory(0.9, 8192, 1024)  # the engine's defaults on the GPU

@@ -111,7 +111,7 @@ def test_time_has_no_unit(kind, blocks, seed):
 @pytest.mark.parametrize("kind", ASYNCHRONOUS)
 @examples(5)
 @given(**drawn)
-def test_a_step_decided_ahead_takes_what_the_host_takes_at_least(kind, blocks, seed):
+def test_an_async_scheduled_step_takes_at_least_the_host_overhead(kind, blocks, seed):
     """An overhead below every step's time is hidden; one above all of them is every step's time."""
     trace = small_trace(seed)
     lookahead = {"async_scheduling": "length"}

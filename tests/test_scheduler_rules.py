@@ -19,7 +19,7 @@ both = pytest.mark.parametrize("engine", ["native", "spec-plain"])
 
 
 @both
-def test_a_request_that_loads_has_its_place(engine):
+def test_a_loading_request_holds_a_slot(engine):
     # the second prompt drives the first one's tail to the cpu; the third reads it back, a millisecond a block,
     # and the fourth, which needs nothing but a place, waits until the third has ended
     rows = [list("abcd"), list("efghijkl"), list("abcdx"), list("y")]
@@ -31,7 +31,7 @@ def test_a_request_that_loads_has_its_place(engine):
     assert done["queue_ns"][3] == done["finish_ns"][2] - 61 * MS
 
 
-def test_blocks_of_an_id_stand_at_their_ids_place():
+def test_blocks_of_an_id_stand_at_their_ids_position():
     """Ids of two blocks: what the third and fourth block are is told by the second id."""
     trace = trace_of(["ab", "ac", "xb"], block_size=8)
 
@@ -45,7 +45,7 @@ def test_blocks_of_an_id_stand_at_their_ids_place():
 
 
 @pytest.mark.parametrize("block", [8, 16])
-def test_a_block_is_waited_for_by_whoever_shares_it_and_by_nobody_else(block):
+def test_only_requests_that_share_a_block_wait_for_it(block):
     """Ids of two blocks or one; the second and third prompt share one id and two ids with the first: all come at once."""
     rows = [list("abcd"), list("axyz"), list("abxy")]
     settings = pools("b", tiers=(100,), duplicate_prefill="wait")

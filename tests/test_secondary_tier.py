@@ -62,7 +62,7 @@ def test_what_a_secondary_tier_was_given_is_loaded_again(request, policy, cpu_bl
     assert got["secondary_chunks"] == len(below)
 
 
-def test_promotions_take_the_room_of_what_was_found():
+def test_promotions_evict_the_blocks_that_were_found():
     """With room for five, c takes the place of b, the next look-up's b that of a, and the third's a another's."""
     rows = [["a", "b", "c"], ["d", "e", "f"], ["a", "b", "c"]]
     trace = trace_of(rows, 4, [12, 12, 12])

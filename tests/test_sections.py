@@ -131,7 +131,7 @@ def test_a_section_is_a_value():
         CacheSection(polcy="lru")
 
 
-def test_a_key_left_out_has_its_default_beside_the_others():
+def test_a_missing_keys_default_depends_on_the_other_keys():
     assert ReplicaSection().max_num_batched_tokens == 8192
     assert ReplicaSection(instant=True).max_num_batched_tokens == 1 << 20
     assert converted(ReplicaSection, {"instant": True}).max_num_batched_tokens == 1 << 20

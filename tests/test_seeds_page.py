@@ -128,7 +128,7 @@ def test_every_row_names_a_file_and_a_test():
             assert (base / path).exists(), path
 
 
-def test_every_invariant_has_its_number_its_place_and_its_test():
+def test_every_invariant_has_its_number_its_code_and_its_test():
     rows = [line.split(" | ") for line in INVARIANTS.splitlines() if line.startswith("| I")]
     assert [row[0].strip("| ") for row in rows] == [f"I{number}" for number in range(1, 13)]
     for _, _, _, held_by in rows:

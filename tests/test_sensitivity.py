@@ -130,7 +130,7 @@ def test_copies_that_cost_steps_move_within_their_hosts_range(tmp_path, capsys):
     assert "between both directions and sizes of h100-copies-batched" in " ".join(text.split())
 
 
-def test_a_run_at_the_edge_of_its_room_names_the_room(tmp_path, capsys):
+def test_a_run_close_to_its_capacity_names_the_capacity(tmp_path, capsys):
     """Fifteen prefixes of eight blocks go round on a gpu with room for 121 blocks: less, and none is kept."""
     rows = [(n * 1000, 4096, 2, [100 * (n % 15) + k for k in range(8)]) for n in range(150)]
     found, text = asked(tmp_path, capsys, rows, "tiers: {gpu: {capacity: 121 blocks}}\n")
@@ -140,7 +140,7 @@ def test_a_run_at_the_edge_of_its_room_names_the_room(tmp_path, capsys):
     assert "blocks as given state no error: ±10 % assumed" in " ".join(text.split())
 
 
-def test_a_room_found_from_memory_states_its_own_error(tmp_path, capsys):
+def test_a_capacity_computed_from_memory_states_its_own_error(tmp_path, capsys):
     rows = [(n * 1000, 600, 3, [2 * n, 2 * n + 1]) for n in range(5)]
     scenario = "tiers: {gpu: {capacity: auto}}\nreplica: {step_time: h100-llama-3-8b-tp1}\n"
     found, _ = asked(tmp_path, capsys, rows, scenario)
@@ -150,7 +150,7 @@ def test_a_room_found_from_memory_states_its_own_error(tmp_path, capsys):
     assert named(found, "step time: KV read beside a chunk")["high"] == pytest.approx(1.1, rel=1e-3)
 
 
-def test_a_made_up_clock_without_room_has_nothing_to_move(tmp_path, capsys):
+def test_an_invented_step_time_with_unbounded_capacity_has_no_assumptions(tmp_path, capsys):
     rows = [(n * 1000, 600, 3, [2 * n, 2 * n + 1]) for n in range(5)]
     scenario = "replica: {step_time: 'linear:base=1ms,token=1us'}\ntiers: {gpu: {capacity: unbounded}}\n"
     found, text = asked(tmp_path, capsys, rows, scenario)

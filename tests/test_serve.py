@@ -51,7 +51,7 @@ def test_models_names_what_is_served(served):
     assert model.max_model_len == 4096
 
 
-def test_a_chat_has_as_many_tokens_as_asked_for_and_tells_what_was_cached(served):
+def test_a_chat_answers_max_tokens_and_reports_cached_tokens(served):
     api = client(served.url)
     ask = {"model": "llama-3-8b", "messages": chat("one " + LONG), "max_tokens": 24}
     first = api.chat.completions.create(**ask)
@@ -137,7 +137,7 @@ def test_what_cannot_be_served_is_refused_as_openai_does(served, path, body, sta
     assert error["message"]
 
 
-def test_tokenize_counts_bytes_and_detokenize_gives_them_back(served):
+def test_tokenize_counts_bytes_and_detokenize_returns_them(served):
     status, answer = exchange(served.url, "POST", "/tokenize", '{"prompt": "añb"}'.encode())
     reported = json.loads(answer)
     assert (status, reported["count"], reported["max_model_len"]) == (200, 4, 4096)
@@ -178,7 +178,7 @@ async def _many(url: str, requests: int, tokens: int = 200) -> list[object]:
     return await asyncio.gather(*sent, return_exceptions=True)
 
 
-def test_more_requests_than_allowed_are_told_to_come_later(tmp_path):
+def test_requests_above_the_limit_get_a_rate_limit_error(tmp_path):
     with live_server(tmp_path / "run", "-c", "preset:one-gpu", "--max-requests", "3") as server:
         ends = asyncio.run(_many(server.url, 6))
     assert sum(isinstance(end, openai.RateLimitError) for end in ends) == 3
@@ -287,7 +287,7 @@ def test_texts_are_kept_only_where_asked_and_import_as_the_arrivals_were(tmp_pat
         assert b"quixotic" not in index.read_bytes(), index
 
 
-def test_a_server_that_nobody_asked_leaves_a_run_of_no_requests(tmp_path):
+def test_a_server_without_requests_leaves_a_run_of_no_requests(tmp_path):
     with live_server(tmp_path / "live", "-c", "preset:one-gpu") as server:
         run = server.stop()
     assert json.loads((run / "summary.json").read_text())["requests"]["arrived"] == 0

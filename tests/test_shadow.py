@@ -173,7 +173,7 @@ def seen(*batches: KvBatch) -> list[tuple[list[int | str], int, int, int]]:
     return [(each.blocks, each.found, each.prompt, each.found_below) for each in found]
 
 
-def test_chunks_and_answers_go_on_with_their_request():
+def test_chunks_and_answers_continue_their_request():
     batches = [stored(0, [1, 2]), stored(100, [3, 4], 2), stored(200, [5], 4), stored(900, [6], 5)]
     assert seen(*batches) == [([1, 2, 3, 4, 5, 6], 0, 4, 0)]
 

@@ -95,7 +95,7 @@ def test_what_a_machine_has_itself_is_not_read():
     assert run.counters["pool.hit_tokens"] == 8
 
 
-def test_a_scenarios_channels_carry_reads_one_way_and_puts_the_other():
+def test_the_pools_channels_carry_reads_and_puts_in_opposite_directions():
     run = run_with("cluster.pool={capacity: unbounded}")
     size = run.counters[f"channel.{WRITE}.bytes"] // run.counters["pool.put_blocks"]
     assert size == 64 * 131_072
@@ -146,7 +146,7 @@ class PathPool:
 
 @examples(12)
 @given(st.data())
-def test_a_pools_room_goes_by_a_model_of_single_blocks(data):
+def test_a_pools_capacity_agrees_with_a_model_of_single_blocks(data):
     """Each request is alone and on a machine of its own, so whatever it finds the pool has given."""
     capacity, rows, fresh = data.draw(st.integers(1, 14)), [], 0
     for _ in range(data.draw(st.integers(1, 14))):

@@ -124,7 +124,7 @@ def test_goodput_where_service_times_are_known(tmp_path, within):
         assert found["goodput"]["tokens_per_s"] == pytest.approx(516 * rate, rel=1e-9)
 
 
-def test_classes_are_told_by_fields_of_the_trace(tmp_path):
+def test_classes_are_assigned_by_fields_of_the_trace(tmp_path):
     rows = [request(n, customer=("gold", "blue")[n % 2], priority=n % 3, fast=n > 5) for n in range(12)]
     slo = "slo={ttft: 1h, classes: {vip: {when: customer == gold and priority != 2, e2e: 1ns}, quick: {when: fast == true, tpot: 1ns}}}"
     found = summary_of(tmp_path, rows, slo)["slo"]

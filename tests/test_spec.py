@@ -372,7 +372,7 @@ def test_misses_are_counted_by_cause_as_by_the_core(tmp_path: Path):
 
 
 @pytest.mark.parametrize("option", ["--record=all", "--prefixes", "--schedule-digests"])
-def test_a_way_to_run_that_only_the_core_has_ends_in_one_line(
+def test_an_option_that_only_the_core_has_ends_in_one_line(
     option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     sets = [word for setting in WORKLOAD for word in ("--set", setting)]

@@ -175,7 +175,7 @@ def test_a_measured_set_has_times_for_the_tokens_of_drafts():
 
 @pytest.mark.parametrize("blocks", [22, 23])
 @pytest.mark.parametrize("semantics", ["tree", "vllm"])
-def test_a_request_without_room_for_its_drafts_is_rejected(semantics, blocks):
+def test_a_request_whose_drafts_do_not_fit_is_rejected(semantics, blocks):
     """Prompt and answer are 22 blocks to the token; five drafts behind them need one more."""
     trace = trace_of([[f"a{k}" for k in range(20)]], 16, [320], None, [33])
     settings = cluster((blocks,))

@@ -70,7 +70,7 @@ def test_a_router_sees_what_was_true_at_the_last_poll(name, interval_ms, monkeyp
     "policy", ["least-loaded", "longest-prefix", "prefill-cost", "power-of-two", "weighted", "vllm-dp"]
 )
 @pytest.mark.parametrize("interval_ms", [50, 1700])
-def test_look_ahead_changes_no_poll(policy, interval_ms):
+def test_lookahead_changes_no_poll(policy, interval_ms):
     router = RouterSettings(policy, view_interval_ns=interval_ms * MS)
     assert_same_by_the_clock(replace(cluster((90, 60), 3), router=router), random_trace(6))
 

@@ -101,7 +101,7 @@ def test_decode_steps_take_more_and_a_chunk_never_makes_them_shorter():
     assert table.step(StepBatch(((1, 0),))) == 4_000_000
 
 
-def test_base_points_are_joined_by_lines_and_go_on_past_the_end():
+def test_base_points_are_joined_by_lines_and_extrapolated_past_the_end():
     """Past 20 tokens it rises as from 10 to 20, not as over the last, perhaps flat, piece."""
     points = [[1, 2.0], [10, 3.0], [16, 5.0], [20, 5.0]]
     model = parametric_step_time({"base_points": points, "graph_tokens": 0}, "f")
@@ -165,7 +165,7 @@ def test_idle_tiles_cost_a_decode_sequence_for_each_token_of_the_chunks():
     assert table.step(StepBatch((), 2, 200, 100)) == 10
 
 
-def test_a_chunks_past_and_decodes_beside_it_by_hand():
+def test_a_chunks_past_and_the_decodes_in_its_step_in_closed_form():
     """A base of its own where any chunk has a past; 3 ns for decodes beside a chunk, however many."""
     base, past = np.array([0, 10, 20, 30, 40]), np.array([0, 7, 9, 8, 50])
     table = StepTimeTable(base, np.array([0, 5, 6]), alongside_fs=3_000_000, past_base_ns=past)

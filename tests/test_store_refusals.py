@@ -74,7 +74,7 @@ def second_release(store):
     return lambda: store.release(lease, 2)
 
 
-def a_stale_lease_whose_place_was_given_out_again(store):
+def a_stale_lease_whose_slot_was_reused(store):
     lease = released(store)
     store.acquire(1, 2)
     return lambda: store.release(lease, 2)
@@ -197,7 +197,7 @@ def an_empty_claim_ended(store):
     return lambda: store.finish_move(claim)
 
 
-def a_placed_claim_given_back(store):
+def a_release_of_a_claim_with_blocks(store):
     claim, _ = store.claim(1, 2, 0)
     store.fill_claim(claim, 0, (0, 2), None)
     return lambda: store.release_claim(claim)
@@ -214,7 +214,7 @@ def a_claim_placed_in_part(store):
     return lambda: store.fill_claim(claim, 0, (0, 1), None)
 
 
-def room_given_back_before_it_is_free(store):
+def a_claim_released_before_it_is_free(store):
     cached(store, 2, 6)
     claim, waits = store.claim(0, 8, 3)
     assert waits
@@ -306,7 +306,7 @@ def a_number_beyond_all(store):
 
 CASES: dict[Case, str] = {
     second_release: "no such lease; expected one that is held",
-    a_stale_lease_whose_place_was_given_out_again: "no such lease; expected one that is held",
+    a_stale_lease_whose_slot_was_reused: "no such lease; expected one that is held",
     a_lease_of_another_machine: "no such lease; expected one that is held",
     a_move_is_no_lease: "no such lease; expected one that is held",
     a_lease_that_was_abandoned: "no such lease; expected one that is held",
@@ -325,10 +325,10 @@ CASES: dict[Case, str] = {
     joined_backwards: "no blocks; expected a first block before the end",
     a_move_ended_twice: "no such move; expected one that is under way",
     an_empty_claim_ended: "no blocks were placed in the claim; expected placed blocks; release the claim",
-    a_placed_claim_given_back: "no claimed capacity; expected a claim without blocks",
+    a_release_of_a_claim_with_blocks: "no claimed capacity; expected a claim without blocks",
     a_claim_placed_twice: "no claimed capacity; expected a claim without blocks",
     a_claim_placed_in_part: "not the size of the claim; expected 2 blocks",
-    room_given_back_before_it_is_free: "the capacity is not free yet; expected the writes that it waits for to have ended",
+    a_claim_released_before_it_is_free: "the capacity is not free yet; expected the writes that it waits for to have ended",
     a_hold_ended_twice: "no such hold; expected one that is held on this tier",
     a_hold_of_another_tier: "no such hold; expected one that is held on this tier",
     a_hold_of_what_is_not_there: "a block is not on the tier; expected a copy of every block there",

@@ -39,7 +39,7 @@ def azure(path, rows):
     st.integers(1, 2000),
     st.integers(0, 9),
 )
-def test_every_turn_goes_on_where_an_earlier_request_ended(tmp_path_factory, rows, turns, pause_s, seed):
+def test_every_turn_continues_where_an_earlier_request_ended(tmp_path_factory, rows, turns, pause_s, seed):
     trace = azure(tmp_path_factory.mktemp("azure") / "a.csv", rows)
     made = with_synthetic_prefixes(trace, PrefixAssumption(turns, pause_s * S, seed))
     filled = fill_missing_ids(made)

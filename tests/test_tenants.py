@@ -215,7 +215,7 @@ def test_weights_count_by_their_ratio_and_names_do_not(tmp_path, seed):
     assert runs(tmp_path, rows, more % (1, 3)).run.digest_results != digests[0]
 
 
-def test_tenants_without_limits_are_nobody(tmp_path):
+def test_tenants_without_limits_change_nothing(tmp_path):
     rows = drawn_rows(3)
     free, no_member = (runs(tmp_path, rows, more).run for more in ("tenants: {}", ""))
     assert (free.digest_results, free.digest_events) == (no_member.digest_results, no_member.digest_events)
@@ -297,7 +297,7 @@ def test_what_isolation_costs(tmp_path):
     assert shared["tokens"]["cached"] > 0
 
 
-def test_requests_that_name_nobody_are_one_tenant_and_a_field_is_some_rows(tmp_path):
+def test_requests_without_a_tenant_are_one_tenant_and_a_field_must_exist(tmp_path):
     rows = [(0, None, [0]), (10, "a", [1])]
     made = runs(tmp_path, rows, "tenants: {of: {nobody: {weight: 2}}, max_in_flight: 9}")
     assert set(made.summary["tenants"]["by_name"]) == {"nobody", "a"}

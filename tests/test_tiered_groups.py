@@ -67,7 +67,7 @@ def no_groups(settings, write: str):
 
 @given(tree_traces(4, 20), st.integers(0, 12), WRITES)
 @examples(20)
-def test_one_full_group_over_room_enough_is_the_tree_without_groups(trace, spare, write):
+def test_one_full_group_over_a_large_tier_is_the_tree_without_groups(trace, spare, write):
     gpu = -(-int((trace.input_tokens + trace.output_tokens).max()) // 4) + spare
     settings = of_tree(alone(one_full(4), gpu, 100_000), write)
     settings = replace(settings, cache=replace(settings.cache, cache_output=False))
@@ -80,7 +80,7 @@ def test_one_full_group_over_room_enough_is_the_tree_without_groups(trace, spare
 
 @given(tree_traces(4, 15), st.integers(1, 12), WRITES)
 @examples(10)
-def test_with_room_below_a_window_beyond_every_prompt_hits_what_full_attention_hits(trace, short, write):
+def test_over_a_large_tier_a_window_beyond_every_prompt_hits_what_full_attention_hits(trace, short, write):
     longest = int((trace.input_tokens + trace.output_tokens).max())
     gpu = 2 * (longest // 4 + 2)  # a request and little else
     hits = []
@@ -132,7 +132,7 @@ def serve(store: _core.GroupStore, request: int, tokens: int) -> int:
     return lease
 
 
-def test_what_leaves_the_pool_goes_down_and_its_room_is_waited_for():
+def test_admission_waits_for_blocks_that_are_written_down():
     """Of six blocks three are kept; five new ones need two of them, which go down last to first."""
     rows = [["a", "b", "c"], [f"d{k}" for k in range(5)], ["a", "b", "c", "e"]]
     store = store_of(one_full(4), rows, 6, 100)
@@ -169,7 +169,7 @@ def test_a_tier_of_one_block_keeps_the_last_that_came():
     store.check()
 
 
-def test_what_is_to_be_loaded_makes_no_room_for_what_leaves():
+def test_blocks_to_be_loaded_are_not_evicted_for_blocks_that_leave():
     """Two blocks of three in the tier come up; of the three that leave for them one fits beside them."""
     rows = [["a", "b", "c"], [f"d{k}" for k in range(5)], ["a", "b", "c", "e"]]
     store = store_of(one_full(4), rows, 6, 3)

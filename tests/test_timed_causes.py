@@ -80,7 +80,7 @@ def test_what_another_machine_has_and_what_is_kept_out():
     assert causes_of(off, requests(*rows), kept=False)["not_admitted"] == 256
 
 
-def test_the_command_tells_causes_and_writes_them(tmp_path: Path):
+def test_the_command_prints_miss_causes_and_writes_them(tmp_path: Path):
     rows = [
         {"timestamp": 100 * k, "input_length": 1100, "output_length": 3, "hash_ids": [0, k + 1, k + 50]}
         for k in range(9)

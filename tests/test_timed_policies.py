@@ -166,7 +166,7 @@ def test_an_answer_that_breaks_the_contract_is_named(plugins, name, said):
     assert "ns of simulated time" in broken.value.got
 
 
-def test_a_victim_that_others_follow_gives_way_to_the_deepest_of_them(plugins):
+def test_a_victim_with_children_is_replaced_by_its_deepest_descendant(plugins):
     run = agree(under(cluster((160,)), f"{plugins}:Top"), random_trace(2, requests=80))
     assert any("policy Top on the gpu tier" in warning for warning in run.warnings)
 

@@ -220,7 +220,7 @@ def die(item):
     return item
 
 
-def test_a_pool_raises_what_a_worker_raised_and_goes_on():
+def test_a_pool_raises_a_workers_exception_and_continues():
     from kvcache_sim.workload.tokens.pool import fork
 
     with fork.Pool(2) as pool:

@@ -145,7 +145,7 @@ def test_a_preempted_turn_gives_its_session_back_what_it_took(kind):
 
 
 @both
-def test_a_session_in_use_stays_however_short_room_is(kind):
+def test_a_session_in_use_stays_however_few_blocks_are_free(kind):
     rows = [("s", 40, 10, "abc"), (None, 33, 1, "mn"), ("s", 60, 5, "abcd"), (None, 30, 1, "tu")]
     machine = Machine(kind, rows, capacity=100)
     machine.serve(0)

@@ -83,7 +83,7 @@ BAD_ROWS = {
 
 
 @pytest.mark.parametrize("name", BAD_ROWS)
-def test_a_bad_row_is_refused_with_its_place_and_can_be_skipped(tmp_path, name):
+def test_a_bad_row_is_refused_with_its_position_and_can_be_skipped(tmp_path, name):
     bad, pattern = BAD_ROWS[name]
     path = tmp_path / "t.jsonl"
     path.write_bytes(GOOD + bad)

@@ -48,7 +48,7 @@ def test_a_file_is_whole_or_not_there_and_never_replaced_unasked(tmp_path, capsy
     assert [path.name for path in tmp_path.iterdir()] == ["w.jsonl"]
 
 
-def test_the_ratio_reached_is_told_on_stderr(capsys):
+def test_the_ratio_reached_is_printed_on_stderr(capsys):
     assert (
         main.run(["trace", "generate", "few-shot", "--set", "target_hit_ratio=0.5", "--set", "block_size=16"])
         == 0

@@ -230,7 +230,7 @@ def test_dates_are_read_by_size_and_form():
     assert [time_ns(value) for value in (None, True, "soon", -1, [], float("nan"))] == [None] * 6
 
 
-def test_the_clock_without_a_year_goes_on_over_the_year():
+def test_a_log_clock_without_a_year_continues_across_new_year():
     before = log_clock_ns("12-31 23:59:59", 0)
     assert log_clock_ns("01-01 00:00:01", before) - before == 2 * 10**9
     assert log_clock_ns("12-31 23:59:58", before) - before == -(10**9)
@@ -238,7 +238,7 @@ def test_the_clock_without_a_year_goes_on_over_the_year():
     assert log_clock_ns("02-29 00:00:00", leap) - leap == 86_400 * 10**9
 
 
-def test_a_count_that_the_server_tells_is_believed():
+def test_a_token_count_that_the_server_reports_is_used():
     naming = Naming(4, b"s")
     tokens = list(range(10))
     assert naming.named(Logged(0, tokens, [90, 91, 92])).named_tokens == 13

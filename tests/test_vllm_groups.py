@@ -99,7 +99,7 @@ def test_requests_one_after_another_meet_the_rows_of_the_real_manager():
     assert met >= 20
 
 
-def test_a_state_of_this_very_step_is_gone_on_from_in_the_next_one():
+def test_a_state_computed_in_a_step_is_reused_from_the_next_step():
     """Two equal prompts at once: full attention hits within the step, a state is waited for by a step."""
     prompt = [f"b{k}" for k in range(20)]
     twice = trace_of([prompt, prompt], 16, [320, 320], None, [3, 3])

@@ -32,7 +32,7 @@ class MarkedStore(WholeStore):
         """Mark blocks as being written into claimed space of their size; return whether that is possible."""
         move, (start, end) = self.moves[claim], part
         path = self._find(request, end)
-        if not self._may_place(path, len(self._found(request, end)), part, move.to, source):
+        if not self._may_allocate(path, len(self._found(request, end)), part, move.to, source):
             return False
         parent = path[-1] if path else self.root
         path += self._grow(parent, list(self.keys.path(request, len(path), end)), request)
@@ -46,7 +46,7 @@ class MarkedStore(WholeStore):
             self._hold(tier, last)
         return True
 
-    def _may_place(
+    def _may_allocate(
         self, path: list[Block], found: int, part: tuple[int, int], tier: int, source: int | None
     ) -> bool:
         start, end = part

@@ -286,7 +286,7 @@ mod tests {
         assert_eq!(found, [13, 8, 21]);
     }
 
-    /// The same figures as `tests/test_step_times.py::test_a_chunks_past_and_decodes_beside_it_by_hand`.
+    /// The same figures as `tests/test_step_times.py::test_a_chunks_past_and_the_decodes_in_its_step_in_closed_form`.
     #[test]
     fn a_chunks_past_has_its_base_and_decodes_alongside_a_constant() {
         let table = StepTimeTable {
