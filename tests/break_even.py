@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class FetchCosts:
-    """What loading and computing a prefix cost on an idle machine, per block and once, in ns.
+    """Times to load and to compute a prefix on an idle machine, per block and once, in ns.
 
     ``residual_ns``: the step that computes what follows the prefix, alone. ``load_ns_per_block``: the
     channel's

@@ -1,4 +1,4 @@
-"""What a store tells when it is asked: its answer, or the line in which it refuses."""
+"""Outcome of a call to a store: its answer, or the line of its refusal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many examples the property tests try: the same few in every run of the suite, new ones on demand.
+"""Number of examples of the property tests: the same few in every run of the suite, new ones on demand.
 
 ``KVSIM_EXAMPLES=5000 pytest tests/test_store_machine.py`` tries 5,000 new ones a test; the last line of the
 report names the seed that tries the same ones again.
@@ -11,9 +11,9 @@ from typing import Any
 
 from hypothesis import Phase, settings
 
-#: How many new examples were asked for; 0: the frozen ones.
+#: Number of requested new examples; 0: the frozen examples.
 NEW_EXAMPLES = int(os.environ.get("KVSIM_EXAMPLES", "0"))
-#: A failing example is made smaller for so long; what is smallest by then is shown.
+#: Longest time to shrink a failing example; the smallest example by then is shown.
 SHRINKING_S = 45
 
 
@@ -32,5 +32,5 @@ def register() -> None:
 
 
 def examples(frozen: int, **changes: Any) -> settings:
-    """Return the settings of a test that tries ``frozen`` examples, or as many new ones as were asked for."""
+    """Return the settings of a test that tries ``frozen`` examples, or the requested number of new ones."""
     return settings(max_examples=NEW_EXAMPLES or frozen, **changes)

@@ -1,4 +1,4 @@
-"""The verdicts on planted faults that are kept between runs: what they hold for, and a table beside earlier ones."""
+"""Verdicts on planted faults, kept between runs with a digest of their inputs, and a table of changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CAUGHT, SURVIVED, NO_BUILD, BROKEN = "caught", "SURVIVED", "no build", "fails wi
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came of one fault, or of a test file without any (``fault`` is None)."""
+    """Outcome of one fault, or of a test file without any fault (``fault`` is None)."""
 
     name: str
     verdict: str

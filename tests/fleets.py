@@ -19,7 +19,7 @@ ID_TOKENS, BLOCK = 64, 16
 
 @dataclass
 class Machine:
-    """What a router reads of a replica without an engine."""
+    """The state of a replica that a router reads, without an engine."""
 
     requests: int = 0
     queued_tokens: int = 0

@@ -21,7 +21,7 @@ _PROMPTS = 100
 
 @dataclass(frozen=True)
 class Means:
-    """What a stage is judged by."""
+    """Mean latencies of a stage, in ms."""
 
     ttft_ms: float
     itl_ms: float

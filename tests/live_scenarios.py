@@ -144,7 +144,7 @@ def _movement(draw: random.Random, machines: int, lower: int) -> dict[str, objec
     return own
 
 
-#: Plain ones, and those that are notified of each request that leaves.
+#: Plain policies, and policies that are notified of each request that leaves.
 _ROUTERS = [
     *("random", "least-loaded", "longest-prefix", "prefill-cost", "overlap-cost", "power-of-two", "kvaware"),
     *("cache-aware", "consistent-hashing", "loadaware", "weighted", "vllm-dp-waiting"),
@@ -152,7 +152,7 @@ _ROUTERS = [
 
 
 class Notified:
-    """What a listener is told, in order."""
+    """A listener that records its notifications in order."""
 
     def __init__(self) -> None:
         self.tokens_came: list[tuple[int, int]] = []
@@ -195,7 +195,7 @@ class Driven:
         self.simulation.sampler.start()
 
     def go(self) -> Run:
-        """Let everything happen, and return the run."""
+        """Process all events and return the run."""
         draw = self._draw
         chooses, clears, forgets = (draw.random() < chance for chance in (0.2, 0.1, 0.3))
         for _ in range(draw.randint(10, 45)):

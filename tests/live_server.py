@@ -25,7 +25,7 @@ class LiveServer:
         return self.urls[0]
 
     def stop(self, number: int = signal.SIGTERM) -> Path:
-        """Let it write its run directory; return that."""
+        """Stop the server, wait for its run directory, and return its path."""
         self.process.send_signal(number)
         assert self.process.wait(LONGEST) == 0, self.process.stderr and self.process.stderr.read()
         return self.directory

@@ -1,4 +1,4 @@
-"""What runs over an engine's own lower tiers have in common: their loads take the time of their channels."""
+"""Checks shared by runs over an engine's own lower tiers: loads take the time of their channels."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class Admission(Own):
 
 
 class Fetch(Own):
-    """Reuses what is ready, all, half, a random share, or what should end first."""
+    """Reuses the ready blocks, all, half, a random share, or the alternative that should end first."""
 
     def reuse(self, plan: Any) -> int:
         """Return how many leading blocks are reused."""
@@ -102,7 +102,7 @@ FETCHES = [*CUTS, "soonest"]
 
 
 class Prefetch(Own):
-    """Brings up none, all, half or a random share, on the occasions that are given."""
+    """Prefetches none, all, half or a random share of the blocks, on the given occasions."""
 
     def __init__(self, how: str = "", seed: int = 0, occasions: tuple[str, ...] = ("queued",)) -> None:
         super().__init__(how, seed)
@@ -145,7 +145,8 @@ CHANNELS = ["least", "most", "random", "emptiest", "unused"]
 
 
 class Write(Own):
-    """Writes all, what is used twice, halves, at random, or nothing; ``flags`` are its three attributes."""
+    """Writes all blocks, blocks used twice, halves, random blocks, or none; ``flags`` are its three
+    attributes."""
 
     def __init__(
         self,
@@ -180,7 +181,7 @@ class Write(Own):
         return self.sends(store, "committed", (blocks, store.depth(lease), now_ns), through)
 
     def used(self, store: Any, lease: int, now_ns: int) -> Any:
-        """Write what is used often enough."""
+        """Write the blocks that are used often enough."""
         uses = {"selected": 2, "random": 1}.get(self.how, 0)
         return self.sends(
             store,
@@ -190,7 +191,7 @@ class Write(Own):
         )
 
     def arrived(self, store: Any, move: int, now_ns: int) -> Any:
-        """Write on what comes down."""
+        """Write further down the blocks that arrive from above."""
         on = self.how in ("through", "random")
         return self.sends(store, "arrived", now_ns, lambda: store.write_on(move, now_ns) if on else None)
 

@@ -29,7 +29,7 @@ SHOWN = [
     )
 ]
 _SHOWN_BLOCK = re.compile(r"```sh\n(?P<commands>.*?)```(?:\n```text\n(?P<output>.*?)```)?", re.S)
-#: Lines that differ from run to run: what it took.
+#: Lines that differ from run to run: times.
 _TIMED = re.compile(r"^took .*\n", re.M)
 
 

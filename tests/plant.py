@@ -1,13 +1,13 @@
-"""Plants each fault of ``planted_faults`` in a copy of the project and reports whether its test file catches it.
+"""Plant each fault of ``planted_faults`` in a copy of the project; report if its test file catches it.
 
     python tests/plant.py [WORD...] [--part K/N] [--results FILE] [--before FILE] [--again]
 
-``make faults``, or with words the faults whose name has one. A fault in Rust costs an incremental build of the core
-without optimisation across crates. Verdicts are kept in a file (``target/faults/verdicts.jsonl``): a fault that was
-judged with the same product and tests is not run again, unless ``--again`` is given. ``--part 2/3`` plants the
-second third, in a copy and a build folder of its own, so that parts can run at the same time and share the file.
-``--before`` prints each fault's verdict beside the one of an earlier file. Exit code 1: one survived; 2: a test file
-fails without any, or a fault does not build.
+``make faults``, or with words the faults whose name has one. A fault in Rust costs an incremental build of
+the core without optimisation across crates. Verdicts are kept in a file (``target/faults/verdicts.jsonl``): a
+fault that was judged with the same product and tests is not run again, unless ``--again`` is given. ``--part
+2/3`` plants the second third, in a copy and a build folder of its own, so that parts can run at the same time
+and share the file. ``--before`` prints each fault's verdict next to its verdict in an earlier file. Exit code
+1: one survived; 2: a test file fails without any, or a fault does not build.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ def _part(text: str) -> tuple[int, int]:
 
 
 def main(arguments: list[str]) -> int:
-    """Plant the faults that were asked for, all without a word; return the exit code."""
+    """Plant the requested faults, or all without a word; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("words", nargs="*", metavar="WORD")
     parser.add_argument("--part", type=_part, default=(1, 1), metavar="K/N")

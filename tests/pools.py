@@ -40,7 +40,7 @@ def pools(
     step_time: StepTimeTable | None = None,
     **replica,
 ) -> ClusterSettings:
-    """A cluster with a machine for each letter: ``p`` prefills, ``d`` decodes, ``b`` does both."""
+    """A cluster with a machine for each character: ``p`` prefills, ``d`` decodes, ``b`` does both."""
     names = {"p": "prefill", "d": "decode", "b": "both"}
     edges = [*pairwise(TIERS[: len(tiers)]), *((b, a) for a, b in pairwise(TIERS[: len(tiers)]))]
     local = {f"{a}->{b}-{m}": channel(f"{a}->{b}-{m}") for a, b in edges for m in range(len(roles))}

@@ -1,4 +1,4 @@
-"""What seed 002's examples leave open: ``PromptConfig(...)``, ``Tokenizer(...)``, and the rows of a trace.
+"""Values that seed 002's examples leave open: ``PromptConfig(...)``, ``Tokenizer(...)``, a trace's rows.
 
 The examples ask for three ids in 1,000 tokens, so an id has 400 tokens here (with 512 two would do).
 """

@@ -99,7 +99,7 @@ class Pool:
             self.free.move_to_end(block, last=False)
 
     def grow(self, request: Request, new: int) -> bool:
-        """Give the request room for ``new`` more tokens and key its full blocks; False when there is none."""
+        """Allocate blocks for ``new`` more tokens and key the full ones; return False if too few are free."""
         needed = -(-(request.computed + new) // BLOCK) - len(request.blocks)
         if needed > len(self.free):
             return False

@@ -43,5 +43,5 @@ def _filled(row: list[str | list[str]]) -> Iterator[str | tuple[str, ...]]:
 
 CHANGES = [Change(*_filled(row)) for row in _TABLE["changes"]]  # type: ignore[arg-type]
 REFUSALS = [Refusal(*_filled(row)) for row in _TABLE["refusals"]]  # type: ignore[arg-type]
-#: Keys of the generators: a value that gives other requests, and what it needs beside it.
+#: Keys of the generators: a value that gives other requests, and the settings that it needs.
 GENERATED: dict[str, list[str]] = _TABLE["generated"]

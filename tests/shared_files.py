@@ -1,4 +1,4 @@
-"""Where the traces, oracles and figures of the tests lie: beside the checkout, or what is vendored of them.
+"""Paths of the tests' traces, oracles and figures: next to the checkout, or vendored.
 
 ``tests/data`` holds real engines' integers and the input they were made from, so that a clone alone meets
 them; some of it compressed. What is too large lies in ``../shared`` only, and its tests are skipped without.

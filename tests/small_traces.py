@@ -31,7 +31,7 @@ def trace_of(rows, block_size=4, input_tokens=None, arrival_ns=None, output_toke
 
 @st.composite
 def tree_traces(draw, block_size=4, most_requests=30) -> Trace:
-    """Requests that each follow an earlier one for a while, then go their own way; last ids partial."""
+    """Requests that each share a prefix with an earlier request and then diverge; last ids are partial."""
     rows, tokens, arrivals, now, fresh = [], [], [], 0, 0
     for _ in range(draw(st.integers(1, most_requests))):
         base = draw(st.sampled_from(rows)) if rows else []
@@ -54,7 +54,7 @@ def tree_traces(draw, block_size=4, most_requests=30) -> Trace:
 
 
 def _without_followed_partials(rows, tokens, block_size):
-    """Where a row goes on behind another's partial id, that id is a whole block of its own."""
+    """Give a partial id that another row continues a whole block of its own."""
     fixed, counts = [], []
     for i, (row, count) in enumerate(zip(rows, tokens, strict=True)):
         fixed.append(
@@ -68,7 +68,7 @@ def _without_followed_partials(rows, tokens, block_size):
 
 
 def discriminating_stream(name: str) -> list[int]:
-    """Return one of the three integer streams that tell eviction policies apart (oracles/README.md)."""
+    """Return one of the three integer streams that separate eviction policies (oracles/README.md)."""
     x, out = 42, []
 
     def draw() -> int:

@@ -1,5 +1,5 @@
-"""Requests that their clients give up: they leave, their blocks are free, and nobody else notices who need
-not."""
+"""Requests aborted by their clients: they leave, their blocks are freed, and other requests are
+unaffected."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ SETTINGS = {
     ],
     "asynchronous": ["tiers.gpu.capacity=64 blocks", "replica.async_scheduling=length"],
     "vllm": ["tiers.gpu.capacity=64 blocks", "cache.semantics=vllm", "replica.scheduler=vllm"],
-    "vllm ahead": [
+    "vllm lookahead": [
         "tiers.gpu.capacity=64 blocks", "cache.semantics=vllm", "replica.scheduler=vllm",
         "replica.async_scheduling=stop-token",
     ],
     "sglang": ["tiers.gpu.capacity=64 blocks", "replica.scheduler=sglang", "replica.max_num_batched_tokens=64"],
-    "sglang ahead": [
+    "sglang lookahead": [
         "tiers.gpu.capacity=64 blocks", "replica.scheduler=sglang", "replica.async_scheduling=length",
         "replica.max_num_batched_tokens=64", "replica.enable_mixed_chunk=true",
     ],
@@ -84,7 +84,7 @@ def test_whatever_is_given_up_everything_is_free_and_accounted_for(tmp_path_fact
 def test_who_never_got_in_leaves_no_trace_in_the_others(tmp_path, name):
     busy = [row(0, 160, 60, [*range(100 * n, 100 * n + 10)]) for n in range(1, 5)]
     later = row(100, 160, 30, [*range(900, 910)])
-    waits = row(50, 160, 30, [*range(700, 710)], abort_after=20)  # all four places are taken
+    waits = row(50, 160, 30, [*range(700, 710)], abort_after=20)  # all four slots are taken
     alone = run(written(tmp_path, [*busy, later]), name)
     alongside = run(written(tmp_path, [*busy, waits, later]), name)
     kept = [0, 1, 2, 3, 5]
@@ -97,7 +97,7 @@ def test_who_never_got_in_leaves_no_trace_in_the_others(tmp_path, name):
 
 
 def test_a_load_that_read_buffers_hold_back_is_freed_when_its_request_is_aborted(tmp_path):
-    """Its first layer is still on the way, and no step will compute on it and free the buffer."""
+    """Its first layer is still in transit, and no step will compute on it and free the buffer."""
     before = [row(0, 640, 4, [*range(40)]), row(500, 640, 4, [*range(100, 140)])]
     again = row(1000, 656, 30, [*range(40), 200], abort_after=1)
     found = run(written(tmp_path, [*before, again, row(2000, 640, 4, [*range(100, 140)])]), "read buffers")

@@ -1,4 +1,4 @@
-"""Agents: requests that wait for several others, tool calls between them, jobs and who is served first."""
+"""Agents: requests that wait for several others, tool calls between them, and the order of jobs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ def row(name, tokens, output, ids, **members):
 
 
 def test_three_agents_with_tool_calls_to_the_nanosecond(tmp_path):
-    """A calls a tool and goes on; B starts at 20 ms, its sub-agents C and D beside each other, and joins both."""
+    """A calls a tool and continues; B starts at 20 ms, runs its sub-agents C and D in parallel, and joins
+    both."""
     rows = [
         row("a1", 128, 3, [1, 2], session_id="a", timestamp=0),
         # a tool of 7.5 ms, then half a millisecond: the first two blocks are cached

@@ -1,4 +1,4 @@
-"""AIPerf's traces of agents: who waits for whom, what each prompt holds, and what is refused, by hand."""
+"""AIPerf's traces of agents: dependencies, prompts and refusals, on small hand-written traces."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def weka(requests, name="x", **more):
 
 
 def tiered():
-    """Three sub-agents of the first turn: A joins the second, B the third, C nobody; D is between the last
-    two."""
+    """Three sub-agents of the first turn: A joins the second, B the third, C no turn; D is between the
+    last two."""
     return [
         asked(0.0, 128, [1, 2], api_time=2.0),
         agent(
@@ -90,7 +90,7 @@ def test_tiers_of_sub_agents(tmp_path):
     assert names == ["x", a, a, b, c, "x", d, "x"]
     assert trace.turn.tolist() == [0, 0, 1, 0, 0, 1, 0, 2]
     assert waits(trace) == [[], [0], [1], [0], [0], [0, 2], [5], [5, 3, 6]]
-    # B's only request is told from its marker on: it begins at 3.0 s, ends at 12.0 s
+    # B's only request is timed from its marker: it starts at 3.0 s and ends at 12.0 s
     think_s = [None, 0.5, 4.0 - 3.5, 1.0, 1.0, 6.0 - 5.5, 0.25, 0.0]
     assert trace.think_ns.tolist() == [OPEN_LOOP if s is None else round(s * S) for s in think_s]
     assert trace.input_tokens.tolist() == [128, 64, 128, 64, 64, 192, 64, 193]
@@ -265,8 +265,8 @@ def test_rounds_of_conversations_without_a_request_of_their_own(tmp_path):
 
 @pytest.mark.parametrize("seed", range(10))
 def test_drawn_graphs_against_a_walk_of_their_own(tmp_path, seed):
-    """Every conversation is of a tree: a request comes after its turn before, what it joins, or what began
-    it."""
+    """Every conversation is of a tree: a request comes after its turn before, what it joins, or the
+    request that started it."""
     draw = random.Random(seed)
     count = draw.randint(2, 12)
     lines = [

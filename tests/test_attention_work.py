@@ -1,4 +1,4 @@
-"""What attention computes and reads in a step, by kind, in closed form; and that a roofline follows it."""
+"""Operations and bytes of attention in a step, by kind, in closed form, and a roofline that follows them."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def test_a_row_a_request(capsys, small, tmp_path):
 
 
 def test_causes_by_hand(capsys, small):
-    """Five blocks of 8: d takes all the room, so e finds what a and b showed gone."""
+    """Five blocks of 8: d takes all of them, so the blocks of a and b are evicted before e."""
     got = figures(capsys, small, "--policy", "vllm", "--capacity", 5, "--trace-block-size", 8)
     # a: 16 never seen + 1 left over; b: hits 2 blocks, 8 left over (the last token's block);
     # c: hits 2, 1 left over; d: 32 never seen + 8 left over; e: 16 evicted + 8 left over

@@ -183,7 +183,7 @@ def test_rows_in_the_order_of_their_end_are_paired_by_id(tmp_path):
 
 
 def test_aiperf_records_are_paired_by_their_start(tmp_path):
-    """Records come as requests end; the failed one keeps its place among the starts."""
+    """Records come as requests end; the failed request keeps its position among the starts."""
     path = tmp_path / "profile_export.jsonl"
     records = [(2, 2000, 6000, 1), (1, 1000, 2000, 11)]
     lines = []

@@ -1,4 +1,5 @@
-"""Step times from a log of requests alone: known sets are found again, and what a log cannot tell is said."""
+"""Step times from a log of requests alone: known sets are found again, and terms that a log cannot
+separate are named."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_thirty_rows_are_as_good_without_the_source():
             for phase, cell in zip(("decode", "mixed"), stated[2 * index : 2 * index + 2], strict=True):
                 with_source, alone = found[phase]
                 assert with_source == pytest.approx(cell[0], abs=0.051)
-                # Without a source the fit ends in one of several places, by the machine's arithmetic: the
+                # Without a source the fit ends in one of several minima, by the machine's arithmetic: the
                 # worst is stated.
                 assert (alone is None) == (not cell[1:])
                 assert alone is None or 0.65 * cell[1] <= alone <= cell[1] + 0.3
@@ -88,8 +88,7 @@ def test_thirty_rows_are_as_good_without_the_source():
 
 @needs_library
 def test_a_correction_transfers_to_a_degree_not_measured():
-    """Six ways between three degrees: the median is what counts; from TP 2 alone to TP 8 is the one that
-    fails."""
+    """Six pairs of three degrees: the median counts; only the transfer from TP 2 to TP 8 fails."""
     with_source, without = [], []
     for measured in DEGREES:
         source = load_step_time(f"aiconfigurator:qwen3-32b@b300:tp{measured}")

@@ -1,5 +1,4 @@
-"""The form of step times that `kvsim calibrate fit` takes: the one that meets stretches it was not fitted
-to."""
+"""The form of step times that `kvsim calibrate fit` takes: the form with the lower cross-validated error."""
 
 from dataclasses import replace
 
@@ -66,7 +65,8 @@ def test_where_both_forms_serve_alike_the_simpler_one_is_taken(monkeypatch):
 
 
 def test_its_errors_are_those_of_stretches_that_the_fit_never_saw():
-    """The same by hand: every phase's rows in five stretches, each met by a fit to the other four."""
+    """Cross-validation in closed form: every phase's rows in five parts, each predicted by a fit to the
+    other four."""
     rows = made(chunk_ms=10, count=90)
     found = fit_best(rows).errors
     for name, fit in FORMS.items():
@@ -84,7 +84,7 @@ def test_its_errors_are_those_of_stretches_that_the_fit_never_saw():
 
 @pytest.mark.parametrize("kept", ["decode", "mixed", "prefill", "four chunks", "four decode steps", "ten"])
 def test_without_rows_of_both_kinds_the_simpler_form_is_taken(kept):
-    """Bases apart need decode steps and chunks, also in each fit that leaves a stretch out."""
+    """Separate bases need decode steps and chunks, also in each fit that leaves a part out."""
     rows = made(chunk_ms=40)
     phases, number = rows.phases(), np.arange(len(rows))
     chosen = fit_best(

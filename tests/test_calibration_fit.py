@@ -317,8 +317,8 @@ def test_a_model_file_reads_back_equal(tmp_path):
 
 
 def test_shares_of_unequal_lengths_are_found_again_for_each_kind_of_step(tmp_path):
-    """α .05 in decode steps and .1 beside a chunk, where KV costs twice as much; a batch too large is left
-    out."""
+    """α is .05 in decode steps and .1 in steps with a chunk, where KV costs twice as much; a batch that is
+    too large is left out."""
     model = ParametricStepTime(kv_ms_per_thousand=1.0, kv_mixed_ms_per_thousand=2.0)
     lines = ["regime,pc,kp,n,kv_mean,kv_big,t_mean_us,t_skew_us"]
     for regime, new, rate, alpha in (("pure", 0, 1.0, 0.05), ("mixed", 256, 2.0, 0.1)):
@@ -333,7 +333,7 @@ def test_shares_of_unequal_lengths_are_found_again_for_each_kind_of_step(tmp_pat
 
 
 def test_a_short_chunk_fills_its_tile_in_the_batches_of_unequal_lengths_too(tmp_path):
-    """8 tokens against 5,000 cost what 64 do, 3.2 ms beside the decodes' KV."""
+    """8 tokens against 5,000 cost as much as 64, 3.2 ms in addition to the decodes' KV."""
     model = ParametricStepTime(
         kv_ms_per_thousand=1.0,
         kv_mixed_ms_per_thousand=2.0,

@@ -22,7 +22,7 @@ LAUNCHED = ParametricStepTime(
 
 
 def steps(chunks: list[int]) -> IterationRows:
-    """Steps of four sequences beside chunks of so many tokens, one ms each."""
+    """Steps of four sequences and a chunk of each number of tokens, 1 ms each."""
     new = np.array(chunks, float)
     one = np.ones(len(new))
     return IterationRows(new, (new > 0) * one, 0 * one, 4 * one, 4000 * one, 1000 * one, one, one)
@@ -136,7 +136,7 @@ def seen_late_of(chunks: list[int], times: list[float]) -> bool:
 
 
 def test_late_is_more_than_twice_as_long_before_a_chunk_past_the_graphs_by_hand():
-    # four sequences decode beside each chunk: 508 tokens are held by a graph, 509 are not
+    # four sequences decode in each chunk's step: 508 tokens fit a graph, 509 do not
     for chunk, before_ms, late in ((509, 2.1, True), (509, 1.9, False), (508, 2.1, False)):
         assert seen_late_of([0, chunk, 0, 0], [before_ms, 9, 1, 1]) is late
     # steps before any chunk are no measure of the others, not even before one that a graph holds

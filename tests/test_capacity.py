@@ -78,7 +78,7 @@ def service_times(path) -> tuple[int, int]:
 
 
 def test_capacity_is_one_over_the_service_time(tmp_path):
-    """Equal requests at equal distances, served one by one: nobody waits up to 1/service, all do beyond."""
+    """Equal requests at equal distances, served one by one: none waits up to 1/service, all wait beyond."""
     path = write_trace(tmp_path / "t.jsonl", 50)
     alone, service = service_times(path)
     limits = {"ttft": f"{alone}ns"}

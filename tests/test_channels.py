@@ -229,8 +229,9 @@ def test_loads_pass_stores_at_the_next_layer():
 
 
 def test_what_a_job_was_given_too_much_of_is_lost_while_it_waits_for_its_next_layer():
-    # A sends one of its two layers beside B, and C from 1 ns on: three thirds of 299 ns are more than is left of
-    # A's layer, 1/6 ns. At 1,000 its next layer comes, and with it eight more of 100 ns: nine ends at 1,900.
+    # A sends one of its two layers while B sends, and C from 1 ns on: three thirds of 299 ns are more than is
+    # left of A's layer, 1/6 ns. At 1,000 its next layer comes, and with it eight more of 100 ns: nine ends at
+    # 1,900.
     engine = Engine()
     channel = SubmittedLayered(settings(sharing="fair"), engine)
     first = submit(channel, (200, 0, 2), 1)

@@ -1,5 +1,4 @@
-"""A closed loop by stretches equals one that goes step by step and keeps a record a request, and closed
-forms."""
+"""A closed loop in step runs equals a step-by-step loop with a record per request, and closed forms."""
 
 from __future__ import annotations
 

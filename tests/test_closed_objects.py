@@ -21,11 +21,11 @@ PACKAGE = Path(kvcache_sim.__file__).parent
 CAPACITIES = ("serving", "cache")
 MOST_PARAMETERS = 6
 
-#: What is a record of data: its class, the names it goes by, and why others write to it.
+#: Records of data: the class, its variable names, and the reason why others write to it.
 RECORDS = [
-    (Arrival, ("s", "sequence"), "a request on its way to a machine; a router notes what it expects of it"),
-    (Active, ("active",), "what a caller of operations by hand holds, counted down by them"),
-    (UsageError, ("error",), "named anew by whoever knows where a setting stands"),
+    (Arrival, ("s", "sequence"), "a request in transit to a machine; a router notes its expectations"),
+    (Active, ("active",), "state of a caller of manual operations, counted down by them"),
+    (UsageError, ("error",), "completed by the caller that has a setting's position"),
 ]
 
 
@@ -51,7 +51,7 @@ def is_field(node: ast.Attribute) -> bool:
 
 
 def outside_assignments(tree: ast.AST, file: str) -> list[str]:
-    """Return what is assigned to an attribute of something else than ``self`` that is no record."""
+    """Return assignments to attributes of objects other than ``self`` that are no records."""
     found = []
     for node in ast.walk(tree):
         targets = node.targets if isinstance(node, ast.Assign) else []

@@ -92,7 +92,7 @@ def test_prompts_that_begin_at_the_same_token_share_what_they_agree_in(path):
     rows.append({**rows[3], "timestamp": 4000, "input_length": 128})
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     done = ran(path, "replica.max_model_len=112", "replica.on_overflow=slide")
-    # Equal prompts do not go on from one another: the second is its session's new input alone, and too long.
+    # Equal prompts do not continue one another: the second is its session's new input alone, and too long.
     assert done.run.requests["status"].tolist() == [0, 0, 0, 0, 1]
     rows[4] |= {"history_length": 112}
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -131,7 +131,7 @@ def test_what_is_kept_is_the_end_of_the_prompt_in_blocks_of_their_own(window, le
     for row in range(len(held)):
         for k, dense in enumerate(held.block_ids[held.id_offsets[row] : held.id_offsets[row + 1]].tolist()):
             assert seen.setdefault(dense, (int(lost[row]), k)) == (int(lost[row]), k), (
-                "one beginning, one place"
+                "one prefix, one position"
             )
     assert sorted(set(held.block_ids.tolist())) == list(range(held.distinct_ids))
 

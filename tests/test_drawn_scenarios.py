@@ -1,4 +1,5 @@
-"""Random scenarios by feature: each can be drawn; its runs agree with the specification, or without look-ahead."""
+"""Random scenarios by feature: each can be drawn; its runs agree with the specification, or with runs
+without lookahead."""
 
 from __future__ import annotations
 

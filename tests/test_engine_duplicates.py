@@ -1,4 +1,5 @@
-"""``replica.duplicate_prefill: wait`` over engines' own caches: who comes with the same prompt waits for it, once."""
+"""``replica.duplicate_prefill: wait`` over engines' own caches: a request with the same prompt waits for
+it, once."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.simulation import RunOptions, simulate
 from small_traces import trace_of
 
-#: By cache the settings of a machine with room for everything.
+#: Settings of a machine that holds all blocks, by cache.
 CACHES = {
     "vllm": "cache: {semantics: vllm, block_size: 16}\ntiers: {gpu: {capacity: 900 blocks}}\n",
     "sglang": "cache: {semantics: sglang, block_size: 16}\ntiers: {gpu: {capacity: 900 blocks}}\n",

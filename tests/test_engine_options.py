@@ -93,7 +93,8 @@ def test_a_slot_is_free_one_step_after_its_request_finished(tmp_path, flat):
 
 
 def test_an_answer_that_ends_at_a_stop_token_costs_one_more_step(tmp_path, flat):
-    """The first answer ends at 20 ms, which its next step, begun then, did not know; nobody else runs."""
+    """The first answer ends at 20 ms, too late for its next step, which starts then; no other request
+    runs."""
     path = write_rows(tmp_path, [row(0, 64, 2, 0), row(25, 64, 1, 100)])
     for mode, first, steps in (("none", 35, 3), ("length", 35, 3), ("stop-token", 40, 5)):
         result = run(path, flat, f"replica.async_scheduling={mode}")

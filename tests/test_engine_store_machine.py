@@ -1,13 +1,9 @@
-"""The stores of engines' GPU caches through whatever requests may do to them: vLLM's beside a small model of
-it.
+"""State machines of the engines' GPU cache stores; vLLM's is compared with a small model.
 
 Requests are looked up, admitted, grow alone and together, share what they computed and end in any order. Of
-SGLang's
-tree a look-up finds what running requests have and nothing that was never shown, and all of that while
-nothing was
-evicted; which leaves go, the rows of SGLang's own classes judge (``test_engine_streams.py``). A session
-counts as a
-test only if the hard cases occurred in some run of it.
+SGLang's tree a look-up finds what running requests have and nothing that was never shown, and all of that
+while nothing was evicted; which leaves go, the rows of SGLang's own classes judge
+(``test_engine_streams.py``). A session counts as a test only if the hard cases occurred in some run of it.
 """
 
 from __future__ import annotations
@@ -37,7 +33,7 @@ NO_LEASE = "store: no such lease; expected one that is held"
 
 
 class EngineStore(RuleBasedStateMachine):
-    """A store through what requests do; what it answers is compared in ``expected_*`` and
+    """Drives a store by random requests; its answers are compared in ``expected_*`` and
     ``the_store_agrees``."""
 
     capacity = 40
@@ -55,7 +51,7 @@ class EngineStore(RuleBasedStateMachine):
         self.name = namer(offsets.tolist(), ids.tolist(), 2, self.full, following)
         self.store = self.made(_core.Keys(*keyed))
         self.now = 0
-        #: request → lease, blocks that have room.
+        #: request → lease, allocated blocks.
         self.running: dict[int, tuple[int, int]] = {}
         self.ended: list[int] = []
 
@@ -183,7 +179,7 @@ def named(code: int) -> tuple[object, ...]:
 
 
 class VllmPool(EngineStore):
-    """vLLM's pool beside its model."""
+    """vLLM's pool compared with its model."""
 
     model_of = PoolModel
 
@@ -262,7 +258,7 @@ class SglangTree(EngineStore):
 SESSION = examples(60, stateful_step_count=60, suppress_health_check=list(HealthCheck))
 SHAPES: dict[str, tuple[type[EngineStore], dict[str, Any]]] = {
     "vllm": (VllmPool, {}),
-    "vllm, little room": (VllmPool, {"capacity": 18}),
+    "vllm, little memory": (VllmPool, {"capacity": 18}),
     "sglang lru": (SglangTree, {"strategy": ("lru", 1), "capacity": 48}),
     "sglang lfu, pages of 4": (SglangTree, {"strategy": ("lfu", 4)}),
     "sglang slru, pages of 16": (SglangTree, {"strategy": ("slru", 16)}),

@@ -1,4 +1,4 @@
-"""SGLang's default tree with HiCache, and LMCache's tiers: every row, rooms that are kept, closed forms."""
+"""SGLang's default tree with HiCache, and LMCache's tiers: every row, capacities that hold, closed forms."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from support.replays import check_causes, workloads
 
 STRATEGIES = ("lru", "lfu", "fifo", "mru", "filo", "slru", "hpt", "priority", "tlru", "tlru:12:3")
 CHUNK_POLICIES = ("lru", "lfu", "fifo", "mru")
-#: What a row says about where it was made, which no replay can know.
+#: Members of a row about its origin, which no replay can compute.
 PROVENANCE = {"version", "trace", "seed"}
 
 
@@ -82,7 +82,7 @@ def request_of(row: dict) -> ReplayRequest:
 
 
 def differences(row: dict, got: dict) -> list:
-    """What differs; the first hits of a row may be fewer than those printed."""
+    """Return the differences; the first hits of a row may be fewer than the printed hits."""
 
     def same(name):
         want, have = row[name], got.get(name)
@@ -165,7 +165,7 @@ def test_loads_from_vllms_cpu_tier_take_as_many_blocks_as_computing(request, pol
     request = replace(request, cpu_blocks=cpu_blocks, cpu_policy=policy, store_threshold=threshold)
     got = figures(request, "vllm", "")
     assert got["final_cpu_chunks"] == got["stored_chunks"] - got["evicted_chunks"] <= cpu_blocks
-    # what is loaded takes the room that computing it would take
+    # loaded tokens take as many blocks as computed tokens
     of_pool = [name for name in alone if name not in ("system", "misses", "requests")]
     assert {name: got[name] for name in of_pool} == {name: alone[name] for name in of_pool}
 
@@ -179,11 +179,11 @@ def test_the_cpu_brings_the_last_block_of_a_prompt_too():
 
 
 @pytest.mark.parametrize(
-    ("write", "host", "room", "brought", "evicted"),
+    ("write", "host", "storage", "brought", "evicted"),
     [
         ("write_through", 8, StorageCapacity(None, 64), 64, 0),
         ("write_through", 8, StorageCapacity(None, 65), 0, 0),
-        # four pages of the host are on the device too and stay: there is room for two of the four
+        # four pages of the host are on the device too and stay: two of the four fit
         ("write_through", 6, StorageCapacity(None, 32), 32, 0),
         ("write_through", 6, StorageCapacity(None, 33), 0, 0),
         ("write_back", 6, StorageCapacity(None, 64), 64, 0),
@@ -194,12 +194,12 @@ def test_the_cpu_brings_the_last_block_of_a_prompt_too():
         ("write_through", 8, StorageCapacity(16, 16), 64, 0),
     ],
 )
-def test_what_left_the_host_comes_back_from_storage(write, host, capacity, brought, evicted):
+def test_what_left_the_host_comes_back_from_storage(write, host, storage, brought, evicted):
     """Four prompts of four pages and a token, and the first again; the device holds one of them and no
     more."""
     rows = [[f"{name}{k}" for k in range(5)] for name in "abcda"]
     trace = trace_of(rows, 16, [65] * 5)
-    request = ReplayRequest(trace, 16, 8, host_blocks=host, write_policy=write, storage=capacity)
+    request = ReplayRequest(trace, 16, 8, host_blocks=host, write_policy=write, storage=storage)
     got = REPLAYERS["sglang-unified"](request, "lru")
     assert got["first_20_prefetched"] == got["first_20_loaded"] == [0, 0, 0, 0, brought]
     assert got["storage_evicted_tokens"] == evicted

@@ -1,4 +1,4 @@
-"""Events that are written while a run goes on are those that a run in memory keeps."""
+"""Events written during a run equal those that a run keeps in memory."""
 
 from __future__ import annotations
 

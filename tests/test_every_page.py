@@ -1,4 +1,5 @@
-"""Every kind of page that kvsim writes, in a real browser: nothing overflows, charts tell their parts apart."""
+"""Every kind of page that kvsim writes, in a real browser: nothing overflows, and charts have distinct
+colours."""
 
 from __future__ import annotations
 
@@ -105,8 +106,8 @@ LEGENDS = """() => [...document.querySelectorAll(".chart svg")].flatMap((svg) =>
     [...legend.querySelectorAll(".role-legend-symbol path")].map((p) =>
       [p.getAttribute("fill"), p.getAttribute("stroke")].find((c) => c && c.startsWith("#")))])
   .filter(([, colours]) => new Set(colours).size > 1))"""
-FITTED = """() => [...document.querySelectorAll(".chart")].every((place) =>
-  place.querySelector("svg").getBoundingClientRect().width <= place.clientWidth)"""
+FITTED = """() => [...document.querySelectorAll(".chart")].every((chart) =>
+  chart.querySelector("svg").getBoundingClientRect().width <= chart.clientWidth)"""
 
 
 @pytest.fixture(scope="module")

@@ -1,9 +1,7 @@
 """Everything at once, at random: tiers down to one block, preemption, chunked prefill, writing through,
-prefetching,
-remote reads and eviction, on several machines. No crash, no broken invariant, nothing held at the end; the
-core
-equals the specification, and with routers that it lacks itself without look-ahead.
-"""
+prefetching, remote reads and eviction, on several machines. No crash, no broken invariant, nothing held at
+the end; the core equals the specification, or, with routers that the specification lacks, its own run
+without lookahead."""
 
 from __future__ import annotations
 
@@ -30,7 +28,8 @@ def capacities_of(simulation: Simulation) -> list[tuple[int, int, tuple[int, ...
 
 
 def check_the_end(simulation: Simulation, run) -> None:
-    """Nothing is held, on its way or waited for; what the edges moved is what the channels carried."""
+    """Check that nothing is held, in transit or waited for, and that the channels carried what the edges
+    moved."""
     for replica in simulation.replicas:
         assert replica.counts()[:3] == (0, 0, 0), "waiting, running, waiting for KV"
     for machine, tier, (_, active, cached, in_flight, evictable) in capacities_of(simulation):

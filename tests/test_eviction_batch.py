@@ -16,7 +16,7 @@ FREE_BLOCKS, REQUESTS = 12, 50
 
 
 def streams(capacities, batch):
-    """Return the core's store and the plain one, of requests of one block each that nobody shares."""
+    """Return the core's store and the plain one, of requests of one unshared block each."""
     numbers = np.arange(REQUESTS)
     arrays = (
         np.arange(REQUESTS + 1),
@@ -53,7 +53,7 @@ def pass_through(store, until_written=True):
 def test_a_stream_of_single_blocks_makes_a_batch_for_every_so_many_of_them(which, batch):
     store = streams([FREE_BLOCKS, None], batch)[which]
     copies, waited = pass_through(store)
-    # from the first request without a free block on: a batch leaves, and as many requests find room
+    # from the first request without a free block on: a batch leaves, and as many requests fit
     batches = -(-(REQUESTS - FREE_BLOCKS) // batch)
     assert copies == [batch] * batches
     assert waited == batches
@@ -78,7 +78,7 @@ def test_admission_waits_for_blocks_being_freed_before_evicting_more(which):
     store.finish_move(first[0])
     assert store.occupancy(0)[:4] == (0, 4, FREE_BLOCKS - 8, 4)
     store.finish_move(second)
-    assert store.occupancy(0)[:4] == (3, 5, FREE_BLOCKS - 8, 0), "three that nobody asked for are free"
+    assert store.occupancy(0)[:4] == (3, 5, FREE_BLOCKS - 8, 0), "three blocks more than requested are free"
     store.check()
 
 
@@ -95,7 +95,7 @@ def test_a_batch_beyond_what_may_go_takes_what_may_go(which, batch):
         store.commit(lease, 1, (0, 0))
         store.release(lease, 0)
     lease = store.acquire(FREE_BLOCKS, 0)
-    # eleven go, five are written; the six oldest find no room below, and theirs is free now
+    # eleven leave, five are written; the six oldest do not fit below and are freed at once
     assert store.reserve(lease, 1, 1) == []
     [(write, _, _, written, _)] = store.take_orders()
     assert written == 5

@@ -21,7 +21,7 @@ from support.order_replay import replay
 
 
 def takes_outputs(request: ReplayRequest) -> ReplayRequest:
-    """Return the request with whole blocks alone, where outputs take room."""
+    """Return the request with whole blocks alone if outputs take blocks."""
     return request if request.outputs == "prompt" else replace(request, last_partial="drop")
 
 

@@ -65,7 +65,8 @@ def test_every_oracle_row(family, count):
 
 @st.composite
 def workloads(draw):
-    """Random prefix trees in sessions, cut into blocks, with room that is at times too small for a prompt."""
+    """Random prefix trees in sessions, cut into blocks, with a capacity that is at times too small for a
+    prompt."""
     trace = draw(tree_traces())
     n = len(trace)
     sessions = draw(st.lists(st.integers(-1, 2), min_size=n, max_size=n))

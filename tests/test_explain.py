@@ -232,7 +232,7 @@ def all_seen_again(p):
         p.cached(n, 2048)
 
 
-#: sentence → (a plant with its cause, a plant without it, what it must say).
+#: sentence → (a plant with its cause, a plant without it, the expected text).
 CAUSES = {
     "ceiling": (everything_again, quiet, "100.0 % of the ceiling"),
     "no-trace": (no_trace, quiet, "not told"),

@@ -1,4 +1,5 @@
-"""``kvsim explain --session`` and ``--prefixes``: seed 000's structures of a finished run, by hand."""
+"""``kvsim explain --session`` and ``--prefixes``: seed 000's structures of a finished run, on small
+examples."""
 
 from __future__ import annotations
 

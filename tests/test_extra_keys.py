@@ -1,4 +1,5 @@
-"""Adapters, salts and images in a block's key: who differs never shares, who is equal shares as before."""
+"""Adapters, salts and images in a block's key: requests that differ never share, equal ones share as
+before."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ def test_two_blocks_are_one_exactly_where_ids_and_keys_up_to_them_are(trace, dat
             images = [image["hash"] for image in members.get("mm", []) if image["offset"] < end]
             named[before, members.get("salt"), tuple(images)].add(after)
     numbers = [number for found in named.values() for number in found]
-    # Images of one block whose order differs are others; of those that begin later only what has come counts.
+    # Images of one block in another order give another key; of later images only the tokens so far count.
     assert all(len(found) == 1 for found in named.values())
     assert len(set(numbers)) == len(numbers)
     order = list(dict.fromkeys(keyed.block_ids.tolist()))

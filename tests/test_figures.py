@@ -27,7 +27,7 @@ from tiered_scenario import load
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "docs" / "site"))
 from data_tables import read_table
 
-#: What a part of a figure's name stands for; None: any name.
+#: Values of a placeholder in a figure's name; None: any name.
 FAMILIES: dict[str, tuple[str, ...] | None] = {
     "<statistic>": STATISTICS,
     "<tier>": TIERS,
@@ -137,7 +137,7 @@ def executed(*overrides: str) -> dict[str, Any]:
 
 
 def summary_of(*overrides: str) -> dict[str, Any]:
-    """Return the whole summary of a run that tells the causes of misses, as ``summary.json`` has it."""
+    """Return the whole summary of a run that counts the causes of misses, as ``summary.json`` has it."""
     return json.loads(json.dumps(executed(*overrides)))
 
 

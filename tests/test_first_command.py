@@ -1,5 +1,5 @@
-"""What a person types first works: every format without a setting, lengths and blocks told, presets
-varied."""
+"""First commands of a new user: every format without a setting, reported lengths and blocks, varied
+presets."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def overrides(seed: int) -> list[str]:
 
 
 class InFlight:
-    """Counts how often a machine was lost while it held requests, and while KV was on its way there."""
+    """Counts losses of machines that held requests, and of machines to which KV was in transit."""
 
     def __init__(self, monkeypatch) -> None:
         self.with_requests = self.with_transfers = 0
@@ -277,7 +277,7 @@ def test_faults_are_drawn_from_streams_of_their_own():
     assert both.tier_losses
     other = load(FAULTS % "{do: lose, mtbf: 5s, repair: 1s}", "seed=4").settings.membership
     assert other.events != one.events
-    # every loss but those whose repair ends the run is followed by a machine in its place, a second later
+    # every loss whose repair ends within the run is followed by a new machine a second later
     losses = [event.at_ns for event in one.events if event.change == "lose"]
     joins = [event.at_ns for event in one.events if event.change == "join"]
     assert joins == [at + 10**9 for at in losses]

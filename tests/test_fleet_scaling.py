@@ -224,7 +224,7 @@ def test_nothing_is_lost_at_any_scale(seed):
         assert len(paid) <= 4
     paid_ns += sum(end_ns - max(at_ns, first_ns) for at_ns in since.values())
     assert made[0].summary["fleet"]["machine_s"] == pytest.approx(paid_ns / 1e9, abs=1e-6)
-    # nobody was sent anywhere but to a machine that served then
+    # requests were only sent to machines that served at that time
     for machine, arrival in zip(rows["machine"].tolist(), rows["arrival_ns"].tolist(), strict=True):
         assert any(a <= arrival and (b is None or arrival <= b) for a, b in spans[machine])
 

@@ -193,7 +193,7 @@ def test_a_three_tier_run_is_the_same_whether_or_not_the_table_has_a_fourth_row(
 
 # -- names
 
-#: Text in which a tier's name stands for something else, or as an example: by file, with the reason.
+#: Text in which a tier's name has another meaning, or is an example: by file, with the reason.
 EXCEPTIONS = {
     "tier_table.py": "the table",
     "model/": "a GPU as a product, not as a tier",

@@ -44,7 +44,7 @@ def test_recording_changes_nothing(tiers, prefix_view, session_view, trace):
 
 
 def test_of_requests_in_turn_the_first_min_seen_miss():
-    """Without sessions and with room for all, prompt k of one text reuses its blocks from the ``min_seen``-th on."""
+    """Without sessions and evictions, prompt k of one text reuses its blocks from the ``min_seen``-th on."""
     trace = random_trace(1, requests=12, sessions=1)
     rows = [list(range(5))] * 12
     trace = replace(

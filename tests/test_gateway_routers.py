@@ -1,4 +1,4 @@
-"""Gateways' routers, choice by choice beside small rewritings of their public sources, on random fleets.
+"""Gateways' routers, choice by choice against small rewritings of their public sources, on random fleets.
 
 The rewritings share nothing with the routers but the numbers they look at: dictionaries of whole prefixes, no
 arrays, no masks. Fleets have ties, idle machines and prompts of one block; where a source draws at random
@@ -51,7 +51,7 @@ def test_power_of_two(seed):
 
 
 def owner_on_a_line(key, machines):
-    """The machine whose place is the first from the key's own on, by looking at all of them."""
+    """Return the machine with the first position from the key's own on, by looking at all of them."""
     positions = [(position(f"machine {m}#{i}"), m) for m in range(machines) for i in range(VIRTUAL_NODES)]
     behind = [p for p in positions if p[0] >= position(key)]
     return min(behind or positions)[1]
@@ -354,7 +354,7 @@ def test_a_holder_with_holes_counts_what_it_holds():
 
 @given(seeds, st.sampled_from([0.0, 1.0, 2.5]))
 def test_dynamo(seed, scale):
-    """Costs by sets of whole prefixes; requests end in between, and are told by their number alone."""
+    """Costs by sets of whole prefixes; requests end in between, and are identified by their number alone."""
     fleet = Fleet(seed)
     made = fleet.router("dynamo-kv", overlap_weight=scale)
     opened = {}

@@ -1,4 +1,5 @@
-"""The gateway's tree beside one that has no edges: a table from whole prefixes to who was sent them."""
+"""The gateway's tree against a tree without edges: a table of the machines that were sent each whole
+prefix."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ class Table:
         return [p for p in self.nodes if p and p != prefix and self.parent(p) == prefix]
 
     def below(self, text, at):
-        """The child of ``text[:at]`` that goes on as the text does."""
+        """Return the child of ``text[:at]`` that continues as the text does."""
         return next((c for c in self.children(text[:at]) if c[: at + 1] == text[: at + 1]), None)
 
     def match(self, text):
@@ -154,7 +155,7 @@ def test_the_first_to_be_sent_a_prefix_is_asked_until_it_is_forgotten():
     tree.insert([1, 2, 3], 2)
     tree.insert([1, 2, 3], 0)
     assert tree.match([1, 2, 3, 4]) == (3, 2)
-    assert tree.match([1, 2, 9]) == (2, 2)  # a part of an edge asks whoever made it
+    assert tree.match([1, 2, 9]) == (2, 2)  # a part of an edge belongs to the machine that made the edge
     assert tree.match([8]).ids == 0
     tree.insert([1, 2, 3], 1)
     tree.evict(2)  # each had three ids

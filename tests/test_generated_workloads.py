@@ -52,7 +52,7 @@ def test_every_kind_makes_a_sound_trace(kind, loop):
     # dense in order of first appearance
     _, first = np.unique(trace.block_ids, return_index=True)
     assert (np.diff(first) > 0).all()
-    # chained: an id stands at one place and always behind the same id
+    # chained: an id has one position and always follows the same id
     parent = {}
     for i in range(len(trace)):
         ids = prompt_ids(trace, i)

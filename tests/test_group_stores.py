@@ -42,7 +42,7 @@ from support.group_runs import crowded, groups, layouts_of, replicas, settings_o
 from support.recorded import recorded
 from support.traces import random_trace
 
-#: With every check after every step, and decided ahead.
+#: With every check after every step, and with lookahead.
 OPTIONS = (RunOptions(check="full"), RunOptions())
 
 
@@ -79,7 +79,7 @@ def test_who_waits_for_another_prompts_blocks_waits_where_blocks_are_larger_than
     seed=st.integers(1, 9),
 )
 def test_drawn_runs_keep_every_invariant(drawn, cache, replica, blocks, machines, seed):
-    """With every check and every record, and without, decided ahead: the same run."""
+    """Check that a run with every check and record equals a run with lookahead and without them."""
     settings = settings_of(drawn, cache, replica, blocks, machines)
     trace = (crowded if seed % 2 else random_trace)(seed, requests=40, sessions=7)
     simulation, checked = recorded(settings, trace)
@@ -105,7 +105,7 @@ def lost_of(run) -> tuple[dict[str, int], dict[str, list[int]]]:
 
 
 def test_runs_of_every_kind_of_group_hit_evict_and_preempt():
-    """The drawn runs above mean something: each kind hits, and room runs out."""
+    """Check that the drawn runs above are hard enough: each kind hits, and blocks run out."""
     trace = crowded(3, requests=120)
     for kind, reach in (("sliding", 48), ("chunked", 64), ("linear", 0)):
         drawn = layouts_of(kind, reach)
@@ -203,7 +203,7 @@ def test_drafts_in_groups_are_one_story_and_cost_no_token(kind, rates, blocks, s
     assert len({run.digest_results for run in runs}) == 1
     without = simulate(drafted(layouts_of(kind, 48), (), blocks), trace)
     served = runs[0].requests["status"] == STATUSES.index("finished")
-    # a request that fits to the token has no room for drafts behind it
+    # a request that fits to the token leaves no block for its drafts
     assert (without.requests["status"][served] == STATUSES.index("finished")).all()
     assert blocks < 2000 or served.all()
     assert (runs[0].requests["output_tokens"][served] == without.requests["output_tokens"][served]).all()
@@ -229,8 +229,8 @@ def test_drafts_in_one_group_of_full_attention_are_those_without_groups():
 
 @pytest.mark.parametrize(("kind", "cause"), [("sliding", "window_moved_on"), ("linear", "no_checkpoint")])
 def test_tokens_a_group_did_not_keep_are_reported_by_cause_and_by_group(kind, cause):
-    """20 blocks; then 12 of them and others: full attention could go on from 192 tokens, the other group kept
-    none.
+    """20 blocks; then 12 of them and others: full attention could continue from 192 tokens, the other group
+    kept none.
 
     The third prompt parts there too, and by then what the second one kept at the junction serves it.
     """

@@ -1,4 +1,5 @@
-"""Hand-overs between prefill and decode machines: closed forms, rules, and every way of running agreeing."""
+"""Hand-overs between prefill and decode machines: closed forms, rules, and agreement of core and
+specification."""
 
 from __future__ import annotations
 
@@ -75,7 +76,7 @@ def test_layer_by_layer_what_compute_does_not_hide_is_exposed(tokens, bandwidth,
     compute = tokens * TOKEN_NS
     blocks = -(-tokens // BLOCK)
     per_layer = math.ceil(math.ceil(Fraction(blocks * BLOCK_BYTES * 10**9, bandwidth)) / LAYERS)
-    # last = latency + max(f1 + L·p, f1 + (L − 1)·c + p): the wire, or the last layer, is what is waited for
+    # last = latency + max(f1 + L·p, f1 + (L − 1)·c + p): the wire or the last layer is the bottleneck
     first = compute // LAYERS
     last = latency_ns + max(first + LAYERS * per_layer, compute + per_layer)
     assert done["handover_ns"][0] == last - compute
@@ -132,7 +133,8 @@ def test_via_cpu_it_goes_down_across_and_up():
 
 @pytest.mark.parametrize("offset_ms", [0, 0.5, 1, 1.5])
 def test_a_synchronous_copy_of_what_was_received_delays_a_step_until_it_is_on_the_cpu(offset_ms):
-    """Two prompts come within a step of 2 ms and are copied down in 0.8 ms: how slowly they go on is nothing to it."""
+    """Two prompts arrive within a step of 2 ms and are copied down in 0.8 ms; their own decoding does not
+    matter."""
     trace = requests((0, 64, 40), (20 + offset_ms, 16, 10), (20 + offset_ms, 16, 10))
     wire = HandoverSettings(network=NetworkSettings(default=channel(bandwidth_bytes_per_s=10**9)))
     cluster = pools("pd", wire, tiers=(None, 100, 100))
@@ -217,7 +219,7 @@ def test_a_request_preempted_while_decoding_computes_again_there():
 
 
 def test_the_source_holds_its_blocks_until_they_have_been_read():
-    # room for one prompt: the second is computed when the first has been read
+    # one prompt fits: the second is computed when the first has been read
     trace = requests((0, 64, 2), (0, 64, 2))
     held = run(pools("pd", tiers=(5,)), trace).requests
     assert held["queue_ns"][1] == 64 * TOKEN_NS + LATENCY_NS + 4 * WIRE_NS
@@ -276,7 +278,7 @@ def test_hand_overs_agree_and_keep_their_promises(
     seed, roles, tiers, path, transfer, first_token, sharing, through, open_loop
 ):
     trace = random_trace(seed, requests=30)
-    if open_loop:  # nobody waits for an answer: machines of the core go on ahead of the clock
+    if open_loop:  # no request waits for an answer: the core's machines may run ahead of time
         trace.think_ns[:] = OPEN_LOOP
     trace.input_tokens[:] = np.minimum(trace.input_tokens, 11 * BLOCK)
     wire = NetworkSettings(default=channel(sharing=sharing))

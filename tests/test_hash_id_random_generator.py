@@ -316,7 +316,7 @@ def test_real_processes_agree(method):
         rng.reset()  # a spawned worker starts without one anyway
     with multiprocessing.get_context(method).Pool(3) as pool:
         answers = pool.starmap(_worker, [(42, ids) for ids in overlapping], chunksize=1)
-        # Workers that are told to end cannot be killed while one of them holds the lock of the queue.
+        # Workers that end on request cannot be killed while one of them holds the lock of the queue.
         pool.close()
         pool.join()
     for (_, cache), ids in zip(answers, overlapping, strict=True):

@@ -64,8 +64,7 @@ def check_moved(run, block_bytes: int) -> None:
     """Check that whole blocks are loaded where requests found some below, and there alone."""
     loaded = run.counters.get("edge.cpu->gpu.bytes", 0)
     assert loaded % block_bytes == 0
-    # a load that several wait for goes over its channel once; what is loaded after a preemption counts
-    # nowhere
+    # a load that several requests wait for uses its channel once; loads after a preemption count nowhere
     found = run.requests["cached_cpu_tokens"].sum()
     assert loaded > 0 if found else loaded == 0 or run.requests["preemptions"].sum()
 
@@ -82,7 +81,7 @@ def check_moved(run, block_bytes: int) -> None:
     seed=st.integers(1, 99),
 )
 def test_drawn_runs_keep_every_invariant(replica, capacities, policy, write, machines, kind, pipelined, seed):
-    """With every check and every record, and without, decided ahead: the same run."""
+    """Check that a run with every check and record equals a run with lookahead and without them."""
     settings = with_host(*capacities, machines, write)
     built = [
         replace(m, replica=replica, tiers=tuple(replace(tier, policy=policy) for tier in m.tiers))
@@ -124,7 +123,7 @@ def store_of(write: str):
 
 
 def admitted(store, request: int) -> int:
-    """Admit a request with room for its prompt."""
+    """Admit a request and allocate blocks for its prompt."""
     _, ready = store.peek(request, 3)
     lease = store.acquire(request, ready)
     assert store.reserve(lease, 4 - ready, 0) == []
@@ -140,7 +139,7 @@ def computed(store, *leases: int) -> None:
 
 
 def test_a_prompt_that_is_found_whole_is_a_use_when_its_step_has_ended():
-    """Two uses write it to the host; the second is not told at the request's end alone."""
+    """Two uses write it to the host; the second counts before the request's end."""
     store = store_of("selective")
     first = admitted(store, 0)
     computed(store, first)

@@ -72,13 +72,13 @@ def test_an_instant_run_gives_the_replays_integers(trace, page, spare, host, dis
     assert done.run.requests["cached_cpu_tokens"].sum() == replayed["loaded_tokens"]
     assert evicted["gpu"] * page == replayed["evicted_tokens"]
     assert evicted["cpu"] * page == replayed["host_evicted_tokens"]
-    # the run ends with the last request, whose pages are still on their way to the storage
+    # the run ends with the last request, whose pages are still in transit to the storage
     figures = [replayed["storage_evicted_tokens"], replayed["storage_written_tokens"]]
     less = dict.fromkeys(("storage_evicted_tokens", "storage_written_tokens"), 0)
     if len(trace) > 1:
         less = REPLAYERS["sglang-unified"](replace(request, trace=head(trace, len(trace) - 1)), policy)
     assert less["storage_evicted_tokens"] <= evicted["disk"] * page <= figures[0]
-    # a page that goes for others of its own write is not seen to go again
+    # a page evicted for others of its own write is not counted again
     sent = moved.get("edge.cpu->disk.bytes", 0) // token_bytes
     assert figures[0] or less["storage_written_tokens"] <= sent <= figures[1]
     assert moved.get("prefetched_blocks", 0) * page == replayed["prefetched_tokens"]
@@ -154,7 +154,7 @@ def test_prefetches_in_flight_take_at_most_a_share_of_the_host():
     for share in (0.4, 0.5, 1.0):
         run = timed(text_of("policy: wait", f"threshold: 16, share: {share}"), trace)
         brought.append(run.counters.get("prefetched_blocks", 0))
-    # the prompt on the device has its copies on the host too, which stay: there is room for a hundred pages
+    # the prompt on the device has its copies on the host too, which stay: a hundred pages fit
     assert brought == [300, 400, 400]
 
 
@@ -170,7 +170,8 @@ def test_prefetches_in_flight_take_at_most_a_share_of_the_host():
     seed=st.integers(1, 99),
 )
 def test_drawn_runs_keep_every_invariant(capacities, policy, write, fetch, threshold, share, machines, seed):
-    """With every check and every record, and without, decided ahead: the same run, of whole pages."""
+    """Check that a run with every check and record equals a run with lookahead and without them, in whole
+    pages."""
     text = scenario(
         capacities, policy, write, 16, f"policy: {fetch}", f"threshold: {threshold}, share: {share}"
     )

@@ -1,11 +1,10 @@
-"""The store of SGLang's tree with a host tier, and maybe a storage, through whatever a machine may ask.
+"""State machine of the store of SGLang's tree with a host tier, and in some runs a storage.
 
 Requests are looked up, admitted with what they load and join, grow, compute and end; copies end in any order.
-After
-every step the store passes its own check, rooms and losses add up, a look-up finds what running requests have
-and
-nothing that was never shown. Which pages go, and what is written when, the rows of SGLang's own classes judge
-(``test_engine_streams.py``), through the runs of ``test_hicache_runs.py`` and ``test_hicache_storage.py``.
+After every step the store passes its own check, capacities and evictions add up, a look-up finds what running
+requests have and nothing that was never shown. Which pages go, and what is written when, the rows of SGLang's
+own classes judge (``test_engine_streams.py``), through the runs of ``test_hicache_runs.py`` and
+``test_hicache_storage.py``.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ DISK = STAGING + 1
 
 
 class HiCacheWalk:
-    """A store, and a walk of so many random steps through it."""
+    """A store, and a walk of a number of random steps through it."""
 
     strategy: ClassVar[str] = "lru"
     write: ClassVar[str] = "write_through"
@@ -70,16 +69,16 @@ class HiCacheWalk:
         self.logged: Counter[int] = Counter()
         self.sent: Counter[tuple[int, int]] = Counter()
         self.now = 0
-        #: request → lease, pages that have room.
+        #: request → lease, allocated pages.
         self.running: dict[int, tuple[int, int]] = {}
-        #: Moves under way, and those that load.
+        #: Moves in flight, and loads among them.
         self.moves: list[int] = []
         self.loads: set[int] = set()
 
     def collect(self) -> None:
         """Take the orders."""
         for number, (move, source, target, pages, after) in enumerate(self.store.take_orders()):
-            assert set(after) <= set(self.moves), "a copy waits for one that is under way"
+            assert set(after) <= set(self.moves), "a copy waits for a copy in flight"
             assert pages > 0
             self.moves.append(move)
             self.sent[source, target] += pages
@@ -87,7 +86,7 @@ class HiCacheWalk:
             SEEN["write"] += (source, target) == (COMPUTE, STAGING)
 
     def admit(self, request: int, more: int) -> None:
-        """As serving does: what is on its way is joined, what is on the host is loaded."""
+        """Admit as serving does: loads in flight are joined, pages on the host are loaded."""
         self.now += 1
         if request in self.running:
             found = self.store.peek(request, self.full[request])
@@ -214,7 +213,7 @@ class HiCacheWalk:
         for tier, size in enumerate(sizes):
             assert sum(store.occupancy(tier)[:4]) == size, tier
             assert store.eviction_counts(tier).evicted_blocks == self.logged[tier], "each has its event"
-        assert isinstance(call(store, "room", (len(sizes),)), str), "no such tier"
+        assert isinstance(call(store, "occupancy", (len(sizes),)), str), "no such tier"
         lost = self.logged[COMPUTE] + self.logged[STAGING]
         for request in REQUESTS:
             limit = self.full[request] - 1
@@ -257,8 +256,8 @@ class HiCacheWalk:
         self.holds()
         assert self.store.occupancy(COMPUTE).active_blocks == 0
         assert self.store.occupancy(STAGING).in_flight_blocks == 0
-        # what came to the host and did not leave it is there; under write_back copies of what is loaded go as
-        # well
+        # pages that came to the host and did not leave are there; under write_back copies of loaded pages
+        # leave as well
         came = self.sent[COMPUTE, STAGING] + (self.store.prefetched_blocks if self.storage is not None else 0)
         there = self.store.occupancy(STAGING).cached_blocks
         assert there == came - self.logged[STAGING] or (
@@ -276,7 +275,7 @@ STEPS = {
 WRITES = ("write_through", "write_through_selective", "write_back")
 SHAPES: dict[str, dict[str, Any]] = {
     "pages of 4": {"sees": ("load", "merged")},
-    "little room": {"pages": (22, 8), "strategy": "slru"},
+    "little memory": {"pages": (22, 8), "strategy": "slru"},
     "pages of 1": {"page": 1, "strategy": "lfu"},
     "pages of 16": {"page": 16, "strategy": "fifo", "pages": (26, 60), "sees": ("load",)},
     "newest first": {"strategy": "mru", "pages": (24, 16)},

@@ -202,9 +202,9 @@ def test_the_command_prints_pure_json(trace_file, capsys):
     assert "lfu" in point
 
 
-@pytest.mark.parametrize("ceiling", [[], ["--policy", "unbounded"]])
+@pytest.mark.parametrize("upper_bound", [[], ["--policy", "unbounded"]])
 def test_the_command_draws_the_curve_of_either_order(trace_file, capsys, upper_bound):
-    """Belady stands beside both: it does not depend on the order in which blocks are released."""
+    """Belady applies to both: it does not depend on the order in which blocks are released."""
     found = {}
     for touch_from in ("tail", "root"):
         asked = ["--capacity", "1", "--order", touch_from, *upper_bound, "--format", "json"]

@@ -1,4 +1,4 @@
-"""House rules that a reader meets first: files of one idea, and packages that say what lies in each of their files."""
+"""Rules of the code base: files of one idea, and packages whose docstring describes each of their files."""
 
 from __future__ import annotations
 

@@ -19,7 +19,8 @@ from kvcache_sim.sweeps.study import SweepFile
 from setting_effects import CHANGES, REFUSALS, Refusal
 from tiered_scenario import BASE, load
 
-#: Settings that others rule out, and why: without them something else would be simulated than was asked for.
+#: Settings that others rule out, and why: without the rule another run than the requested one would be
+#: simulated.
 RULED_OUT = {
     "cache.accounting": ("counts one tier's tokens",),
     "cache.semantics": ("has a gpu tier only",),
@@ -72,12 +73,12 @@ RULED_OUT = {
 
 
 def is_ruled_out(row: Refusal) -> bool:
-    """Return whether others rule the setting of a row out, as the refusal of one run tells."""
+    """Return True if other settings rule out the setting of a row, according to the refusal of one run."""
     return any(why in str(of_a_run(row)) for why in RULED_OUT.get(key(row.assignment), ()))
 
 
 def of_a_run(row: Refusal) -> KvsimError | None:
-    """Return how the one run of a row is refused, where that can be told without a trace."""
+    """Return the refusal of the one run of a row, if it can be found without a trace."""
     if any("{folder}" in one for one in (row.assignment, *row.given)) and not row.assignment.startswith(
         "trace.path"
     ):

@@ -1,4 +1,4 @@
-"""KV room from memory: by rule, against what real engines logged; every row is in
+"""KV capacity from memory: by rule, against logs of real engines; every row is in
 docs/data/kv-capacity-logs.toml."""
 
 from __future__ import annotations

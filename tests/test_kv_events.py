@@ -90,8 +90,8 @@ def test_the_older_layout_is_arrays_with_the_tag_first():
 )
 @pytest.mark.parametrize("as_bytes", [False, True])
 def test_vllms_own_structures_read_every_field_of_every_event(as_bytes):
-    """What they read, written again, has the same members in the same order; the head of a map may be
-    longer."""
+    """Check that events read and written again have the same members in the same order; the head of a map
+    may be longer."""
     with zipfile.ZipFile(os.environ["KVSIM_VLLM_WHEEL"]) as wheel:
         source = wheel.read("vllm/distributed/kv_events.py").decode()
     structures = re.sub(
@@ -112,7 +112,7 @@ def test_vllms_own_structures_read_every_field_of_every_event(as_bytes):
 
 
 class Indexer:
-    """What a consumer that counts stores and removes believes of one machine."""
+    """The blocks of one machine as a consumer that counts stores and removes sees them."""
 
     def __init__(self) -> None:
         self.held: dict[tuple[str, int], int] = {}

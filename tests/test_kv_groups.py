@@ -50,7 +50,7 @@ def test_every_oracle_row(stem, count):
 
 @st.composite
 def replays(draw, groups=None):
-    """Random prefix trees, room at times too small for a prompt, any settings of the engine."""
+    """Random prefix trees, a capacity at times too small for a prompt, any settings of the engine."""
     trace, layout = draw(tree_traces()), draw(layouts() if groups is None else groups)
     align = layout.scheduler_block_size
     interval = draw(st.sampled_from([None, 0, 0, align, 2 * align, 5 * align]))
@@ -82,7 +82,7 @@ def test_keys_that_were_given_are_kept_or_evicted(request):
 @given(replays(layouts(("full",)).filter(lambda layout: len(layout.groups) == 1)), st.sampled_from([1, 2, 4]))
 @examples(100)
 def test_one_full_group_without_rejections_is_the_pool_of_full_attention(request, size):
-    """Where nothing is refused, chunks and steps decide nothing."""
+    """Check replays without refusals: chunks and steps do not matter there."""
     layout = KvLayout((KvGroup("full", size, 0, (0,)),), 1, 1)
     settings = replace(request.groups, layout=layout, retention_interval=0)
     request = replace(request, block_size_tokens=size, groups=settings)
@@ -171,12 +171,13 @@ def test_what_a_group_lost_by_hand(kind):
     assert lost(parts, 1000, 0) == ([16, 0], [0, 0])
     # With a checkpoint after every block nothing is lost, however the prompts part.
     assert lost(parts, 1000, None, step=4) == ([0, 0], [0, 0])
-    # The same prompt again, and again, in ever less room, after prompts of others: what was kept is evicted.
-    # What a request held of the first group goes first, so full attention still has all of it for a while.
+    # The same prompt again, with ever fewer blocks, after prompts of others: kept blocks are evicted. A
+    # request's blocks of the first group leave first, so full attention still has all of it for a while.
     found = [lost([first, *other, first], blocks, 0) for blocks in range(20, 120)]
     assert {unkept[1] + evicted[1] for unkept, evicted in found} == {0}
     assert {evicted[0] for _, evicted in found} == {0, 28}
-    # In less room full attention has lost its end as well, and where it still goes to nothing was kept.
+    # With fewer blocks full attention has lost its end as well, and kept nothing at the position it still
+    # reaches.
     assert {unkept[0] for unkept, evicted in found if not evicted[0]} == {0, *range(4, 28, 4)}
     assert not any(unkept[0] and evicted[0] for unkept, evicted in found)
     assert lost([first, *other, first], 1000, 0) == ([0, 0], [0, 0])
@@ -191,7 +192,8 @@ def test_without_a_bound_nothing_is_lost_to_eviction(request):
 
 
 def test_a_junction_is_kept_for_the_next():
-    """The third and fourth prompt part at 16 tokens: the third keeps its state there, the fourth goes on."""
+    """The third and fourth prompt part at 16 tokens: the third keeps its state there, the fourth continues
+    from it."""
     rows = [[*range(4), *range(10 * i, 10 * i + 4)] for i in range(1, 5)]
     trace = trace_of(rows, block_size=4, input_tokens=[32] * 4)
     layout = KvLayout((KvGroup("linear", 4, 0, (0,)), KvGroup("full", 4, 0, (1,))), 1, 1)

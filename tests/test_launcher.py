@@ -1,4 +1,4 @@
-"""The command beside another distribution that installs the same import name: both orders, and its removal."""
+"""The command with another distribution of the same import name installed: both orders, and its removal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from kvcache_sim.cli import VERBS
 
 PYTHON = Path(__file__).resolve().parents[1] / "python"
-#: What the wheel of kvcache-simulator 0.1.3 has where this package has files too, and one of its own.
+#: Files of the wheel of kvcache-simulator 0.1.3 that this package has too, and one other file.
 OTHERS = {
     "kvcache_sim/__init__.py": '"""Another project."""\n__version__ = "0.1.3"\n',
     "kvcache_sim/__main__.py": "raise SystemExit('another command')\n",

@@ -1,4 +1,5 @@
-"""What lies beyond a limit is one line: quantities, the clock, memory, names and places that cannot be."""
+"""Inputs beyond a limit are refused in one line: quantities, the clock, memory, names and paths that
+cannot exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All-reduce tables: packaged ones, one's own, what lies between measurements, and what is refused."""
+"""All-reduce tables: packaged, custom, interpolated between measurements, and refused."""
 
 import numpy as np
 import pytest

@@ -128,7 +128,7 @@ def test_each_token_is_reported_once_and_in_order(name, seed):
 
 
 class Client:
-    """What an ASGI server does for a client who can stop reading; ``pieces``: what was written to it."""
+    """An ASGI server's connection to a client that may stop reading; ``pieces``: the chunks written to it."""
 
     def __init__(self) -> None:
         self.pieces: list[bytes] = []
@@ -195,7 +195,7 @@ def test_a_slow_client_gets_what_came_meanwhile_in_one_piece(n):
         before = len(client.pieces)
         assert before > 20
         client.reads.clear()
-        wait(fleet, 600 * 10**9)  # the whole answer comes while nobody reads
+        wait(fleet, 600 * 10**9)  # the whole answer comes while the client does not read
         await turns()
         assert len(client.pieces) == before
         assert not task.done()

@@ -1,4 +1,4 @@
-"""llm-d's guide on 16 H100: the page has what is simulated by each router, and what was measured."""
+"""llm-d's guide on 16 H100: the page has the simulated figures of each router, and the measured ones."""
 
 from __future__ import annotations
 

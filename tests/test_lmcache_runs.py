@@ -147,7 +147,7 @@ def test_timed_runs_keep_every_invariant(seed, gpu, cpu, disk):
         edge: run.counters.get(f"edge.{edge}.bytes", 0) for edge in ("disk->cpu", "cpu->gpu", "gpu->cpu")
     }
     assert not any(n % size for n in moved.values())
-    # what comes from the disk goes on to the GPU
+    # chunks loaded from the disk are copied on to the GPU
     assert moved["disk->cpu"] <= moved["cpu->gpu"]
 
 

@@ -23,7 +23,7 @@ TRACE = random_trace(8)
 
 
 def listings(moments=40, peek=True):
-    """Run two machines that read from each other and list hits on the way; return them and the digest."""
+    """Run two machines that read from each other and list hits during the run; return them and the digest."""
     simulation = Simulation(reading_each_other((90, 60, 400), machines=2), TRACE, RunOptions())
     listed = []
 
@@ -135,7 +135,7 @@ def test_no_copy_that_has_arrived_has_an_unknown_time():
 
 
 @pytest.mark.parametrize(
-    ("place", "line"),
+    ("machine_and_request", "line"),
     [
         ((2, 0), "no such machine; got 2; expected 0 to 1"),
         ((-1, 0), "no such machine; got -1"),
@@ -143,10 +143,10 @@ def test_no_copy_that_has_arrived_has_an_unknown_time():
         ((0, -1), "no such request; got -1"),
     ],
 )
-def test_a_machine_or_a_request_that_there_is_not_is_one_line(index, line):
+def test_a_machine_or_a_request_that_there_is_not_is_one_line(machine_and_request, line):
     simulation = Simulation(reading_each_other((90, 60, 400), machines=2), TRACE, RunOptions())
     with pytest.raises(UsageError, match=line):
-        simulation.match_prefix(*index)
+        simulation.match_prefix(*machine_and_request)
 
 
 def test_tokens_are_those_of_the_prompt_and_an_answer_has_those_of_the_next_turn():

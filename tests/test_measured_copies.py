@@ -95,7 +95,7 @@ def test_a_batched_copy_takes_its_submission_and_then_its_bytes():
 
 
 def test_calls_one_by_one_stop_where_1024_copies_are_queued():
-    """So their time is that of the copies, of which each takes the engine a gap beside its bytes."""
+    """So their time is that of the copies, each of which takes the engine a gap in addition to its bytes."""
     near = []
     for (how, _, _), row in measured().items():
         if how == "one-by-one" and row["pieces"] > 1024:

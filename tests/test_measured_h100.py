@@ -217,7 +217,7 @@ def test_settling_moves_time_to_the_step_that_was_launched_and_keeps_the_sum():
 
 
 def test_cells_of_the_sweep_that_were_held_out_are_met_better_relative_to_the_models_own_time(monkeypatch):
-    """The choice that the page's table tells of, for the quicker sweep: a cell ends when nobody decodes."""
+    """The choice of the page's table, for the quicker sweep: a cell ends when no sequence decodes."""
     rows = iterations("qwen3-30b-a3b", "sweep")
     n = rows.decode_sequences
     begins = (n == 0) & (np.insert(n[:-1], 0, 1) > 0)

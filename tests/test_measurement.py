@@ -204,7 +204,7 @@ def test_a_window_of_times_begins_when_its_time_has_come():
 
 
 def test_a_part_has_counters_of_its_own():
-    """All that the summary tells of time; what a machine is stays."""
+    """Counters of a part cover all that the summary reports over time; what describes a machine stays."""
     _, execution = stepped(OPEN)
     (begin, first), (end, last) = sorted(execution.run.marks.items())
     own = (

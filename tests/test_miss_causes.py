@@ -1,4 +1,4 @@
-"""The list of miss causes is whole, and the native rules tell what small models tell."""
+"""The list of miss causes is complete, and the native rules agree with small models."""
 
 from __future__ import annotations
 

@@ -216,7 +216,7 @@ def test_every_configuration_of_the_hardware_wheel_reads_or_names_what_is_missin
             read.append(load_model(str(path)).kv_bytes_per_token)
     with capsys.disabled():
         print(f"\n{len(read)} configurations read, {len(refused)} refused: {sorted(set(refused.values()))}")
-    # What is refused has formats of weights only; it counts where it lies beside a configuration.
+    # Refused folders have formats of weights only; they count if they hold a configuration as well.
     assert set(refused.values()) <= {"no architectures and no model_type; is it a config.json?"}
     assert all(name.endswith("hf_quant_config.json") for name in refused)
     assert min(read) > 1000

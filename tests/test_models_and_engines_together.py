@@ -1,6 +1,7 @@
-"""Models of today in little memory under any engine's cache: runs with and without look-ahead are the same.
+"""Models of today in little memory under any engine's cache: runs with and without lookahead are the same.
 
-Rooms are so small that requests are preempted and come back with answers, parts of which a session's next turn names.
+Capacities are so small that requests are preempted and readmitted with partial answers, which a session's
+next turn names.
 """
 
 from __future__ import annotations

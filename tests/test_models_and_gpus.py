@@ -35,7 +35,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_one():
 
 @pytest.mark.parametrize("name", model_names())
 def test_parameters_follow_from_the_shape(name):
-    """What a file states is what its layers add up to, but for norms and biases."""
+    """Check that the parameters a file states are the sum of its layers, but for norms and biases."""
     m = load_model(name)
     counted = replace(m, stated_params=None)
     assert m.params_total == pytest.approx(counted.params_total, rel=0.005)
@@ -66,7 +66,7 @@ def test_every_gpu_loads(name):
     ],
 )
 def test_rates_of_kernels_that_cannot_be_are_one_line(tmp_path, lines, says):
-    """A GPU file of one's own whose ``[kernels]`` are wrong; what it leaves out is as if unmeasured."""
+    """A custom GPU file with wrong ``[kernels]``; missing rates count as unmeasured."""
     head = new_gpu("h100").split("[kernels]")[0]
     path = tmp_path / "mine.toml"
     path.write_text(f"{head}[kernels]\n")

@@ -1,4 +1,5 @@
-"""Several models and adapters in one fleet whose machines, tiers and channels fail: everyone is accounted for."""
+"""Several models and adapters in one fleet whose machines, tiers and channels fail: every request is
+accounted for."""
 
 from __future__ import annotations
 

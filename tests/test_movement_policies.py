@@ -1,4 +1,5 @@
-"""Every choice of how KV moves tells one story in all ways to run, and changes a figure as expected."""
+"""Every policy of KV movement gives the same result in core and specification, and changes a figure as
+expected."""
 
 from __future__ import annotations
 
@@ -81,7 +82,7 @@ def test_writing_through_moves_the_writes_from_eviction_to_commit():
     back, through, chosen = (run(moving(write={"gpu": how})) for how in ("back", "through", "selective"))
     assert sent(through, "gpu->cpu") > sent(back, "gpu->cpu") > sent(chosen, "gpu->cpu") > 0
     capacities = [int(r.requests["fetch_room_ns"].sum()) for r in (back, through)]
-    assert capacities[1] < capacities[0], "what is below already frees its room at once"
+    assert capacities[1] < capacities[0], "blocks with a lower copy are freed at once"
 
 
 def test_a_synchronous_write_delays_the_batch():
@@ -188,8 +189,7 @@ def test_waiting_recomputes_least_and_best_effort_most():
 
 
 def test_blocks_of_waiting_requests_are_evicted_last():
-    """CachedAttention's look-ahead window over the queue: with it more is found, on each tier that is
-    full."""
+    """CachedAttention's lookahead window over the queue: with it more is found, on each tier that is full."""
     for tiers in ((90,), (90, 60), TIERS):
         found = [
             int(run(moving(tiers, {"scheduler_aware_window": n})).requests["cached_prefix_length_used"].sum())
@@ -199,7 +199,8 @@ def test_blocks_of_waiting_requests_are_evicted_last():
 
 
 def test_the_head_of_the_queue_keeps_its_blocks_when_another_would_have_to_go():
-    """A ran before B, so its blocks are older. When C needs room, A's go; with a window B's, as A waits."""
+    """A ran before B, so its blocks are older. When C needs blocks, A's are evicted; with a window B's, as
+    A waits."""
     served = []
     for window in (0, 1):
         settings = moving((8,), {"scheduler_aware_window": window})

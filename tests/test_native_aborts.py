@@ -94,7 +94,7 @@ SCHEDULERS = [
 ]
 
 
-@pytest.mark.parametrize(("scheduler", "ahead"), SCHEDULERS)
+@pytest.mark.parametrize(("scheduler", "lookahead"), SCHEDULERS)
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_an_abort_is_an_answer_cut_short(scheduler, lookahead, seed):
     """To the others: of as many tokens as were out at the end of the step in which the client left."""
@@ -128,7 +128,7 @@ def test_an_abort_is_an_answer_cut_short(scheduler, lookahead, seed):
     assert tried
 
 
-@pytest.mark.parametrize(("scheduler", "ahead"), SCHEDULERS)
+@pytest.mark.parametrize(("scheduler", "lookahead"), SCHEDULERS)
 def test_who_leaves_at_once_might_not_have_come(scheduler, lookahead):
     settings, trace = under_scheduler(scheduler, lookahead), without_sessions(5, requests=40)
     for request in (7, 20, 33):

@@ -23,11 +23,8 @@ from support.traces import only, random_trace
 
 
 def on_rails(settings, rails, scope, rates, kind, per_s=10**9):
-    """Put each edge of a cluster on so many channels side by side.
-
-    ``scope``: whose own they are; an edge's, an edge's with its opposite, a machine's or all machines'. ``rates``
-    are in units of ``per_s`` bytes a second.
-    """
+    """Put each edge of a cluster on several parallel channels. ``scope``: an edge, an edge and its
+    opposite, a machine, or all machines share them. ``rates`` are in units of ``per_s`` bytes a second."""
     channels, machines = dict(settings.channels), []
     for number, machine in enumerate(settings.machines):
         own = {}

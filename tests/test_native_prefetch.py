@@ -1,4 +1,4 @@
-"""Prefetching: the core brings blocks up ahead of their requests as the specification does."""
+"""Prefetching: the core loads blocks before their requests need them, as the specification does."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The stores of vLLM's pool with an engine's tiers below, beside small models of them, through whatever a
-machine may ask."""
+"""State machines of the stores of vLLM's pool with an engine's tiers below, compared with small models."""
 
 from __future__ import annotations
 
@@ -34,8 +33,8 @@ BLOCK, OVER = 4, 2
 
 
 class TieredStores(RuleBasedStateMachine):
-    """A store and its model through whatever a replica may do: look up, load, join, compute, offer, end, in
-    any order."""
+    """A store and its model under the operations of a replica in any order: look up, load, join, compute,
+    offer, end."""
 
     engine = ("vllm-offload", "lru")
     capacity = (40, 30, 0)
@@ -58,9 +57,9 @@ class TieredStores(RuleBasedStateMachine):
             self.store = _core.TieredPoolStore.with_offload(keys, gpu, cpu, policy, (prompts, BLOCK))
             self.model = OffloadModel(of_block, self.capacity, policy, prompts, BLOCK)
         self.now = 0
-        #: request → lease, blocks that have room.
+        #: request → lease, allocated blocks.
         self.running: dict[int, tuple[int, int]] = {}
-        #: The store's numbers of moves, at the places of the model's; by request the moves that it waits for.
+        #: The store's numbers of moves, indexed by the model's; by request the moves that it waits for.
         self.numbers = [NO_MOVE]
         self.in_flight: list[int] = []
         self.waits: dict[int, set[int]] = {request: set() for request in NUMBERS}
@@ -109,7 +108,7 @@ class TieredStores(RuleBasedStateMachine):
             store.abandon(lease)
         else:
             assert set(capacity) == self.numbered(waits)
-            SEEN["room waits for a write"] += bool(waits)
+            SEEN["allocation waits for a write"] += bool(waits)
             for tier, _, end, by in (part for part in parts if part[2] > ready):
                 if tier == COMPUTE:
                     SEEN["joined"] += 1
@@ -205,8 +204,8 @@ class TieredStores(RuleBasedStateMachine):
 
     @rule(first=st.sampled_from([0, 2, 4]))
     def find_a_busy_tier(self, first: int) -> None:
-        """A prompt is offered while another one's blocks are still on their way, and again once they are
-        there."""
+        """A prompt is offered while another prompt's blocks are in transit, and again once they have
+        arrived."""
         for request in list(self.running):
             self.leave(request)
         for request in (first, 1):
@@ -265,13 +264,13 @@ class TieredStores(RuleBasedStateMachine):
 
 SESSION = examples(50, stateful_step_count=50, suppress_health_check=list(HealthCheck))
 SHAPES = {
-    "vllm-offload, lru": {"room": (26, 31, 0)},
-    "vllm-offload, arc": {"engine": ("vllm-offload", "arc"), "room": (26, 30, 0)},
-    "vllm-offload, little room": {"room": (32, 8, 0)},
-    "lmcache, lru": {"engine": ("lmcache", "lru"), "room": (26, 31, 0)},
-    "lmcache, lfu, disk": {"engine": ("lmcache", "lfu"), "room": (26, 16, 28)},
-    "lmcache, mru, disk": {"engine": ("lmcache", "mru"), "room": (26, 16, 28)},
-    "lmcache, fifo, disk": {"engine": ("lmcache", "fifo"), "room": (26, 16, 28)},
+    "vllm-offload, lru": {"capacity": (26, 31, 0)},
+    "vllm-offload, arc": {"engine": ("vllm-offload", "arc"), "capacity": (26, 30, 0)},
+    "vllm-offload, little memory": {"capacity": (32, 8, 0)},
+    "lmcache, lru": {"engine": ("lmcache", "lru"), "capacity": (26, 31, 0)},
+    "lmcache, lfu, disk": {"engine": ("lmcache", "lfu"), "capacity": (26, 16, 28)},
+    "lmcache, mru, disk": {"engine": ("lmcache", "mru"), "capacity": (26, 16, 28)},
+    "lmcache, fifo, disk": {"engine": ("lmcache", "fifo"), "capacity": (26, 16, 28)},
 }
 
 
@@ -279,8 +278,8 @@ SHAPES = {
 def test_the_store_is_its_model(shape: str) -> None:
     SEEN.clear()
     run_state_machine_as_test(type("Machine", (TieredStores,), SHAPES[shape]), settings=SESSION)
-    wanted = {"refusal", "loaded from 1", "room waits for a write", "evicted from 0", "evicted from 1"}
-    wanted.add("taken later" if shape == "vllm-offload, little room" else "joined")
+    wanted = {"refusal", "loaded from 1", "allocation waits for a write", "evicted from 0", "evicted from 1"}
+    wanted.add("taken later" if shape == "vllm-offload, little memory" else "joined")
     if "disk" in shape:
         wanted |= {"loaded from 2", "evicted from 2"}
     missing = {case for case in wanted if not SEEN[case]}

@@ -119,7 +119,7 @@ def test_the_core_counts_tokens_as_the_specification(settings, trace, window):
 @examples(30, suppress_health_check=[HealthCheck.too_slow])
 @given(clusters(drafts=True), traces(), st.booleans())
 def test_drafts_and_ranks_count_tokens_at_any_time(settings, trace, records):
-    """What the specification lacks: equal with and without look-ahead, and with all recorded."""
+    """Runs that the specification does not cover: equal with and without lookahead, and with all recorded."""
     run = outcome(lambda: assert_same_by_the_clock(settings, trace))
     if records and run != LEFT_BEHIND:
         full = simulate(settings, trace, options=RunOptions(check="full", record_window_ns=EVER))

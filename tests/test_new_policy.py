@@ -1,5 +1,5 @@
-"""A new eviction policy is one file in Rust, one row and a small model that judges it: everything knows it
-then.
+"""A new eviction policy is one file in Rust, one row and a small reference model; the rest of the code finds
+it.
 
 Done in a copy of the tree, whose core is built without optimisation below ``target/new-policy``; the first
 build takes a CPU minute, later ones some seconds.
@@ -64,7 +64,8 @@ def build() -> None:
 
 def python(*arguments: str, code: int = 0) -> str:
     """Run Python on the copy alone and return what it printed."""
-    # compiled once in the copy, whatever the surroundings say: each of these starts would compile all again
+    # compiled once in the copy, in spite of the environment: each of these starts would compile everything
+    # again
     environment = os.environ | {"PYTHONPATH": str(TREE / "python"), "PYTHONDONTWRITEBYTECODE": ""}
     command = [sys.executable, *arguments]
     done = subprocess.run(command, cwd=TREE, env=environment, capture_output=True, text=True)
@@ -78,7 +79,7 @@ def kvsim(*arguments: str, code: int = 0) -> str:
 
 @pytest.fixture
 def trace(tmp_path: Path) -> Path:
-    """Sixty prompts that share a head and go their own ways, five ways in turn."""
+    """Sixty prompts that share a head and diverge into five branches in turn."""
     path = tmp_path / "trace.jsonl"
     with path.open("w") as out:
         for i in range(60):

@@ -138,8 +138,8 @@ def test_admission_waits_for_blocks_that_a_copy_still_reads(arrived):
 
 @pytest.mark.parametrize("second_ends_first", [True, False])
 def test_what_a_request_used_of_the_tier_is_recent_when_it_ends(second_ends_first):
-    """Two store three blocks each, all that the tier has room for; g takes the place of one of who ended
-    first."""
+    """Two requests store three blocks each, which fill the tier; g replaces a block of the request that
+    ended first."""
     rows = [["a", "b", "c"], ["d", "e", "f"], ["g"], ["a", "b", "c", "x"], ["d", "e", "f", "y"]]
     rows.append([f"h{k}" for k in range(9)])
     store = core_store_of(one_full(4), rows, 10, cpu=6)
@@ -149,7 +149,7 @@ def test_what_a_request_used_of_the_tier_is_recent_when_it_ends(second_ends_firs
         store.release(lease, 0)
     store.release(serve(store, 2, 4), 0)
     end_copies(store)
-    hog, _, _ = store.admit(newcomer(5, 36), 0)  # takes the pool's room, and offers nothing
+    hog, _, _ = store.admit(newcomer(5, 36), 0)  # fills the pool, and offers nothing
     store.release(hog, 0)
     found = []
     for request in (3, 4):

@@ -58,7 +58,7 @@ def test_timed_runs_keep_every_invariant(seed, gpu, cpu):
     settings, trace = offloaded(gpu, cpu, 1 + seed % 2, ("lru", "arc")[seed % 2]), random_trace(seed, 30, 5)
     run = simulate(settings, trace, options=CHECKED)
     loaded = run.counters.get("edge.cpu->gpu.bytes", 0)
-    # a load that several wait for goes over its channel once
+    # a load that several requests wait for uses its channel once
     blocks = int(run.requests["cached_cpu_tokens"].sum()) // settings.cache.block_size_tokens
     assert loaded % settings.cache.block_bytes == 0
     assert (blocks > 0) == (loaded > 0)

@@ -1,6 +1,7 @@
-"""Any operations of seed 001 in any order keep the promises I2 to I5, I7 and I9, and looking changes nothing.
+"""Any operations of seed 001 in any order keep the invariants I2 to I5, I7 and I9, and queries change
+nothing.
 
-``test_seed_001_walkthrough`` has each operation by hand.
+``test_seed_001_walkthrough`` has an example of each operation.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def or_never(time_ns):
 
 
 class Machines:
-    """Two machines, and what is held on them."""
+    """Two machines, and the leases held on them."""
 
     def __init__(self, capacities, movement, **kind):
         channels, built = {}, []
@@ -68,7 +69,7 @@ class Machines:
         self.held = [[], []]
 
     def do(self, machine, operation):
-        """Run one operation; return what it answered, in plain values."""
+        """Run one operation; return its answer in plain values."""
         cache = self.caches[machine]
         name, *arguments = operation
         return getattr(self, name)(cache, machine, *arguments)
@@ -77,7 +78,7 @@ class Machines:
         cache.run_until(cache.now_ns + ns)
 
     def compute(self, cache, machine, request, blocks):
-        """A whole request: allocate, wait for room and KV, switch, release."""
+        """A whole request: allocate, wait for blocks and KV, switch, release."""
         found = len(cache.match_prefix(request, blocks))
         missing = max(min(blocks, len(ROWS[request])) - found, 0)
         got = self.allocate(cache, machine, request, found, missing)
@@ -190,7 +191,7 @@ class Machines:
             for request, row in enumerate(ROWS):
                 for _, by in cache.store.copies(request, len(row)):
                     unready = [move for move in by if move not in (NO_COPY, NO_MOVE)]
-                    assert all(move in in_transit for move in unready), "I7: what is not ready is on its way"
+                    assert all(move in in_transit for move in unready), "I7: unready blocks are in transit"
                 for _, copies in cache.store.residency(request, len(row)):
                     for _, move, first_layer_ns, ready_ns, _ in copies:
                         assert first_layer_ns <= ready_ns
@@ -204,7 +205,7 @@ class Machines:
         ]
 
     def state(self):
-        """Return what is on its way and was sent, in plain values."""
+        """Return the transfers in flight and the bytes sent, in plain values."""
         return [
             (
                 sorted((t.edge, t.blocks, t.ready_at_ns or 0) for t in cache.mover.transfers.values()),

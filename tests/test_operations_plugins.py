@@ -1,4 +1,4 @@
-"""Manual cache operations under a write policy and a channel choice of one's own: as under the built-in ones."""
+"""Manual cache operations under plug-ins for writes and channels: equal to the built-in policies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""By hand, a tier's eviction policy is the one that was named: the machine is the simulation's own."""
+"""Manual cache operations use a tier's named eviction policy: the machine is the simulation's own."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class MostRecent:
 
 
 def machine(policy, cache=CACHE):
-    """Return one machine with room for three blocks on its GPU."""
+    """Return one machine with three blocks on its GPU."""
     tiers = MachineTiers((TierSettings("gpu", 3, policy),))
     rows = [["a"], ["b"], ["c"], ["d"]]
     [one] = open_machines(trace_of(rows), [tiers], ClusterChannels({}), cache, MovementSettings())
@@ -46,7 +46,7 @@ def computed(one, request):
 
 
 def left(policy):
-    """Return which of four blocks are left in room for three, of which the first was used again."""
+    """Return the blocks left of four in a capacity of three; the first block was used again."""
     one = machine(policy)
     for at, request in enumerate((A, B, C, A, D)):
         one.run_until(at * 1_000)

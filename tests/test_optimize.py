@@ -1,4 +1,4 @@
-"""The search: finds what a known answer has, keeps conditions, goes on where it stopped."""
+"""The search: finds a known answer, keeps its conditions, and resumes where it stopped."""
 
 from __future__ import annotations
 

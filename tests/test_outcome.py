@@ -52,7 +52,7 @@ def test_the_codes_are_those_of_the_rows():
         (100, 70, 64, [(CONVERSATIONAL, 64, 36)]),
         (100, 99, 96, [(CONVERSATIONAL, 96, 4)]),
         (100, 70, 0, [(MISS, 0, 100)]),  # all of it was evicted
-        # a prompt not above the total goes on to the cross check
+        # a prompt not above the total continues to the cross check
         (100, 100, 64, [(UNEXPECTED, 0, 100), (CROSS, 64, 36)]),
         (100, 300, 0, [(UNEXPECTED, 0, 100), (MISS, 0, 100)]),
         (100, 100, 96, [(UNEXPECTED, 0, 100), (CROSS, 96, 4)]),

@@ -113,8 +113,7 @@ def test_filters_of_a_shell_are_known(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_in_sentences_name_verbs_and_options_that_exist(page, capsys):
-    """What stands in backticks may be notation (``list|show``): its verb and its options exist all the
-    same."""
+    """Text in backticks may be notation (``list|show``): its verb and its options exist all the same."""
     reported = re.findall(r"`kvsim ([a-z-]+)([^`]*)`", page.read_text())
     for verb, rest in reported:
         assert verb in VERBS, verb

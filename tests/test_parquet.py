@@ -75,7 +75,7 @@ def test_row_groups_follow_one_another(tmp_path: Path) -> None:
 
 
 def test_a_table_that_failed_is_no_table(tmp_path: Path) -> None:
-    """Where its block fails a table has no end, and no reader takes it."""
+    """A table whose block fails has no footer, and no reader takes it."""
     path = tmp_path / "table.parquet"
     with pytest.raises(KeyError), TableFile(path, SCHEMA) as table:
         table.write({"int64": np.arange(3)})

@@ -1,4 +1,4 @@
-"""The list of planted faults goes on applying: each of its texts stands once in the file that it names."""
+"""The list of planted faults stays applicable: each of its texts occurs once in the file that it names."""
 
 from __future__ import annotations
 

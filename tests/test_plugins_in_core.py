@@ -98,7 +98,7 @@ KINDS = {
 
 
 def seen_by(settings: ClusterSettings, seed: int) -> tuple[Run, list[Any]]:
-    """Return a run, and what its plug-ins saw and answered."""
+    """Return a run, with the inputs and answers of its plug-ins."""
     own_plugins.SEEN.clear()
     run = Simulation(settings, random_trace(seed, requests=40, sessions=4), RunOptions(check="full")).run()
     assert run.engine.name == "native"
@@ -135,8 +135,7 @@ def with_rails(draw: Any) -> ClusterSettings:
 @examples(15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(settings=with_rails(), also=st.sets(st.sampled_from(sorted(KINDS))), seed=st.integers(0, 10**6))
 def test_a_plugin_with_a_built_in_policys_rule_decides_as_that_policy(kind, settings, also, seed):
-    """What a plug-in sees, and what its answers do, is right if the rule of the policy gives the policy's
-    run."""
+    """A plug-in's inputs and answers are right if the rule of a policy gives the policy's run."""
     hosted = settings
     for one in {kind, *also}:
         hosted = repeated(hosted, one)

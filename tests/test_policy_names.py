@@ -100,7 +100,7 @@ def total(run, column: str) -> int:
     return int(run.requests[column].sum())
 
 
-#: Key → the class in OWN, and what it does to the figures of the plain run.
+#: Key → the class in OWN, and its effect on the figures of the plain run.
 KINDS = {
     "write.policy": ("Nothing", lambda plain, own: total(own, "cached_cpu_tokens") == 0 < total(plain, "cached_cpu_tokens")),
     "fetch.policy": ("HalfOf(share=0.25)", lambda plain, own: 0 < sent(own, "cpu-to-gpu") < sent(plain, "cpu-to-gpu")),

@@ -1,4 +1,4 @@
-"""Policies from files: the two levels, the adapters, and every way they can break their promise."""
+"""Policies from files: the two levels, the adapters, and every violation of their contract."""
 
 from __future__ import annotations
 

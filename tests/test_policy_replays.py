@@ -45,7 +45,7 @@ def run(request: ReplayRequest, variant: str, **changes):
 
 
 def figures(result):
-    """All of a result that a reference can know."""
+    """Return the part of a result that a reference model can compute."""
     return {k: v for k, v in result.items() if k not in ("ceilings", "share_of_possible")}
 
 
@@ -93,7 +93,7 @@ def test_root_first_lru_equals_a_plain_recency_list(request):
 @examples(60)
 @given(replays, st.sampled_from(VARIANTS))
 def test_one_after_another_what_is_as_deep_as_the_cache_is_large_was_never_admitted(request, variant):
-    """The record of what left tells the same causes as the rule that needs no record."""
+    """The record of evictions gives the same causes as the rule that needs no record."""
     request = replace(request, explain=True)
     prompts = blocks_of_prompts(request)
     hits = prefix_answer(request, prompts, parse_variant(variant, request.block_size_tokens)).hits
@@ -214,7 +214,7 @@ def test_every_missed_token_has_one_cause(request, variant):
 
 
 def test_a_leaf_goes_before_its_older_parent():
-    """Three prompts share block a; with room for three blocks the leaf b goes, a stays."""
+    """Three prompts share block a; with three blocks the leaf b is evicted, a stays."""
     trace = trace_of([["a", "b"], ["a", "c"], ["a", "d"], ["a", "b"]])
     result = run(ReplayRequest(trace, 4, 3, last_partial="keep"), "fifo")
     assert (result["hit_blocks"], result["evictions"]) == (3, 2)
@@ -238,7 +238,7 @@ def test_a_high_priority_outlives_recency_until_it_lapses():
     rows = [["a"], ["b", "c"], ["a"]]
     tokens = [4, 8, 4]
     kept = ReplayRequest(trace_of(rows, input_tokens=tokens, arrival_ns=[0, 1, 2]), 4, 2, last_partial="keep")
-    # with a held back only the head of the second prompt fits beside nothing: it needs both blocks
+    # while a is retained, only the head of the second prompt fits: it needs both blocks
     assert run(kept, "priority:0-4=90@50ns")["hit_blocks"] == 0
     rows = [["a"], ["b"], ["c"], ["a"]]
     kept = ReplayRequest(trace_of(rows, arrival_ns=[0, 1, 2, 3]), 4, 2, last_partial="keep")
@@ -248,7 +248,7 @@ def test_a_high_priority_outlives_recency_until_it_lapses():
 
 
 def test_why_a_prompt_missed():
-    """a b is new; a c and a d part after a, where b went on; the second b has been evicted."""
+    """a b is new; a c and a d part after a, where b continued; the second b has been evicted."""
     rows = [["a", "b"], ["a", "c"], ["a", "d"], ["a", "b"]]
     trace = trace_of(rows, arrival_ns=[0, 10, 20, 30])
     result = run(ReplayRequest(trace, 4, 2, last_partial="keep", explain=True), "lru")

@@ -86,7 +86,7 @@ def test_the_core_calls_a_function_with_the_blocks_that_the_plain_store_has(tmp_
 
 
 class Free:
-    """What a tier reports: which blocks are pinned, and with ``freed`` which have become free."""
+    """A tier's report: the pinned blocks, and with ``freed`` the blocks that have become free."""
 
     def __init__(self):
         self.pinned, self.new = set(), []

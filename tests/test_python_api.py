@@ -1,4 +1,4 @@
-"""What ``import kvcache_sim`` gives: the command line's own figures, one line for every refusal, cheap to
+"""The API of ``import kvcache_sim``: the command line's own figures, one line for every refusal, cheap to
 import."""
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def in_step(settings, size):
 
 
 def alone(new, past=0):
-    """What a step of one prompt chunk takes by itself."""
+    """Return the time of a step of one prompt chunk."""
     return table().step(StepBatch(((new, past),), 0, 0, 0))
 
 

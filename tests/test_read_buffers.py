@@ -1,5 +1,5 @@
-"""Read buffers bound how far loading runs ahead of compute; against the recurrence, a closed form, and
-runs."""
+"""Read buffers bound the layers loaded before compute needs them; checked by the recurrence, a closed form
+and runs."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_others_pass_a_load_whose_next_layer_has_no_buffer():
         engine.schedule(0, ARRIVAL, -1, submit, allowed)
     engine.schedule(450, ARRIVAL, -1, lambda _: channel.allow(jobs[0], 4))
     engine.run()
-    # Two layers of the first, three of the other while it may not go on, then its last two.
+    # Two layers of the first, three of the other while the first may not continue, then its last two.
     assert [job.times.completion_ns for job in jobs] == [700, 800]
     assert channel.busy_ns == 800
 

@@ -21,7 +21,7 @@ from kvcache_sim.live.tokenizer import ByteTokenizer
 from kvcache_sim.workload.imports.naming import salted_ids
 from live_server import LONGEST, live_server
 
-SECRET = "the word nobody may read is quixotic"
+SECRET = "the word that stays private is quixotic"
 
 
 @contextlib.contextmanager

@@ -1,4 +1,5 @@
-"""What every chart keeps to: colours that differ, six series at most, log axes that say so, steps and no guesses."""
+"""Rules of every chart: colours that differ, six series at most, log axes that say so, steps and no
+guesses."""
 
 from __future__ import annotations
 

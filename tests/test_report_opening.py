@@ -16,10 +16,10 @@ from kvcache_sim.report.explain.case import Case
 from kvcache_sim.report.explain.sentences import explain
 from kvcache_sim.report.finished import find_trace, open_runs
 from kvcache_sim.report.headline import headlines
-from kvcache_sim.report.run_report import character
+from kvcache_sim.report.run_report import tag
 from support.page_overflow import overflowing
 
-#: Viewport and the height in which the answer must stand.
+#: Viewport and the height in which the answer must appear.
 SCREENS = {"wide": ((1280, 800), 800), "narrow": ((400, 640), 640)}
 FIGURES = (
     "cache.token_hit_rate",
@@ -103,9 +103,9 @@ def test_charts_fill_their_page_and_follow_its_width(reports):
         for width in (1280, 700, 400, 1000):
             browser.set_viewport_size({"width": width, "height": 700})
             browser.wait_for_function(
-                """() => [...document.querySelectorAll(".chart")].every((place) => {
-                  const drawn = place.querySelector("svg").getBoundingClientRect().width;
-                  return drawn <= place.clientWidth && drawn > place.clientWidth - 8;
+                """() => [...document.querySelectorAll(".chart")].every((chart) => {
+                  const drawn = chart.querySelector("svg").getBoundingClientRect().width;
+                  return drawn <= chart.clientWidth && drawn > chart.clientWidth - 8;
                 })"""
             )
             assert overflowing(browser) == []
@@ -191,8 +191,8 @@ def test_without_prices_and_trace_no_figure_is_made_up(tmp_path):
     assert cards["ceiling"].values == ("–",)
 
 
-def test_runs_are_labelled_A_to_Z_then_AA():
-    assert [character(number) for number in (0, 1, 25, 26, 27, 701, 702)] == [
+def test_run_tags_are_a_to_z_then_aa():
+    assert [tag(number) for number in (0, 1, 25, 26, 27, 701, 702)] == [
         "A",
         "B",
         "Z",

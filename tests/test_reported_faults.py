@@ -44,11 +44,11 @@ TYPED = (
 #: Rules that live in Python only → the planted fault that breaks each, and the test that was written for it.
 RULES = {
     "loads-first order among loads": ("loads go last first", "test_channels"),
-    "places held by loading requests": (
-        "a loading request holds no place",
+    "slots held by loading requests": (
+        "a loading request holds no slot",
         "test_scheduler_rules::test_a_loading_request_holds_a_slot",
     ),
-    "duplicate_prefill's place": (
+    "duplicate_prefill's position": (
         "duplicates looked for one id further",
         "test_scheduler_rules::test_blocks_of_an_id_stand_at_their_ids_position",
     ),

@@ -1,5 +1,5 @@
-"""What is reported of hops, channels and tiers: exact sums, definitions by hand, and why a tier did
-nothing."""
+"""Figures of hops, channels and tiers: exact sums, definitions in closed form, and reasons of a tier
+without traffic."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STALLS = ("stall_cpu_gpu_ns", "stall_remote_cpu_ns", "stall_disk_cpu_ns")
 
 
 def variant(*arrivals: tuple[int, int]) -> Transfer:
-    """Return the last hop of a way from a remote disk, given (first layer, last layer) of each hop in
+    """Return the last hop of a path from a remote disk, given (first layer, last layer) of each hop in
     turn."""
     tiers = [(2, 1), (3, 1), (1, 0)][-len(arrivals) :]
     below = None

@@ -1,4 +1,5 @@
-"""Eviction policies under overlapping requests: what is held stays, what finds no room is not admitted.
+"""Eviction policies under overlapping requests: held blocks stay, and blocks that do not fit are not
+admitted.
 
 ``test_eviction_orders.py`` compares such replays with the models.
 """
@@ -99,7 +100,7 @@ THREE = [["a", "b"], ["c", "d"], ["a", "b"]]
 @pytest.mark.parametrize("variant", [v for v in VARIANTS if "7ns" not in v])
 @pytest.mark.parametrize("discipline", ["prefix", "flat"])
 def test_a_held_block_is_no_victim(variant, discipline):
-    """Room for two: a b are held while c d want in, so c d are not admitted, and a b are found again."""
+    """Two blocks: a b are held when c d come, so c d are not admitted, and a b are found again."""
     request = ReplayRequest(trace_of(THREE), 4, 2, last_partial="keep", discipline=discipline)
     overlapping, alone = run(request, variant, window=2), run(request, variant)
     name = "hits" if discipline == "flat" else "hit_blocks"
@@ -108,7 +109,7 @@ def test_a_held_block_is_no_victim(variant, discipline):
 
 
 def test_the_head_of_a_prompt_takes_the_free_blocks():
-    """Room for three: c fits beside a b, d does not."""
+    """Three blocks: c fits in addition to a b, d does not."""
     trace = trace_of([["a", "b"], ["c", "d"], ["c", "d"]])
     request = ReplayRequest(trace, 4, 3, window=3, last_partial="keep")
     assert hits_of(request, "lru") == [0, 0, 1]
@@ -116,7 +117,7 @@ def test_the_head_of_a_prompt_takes_the_free_blocks():
 
 
 def test_why_overlapping_requests_missed():
-    """c d found no room beside a b; later they push a b out, at 20, and a b miss them 30 after that."""
+    """c d do not fit while a b are held; at 20 they evict a b, and 30 after that a b miss."""
     rows = [["a", "b"], ["c", "d"], ["c", "d"], ["c", "d"], ["a", "b"]]
     trace = trace_of(rows, arrival_ns=[0, 10, 20, 30, 50])
     request = ReplayRequest(trace, 4, 2, window=2, last_partial="keep", explain=True)

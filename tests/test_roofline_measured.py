@@ -1,4 +1,4 @@
-"""The roofline beside what was measured: its rates fitted anew, and every given stage of real runs."""
+"""The roofline against measurements: its rates fitted anew, and every given stage of real runs."""
 
 import csv
 import gzip
@@ -104,7 +104,7 @@ def test_a_wrong_setting_is_seen(tmp_path, setting, least):
 
 
 def test_a_mixed_step_factor_of_nearly_two_would_drown_the_fastest_stage(tmp_path):
-    """What was once assumed of the H100 keeps 20 requests/s from being served at all."""
+    """With a factor once assumed of the H100, 20 requests/s are not served at all."""
     row = next(row for row in stage_rows() if row["rate_rps"] == "20")
     text = (shared_gpu_text()).replace("mixed_kv_factor = 1.0", "mixed_kv_factor = 1.95")
     path = tmp_path / "h100-mixed.toml"

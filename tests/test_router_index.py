@@ -1,4 +1,4 @@
-"""The router's own index: late and bounded, its errors counted, the same run with and without look-ahead."""
+"""The router's own index: late and bounded, its errors counted, the same run with and without lookahead."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_lookahead_changes_no_index():
 def test_without_eviction_nothing_believed_is_false():
     false, missed = counters(100_000, index_blocks=100_000)
     assert false == 0
-    assert missed > 0  # outputs and prompts still being computed are never told
+    assert missed > 0  # outputs and prompts still being computed are never reported
 
 
 def test_what_a_machine_evicted_is_believed_still():
@@ -47,7 +47,7 @@ def test_news_that_are_due_now_are_known_now(late_ns, missed):
     delay_ns = 7 * MS
     computed_ns = 64 * TOKEN_NS
     arrival_ms = (computed_ns + delay_ns + late_ns) / MS
-    # the second prompt goes on from the first one's four blocks
+    # the second prompt continues from the first one's four blocks
     trace = requests((0, 64, 1), (arrival_ms, 80, 1), shared=4)
     router = RouterSettings("longest-prefix", index_blocks=100, index_delay_ns=delay_ns)
     run = simulate(replace(pools("b"), router=router), trace)

@@ -1,4 +1,4 @@
-"""A router is one file and one row: what it goes by is said by its class, and every setting follows from that."""
+"""A router is one file and one row: its class declares its inputs, and every setting follows from them."""
 
 from __future__ import annotations
 

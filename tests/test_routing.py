@@ -1,4 +1,4 @@
-"""Routers: each rule by hand, what spreads and what piles up, plug-ins, and that looking changes nothing."""
+"""Routers: each rule in closed form, balance of load, plug-ins, and queries that change nothing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from support.traces import random_trace
 
 @dataclass
 class Machine:
-    """What a router sees of a replica."""
+    """The state of a replica that a router sees."""
 
     requests: int = 0
     queued_tokens: int = 0
@@ -102,7 +102,7 @@ def test_cache_aware_by_hand():
     st.sampled_from([0.0, 0.3, 0.5, 1.0]),
 )
 def test_cache_aware_is_the_gateways_rule(requests, balance_abs_threshold, balance_rel_threshold, threshold):
-    """Choice by choice beside the steps of cache_aware.rs, written down from their description."""
+    """Choice by choice against the steps of cache_aware.rs, written down from their description."""
     machines = loads(*requests[0][1])
     found = []
     look = Look(found, [])
@@ -185,7 +185,8 @@ def test_the_overlap_router_credits_lower_tiers_with_a_part():
     assert choose([0, 9]) == 1  # 10 + 10 against 4 + 2.75 + 9 + 4
     assert choose([0, 10]) == 0  # on the GPU alone it would be 18 against 20
     assert choose([0, 10], weight=2.0) == 1
-    # The loads of those that wait count like what they compute: 20 against 10.75 and 6.75 a prompt in the queue.
+    # The loads of waiting requests count like the tokens that they compute: 20 against 10.75 and 6.75 a
+    # prompt in the queue.
     waiting, sent = [Machine(), Machine()], []
     for _ in range(3):
         one = request()

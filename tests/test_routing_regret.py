@@ -1,5 +1,5 @@
-"""Routing regret: by hand to the nanosecond, beside a recount from the run, and that watching changes
-nothing."""
+"""Routing regret: in closed form to the nanosecond, against a recount from the run, and without effect on
+the run."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_longest_prefix_loses_fewer_hits_than_round_robin():
     three, lost = cluster((900,), 3), {}
     linear = tuple(
         replace(one, step_time=replace(one.step_time, residuals=Residuals())) for one in three.machines
-    )  # what it loses is small where machines are not overloaded
+    )  # its regret is small if machines are not overloaded
     for policy in ("round-robin", "longest-prefix"):
         settings = replace(three, machines=linear, router=RouterSettings(policy))
         found = sums(simulate(settings, random_trace(6), options=WATCHED))

@@ -1,4 +1,4 @@
-"""Rows of requests that leave while a run goes on: same tables, digests and figures as of rows that stay."""
+"""Rows of requests written during a run: same tables, digests and figures as of rows kept in memory."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def plain_file(parent: Path) -> Path:
         (lambda parent: plain_file(parent) / "below", 7),
         (lambda parent: parent / ("x" * 300), 7),
         (link_to_itself, 6),
-        (lambda parent: Path("/proc/no-such-place/out"), 7),
+        (lambda parent: Path("/proc/no-such-folder/out"), 7),
     ],
 )
 def test_outputs_that_cannot_be(tmp_path, make, code):

@@ -1,4 +1,4 @@
-"""A scenario is read strictly, refused with the place and a way out, and written out so that it runs
+"""A scenario is read strictly, refused with a position and a remedy, and written out so that it runs
 again."""
 
 from __future__ import annotations
@@ -318,11 +318,11 @@ def test_every_key_is_explained_and_the_defaults_shown_are_the_defaults():
     for name, default in shown.items():
         path = name.replace("NAME", "x")
         if default not in ("*", "no", "null", "{}", "[]") and not path.startswith(("channels.", "cost.")):
-            # drafts need what is accepted of them
+            # drafts need an acceptance setting
             alongside = (
                 ["replica.speculation.mean_length=2"] if path.startswith("replica.speculation.") else []
             )
-            if path.startswith("cluster.pool."):  # and a pool its room
+            if path.startswith("cluster.pool."):  # and a pool its capacity
                 alongside = ["cluster.pool.capacity=9GiB", "tiers.cpu.capacity=9GiB"]
             alongside += ["models.of.x.machines=1"] if path.startswith("models.") else []
             load("trace: {path: t.jsonl}", *alongside, f"{path}={default}")

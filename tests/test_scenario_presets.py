@@ -1,4 +1,4 @@
-"""Every scenario that is shipped runs, uses what it is about, and its page lists it."""
+"""Every packaged scenario runs, uses its subject, and is listed on its page."""
 
 from __future__ import annotations
 

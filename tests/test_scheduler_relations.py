@@ -131,7 +131,7 @@ def test_an_async_scheduled_step_takes_at_least_the_host_overhead(kind, blocks, 
 
 @pytest.mark.parametrize("kind", ASYNCHRONOUS)
 def test_an_answer_that_ends_with_a_stop_token_stays_for_one_more_step(kind):
-    """Alone, a request ends when it ends; with room for one only, the next comes a step later."""
+    """Alone, a request's end is unchanged; with one slot, the next request starts a step later."""
     trace = random_trace(1, requests=2)
     trace = replace(
         trace,

@@ -21,7 +21,7 @@ both = pytest.mark.parametrize("engine", ["native", "spec-plain"])
 @both
 def test_a_loading_request_holds_a_slot(engine):
     # the second prompt drives the first one's tail to the cpu; the third reads it back, a millisecond a block,
-    # and the fourth, which needs nothing but a place, waits until the third has ended
+    # and the fourth, which needs nothing but a slot, waits until the third has ended
     rows = [list("abcd"), list("efghijkl"), list("abcdx"), list("y")]
     trace = trace_of(rows, block_size=16, arrival_ns=[0, 20 * MS, 60 * MS, 61 * MS])
     settings = pools("b", tiers=(9, 50), max_num_seqs=1)
@@ -32,7 +32,7 @@ def test_a_loading_request_holds_a_slot(engine):
 
 
 def test_blocks_of_an_id_stand_at_their_ids_position():
-    """Ids of two blocks: what the third and fourth block are is told by the second id."""
+    """Ids of two blocks: the second id determines the third and fourth block."""
     trace = trace_of(["ab", "ac", "xb"], block_size=8)
 
     class Of:

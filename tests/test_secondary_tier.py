@@ -1,4 +1,4 @@
-"""A secondary tier below vLLM's CPU offloading: what comes up again, and whose room it takes.
+"""A secondary tier below vLLM's CPU offloading: the chunks promoted, and the chunks evicted for them.
 
 Key by key its rules stand in the core's own tests (``rust/core/src/engines/tiered_offload``); figures of vLLM's
 ``TieringOffloadingManager`` are among the rows of ``test_engine_streams.py``.
@@ -35,7 +35,8 @@ def test_a_secondary_tier_below_a_cpu_that_evicts_nothing_changes_nothing(reques
 @given(workloads(), st.sampled_from(["lru", "arc"]), st.integers(1, 40))
 @examples(150)
 def test_what_a_secondary_tier_was_given_is_loaded_again(request, policy, cpu_blocks):
-    """A prompt loads what follows the pool's hit and was ever stored, up to the CPU's room; larger offers are refused."""
+    """A prompt loads the stored blocks behind the pool's hit, up to the CPU's capacity; larger offers are
+    refused."""
     size = request.block_size_tokens
     request = replace(request, cpu_blocks=cpu_blocks, cpu_policy=policy, secondary=True, window=0)
     pool = REPLAYERS["vllm"](replace(request, cpu_blocks=0, secondary=False), "")
@@ -63,7 +64,7 @@ def test_what_a_secondary_tier_was_given_is_loaded_again(request, policy, cpu_bl
 
 
 def test_promotions_evict_the_blocks_that_were_found():
-    """With room for five, c takes the place of b, the next look-up's b that of a, and the third's a another's."""
+    """With five chunks, c replaces b, the next look-up's b replaces a, and the third's a replaces another."""
     rows = [["a", "b", "c"], ["d", "e", "f"], ["a", "b", "c"]]
     trace = trace_of(rows, 4, [12, 12, 12])
     for cpu, loaded, promoted in ((6, 12, 0), (5, 12, 3), (4, 12, 3), (3, 12, 3), (2, 0, 0)):
@@ -72,7 +73,7 @@ def test_promotions_evict_the_blocks_that_were_found():
 
 
 def test_what_is_more_than_the_cpu_takes_is_not_asked_for():
-    """The last prompt finds a, gets b in the place of c, and computes c, which the secondary tier has."""
+    """The last prompt finds a, loads b, which replaces c, and computes c, which the secondary tier has."""
     rows = [["a", "b"], ["d", "e", "f"], ["a", "b", "c"], ["d", "e", "f"], ["a", "b", "c"]]
     trace = trace_of(rows, 4, [8, 12, 12, 12, 12])
     got = REPLAYERS["vllm"](ReplayRequest(trace, 4, 3, cpu_blocks=2, secondary=True), "")

@@ -262,21 +262,21 @@ def test_from_disk_to_gpu_it_goes_through_the_cpu():
     assert active.reused_blocks == {"gpu": 0, "cpu": 0, "disk": 2}
 
 
-@pytest.mark.parametrize(("place", "first_layer", "ready"), [("cpu", 1_300, 4_300), ("disk", 2_800, 5_800)])
-def test_remote_cpu_and_remote_disk_come_to_the_local_cpu(index, first_layer, ready):
+@pytest.mark.parametrize(("tier", "first_layer", "ready"), [("cpu", 1_300, 4_300), ("disk", 2_800, 5_800)])
+def test_remote_cpu_and_remote_disk_come_to_the_local_cpu(tier, first_layer, ready):
     """It will fetch to the CPU of this machine first. From a remote disk: one move over two channels."""
     zero, one = machines()
-    space = one.acquire_space(index, 1)
+    space = one.acquire_space(tier, 1)
     one.mark(space, A, 0, one.transmit("gpu->cpu", 0))
     one.run_until(0)
-    assert where(zero, A) == [[f"{index} 1"]], "found in the cluster"
+    assert where(zero, A) == [[f"{tier} 1"]], "found in the cluster"
     [fetched] = zero.fetch_from_remote(A, 3)
-    assert one.mark_absent(A, (0, 1), index) == 0, "held until it is read"
+    assert one.mark_absent(A, (0, 1), tier) == 0, "held until it is read"
     zero.run_until(10_000)
     # The network: 300 + k * 1,000. The disk feeds it: layer k leaves there at 500 + k * 1,000.
     assert (fetched.first_layer_ready_at_ns, fetched.ready_at_ns) == (first_layer, ready)
-    assert where(zero, A) == [["cpu 0", f"{index} 1"]], "no room was taken on the owner's other tiers"
-    assert one.mark_absent(A, (0, 1), index) == 1
+    assert where(zero, A) == [["cpu 0", f"{tier} 1"]], "no block was taken on the owner's other tiers"
+    assert one.mark_absent(A, (0, 1), tier) == 1
 
 
 def test_staging_a_remote_disk_may_push_out_what_was_to_be_read_next():

@@ -57,7 +57,7 @@ def test_a_run_bound_by_prompts_names_the_step_time_of_chunks(tmp_path, capsys):
 
 
 def test_a_run_bound_by_answers_names_the_step_time_of_decodes(tmp_path, capsys):
-    """Four answers at a time; the others wait for places."""
+    """Four answers at a time; the others wait for slots."""
     rows = [(n * 10, 64, 500, [n]) for n in range(30)]
     scenario = f"{UNBOUNDED}replica: {{step_time: set.toml, max_num_seqs: 4}}\n"
     found, _ = asked(tmp_path, capsys, rows, scenario, weights=10.0, token=0.0001)
@@ -65,7 +65,7 @@ def test_a_run_bound_by_answers_names_the_step_time_of_decodes(tmp_path, capsys)
 
 
 def test_a_run_bound_by_a_link_names_the_link(tmp_path, capsys):
-    """Two long prefixes take turns on a gpu with room for one; the other is loaded over a slow link."""
+    """Two long prefixes take turns on a GPU that holds one; the other is loaded over a slow link."""
     rows = [(n * 4000, 8192, 2, [100 * (n % 2) + k for k in range(16)]) for n in range(20)]
     scenario = """tiers: {gpu: {capacity: 20 blocks}, cpu: {capacity: 1000 blocks}}
 fetch: {layer_pipelining: false}
@@ -92,7 +92,7 @@ channels:
 
 
 def turns(blocks=16):
-    """Two prefixes take turns on a gpu with room for one; the other is loaded, all but its last block."""
+    """Two prefixes take turns on a GPU that holds one; the other is loaded, all but its last block."""
     return [(n * 4000, 512 * blocks, 2, [100 * (n % 2) + k for k in range(blocks)]) for n in range(20)]
 
 
@@ -131,7 +131,7 @@ def test_copies_that_cost_steps_move_within_their_hosts_range(tmp_path, capsys):
 
 
 def test_a_run_close_to_its_capacity_names_the_capacity(tmp_path, capsys):
-    """Fifteen prefixes of eight blocks go round on a gpu with room for 121 blocks: less, and none is kept."""
+    """Fifteen prefixes of eight blocks take turns on a GPU of 121 blocks; with fewer, none is kept."""
     rows = [(n * 1000, 4096, 2, [100 * (n % 15) + k for k in range(8)]) for n in range(150)]
     found, text = asked(tmp_path, capsys, rows, "tiers: {gpu: {capacity: 121 blocks}}\n")
     assert found["decides"] == FREE_BLOCKS

@@ -17,7 +17,7 @@ openai = pytest.importorskip("openai")
 pytest.importorskip("uvicorn")
 
 FAST = ("--set", "replica.max_model_len=4096", "--speed", "20")
-LONG = "word by word the prompt goes on and on " * 40
+LONG = "word by word the prompt is made longer " * 40
 
 
 def client(url: str, key: str = "any") -> openai.OpenAI:
@@ -261,7 +261,7 @@ def test_each_machine_has_a_port_of_its_own_where_asked(tmp_path):
 
 def test_texts_are_kept_only_where_asked_and_import_as_the_arrivals_were(tmp_path):
     texts, again = tmp_path / "texts.jsonl", tmp_path / "again.jsonl"
-    secret = "the word nobody may read is quixotic " * 3
+    secret = "the word that stays private is quixotic " * 3
     runs = []
     for number, options in enumerate((("--keep-text", str(texts)), ())):
         with live_server(tmp_path / f"{number}", "-c", "preset:one-gpu", "--speed", "20", *options) as server:

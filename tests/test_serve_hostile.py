@@ -1,5 +1,4 @@
-"""`kvsim serve` before clients who mean no good, or hang up, or do not read: refusals, and nothing that
-stays."""
+"""`kvsim serve` with hostile clients and clients that hang up or do not read: refusals, and no leaks."""
 
 from __future__ import annotations
 
@@ -89,7 +88,7 @@ def of_process(server: LiveServer) -> tuple[int, int]:
 
 
 def settled(server: LiveServer, files: int) -> None:
-    """Wait until nobody is served, no block is in use and as many files are open as before."""
+    """Wait until no request is served, no block is in use and as many files are open as before."""
     until = time.monotonic() + LONGEST_S
     while True:
         now = (
@@ -106,7 +105,7 @@ def settled(server: LiveServer, files: int) -> None:
 
 @pytest.fixture
 def stays(served):
-    """What a test must leave as it was."""
+    """Check that a test leaves no open file, request or memory behind."""
     files, resident = of_process(served)
     yield
     settled(served, files)
@@ -196,7 +195,7 @@ def test_clients_that_do_not_read_hold_their_connection_and_little_else(served, 
         stalled.append(own)
     until = time.monotonic() + LONGEST_S
     while gauge(served, "num_requests_running") and time.monotonic() < until:
-        time.sleep(0.2)  # the simulated requests end whoever reads
+        time.sleep(0.2)  # the simulated requests end even if no client reads
     assert gauge(served, "kv_cache_usage_perc") == 0
     assert of_process(served)[1] - before < MOST_KIB
     assert b'"finish_reason":"length"' not in stalled[0].recv(1 << 12)

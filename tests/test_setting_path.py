@@ -1,4 +1,4 @@
-"""A setting passes few functions on its way to the core (``benches/setting_path.py``)."""
+"""A setting passes few functions before it reaches the core (``benches/setting_path.py``)."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ PREFILL_NS, TOKEN_NS, DECODE_NS, SEQUENCE_NS = 1_000_000, 20_000, 5_000_000, 1_0
 def two_that_do_not_fit(prompts, tokens, answer=10):
     """Two prompts, the second a nanosecond behind the first, pages of one token."""
     cache = CacheSettings(block_size_tokens=1, semantics="sglang")
-    # 0.098 of what is to come of a running answer is reserved
+    # 0.098 of the remaining tokens of a running answer is reserved
     replica = ReplicaSettings(512, 8, scheduler="sglang", schedule_conservativeness=0.14)
     settings = with_capacity(replica, cache, tokens)
     machine = replace(settings.machines[0], step_time=plain_table())

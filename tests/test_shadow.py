@@ -1,5 +1,5 @@
-"""`kvsim shadow`: what events let see of an engine, other caches beside it, and a live server followed to its
-end."""
+"""`kvsim shadow`: an engine's cache seen through its events, other caches for comparison, and a live
+server."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Standing(WallClock):
 
 
 class Truth:
-    """What the simulated engine looked up and found, in whole blocks."""
+    """Blocks that the simulated engine looked up and found."""
 
     def __init__(self) -> None:
         self.asked = self.found = 0
@@ -63,7 +63,7 @@ class Truth:
 
 def chats(random: np.random.Generator, users: int, turns: int):
     """Yield prompts and answers of chats in rounds: each turn repeats its chat behind one of four
-    beginnings."""
+    prefixes."""
     said = [list(range(100 * (user % 4), 100 * (user % 4) + 320)) for user in range(users)]
     for _ in range(turns):
         for user in random.permutation(users).tolist():
@@ -75,8 +75,7 @@ def chats(random: np.random.Generator, users: int, turns: int):
 
 @cache
 def served(blocks: int, users: int = 10, turns: int = 6, gap_ms: int = 4000) -> tuple[list[KvBatch], Truth]:
-    """Serve chats from a cache of so many blocks; return its batches as published, and what it truly
-    found."""
+    """Serve chats from a cache of a number of blocks; return its published batches and its true hits."""
     overrides = [f"tiers.gpu.capacity={blocks} blocks", "cache.block_size=16", "trace.path=unused"]
     overrides += ["replica.step_time=h100-llama-3-8b-tp1", "trace.block_size=16"]
     scenario, clock, truth = load_scenario(None, overrides), Standing(), Truth()
@@ -232,7 +231,7 @@ def shadow(*arguments: str):
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens on now, as the system gives them."""
+    """Return unused ports from the system."""
     with contextlib.ExitStack() as opened:
         sockets = [opened.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:

@@ -1,4 +1,4 @@
-"""A shared pool node: its channel to the nanosecond, its room by a model of its own, and what must hold.
+"""A shared pool node: its channel to the nanosecond, its capacity by a separate model, and invariants.
 
 In the closed forms a block is 4,000 bytes in 4 layers, a prompt's two blocks 8,000 and a layer of both 2,000:
 20,000 ns over the pool's channel after 300 ns, then 2,000 ns over ``cpu->gpu`` after 100 ns.
@@ -147,7 +147,7 @@ class PathPool:
 @examples(12)
 @given(st.data())
 def test_a_pools_capacity_agrees_with_a_model_of_single_blocks(data):
-    """Each request is alone and on a machine of its own, so whatever it finds the pool has given."""
+    """Each request is alone and on a separate machine, so all its hits come from the pool."""
     capacity, rows, fresh = data.draw(st.integers(1, 14)), [], 0
     for _ in range(data.draw(st.integers(1, 14))):
         base = data.draw(st.sampled_from(rows))[:-1] if rows else []
@@ -224,7 +224,7 @@ def test_a_lost_pool_is_empty_and_fills_again():
 
 
 def test_losses_at_any_moment_leave_every_block_accounted_for():
-    """What is read or put at that moment stays; the end's recount of the pool raises otherwise."""
+    """Blocks read or put at that moment stay; the recount of the pool at the end raises otherwise."""
     made = with_pool((90, 60), 200, through=True)
     trace = random_trace(6, 60)
     span = int(trace.arrival_ns.max())

@@ -26,7 +26,7 @@ def test_tiers_agree(tiers, through, seed):
 
 @pytest.mark.parametrize("policy", ROUTERS)
 def test_routers_see_the_machines_as_they_are(policy):
-    """Look-ahead is invisible to every router; those of the seeds choose as the specification does."""
+    """Lookahead is invisible to every router; routers of the seeds choose as the specification does."""
     settings = replace(cluster((90, 60, 400), 3, through=policy == "random"), router=RouterSettings(policy))
     run = assert_same_by_the_clock(settings, random_trace(6))
     assert len(np.unique(run.requests["machine"])) == 3

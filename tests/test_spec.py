@@ -31,7 +31,7 @@ SCENARIOS = sorted((Path(__file__).resolve().parents[1] / "scenarios").glob("*.y
 #: Packaged scenarios of an engine's own cache, and those with rules that no seed asks for.
 ENGINES_OWN = ("vllm-rtx4090",)
 BEYOND_SEEDS = ("cachedattention", "mooncake-pool", "nvme", "pd-disagg", "ragcache")
-#: New scenarios are tried where somebody asks for a number of them.
+#: New scenarios are tried on request, by number.
 FIRST = random.randrange(10**9) if "KVSIM_EXAMPLES" in os.environ else 0
 
 

@@ -1,4 +1,4 @@
-"""The plain store's recount sees what it should: each count that it compares, made wrong alone, is named."""
+"""The plain store's recount detects errors: each count that it compares, made wrong alone, is named."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kvcache_sim.workload.key_arrays import NO_NEXT_TURN
 
 
 def used_store() -> Store:
-    """Return a store of two tiers: one request runs, one has ended, and a copy is on its way to the CPU."""
+    """Return a store of two tiers: one request runs, one has ended, and a copy to the CPU is in flight."""
     arrays = (
         np.array([0, 3, 5], np.int64),
         np.array([0, 1, 2, 0, 3], np.uint32),

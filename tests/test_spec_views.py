@@ -94,8 +94,8 @@ class Both:
     def agree(self, draw: random.Random) -> None:
         request = draw.randrange(len(self.trace))
         self.said("find", request, draw.randint(0, int(self.trace.input_tokens[request])), self.now)
-        self.said("room", 0)
-        self.said("losses", 0)
+        self.said("occupancy", 0)
+        self.said("eviction_counts", 0)
         self.said("session_tokens", int(self.trace.session[request]), self.now)
         assert len({store.used for store in self.stores}) == 1
         assert len({store.merged_blocks for store in self.stores}) == 1

@@ -56,10 +56,11 @@ def accepted(drafts: SpeculationSettings, request: int, computed: int) -> int:
 
 
 def ends_of(drafts: SpeculationSettings, rows: list[tuple[int, int]], times) -> tuple[int, list[int], int]:
-    """Serve (prompt, answer) that come at once with room for all: the first tokens, the last ones, and the steps.
+    """Serve (prompt, answer) pairs that arrive at once and all fit: the first tokens, the last ones, and the
+    steps.
 
-    All prompts are computed in one step. Every later one takes a token and its drafts of each request along, and reads
-    its KV once.
+    All prompts are computed in one step. Every later one takes a token and its drafts of each request along,
+    and reads its KV once.
     """
     now = first = times.step(StepBatch(tuple((prompt, 0) for prompt, _ in rows), 0, 0, 0))
     left = {request: (prompt, prompt + answer - 1) for request, (prompt, answer) in enumerate(rows)}
@@ -100,7 +101,7 @@ def test_requests_that_come_at_once_end_as_in_a_plain_model(kind, drafts, rows):
 
 
 def test_without_accepted_tokens_every_request_gets_what_it_got_without_drafts():
-    """A draft takes room, so preemptions may differ; nobody's tokens do."""
+    """Drafts take blocks, so preemptions may differ, but no request's tokens do."""
     trace = random_trace(3)
     none = drafting(cluster((400,)), SpeculationSettings((0.0, 0.0)))
     runs = [simulate(settings, trace) for settings in (drafting(cluster((400,)), None), none)]

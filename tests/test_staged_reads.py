@@ -1,4 +1,4 @@
-"""``remote_disk: staged`` by hand: who pays for the wait for KV that another machine's disk has.
+"""``remote_disk: staged`` in closed form: waits for KV on another machine's disk, and their attribution.
 
 Machine 0 has blocks a and b on its disk alone; machine 1 wants them. A block is 4,000 bytes in 4 layers, so the
 two blocks are 8,000 bytes and a layer of both 2,000. A layer of both takes, latency first:
@@ -69,13 +69,14 @@ def wait_for_kv(engine="native", sharing="fifo", **movement):
 @pytest.mark.parametrize("sharing", ["fifo", "fair"])
 @pytest.mark.parametrize("engine", ["native", "spec", "spec-plain"])
 def test_the_disk_pays_until_it_has_been_read_whole(engine, sharing):
-    """The network starts when the copy on the owner's cpu is complete, then its layers go on to the GPU."""
+    """The network starts when the copy on the owner's CPU is complete; then its layers are copied to the
+    GPU."""
     stalls, last = wait_for_kv(engine, sharing)
     disk = 500 + 800_000
     # The first layer comes at disk + 300 + 20,000, then 100 + 2,000. The step that it starts computes four
     # layers of 100 ns each; it ends 100 ns after the last layer, which comes 3 × 20,000 ns after the first.
     stall = 3 * 20_000 + 100 - COMPUTE_NS
-    up = 100 + 2_000  # of that too, the last layer's way from the cpu to the GPU
+    up = 100 + 2_000  # of that too, the last layer's copy from the CPU to the GPU
     assert stalls == {"disk_cpu": disk, "remote_cpu": 300 + 20_000 + stall - up, "cpu_gpu": 2 * up}
     assert sum(stalls.values()) == last["fetch_ns"] == last["fetch_remote_ns"]
     assert last["first_token_ns"] - last["arrival_ns"] == sum(stalls.values()) + COMPUTE_NS

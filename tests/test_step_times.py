@@ -92,7 +92,7 @@ def test_unequal_lengths_cost_the_share_alpha():
 
 
 def test_decode_steps_take_more_and_a_chunk_never_makes_them_shorter():
-    """1 ms more without a chunk; a sequence takes 0.25 ms more beside one, so that four make up for it."""
+    """1 ms more without a chunk; with a chunk a sequence takes 0.25 ms more, so that four make up for it."""
     coefficients = {"base_points": [[1, 4.0], [100, 4.0]], "graph_tokens": 0, "decode_extra_ms": 1.0}
     table = parametric_step_time({**coefficients, "sequence_mixed_ms": 0.25}, "f").table(50, 50)
     assert [table.step(StepBatch((), n, n, 1)) for n in (1, 4, 9)] == [5_000_000] * 3
@@ -166,7 +166,7 @@ def test_idle_tiles_cost_a_decode_sequence_for_each_token_of_the_chunks():
 
 
 def test_a_chunks_past_and_the_decodes_in_its_step_in_closed_form():
-    """A base of its own where any chunk has a past; 3 ns for decodes beside a chunk, however many."""
+    """A separate base if any chunk has a past; 3 ns for decodes in a chunk's step, however many."""
     base, past = np.array([0, 10, 20, 30, 40]), np.array([0, 7, 9, 8, 50])
     table = StepTimeTable(base, np.array([0, 5, 6]), alongside_fs=3_000_000, past_base_ns=past)
     assert table.step(StepBatch(((3, 0),))) == 30

@@ -1,4 +1,5 @@
-"""Whoever declares a contract of stores has every method of it, with its parameters by name and order."""
+"""Classes that declare a contract of stores have every method of it, with its parameters by name and
+order."""
 
 from __future__ import annotations
 

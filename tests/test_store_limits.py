@@ -1,4 +1,4 @@
-"""What a store cannot do is refused in one line, the same from Python as from YAML."""
+"""Settings that a store cannot apply are refused in one line, the same from Python as from YAML."""
 
 from __future__ import annotations
 

@@ -1,12 +1,9 @@
-"""The core's store and the plain store of ``spec/``, side by side, through everything that serving may ask of
-them.
+"""The core's store and the plain store of ``spec/``, side by side, under all operations of serving.
 
 The machine of ``support/store_machine.py`` gives both the same life. After every step both stores must give
-the same
-answers and their own checks must hold. In eviction orders that the specification does not cover, the plain
-store
-takes the small models of ``support/eviction_orders.py``. A session counts as a test only if the hard cases
-occurred.
+the same answers and their own checks must hold. In eviction orders that the specification does not cover, the
+plain store takes the small models of ``support/eviction_orders.py``. A session counts as a test only if the
+hard cases occurred.
 """
 
 from __future__ import annotations
@@ -35,11 +32,11 @@ from support.store_operations import SEEN
 SESSION = examples(80, stateful_step_count=80, suppress_health_check=list(HealthCheck))
 SHORT = examples(12, stateful_step_count=80, suppress_health_check=list(HealthCheck))
 MUST_HAPPEN = {
-    "gpu only": {"refusal", "eviction beside a hold", "duplicate merged"},
-    "two tiers": {"refusal", "eviction beside a hold", "move 0->1", "move 1->0"},
+    "gpu only": {"refusal", "eviction next to a hold", "duplicate merged"},
+    "two tiers": {"refusal", "eviction next to a hold", "move 0->1", "move 1->0"},
     "three tiers": {
-        "refusal", "eviction beside a hold", "move 0->1", "move 1->0", "move 1->2", "move 2->1",
-        "a write waits for another", "a timed copy in flight", "marked by hand", "marked absent", "a claim evicts", "room given back",
+        "refusal", "eviction next to a hold", "move 0->1", "move 1->0", "move 1->2", "move 2->1",
+        "a write waits for another", "a timed copy in flight", "marked by hand", "marked absent", "a claim evicts", "claim released",
     },
     "tiny lower tiers": {"refusal", "move 0->1", "move 1->2"},
     "unbounded disk": {"move 1->2", "move 2->1"},
@@ -268,7 +265,8 @@ class LeastRecentFirst(PolicyStore):
 
 @pytest.mark.parametrize("policy", [policy for policy in VARIANTS if policy not in ("lru", "ttl")])
 def test_another_order_is_caught(policy: str) -> None:
-    """The sessions above are hard enough: least recent first is told apart from each of the others."""
+    """Check that the sessions above are hard enough: they separate least recent first from each other
+    policy."""
     facts = {"capacities": SHAPES["three tiers"], "policies": (policy,) * 3, "plain_store": LeastRecentFirst}
     machine = type("Machine", (StoreMachine,), facts)
     with pytest.raises(AssertionError):

@@ -1,7 +1,7 @@
-"""Calls that a store cannot obey: one line, and nothing is changed.
+"""Calls that a store refuses: one line, and nothing is changed.
 
-Stale and foreign handles, second releases, numbers that name nothing, and calls that contradict what the
-store knows. No panic of the native core reaches Python: hypothesis calls everything with anything.
+Stale and foreign handles, second releases, numbers that name nothing, and calls that contradict the store's
+state. No panic of the native core reaches Python: hypothesis calls everything with anything.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def make(capacities: tuple[int | None, ...] = (8, 6, 12)) -> _core.Store:
 
 
 def state(store: Any, tiers: int = 3) -> tuple[object, ...]:
-    """Return everything that a caller can see of a store; in-flight moves by their place only."""
+    """Return everything that a caller can see of a store; in-flight moves by their position only."""
     store.check()
     capacities = [
         (store.occupancy(tier), store.eviction_counts(tier), store.duplicates(tier)) for tier in range(tiers)
@@ -363,7 +363,8 @@ def test_a_mistake_is_one_line_and_changes_nothing(case: Case) -> None:
 
 
 NUMBERS = st.integers(-2, 9) | st.sampled_from([1 << 32, (1 << 32) - 1, 1 << 63, (1 << 64) - 1, 1 << 64])
-#: What a caller told of a move that then is late is no mistake of the store; its check names it all the same.
+#: Calls left out: times that a caller set for a move that is then late are no fault of the store, but its
+#: check names them.
 NOT_CALLED = {"note", "log_evictions", "take_evictions", "take_keys", "set_times"}
 CALLS = [name for name, call in inspect.getmembers(_core.Store, callable) if not name.startswith("_")]
 
@@ -379,7 +380,9 @@ def arguments(name: str, draw: Callable[[], int], handles: list[int]) -> list[ob
             made.append((one, draw()))
         elif parameter == "wanted":
             made.append([(handles[one % len(handles)] if handles else one, draw())])
-        elif parameter in ("after", "leases"):
+        elif parameter == "leases":
+            made.append([handles[one % len(handles)] if handles else one])
+        elif parameter == "after":
             made.append([one])
         elif parameter == "ready" and name == "commit":
             made.append(None if one == 0 else (one, draw()))

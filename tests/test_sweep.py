@@ -1,4 +1,4 @@
-"""What a sweep runs and what it writes: spaces, addresses, limits, shards, equal tables for any workers."""
+"""Cells and output of a sweep: spaces, addresses, limits, shards, equal tables for any number of workers."""
 
 from __future__ import annotations
 

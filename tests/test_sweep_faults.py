@@ -1,4 +1,4 @@
-"""A sweep under fire: killed, interrupted, out of disk, with damaged files; it always goes on where it was."""
+"""Faults of a sweep: killed, interrupted, out of disk, with damaged files; it always resumes where it was."""
 
 from __future__ import annotations
 

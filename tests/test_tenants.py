@@ -26,7 +26,7 @@ S = 10**9
 
 
 class Served:
-    """A fleet of one place a request, each served for a second; tells who was let in when."""
+    """A fleet of one slot per request, each served for a second; records each admission and its time."""
 
     def __init__(self, settings, arrivals, service_ns=S):
         """``arrivals``: (time, tenant, tokens) in order."""
@@ -85,8 +85,8 @@ def test_classes_go_before_weights():
 
 @pytest.mark.parametrize(("burst", "tokens"), [(1000, 400), (300, 400), (1, 7)])
 def test_tokens_a_second(burst, tokens):
-    """Request k of those that wait goes when k + 1 of them have come in beside the burst; a large one in
-    debt."""
+    """Waiting request k is admitted once the tokens of k + 1 requests have accrued in addition to the
+    burst; a large request goes into debt."""
     rate = 500
     named = {"0": TenantSettings(tokens_per_s=rate, burst_tokens=burst)}
     run = Served(TenancySettings(named), [(0, 0, tokens)] * 9)
@@ -103,7 +103,7 @@ def test_a_bucket_holds_no_more_than_its_burst():
 
 @pytest.mark.parametrize("seed", range(int(os.environ.get("KVSIM_EXAMPLES", "40"))))
 def test_the_gate_written_again(seed):
-    """Every 100 ms of a walk through time: refill, then let in the least (class, counter, number)."""
+    """Step through time by 100 ms: refill, then admit the least (class, counter, number)."""
     draw = random.Random(seed)
     count, most = draw.randint(1, 4), draw.choice([None, 1, 2, 3])
     named = {}
@@ -247,7 +247,7 @@ def test_nothing_is_lost(tmp_path, seed):
 
 
 def test_a_quota_of_cache_keeps_the_blocks_used_last(tmp_path):
-    """Prompts of two blocks one after another; two of four prompts have room in a quota of four blocks."""
+    """Prompts of two blocks one after another; two of four prompts fit in a quota of four blocks."""
     ids = {n: [10 * n, 10 * n + 1] for n in range(4)}
     order = [0, 1, 2, 3, 3, 2, 1, 0, 0]
     rows = [(2000 * k, "free", ids[n]) for k, n in enumerate(order)]
@@ -270,7 +270,7 @@ def test_a_quota_of_cache_keeps_the_blocks_used_last(tmp_path):
 
 
 def test_a_quota_of_cache_goes_by_the_last_use(tmp_path):
-    """Room for two prompts: 0 is used again before 2 comes, so 1 has to go."""
+    """Two prompts fit: 0 is used again before 2 comes, so 1 is evicted."""
     rows = [(2000 * k, "free", [10 * n, 10 * n + 1]) for k, n in enumerate([0, 1, 0, 2, 0, 1])]
     made = runs(tmp_path, rows, "tenants: {of: {free: {cache_blocks: 4}}}")
     assert (made.run.requests["cached_prefix_length_used"] > 0).tolist() == [
@@ -326,7 +326,7 @@ def test_jain_and_the_service_gap_by_hand():
     ]
     # tokens by weight: a 300, b 150
     assert reported["jain"] == pytest.approx(450**2 / (2 * (300**2 + 150**2)))
-    # a is 100 ahead at 10, b 50 ahead at 20; then b has no request
+    # a leads by 100 at 10, b by 50 at 20; then b has no request
     assert reported["service_gap_tokens"] == 100
     assert reported["by_name"]["b"] == {
         "requests": 1, "tokens": 300, "token_hit_rate": 0.25, "ttft_avg": 1.0, "ttft_p99": 1.0

@@ -1,5 +1,4 @@
-"""What a person sees in a terminal of 80 columns: progress, tables, comparisons with their numbers, next
-steps."""
+"""Output in a terminal of 80 columns: progress, tables, comparisons with their numbers, next steps."""
 
 from __future__ import annotations
 

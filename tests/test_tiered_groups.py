@@ -1,4 +1,4 @@
-"""A tree of cache groups with a tier below: what goes down, what a prompt goes on from, and what comes up."""
+"""A tree of cache groups with a tier below: writes, the states that a prompt continues from, and loads."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_drawn_groups_keep_every_invariant(drawn, gpu, cpu, write, seed):
 
 
 def no_groups(settings, write: str):
-    """Return the same machines with the tree that knows no groups."""
+    """Return the same machines with the tree without groups."""
     cache = replace(settings.cache, groups=None, semantics="tree", lower_semantics=None)
     movement = MovementSettings(write={**MovementSettings().write, "gpu": write})
     return replace(settings, cache=cache, movement=movement)
@@ -118,8 +118,8 @@ def test_a_load_is_what_its_groups_read(kind, reach, write):
 def store_of(
     drawn: GroupSettings, rows: list[list], gpu: int, cpu: int, write: str = "back"
 ) -> _core.GroupStore:
-    """Return a machine's store for requests of blocks of 4 tokens, whose victims go down, or all it
-    computes."""
+    """Return a machine's store for requests of blocks of 4 tokens, which writes down its victims, or all
+    blocks."""
     return core_store_of(replace(drawn, rules="tree"), rows, gpu, cpu, write)
 
 
@@ -170,7 +170,7 @@ def test_a_tier_of_one_block_keeps_the_last_that_came():
 
 
 def test_blocks_to_be_loaded_are_not_evicted_for_blocks_that_leave():
-    """Two blocks of three in the tier come up; of the three that leave for them one fits beside them."""
+    """Two blocks of three in the tier are loaded; of the three that leave for them one fits in the tier."""
     rows = [["a", "b", "c"], [f"d{k}" for k in range(5)], ["a", "b", "c", "e"]]
     store = store_of(one_full(4), rows, 6, 3)
     for request, tokens in ((0, 12), (1, 20)):
@@ -183,7 +183,8 @@ def test_blocks_to_be_loaded_are_not_evicted_for_blocks_that_leave():
 
 
 def test_what_is_being_loaded_is_found_in_the_pool_and_loaded_once():
-    """a, b and c come up for one request; another one goes on from them and waits for the same load."""
+    """a, b and c are loaded for one request; another request continues from them and waits for the same
+    load."""
     rows = [["a", "b", "c"], [f"d{k}" for k in range(12)], ["a", "b", "c", "e"], ["a", "b", "c", "f"]]
     store = store_of(one_full(4), rows, 14, 100)
     for request, tokens in ((0, 12), (1, 48)):
@@ -198,8 +199,8 @@ def test_what_is_being_loaded_is_found_in_the_pool_and_loaded_once():
 
 
 def test_a_block_that_still_goes_down_is_loaded_when_it_is_there():
-    """c and b, then a are on their way down; their room went to d and then to f, so only the load waits for
-    them."""
+    """c and b, then a are being written down; their blocks went to d and then to f, so only the load waits
+    for them."""
     rows = [["a", "b", "c"], [f"d{k}" for k in range(7)], ["f", "g", "h"], ["a", "b", "c", "e"]]
     store = store_of(one_full(4), rows, 8, 100)
     for request, tokens in ((0, 12), (1, 28), (2, 12)):

@@ -57,8 +57,8 @@ def test_an_instant_run_decides_as_cachesim_does_with_a_block_more(policy):
     hits, evictions = instant(policy, trace, capacity + 1)
     replayed = simulate_cache(ReplayRequest(trace, BLOCK, capacity), policy)
     if policy in ("clock", "arc", "s3fifo", "lirs", "s4lru", "wtinylfu", "twoq"):
-        # These look at what came between two evictions; a run makes all of a request's room first, when twoq
-        # finds no newcomers left and takes from its main list.
+        # These policies look at insertions between two evictions; a run first evicts for the whole request,
+        # when twoq runs out of newcomers and takes from its main list.
         within = {"wtinylfu": 0.05, "twoq": 0.15}.get(policy, 0.03)
         assert hits == pytest.approx(replayed["hit_tokens"], rel=within)
     else:

@@ -96,7 +96,7 @@ def next_blocks(trace) -> int:
 
 
 def over(trace, limit_blocks: int, name: str) -> float:
-    """Return the share of the second half's requests with more than so many uncached blocks."""
+    """Return the share of the second half's requests with more uncached blocks than a limit."""
     run = kv.simulate(
         trace,
         cache={"block_size": trace.block_size},

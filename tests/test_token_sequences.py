@@ -73,7 +73,7 @@ def small_traces(draw) -> Trace:
         if own and tail == 0:
             length -= draw(
                 st.integers(0, BLOCK_SIZE - 1)
-            )  # a new last block, partial: nobody goes on from it
+            )  # a new last block, partial: no request continues it
         else:
             chains.append(chain)
         session = draw(st.sampled_from(["", "a", "b:1"]))

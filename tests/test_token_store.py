@@ -1,4 +1,4 @@
-"""Simplified accounting in the core and in the specification, followed by hand (blocks of 16 tokens)."""
+"""Simplified accounting in the core and in the specification, on small examples (blocks of 16 tokens)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ class Machine:
     """A store that serves one request after another."""
 
     def __init__(self, kind, rows, capacity=None, view=None):
-        # rows: (session or None, prompt tokens, output tokens, text of prompt and answer, a letter a block)
+        # rows: (session or None, prompt tokens, output tokens, text of prompt and answer, a character per
+        # block)
         self.rows = rows
         self.now = 0
         sessions = np.array([-1 if r[0] is None else ord(r[0][0]) for r in rows], np.int64)

@@ -1,4 +1,4 @@
-"""What a trace must not do to the reader: every bad file gives its one line, or the counted skip."""
+"""Bad traces: every bad file gives its one line, or a counted skip."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def test_a_follow_up_without_ids_repeats_its_history(tmp_path):
     rows = [
         trace.block_ids[a:b].tolist() for a, b in zip(trace.id_offsets, trace.id_offsets[1:], strict=False)
     ]
-    assert rows == [[0, 1], [2, 3], [0, 1, 4, 5, 6, 7], [8, 9, 10]]  # 50 tokens do not go on from 120
+    assert rows == [[0, 1], [2, 3], [0, 1, 4, 5, 6, 7], [8, 9, 10]]  # 50 tokens do not continue 120
 
 
 def test_lmcache_counts_bytes(tmp_path):

@@ -40,7 +40,7 @@ def of_tree(settings: ClusterSettings) -> ClusterSettings:
     seed=st.integers(1, 9),
 )
 def test_drawn_runs_keep_every_invariant(drawn, replica, output, blocks, machines, seed):
-    """With every check and every record, and without, decided ahead: the same run."""
+    """Check that a run with every check and record equals a run with lookahead and without them."""
     cache = CacheSettings(cache_output=output)
     settings = of_tree(settings_of(drawn, cache, replica, blocks, machines))
     trace = (crowded if seed % 2 else random_trace)(seed, requests=40, sessions=7)
@@ -67,7 +67,7 @@ def one_full(block: int) -> GroupSettings:
 
 
 def no_groups(settings: ClusterSettings) -> ClusterSettings:
-    """Return the same with today's tree, which knows no groups."""
+    """Return the same with the tree without groups."""
     return replace(settings, cache=replace(settings.cache, groups=None, semantics="tree"))
 
 
@@ -127,7 +127,7 @@ def test_without_a_bound_windows_beyond_every_prompt_hit_all_and_smaller_ones_ne
 
 
 class SmallModel:
-    """What a pool keeps for prompts that come one at a time, each in one step: sets of prefixes and their
+    """A model of a pool for prompts that come one at a time, each in one step: sets of prefixes and their
     ages.
 
     A block is named by its group and all that comes before its end. Nothing here knows tables or queues.
@@ -136,12 +136,12 @@ class SmallModel:
     def __init__(self, layout: KvLayout, interval: int | None, capacity: int) -> None:
         self.groups, self.align, self.interval = layout.groups, layout.scheduler_block_size, interval
         self.capacity = capacity
-        #: By block (age, minus its end, group): who is least leaves first.
+        #: By block (age, minus its end, group): the least leaves first.
         self.kept: dict[tuple[int, tuple[int, ...]], tuple[int, int, int]] = {}
         self.clock, self.evicted = count(1), 0
 
     def _needs(self, number: int, end: int) -> Iterator[int]:
-        """Yield the ends of the blocks that a group must have to go on from ``end``."""
+        """Yield the ends of the blocks that a group must have to continue from ``end``."""
         group = self.groups[number]
         size = group.block_size_tokens
         if group.kind == "full":
@@ -183,7 +183,7 @@ class SmallModel:
         return hit
 
     def _worth(self, number: int, end: int, prompt: int, junction: int) -> bool:
-        """Whether a computed block is kept; states here exist only where a step ended: at the prompt's
+        """Return True if a computed block is kept; states exist only at the end of a step: at the prompt's
         end."""
         group = self.groups[number]
         if group.kind in ("full", "chunked"):
@@ -197,7 +197,7 @@ class SmallModel:
 
 @st.composite
 def kinds(draw) -> KvLayout:
-    """Full attention, and windows or chunks of blocks of 4 or 8 tokens beside it, in any order."""
+    """Full attention with windows or chunks, of blocks of 4 or 8 tokens, in any order."""
     sizes = st.sampled_from([4, 8])
     others = draw(st.lists(st.tuples(st.sampled_from(["sliding", "chunked"]), sizes), min_size=1, max_size=2))
     made = [KvGroup("full", draw(sizes), 0, (0,))]
@@ -229,7 +229,7 @@ def test_prompts_that_come_alone_meet_a_small_model(layout, trace, spare, interv
 
 
 def prompts(trace: Trace) -> Iterator[tuple[int, ...]]:
-    """Yield each prompt as a number a token: a token beyond the trace's whole blocks is nobody else's."""
+    """Yield each prompt as a number per token: tokens beyond the trace's whole blocks are unique."""
     own = count(1 << 40)
     for request, tokens in enumerate(trace.input_tokens.tolist()):
         ids = trace.block_ids[trace.id_offsets[request] : trace.id_offsets[request + 1]].tolist()

@@ -34,7 +34,7 @@ DROPPED = {
     "figure: retention.most_pinned_blocks [blocks]",
 }
 
-#: The same name, shown otherwise: words are listed now, and ``--backend`` says what came in its place.
+#: The same name, shown otherwise: words are listed now, and ``--backend`` names its replacement.
 CHANGED = {
     'key: router.scorers = {"prefix":3.0,"kv-use":2.0,"queue":2.0}',
     "key: write.policy = back",

@@ -1,4 +1,4 @@
-"""What is vendored is what it was made from, small, and read as plain readings of the text say."""
+"""Vendored data equals its sources, is small, and is read as plain readings of the text say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The specification's sessions and shared prefixes by themselves, by hand and against a plain list."""
+"""The specification's sessions and shared prefixes by themselves: small examples, and against a plain
+list."""
 
 from __future__ import annotations
 
@@ -108,7 +109,7 @@ def test_an_unused_prefix_is_evictable_not_gone_and_leaves_oldest_first_longest_
     while (entry := store.oldest_unused()) is not None:
         left.append(entry.prefix_hash)
         store.evict(entry)
-    assert left == [3, 5]  # 4 is in use, and 1 and 2 stand under it
+    assert left == [3, 5]  # 4 is in use, and 1 and 2 are on its path
     store.touch(4, 9, 9)
     store.release(4)
     while (entry := store.oldest_unused()) is not None:
@@ -125,7 +126,7 @@ def test_an_unused_prefix_is_evictable_not_gone_and_leaves_oldest_first_longest_
     )
 )
 def test_eviction_is_that_of_a_plain_list(steps):
-    """The heap against the obvious way: of all unused entries without a longer one the smallest (access, -length).
+    """The heap against a scan: of all unused entries without a longer one the smallest (access, -length).
 
     Some paths are released some steps later, some at once.
     """

@@ -65,7 +65,7 @@ def test_one_full_group_gives_what_the_pool_of_one_group_gives(replica, blocks, 
     assert first.replicas[0].schedule() == second.replicas[0].schedule()
     events, results, counters, end_ns = said.pop("digests")
     of_groups = {name for name in counters if name.startswith("groups.")}
-    assert of_groups, "a pool of groups counts by group, beside all that a pool counts"
+    assert of_groups, "a pool of groups has counters by group in addition to a pool's"
     assert [
         events,
         results,
@@ -116,7 +116,7 @@ def test_a_state_computed_in_a_step_is_reused_from_the_next_step():
 
 
 def test_a_resumed_request_lacks_its_last_token_alone_without_a_cut():
-    """A chunk that ends where only the last known token is left is the end of a prefill: it is not cut to a block."""
+    """A chunk that leaves only the last known token ends the prefill: it is not cut to a block."""
     states = GroupSettings("states", KvLayout((KvGroup("linear", 10, 0, (0,)),), 1, 1), 64, None)
     trace = trace_of([range(5), range(5)], 10, [50, 50])
     keys = native_groups(states.layout, trace, answers_shared=True)

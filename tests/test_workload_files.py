@@ -103,7 +103,7 @@ def test_weka_closed_loop_hits_nearly_what_instant_replay_does():
     trace = read_requests(scenario)
     run = simulate(scenario.settings, trace)
     hits = int(run.requests["cached_prefix_length_used"].sum()) // 64
-    # Sub-agents run beside their parents here: a block may be asked for before it was computed.
+    # Sub-agents run in parallel with their parents here: a block may be looked up before it was computed.
     assert hits / 52_950_005 == pytest.approx(50_962_289 / 52_950_005, abs=1e-4)
     waits_for = predecessors(trace)
     later = np.flatnonzero(waits_for >= 0)

@@ -54,7 +54,7 @@ def test_a_planted_spike_is_found_whole(count, data, part, wait_ms):
     rows = np.arange(first, first + length)
     # longer than twice the mean even where the spike itself raises the mean
     columns = delayed(flat(count), part, rows, max(wait_ms, 200) * MS)
-    # one beside the spike may belong to it
+    # a request next to the spike may belong to it
     elsewhere = sorted({*range(count)} - {*range(first - 1, first + length + 1)})
     for scattered in data.draw(st.lists(st.sampled_from(elsewhere), max_size=4, unique=True)):
         delayed(columns, "prefill", np.array([scattered]), 15 * MS)
@@ -67,7 +67,7 @@ def test_a_planted_spike_is_found_whole(count, data, part, wait_ms):
 @examples(80)
 @given(st.lists(st.integers(1, 50), min_size=3, max_size=60))
 def test_no_stretch_waits_more_beyond_twice_the_mean(waits):
-    """The definition itself, tried on every stretch."""
+    """The definition itself, tried on every run of requests."""
     columns = flat(len(waits))
     columns["first_token_ns"] = columns["arrival_ns"] + np.array(waits) * MS
     ttft = ttft_ns(columns)

@@ -1,5 +1,5 @@
-"""Wrong inputs end with their exit code and one line that names the place; new mutations are asked for by
-number."""
+"""Wrong inputs end with their exit code and one line that names the position; new mutations are tried on
+request, by number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every row of kv_transfer.csv beside the preset that stands for its link: how far that is off, in %."""
+"""Every row of kv_transfer.csv compared with the preset for its link: the preset's error in %."""
 
 from __future__ import annotations
 

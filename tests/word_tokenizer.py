@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def write_tokenizer(path: Path, words: list[str]) -> None:
-    """Write a tokenizer that parts texts at spaces; a word that it does not know is one token too."""
+    """Write a tokenizer that splits texts at spaces; an unknown word is one token too."""
     names = ["[UNK]", *words]
     path.write_text(
         json.dumps(

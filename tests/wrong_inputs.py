@@ -1,10 +1,10 @@
-"""The table of wrong inputs: what is typed or written, its exit code and the first line it ends with.
+"""The table of wrong inputs: commands and files, their exit codes and first lines.
 
-``typed.jsonl`` was written by hand, ``mutated.jsonl`` by ``mutations``: sound scenarios, traces and settings
+``typed.jsonl`` was written manually, ``mutated.jsonl`` by ``mutations``: sound scenarios, traces and settings
 with a few
 characters changed. ``python tests/wrong_inputs.py`` writes code and line of every row anew, to be read before
 it is
-committed. A line that ends with ``…`` goes on with names that others add to.
+committed. A line that ends with ``…`` continues with names that others add to.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _CUT = (
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
-    """What is typed, with the text of one file beside it, and how it ends."""
+    """A command with the text of one file, and its exit code and first line."""
 
     argv: str
     file: str = ""

@@ -1,4 +1,4 @@
-"""What somebody without Rust gets: ``python tests/clean_install dist`` installs the wheel there and tries it.
+"""Install the wheel without Rust and try it: ``python tests/clean_install dist``.
 
 ``make check-wheel`` builds ``dist`` first. Needs the package index, for the dependencies; ends with 1 and one line
 where something does not hold.

@@ -1,4 +1,4 @@
-"""The first ten minutes of somebody who has the wheel alone: install, run, explain, Python, pictures, report."""
+"""The first ten minutes with the wheel alone: install, run, explain, Python, pictures, report."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The PyPI package ``kvcache-simulator`` beside the wheel: both orders and its removal, by pip itself.
+"""The PyPI package ``kvcache-simulator`` installed with the wheel: both orders, and its removal by pip.
 
-It installs the import name ``kvcache_sim`` too. After it, in either order, each verb says so in one line with a remedy,
-and the remedy typed as it stands gives a command that works.
+It installs the import name ``kvcache_sim`` too. After it, in either order, each verb says so in one line with
+a remedy, and the remedy typed as it stands gives a command that works.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the files say of themselves: the wheel's tag is kept by its library, the sdist holds what a build needs."""
+"""Checks of the built files: the wheel's library keeps to its tag, and the sdist holds what a build needs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from environment import Failed, the_one
 
-#: What must be in the wheel beside the code: it is read at run time.
+#: Files that the wheel must hold in addition to the code: they are read at run time.
 DATA = [
     "kvcache_sim/py.typed",
     "kvcache_sim/__init__.pyi",

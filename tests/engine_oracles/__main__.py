@@ -41,7 +41,7 @@ class Program(NamedTuple):
 
 
 class Engine(NamedTuple):
-    """A wheel, the small packages that its classes need, and who drives it."""
+    """A wheel, the small packages that its classes need, and the program that drives it."""
 
     name: str
     wheel: str
@@ -65,7 +65,7 @@ PROGRAMS = (
 
 
 def asked(engine: Engine, seed: int) -> tuple[ReplayRequest, str]:
-    """Return the stream of a seed in a room that is at times only just large enough, and a policy."""
+    """Return the stream of a seed, with a capacity that is at times barely sufficient, and a policy."""
     draw = random.Random(seed)
     trace = stream(draw)
     if engine.family == "lmcache":
@@ -96,7 +96,7 @@ def asked(engine: Engine, seed: int) -> tuple[ReplayRequest, str]:
 
 
 def pip(*arguments: str) -> bool:
-    """Run pip quietly; whether it did what it was asked for."""
+    """Run pip quietly; return True on success."""
     reported = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments]
     return subprocess.run(reported, capture_output=True).returncode == 0
 

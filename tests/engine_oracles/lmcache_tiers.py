@@ -52,7 +52,7 @@ def load(wheel: Path) -> types.SimpleNamespace:
     finder = stubs.install(("torch", "lmcache", "cachetools", "nvtx"), REAL)
     from lmcache.v1.storage_backend import cache_policy, local_cpu_backend, local_disk_backend
 
-    # a write runs where it is asked for, and there is no file to remove
+    # a write runs at once, and there is no file to remove
     local_disk_backend.asyncio = types.SimpleNamespace(run_coroutine_threadsafe=lambda done, loop: done)
     local_disk_backend.os = types.SimpleNamespace(remove=lambda path: None, path=os.path)
     return types.SimpleNamespace(
@@ -77,7 +77,7 @@ class Units:
 
 
 class Unit:
-    """The memory of a chunk: counted references and pins, given back with its last reference."""
+    """The memory of a chunk: counts references and pins, and is freed with the last reference."""
 
     tensor, byte_array = 0, b""
 

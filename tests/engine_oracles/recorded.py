@@ -1,9 +1,8 @@
-"""What engines' own classes did with random streams, recorded, so that a clone without their wheels meets it
-too.
+"""Results of the engines' own classes on random streams, recorded for clones without the engines' wheels.
 
 ``python tests/engine_oracles/recorded.py`` drives the classes of every wheel over the streams of seeds 0, 1,
-… and
-writes ``tests/data/oracles/engine_streams.json.xz``; a stream and its settings are drawn again from the seed.
+… and writes ``tests/data/oracles/engine_streams.json.xz``; a stream and its settings are drawn again from the
+seed.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from engine_oracles.streams import stream
 
 
 def asked(seed: int) -> tuple[ReplayRequest, str]:
-    """Return a stream in a room that is at times only just large enough, or too small, and a strategy."""
+    """Return a stream, with a capacity that is at times barely sufficient or too small, and a strategy."""
     draw = random.Random(seed)
     trace, page = stream(draw), draw.choice([1, 4, 16])
     longest = int((trace.input_tokens + trace.output_tokens).max())
@@ -34,7 +34,7 @@ def asked(seed: int) -> tuple[ReplayRequest, str]:
 
 
 class Running:
-    """A request in the tree: what it locks, and how far it goes."""
+    """A request in the tree: its lock and its length."""
 
     def __init__(self, theirs: Theirs, trace: Any, request: int, total: int) -> None:
         self.theirs, self.n, self.total = theirs, int(trace.input_tokens[request]), total

@@ -1,11 +1,10 @@
-"""SGLang's own SchedulePolicy and PrefillAdder on its own RadixCache: who a pass admits, with how much, in
-which order.
+"""SGLang's own SchedulePolicy and PrefillAdder on its own RadixCache: the requests that a pass admits, their
+tokens and their order.
 
 Each stream fills a tree, lets some requests run and others wait, and compares one pass over the queue with
-that of
-the core's scheduler (``machine/sglang``). Stood in for: torch, pools (integer counters), the scheduler around
-the pass (re-enacted). Run as
-a program, since its stand-ins are others than those of ``sglang_tree``: FOLDER STREAMS FIRST.
+that of the core's scheduler (``machine/sglang``). Stood in for: torch, pools (integer counters), the
+scheduler around the pass (re-enacted). Run as a program, since its stand-ins are others than those of
+``sglang_tree``: FOLDER STREAMS FIRST.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ Given = tuple[int, int, int, int]
 
 
 def load(wheel: Path) -> types.SimpleNamespace:
-    """Import the classes; what they only ask about other kinds of models is answered with no."""
+    """Import the classes; queries about other kinds of models return False."""
     logging.disable(logging.WARNING)
     for package in ("sglang", "sglang.srt", "sglang.srt.mem_cache", "sglang.srt.managers"):
         module = types.ModuleType(package)
@@ -80,7 +79,7 @@ def load(wheel: Path) -> types.SimpleNamespace:
 
 
 class Pool:
-    """Free tokens, and what an admission asks of an allocator."""
+    """An allocator's free tokens and the queries of an admission."""
 
     def __init__(self, real: types.SimpleNamespace, page: int, tokens: int) -> None:
         self.real, self.page_size, self.free_tokens, self.device = real, page, tokens, "cpu"
@@ -182,7 +181,7 @@ class Theirs:
         req.prefix_len = tokens
 
     def run(self, req: Req, ends: bool) -> None:
-        """Compute a request's known tokens alone; ``ends``: and let it go."""
+        """Compute a request's known tokens alone, and finish the request if ``ends``."""
         end, slack = len(req.full_untruncated_fill_ids), self.page if self.page > 1 else 0
         self.look_up(req)
         req.lock = self.cache.lock(req.last_node)
@@ -230,7 +229,7 @@ class Theirs:
 
 
 class Ask:
-    """What one stream asks: settings, the share of answers, and how many requests have ended and run."""
+    """Input of one stream: settings, the share of answers, and counts of finished and running requests."""
 
     def __init__(self, seed: int) -> None:
         draw = random.Random(seed)
@@ -261,7 +260,7 @@ class Ask:
         return core
 
     def state(self) -> tuple[list[Given], list[Given], list[Given]]:
-        """Return the requests that have ended, those that run at most, and those that wait."""
+        """Return the finished, the running and the waiting requests."""
         lengths = zip(self.trace.input_tokens.tolist(), self.trace.output_tokens.tolist(), strict=True)
         given = [(r, prompt, answer, 0) for r, (prompt, answer) in enumerate(lengths)]
         runs = self.ended + self.running

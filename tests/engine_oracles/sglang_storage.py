@@ -146,7 +146,8 @@ class Storage:
         self._drain()
 
     def prefetch(self, handle: Any, found: Any, tokens: Any) -> int:
-        """Ask for a prefetch as the scheduler does, do the threads' work, and return the tokens brought."""
+        """Start a prefetch as the scheduler does, do the threads' work, and return the number of
+        prefetched tokens."""
         cache, cc, node = self.cache, self.controller, found.last_host_node
         if not (cache.is_backuped(node) or cache.is_root(node)):
             return 0

@@ -106,7 +106,7 @@ class Ack:
 
 
 class Controller:
-    """Writes take room of the host or are refused, loads room of the device."""
+    """Copies between host and device: writes take host memory or are refused, loads take device memory."""
 
     def __init__(self, write_policy: str, device: Capacity, host: Capacity) -> None:
         self.write_policy, self.device, self.mem_pool_host = write_policy, device, host
@@ -192,14 +192,14 @@ class Engine:
         return self.cache._match_tree(self.real.base.MatchPrefixParams(key=key))
 
     def evict(self, tokens: int) -> None:
-        """Free so many tokens more, if any."""
+        """Free the given number of tokens more, if any."""
         if tokens > 0:
             before = self.capacity.free_tokens
             self.cache.evict_for_alloc(self.real.base.EvictParams(num_tokens=tokens))
             self.evicted += self.capacity.free_tokens - before
 
     def take(self, tokens: int) -> None:
-        """Take room that is there."""
+        """Take free tokens; there must be enough."""
         assert tokens <= self.capacity.free_tokens
         self.capacity.free_tokens -= tokens
 

@@ -1,4 +1,4 @@
-"""Random adversarial streams: prompts that share, part, repeat and nearly fill small rooms."""
+"""Random adversarial streams: prompts that share, part, repeat and nearly fill a small cache."""
 
 from __future__ import annotations
 

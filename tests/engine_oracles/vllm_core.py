@@ -70,7 +70,7 @@ class Kind(type):
 
 
 class Named(stubs.StubModule):
-    """A module that makes a class of every name in capitals, so that types may be told apart."""
+    """A module that makes a class of every capitalized name, so that types are distinct."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -160,7 +160,7 @@ def load(wheel: Path) -> types.SimpleNamespace:
 
 
 def cache_configuration(real: types.SimpleNamespace, blocks: int) -> Any:
-    """Return the configuration of a pool of so many usable blocks for full attention."""
+    """Return the configuration of a pool with the given number of usable blocks for full attention."""
     attention = real.interface.FullAttentionSpec(
         block_size=BLOCK, num_kv_heads=1, head_size=1, dtype=real.bfloat16
     )
@@ -207,7 +207,8 @@ def compare(
     streams: str,
     first: str,
 ) -> int:
-    """Compare so many streams, from a first seed on, with vLLM's classes in ``folder``; return the exit code."""
+    """Compare a number of streams, from a first seed on, with vLLM's classes in ``folder``; return the
+    exit code."""
     real = load(Path(folder))
     print(f"vLLM {classes} (vllm==0.33.0): stood in for {', '.join(real.stubbed)}")
     for seed in range(int(first), int(first) + int(streams)):

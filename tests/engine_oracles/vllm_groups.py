@@ -52,7 +52,7 @@ def asked(seed: int) -> tuple[ReplayRequest, GroupSettings]:
 
 
 def groups(draw: random.Random) -> KvLayout:
-    """Return full attention beside windows, chunks or states, in blocks that divide one another, in any
+    """Return full attention with windows, chunks or states, in blocks that divide one another, in any
     order."""
     base, kinds = BLOCK * draw.choice([1, 1, 2, 3]), ["full"]
     kinds += draw.sample(["sliding", "sliding", "linear", "chunked"], draw.choice([1, 1, 1, 2]))
@@ -87,7 +87,7 @@ def specification(real: types.SimpleNamespace, group: KvGroup) -> Any:
 
 
 class Engine:
-    """The manager of a wheel over a stream, and what it did."""
+    """The manager of a wheel over a stream, with a record of its actions."""
 
     def __init__(self, real: types.SimpleNamespace, request: ReplayRequest, settings: GroupSettings) -> None:
         self.real, self.trace, layout = real, request.trace, settings.layout
@@ -163,7 +163,7 @@ class Engine:
         )
 
     def run(self, number: int, total: int) -> int:
-        """Run a request until so many tokens have KV; return its hit, -1 where it never fits."""
+        """Run a request until the given number of tokens have KV; return its hit, -1 if it never fits."""
         if self.window and len(self.running) == self.window:
             self.manager.free(self.running.popleft())
         made = self.request(number)

@@ -123,7 +123,8 @@ class Tiers(Tier):
         self.primary.prepare_write = counted
 
     def ask(self, number: int, keys: list[bytes]) -> int:
-        """Look up, a step each, until nothing is pending; what could never be found at once is not asked."""
+        """Look up, one step each, until nothing is pending; blocks that could never all be found are not
+        looked up."""
         result, context = self.real.LookupResult, self.contexts[number]
         there = (k for k, key in enumerate(keys) if key not in self.secondary.chunks)
         run = keys[: min(next(there, len(keys)), self.chunks)]
@@ -293,7 +294,7 @@ def digest(numbers: list[int]) -> str:
 
 
 def policy_of(family: str, seed: int) -> str:
-    """Return the policy of the offloading manager alone, drawn beside the stream."""
+    """Return the policy of the offloading manager alone, drawn with the stream."""
     return random.Random(-seed - 1).choice(["lru", "arc"]) if family == "vllm-offload" else ""
 
 

@@ -56,13 +56,13 @@ def asked(seed: int) -> tuple[Trace, ReplicaSettings, int, bool]:
         long_prefill_token_threshold=draw.choice([0, 0, 50]),
         async_scheduling=draw.choice(["none", "length"]),
     )
-    # a watermark that an admission beside a running request must leave is at most a twentieth
+    # the watermark that an admission must leave while requests run is at most a twentieth
     blocks = longest + 4 + draw.randint(0, 2 * longest)
     return replace(trace, arrival_ns=arrivals, priority=priority), settings, blocks, draw.random() < 0.8
 
 
 class Engine:
-    """The scheduler of a wheel with requests of a trace, and what it did."""
+    """The scheduler of a wheel with requests of a trace, and a record of its actions."""
 
     def __init__(
         self,
@@ -159,7 +159,7 @@ class Engine:
                 in_flight = decided
                 continue
             done = in_flight if self.is_async else decided
-            assert done is not None, "somebody can always be scheduled"
+            assert done is not None, "a request can always be scheduled"
             self.now = done[1]
             self.process(done[0], done[2])
             in_flight = decided if self.is_async else None
@@ -216,7 +216,7 @@ def configuration(settings: ReplicaSettings, pool: tuple[int, bool]) -> Record:
 
 
 def no_encoder(**_: Any) -> Record:
-    """Return an encoder's cache that nobody asks for anything."""
+    """Return an encoder cache that stores nothing."""
     return Record(get_freed_mm_hashes=list, free=lambda request: None, get_manager_metadata=lambda: None)
 
 

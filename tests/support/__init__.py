@@ -1,1 +1,1 @@
-"""What tests and benchmarks share: random small scenarios, and small models that results are judged by."""
+"""Code shared by tests and benchmarks: random small scenarios, and small reference models."""

@@ -60,7 +60,7 @@ def agree(settings: ClusterSettings, trace: Trace) -> Run:
 
 
 def by_spec(settings: ClusterSettings, trace: Trace, engine: Literal["spec", "spec-plain"]) -> Run:
-    """Return a run of the specification, with the models of what it lacks."""
+    """Return a run of the specification, with the models of rules that it lacks."""
     aborts = trace.abort_after_ns
     patient = replace(trace, abort_after_ns=np.full(len(aborts), NOT_GIVEN))
     simulation = simulation_class(settings)(settings, patient, RunOptions(engine=engine))
@@ -95,7 +95,7 @@ def agree_on(*overrides: str, text: str = BASE, directory: Path | None = None) -
 
 
 def run_or_refusal(make: Callable[[], Run]) -> Run | str:
-    """Return what is made, or the one line that refuses it."""
+    """Return the call's result, or the one line that refuses it."""
     try:
         return make()
     except InvariantError:

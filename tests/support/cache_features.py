@@ -6,12 +6,12 @@ from support.draft import TOKEN_BYTES, Draft
 
 
 def _blocks(d: Draft, *requests: float) -> str:
-    """Return a capacity of so many of the largest prompts of 16 Ki tokens, or less, in blocks."""
+    """Return a capacity in blocks for a number of the largest prompts of 16 Ki tokens, or less."""
     return f"{max(8, round(d.draw.choice(requests) * 16_384 / d.settings['cache.block_size']))} blocks"
 
 
 def _engine(d: Draft, semantics: str) -> None:
-    """Have an engine's own cache on the GPU alone, and only what goes with it."""
+    """Use an engine's own cache on the GPU alone, and only settings compatible with it."""
     d.tree()
     d.one_tier()
     d.clear("tiers.gpu.policy", "cache", "pools", "handover", "replica.copy_submit", "replica.copy_gpu_share")
@@ -109,7 +109,7 @@ def hicache(d: Draft) -> None:
 
 
 def hicache_storage(d: Draft) -> None:
-    """Have a storage below SGLang's host tier, by each stop policy."""
+    """Add a storage below SGLang's host tier, with one of the stop policies."""
     hicache(d)
     if d.draw.random() < 0.8:
         # Long sessions that return: what they had has left the tiers above by then.
@@ -147,7 +147,7 @@ def groups(d: Draft) -> None:
 
 
 def group_drafts(d: Draft) -> None:
-    """Have drafts beside cache groups."""
+    """Use speculative drafts with cache groups."""
     groups(d)
     d.clear("tiers.cpu")
     drafts(d)
@@ -155,7 +155,7 @@ def group_drafts(d: Draft) -> None:
 
 
 def group_tier(d: Draft) -> None:
-    """Have a CPU tier below cache groups: vLLM's offloading, or the tree's own."""
+    """Add a CPU tier below cache groups: vLLM's offloading, or the tree's own."""
     if d.draw.random() < 0.5:
         vllm_pool(d)
         _grouped(d)

@@ -1,4 +1,4 @@
-"""How far apart colours are."""
+"""Distances between colours."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def lab(colour):
-    """Return a colour's place in CIELAB, where a distance of 20 is plain to see."""
+    """Return a colour's coordinates in CIELAB, where a distance of 20 is plain to see."""
     rgb = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]) @ linear

@@ -1,4 +1,4 @@
-"""What a fleet that changes conserves: every request has a row, every token of the trace an end."""
+"""Conservation in a fleet that changes: every request has a row, and every token is accounted for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A scenario while it is drawn: its settings, the files beside it, and what makes room for a feature."""
+"""A scenario while it is drawn: its settings, its files, and the changes that a feature requires."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Draft:
             self.clear("handover.path")
 
     def lower_tiers(self, disk: bool) -> None:
-        """Have a CPU tier below the tree, and a disk tier where asked for."""
+        """Add a CPU tier below the tree, and a disk tier on request."""
         self.tree()
         self.clear("replica.dp", "replica.instant")
         for name in ("cpu", "disk")[: 1 + disk]:
@@ -115,7 +115,7 @@ class Draft:
         self.set(cluster__machines=max(self.machines, self.draw.choice([2, 3, 4])))
 
     def trace(self) -> list[dict[str, Any]]:
-        """Return the rows of a trace beside the run, drawn when first asked for; workloads then are none."""
+        """Return the rows of the run's trace, drawn on first use; no workload is generated then."""
         if self.rows is None:
             self.rows = _rows(self.draw)
             self.clear("workload")
@@ -129,7 +129,7 @@ class Draft:
 
 
 def _rows(draw: random.Random) -> list[dict[str, Any]]:
-    """Return the rows of sessions whose prompts grow, share a beginning, and return after a while."""
+    """Return the rows of sessions whose prompts grow, share a prefix, and return after a while."""
     closed = draw.random() < 0.3
     fresh, at_ms, rows = 1_000, 0.0, []
     pause_ms = draw.choice([0, 20, 300, 1500])

@@ -32,7 +32,7 @@ class Block:
     #: Blocks that the request which inserted it found cached, and blocks it had to compute.
     found_blocks: int
     computed_blocks: int
-    #: What a sketch knows it by.
+    #: Name of the block in a sketch.
     name: int = 0
 
 
@@ -40,12 +40,11 @@ MayGo = Callable[[Block], bool]
 
 
 class Order:
-    """Who leaves first. Hooks come deepest block first where leaves go first; ``Block`` is up to date at
-    each.
+    """An eviction order. Hooks come deepest block first where leaves are evicted first; ``Block`` is up to
+    date at each.
 
     ``evict`` removes and returns a block for which ``may_go`` holds, or None; ``abort`` one that there is no
-    more
-    space for; ``remove`` forgets a block that left for another reason.
+    more space for; ``remove`` forgets a block that left for another reason.
     """
 
     def on_miss(self, key: Hashable) -> None:
@@ -61,14 +60,14 @@ class Order:
 
 
 class Ranked(Order):
-    """Scans every block at every eviction; a policy defines ``key`` and what it learns from a victim."""
+    """Scans every block at every eviction; a policy defines ``key`` and its update from a victim."""
 
     def __init__(self) -> None:
         self.blocks: dict[Hashable, tuple[float, ...]] = {}
         self.by_key: dict[Hashable, Block] = {}
 
     def key(self, block: Block) -> tuple[float, ...]:
-        """Return what the blocks are ordered by; asked after each insertion and hit."""
+        """Return the sort key of a block; called after each insertion and hit."""
         raise NotImplementedError
 
     def learn(self, key: tuple[float, ...]) -> None:
@@ -303,9 +302,9 @@ class Sieve(Order):
             self.visited.discard(block.key)
 
 
-# Segmented LRU: what is used again is protected; what falls out gets another round (Karedla et al. 1994).
+# Segmented LRU: reused blocks are protected; demoted blocks get another round (Karedla et al. 1994).
 class Slru(Order):
-    """Four fifths of the room may be protected. Lists are oldest first."""
+    """Segmented LRU with up to four fifths of the capacity protected. Lists are oldest first."""
 
     def __init__(self, capacity: int) -> None:
         self.probation: list[Block] = []
@@ -338,7 +337,7 @@ class Slru(Order):
 
 
 class Segments:
-    """Lists with room for so many blocks each, least recent first."""
+    """Lists with a capacity in blocks each, least recent first."""
 
     def __init__(self, segment_blocks: list[int]) -> None:
         self.segment_blocks = segment_blocks
@@ -354,7 +353,8 @@ class Segments:
         return any(block in blocks for blocks in self.lists)
 
     def lift(self, block: Block) -> None:
-        """Lift a block one segment; the least recent of each full segment on the way falls one down."""
+        """Promote a block by one segment; an overfull segment demotes its least recent block, down to the
+        lowest."""
         at = next(k for k, blocks in enumerate(self.lists) if block in blocks)
         self.lists[at].remove(block)
         top = min(at + 1, len(self.lists) - 1)
@@ -367,7 +367,7 @@ class Segments:
                 break
 
     def spill(self, may_go: MayGo) -> Block | None:
-        """Take one out of the lowest segment where one fell into it and it is over its room."""
+        """Remove and return a block of the lowest segment if a demotion put it over its capacity."""
         if not self.has_fallen:
             return None
         self.has_fallen = len(self.lists[0]) > self.segment_blocks[0]
@@ -377,7 +377,7 @@ class Segments:
         return victim
 
     def insert(self, block: Block) -> None:
-        """Put a block into the lowest segment with room, or into the lowest of all."""
+        """Insert a block into the lowest segment that is not full, or into the lowest of all."""
         capacities = zip(self.lists, self.segment_blocks, strict=True)
         next((blocks for blocks, bounds in capacities if len(blocks) < bounds), self.lists[0]).append(block)
 
@@ -394,7 +394,7 @@ class Segments:
 
 # S4LRU: four segments of recency, of which each use climbs one (Huang et al., SOSP 2013).
 class S4Lru(Order):
-    """Quarters of the room, rounded down; an empty cache fills from below (libCacheSim)."""
+    """Segments of a quarter of the capacity, rounded down; an empty cache fills from below (libCacheSim)."""
 
     def __init__(self, capacity: int) -> None:
         self.segments = Segments([capacity // 4] * 4)
@@ -404,7 +404,7 @@ class S4Lru(Order):
         self.segments.lift(block)
 
     def insert(self, block: Block) -> None:
-        """Join the lowest segment with room."""
+        """Insert a block into the lowest segment that is not full."""
         self.segments.insert(block)
 
     def evict(self, may_go: MayGo) -> Block | None:
@@ -415,7 +415,7 @@ class S4Lru(Order):
         return victim
 
     def abort(self, may_go: MayGo) -> Block | None:
-        """Let go what a fall made one too many."""
+        """Release the block that a demotion made one too many."""
         return self.segments.spill(may_go)
 
     def remove(self, block: Block) -> None:
@@ -425,7 +425,8 @@ class S4Lru(Order):
 
 # 2Q: newcomers queue, what returns after it left is kept by recency (Johnson and Shasha, VLDB 1994).
 class TwoQ(Order):
-    """A quarter of the room for newcomers, names of half of it (libCacheSim's shares); lists oldest first."""
+    """A quarter of the capacity for newcomers, and names of evicted blocks for half of it (libCacheSim's
+    shares); lists are oldest first."""
 
     def __init__(self, capacity: int) -> None:
         self.newcomers: list[Block] = []
@@ -436,7 +437,7 @@ class TwoQ(Order):
         self.returned = False
 
     def on_miss(self, key: Hashable) -> None:
-        """Whether the name is known decides where the block goes."""
+        """Note if the block was evicted recently; such a block joins the main list."""
         self.returned = key in self.names
         if self.returned:
             self.names.remove(key)
@@ -471,7 +472,8 @@ class TwoQ(Order):
                 blocks.remove(block)
 
 
-# Adaptive replacement: recency and frequency share room, ghosts move the border (Megiddo and Modha 2003).
+# Adaptive replacement: recency and frequency share the capacity, ghosts move the border (Megiddo and Modha
+# 2003).
 class Arc(Order):
     """The paper's lists, least recent first. Where a list's victim may not go, the next that may is taken."""
 
@@ -512,7 +514,7 @@ class Arc(Order):
         self.ghost = ""
 
     def evict(self, may_go: MayGo) -> Block | None:
-        """REPLACE; where the first list alone fills the room, its victim leaves no ghost."""
+        """Evict by REPLACE; if the first list alone fills the capacity, its victim leaves no ghost."""
         if not self.ghost and len(self.t1) >= self.capacity:
             return self.take(self.t1, may_go)
         over = len(self.t1) > self.target or (len(self.t1) == self.target and self.ghost == "b2")
@@ -540,7 +542,8 @@ class Arc(Order):
 
 # S3-FIFO: a small queue sifts, a main queue gives second chances, ghosts return (Yang et al. 2023).
 class S3Fifo(Order):
-    """A tenth of the room is small, ghosts for nine tenths, two uses move a block to the main queue.
+    """A small queue of a tenth of the capacity, and ghosts for nine tenths; two uses move a block to the main
+    queue.
 
     Until the first eviction a full small queue passes new blocks to the main one (libCacheSim's rule; the
     paper leaves the warm-up open). A block that may not go is passed over, to the newest end of its queue.
@@ -614,7 +617,7 @@ class S3Fifo(Order):
                 blocks.remove(block)
 
 
-# LIRS: who returns soon stays, judged by the distance of the last two uses (Jiang and Zhang 2002).
+# LIRS: blocks that return soon stay, by the distance of their last two uses (Jiang and Zhang 2002).
 class Lirs(Order):
     """The stack holds names, bottom first; a name in ``low`` returned soon, one in ``queue`` did not (yet).
 
@@ -631,7 +634,7 @@ class Lirs(Order):
         self.left: list[Hashable] = []
 
     def on_hit(self, block: Block) -> None:
-        """Go up the stack; a block of the queue whose name the stack has becomes low."""
+        """Move to the top of the stack; a block of the queue whose name the stack holds becomes low."""
         key = block.key
         if key in self.low:
             self._to_top(key)
@@ -650,7 +653,7 @@ class Lirs(Order):
         self._forget()
 
     def insert(self, block: Block) -> None:
-        """Become low when the stack knows the name or has too few, else join the queue."""
+        """Become low if the stack holds the name or too few are low, else join the queue."""
         key = block.key
         if key in self.stack:
             self.stack.remove(key)
@@ -676,7 +679,7 @@ class Lirs(Order):
         return None
 
     def abort(self, may_go: MayGo) -> Block | None:
-        """Return the queue's oldest while the queue is over its room."""
+        """Return the queue's oldest block while the queue is over its capacity."""
         if len(self.queue) <= self.queue_blocks:
             return None
         victim = next(filter(may_go, self.queue.values()), None)
@@ -716,7 +719,7 @@ class Lirs(Order):
         return block
 
     def _forget(self) -> None:
-        """Forget who left longest ago while the stack is longer than twice the room."""
+        """Forget the blocks evicted longest ago while the stack is longer than twice the capacity."""
         while len(self.stack) > 2 * self.capacity and self.left:
             self.stack.remove(self.left.pop(0))
 
@@ -760,9 +763,9 @@ class Sketch:
         return min(self.counters[counter] for counter in self.counters_of(name))
 
 
-# W-TinyLFU: a window, and a main cache that admits only what is used more often (Einziger et al. 2017).
+# W-TinyLFU: a window, and a main cache that admits only blocks used more often (Einziger et al. 2017).
 class WTinyLfu(Order):
-    """A hundredth of the room, at least a block, is the window; the rest an SLRU of 1 : 4."""
+    """A window of a hundredth of the capacity, at least a block; the rest is an SLRU of 1 : 4."""
 
     def __init__(self, capacity: int) -> None:
         self.main_blocks = capacity - max(1, capacity // 100)
@@ -815,7 +818,7 @@ class WTinyLfu(Order):
         return loser
 
     def abort(self, may_go: MayGo) -> Block | None:
-        """Let go what a fall made one too many in the main cache."""
+        """Release the block that a demotion made one too many in the main cache."""
         return self.main.spill(may_go)
 
     def remove(self, block: Block) -> None:
@@ -825,7 +828,7 @@ class WTinyLfu(Order):
         self.main.remove(block)
 
 
-#: By the module of a policy's row: makes the order of so many blocks.
+#: By the module of a policy's row: builds the order for a capacity in blocks.
 ORDERS: dict[str, Callable[[Variant, int], Order]] = {
     "fifo": lambda variant, capacity: Fifo(),
     "lru": lambda variant, capacity: Lru(),

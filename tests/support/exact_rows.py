@@ -9,7 +9,7 @@ from shared_files import shared
 OUTPUTS = {"P": "prompt", "PO1": "computed", "PO": "all"}
 
 
-#: What a row says about where it was made, which no replay can know.
+#: Members of a row about its origin, which no replay can compute.
 PROVENANCE = {"version", "commit", "trace"}
 
 

@@ -13,7 +13,7 @@ from support.sharegpt_rows import SCENARIO
 MS = 1_000_000
 
 
-#: Steps of 10 ms whatever is in them.
+#: Steps of 10 ms for any batch.
 FLAT = 'model = "llama-3.1-8b"\n[coefficients]\nweights_ms = 10.0\ntoken_ms = 0.0\nexponent = 1.0\n'
 
 

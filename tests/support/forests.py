@@ -1,4 +1,4 @@
-"""Requests whose prompts share beginnings: the block ids of each, and the request that shows its answer."""
+"""Requests whose prompts share prefixes: the block ids of each, and the request that shows its answer."""
 
 from __future__ import annotations
 

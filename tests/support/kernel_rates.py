@@ -1,4 +1,4 @@
-"""What a GPU's kernels reach, fitted to measured ones: the ``[kernels]`` table of a GPU file."""
+"""Rates that a GPU's kernels reach, fitted to measured kernels: the ``[kernels]`` table of a GPU file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _Column = NDArray[np.float64]
 #: GEMMs of fewer weights are launch time, wider ones are heads of vocabularies.
 _LEAST_WEIGHTS = 8e6
 _MOST_COLUMNS = 60_000
-#: Attention of so few bytes of KV is its fixed time; from so many on no cache on the chip holds the KV.
+#: KV bytes below which attention takes its fixed time, and KV bytes from which no on-chip cache holds the KV.
 _FIXED_BYTES = 2e6
 _STREAMED_BYTES = 512 * 2**20
 #: Prefill attention whose products would take less at the peak rate says nothing of the rate.

@@ -13,9 +13,8 @@ from support.tiered_pool import CPU, DISK, GPU, READY, Copy, Namer, OffloadModel
 class LmcacheModel(OffloadModel):
     """LMCache's CPU and disk below: a look-up from the first chunk on over the CPU, then over the disk.
 
-    What comes from the disk stays on the CPU. What a step computes behind the look-up is stored as far as
-    there is
-    room on the CPU, and goes on to the disk.
+    Chunks loaded from the disk stay on the CPU. Chunks computed behind the look-up are stored while the CPU
+    has capacity, and are then written to the disk.
     """
 
     def __init__(
@@ -82,7 +81,7 @@ class LmcacheModel(OffloadModel):
         return self._read(request, names, after)
 
     def _take(self, chunks: int, kept: Iterable[object]) -> int:
-        """Make room on the CPU; return for how many chunks there is some."""
+        """Evict from the CPU; return the number of chunks that fit."""
         for taken in range(chunks):
             is_full = len(self.tier) + taken == self.tier.capacity
             if is_full and not self.tier.evict({*kept, *+self.in_use}):  # type: ignore[union-attr]

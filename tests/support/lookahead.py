@@ -1,4 +1,4 @@
-"""Arrivals in batches and machines that run ahead of the clock: neither changes a result.
+"""Batched arrivals and lookahead of machines: neither changes a result.
 
 The same settings run three times by the core: as it chooses; with an event for each arrival, so that routers
 in Python decide; and with machines that wait for the clock, too.
@@ -29,7 +29,7 @@ _T = TypeVar("_T")
 
 
 def by_the_clock(make: Callable[[], _T]) -> list[_T]:
-    """Return what is made as the core chooses, with single arrivals, and without look-ahead."""
+    """Return the results of three calls: as the core chooses, with single arrivals, and without lookahead."""
     chosen = make()
     with patch(SINGLE_ARRIVALS, return_value=False):
         single = make()
@@ -38,9 +38,9 @@ def by_the_clock(make: Callable[[], _T]) -> list[_T]:
 
 
 def assert_same_by_the_clock(settings: ClusterSettings, trace: Trace, batches: bool | None = None) -> Run:
-    """Return the core's run, which those with single arrivals and without look-ahead equal.
+    """Return the core's run, which equals the runs with single arrivals and without lookahead.
 
-    ``batches``: whether its requests have to arrive in batches; None: either.
+    ``batches``: True if its requests must arrive in batches, False if singly, None for either.
     """
     simulation = Simulation(settings, trace, RunOptions())
     assert batches in (None, simulation._native_arrivals)
@@ -57,8 +57,8 @@ def assert_same_by_the_clock(settings: ClusterSettings, trace: Trace, batches: b
 def agree_or_by_the_clock(*overrides: str, text: str = BASE, directory: Path | None = None) -> Run | str:
     """Return the core's run of a scenario, or the line that refuses it.
 
-    The specification has the same; where it does not cover the scenario, single arrivals and a run without
-    look-ahead have.
+    The specification agrees; where it does not cover the scenario, runs with single arrivals and without
+    lookahead agree.
     """
     try:
         return agree_on(*overrides, text=text, directory=directory)

@@ -1,5 +1,4 @@
-"""The plain store of ``spec/`` with marks by hand, as manual cache operations set them on the core's
-store."""
+"""The plain store of ``spec/`` with the marks that manual cache operations set on the core's store."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from support.spec_store import WholeStore
 
 
 class MarkedStore(WholeStore):
-    """A claim of space is a move of so many nameless blocks until blocks are placed in it."""
+    """A claim of space is a move of nameless blocks until the claim is filled."""
 
     def claim(self, tier: int, blocks: int, now_ns: int) -> tuple[int, list[int]] | None:
         """Take space on a tier; return the claim and the moves that must end first, None if refused."""

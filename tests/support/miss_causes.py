@@ -26,13 +26,13 @@ class MissCauses:
 
     block_size: int
     seen: set[Key] = field(default_factory=set)
-    #: Ids after which some request went on with another id.
+    #: Ids after which some request continued with another id.
     continued: set[object] = field(default_factory=set)
-    #: Who evicted a key last.
+    #: The last request that evicted a key.
     evicted_by: dict[Key, int] = field(default_factory=dict)
     #: Tokens by cause, a row a request.
     tokens: list[list[int]] = field(default_factory=list)
-    #: Request, who evicted, blocks: neighbours that agree are one entry.
+    #: Request, evicting request, blocks: equal neighbours are one entry.
     evicted_misses: list[list[int]] = field(default_factory=list)
 
     def count(self, n: int, keys: Sequence[Key], hits: int, resident: Callable[[Key], bool]) -> None:
@@ -62,7 +62,7 @@ class MissCauses:
         """Take notice of the blocks of a request."""
         named = [key for key in keys if len(key) == 2]
         for key in named:
-            # a continuation may name the middle of an id whose start was never shown: nobody reaches it
+            # a continuation may name the middle of an id whose start was never shown: no request reaches it
             if key[1] == 0 or (key[0], int(key[1]) - 1) in self.seen:
                 self.seen.add(key)
         self.continued.update(a[0] for a, b in pairwise(named) if a[0] != b[0])
@@ -73,7 +73,7 @@ _COLUMNS = {cause.name: column for column, cause in enumerate(MISS_CAUSES)}
 
 @dataclass(slots=True)
 class _Use:
-    """One place on one machine: when it was ready, and when a request last used it."""
+    """Times of one position on one machine: when it was ready, and when a request last used it."""
 
     ready_ns: int
     used_ns: int
@@ -81,18 +81,18 @@ class _Use:
 
 @dataclass(slots=True)
 class _History:
-    """What the requests admitted so far have shown, by place in the tree of all paths."""
+    """Positions shown by the requests admitted so far, in the tree of all paths."""
 
-    #: (place before, id) → place; the root is -1.
+    #: (position before, id) → position; the root is -1.
     positions: dict[tuple[int, int], int] = field(default_factory=dict)
-    #: By (machine, place).
+    #: By (machine, position).
     uses: dict[tuple[int, int], _Use] = field(default_factory=dict)
-    #: Places that any machine has shown, and those that some request went on from.
+    #: Positions that any machine has shown, and positions that some request continued from.
     shown: set[int] = field(default_factory=set)
     continued: set[int] = field(default_factory=set)
 
     def path(self, ids: list[int], before: int = -1) -> list[int]:
-        """Return the places of ids that follow each other."""
+        """Return the positions of ids that follow each other."""
         positions = []
         for one in ids:
             before = self.positions.setdefault((before, one), len(self.positions))

@@ -22,7 +22,7 @@ SEEN = ("arrival_ns", "queue_ns", "first_token_ns", "finish_ns", "cached_prefix_
 
 
 def random_rows(seed, count=60, gap_ms=120, **members):
-    """Requests whose prompts share beginnings; ``members``: choices of each row's further members."""
+    """Requests whose prompts share prefixes; ``members``: choices of each row's further members."""
     draw = random.Random(seed)
     rows = []
     for n in range(count):

@@ -1,4 +1,4 @@
-"""Cache groups above a tier, taken through copies by hand."""
+"""Cache groups above a tier, with copies that the test completes."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def core_store_of(
 
 
 def newcomer(request: int, tokens: int, step: int | None = None) -> Newcomer:
-    """Return a request of a prompt; ``step``: those of its tokens that its first step has room for."""
+    """Return a request of a prompt; ``step``: number of its tokens that fit into its first step."""
     given = tokens if step is None else step
     return Newcomer(request, tokens, tokens, (tokens - 1) // 4, given, given, whole=step is None)
 

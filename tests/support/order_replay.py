@@ -62,7 +62,7 @@ class Tier:
         self.settle(may_go)
 
     def settle(self, may_go: MayGo) -> None:
-        """Remove what the policy has no more room for."""
+        """Remove the blocks that exceed the policy's own capacity limits."""
         while (gone := self.policy.abort(may_go)) is not None:
             self.remove(gone)
 
@@ -77,7 +77,7 @@ class Tier:
 
 
 def _name(prompts: PromptBlocks, number: int) -> int:
-    """Return what a sketch knows a block by."""
+    """Return the name of a block in a sketch."""
     return int(prompts.names[number]) if number < len(prompts.names) else number + 1
 
 
@@ -114,7 +114,7 @@ def replay(
         tier.held = set().union(*running)
         for block in tier.policy.expire(now_ns):
             if block.key in tier.held:
-                tier.policy.insert(block)  # whoever holds it lets go first
+                tier.policy.insert(block)  # a running request holds it
                 continue
             tier.remove(block)
             tier.expired += 1
@@ -154,7 +154,7 @@ def replay(
 
 
 def leaf_first(tier: Tier, new: list[Block], found: int, access: int) -> None:
-    """Insert what is missing and fits, then use what was found, both deepest first."""
+    """Insert the missing blocks that fit, then use the blocks found, both deepest first."""
 
     def may_go(block: Block) -> bool:
         return block.key not in tier.held and tier.is_leaf(block)
@@ -162,7 +162,7 @@ def leaf_first(tier: Tier, new: list[Block], found: int, access: int) -> None:
     kept = new[: found + tier.capacity - sum(key in tier.blocks for key in tier.held)]
     capacity = len(kept) - found
     if isinstance(tier.policy, Ranked):
-        # keys do not move while room is made, so room may be made first
+        # keys do not change during eviction, so all victims may leave first
         while len(tier.blocks) + capacity > tier.capacity:
             victim = tier.policy.evict(may_go)
             assert victim is not None
@@ -177,7 +177,7 @@ def leaf_first(tier: Tier, new: list[Block], found: int, access: int) -> None:
 
 
 def objects(tier: Tier, new: list[Block], access: int) -> int:
-    """Access block by block: a miss is inserted, whatever unheld has to leave for it."""
+    """Access block by block: a miss is inserted, and unheld blocks leave for it."""
 
     def may_go(block: Block) -> bool:
         return block.key not in tier.held

@@ -1,10 +1,10 @@
-"""What a page shows beyond its width."""
+"""Elements of a page that exceed its width."""
 
 from __future__ import annotations
 
 
 def overflowing(browser):
-    """Return what is drawn beyond the right edge of the page, or wider than the place it has."""
+    """Return the elements drawn beyond the right edge of the page, or wider than their container."""
     return browser.evaluate(
         """() => [
           document.documentElement.scrollWidth > innerWidth ? "page" : "",

@@ -29,7 +29,7 @@ class PolicyOrder:
         self.block_of: dict[int, Block] = {}
         #: A block's number is the same whenever it comes back, by its path.
         self.numbers: dict[tuple[int, ...], int] = {}
-        #: Blocks that the request which ends found, and those that it computed.
+        #: Blocks that the finishing request found, and blocks that it computed.
         self.found_and_computed: tuple[int, int] | None = None
 
     def offer(self, block: Block, clock: int, now_ns: int) -> None:

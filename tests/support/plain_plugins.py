@@ -22,7 +22,7 @@ class PluginOrder:
         self.host = host
         self.numbers = numbers
         self.known: dict[int, Block] = {}
-        #: Blocks still to leave in the eviction under way, and the victims named for it, the last one first.
+        #: Blocks still to leave in the current eviction, and the victims named for it, the last one first.
         self.wanted = 0
         self.named: list[int] = []
 

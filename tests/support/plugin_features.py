@@ -1,4 +1,4 @@
-"""Plug-ins of each kind, several variants of each: written to a file beside the run and named by settings."""
+"""Plug-ins of each kind, several variants of each: written to a file of the run and named by settings."""
 
 from __future__ import annotations
 
@@ -98,14 +98,14 @@ def _one(d: Draft, variants: dict[str, str], kind: str) -> tuple[str, str]:
 
 
 def admission(d: Draft) -> None:
-    """Have an admission policy of one's own."""
+    """Use a plug-in as the admission policy."""
     d.tree()
     name, body = _one(d, ADMISSIONS, "Admission")
     d.set(cache__admission=_class(d, name, "kept_blocks", "finished", body))
 
 
 def queue(d: Draft) -> None:
-    """Have a queue order of one's own."""
+    """Use a plug-in as the queue order."""
     d.own_scheduler()
     d.clear("replica.instant")
     name, body = _one(d, QUEUES, "Queue")
@@ -113,14 +113,14 @@ def queue(d: Draft) -> None:
 
 
 def fetch(d: Draft) -> None:
-    """Have a fetch policy of one's own."""
+    """Use a plug-in as the fetch policy."""
     d.lower_tiers(d.has("tiers.disk"))
     name, body = _one(d, FETCHES, "Fetch")
     d.set(fetch__policy=_class(d, name, "reuse", "plan", body))
 
 
 def prefetch(d: Draft) -> None:
-    """Have a prefetch policy of one's own."""
+    """Use a plug-in as the prefetch policy."""
     d.lower_tiers(True)
     name = d.draw.choice(list(PREFETCHES))
     occasions, body = PREFETCHES[name]
@@ -129,7 +129,7 @@ def prefetch(d: Draft) -> None:
 
 
 def write(d: Draft) -> None:
-    """Have a write policy of one's own, on all edges or on one."""
+    """Use a plug-in as the write policy, on all edges or on one."""
     d.lower_tiers(d.draw.random() < 0.6)
     name = d.draw.choice(list(WRITES))
     back, delays, committed, used, arrived = WRITES[name]
@@ -153,7 +153,7 @@ def write(d: Draft) -> None:
 
 
 def channel(d: Draft) -> None:
-    """Choose among the channels of one edge by a policy of one's own."""
+    """Choose among the channels of one edge by a plug-in."""
     d.lower_tiers(d.draw.random() < 0.4)
     d.clear("channels", "fleet")
     edges = ["cpu->gpu", "gpu->cpu", *(["disk->cpu"] if d.has("tiers.disk") else [])]
@@ -165,7 +165,7 @@ def channel(d: Draft) -> None:
 
 
 def router(d: Draft) -> None:
-    """Have a router of one's own, for arrivals or for hand-overs."""
+    """Use a plug-in as the router, for arrivals or for hand-overs."""
     if d.machines == 1:
         d.several_machines()
     name, body = _one(d, ROUTERS, "Router")
@@ -179,7 +179,7 @@ def router(d: Draft) -> None:
 
 
 def eviction(d: Draft) -> None:
-    """Evict by a priority of one's own, or by a class that is asked for victims."""
+    """Evict by a plug-in: a priority, or a class that names victims."""
     d.tree()
     key = d.draw.choice(["cache.policy", "tiers.gpu.policy"] + ["tiers.cpu.policy"] * d.has("tiers.cpu"))
     d.clear("cache.policy", "tiers.gpu.policy")
@@ -214,7 +214,7 @@ _OLDEST = """class Oldest:
 
 
 def scaling(d: Draft) -> None:
-    """Order and release machines by a policy of one's own."""
+    """Order and release machines by a plug-in."""
     from support.run_features import scaling as built_in
 
     built_in(d)

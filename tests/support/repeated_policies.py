@@ -81,7 +81,7 @@ class Admission:
 
 
 class Prefetch:
-    """Brings up all that is asked for, on the occasion of a policy's name."""
+    """Prefetches all requested blocks, on the occasion of a policy's name."""
 
     def __init__(self, policy: str) -> None:
         self.occasions = (policy,)
@@ -122,11 +122,11 @@ class Write:
         return store.write_through(lease, *blocks, now_ns)
 
     def used(self, store: Any, lease: int, now_ns: int) -> Any:
-        """Write what is used often enough."""
+        """Write the blocks that are used often enough."""
         return store.write_selected(lease, self._upper, self._uses, now_ns) if self._uses else None
 
     def arrived(self, store: Any, move: int, now_ns: int) -> Any:
-        """Write on what comes down."""
+        """Write further down the blocks that arrive from above."""
         return store.write_on(move, now_ns) if self._through else None
 
 

@@ -14,7 +14,7 @@ from support.miss_causes import CAUSES, MissCauses
 
 @st.composite
 def workloads(draw):
-    """Random prefix trees, cut into pages, with room that is at times too small for a prompt."""
+    """Random prefix trees, cut into pages, with a capacity that is at times too small for a prompt."""
     block = draw(st.sampled_from([4, 16]))
     page = draw(st.sampled_from([1, 2, 4, block]))
     capacity = draw(st.integers(2, 40)) * block // page

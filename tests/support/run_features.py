@@ -1,4 +1,4 @@
-"""Features of requests, fleets and movement: what comes, who serves, and over which channels KV goes."""
+"""Features of requests, fleets and movement: arrivals, machines, and the channels of KV."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def closed_loop(d: Draft) -> None:
 
 
 def duplicate_waits(d: Draft) -> None:
-    """Let requests wait for blocks that others compute, with many that begin alike."""
+    """Let requests wait for blocks that others compute, with many equal prefixes."""
     d.set(replica__duplicate_prefill="wait")
     if d.rows is None and not d.has("workload.loop"):
         d.set(workload__kind=d.draw.choice(["few-shot", "rag"]), workload__arrivals__rate_per_s=40)
@@ -257,7 +257,7 @@ def session_prefetch(d: Draft) -> None:
 
 
 def shared_pool(d: Draft) -> None:
-    """Have a pool that all machines write and read."""
+    """Add a pool that all machines write and read."""
     d.lower_tiers(d.draw.random() < 0.3)
     d.clear("pools", "handover", "fleet")
     pool: dict[str, object] = {"capacity": d.draw.choice(["1GiB", "8GiB", "unbounded"])}
@@ -270,14 +270,14 @@ def shared_pool(d: Draft) -> None:
 
 
 def read_buffers(d: Draft) -> None:
-    """Bound the layers of a load ahead of their computation."""
+    """Bound the number of layers that are loaded before compute needs them."""
     d.lower_tiers(d.has("tiers.disk"))
     d.clear("fetch.layer_pipelining")
     d.set(fetch__read_buffer_layers=d.draw.choice([1, 2, 8]))
 
 
 def rails(d: Draft) -> None:
-    """Have two channels for one edge, chosen by their queues."""
+    """Use two channels for one edge, chosen by their queues."""
     d.lower_tiers(d.has("tiers.disk"))
     d.clear("channels", "fleet")
     edge = d.draw.choice(["cpu->gpu", "gpu->cpu"])

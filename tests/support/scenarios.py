@@ -1,7 +1,7 @@
-"""Random small scenarios: what every one draws, and features by name that each may have.
+"""Random small scenarios: settings that every scenario draws, and named features that each may have.
 
-``drawn(seed)`` gives the settings of one and the files beside it. A scenario that the program refuses is drawn
-too: whoever runs them draws again. Add a row to FEATURES for each feature that a scenario can have.
+``drawn(seed)`` returns a scenario's settings and files. Scenarios that the program refuses are drawn too:
+callers then draw again. Add a row to FEATURES for each feature that a scenario can have.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ class Feature(NamedTuple):
     keys: tuple[str, ...]
     #: Whether the specification (``kvcache_sim/spec``) may cover it.
     spec: bool = False
-    #: Whether it decides what the cache is: of these a scenario has one, unless more are asked for.
+    #: True if the feature decides the kind of cache: a scenario has one of these features, unless more are
+    #: requested.
     is_cache: bool = False
 
 
@@ -86,7 +87,7 @@ class Scenario(NamedTuple):
     """A drawn scenario."""
 
     settings: Settings
-    #: Texts by the names of the files that stand beside the run.
+    #: Texts of the scenario's files by name.
     files: dict[str, str]
     #: The features that were added, in their order; a later one may have taken an earlier one out.
     features: tuple[str, ...]
@@ -135,7 +136,7 @@ def drawn(seed: int, features: Collection[str] = (), only_spec: bool = False) ->
     draft = Draft(seed, only_spec)
     base(draft)
     by_chance = _by_chance(seed, only_spec, features)
-    # those asked for come last, so that no other takes them out
+    # requested features come last, so that no other feature removes them
     chosen = tuple(sorted({*features, *by_chance}, key=lambda name: (name in features, order.index(name))))
     for name in chosen:
         draft.draw = random.Random(f"{seed} {name}")
@@ -145,7 +146,7 @@ def drawn(seed: int, features: Collection[str] = (), only_spec: bool = False) ->
 
 
 def _by_chance(seed: int, only_spec: bool, features: Collection[str]) -> set[str]:
-    """Return up to two features beside those asked for, of which at most one decides what the cache is."""
+    """Return up to two features besides the requested ones; at most one decides the kind of cache."""
     draw = random.Random(f"{seed} features")
     names = [name for name, own in FEATURES.items() if own.spec or not only_spec]
     caches = [name for name in names if FEATURES[name].is_cache]

@@ -1,4 +1,4 @@
-"""The books of a schedule: steps that follow each other, tokens that add up, requests whose times are steps' ends."""
+"""Consistency of a schedule: steps do not overlap, tokens add up, and requests' times are ends of steps."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _check_book(
     assert counts.hit_tokens_first == sum(firsts.values())
     again = len(log.admissions) - len(rows)
     assert counts.readmissions == again <= counts.preemptions == sum(row[5] for row in rows.values())
-    if async_scheduling == "none":  # one decided ahead may go while its last token is being computed
+    if async_scheduling == "none":  # else a request may leave while its last token is computed
         assert again == counts.preemptions
     missed = sum(row[2] - row[4] for row in rows.values())
     later = sum(max(row[3], 1) - 1 for row in rows.values())
@@ -88,5 +88,5 @@ def _check_book(
     if not again and async_scheduling != "stop-token":
         assert computed == (missed, later), "every token is computed once"
     else:
-        # what is found when it comes again need not be computed, be it its own or another one's
+        # blocks found at readmission need not be computed, whichever request computed them
         assert sum(computed) + counts.hit_tokens_readmitted >= missed + later - again

@@ -1,4 +1,4 @@
-"""What `kvsim explain --sensitivity` says of hand-written requests."""
+"""Output of `kvsim explain --sensitivity` for hand-written requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What requests have shown to a cache, page by page: bounds of what a look-up may find, whatever it evicts."""
+"""Pages that requests have shown to a cache: bounds of a look-up's hit under any eviction."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import takewhile
 
 
 class Shown:
-    """Pages by name. A page is found only if it was shown; it is found for sure while a request has it."""
+    """Pages by name. Only shown pages can be found; pages of a running request are always found."""
 
     def __init__(self, name: Callable[[int, int], object]) -> None:
         self.name = name

@@ -43,7 +43,7 @@ def _arriving(simulator: Simulator, machine: Machine, abort_after_ns: list[int],
             machine.scheduler.abort(s)  # type: ignore[attr-defined]
             return
         there = simulator.machines[s.decode_machine].scheduler
-        if s.request in there.running:  # else it is on its way, and leaves after its first step
+        if s.request in there.running:  # else it is in transit, and leaves after its first step
             there.abort(s)  # type: ignore[attr-defined]
 
     def arrive(s: SequenceState) -> None:

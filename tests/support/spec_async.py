@@ -20,7 +20,7 @@ from kvcache_sim.spec.simulator import Machine, Simulator
 
 
 class AsyncSimulator(Simulator):
-    """A cluster whose machines decide a step ahead."""
+    """A cluster whose machines schedule one step in advance."""
 
     def _build(self, number: int, own: MachineSettings) -> Machine:
         if own.role == "prefill" and own.replica.async_scheduling == "stop-token":
@@ -30,7 +30,7 @@ class AsyncSimulator(Simulator):
 
 
 class AsyncScheduler(Scheduler):
-    """A scheduler that decides a step ahead."""
+    """A scheduler that schedules one step in advance."""
 
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
@@ -58,7 +58,7 @@ class AsyncScheduler(Scheduler):
             for s in list(self.leaving.values()):
                 self._release_space(s, now)
             self._known_until_ns = None
-            if not self.batch.running:  # nothing was decided ahead
+            if not self.batch.running:  # nothing was scheduled in advance
                 capacity = super().compose(now)
         return capacity
 
@@ -76,7 +76,7 @@ class AsyncScheduler(Scheduler):
         if leaving is not None and (
             last is None or self._joined[leaving.request] > self._joined[last.request]
         ):
-            # It has ended, but the scheduler does not know that yet.
+            # The request has finished, but its scheduler is not notified yet.
             if self.replica.async_scheduling == "stop-token":
                 self.batch.remove_last()
             self._release_space(leaving, now)
@@ -118,7 +118,7 @@ class AsyncBatch(Batch):
         self.running = [r for r in self.running if not _has_ended(r)]
         before = list(self.running)
         ended = super().end(now, compute_ns)
-        self.running = before  # those that have ended now stay for one more step
+        self.running = before  # requests that finish now stay for one more step
         return ended
 
 

@@ -23,12 +23,12 @@ def charge_copies(simulator: Simulator) -> None:
 
 
 class _CopyCost:
-    """What the copies of one machine take from its steps."""
+    """Time that the copies of one machine take from its steps."""
 
     def __init__(self, machine: Machine, settings: ReplicaSettings) -> None:
         self._machine, self._settings = machine, settings
         self._submits_until_ns = self._step_end_ns = 0
-        #: What the GPU owes in any case, and what it owes a step that starts before a time.
+        #: Copy time that the GPU owes in any case, and copy time it owes a step that starts before a time.
         self._owed_ns = self._owed_if_soon_ns = self._soon_ns = 0
         hooked: Any = machine
         hooked.mover._send = self._send

@@ -17,7 +17,7 @@ from kvcache_sim.spec.mover import Mover, Part
 from kvcache_sim.spec.remote import RemoteReads
 from kvcache_sim.tiers import COMPUTE, KV_SOURCES, REMOTE, STAGING, load_edge
 
-#: ``split`` tries so many evenly spread cuts: the estimate is smooth.
+#: Number of evenly spread cuts that ``split`` tries: the estimate is smooth.
 _CUTS = 32
 
 
@@ -39,7 +39,7 @@ class Estimates:
         self._block = block_size_tokens
 
     def compute_ns(self, tokens: int, blocks: int) -> int:
-        """Return what computing everything after the first ``blocks`` of some tokens takes."""
+        """Return the time to compute everything after the first ``blocks`` of some tokens."""
         past = min(blocks * self._block, tokens - 1)
         total = 0
         while past < tokens:
@@ -49,7 +49,7 @@ class Estimates:
         return total
 
     def arrival_ns(self, parts: Sequence[Part], blocks: int) -> tuple[int, int]:
-        """Return when the first and the last layer of the KV of the first ``blocks`` would arrive."""
+        """Return the times at which the first and the last layer of the first ``blocks`` would arrive."""
         cut = [part._replace(end=min(part.end, blocks)) for part in parts if part.start < blocks]
         moved = [0] * len(KV_SOURCES)
         for part in cut:
@@ -118,7 +118,7 @@ class Plan:
 
 
 def fetch_cheaper(plan: Plan) -> int:
-    """Reuse all of the run or what is ready, whichever should end earlier; loading wins ties."""
+    """Reuse all of the run or its ready blocks, whichever should end earlier; loading wins ties."""
     return plan.end if plan.done_ns(plan.end) <= plan.done_ns(plan.ready) else plan.ready
 
 

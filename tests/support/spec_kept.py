@@ -1,4 +1,4 @@
-"""The specification where finished requests do not leave all they computed, which no seed asks for.
+"""The specification with finished requests that do not leave all their blocks, which no seed asks for.
 
 Admission keeps all blocks, or those of the prompt alone; ``discard_on_finish`` keeps none.
 """
@@ -11,7 +11,7 @@ from kvcache_sim.spec.scheduler import Scheduler
 
 
 def discards(settings: ClusterSettings) -> bool:
-    """Return whether settings ask for what this model has."""
+    """Return True if settings need this model."""
     return settings.cache.admission == "prompt" or settings.cache.discard_on_finish
 
 

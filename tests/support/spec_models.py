@@ -52,7 +52,7 @@ from support.spec_writes import OtherWrites, WritesAdmitter, WritesScheduler, Wr
 
 
 class Model(NamedTuple):
-    """A rule beyond the seeds: whether settings ask for it, and what it makes of classes of ``spec/``."""
+    """A rule beyond the seeds: the settings that need it, and its extensions of classes of ``spec/``."""
 
     applies: Callable[[ClusterSettings], bool]
     extends: Mapping[type, type]

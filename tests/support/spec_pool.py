@@ -25,7 +25,7 @@ from kvcache_sim.tiers import COMPUTE, REMOTE, REMOTE_READ, STAGING, TIERS
 
 
 class Pool:
-    """Memory that all machines write and read, each way over channels of its own; eviction is the pool's."""
+    """Memory that all machines write and read over separate channels; eviction is the pool's."""
 
     def __init__(self, mover: Mover, movers: Mapping[int, Mover], channels: Channels) -> None:
         self.mover = mover

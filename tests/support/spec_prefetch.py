@@ -28,14 +28,14 @@ from kvcache_sim.tiers import STAGING
 from kvcache_sim.workload.sessions import continuations
 from kvcache_sim.workload.trace import NO_REQUEST, OPEN_LOOP
 
-#: A queue looks at so many requests: it bounds the cost.
+#: Number of queued requests considered, which bounds the cost.
 WINDOW = 256
 #: Later than any time.
 _FOREVER = 1 << 62
 
 
 def has_prefetch(settings: ClusterSettings) -> bool:
-    """Return whether settings ask for what this model has."""
+    """Return True if settings need this model."""
     return settings.movement.prefetch != "none" or settings.movement.fetch in WAITING
 
 
@@ -62,7 +62,7 @@ class PrefetchAdmitter(Admitter):
 
 
 class Prefetcher:
-    """Brings up to the CPU what a request would read from further down, or from another machine."""
+    """Copies to the CPU the blocks that a request would read from a lower tier, or from another machine."""
 
     def __init__(self, mover: Mover, settings: MovementSettings, remote: RemoteReads | None) -> None:
         self.mover = mover
@@ -76,7 +76,7 @@ class Prefetcher:
         self._pending: dict[int, tuple[set[int], int]] = {}
 
     def start(self, request: int, limit: int, now_ns: int) -> None:
-        """Bring up what lies further down of the first ``limit`` blocks."""
+        """Copy up those of the first ``limit`` blocks that are in lower tiers."""
         store = self.mover.store
         parts = [Part(*part) for part in store.match_prefix(request, limit)]
         found = parts[-1].end if parts else 0
@@ -191,7 +191,7 @@ class PrefetchSimulator(Simulator):
             self._prefetch_session(s, following, int(self.trace.arrival_ns[following]))
 
     def _prefetch_session(self, s: SequenceState, following: int, at_ns: int) -> None:
-        """Bring a paused session's blocks up a while before its next turn, where the session was served."""
+        """Copy up a paused session's blocks some time before its next turn, on the machine that served it."""
         machine: Any = self.machines[s.machine]
         now, scheduler = self.engine.now_ns, machine.scheduler
         if scheduler.prefetcher is None or at_ns <= now:

@@ -5,7 +5,7 @@ came first. It looks at the first 256 requests: the longest cached prefix, the f
 compute, the smallest priority of the trace, the later turn, or RAGCache's largest ratio of cached to
 computed tokens, where a request that was passed 32 times goes before all. Scheduler-aware eviction makes
 what the next requests of the queue will reuse the most recently used, so that it is evicted last
-(CachedAttention's look-ahead window). A request whose next block another one is computing right now may
+(CachedAttention's lookahead window). A request whose next block another one is computing right now may
 wait for it (``duplicate_prefill: wait``).
 """
 
@@ -49,7 +49,7 @@ ORDERS: dict[str, Key] = {
 
 
 class QueueRules(Scheduler):
-    """A scheduler with a queue order, a look-ahead window, or requests that wait for a block of another."""
+    """A scheduler with a queue order, a lookahead window, or requests that wait for another's block."""
 
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
@@ -91,7 +91,7 @@ class QueueRules(Scheduler):
         others = [*self.running.values(), *(one.sequence for one in (*self.loading.values(), *self.loaded))]
         return found < limit and computed_by_any(s.trace, s, found, block, others)
 
-    # -- the look-ahead window
+    # -- the lookahead window
 
     def enqueue(self, s: SequenceState) -> None:
         super().enqueue(s)
@@ -120,9 +120,9 @@ class QueueRules(Scheduler):
 def computed_by_any(
     trace: Trace, s: SequenceState, block: int, block_size_tokens: int, others: Iterable[SequenceState]
 ) -> bool:
-    """Return whether one of ``others``, which run or load, is to compute block number ``block`` of ``s``.
+    """Return True if one of ``others``, which run or load, is to compute block number ``block`` of ``s``.
 
-    Ids are chained, so two prompts have a block in common when its id stands at the same place in both.
+    Ids are chained, so two prompts have a block in common if its id has the same position in both.
     """
     index = block * block_size_tokens // trace.block_size
 

@@ -67,7 +67,7 @@ class BufferedMover(Mover):
 
 
 def at_layer(transfer: Any) -> list[Callable[[], None]]:
-    """Return what is called at each arrival of a layer of a transfer."""
+    """Return the callback for each arrival of a layer of a transfer."""
     listeners: list[Callable[[], None]] = transfer.__dict__.setdefault("at_layer", [])
     return listeners
 

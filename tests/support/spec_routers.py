@@ -94,5 +94,5 @@ ALL_ROUTERS = ROUTERS | COSTS
 
 
 def has_costs(settings: ClusterSettings) -> bool:
-    """Return whether settings ask for what this model has."""
+    """Return True if settings need this model."""
     return settings.router.policy in COSTS or settings.handover.router in COSTS

@@ -1,6 +1,6 @@
 """The specification with staged reads of remote disks, which no seed asks for: a model of the core's rules.
 
-A part on another machine's disk is copied up to that machine's CPU first, where there is room, and read there.
+A part on another machine's disk is first copied to that machine's CPU, if it has free blocks, and read there.
 """
 
 from __future__ import annotations

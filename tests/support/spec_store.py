@@ -39,7 +39,7 @@ class WholeStore(Store):
         self._writes_back = write_back
         self._touched_at_admission = touch == "admission"
         self.eviction_batch_blocks = eviction_batch_blocks
-        #: Leases for which room was made once: from then on their admission counts as an access.
+        #: Leases for which blocks were evicted before: from then on their admission counts as an access.
         self._admitted: set[int] = set()
         #: How many requests have used each block.
         self._uses: Counter[Block] = Counter()
@@ -153,7 +153,7 @@ class WholeStore(Store):
     # -- writes, copies, lists
 
     def write_selected(self, lease: int, tier: int, uses: int, now_ns: int) -> int | None:
-        """Copy what the lease holds and ``uses`` requests have used one tier down."""
+        """Copy one tier down the lease's blocks that ``uses`` requests have used."""
         often = [
             block
             for block in self._lease(lease).path
@@ -178,7 +178,7 @@ class WholeStore(Store):
         return [(block.request, block.depth + 1) for block in ends]
 
     def residency(self, request: int, limit: int) -> list[tuple[int, list[tuple[int, int, int, int, int]]]]:
-        """Return of each found block (past it, copies).
+        """Return (past it, copies) of each found block.
 
         A copy is (tier, writing move, first layer ready, all ready, last access), times in nanoseconds,
         ``NOT_YET`` for one that is not known.

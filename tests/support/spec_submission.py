@@ -28,11 +28,11 @@ from kvcache_sim.units import LAST_NS
 class _Submitted(Link):
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
-        #: When the CPU has submitted what is queued.
+        #: Time at which the CPU has submitted all queued pieces.
         self.submitted_ns = 0
 
     def submit_ns(self, pieces: int) -> int:
-        """Return how long the CPU submits so many pieces."""
+        """Return the CPU's time to submit the given number of pieces, in ns."""
         if pieces * self.settings.piece_submit_ns > LAST_NS:
             raise beyond_time()
         return pieces * self.settings.piece_submit_ns
@@ -116,7 +116,7 @@ class RailSimulator(Simulator):
 
 
 def has_rails_or_submission(settings: ClusterSettings) -> bool:
-    """Return whether settings ask for what this model has."""
+    """Return True if settings need this model."""
     networks = settings.network.default, settings.handover.network.default
     every = [*settings.channels.values(), *networks]
     rails = settings.movement.channel_choice == "emptiest"

@@ -23,7 +23,7 @@ from kvcache_sim.tiers import COMPUTE, STAGING, TIERS
 
 
 def has_writes(settings: ClusterSettings) -> bool:
-    """Return whether settings ask for what this model has."""
+    """Return True if settings need this model."""
     movement = settings.movement
     return bool({"through-sync", "selective"} & {*movement.write.values()} or movement.exclusive)
 
@@ -49,7 +49,7 @@ class OtherWrites(WritePolicies):
         return move
 
     def used(self, lease: int, now_ns: int) -> None:
-        """Copy what an admitted request has now used often enough."""
+        """Copy the blocks that an admitted request has now used often enough."""
         for tier, policy in enumerate(self._policies):
             if policy == "selective":
                 self._store.write_selected(lease, tier, self.uses, now_ns)

@@ -101,7 +101,7 @@ class StoreOperations(RuleBasedStateMachine):
         assert (a is None) == (b is None), (a, b)
         evicted = [self.native.eviction_counts(t)[0] for t in range(len(self.capacities))]
         SEEN["refusal"] += a is None
-        SEEN["eviction beside a hold"] += evicted != before and bool(self.running)
+        SEEN["eviction next to a hold"] += evicted != before and bool(self.running)
         self.orders()
         if a is None:
             return None
@@ -204,7 +204,7 @@ class StoreOperations(RuleBasedStateMachine):
         source=st.none() | st.integers(0, 3),
     )
     def mark_present(self, request: int, tier: int, span: tuple[int, int], source: int | None) -> None:
-        """Claim room, place blocks there or give it back at once; they are ready when the move ends."""
+        """Claim blocks, then fill or release the claim; filled blocks are ready when the move ends."""
         start, end = span[0], min(span[0] + span[1], self.full[request])
         if max(tier, source or 0) >= len(self.capacities) or end <= start:
             return
@@ -232,7 +232,7 @@ class StoreOperations(RuleBasedStateMachine):
 
     @rule(tier=st.integers(0, 3), blocks=st.integers(1, 12))
     def reserve_lease(self, tier: int, blocks: int) -> None:
-        """Claim room that several victims must leave."""
+        """Claim blocks that several victims must leave."""
         if tier >= len(self.capacities):
             return
         self.now += 1
@@ -250,7 +250,7 @@ class StoreOperations(RuleBasedStateMachine):
         if not after:
             self.both("release_claim", (mine,), (theirs,))
             self.claims.pop(0)
-            SEEN["room given back"] += 1
+            SEEN["claim released"] += 1
 
     @rule(
         request=REQUEST,
@@ -306,8 +306,8 @@ class StoreOperations(RuleBasedStateMachine):
         written=st.booleans(),
     )
     def run_a_request(self, request: int, pieces: list[tuple[int, bool]], written: bool) -> None:
-        """From the admission to the release, some of what it computes written through, maybe before its
-        end."""
+        """Run a request from admission to release, with some of its blocks written through, at times
+        before its end."""
         if request in self.running:
             return
         self.admit(request, 0, 3)

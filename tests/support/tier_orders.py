@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-#: What a request did with a key: it stored it, found it there, or found no room for it.
+#: Outcome of a request for a key: stored, found there, or refused because the tier was full.
 STORED, REUSED, REFUSED = "stored", "reused", "refused"
 
 
@@ -25,10 +25,10 @@ class Lru:
         return len(self.keys)
 
     def offer(self, keys: Sequence[object]) -> None:
-        """Learn what is about to be stored, which counts for nothing."""
+        """Accept the keys about to be stored, without effect."""
 
     def store(self, new: Sequence[object], kept: Collection[object]) -> list[object] | None:
-        """Add keys; return those that left, or None without room, where nothing changes."""
+        """Add keys; return the evicted keys, or None if they do not fit, and then change nothing."""
         lacking = max(0, len(self) + len(new) - self.capacity)
         victims = [key for key in self.keys if key not in kept][:lacking]
         if len(victims) < lacking:
@@ -42,7 +42,7 @@ class Lru:
         self.keys = [key for key in self.keys if key not in here] + here
 
     def finish(self, used: Sequence[tuple[object, str]]) -> None:
-        """End a request: what it used is used once more."""
+        """Finish a request: its keys are used once more."""
         self.use([key for key, _ in used])
 
 
@@ -75,7 +75,8 @@ class Arc:
                     break
 
     def store(self, new: Sequence[object], kept: Collection[object]) -> list[object] | None:
-        """Add keys as used once; return those that left, or None without room, where nothing changes."""
+        """Add keys as used once; return the evicted keys, or None if they do not fit, and then change
+        nothing."""
         once, again = ([key for key in keys if key not in kept] for keys in (self.once, self.again))
         left, victims = len(self.once), list[object]()
         for _ in range(max(0, len(self) + len(new) - self.capacity)):
@@ -95,10 +96,10 @@ class Arc:
         return victims
 
     def use(self, keys: Sequence[object]) -> None:
-        """Learn the keys of a running request, whose end alone counts."""
+        """Accept the keys of a running request, whose end alone counts."""
 
     def finish(self, used: Sequence[tuple[object, str]]) -> None:
-        """End a request: what it stored is recent, what it found is used again."""
+        """Finish a request: stored keys are recent, found keys are used again."""
         for key, access in reversed(used):
             if access == REFUSED:
                 continue

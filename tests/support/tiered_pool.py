@@ -1,10 +1,8 @@
-"""A small model of vLLM's pool with an engine's tiers below it and copies under way, block by block.
+"""A small model of vLLM's pool with an engine's tiers below it and copies in flight, block by block.
 
 It shares no code with the core. Requests stand for their leases; what the stores of the core answer is
-compared with
-what ``PoolModel`` (no tier), ``OffloadModel`` (vLLM's CPU offloading) and ``lmcache_pool.LmcacheModel``
-answer. Moves are
-numbered from 1 in the order in which they begin.
+compared with what ``PoolModel`` (no tier), ``OffloadModel`` (vLLM's CPU offloading) and
+``lmcache_pool.LmcacheModel`` answer. Moves are numbered from 1 in the order in which they start.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ class Block:
 
 @dataclass
 class Copy:
-    """A copy under way; ``blocks`` are those of the pool."""
+    """A copy in flight; ``blocks`` are those of the pool."""
 
     keys: list[object]
     blocks: list[Block]
@@ -47,8 +45,8 @@ class Copy:
 def namer(
     offsets: Sequence[int], ids: Sequence[int], per_id: int, full: Sequence[int], following: Sequence[int]
 ) -> Namer:
-    """Return the names of the blocks of ``_core.Keys`` made of the same: an id and a place, or the request's
-    own."""
+    """Return the names of the blocks of ``_core.Keys`` made of the same: an id and a position, or the
+    request's own."""
 
     def name(request: int, block: int) -> object:
         for source in (request, following[request]):
@@ -83,7 +81,7 @@ class PoolModel:
     # -- what is there
 
     def in_pool(self, request: int, limit: int) -> int:
-        """Return how many leading blocks the pool has, or gets by a copy under way."""
+        """Return the number of leading blocks that the pool has, or gets by a copy in flight."""
         return sum(1 for _ in takewhile(self.of_key.__contains__, self.names(request, 0, limit)))
 
     def writer(self, key: object) -> int:
@@ -98,7 +96,8 @@ class PoolModel:
     # -- requests
 
     def reserve(self, request: int, hits: int, blocks: int) -> set[int] | None:
-        """Hold what was found and take blocks; return the copies that still read them, None without room."""
+        """Hold the blocks found and take others; return the copies that still read them, or None if too
+        few are free."""
         found = [self.of_key[key][0] for key in self.names(request, 0, hits)]
         if blocks + sum(not block.holders for block in found) > len(self.free):
             return None
@@ -134,7 +133,7 @@ class PoolModel:
         self.depth[request] = max(self.depth[request], to)
 
     def release(self, request: int) -> None:
-        """Give blocks back, the last first: those without a key are the next to be taken."""
+        """Release blocks, the last first: blocks without a key are the next to be taken."""
         front, back = list[Block](), list[Block]()
         for block in reversed(self.held.pop(request)):
             block.holders -= 1
@@ -156,11 +155,10 @@ class PoolModel:
 
 
 class OffloadModel(PoolModel):
-    """vLLM's CPU offloading below: what follows the pool's hit is loaded, what steps compute is offered.
+    """vLLM's CPU offloading below: blocks behind the pool's hit are loaded, computed blocks are offered.
 
-    A key stays in the tier while a copy uses it. A block given back while it is still read is given out
-    again, and
-    who gets it waits.
+    A key stays in the tier while a copy uses it. A block released while it is still read is allocated again,
+    and its new request waits.
     """
 
     tiers = 2
@@ -182,7 +180,7 @@ class OffloadModel(PoolModel):
     # -- what is there
 
     def asked(self, request: int, limit: int) -> int:
-        """Return of a look-up's blocks those that the pool is asked for: never the one of the last token."""
+        """Return the blocks of a look-up without the block of the last token."""
         return limit - (limit * self.size == self.prompts[request])
 
     def askable(self, request: int, limit: int) -> int:
@@ -261,7 +259,7 @@ class OffloadModel(PoolModel):
         return self.begun
 
     def finish(self, move: int) -> None:
-        """End a copy: what it wrote is ready, what it read may go."""
+        """Finish a copy: written blocks are ready, read blocks may be evicted."""
         copy = self.moves.pop(move)
         self.unprotect(copy.keys)
         for block in copy.blocks:
@@ -271,7 +269,8 @@ class OffloadModel(PoolModel):
         self.writing = {key: by for key, by in self.writing.items() if by != move}
 
     def step_computed(self, requests: Sequence[int]) -> None:
-        """Offer what a step has computed of prompts; what is refused is offered again after the next one."""
+        """Offer the blocks of prompts that a step has computed; refused blocks are offered again after the
+        next step."""
         for request in [one for one in requests if one in self.to_offer]:
             start, whole = self.to_offer[request], self.prompts[request] // self.size
             end = min(self.depth[request], whole)
@@ -281,7 +280,7 @@ class OffloadModel(PoolModel):
                 del self.to_offer[request]
 
     def offer(self, request: int, start: int, end: int) -> bool:
-        """Store what is not there and send it down; False where the tier refuses it."""
+        """Store missing blocks and send them down; return False if the tier refuses them."""
         names = self.names(request, start, end)
         self.tier.offer(names)
         new = [key for key in names if key not in self.tier]

@@ -17,7 +17,7 @@ BLOCK = 16
 
 
 def arrays_of(texts: list[str]) -> KeyArrays:
-    """Return the keys of texts, a letter a block: equal beginnings have equal ids."""
+    """Return the keys of texts, a character per block: equal prefixes have equal ids."""
     names: dict[str, int] = {}
     ids = [names.setdefault(text[: k + 1], len(names)) for text in texts for k in range(len(text))]
     lengths = np.array([len(text) for text in texts], np.int64)

@@ -24,7 +24,7 @@ from kvcache_sim.workload.readers.registry import FORMATS
 
 
 def surface() -> list[str]:
-    """Return a line a name: what it names, the name, and what belongs to it."""
+    """Return a line per name: its kind, the name, and its choices or unit."""
     tables = {"requests": columns.REQUEST_COLUMNS, "events": columns.EVENT_COLUMNS}
     tables |= {"series": columns.SERIES_COLUMNS, "causes": columns.MISS_COLUMNS, "slo": columns.SLO_COLUMNS}
     found = {

@@ -41,7 +41,8 @@ def prefix_views(draw, limits: tuple[int | None, ...] = (None,)) -> PrefixViewSe
 
 @st.composite
 def traces(draw, requests: int = 40) -> Trace:
-    """Draw sessions over shared beginnings: in an open or a closed loop, with clients that abort now and then."""
+    """Draw sessions over shared prefixes: in an open or a closed loop, with clients that abort now and
+    then."""
     seed = draw(st.integers(0, 10**6))
     trace = random_trace(seed, requests=requests, sessions=draw(st.sampled_from([4, 8])))
     draws = np.random.default_rng(seed)
