@@ -1,4 +1,4 @@
-"""The KV cache groups of a scenario's model, where its rules of reuse have several."""
+"""The KV cache groups of a scenario's model, for cache semantics that distinguish groups."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.served_model import served_model
 from kvcache_sim.tiers import STAGING, TIERS
 
-#: The rules of a tier below the GPU that cache groups can have, by those of the GPU.
+#: Semantics of the tier below the GPU that support cache groups, by the semantics of the GPU.
 _TIER_OF_GROUPS = {"vllm": "vllm-offload", "tree": "groups"}
 
 _WORDS = {"window": "windows", "chunk": "chunks", "state": "states"}
 
 
 def cache_groups(model: ScenarioModel) -> GroupSettings | None:
-    """Return the groups of the served model, or None where all its layers keep every block or share a tree.
+    """Return the groups of the served model; None if all its layers keep every block or share a tree.
 
-    Raises UsageError for a model without groups by rule.
+    Raises UsageError for a model whose layers cannot be split into groups.
     """
     if not has_groups(model):
         return None
@@ -44,7 +44,7 @@ def cache_groups(model: ScenarioModel) -> GroupSettings | None:
 
 
 def has_groups(model: ScenarioModel) -> bool:
-    """Return whether the served model's layers keep different blocks, each group in its own way."""
+    """Return True if the served model's layers form several cache groups."""
     cache = model.cache
     default = "by-kind" if cache.semantics == "vllm" else "as-full"
     if (cache.layer_groups or default) == "as-full":
@@ -61,9 +61,9 @@ def _has_kinds(model: ScenarioModel) -> bool:
 
 
 def taken_as_full(model: ScenarioModel) -> str | None:
-    """Return a remark where a tree takes windows or states for full attention and no setting asked for that.
+    """Return a note if a tree treats windows or states as full attention without a setting that asks for it.
 
-    None where all layers keep every block, where groups are simulated, and where ``as-full`` was written.
+    None if all layers keep every block, if groups are simulated, or if ``as-full`` was written.
     """
     cache = model.cache
     if cache.semantics != "tree" or cache.layer_groups is not None or not _knows_groups(model):
@@ -77,13 +77,13 @@ def taken_as_full(model: ScenarioModel) -> str | None:
         "cache.layer_groups=by-kind simulates them, as-full is this" if known else "no setting simulates them"
     )
     return (
-        f"all layers of {model.model} count as full attention: its {' and '.join(kinds)} take no room and "
+        f"all layers of {model.model} count as full attention: its {' and '.join(kinds)} use no memory and "
         f"limit no hit; {remedy}"
     )
 
 
 def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
-    """Yield the settings that groups cannot obey, or that only groups could, each with the reason."""
+    """Yield settings that conflict with cache groups, or need them, each with the reason."""
     if not has_groups(model):
         if model.cache.retention_interval != 0:
             yield ("cache", "retention_interval"), _only_groups(model)
@@ -135,7 +135,7 @@ def _only_groups(model: ScenarioModel) -> str:
 
 
 def block_bytes(model: ScenarioModel) -> int:
-    """Return the bytes of a block of a tier over all layers; of a filled model."""
+    """Return the bytes of a tier's block over all layers; the model must be filled."""
     groups = cache_groups(model)
     if groups is not None:
         return groups.block_bytes

@@ -1,17 +1,17 @@
-"""Channels of each edge of each machine, with sensible ones where the scenario names none.
+"""Channels of each edge of each machine, with defaults for edges that the scenario does not assign.
 
 Edges between machines:
 
 | edge | means |
 |---|---|
-| `1:cpu->0:cpu` | what machine 0 reads from machine 1 |
-| `0:remote->cpu` | all that machine 0 reads from others |
-| `1:cpu->remote` | all that others read from machine 1 |
+| `1:cpu->0:cpu` | reads of machine 0 from machine 1 |
+| `0:remote->cpu` | all reads of machine 0 from other machines |
+| `1:cpu->remote` | all reads of other machines from machine 1 |
 | `remote->cpu`, `cpu->remote` | the same for every machine |
-| `1:gpu->0:gpu`, `0:remote->gpu`, … | the same of requests that machine 1 hands over to machine 0 |
+| `1:gpu->0:gpu`, `0:remote->gpu`, … | the same for requests that machine 1 hands over to machine 0 |
 
-The first row that fits decides. ``scope: machine`` makes one channel a reader (or an owner, for
-``cpu->remote``), ``cluster`` one for all, ``pair`` one for each ordered pair.
+The first matching row applies. ``scope: machine`` creates one channel per reader (per owner for
+``cpu->remote``), ``cluster`` a single channel, ``pair`` one per ordered pair of machines.
 """
 
 from __future__ import annotations
@@ -45,19 +45,20 @@ from kvcache_sim.tiers import (
 )
 from kvcache_sim.values import Value
 
-#: Tiers that exchange KV with another machine's.
+#: Tiers that exchange KV with the same tier of another machine.
 _ENDS = f"({TIERS[STAGING]}|{TIERS[COMPUTE]})"
 _PAIR = rf"\s*(\d{{1,4}})\s*:\s*{_ENDS}\s*->\s*(\d{{1,4}})\s*:\s*\2\s*"
 _SIDE = rf"\s*(?:(\d{{1,4}})\s*:)?\s*(?:remote\s*->\s*{_ENDS}|{_ENDS}\s*->\s*remote)\s*"
 
-#: (owner, reader), None for any.
+#: (owner, reader); None matches any machine.
 _Claim = tuple[int | None, int | None, str]
 
 
 class NetworkClaims:
-    """The edges between machines that channels claim, and who gets each ordered pair.
+    """The edges between machines that channels claim, and the channel assigned to each ordered pair.
 
-    ``pairs``: the (owner, reader) there are; of a hand-over the owner is who computed.
+    ``pairs``: the existing (owner, reader) pairs; the owner of a hand-over is the machine that computed the
+    KV.
     """
 
     def __init__(self, pairs: Sequence[tuple[int, int]]) -> None:
@@ -66,14 +67,14 @@ class NetworkClaims:
 
     @staticmethod
     def tier_of(edge: str) -> str | None:
-        """Return between which tiers an edge between machines leads: ``cpu`` reads, ``gpu`` hands over."""
+        """Return the tier that an edge between machines joins: ``cpu`` (reads) or ``gpu`` (hand-overs)."""
         pair, side = re.fullmatch(_PAIR, edge), re.fullmatch(_SIDE, edge)
         if pair:
             return pair[2]
         return (side[2] or side[3]) if side else None
 
     def claim(self, name: str, edge: str, where: str) -> None:
-        """Note that a channel carries an edge. Raises UsageError where another has it or no machine does."""
+        """Assign an edge to a channel. Raises UsageError if another channel has it or no machine does."""
         pair, side = re.fullmatch(_PAIR, edge), re.fullmatch(_SIDE, edge)
         if pair:
             key: _Claim = (int(pair[1]), int(pair[3]), "pair")
@@ -90,7 +91,7 @@ class NetworkClaims:
             )
 
     def claim_rest(self, name: str) -> None:
-        """Let a channel carry what no other does."""
+        """Assign all unclaimed edges to a channel."""
         if (None, None, "out") not in self._claims:
             self._claims.setdefault((None, None, "in"), name)
 
@@ -101,9 +102,9 @@ class NetworkClaims:
         channels: dict[str, ChannelSettings],
         tree: Tree,
     ) -> tuple[dict[tuple[int, int], str], str | None]:
-        """Return the channel of each pair that shares one, and the name of the one made anew for the others.
+        """Return the channel of each pair with a shared channel, and the name of the new channel of the rest.
 
-        Adds the shared ones to ``channels`` and ``owner_of``.
+        Adds the shared channels to ``channels`` and ``owner_of``.
         """
         if (None, None, "in") in self._claims and (None, None, "out") in self._claims:
             name = self._claims[None, None, "out"]
@@ -144,7 +145,7 @@ def settings_of(name: str, section: ChannelSection) -> ChannelSettings:
     return lowered(ChannelSettings, section, name=name, bandwidth_bytes_per_s=section.bandwidth, slowdowns=())
 
 
-#: Channels of a machine unless the scenario says otherwise, one an edge and direction.
+#: Channels of a machine unless the scenario assigns others: one per edge and direction.
 DEFAULT_CHANNELS: dict[str, dict[str, Any]] = {
     **{
         edge.replace("->", "-to-"): {"preset": row.link, "edges": [edge]}
@@ -169,18 +170,18 @@ class Wiring(Value):
 
     channels: dict[str, ChannelSettings]
     edge_channels: tuple[dict[str, str], ...]
-    #: For each machine the channels of those edges that have several.
+    #: For each machine, the channels of edges that have several.
     edge_rails: tuple[dict[str, tuple[str, ...]], ...]
     network: NetworkSettings
     handovers: NetworkSettings
-    #: The sections that were used, as a resolved scenario writes them.
+    #: The sections in use, as a resolved scenario writes them.
     sections: dict[str, ChannelSection]
 
 
 def with_presets(raw: object, tree: Tree, directory: Path) -> object:
-    """Return the ``channels`` of a scenario with the figures of presets and defaults under its own.
+    """Return the ``channels`` of a scenario with presets and defaults filled in below its own values.
 
-    A preset's file is looked for from ``directory``. Raises UsageError for an unknown preset.
+    A preset's file is resolved against ``directory``. Raises UsageError for an unknown preset.
     """
     if not isinstance(raw, Mapping):
         return raw
@@ -202,7 +203,7 @@ def with_presets(raw: object, tree: Tree, directory: Path) -> object:
     return result
 
 
-#: The unit of a figure that is no time.
+#: The unit of a figure that is not a time.
 _UNITS = {"bandwidth": "B/s"}
 
 
@@ -218,7 +219,7 @@ def _figures(preset: str) -> dict[str, int]:
 
 
 def networks_of(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> dict[str, NetworkClaims]:
-    """Return what goes between machines, by the tier it leads to: reads of others' KV, and hand-overs."""
+    """Return the traffic between machines by tier: reads of other machines' KV, and hand-overs."""
     readers = range(len(machines)) if model.fetch.lookup == "cluster" else ()
     reads = [(owner, reader) for owner in readers for reader in readers if owner != reader]
     pairs = {TIERS[STAGING]: reads, TIERS[COMPUTE]: hands_over(machines)}
@@ -226,7 +227,7 @@ def networks_of(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> d
 
 
 def default_channel(name: str) -> ChannelSection:
-    """Return the channel that a scenario has under a name of DEFAULT_CHANNELS without saying so."""
+    """Return the default channel of a name in DEFAULT_CHANNELS."""
     own: dict[str, Any] = {**DEFAULT_CHANNELS[name]}
     own |= _figures(own.pop("preset"))
     return ChannelSection(**own)
@@ -235,9 +236,9 @@ def default_channel(name: str) -> ChannelSection:
 def wire(model: ScenarioModel, machines: tuple[MachineSection, ...], tree: Tree) -> Wiring:
     """Return the channels of a cluster.
 
-    An edge of one machine (``0:cpu->gpu``) goes before the same edge of all. Edges no channel names get the
-    default one. Raises UsageError for an edge that is unknown, on two channels where nobody chooses, or that
-    no machine has, and for a channel left without an edge.
+    An edge of one machine (``0:cpu->gpu``) takes precedence over the same edge of all machines. Edges without
+    a channel get the default channel. Raises UsageError for an unknown edge, an edge on two channels without
+    ``channel_choice``, an edge that no machine has, and a channel without an edge.
     """
     sections, networks = model.channels, networks_of(model, machines)
     claims = _claims(sections, machines, networks, tree)
@@ -299,7 +300,7 @@ def _claims(
     networks: Mapping[str, NetworkClaims],
     tree: Tree,
 ) -> dict[tuple[int | None, str], list[str]]:
-    """Return (machine or None for all, edge) → channels; edges between machines go to ``networks``."""
+    """Return (machine or None for all, edge) → channels; edges between machines are added to ``networks``."""
     claims: dict[tuple[int | None, str], list[str]] = {}
     for name, section in sections.items():
         if not section.edges:
@@ -341,7 +342,7 @@ def _claims(
 
 
 def _refuse_unchosen(claims: Mapping[tuple[int | None, str], list[str]], choice: str, tree: Tree) -> None:
-    """Raise UsageError for an edge on two channels where nobody chooses, or a choice without such an edge."""
+    """Raise UsageError for an edge on two channels without a choice, or a choice without such an edge."""
     several = [(edge, rails) for (_, edge), rails in claims.items() if len(rails) > 1]
     if several and choice == "assigned":
         edge, (first, second, *_) = several[0]

@@ -1,4 +1,4 @@
-"""Sections of a scenario beside machines and replicas: tenants, shared pool, scaling, fleet and models."""
+"""Cluster sections of a scenario: tenants, shared pool, scaling, fleet, models and adapters."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
@@ -24,16 +24,16 @@ from kvcache_sim.serving.tenants.settings import TenancySettings, TenantSettings
 
 
 class TenantSection(Section):
-    """What one tenant is due."""
+    """Share, priority and quotas of one tenant."""
 
-    weight: Annotated[float, about("its share beside others that wait", gt=0, le=10**6)] = 1.0
-    priority: Annotated[int, about("its class: the smallest goes first", ge=-(10**6), le=10**6)] = 0
-    tokens_per_s: Annotated[Count | None, about("prompt and generated tokens a second; null: any number")] = (
-        None
-    )
-    burst: Annotated[Count | None, about("so many at once after a rest; null: a second's")] = None
+    weight: Annotated[float, about("its share among waiting tenants", gt=0, le=10**6)] = 1.0
+    priority: Annotated[int, about("priority class; the smallest is served first", ge=-(10**6), le=10**6)] = 0
+    tokens_per_s: Annotated[
+        Count | None, about("prompt and generated tokens per second; null: unlimited")
+    ] = None
+    burst: Annotated[Count | None, about("token bucket size; null: one second of tokens")] = None
     cache_blocks: Annotated[
-        CountOrZero | None, about("blocks of its prompts that a machine keeps; null: any number")
+        CountOrZero | None, about("most cached blocks of its prompts per machine; null: unlimited")
     ] = None
 
 
@@ -45,13 +45,15 @@ class TenantsSection(Section):
         dict[str, TenantSection], about("by name, such as {gold: {weight: 3}, free: {tokens_per_s: 9000}}")
     ] = {}
     max_in_flight: Annotated[
-        Count | None, about("requests in the fleet at once, others wait; null: as they come")
+        Count | None, about("most requests in the fleet, others wait; null: unlimited")
     ] = None
-    isolate: Annotated[bool, about("no tenant reuses another's blocks: its name is in every key")] = False
+    isolate: Annotated[bool, about("no reuse across tenants: the tenant's name is in every block key")] = (
+        False
+    )
 
 
 def tenancy(own: TenantsSection | None) -> TenancySettings | None:
-    """Return the tenants' settings, None where there is no such section."""
+    """Return the tenants' settings; None without the section."""
     if own is None:
         return None
     named = {
@@ -61,21 +63,23 @@ def tenancy(own: TenantsSection | None) -> TenancySettings | None:
     return TenancySettings(named, own.max_in_flight)
 
 
-#: Its channels: what machines read there, and what they put there.
+#: Channels of the pool: reads by machines, and writes by machines.
 POOL_CHANNELS = "pool-read", "pool-write"
 
 
 class PoolChannelsSection(Section):
-    """The pool's network card: one channel for what machines read there, one for what they put there."""
+    """The pool's network card: one channel for reads by machines, one for their writes."""
 
-    bandwidth: Annotated[RateBytesPerS, about("of each of the two; 200Gb/s")] = 25 * 10**9
+    bandwidth: Annotated[RateBytesPerS, about("of each direction, such as 200Gb/s")] = 25 * 10**9
     latency: Annotated[DurationNs, about("from the last byte sent to its arrival")] = 5_000
     piece_overhead: Annotated[DurationNs, about("least time of one piece (a block's layer)")] = 0
-    sharing: Annotated[Literal["fifo", "fair"], about("how jobs at the same time share it")] = "fifo"
+    sharing: Annotated[Literal["fifo", "fair"], about("concurrent jobs: in order, or at equal rates")] = (
+        "fifo"
+    )
 
 
 class SharedPoolSection(Section):
-    """Memory of a machine without a GPU that all machines write and read, as Mooncake's store."""
+    """Memory of a machine without a GPU that all machines read and write, as in Mooncake's store."""
 
     capacity: Annotated[CapacityField, about("blocks, a size, or unbounded")]
     policy: Annotated[str | None, about("its eviction policy; null: cache.policy")] = None
@@ -86,42 +90,48 @@ _MOST = 4096
 
 
 class ScheduleSection(Section, kw_only=True):
-    """From when on how many machines are wanted."""
+    """The number of machines wanted from a time on."""
 
     at: Annotated[DurationNs, about("from when on")]
     machines: Annotated[int, about("how many machines", ge=1, le=_MOST)]
 
 
 class WarmupSection(Section):
-    """What a machine that comes copies from a peer before it serves."""
+    """Cache warm-up: the blocks that a joining machine copies from a peer before it serves."""
 
-    tokens: Annotated[Count, about("prompt tokens, those asked for last")] = 1_000_000
-    bandwidth: Annotated[RateBytesPerS, about("rate of that copy: 10GB/s")] = 10**10
+    tokens: Annotated[Count, about("most recently used prompt tokens to copy")] = 1_000_000
+    bandwidth: Annotated[RateBytesPerS, about("rate of the copy, such as 10GB/s")] = 10**10
 
 
 class ScalingSection(Section):
-    """A policy that orders machines and lets them go; ``cluster.machines`` are there from the start."""
+    """A policy that adds and removes machines; ``cluster.machines`` serve from the start."""
 
     policy: Annotated[ScalingName, about("by what")] = "queue"
     least: Annotated[int, about("never fewer machines", ge=1, le=_MOST)] = 1
-    most: Annotated[int, about("never more, those that still drain included", ge=1, le=_MOST)] = 8
-    interval: Annotated[IntervalNs, about("the policy is asked so often")] = 15 * 10**9
+    most: Annotated[int, about("most machines, including draining ones", ge=1, le=_MOST)] = 8
+    interval: Annotated[IntervalNs, about("time between two decisions")] = 15 * 10**9
     target: Annotated[
         Annotated[float, Meta(gt=0, le=10**6)] | None,
-        about("of a machine: waiting (5), all (32) requests, KV share (0.7)"),
+        about("per machine: waiting (5) or all (32) requests, or KV usage (0.7)"),
     ] = None
-    tolerance: Annotated[float, about("share of the target that is near enough", ge=0, lt=1)] = 0.1
-    hold: Annotated[DurationNs, about("machines go when the most wanted within this time is fewer")] = (
+    tolerance: Annotated[
+        float, about("deviation from the target without a change, as a share", ge=0, lt=1)
+    ] = 0.1
+    hold: Annotated[DurationNs, about("scale in only below the most machines wanted in this time")] = (
         300 * 10**9
     )
-    schedule: Annotated[list[ScheduleSection], about("with schedule: such as [{at: 8h, machines: 6}]")] = []
-    warmup: Annotated[WarmupSection | None, about("what is copied from a peer first; null: nothing")] = None
+    schedule: Annotated[
+        list[ScheduleSection], about("with policy schedule, such as [{at: 8h, machines: 6}]")
+    ] = []
+    warmup: Annotated[WarmupSection | None, about("blocks copied from a peer before serving; null: none")] = (
+        None
+    )
 
 
 def scaling_settings(
     own: ScalingSection, machines: int, startup_ns: int, block_bytes: int, block_tokens: int
 ) -> ScalingSettings:
-    """Return who decides how many machines serve; ``machines`` are there from the start."""
+    """Return the scaling settings; ``machines`` serve from the start."""
     warm_blocks, warm_block_ns = 0, 0
     if own.warmup is not None:
         warm_blocks = own.warmup.tokens // block_tokens
@@ -138,7 +148,7 @@ def scaling_settings(
 
 
 def contradictions(own: ScalingSection, machines: int) -> Iterator[tuple[tuple[Any, ...], str]]:
-    """Yield what of a section others rule out, and why."""
+    """Yield parts of the section that other settings rule out, and the reason."""
     if own.most < own.least:
         yield ("most",), "fewer than least"
     elif not own.least <= machines <= own.most:
@@ -148,7 +158,7 @@ def contradictions(own: ScalingSection, machines: int) -> Iterator[tuple[tuple[A
 
 
 def idle(own: ScalingSection) -> Iterator[tuple[tuple[Any, ...], str]]:
-    """Yield what of a section has no effect, and why."""
+    """Yield parts of the section without effect, and the reason."""
     if own.schedule and own.policy != "schedule":
         yield ("schedule",), "the policy is not schedule"
     if own.policy == "schedule":
@@ -157,17 +167,17 @@ def idle(own: ScalingSection) -> Iterator[tuple[tuple[Any, ...], str]]:
                 yield (key,), "a schedule knows no target"
 
 
-#: What happens to a fleet by a plan; by rates all but the first two.
+#: Kinds of planned events; all but the first two can also be drawn at random.
 FleetChange = Literal["join", "drain", "lose", "lose-tier", "lose-index", "lose-pool", "slow", "flush"]
 FaultKind = Literal["lose", "lose-tier", "lose-index", "slow"]
 
 
 class _OnSection(Section):
-    """Of what a change is one."""
+    """The target of an event: a tier, or a channel and the share of its rate."""
 
-    tier: Annotated[str | None, about("lose-tier: which tier's copies are gone")] = None
-    channel: Annotated[str | None, about("slow: which channel, by its name under channels")] = None
-    share: Annotated[float, about("slow: share of its rate that is left; 0: none passes", ge=0, lt=1)] = 0.0
+    tier: Annotated[str | None, about("lose-tier: tier that loses its blocks")] = None
+    channel: Annotated[str | None, about("slow: name of the channel under channels")] = None
+    share: Annotated[float, about("slow: remaining share of its rate; 0: blocked", ge=0, lt=1)] = 0.0
 
 
 class FleetEventSection(_OnSection, kw_only=True):
@@ -179,41 +189,44 @@ class FleetEventSection(_OnSection, kw_only=True):
         about("join, drain, lose a machine, a tier, the pool or the router's index, slow or flush"),
     ]
     machine: Annotated[
-        Annotated[int, Meta(ge=0, le=4095)] | None, about("which; a joining one gets the next number")
+        Annotated[int, Meta(ge=0, le=4095)] | None,
+        about("machine index; a joining machine gets the next one"),
     ] = None
-    lasts: Annotated[PositiveNs | None, about("slow: for so long")] = None
+    lasts: Annotated[PositiveNs | None, about("slow: duration")] = None
 
 
 class FaultSection(_OnSection, kw_only=True):
-    """Faults that come by chance, on each machine by itself: the times between two are exponential."""
+    """Random faults, independent on each machine, with exponential times between them."""
 
-    do: Annotated[FaultKind, about("what fails: a machine, a tier's copies, the router's index, a rate")]
-    mtbf: Annotated[PositiveNs, about("mean time from when it works until it fails")]
+    do: Annotated[FaultKind, about("fault: a machine, a tier's blocks, the router's index, a rate")]
+    mtbf: Annotated[PositiveNs, about("mean time between failures")]
     repair: Annotated[
-        PositiveNs | None, about("until a machine joins in its place, or a channel is well; null: never")
+        PositiveNs | None, about("time until a replacement joins or the channel recovers; null: never")
     ] = None
 
 
 class FleetSection(Section):
-    """Machines that come and go while requests are served, and what fails."""
+    """Machines that join and leave while requests are served, and faults."""
 
     plan: Annotated[
         list[FleetEventSection], about("such as [{at: 60s, do: lose, machine: 2}, {at: 70s, do: join}]")
     ] = []
     faults: Annotated[
-        list[FaultSection], about("such as [{do: lose, mtbf: 1h, repair: 5m}]: by chance, to faults_until")
+        list[FaultSection], about("such as [{do: lose, mtbf: 1h, repair: 5m}]: random, to faults_until")
     ] = []
-    faults_until: Annotated[PositiveNs | None, about("no fault begins later")] = None
+    faults_until: Annotated[PositiveNs | None, about("end of random faults")] = None
     scaling: Annotated[
         ScalingSection | None,
-        about("machines come and go by a policy, such as {policy: queue, most: 8}; null: no"),
+        about("autoscaling, such as {policy: queue, most: 8}; null: none"),
     ] = None
-    startup: Annotated[DurationNs, about("from a join until the machine serves: boot and model load")] = 0
-    in_flight: Annotated[InFlight, about("requests of a lost machine start anew, or fail")] = "retry"
+    startup: Annotated[
+        DurationNs, about("time from a join until the machine serves: boot and model load")
+    ] = 0
+    in_flight: Annotated[InFlight, about("requests of a lost machine are retried, or fail")] = "retry"
 
 
 class ServedModelSection(Section):
-    """One model of a fleet; its machines follow those of the model before it."""
+    """One model of a fleet; its machines follow the machines of the model before it."""
 
     machines: Annotated[Machines, about("machines that serve it, of cluster.machines")] = 1
     model: Annotated[str | None, about("language model, for the size of its KV; null: model's")] = None
@@ -223,7 +236,7 @@ class ServedModelSection(Section):
 
 
 class ModelsSection(Section):
-    """Several models in one fleet: a request goes to machines of its model."""
+    """Several models in one fleet: a request is routed to machines of its model."""
 
     field: Annotated[str, about("member of the trace's rows that names a request's model")] = "model"
     of: Annotated[
@@ -232,20 +245,20 @@ class ModelsSection(Section):
 
 
 class AdaptersSection(Section):
-    """Low-rank adapters that requests ask for: each has blocks of its own."""
+    """Low-rank adapters that requests use: each has its own blocks."""
 
     field: Annotated[str, about("member of the trace's rows that names a request's adapter")] = "lora"
 
 
 def models_settings(own: ModelsSection | None) -> ModelsSettings | None:
-    """Return the fleet's models, None where there is no such section."""
+    """Return the fleet's models; None without the section."""
     if own is None:
         return None
     return ModelsSettings(tuple(ServedModel(name, each.machines) for name, each in own.of.items()))
 
 
 def own_settings(own: ModelsSection | None, machine: int) -> dict[str, Any]:
-    """Return what its model changes of a machine's settings."""
+    """Return a machine's settings that its model overrides."""
     served = model_of_machine(own, machine)
     if served is None or served.step_time is None:
         return {}
@@ -253,7 +266,7 @@ def own_settings(own: ModelsSection | None, machine: int) -> dict[str, Any]:
 
 
 def model_of_machine(own: ModelsSection | None, machine: int) -> ServedModelSection | None:
-    """Return the model that a machine serves; None where models are not told apart."""
+    """Return the model that a machine serves; None if the fleet has no ``models`` section."""
     if own is None:
         return None
     for each in own.of.values():

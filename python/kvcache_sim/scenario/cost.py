@@ -1,4 +1,4 @@
-"""What a run costs: GPU hours, and the memory and storage of its tiers, for as long as it ran."""
+"""The cost of a run: GPU hours, and memory and storage of its tiers, over the duration of the run."""
 
 from __future__ import annotations
 
@@ -16,15 +16,20 @@ _PRICED = {row.name: row.price for row in ROWS if row.price}
 
 
 def cost_of(scenario: Scenario, summary: Mapping[str, Any]) -> dict[str, float | None] | None:
-    """Return the cost of a run in the currency of the prices, or None where the scenario has no ``cost``.
+    """Return the cost of a run in the currency of the prices; None if the scenario has no ``cost``.
 
-    ``per_hour`` = all machines' GPUs × gpu_hour + GiB of every lower tier × its price of a GiB for a month
-    ÷ 730; a shared pool has no price. A machine's GPUs are ``gpus_per_machine``, else the tensor-parallel
-    degree of its own step-time set times its pipeline stages. ``total`` = per_hour × the time from the first
-    arrival to the last token, and where a policy scales the fleet (``fleet.scaling``) only its
-    machine-seconds of that; ``per_million_tokens`` counts prompt and generated tokens,
-    ``per_million_output_tokens`` the generated ones. A share of an hour costs that share. None where no token
-    was made. Raises ``UsageError`` for a priced tier without bounds.
+    ``per_hour`` = all machines' GPUs × gpu_hour + GiB of every lower tier × its monthly price per GiB ÷ 730;
+    a
+    shared pool has no price. A machine's GPUs are ``gpus_per_machine``, else the tensor-parallel degree of
+    its
+    step-time set times its pipeline stages. ``total`` = per_hour × the time from the first arrival to the
+    last
+    token. If a policy scales the fleet (``fleet.scaling``), ``total`` counts only its machine-seconds of that
+    time. ``per_million_tokens`` counts prompt and generated tokens, ``per_million_output_tokens`` the
+    generated
+    tokens; both are None if no token was generated. Fractions of an hour are charged proportionally.
+
+    Raises ``UsageError`` for an unbounded tier with a price.
     """
     prices = scenario.model.cost
     if prices is None:
@@ -56,7 +61,7 @@ def cost_of(scenario: Scenario, summary: Mapping[str, Any]) -> dict[str, float |
 
 
 def _gpus(scenario: Scenario, each: int | None) -> int:
-    """Return how many GPUs all machines take; ``each``: what one takes, where that is said."""
+    """Return the GPUs of all machines; ``each``: GPUs per machine, if given."""
     common, own = scenario.resolved["replica"], scenario.resolved["machines"]
     of_kind: dict[tuple[str, int], int] = {}
     total = 0
@@ -70,7 +75,7 @@ def _gpus(scenario: Scenario, each: int | None) -> int:
 
 
 def with_cost(scenario: Scenario, summary: dict[str, Any]) -> dict[str, Any]:
-    """Return the summary with ``cost`` after its throughput, where the scenario has prices."""
+    """Return the summary with ``cost`` after its throughput, if the scenario has prices."""
     cost = cost_of(scenario, summary)
     if cost is None:
         return summary

@@ -1,4 +1,4 @@
-"""Settings that could not have an effect in this scenario are refused, with the reason."""
+"""Refusal of settings that could not have an effect in a scenario, with the reason."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ def _findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Ite
 
 
 def refuse_without_effect(model: ScenarioModel, machines: tuple[MachineSection, ...], tree: Tree) -> None:
-    """Raise IdleError for the first setting that differs from its default and cannot have an effect.
+    """Raise IdleError for the first non-default setting that cannot have an effect.
 
-    UsageError where others rule it out.
+    Raises UsageError if other settings rule it out.
     """
     for finding in _findings(model, machines):
         path, why = finding
@@ -92,7 +92,7 @@ def _tiers(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterat
             yield Contradiction(path, lacks[Ability.NO_BOUND])
         yield from _eviction(model, machine, index)
     if model.cache.scheduler_aware_window and model.replica.instant:
-        yield ("cache", "scheduler_aware_window"), "replica.instant is true: nobody waits"
+        yield ("cache", "scheduler_aware_window"), "replica.instant is true: no request waits"
     if model.cache.admission != "all":
         if model.cache.discard_on_finish:
             yield ("cache", "admission"), "cache.discard_on_finish keeps nothing"
@@ -115,13 +115,13 @@ def _tiers(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterat
             "scheduler_aware_window",
         ):
             if key == "semantics" and _by_vllm(machines):
-                continue  # its blocks are given out in the pool's order, with keys or without
+                continue  # its blocks are allocated in the pool's order, with keys or without
             if key in changed(model.cache):
                 yield ("cache", key), "cache.enabled is false"
 
 
 def _of_cache(key: str, why: str) -> Finding:
-    """Return the finding of a setting of the cache; two accountings rule each other out."""
+    """Return the finding of a cache setting; a setting of the other accounting is a contradiction."""
     return Contradiction(("cache", key), why) if key == "accounting" else (("cache", key), why)
 
 
@@ -130,7 +130,7 @@ def _by_vllm(machines: tuple[MachineSection, ...]) -> bool:
 
 
 def _eviction(model: ScenarioModel, machine: MachineSection, index: int) -> Iterator[Finding]:
-    """Tiers whose policy cannot matter."""
+    """Yield tiers whose eviction policy cannot have an effect."""
     lacking = store_kind(model.cache).lacks.get(Ability.TIER_POLICIES)
     why = lacking if model.cache.enabled else "cache.enabled is false"
     for tier, section in machine.tiers.present.items():
@@ -146,7 +146,7 @@ def _eviction(model: ScenarioModel, machine: MachineSection, index: int) -> Iter
 
 
 def _touch(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
-    """Why blocks would not become recent at admissions, or nothing would be evicted otherwise if they did."""
+    """Yield reasons why ``cache.touch: admission`` would have no effect."""
     if model.cache.touch == "release" or not model.cache.enabled:
         return
     used = [tier for machine in machines for tier in machine.tiers.present.values()]
@@ -158,7 +158,7 @@ def _touch(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterat
         ),
         (
             bool(others),
-            f"policy {min(others, default='')} is told of releases alone: only lru has the choice",
+            f"policy {min(others, default='')} is notified of releases only: only lru has the choice",
         ),
         (_all_unbounded(machines), _NEVER_EVICTED),
     ]
@@ -279,7 +279,7 @@ def _channels(model: ScenarioModel) -> Iterator[Finding]:
         if unused and all(loads) and (name not in DEFAULT_CHANNELS or channel != default_channel(name)):
             yield ("channels", name), "fetch.policy is never: nothing is loaded"
         if channel.priority == "loads-first" and (all(stores) or not any(stores)):
-            yield ("channels", name, "priority"), "the channel carries no loads beside stores"
+            yield ("channels", name, "priority"), "the channel carries no loads that compete with stores"
 
 
 def _kv_size(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Settings of an engine that could not have an effect, on each machine: scheduler, window, stages, ranks."""
+"""Engine settings that could not have an effect, on each machine: scheduler, window, stages, ranks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kvcache_sim.scenario.section import changed
 from kvcache_sim.scenario.served_model import served_model
 from kvcache_sim.scenario.yaml_tree import Path
 
-#: What one engine's scheduler alone is told.
+#: Settings that apply to a single engine's scheduler.
 _ALONE = {
     "vllm": ("watermark", "reserve_full_isl", "long_prefill_token_threshold"),
     "sglang": (
@@ -29,17 +29,17 @@ _OWN_CACHE = {
     "vllm": "vLLM's scheduler gives out the blocks of its own pool: cache.semantics vllm",
     "sglang": "SGLang's scheduler gives out the pages of its own tree: cache.semantics sglang",
 }
-#: The orders of the queue that an engine's scheduler knows, and what is said of others.
+#: Queue orders that each engine's scheduler supports, and the refusal of other orders.
 _ORDERS = {"vllm": ("fcfs", "priority"), "sglang": ("fcfs",)}
 _OWN_ORDER = {
-    "vllm": "vLLM's scheduler knows fcfs and priority",
-    "sglang": "SGLang's scheduler goes by replica.schedule_policy",
+    "vllm": "vLLM's scheduler supports fcfs and priority",
+    "sglang": "SGLang's scheduler uses replica.schedule_policy",
 }
 _NOTHING_WAITS = {
-    "vllm": "vLLM's blocks have their keys before they are computed: nobody waits",
-    "sglang": "SGLang's scheduler does not see what is being computed: nobody waits",
+    "vllm": "vLLM's blocks have their keys before they are computed: no request waits",
+    "sglang": "SGLang's scheduler does not see blocks that are being computed: no request waits",
 }
-#: Key → why it has no effect where requests are served without service time, one after another.
+#: Key → reason why it has no effect when requests are served without service time, one after another.
 _INSTANT = {
     "async_scheduling": "replica.instant is true",
     "client_offset": "replica.instant is true",
@@ -51,13 +51,13 @@ _INSTANT = {
     "host": "replica.instant is true",
     "duplicate_prefill": "replica.instant is true",
     "links": "replica.instant is true",
-    "queue_order": "replica.instant is true: nobody waits",
+    "queue_order": "replica.instant is true: no request waits",
     "scheduler": "replica.instant is true",
 }
 
 
 def of_engine(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
-    """Yield the settings that differ from their default and cannot have an effect, each with the reason."""
+    """Yield the non-default settings that cannot have an effect, each with the reason."""
     for index, machine in enumerate(machines):
         own = model.machines[index].get("replica") if index < len(model.machines) else None
         for key, why in (*_without_effect(model, machine.replica), *_copies(model, machine)):
@@ -84,11 +84,11 @@ def _without_effect(model: ScenarioModel, replica: ReplicaSection) -> Iterator[t
         if replica.duplicate_prefill == "wait":
             yield "duplicate_prefill", "cache.enabled is false"
         if replica.queue_order in ("longest-prefix", "ragcache"):
-            yield "queue_order", "cache.enabled is false: nobody has a cached prefix"
+            yield "queue_order", "cache.enabled is false: no request has a cached prefix"
 
 
 def _copies(model: ScenarioModel, machine: MachineSection) -> Iterator[tuple[str, str]]:
-    """Yield what copies cost where nothing is copied to or from the fastest tier."""
+    """Yield copy costs on machines where nothing is copied to or from the fastest tier."""
     if machine.tiers.lower or model.pools.prefill or machine.replica.instant:
         return
     for key in ("copy_submit", "copy_gpu_share"):
@@ -120,7 +120,7 @@ def _scheduler(model: ScenarioModel, replica: ReplicaSection) -> Iterator[tuple[
 
 
 def of_context_window(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
-    """Yield the path of a setting of the window that cannot matter, and why."""
+    """Yield paths of context-window settings without effect, and the reason."""
     replica = model.replica
     for index, machine in enumerate(machines):
         for key in ("max_model_len", "on_overflow"):
@@ -139,7 +139,7 @@ def of_context_window(model: ScenarioModel, machines: tuple[MachineSection, ...]
 
 
 def of_parallel(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
-    """Yield what stages and shared blocks cannot have, each with the reason."""
+    """Yield settings that conflict with pipeline stages and context parallelism, each with the reason."""
     for index, machine in enumerate(machines):
         own = model.machines[index].get("replica") if index < len(model.machines) else None
         for key, why in (*_stages(machine), *_shared(model, machine)):
@@ -175,12 +175,12 @@ def _shared(model: ScenarioModel, machine: MachineSection) -> Iterator[tuple[str
         spec = served_model(model)
         copies = gpus * spec.kv_bytes_per_token_per_gpu(gpus) // max(spec.kv_bytes_per_token, 1)
         if gpus % cp or cp > copies:
-            # KV heads fewer than GPUs, or a latent, stand on several; those GPUs can share out the tokens.
+            # Fewer KV heads than GPUs, or a latent, are replicated; those GPUs can split the tokens.
             yield "cp", f"the {gpus} GPUs of the step-time set hold {copies} copies of {spec.name}'s KV"
 
 
 def of_ranks(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
-    """Yield what ranks that step together cannot have, each with the reason."""
+    """Yield settings that conflict with data-parallel ranks, each with the reason."""
     for index, own in enumerate(model.machines):
         if isinstance(own.get("replica"), dict) and "dp" in own["replica"]:
             why = "ranks are counted for all machines or for none"

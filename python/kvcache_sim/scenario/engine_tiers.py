@@ -1,4 +1,4 @@
-"""Tiers below the GPU that follow an engine's own rules: what they go with, and what they leave no effect."""
+"""Tiers below the GPU with an engine's own semantics: required and replaced settings."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.tiers import COMPUTE, STAGING, TIERS
 
 _OWN, _DISK = TIERS[STAGING], TIERS[STAGING + 1]
-#: The fetch policies that are SGLang's stop policies.
+#: The fetch policies that correspond to SGLang's stop policies.
 _STOPS = ("best-effort", "wait", "timeout")
 
 
 def lower_semantics(model: ScenarioModel) -> LowerEngine | None:
-    """Return the rules of the tier below the GPU, which are those of all machines.
+    """Return the semantics of the tier below the GPU, which are the same on all machines.
 
-    Below a tree of cache groups the tier keeps groups too, said or not.
+    Below a tree of cache groups the tier keeps groups too, with or without a setting.
     """
     own = model.tiers.lower.get(_OWN)
     if own is None:
@@ -28,7 +28,7 @@ def lower_semantics(model: ScenarioModel) -> LowerEngine | None:
 
 
 def lower_write(model: ScenarioModel) -> str:
-    """Return when the engine of that tier writes down, as a write policy's name."""
+    """Return the write policy that corresponds to the writes of the engine's tier."""
     policy = model.write.policy
     if lower_semantics(model) is None:
         return "back"
@@ -36,7 +36,7 @@ def lower_write(model: ScenarioModel) -> str:
 
 
 def storage_prefetch(model: ScenarioModel) -> StoragePrefetch | None:
-    """Return what HiCache brings up from its storage, where a machine has one; unset times are SGLang's."""
+    """Return HiCache's prefetch settings for machines with a storage tier; unset times are SGLang's."""
     named = [model.tiers.lower, *(machine.get("tiers") or {} for machine in model.machines)]
     if lower_semantics(model) != "hicache" or not any(tiers.get(_DISK) for tiers in named):
         return None
@@ -52,7 +52,7 @@ def storage_prefetch(model: ScenarioModel) -> StoragePrefetch | None:
 
 
 def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
-    """Yield what an engine's own tier rules out, and where no tier can have rules of its own."""
+    """Yield settings that an engine's own tier rules out, and machines that cannot have such a tier."""
     own = lower_semantics(model)
     yield from _prefetching(model)
     for machine in machines:
@@ -61,7 +61,7 @@ def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iter
                 yield Contradiction(("tiers", name, "semantics"), f"engines' own rules are the {_OWN}'s")
         here, common = machine.tiers.lower.get(_OWN), model.tiers.lower.get(_OWN)
         if (None if here is None else here.semantics) != (None if common is None else common.semantics):
-            why = "the tiers of all machines follow the same rules"
+            why = "the tiers of all machines have the same semantics"
             yield Contradiction(("tiers", _OWN, "semantics"), why)
     if own is None:
         return
@@ -74,7 +74,7 @@ def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iter
     if not model.cache.enabled:
         yield Contradiction(at, "cache.enabled is false")
     if model.pools.prefill or model.pools.decode:
-        yield Contradiction(at, "requests are handed over between machines, which this tier is not told of")
+        yield Contradiction(at, "requests are handed over between machines, which this tier does not support")
     for machine in machines:
         if deeper := list(machine.tiers.lower)[WITH_LOWER[own].lower_tiers :]:
             yield Contradiction(("tiers", deeper[0]), f"{own} is the last tier here")
@@ -89,11 +89,11 @@ def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iter
 
 
 def _prefetching(model: ScenarioModel) -> Iterator[Finding]:
-    """Yield what a storage below HiCache needs, and what only it uses."""
+    """Yield settings that a storage tier below HiCache needs, and settings that only it uses."""
     own = storage_prefetch(model)
     if own is not None and (own.stop not in _STOPS or model.prefetch.policy != "queued"):
         stops = " or ".join(_STOPS)
-        why = f"hicache's {_DISK} is read ahead alone: prefetch.policy queued, fetch.policy {stops}"
+        why = f"hicache's {_DISK} is read by prefetch only: prefetch.policy queued, fetch.policy {stops}"
         yield Contradiction(("tiers", _DISK), why)
     if model.prefetch.threshold is not None and own is None:
         yield ("prefetch", "threshold"), f"no {_DISK} lies below tiers.{_OWN}.semantics hicache"
@@ -102,7 +102,7 @@ def _prefetching(model: ScenarioModel) -> Iterator[Finding]:
 
 
 def _movement(model: ScenarioModel, own: LowerEngine) -> Iterator[Finding]:
-    """Yield settings of movement, which the engine's rules decide."""
+    """Yield settings of data movement, which the engine's own semantics decide."""
     prefetches = storage_prefetch(model) is not None
     given = {
         ("write", "policy"): lower_write(model) not in WITH_LOWER[own].lower_writes,

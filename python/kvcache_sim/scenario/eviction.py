@@ -1,4 +1,4 @@
-"""Which eviction policies a scenario may name, by the rules of reuse that it runs under."""
+"""Eviction policies that a scenario may name, by its cache semantics."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from kvcache_sim.tiers import TIERS
 
 
 def with_absolute_eviction(tree: Tree, directory: Path) -> None:
-    """Make the files of eviction plug-ins absolute, as those of other kinds."""
+    """Make the files of eviction plug-ins absolute, like the files of other plug-in kinds."""
     for path, section in _named(tree.values):
         section["policy"] = absolute_plugin(section["policy"], path, tree, directory)
 
 
 def refuse_unknown_eviction(model: ScenarioModel, tree: Tree) -> None:
-    """Raise UsageError for an eviction policy that is unknown, broken, or none of ``cache.semantics``."""
+    """Raise UsageError for an eviction policy unknown, broken, or not part of ``cache.semantics``."""
     known = store_kind(model.cache).policies
     name = model.cache.policy
     if known is None:

@@ -1,4 +1,4 @@
-"""From a checked scenario to a finished run in its directory: read, simulate, summarise, store."""
+"""Execution of a checked scenario: read its requests, simulate, summarize, and store the run."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ from kvcache_sim.workload.trace import Trace
 
 
 class Execution(Value):
-    """A finished run with what led to it."""
+    """A finished run with its scenario and trace."""
 
     scenario: Scenario
-    #: Of a stream its first window, with the digest and the remarks of all.
+    #: The trace; for a stream its first window, with the digest and the warnings of the whole file.
     trace: Trace
     requests: int
     options: RunOptions
     run: Run
     #: ``summary.json`` without ``wall``.
     summary: dict[str, Any]
-    #: What was written while the run went on; ``run.events`` are the last events.
+    #: Rows and events written during the run; ``run.events`` are the last events.
     tables: RunTables | None = None
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Return the remarks on the scenario, its trace and the run, one line each."""
+        """Return the warnings on the scenario, its trace and the run, one line each."""
         return (*self.scenario.notes, *self.trace.warnings, *self.run.warnings)
 
 
@@ -67,13 +67,12 @@ def execute(
     observer: Observer | None = None,
     directory: RunDirectory | None = None,
 ) -> Execution:
-    """Simulate a scenario's requests; raises as ``simulate`` does, and as reading a stream does.
+    """Simulate a scenario's requests; raises like ``simulate`` and like reading a stream.
 
-    Where a stream turns out to hold requests that do not stand alone, its file is read whole and simulated.
+    If a stream turns out to hold requests that depend on each other, its file is read whole and simulated.
 
-    With a claimed directory events and rows of requests are written there while the run goes on; ``store``
-    writes the rest. Rows stay in memory where they are asked for once more: by ``--causes`` and
-    ``--prefixes``.
+    With a claimed directory, events and rows of requests are written there during the run; ``store`` writes
+    the rest. Rows stay in memory if ``--causes`` or ``--prefixes`` need them again.
     """
     if options.engine != "native":
         refuse_beyond_spec(scenario)
@@ -105,7 +104,7 @@ def execute(
 def summarized(
     scenario: Scenario, trace: Trace, run: Run, measured: MeasuredRequests
 ) -> tuple[Run, dict[str, Any]]:
-    """Return a finished run with the remarks on how it went, and its summary; ``measured`` had its rows."""
+    """Return a finished run with its warnings, and its summary; ``measured`` received its rows."""
     run, summary, totals = measured_summary(scenario, run, measured)
     if run.requests:
         run = replace(run, requests=dict(measured.judged(run.requests)))
@@ -164,7 +163,7 @@ def _eviction_policies(scenario: Scenario) -> list[str]:
 
 
 def requests_of(requests: Trace | TraceStream) -> int:
-    """Return how many requests there are, as far as they were read."""
+    """Return the number of requests read so far."""
     return requests.requests if isinstance(requests, TraceStream) else len(requests)
 
 
@@ -184,7 +183,7 @@ def store(
 ) -> dict[str, Any]:
     """Write a run into a claimed directory, commit it, and return its summary with ``wall``.
 
-    ``used`` is that part, where it was measured before. Cost: a row a request and two events a request.
+    ``used`` is the ``wall`` part, if it was measured before. Cost: one row and two events per request.
     """
     run = execution.run
     written = execution.tables or RunTables(directory)
@@ -220,16 +219,16 @@ def _request_columns(requests: Mapping[str, ColumnData]) -> dict[str, Column]:
 
 
 def wall() -> dict[str, float | int]:
-    """Return what this process has used so far: CPU seconds, and the most memory it held, in bytes."""
+    """Return the resources used by this process so far: CPU seconds, and peak memory in bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {"cpu_s": round(time.process_time(), 3), "peak_rss_bytes": peak * (1 if _MAC else 1024)}
 
 
-_MAC = sys.platform == "darwin"  # counts bytes where Linux counts KiB
+_MAC = sys.platform == "darwin"  # ru_maxrss is in bytes on macOS, in KiB on Linux
 
 
 def _platform() -> str:
-    """Return what ``platform.platform()`` says on Linux; that one asks a process for the processor."""
+    """Return the value of ``platform.platform()`` on Linux, without its subprocess for the processor."""
     here = os.uname()
     libc = os.confstr("CS_GNU_LIBC_VERSION") if "CS_GNU_LIBC_VERSION" in os.confstr_names else None
     with_libc = "with-" + libc.replace(" ", "") if libc else ""
@@ -237,7 +236,7 @@ def _platform() -> str:
 
 
 def manifest(execution: Execution, resolved: dict[str, Any], argv: Sequence[str]) -> dict[str, Any]:
-    """Return ``run.json``: versions, what was typed, the seed, digests of what went in and came out."""
+    """Return ``run.json``: versions, command line, seed, digests of inputs and outputs."""
     trace, run = execution.trace, execution.run
     capacity = execution.scenario.gpu_capacity
     return {

@@ -1,4 +1,4 @@
-"""Fills in what a scenario leaves to others: absolute paths, a generator's defaults, the model, GPU room."""
+"""Values that a scenario leaves open: absolute paths, a generator's defaults, the model, GPU capacity."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from kvcache_sim.scenario.yaml_tree import Tree
 
 
 def fill(model: ScenarioModel, directory: Path, tree: Tree) -> ScenarioModel:
-    """Return the scenario with nothing left open; paths start from ``directory``.
+    """Return the scenario with every open value filled in; paths are relative to ``directory``.
 
-    Raises UsageError for what a generator refuses, an unknown model or step-time set, and where the model or
-    the GPU's room cannot be told.
+    Raises UsageError for settings that a generator refuses, for an unknown model or step-time set, and if the
+    model or the GPU's capacity cannot be determined.
     """
     model = with_trace_block(with_machines_of_pools(_absolute(model, directory), tree), tree)
     model = with_machines_of_ranks(model, tree)
@@ -41,9 +41,9 @@ def fill(model: ScenarioModel, directory: Path, tree: Tree) -> ScenarioModel:
 
 
 def _workload(model: ScenarioModel, tree: Tree) -> dict[str, Any]:
-    """Return the checked ``workload`` section, a generator's with all its keys.
+    """Return the checked ``workload`` section; a generator's with all its keys.
 
-    Generated ids are of the cache's block unless said otherwise, so that every whole block can be shared.
+    Generated ids use the cache's block size unless set otherwise, so that every whole block can be shared.
     """
     section = {key: value for key, value in model.workload.items() if value is not None}
     if "kind" not in section:
@@ -60,8 +60,10 @@ def _workload(model: ScenarioModel, tree: Tree) -> dict[str, Any]:
 
 
 def _with_semantics(model: ScenarioModel, tree: Tree) -> ScenarioModel:
-    """Return the model with the rules of reuse filled in: an instant replay of a bounded GPU alone decides as
-    vLLM's block manager does, to the block, an engine's scheduler takes its own cache; all else: the tree.
+    """Return the scenario with its cache semantics filled in.
+
+    An instant replay of a bounded GPU without lower tiers uses ``vllm``, exact to the block. An engine's
+    scheduler uses its own cache; all other scenarios use the tree.
     """
     given = tree.values.get("cache")
     if isinstance(given, dict) and "semantics" in given:
@@ -85,7 +87,7 @@ def _with(model: ScenarioModel, semantics: str) -> ScenarioModel:
 
 
 def _with_model(model: ScenarioModel, named: str, tree: Tree) -> ScenarioModel:
-    """Return the model with the language model's name and KV size filled in."""
+    """Return the scenario with the language model's name and KV size filled in."""
     model = replace(model, model=named)
     spec = at_location(tree, ("model",), lambda: served_model(model))
     size = model.cache.kv_bytes_per_token or spec.kv_bytes_per_token
@@ -94,12 +96,12 @@ def _with_model(model: ScenarioModel, named: str, tree: Tree) -> ScenarioModel:
 
 
 def absolute(directory: Path, name: str) -> str:
-    """Return the absolute path of ``name`` seen from ``directory``; ``-`` (standard input) stays."""
+    """Return the absolute path of ``name`` relative to ``directory``; ``-`` (standard input) stays."""
     return name if name == "-" else str((directory / name).absolute())
 
 
 def _absolute(model: ScenarioModel, directory: Path) -> ScenarioModel:
-    """Return the model with its paths made absolute."""
+    """Return the scenario with its paths made absolute."""
     update: dict[str, Any] = {}
     if model.trace is not None:
         path = absolute(directory, model.trace.path)

@@ -1,4 +1,4 @@
-"""A scenario's ``fleet`` section as settings, and where it could not be obeyed."""
+"""A scenario's ``fleet`` section as settings, and its conflicts with other sections."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from kvcache_sim.scenario.yaml_tree import Path, Tree
 from kvcache_sim.serving.membership.plan import Flush, MembershipEvent, MembershipPlan, PoolLoss, TierLoss
 from kvcache_sim.tiers import STAGING, TIERS
 
-#: By what happens the keys that it takes; a channel's ``share`` and the kinds' times are their own.
+#: Keys of each kind of event; ``share`` of a channel and the times of each kind are separate.
 _TAKES: dict[str, frozenset[str]] = {
     "join": frozenset(),
     "drain": frozenset({"machine"}),
@@ -35,16 +35,16 @@ _TAKES: dict[str, frozenset[str]] = {
     "slow": frozenset({"machine", "channel", "share", "lasts", "repair"}),
     "flush": frozenset({"machine"}),
 }
-#: Keys that some kinds take and others do not.
+#: Keys that only some kinds of event take.
 _OPTIONS = frozenset().union(*_TAKES.values())
 _Kind = FleetEventSection | FaultSection
 _COMES_AND_GOES = ("join", "drain", "lose")
 
 
 def membership_plan(model: ScenarioModel, tree: Tree, block: tuple[int, int]) -> MembershipPlan:
-    """Return who comes and goes, and what is lost, in order of time; ``block``: its bytes and tokens.
+    """Return the joins, leaves and losses in order of time; ``block``: its bytes and tokens.
 
-    Raises UsageError for an event of a machine that is not there then.
+    Raises UsageError for an event of a machine that does not exist at its time.
     """
     events = fleet_events(model, tree)
     changes, tiers, flushes = [], [], []
@@ -70,13 +70,13 @@ def _machine(event: FleetEvent) -> int:
 
 
 def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
-    """Yield what of a fleet's section has no effect, or cannot be obeyed beside other settings, and why."""
+    """Yield settings of a fleet without effect or in conflict with other settings, and the reason."""
     fleet = model.fleet
     of_plan: list[tuple[Path, _Kind]] = [(("fleet", "plan", n), own) for n, own in enumerate(fleet.plan)]
     both = of_plan + [(("fleet", "faults", n), own) for n, own in enumerate(fleet.faults)]
     happens = {own.do for _, own in both}
     if fleet.faults and fleet.faults_until is None:
-        yield Contradiction(("fleet", "faults"), "add fleet.faults_until: no fault begins later")
+        yield Contradiction(("fleet", "faults"), "add fleet.faults_until: the end of random faults")
     if not fleet.faults and fleet.faults_until is not None:
         yield ("fleet", "faults_until"), "fleet.faults is empty"
     joins = "join" in happens or any(own.do == "lose" and own.repair for own in fleet.faults)
@@ -105,7 +105,7 @@ def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iter
         (model.fetch.lookup == "cluster", "machines read from each other (fetch.lookup cluster)"),
         (model.cluster.pool is not None, "machines write and read cluster.pool"),
         (model.fetch.read_buffer_layers is not None, "fetch.read_buffer_layers keeps transfers in one order"),
-        (model.prefetch.policy == "session", "prefetch.policy session names machines ahead"),
+        (model.prefetch.policy == "session", "prefetch.policy session chooses machines in advance"),
         (
             model.router.index_blocks is not None or model.router.index.kind != "truth",
             "the router keeps an index of all machines",
@@ -123,7 +123,7 @@ def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iter
 
 
 def _of_scaling(model: ScenarioModel, happens: Collection[str]) -> Iterator[Finding]:
-    """Yield what rules out that machines come and go by a policy, and what of it has no effect."""
+    """Yield settings that rule out autoscaling, and settings of the section without effect."""
     own, path = model.fleet.scaling, ("fleet", "scaling")
     assert own is not None
     for key, why in contradictions(own, model.cluster.machines):
@@ -131,14 +131,14 @@ def _of_scaling(model: ScenarioModel, happens: Collection[str]) -> Iterator[Find
     for key, why in idle(own):
         yield (*path, *key), why
     if any(kind in _COMES_AND_GOES for kind in happens):
-        yield Contradiction(path, "fleet.plan or fleet.faults say who comes and goes")
+        yield Contradiction(path, "fleet.plan or fleet.faults decide which machines join and leave")
     if model.machines:
-        yield Contradiction(path, "machines differ: which of them comes cannot be said")
+        yield Contradiction(path, "machines differ: the kind of a joining machine is undefined")
     yield from ((path, why) for why in cannot_be_emptied(model))
 
 
 def cannot_be_emptied(model: ScenarioModel) -> Iterator[str]:
-    """Yield why caches cannot be emptied at once."""
+    """Yield reasons why caches cannot be emptied at once."""
     if model.cache.accounting == "simplified":
         yield "cache.accounting simplified keeps tokens of sessions: they are not emptied"
     if model.tiers.compute.semantics is not None or any(
@@ -155,9 +155,9 @@ def _of_one(
     path: Path,
     own: _Kind,
 ) -> Iterator[Finding]:
-    """Yield what one event or fault has too much or too little of, and what is not there to fail."""
+    """Yield keys that one event or fault lacks or cannot take, and targets that do not exist."""
     for key in changed(own):
-        # a join that names a machine is refused where numbers are given out
+        # a join that names a machine is refused where machine indices are assigned
         if key in _OPTIONS - _TAKES[own.do] and own.do != "join":
             yield Contradiction((*path, key), f"a {own.do} takes no {key}")
     if own.do == "lose-tier":

@@ -1,4 +1,4 @@
-"""Events of a fleet in order of time: the plan of a scenario, the faults drawn beside it, slow channels."""
+"""Events of a fleet in order of time: the plan of a scenario, random faults, slow channels."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from kvcache_sim.scenario.yaml_tree import Path, Tree
 from kvcache_sim.units import LAST_NS
 from kvcache_sim.values import Value
 
-#: Most faults of one run, all kinds together.
+#: Most faults of one run, over all kinds.
 _MOST = 20_000
 
 
 class Fault(Value):
-    """One fault: what fails when, on which of the machines that were there from the start, and until when.
+    """One fault: its kind, start, machine slot (of the initial machines) and end.
 
-    ``slot`` is not a machine's number: whoever joins after a repair takes the same slot.
+    ``slot`` is not a machine index: a machine that replaces a lost one takes the same slot.
     """
 
     at_ns: int
     kind: FaultSection
     slot: int
-    #: None: it stays as it is.
+    #: End of the fault; None: permanent.
     until_ns: int | None
 
 
 def drawn_faults(fleet: FleetSection, machines: int, seed: int) -> list[Fault]:
-    """Return the faults until ``faults_until`` in order of time, ties by kind and place.
+    """Return the faults until ``faults_until`` in order of time, ties by kind and slot.
 
-    Raises UsageError for more than 20,000 of them. Cost: one draw a fault.
+    Raises UsageError for more than 20,000 faults. Cost: one draw per fault.
     """
     found: list[Fault] = []
     for number, kind in enumerate(fleet.faults):
@@ -69,7 +69,7 @@ def _of(kind: FaultSection, numbered: tuple[int, int], until_ns: int, seed: int)
 
 
 class FleetEvent(Value):
-    """One thing that happens: to a machine (None: to what all share), a tier, a channel."""
+    """One event of a machine (None: of a shared part), a tier or a channel."""
 
     at_ns: int
     do: FleetChange
@@ -77,20 +77,20 @@ class FleetEvent(Value):
     tier: str = ""
     channel: str = ""
     share: float = 0.0
-    #: Of a slow channel: until when; None: to the end.
+    #: End of a slow channel; None: the end of the run.
     until_ns: int | None = None
-    #: Where the plan has it; empty where it was drawn.
+    #: Path of the event in the plan; empty for a random fault.
     path: Path = ()
 
 
 class _Machines(Struct):
-    """Who is sent requests, who is there at all (drained ones may still be lost), and who stands where."""
+    """The serving machines, all existing machines (a drained machine can still be lost), and their slots."""
 
     number: int
     serving: set[int]
     there: set[int]
     machine_of_slot: dict[int, int] = field(default_factory=dict)
-    #: Whom a fault took before their time: what the plan has of them does not come to pass.
+    #: Machines lost by a random fault: planned events of these machines are skipped.
     failed: set[int] = field(default_factory=set)
 
     def join(self, slot: int | None = None) -> int:
@@ -108,9 +108,9 @@ class _Machines(Struct):
 
 
 def fleet_events(model: ScenarioModel, tree: Tree) -> list[FleetEvent]:
-    """Return the events of a plan and of its faults in order of time; who joins gets the next number.
+    """Return the events of a plan and of its faults in order of time; a joining machine gets the next index.
 
-    Raises UsageError for an event of a machine that is not there then.
+    Raises UsageError for an event of a machine that does not exist at its time.
     """
     fleet, count = model.fleet, model.cluster.machines
     if not fleet.plan and not fleet.faults:
@@ -128,7 +128,7 @@ def fleet_events(model: ScenarioModel, tree: Tree) -> list[FleetEvent]:
 
 
 def _moments(model: ScenarioModel) -> Iterator[tuple[int, int | Fault]]:
-    """Yield when each place of the plan comes, and when a drawn fault begins or its machine is replaced."""
+    """Yield the time of each planned event (with its index), and of each fault and replacement."""
     fleet = model.fleet
     for slot, event in enumerate(fleet.plan):
         yield event.at + (fleet.startup if event.do == "join" else 0), slot
@@ -148,7 +148,7 @@ def _planned(own: FleetEventSection, path: Path, at_ns: int, machines: _Machines
     elif own.do in ("drain", "lose", "lose-tier") or (own.do == "flush" and machine is not None):
         able = machines.serving if own.do == "drain" else machines.there
         if machine is None or machine not in able:
-            expected = f"machine: one of those that are there then, {_listed(able)}"
+            expected = f"machine: one that exists at that time, {_listed(able)}"
             raise UsageError(f"no such machine to {own.do}", tree.location(path), str(machine), expected)
         if own.do in ("drain", "lose"):
             machines.leave(machine, own.do == "lose")
@@ -157,7 +157,7 @@ def _planned(own: FleetEventSection, path: Path, at_ns: int, machines: _Machines
 
 
 def _drawn(fault: Fault, at_ns: int, machines: _Machines) -> Iterator[FleetEvent]:
-    """Yield what a fault does to whoever stands in its place; nothing where nobody does."""
+    """Yield the events of a fault on the machine in its slot; none if the slot is empty."""
     kind, machine = fault.kind, machines.machine_of_slot.get(fault.slot, -1)
     if kind.do == "lose-index":
         yield FleetEvent(at_ns, kind.do)
@@ -180,7 +180,7 @@ def _listed(machines: set[int]) -> str:
 
 
 def event_texts(scenario: Mapping[str, Any], until_ns: int) -> list[tuple[int, str]]:
-    """Return time and words of what happened to the fleet of a resolved scenario up to a time."""
+    """Return time and text of the events of a resolved scenario's fleet up to a time."""
     own = {key: scenario[key] for key in ("fleet", "seed") if key in scenario}
     model = ScenarioModel(
         fleet=converted(FleetSection, own.get("fleet", {})),
@@ -226,7 +226,7 @@ def with_slow_channels(wiring: Wiring, events: Sequence[FleetEvent]) -> Wiring:
 
 
 def _instances(event: FleetEvent, wiring: Wiring) -> frozenset[str]:
-    """Return the channels that an event is about: of its machine, or of all."""
+    """Return the channels that an event affects: of its machine, or of all machines."""
     section = wiring.sections.get(event.channel)
     if section is None or section.scope != "machine":
         return frozenset({event.channel})
@@ -240,7 +240,7 @@ def _between(network: NetworkSettings, slow: Sequence[FleetEvent]) -> NetworkSet
 
 
 def _slowed(settings: ChannelSettings, slow: Sequence[FleetEvent]) -> ChannelSettings:
-    """Return a channel with the times in order, without overlap: of several the least share holds."""
+    """Return a channel with its slow times in order, without overlap: the lowest share applies."""
     if not slow:
         return settings
     ends = [LAST_NS if event.until_ns is None else event.until_ns for event in slow]

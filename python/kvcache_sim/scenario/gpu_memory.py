@@ -1,4 +1,4 @@
-"""``tiers.gpu.capacity: auto``: the blocks that weights and activations leave in the GPU's memory."""
+"""``tiers.gpu.capacity: auto``: the blocks that fit in GPU memory after weights and activations."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _KEY = ".".join(map(str, GPU_CAPACITY))
 def with_gpu_capacity(
     machine: MachineSection, model: ScenarioModel, tree: Tree, path: Path
 ) -> MachineSection:
-    """Return a machine whose gpu has a capacity in blocks, computed where the scenario says ``auto``.
+    """Return a machine whose GPU has a capacity in blocks, computed for ``auto``.
 
-    ``path`` is where the capacity was written. Raises UsageError when the step-time set names no GPU or the
-    model does not fit on it.
+    ``path`` is the location of the capacity. Raises UsageError if the step-time set names no GPU or the model
+    does not fit on it.
     """
     if not machine.tiers.compute.capacity.auto:
         return machine
@@ -39,17 +39,17 @@ def with_gpu_capacity(
 
 
 class GpuCapacity(Value):
-    """Where the gpu's capacity comes from, as a sentence of the report, and whether to say it at once."""
+    """The source of the GPU's capacity, as a sentence of the report, and a flag to print it at once."""
 
     sentence: str
     remarkable: bool
 
 
 def gpu_capacity(written: ScenarioModel, filled: ScenarioModel) -> GpuCapacity | None:
-    """Return where the gpu's capacity comes from: a number given wins over the one from memory.
+    """Return the source of the GPU's capacity: a given number takes precedence over the memory calculation.
 
-    It is remarkable when it was computed, or is more than the memory holds. None where it is unbounded, where
-    there is no service time, or where the step-time set names no GPU.
+    It is printed at once if it was computed or exceeds the GPU's memory. None if the capacity is unbounded,
+    service takes no time, or the step-time set names no GPU.
     """
     capacity = written.tiers.compute.capacity
     if capacity.auto:
@@ -72,9 +72,9 @@ def gpu_capacity(written: ScenarioModel, filled: ScenarioModel) -> GpuCapacity |
 
 
 def capacity_uncertainty(model: ScenarioModel, replica: ReplicaSection, blocks: int) -> float | None:
-    """Return by which share of itself the room in the GPU's memory may be off, where it is so many blocks.
+    """Return the relative uncertainty of a capacity of ``blocks`` that was computed from GPU memory.
 
-    None where the blocks were given otherwise, or the step-time set names no GPU.
+    None if the blocks were given otherwise, or the step-time set names no GPU.
     """
     try:
         found = _capacity(model, replica)
@@ -84,14 +84,14 @@ def capacity_uncertainty(model: ScenarioModel, replica: ReplicaSection, blocks: 
 
 
 class _Capacity(Value):
-    """Blocks, the bytes they were found from, and what a sequence takes beside its blocks."""
+    """A capacity in blocks, the bytes behind it, and a sequence's memory outside its blocks."""
 
     blocks: int
     gpu_blocks: KvCapacity
     fixed_bytes: int
 
     def __str__(self) -> str:
-        """Return the room as a sentence."""
+        """Return the capacity as a sentence."""
         if not self.fixed_bytes:
             return str(self.gpu_blocks)
         windows = f"{self.fixed_bytes / 2**20:.1f} MiB a sequence for windows and states not taken from it"
@@ -119,11 +119,10 @@ def _capacity(model: ScenarioModel, replica: ReplicaSection) -> _Capacity:
 
 
 def _engine(replica: ReplicaSection, gpu: GpuSpec) -> EngineMemory:
-    """Return what the engine warms up with: its defaults on the GPU where the scenario has those of the
-    schema.
+    """Return the engine's warm-up batch: its defaults on the GPU for keys at the schema's defaults.
 
-    A written default means what leaving it out means. An instant run's token budget is whole prompts, no
-    batch.
+    A written default means the same as leaving the key out. An instant run's token budget covers whole
+    prompts, not a batch.
     """
     usual = default_engine(gpu)
     tokens, seqs = replica.max_num_batched_tokens, replica.max_num_seqs
@@ -135,5 +134,5 @@ def _engine(replica: ReplicaSection, gpu: GpuSpec) -> EngineMemory:
     )
 
 
-#: The schema's own batch, where service takes time.
+#: The schema's own batch, used when service takes time.
 _USUAL_TOKENS, _USUAL_SEQS = ReplicaSection().max_num_batched_tokens, ReplicaSection().max_num_seqs

@@ -1,4 +1,4 @@
-"""Settings that one scenario of several cannot use, such as a write policy where no lower tier is."""
+"""Settings that one scenario of several cannot use, such as a write policy without a lower tier."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario.schema import ScenarioModel
 from kvcache_sim.scenario.yaml_tree import Path, Tree
 
-#: Whether a setting without effect, which stands at a path of a tree, is left out instead of refused.
+#: Predicate: True if a setting without effect at a path of a tree is left out instead of refused.
 Tolerates = Callable[[Path, Tree], bool]
 
 
 @dataclass
 class IdleError(UsageError):
-    """A setting that cannot have an effect; ``path`` is where it stands in the tree."""
+    """A setting that cannot have an effect; ``path`` is its path in the tree."""
 
     path: Path = ()
 
@@ -24,19 +24,19 @@ class IdleError(UsageError):
 class Contradiction(NamedTuple):
     """A setting that others rule out, such as a tier below a store that has none: never left out.
 
-    Without it something else would be simulated than was asked for.
+    Leaving it out would simulate something else than the scenario describes.
     """
 
     path: Path
     why: str
 
 
-#: A setting that nothing uses, and why.
+#: A setting without effect, and the reason.
 Finding = tuple[Path, str] | Contradiction
 
 
 def of_one_run(path: Path, tree: Tree) -> bool:
-    """Tolerate what a file says and an option took the use of: a preset may be varied one key at a time."""
+    """Tolerate a file's setting that an option made useless: a preset may be varied one key at a time."""
     if path[0] == "tiers" and len(path) == 2:
         return False  # hardware that a file names is not forgotten because of a typed key
     return (
@@ -45,9 +45,9 @@ def of_one_run(path: Path, tree: Tree) -> bool:
 
 
 def varied(path: Path, tree: Tree) -> bool:
-    """Tolerate what another cell of a study, or another side of a comparison, may use.
+    """Tolerate a setting that another cell of a study, or another side of a comparison, may use.
 
-    Not what stands for all machines where they differ: another machine of the same cell may use it.
+    Not a common setting of machines that differ: another machine of the same cell may use it.
     """
     if path[0] in ("replica", "tiers") and tree.values.get("machines"):
         return False
@@ -55,7 +55,7 @@ def varied(path: Path, tree: Tree) -> bool:
 
 
 def leave_out(path: Path, tree: Tree) -> None:
-    """Take a setting out of a tree."""
+    """Remove a setting from a tree."""
     section = _section(path, tree)
     assert section is not None
     if isinstance(section, list) and len(section) == 1:
@@ -67,7 +67,7 @@ def leave_out(path: Path, tree: Tree) -> None:
 
 
 def _typed(location: str) -> bool:
-    """Return whether a place is a ``--set`` or a key that Python gave; a file's has colons."""
+    """Return True if a location is a ``--set`` or a key set from Python; a file's has colons."""
     section = location.partition(".")[0].partition("[")[0]
     return location.startswith("--set ") or (
         ":" not in location and section in ScenarioModel.__struct_fields__
@@ -75,7 +75,7 @@ def _typed(location: str) -> bool:
 
 
 def _section(path: Path, tree: Tree) -> Any:
-    """Return the mapping or list that has the last step of a path; None where nothing is written there."""
+    """Return the mapping or list that has the last step of a path; None if nothing is written there."""
     node: Any = tree.values
     for step in path[:-1]:
         if not _has(node, step):

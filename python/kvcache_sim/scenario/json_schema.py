@@ -1,4 +1,4 @@
-"""The JSON Schema of a scenario, by which editors complete and check YAML: ``kvsim help schema``."""
+"""The JSON Schema of a scenario, for completion and checks in editors: ``kvsim help schema``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def json_schema() -> dict[str, Any]:
     for section in _sections(Section):
         if section.__name__ in found:
             _render_defaults(section, found[section.__name__]["properties"])
-    for laid_over in (TierSection, ChannelSection):  # the rest comes from the common tier, from a preset
+    for laid_over in (TierSection, ChannelSection):  # other keys come from the common tier or a preset
         found[laid_over.__name__]["required"] = []
     found["ChannelSection"]["properties"]["preset"] = {"type": "string", "description": PRESET[2]}
     root = found.pop("ScenarioModel")
@@ -42,7 +42,7 @@ def _sections(base: type[Section]) -> list[type[Section]]:
 
 
 def _render_defaults(section: type[Section], properties: dict[str, Any]) -> None:
-    """Write defaults as a scenario does; those of a section inside stand at its own keys."""
+    """Write defaults in scenario syntax; defaults of nested sections are at their own keys."""
     usual = defaults(section)
     written = plain_values(usual)
     for key, own in properties.items():

@@ -21,9 +21,13 @@ from kvcache_sim.scenario.tiers_section import TierSection
 from kvcache_sim.scenario.trace_section import TraceChanges
 from kvcache_sim.tiers import STAGING, TIERS
 
-PRESET = ("channels.NAME.preset", "null", "a measured link, such as pcie5-x16: gives what is not given here")
+PRESET = (
+    "channels.NAME.preset",
+    "null",
+    "a measured link, such as pcie5-x16: fills in keys that are not given",
+)
 
-#: Sections of mappings and lists, whose keys are not the section's own.
+#: Sections of mappings and lists, whose keys are listed separately.
 _SAID_APART = (
     ChannelSection,
     SloClassSection,
@@ -36,7 +40,7 @@ _SAID_APART = (
 
 
 def key_lines() -> list[str]:
-    """Return a line a key: its dotted name, its default (* where it must be given), and what it means."""
+    """Return one line per key: its dotted name, its default (* if required), and its meaning."""
     rows = [
         *_rows(ScenarioModel, ""),
         *_rows(TraceChanges, "workload."),
@@ -77,7 +81,7 @@ def _default(section: type[Section], key: FieldInfo) -> str:
 
 
 def _meaning(key: FieldInfo) -> str:
-    """Return the words a key takes, one or a list of them, and what it means."""
+    """Return the words that a key accepts, alone or as a list, and its meaning."""
     marks = [part for part in parts(key.type) if isinstance(part, Meta)]
     words = [part for part in parts(key.type) if isinstance(part, str)]
     if kinds := [mark.extra["kind"] for mark in marks if mark.extra]:

@@ -1,4 +1,4 @@
-"""What a key that a section does not have may have meant: an engine's flag, or another section's key."""
+"""Suggestions for an unknown key: the setting of an engine's flag, or the same key in another section."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kvcache_sim.tiers import COMPUTE, STAGING, TIERS
 _DEGREE = "replica.step_time names it: roofline:llama-3-8b@h100:tp2; kvsim step-times list"
 _GPU = "replica.step_time names the GPU: roofline:llama-3-8b@h100; kvsim gpus list"
 _LOWER = f"tiers.{TIERS[STAGING]}.capacity"
-#: Words that no launch line has, or that no one setting stands for.
+#: Words that are no flag of a launch line, or that correspond to several settings.
 _SAID_ELSEWHERE = {
     "tp": _DEGREE,
     "tp_size": _DEGREE,
@@ -39,7 +39,7 @@ _SAID_ELSEWHERE = {
 }
 _SHARED = "models that share machines were dropped in 0.2; 'models.of.NAME.machines' gives each its own"
 _SLOTS = "slots of adapters were dropped in 0.2; 'adapters.field' names an adapter, part of blocks' keys"
-#: Keys that were dropped, with the version: by the outermost section and the key.
+#: Keys that were removed, with the version: by the outermost section and the key.
 _DROPPED = {
     ("retention", "pin_s"): "pins were dropped in 0.2; 'retention.ttl_s' drops blocks after a time",
     ("offline", "offline"): (
@@ -49,18 +49,18 @@ _DROPPED = {
     **{("models", key): _SHARED for key in ("shares", "weights", "load_rate", "sleep_rate")},
     **{("adapters", key): _SLOTS for key in ("slots", "size", "load_rate")},
 }
-#: Most places of a key that a hint tells.
+#: Most locations of a key that a hint lists.
 _MOST_SUGGESTIONS = 8
-#: Types that hold several of a section, whose keys have no one place.
+#: Types that hold several sections, whose keys have no single path.
 _MANY = (dict, Mapping, list, tuple)
 
 
 def meant_by(model: type[Section], path: Path, known: list[str]) -> str:
-    """Return a hint for a key that is none of the ``known`` ones of its section; "" where nothing comes near.
+    """Return a hint for a key that is none of the ``known`` keys of its section; "" if nothing is similar.
 
-    ``model`` is the whole of which that is a section, ``path`` the key's place there. An engine's word for a
-    setting comes first, then the same key of another section, then the nearest one of its own section, then
-    the nearest of all.
+    ``model`` is the whole schema that the section belongs to, ``path`` the key's path in it. An engine's word
+    for a setting takes precedence, then the same key of another section, then the most similar key of its own
+    section, then of the whole schema.
     """
     word = str(path[-1])
     name = word.strip("-").replace("-", "_").lower()
@@ -83,7 +83,7 @@ def meant_by(model: type[Section], path: Path, known: list[str]) -> str:
 
 
 def _of_engines() -> dict[str, str]:
-    """Return the settings that flags of engines stand for, by the flags as Python writes them."""
+    """Return the settings that flags of engines correspond to, by the flags in Python spelling."""
     from kvcache_sim.scenario.launch.flags import ENGINES
 
     settings = dict[str, str]()
@@ -98,7 +98,7 @@ def _of_engines() -> dict[str, str]:
 
 
 def _paths(model: type[Section]) -> dict[str, list[str]]:
-    """Return where each key stands, by its last part; those of mappings and lists are left out."""
+    """Return the paths of each key by its last part, without mappings and lists."""
     paths = dict[str, list[str]]()
     for path in _keys(model, ""):
         paths.setdefault(path.rpartition(".")[2], []).append(path)

@@ -1,4 +1,4 @@
-"""The door of the room: a scenario file, ``--set`` values and a trace, to settings that can be run."""
+"""Entry point: a scenario file, ``--set`` values and a trace to settings that can be run."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ from kvcache_sim.values import Value
 class Scenario(Value):
     """A scenario that passed every check.
 
-    ``resolved`` holds every setting as plain values and gives the same run when loaded again.
+    ``resolved`` holds every setting as plain values; loading it again gives the same run.
     """
 
     model: ScenarioModel
     settings: ClusterSettings
     resolved: dict[str, Any]
-    #: Where each setting was written, for refusals that need the trace.
+    #: Location of each setting, for errors that need the trace.
     tree: Tree
-    #: Where the gpu's capacity comes from, where that can be told.
+    #: Source of the GPU's capacity, if known.
     gpu_capacity: GpuCapacity | None = None
-    #: Settings that were left out because nothing uses them here, each as its refusal.
+    #: Settings that were left out because nothing uses them, each with its refusal.
     idle: tuple[IdleError, ...] = ()
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return what is to be remarked on it, a line each."""
+        """Return the notes on the scenario, one per line."""
         found = self.gpu_capacity
         replica = self.model.replica
         step_time = () if replica.instant else step_time_facts(replica.step_time, replica.links)
@@ -64,10 +64,10 @@ class Scenario(Value):
 
 
 def load_scenario(path: Path | None, overrides: Sequence[str] = (), trace: Path | None = None) -> Scenario:
-    """Return the scenario of a file (None: all defaults) with overrides and a trace laid over it.
+    """Return the scenario of a file (None: all defaults) with overrides and a trace applied.
 
     ``preset:NAME`` is a file that comes with the package.
-    Raises UsageError with the place of what is wrong, InputOutputError when the file cannot be read.
+    Raises UsageError with the location of the error, InputOutputError if the file cannot be read.
     """
     if path is None:
         return scenario_from_text("", "", Path.cwd(), overrides, trace)
@@ -76,9 +76,9 @@ def load_scenario(path: Path | None, overrides: Sequence[str] = (), trace: Path 
 
 
 def load_served(path: Path | None, overrides: Sequence[str], arrivals: Path) -> Scenario:
-    """Return the scenario of a file as it serves requests that come from outside and are written to a trace.
+    """Return the scenario of a file for serving external requests, which are written to a trace.
 
-    Whatever requests the file has are left out. Raises as ``load_scenario``.
+    Requests of the file are left out. Raises as ``load_scenario``.
     """
     source = None if path is None else scenario_file(path)
     text, directory = (b"", Path.cwd()) if source is None else (read_scenario(source), source.parent)
@@ -96,16 +96,16 @@ def load_served(path: Path | None, overrides: Sequence[str], arrivals: Path) -> 
 
 
 def load_varied(path: Path, overrides: Sequence[str] = ()) -> Scenario:
-    """Return the scenario of a file as one of several that vary: see ``varied_from_text``."""
+    """Return the scenario of a file as one variant of several: see ``varied_from_text``."""
     return varied_from_text(read_scenario(path), str(path), path.parent, overrides)
 
 
 def scenario_from_text(
     text: str | bytes, source: str, directory: Path, overrides: Sequence[str] = (), trace: Path | None = None
 ) -> Scenario:
-    """Return the scenario of YAML text; paths in it start from ``directory``.
+    """Return the scenario of YAML text; its paths are relative to ``directory``.
 
-    A setting that nothing uses is refused, unless the text has it and an override took its use.
+    A setting that nothing uses is refused, unless the text has it and an override made it useless.
     """
     tree = _tree(text, source, overrides)
     if trace is not None:
@@ -116,7 +116,7 @@ def scenario_from_text(
 def varied_from_text(text: str | bytes, source: str, directory: Path, overrides: Sequence[str]) -> Scenario:
     """Return the scenario of a cell of a study, or of a side of a comparison.
 
-    Settings that nothing uses are left out and told (``Scenario.idle``): another cell may use them.
+    Settings that nothing uses are left out and reported (``Scenario.idle``): another cell may use them.
     """
     return _scenario(_tree(text, source, overrides), directory, varied)
 
@@ -129,9 +129,9 @@ def _tree(text: str | bytes, source: str, overrides: Sequence[str]) -> Tree:
 
 
 def scenario_from_tree(tree: Tree, directory: Path) -> Scenario:
-    """Return the scenario of settings as they were written, which are filled in; raises as ``load_scenario``.
+    """Return the scenario of settings as they were written, with defaults filled in.
 
-    Paths start from ``directory``.
+    Paths are relative to ``directory``. Raises as ``load_scenario``.
     """
     return _scenario(tree, directory, of_one_run)
 
@@ -166,7 +166,7 @@ def _settled(tree: Tree, directory: Path, idle: tuple[IdleError, ...]) -> Scenar
 
 
 def read_scenario(path: Path) -> bytes:
-    """Return a scenario's bytes, no more than tell that it is too long; ``-`` is standard input."""
+    """Return a scenario's bytes, at most one byte over the limit; ``-`` is standard input."""
     try:
         if str(path) == "-":
             return sys.stdin.buffer.read(MAX_BYTES + 1)

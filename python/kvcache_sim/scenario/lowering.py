@@ -1,4 +1,4 @@
-"""A checked scenario lowered to the frozen settings of the floors below."""
+"""Lowering of a checked scenario to the frozen settings of the simulation."""
 
 from __future__ import annotations
 
@@ -53,8 +53,9 @@ def lower(
 ) -> ClusterSettings:
     """Return the settings that the simulation takes: integers in tokens, blocks, bytes and ns.
 
-    ``model.model`` must be named. Raises UsageError for an unknown model or step-time set and for a tier of
-    less than one block.
+    ``model.model`` must be set. Raises UsageError for an unknown model or step-time set and for a tier
+    smaller
+    than one block.
     """
     wiring = with_pool(wiring, model.cluster.pool, tree)
     wiring = with_slow_channels(wiring, fleet_events(model, tree))
@@ -103,9 +104,9 @@ def lower(
 
 
 def with_host(replica: ReplicaSection) -> ReplicaSection:
-    """Return the replica with its host's value wherever it has the default.
+    """Return the replica with its host's values in place of defaults.
 
-    Raises UsageError for an unknown host, and for one whose every value is given, so that it has no effect.
+    Raises UsageError for an unknown host, and for a host without effect because all its values are given.
     """
     if replica.host is None:
         return replica
@@ -122,7 +123,7 @@ def with_host(replica: ReplicaSection) -> ReplicaSection:
 
 
 def _kv(model: ScenarioModel, machine: int) -> tuple[int, int] | None:
-    """Return the KV bytes of a token and the layers of a machine's own model, None where it has none."""
+    """Return the KV bytes per token and the layers of a machine's own model; None if it has none."""
     served = model_of_machine(model.models, machine)
     if served is None or served.model is None:
         return None
@@ -136,7 +137,7 @@ def _block_bytes(model: ScenarioModel, machine: int, cache: CacheSettings) -> in
 
 
 def _launch_ns(model: ScenarioModel, machine: int, replica: ReplicaSection) -> int:
-    """Return the host's time to launch the kernels of all layers of a machine's model, one by one."""
+    """Return the host's time to launch the kernels of all layers of a machine's model."""
     if not replica.launch_per_layer:
         return 0
     own = _kv(model, machine)
@@ -144,14 +145,14 @@ def _launch_ns(model: ScenarioModel, machine: int, replica: ReplicaSection) -> i
 
 
 def _step_time_kind(replica: ReplicaSection, launch_ns: int) -> tuple[str, ...]:
-    """Return what tells step-time models apart: the name; without service time, how far the zeros reach."""
+    """Return the identity of a step-time model: its name; without service time, the launch time."""
     if replica.instant:
         return ("instant", str(replica.max_num_batched_tokens), str(replica.max_num_seqs))
     return (replica.step_time, replica.links or "", str(_sequence_ns(replica)), str(launch_ns))
 
 
 def _step_time(replica: ReplicaSection, launch_ns: int) -> StepTime:
-    """Return the step-time model of a replica, or with ``instant`` the one without time."""
+    """Return the step-time model of a replica; with ``instant`` the model whose steps take no time."""
     if replica.instant:
         return zero_step_time(replica.max_num_batched_tokens, replica.max_num_seqs)
     found = load_step_time(replica.step_time, replica.links)
@@ -161,7 +162,7 @@ def _step_time(replica: ReplicaSection, launch_ns: int) -> StepTime:
 
 
 def _sequence_ns(replica: ReplicaSection) -> int:
-    """Return the host's time a sequence between two steps; asynchronous scheduling hides it."""
+    """Return the host's time per sequence between two steps; asynchronous scheduling hides it."""
     return replica.step_overhead_per_sequence if replica.async_scheduling == "none" else 0
 
 
@@ -234,10 +235,10 @@ def _movement(model: ScenarioModel) -> MovementSettings:
     if isinstance(policy, dict):
         write |= {str(upper): own for upper, own in policy.items()}
     else:
-        # No batch waits for what a lower tier itself writes on.
+        # No batch waits for write-backs of a lower tier.
         write = dict.fromkeys(WRITE_BACK, "through" if policy == "through-sync" else policy)
         write[TIERS[COMPUTE]] = policy
-    # an engine's own tiers know of no plan: what is to come has come, or comes ahead by the engine's rules
+    # an engine's own tiers have no load plan: blocks have arrived, or are prefetched by the engine's rules
     own = storage_prefetch(model) is not None
     return lowered(
         MovementSettings,

@@ -1,4 +1,4 @@
-"""The machines of a cluster: the common tiers and replica, with ``machines[k]`` laid over them."""
+"""The machines of a cluster: the common tiers and replica, with ``machines[k]`` merged over them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from kvcache_sim.scenario.yaml_tree import Path, Tree
 
 
 def build_machines(model: ScenarioModel, tree: Tree) -> tuple[MachineSection, ...]:
-    """Return one section a machine, in machine order.
+    """Return one section per machine, in machine order.
 
-    Raises UsageError for an entry past ``cluster.machines`` and for anything wrong inside one.
+    Raises UsageError for an entry past ``cluster.machines`` and for any error inside an entry.
     """
     count = model.cluster.machines
     if len(model.machines) > count:
@@ -51,13 +51,13 @@ def build_machines(model: ScenarioModel, tree: Tree) -> tuple[MachineSection, ..
 
 
 def own_path(tree: Tree, index: int, path: Path) -> Path:
-    """Return where machine ``index`` got the setting at ``path``: its own entry, or the common one."""
+    """Return the path of machine ``index``'s setting at ``path``: its own entry, or the common one."""
     own: Path = ("machines", index, *path)
     return own if own in tree.locations else path
 
 
 def _overlay(base: Any, own: Any) -> Any:
-    """Return ``base`` with ``own`` laid over it, mapping by mapping; null takes a setting out."""
+    """Return ``base`` with ``own`` merged over it, mapping by mapping; null removes a setting."""
     if not isinstance(base, dict) or not isinstance(own, dict):
         return own
     return {**base, **{key: _overlay(base.get(key), value) for key, value in own.items()}}

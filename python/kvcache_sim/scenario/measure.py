@@ -1,4 +1,4 @@
-"""What a scenario measures, as the settings of the floor below; the summary that follows from it."""
+"""The ``measure`` section as settings of the metrics package, and the summary of the measured requests."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from kvcache_sim.workload.trace import Trace
 
 
 def measured_requests(scenario: Scenario, trace: Trace | None) -> MeasuredRequests:
-    """Return what takes the rows of a scenario's run; UsageError where nothing is left to measure.
+    """Return the consumer of a run's rows; UsageError if no request is left to measure.
 
-    Without a trace, which is read while it is simulated, all requests are measured.
+    Without a trace (read during the run) all requests are measured.
     """
     section = scenario.model.measure
     measure = Measure()
@@ -38,9 +38,9 @@ def measured_requests(scenario: Scenario, trace: Trace | None) -> MeasuredReques
 def measured_summary(
     scenario: Scenario, run: Run, requests: MeasuredRequests
 ) -> tuple[Run, dict[str, Any], RequestTotals]:
-    """Return the run with remarks on how it went, its summary, and the totals that this is made of.
+    """Return the run with its warnings, its summary, and the totals behind the summary.
 
-    The rows that are still with the run are taken first.
+    Rows that are still with the run are consumed first.
     """
     if not requests.began:
         columns = arrays_of(run.requests)

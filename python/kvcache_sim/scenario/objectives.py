@@ -1,4 +1,4 @@
-"""A scenario's ``slo`` section as the limits that the summary judges by."""
+"""A scenario's ``slo`` section as the limits of the summary."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NAME = r"[A-Za-z][A-Za-z0-9_-]{0,31}"
 
 
 def objectives_of(model: ScenarioModel) -> Objectives | None:
-    """Return the objectives of a scenario; None where it has none."""
+    """Return the objectives of a scenario; None without the section."""
     section = model.slo
     if section is None:
         return None
@@ -22,7 +22,7 @@ def objectives_of(model: ScenarioModel) -> Objectives | None:
 
 
 def trace_fields_of(model: ScenarioModel) -> frozenset[str]:
-    """Return the fields of requests that the objectives need the whole trace for."""
+    """Return the request fields for which the objectives need the whole trace."""
     objectives = objectives_of(model)
     return objectives.trace_fields if objectives is not None else frozenset()
 
@@ -32,7 +32,7 @@ def _limits(section: SloSection | SloClassSection) -> Limits:
 
 
 def findings(model: ScenarioModel) -> Iterator[tuple[Path, str]]:
-    """Yield objectives that nothing is judged by, and why."""
+    """Yield objectives that judge nothing, and the reason."""
     objectives = objectives_of(model)
     if objectives is None:
         return
@@ -45,5 +45,5 @@ def findings(model: ScenarioModel) -> Iterator[tuple[Path, str]]:
         if own.name == OTHERS:
             yield ("slo", "classes", own.name), "the requests that no class names are called so"
         elif not re.fullmatch(_NAME, own.name):
-            why = "a class's name has at most 32 letters, digits, dashes and underscores"
+            why = "a class's name has at most 32 characters: A-Z, a-z, 0-9, - and _"
             yield ("slo", "classes", own.name), why

@@ -13,10 +13,10 @@ _MAX_INDEX = 9_999
 
 
 def apply_override(tree: Tree, assignment: str) -> None:
-    """Set the value that ``assignment`` (``tiers.cpu.capacity=80GiB``, ``machines[0].…=…``) names.
+    """Apply an assignment (``tiers.cpu.capacity=80GiB``, ``machines[0].…=…``) to a tree.
 
-    Mappings and list entries on the way are created; the value is YAML, and ``null`` takes a setting out.
-    Raises UsageError when the assignment cannot be read or walks into a value that has no parts.
+    Missing mappings and list entries are created; the value is YAML, and ``null`` removes a setting. Raises
+    UsageError for an invalid assignment and for a path through a plain value.
     """
     key, equals, text = assignment.partition("=")
     where = f"--set {key.strip()}"
@@ -27,7 +27,7 @@ def apply_override(tree: Tree, assignment: str) -> None:
 
 
 def parse_path(key: str, where: str) -> Path:
-    """Return the path a dotted key names: ``machines[0].tiers.cpu`` → ("machines", 0, "tiers", "cpu")."""
+    """Return the path of a dotted key: ``machines[0].tiers.cpu`` → ("machines", 0, "tiers", "cpu")."""
     path: list[str | int] = []
     for step in key.split("."):
         match = re.fullmatch(_STEP, step)
@@ -43,7 +43,7 @@ def parse_path(key: str, where: str) -> Path:
 
 
 def set_value(tree: Tree, path: Path, value: Any, where: str) -> None:
-    """Write ``value`` at ``path``, creating what is missing on the way, and note ``where`` it came from."""
+    """Write ``value`` at ``path``, creating missing parts of the path; record ``where`` as its source."""
     node: Any = tree.values
     for depth, step in enumerate(path):
         last = depth == len(path) - 1

@@ -23,7 +23,7 @@ from kvcache_sim.serving.router.registry import ROUTER
 
 
 def _named(kind: Kind) -> Meta:
-    """Return the mark of a key that names a policy; ``refuse_unknown_policies`` checks it."""
+    """Return the metadata of a key that names a policy; ``refuse_unknown_policies`` checks the name."""
     known: list[Any] = [{"enum": list(kind.names)}, {"type": "string"}]
     return Meta(extra={"kind": kind}, extra_json_schema={"anyOf": known})
 
@@ -52,16 +52,16 @@ POLICY_KINDS: dict[KeyPath, Kind] = {
 
 
 def with_absolute_plugins(tree: Tree, directory: Path) -> None:
-    """Make the files of plug-ins absolute: from ``directory`` where the scenario names them, else from here.
+    """Make plug-in files absolute: relative to ``directory`` for names in the scenario, else to here.
 
-    A run that is repeated elsewhere finds them again.
+    A run that is repeated elsewhere finds the files again.
     """
     for path, plugin in _policies(tree.values):
         plugin[path[-1]] = absolute_plugin(plugin[path[-1]], path, tree, directory)
 
 
 def absolute_plugin(text: str, path: KeyPath, tree: Tree, directory: Path) -> str:
-    """Return the name of a policy that stands at ``path``, the file of a plug-in made absolute."""
+    """Return the policy name at ``path``, with a plug-in's file made absolute."""
     location, colon, name = text.partition(".py:")
     adapter, between, file = location.rpartition(":")
     if not colon:
@@ -71,13 +71,13 @@ def absolute_plugin(text: str, path: KeyPath, tree: Tree, directory: Path) -> st
 
 
 def refuse_unknown_policies(tree: Tree) -> None:
-    """Raise UsageError for a policy that is neither built in nor a plug-in, with the place of its name."""
+    """Raise UsageError for a policy that is neither built in nor a plug-in, with the location of its name."""
     for path, plugin in _policies(tree.values):
         at_location(tree, path, partial(_kind_of(path).refuse_unknown, plugin[path[-1]]))
 
 
 def refuse_broken_plugins(tree: Tree) -> None:
-    """Import every plug-in that the scenario names; UsageError says where it was named and what is wrong."""
+    """Import every plug-in of the scenario; UsageError gives the location of its name and the error."""
     for path, plugin in _policies(tree.values):
         kind, name = _kind_of(path), plugin[path[-1]]
         if name not in kind.names:

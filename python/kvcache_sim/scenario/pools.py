@@ -1,4 +1,4 @@
-"""Pools: which machines prefill, which decode, and what cannot be without both."""
+"""Prefill and decode pools, and settings that need both."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from kvcache_sim.tiers import STAGING, TIERS
 
 
 def with_machines_of_pools(model: ScenarioModel, tree: Tree) -> ScenarioModel:
-    """Return the scenario with as many machines as its pools have, unless it says how many itself.
+    """Return the scenario with as many machines as its pools have, unless it sets the number itself.
 
-    Raises UsageError where it says fewer.
+    Raises UsageError if it sets a lower number.
     """
     pooled = model.pools.prefill + model.pools.decode
     given = tree.values.get("cluster")
@@ -34,9 +34,9 @@ def with_machines_of_pools(model: ScenarioModel, tree: Tree) -> ScenarioModel:
 
 
 def with_machines_of_ranks(model: ScenarioModel, tree: Tree) -> ScenarioModel:
-    """Return the scenario with a machine a rank, unless it says how many, and their balancer.
+    """Return the scenario with one machine per rank, unless it sets the number, and the ranks' balancer.
 
-    Raises UsageError where machines are no whole number of engines.
+    Raises UsageError if the machines are not a whole number of engines.
     """
     ranks, machines = model.replica.dp, model.cluster.machines
     if ranks == 1:
@@ -55,7 +55,7 @@ def with_machines_of_ranks(model: ScenarioModel, tree: Tree) -> ScenarioModel:
 
 
 def pool_role(model: ScenarioModel, index: int) -> Role:
-    """Return the role of a machine that has none of its own: the first ones prefill, the next ones decode."""
+    """Return the role of a machine without its own: the first machines prefill, the next ones decode."""
     if index < model.pools.prefill:
         return "prefill"
     return "decode" if index < model.pools.prefill + model.pools.decode else "both"
@@ -69,7 +69,7 @@ def hands_over(machines: Sequence[MachineSection]) -> list[tuple[int, int]]:
 
 
 def findings(model: ScenarioModel, machines: Sequence[MachineSection]) -> Iterator[Finding]:
-    """Yield the settings of pools and hand-overs that cannot have an effect, each with the reason."""
+    """Yield pool and hand-over settings that cannot have an effect, each with the reason."""
     roles = [machine.role for machine in machines]
     for role, other, lacking in (
         ("prefill", "decode", "no machine decodes: add pools.decode"),
@@ -93,5 +93,5 @@ def findings(model: ScenarioModel, machines: Sequence[MachineSection]) -> Iterat
     if model.handover.router != "least-loaded" and len(machines) - roles.count("prefill") == 1:
         yield ("handover", "router"), "one machine decodes"
     if model.handover.path == "via-cpu" and not all(machine.tiers.lower for machine in machines):
-        why = f"KV goes over the {TIERS[STAGING]} of both machines: add tiers.{TIERS[STAGING]}"
+        why = f"KV is staged in the {TIERS[STAGING]} of both machines: add tiers.{TIERS[STAGING]}"
         yield ("handover", "path"), why

@@ -1,4 +1,4 @@
-"""Scenarios that come with the package: ``preset:NAME`` wherever a scenario file may stand, and a starter."""
+"""Scenarios that come with the package (``preset:NAME`` in place of a scenario file), and a starter."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def starter_text() -> str:
 
 
 def preset_names() -> list[str]:
-    """Return the names of the scenarios that come along."""
+    """Return the names of the preset scenarios."""
     return sorted(path.stem for path in _FOLDER.glob("*.yaml"))
 
 
 def preset_path(name: str, where: str = "") -> Path:
-    """Return the file of a scenario that comes along; raises ``UsageError`` with the nearest names."""
+    """Return the file of a preset; raises ``UsageError`` with the nearest names."""
     names = preset_names()
     if name not in names:
         near = close_matches(name, names, n=1)
@@ -32,6 +32,6 @@ def preset_path(name: str, where: str = "") -> Path:
 
 
 def scenario_file(path: Path) -> Path:
-    """Return the file that a path names: itself, or that of ``preset:NAME``; raises as ``preset_path``."""
+    """Return the file of a path: the path itself, or that of ``preset:NAME``; raises as ``preset_path``."""
     text = str(path)
     return preset_path(text.removeprefix(_PREFIX), _PREFIX[:-1]) if text.startswith(_PREFIX) else path

@@ -1,4 +1,4 @@
-"""Fields with units: what a scenario may write for them, and how a resolved one writes them back."""
+"""Fields with units: parsers of a scenario's values, and renderers for the resolved scenario."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from kvcache_sim.scenario.section import Quantity, quantity
 from kvcache_sim.units import parse_rate_bytes_per_s, parse_size_bytes, parse_time_ns
 
 _BLOCKS = r"\s*([0-9][0-9_]*)\s*blocks?\s*"
-#: Most tokens, sequences or blocks: 2³¹ − 1, so that they stay well inside 64-bit arithmetic.
+#: Most tokens, sequences or blocks: 2³¹ − 1, so that sums stay within 64-bit arithmetic.
 MAX_COUNT = 2**31 - 1
-#: The largest number that is finite.
+#: The largest finite number.
 MAX_FLOAT = float_info.max
 _CAPACITY = "blocks (16384 blocks), a size (80GiB) or unbounded"
 
 
 class Capacity(NamedTuple):
-    """Room of a tier as written: blocks, bytes, ``auto``, or none of them (unbounded)."""
+    """Capacity of a tier as written: blocks, bytes, ``auto``, or none of them (unbounded)."""
 
     blocks: int | None = None
     size_bytes: int | None = None
-    #: What the GPU's memory leaves beside the weights (gpu only).
+    #: The GPU memory left after weights and activations (gpu only).
     auto: bool = False
 
     def __str__(self) -> str:
-        """Return it as a scenario writes it."""
+        """Return the capacity in scenario syntax."""
         if self.auto:
             return "auto"
         if self.blocks is not None:
@@ -41,7 +41,7 @@ class Capacity(NamedTuple):
 
 
 def parse_capacity(value: object) -> Capacity:
-    """Return the room that ``16384 blocks``, ``80GiB`` or ``unbounded`` means; UsageError otherwise."""
+    """Parse a capacity such as ``16384 blocks``, ``80GiB`` or ``unbounded``; UsageError otherwise."""
     text = _text(value, _CAPACITY)
     if text in ("unbounded", "auto"):
         return Capacity(auto=text == "auto")
@@ -67,7 +67,7 @@ def _text(value: object, expected: str) -> str:
 
 
 def render_size(count: int) -> str:
-    """Return a size in bytes as a scenario writes it, exactly: the shortest of 2-based and 10-based units."""
+    """Return a size in bytes in scenario syntax, exactly: the shortest of 2-based and 10-based units."""
     written = [f"{count // scale}{unit}" for scale, unit in _SIZES if count and count % scale == 0]
     return min([*written, f"{count}B"], key=len)
 
@@ -79,7 +79,7 @@ _SIZES = (
 
 
 def render_time(count: int) -> str:
-    """Return a time in ns as a scenario writes it, exactly: ``1500us``."""
+    """Return a time in ns in scenario syntax, exactly: ``1500us``."""
     for scale, unit in ((10**9, "s"), (10**6, "ms"), (10**3, "us")):
         if count and count % scale == 0:
             return f"{count // scale}{unit}"
@@ -94,7 +94,7 @@ def _render_rate(count: int) -> str:
 
 
 def parse_edge(value: object) -> Edge:
-    """Return what ``auto``, ``10%``, ``5m`` or ``1000 requests`` leaves out; UsageError otherwise."""
+    """Parse the part of a run to leave out: ``auto``, ``10%``, ``5m`` or ``1000 requests``."""
     expected = "auto, a share such as 10%, a time such as 5m, or a number such as 1000 requests"
     text = _text(value, expected).strip()
     if text == "auto":
@@ -152,17 +152,17 @@ else:
     _TIME = parse_time_ns, "a time with its unit, such as 250us or 3s", render_time
     _SIZE = parse_size_bytes, "a size with its unit, such as 128KiB", render_size
     _RATE = parse_rate_bytes_per_s, "a rate with its unit, such as 25GB/s or 400Gb/s", _render_rate
-    #: Times with their units; inside, integer ns.
+    #: Times with their units; internally integer ns.
     DurationNs, PositiveNs, IntervalNs = (
         _number(*_TIME),
         _number(*_TIME, least=1),
         _number(*_TIME, least=10**6),
     )
-    #: A size with its unit; inside, bytes.
+    #: A size with its unit; internally bytes.
     PositiveBytes = _number(*_SIZE, least=1)
-    #: A rate with its unit; inside, bytes a second.
+    #: A rate with its unit; internally bytes per second.
     RateBytesPerS = _number(*_RATE)
-    #: Room of a tier; how much of a run's begin or end is left out; which requests are meant.
+    #: Capacity of a tier; part of a run's start or end to leave out; rule that selects requests.
     CapacityField = quantity(Capacity, parse_capacity, str)
     EdgeField = quantity(Edge, parse_edge, _render_edge)
     RequestRuleField = quantity(RequestRule, _parse_rule, str)
@@ -171,5 +171,5 @@ else:
 Count = Annotated[int, Meta(ge=1, le=MAX_COUNT)]
 CountOrZero = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
 Machines = Annotated[int, Meta(ge=1, le=4096)]
-#: Any number but infinity.
+#: Any finite number.
 Finite = Annotated[float, Meta(ge=-MAX_FLOAT, le=MAX_FLOAT)]

@@ -1,4 +1,4 @@
-"""A scenario's ``trace`` section as the reader's settings, and the block that its file is of."""
+"""A scenario's ``trace`` section as the reader's settings, and the block size of its file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def read_settings(section: TraceSection, keep_unknown: bool = False) -> ReadSettings:
-    """Return how a scenario wants its trace read; with ``keep_unknown`` members that no column holds stay."""
+    """Return the reader's settings; with ``keep_unknown`` members without a column are kept."""
     from kvcache_sim.workload.readers.settings import ReadSettings
     from kvcache_sim.workload.synthetic_prefixes import PrefixAssumption
 
@@ -36,10 +36,10 @@ def read_settings(section: TraceSection, keep_unknown: bool = False) -> ReadSett
 
 
 def with_trace_block(model: ScenarioModel, tree: Tree) -> ScenarioModel:
-    """Return the model with ``cache.block_size`` filled in where it is not written.
+    """Return the model with ``cache.block_size`` filled in if it is not written.
 
-    A trace's block is told from the first bytes of its file; what cannot be looked at twice (a pipe), is not
-    there or is no trace leaves the default, and its reading says why.
+    A trace's block size is detected from the first bytes of its file. The default stays for a pipe, a missing
+    file and a file that is not a trace; the reader reports the error later.
     """
     given = tree.values.get("cache")
     if isinstance(given, dict) and "block_size" in given:

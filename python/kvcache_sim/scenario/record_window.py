@@ -1,4 +1,4 @@
-"""``--record all[:FROM..TO]``: which part of a run is recorded in full."""
+"""``--record all[:FROM..TO]``: the part of a run that is recorded in full."""
 
 from __future__ import annotations
 

@@ -12,24 +12,24 @@ from kvcache_sim.serving.settings import AsyncScheduling, DuplicatePrefill, Sche
 from kvcache_sim.tiers import COMPUTE, TIERS
 
 _FASTEST = TIERS[COMPUTE]
-#: Token budget where no service time passes: whole prompts, as the engines' own replays take them. A prompt
-#: in chunks would ask SGLang's tree for room chunk by chunk and so evict other leaves.
+#: Token budget without service time: whole prompts, as in the engines' own replays. With chunked prompts
+#: SGLang's tree would allocate chunk by chunk and evict other leaves.
 WHOLE_PROMPTS_TOKENS = 1 << 20
 
 
 class SpeculationSection(Section):
-    """Speculative decoding: tokens that a decode step has drafted, and how many of them are right."""
+    """Speculative decoding: drafted tokens per decode step, and their acceptance."""
 
-    tokens: Annotated[int, about("tokens drafted at a time", ge=1, le=64)] = 3
+    tokens: Annotated[int, about("drafted tokens per decode step", ge=1, le=64)] = 3
     acceptance: Annotated[
-        list[Finite] | None, about("by position, share of steps that accept the draft there; never rising")
+        list[Finite] | None, about("by position, share of steps that accept that draft; non-increasing")
     ] = None
     mean_length: Annotated[
         Annotated[float, Meta(ge=1, le=MAX_FLOAT)] | None,
-        about("tokens that a step brings on the average, instead of acceptance"),
+        about("mean tokens per decode step, instead of acceptance"),
     ] = None
-    draft_time: Annotated[DurationNs, about("time that a step takes longer for its drafts")] = 0
-    eagle: Annotated[bool, about("EAGLE or MTP: the last block of a hit is computed again")] = False
+    draft_time: Annotated[DurationNs, about("additional time of a step for its drafts")] = 0
+    eagle: Annotated[bool, about("EAGLE or MTP: the last block of a hit is recomputed")] = False
 
 
 class ReplicaSection(Section):
@@ -39,9 +39,9 @@ class ReplicaSection(Section):
     max_num_batched_tokens: Annotated[
         int, about("token budget of a step; with instant 1048576", ge=1, le=1 << 22)
     ] = 0  # see __post_init__
-    max_num_seqs: Annotated[int, about("most sequences that run together", ge=1, le=1 << 20)] = 256
+    max_num_seqs: Annotated[int, about("most sequences in a batch", ge=1, le=1 << 20)] = 256
     gpu_memory_utilization: Annotated[
-        float, about("share of the GPU's memory that the engine takes, for capacity: auto", gt=0, le=1)
+        float, about("share of the GPU's memory that the engine uses, for capacity: auto", gt=0, le=1)
     ] = 0.9
     sampler: Annotated[
         Literal["sorting", "fused"], about("for capacity: auto; fused: FlashInfer's, and vLLM's of 2026")
@@ -51,40 +51,38 @@ class ReplicaSection(Section):
         about("context window: most tokens of a prompt and its answer"),
     ] = None
     on_overflow: Annotated[
-        Literal["reject", "slide"], about("a longer request is rejected, or loses its oldest history")
+        Literal["reject", "slide"], about("longer requests: rejected, or truncated by their oldest history")
     ] = "reject"
     step_time: Annotated[str, about("step-time set by name, or a model file")] = "h100-llama-3-8b-tp1"
     links: Annotated[
         str | None, about("all-reduces of a roofline or of measured kernels: name or FILE.csv")
     ] = None
-    scheduler: Annotated[SchedulerName, about("who composes the steps: kvsim, or an engine")] = "kvsim"
+    scheduler: Annotated[SchedulerName, about("scheduler of the steps: kvsim's, or an engine's")] = "kvsim"
     watermark: Annotated[
         float, about("with vllm: share of blocks kept free at admissions while others run", ge=0, lt=1)
     ] = 0.0
-    reserve_full_isl: Annotated[bool, about("with vllm: admit only what has room for all its tokens")] = True
+    reserve_full_isl: Annotated[bool, about("with vllm: admit a request only if all its tokens fit")] = True
     long_prefill_token_threshold: Annotated[
-        CountOrZero, about("with vllm: tokens of one request a step beside others; 0: all")
+        CountOrZero, about("with vllm: most tokens of a long prompt per step; 0: all")
     ] = 0
-    schedule_policy: Annotated[SchedulePolicy, about("with sglang: who is looked at first")] = "fcfs"
-    max_prefill_tokens: Annotated[Count, about("with sglang: tokens of prompts that a step takes up")] = 16384
-    enable_mixed_chunk: Annotated[bool, about("with sglang: decode in steps of prompts too")] = False
+    schedule_policy: Annotated[SchedulePolicy, about("with sglang: order of the waiting queue")] = "fcfs"
+    max_prefill_tokens: Annotated[Count, about("with sglang: most prompt tokens of a step")] = 16384
+    enable_mixed_chunk: Annotated[bool, about("with sglang: prefill and decode in one step")] = False
     schedule_conservativeness: Annotated[
-        float, about("with sglang: times the share of an answer that is reserved at first", gt=0, le=100)
+        float, about("with sglang: factor of the initially reserved share of an answer", gt=0, le=100)
     ] = 1.0
-    queue_order: Annotated[QueueOrderName, about("who is admitted first")] = "fcfs"
+    queue_order: Annotated[QueueOrderName, about("order of admission")] = "fcfs"
     duplicate_prefill: Annotated[
         DuplicatePrefill, about("when another request computes the next block: compute it too, or wait")
     ] = "recompute"
-    dp: Annotated[
-        Machines, about("machines, one after another, that are ranks of one engine in lock step")
-    ] = 1
+    dp: Annotated[Machines, about("consecutive machines that are ranks of one engine in lockstep")] = 1
     pp: Annotated[
         Annotated[int, Meta(ge=1, le=64)] | None,
-        about("with vllm: pipeline stages, as many micro-batches in flight; null: 1"),
+        about("with vllm: pipeline stages and micro-batches in flight; null: 1"),
     ] = None
     cp: Annotated[
         Annotated[int, Meta(ge=1, le=64)] | None,
-        about("GPUs that share out each block's tokens, for capacity: auto; null: 1"),
+        about("GPUs that split each block's tokens, for capacity: auto; null: 1"),
     ] = None
     speculation: Annotated[SpeculationSection | None, about("tokens drafted in decode steps; null: none")] = (
         None
@@ -92,29 +90,29 @@ class ReplicaSection(Section):
     step_overhead: Annotated[DurationNs, about("time between two steps")] = 0
     step_overhead_per_sequence: Annotated[
         DurationNs,
-        about("the same for each sequence that decodes: input preparation, sampling, detokenising"),
+        about("the same per decoding sequence: input preparation, sampling, detokenization"),
     ] = 0
     launch_per_layer: Annotated[
         DurationNs,
-        about("the CPU's time to launch a layer's kernels: steps past 512 tokens take at least that"),
+        about("CPU time to launch a layer's kernels: lower bound of steps past 512 tokens"),
     ] = 0
     async_scheduling: Annotated[
-        AsyncScheduling, about("decide a step ahead; answers end at a known length, or at a stop token")
+        AsyncScheduling, about("schedule one step in advance; answers end by length or stop token")
     ] = "none"
-    client_offset: Annotated[DurationNs, about("HTTP and tokenising, before a request queues")] = 0
-    client_offset_per_token: Annotated[DurationNs, about("the same for each token of its prompt")] = 0
+    client_offset: Annotated[DurationNs, about("HTTP and tokenization, before a request queues")] = 0
+    client_offset_per_token: Annotated[DurationNs, about("the same per prompt token")] = 0
     copy_submit: Annotated[
-        DurationNs, about(f"CPU time to submit a piece of a copy to or from the {_FASTEST}, before a step")
+        DurationNs, about(f"CPU time per piece to submit a copy to or from the {_FASTEST}, before a step")
     ] = 0
     copy_gpu_share: Annotated[
-        float, about(f"share of the {_FASTEST} that such a copy takes while it goes", ge=0, le=1)
+        float, about(f"share of the {_FASTEST}'s throughput that a copy uses", ge=0, le=1)
     ] = 0.0
     host: Annotated[
-        str | None, about("measured host by name: overhead, scheduling and offsets that are not given")
+        str | None, about("measured host by name: sets overheads and offsets that are not given")
     ] = None
 
     def __post_init__(self) -> None:
-        """Fill in the one default that another key decides."""
+        """Fill in the default that depends on another key."""
         if not self.max_num_batched_tokens:
             tokens = WHOLE_PROMPTS_TOKENS if self.instant else 8192
             force_setattr(self, "max_num_batched_tokens", tokens)

@@ -1,6 +1,6 @@
-"""Settings of requests and routers that have no effect, and why.
+"""Settings of requests and routers that have no effect, and the reason.
 
-Of requests: tenant, model, adapter and hints, as rows of a trace have them.
+Request settings: tenant, model, adapter and hints, as rows of a trace have them.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ from kvcache_sim.serving.router.registry import ROUTERS, needs_of, readers_of
 
 
 def of_tenants(model: ScenarioModel) -> Iterator[Finding]:
-    """Yield what of a scenario's tenants has no effect, or is ruled out by other settings, and why."""
+    """Yield tenant settings without effect or in conflict with other settings, and the reason."""
     own, settings = model.tenants, tenancy(model.tenants)
     if own is None or settings is None:
         return
     for key, why in _idle_of_tenants(own):
         yield ("tenants", *key), why
     if settings.holds_back and model.replica.instant:
-        yield Contradiction(("tenants",), "replica.instant is true: nobody waits for a turn or for tokens")
+        yield Contradiction(
+            ("tenants",), "replica.instant is true: no request waits for its turn or for tokens"
+        )
     if settings.bounds_caches and (store_kind(model.cache) is not TREE or not model.cache.enabled):
         yield Contradiction(("tenants",), "quotas of cache need cache.semantics tree, detailed and enabled")
     if settings.holds_back and model.router.view.interval:
@@ -38,18 +40,18 @@ def of_tenants(model: ScenarioModel) -> Iterator[Finding]:
 
 
 def _idle_of_tenants(own: TenantsSection) -> Iterator[tuple[tuple[Any, ...], str]]:
-    """Yield what of the section has no effect, and why."""
+    """Yield keys of the section without effect, and the reason."""
     for name, each in own.of.items():
         if own.max_in_flight is None:
             for key in ("weight", "priority"):
                 if key in changed(each):
-                    yield ("of", name, key), "nobody waits for a turn: set tenants.max_in_flight"
+                    yield ("of", name, key), "no request waits for its turn: set tenants.max_in_flight"
         if each.burst is not None and each.tokens_per_s is None:
             yield ("of", name, "burst"), "tokens_per_s is null"
 
 
 def of_models(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
-    """Yield what of the sections has no effect, or is ruled out by other settings, and why."""
+    """Yield model and adapter settings without effect or in conflict with other settings, and the reason."""
     if model.models is not None:
         yield from _of_models(model, model.models, machines)
     if model.adapters is not None and not model.cache.enabled:
@@ -76,7 +78,7 @@ def _of_models(
     fleet = model.fleet
     joins = fleet.scaling is not None or any(event.do == "join" for event in fleet.plan)
     reasons = (
-        (joins, "which model a machine that joins serves is not said"),
+        (joins, "the model of a joining machine is undefined"),
         (any(fault.do == "lose" and fault.repair for fault in fleet.faults), "lost machines join again"),
         (any(machine.role != "both" for machine in machines), "prompts are handed over between machines"),
         (model.fetch.lookup == "cluster", "machines read from each other (fetch.lookup cluster)"),
@@ -93,7 +95,7 @@ def _of_models(
 
 
 def of_retention(model: ScenarioModel) -> Iterator[Finding]:
-    """Yield what rules retention hints out, and why."""
+    """Yield settings in conflict with retention hints, and the reason."""
     if model.retention is None:
         return
     if store_kind(model.cache) is not TREE or not model.cache.enabled:
@@ -103,7 +105,7 @@ def of_retention(model: ScenarioModel) -> Iterator[Finding]:
 
 
 def idle_of_router(model: ScenarioModel, routed: int) -> Iterator[tuple[Path, str]]:
-    """Yield each setting of ``router`` without effect; ``routed``: machines that requests arrive at."""
+    """Yield ``router`` settings without effect; ``routed``: machines that requests arrive at."""
     router, policies = model.router, {model.router.policy}
     if any(machine.get("role") for machine in model.machines) or model.pools.prefill:
         policies.add(model.handover.router)
@@ -116,14 +118,14 @@ def idle_of_router(model: ScenarioModel, routed: int) -> Iterator[tuple[Path, st
         if readers := readers_of(key):
             yield ("router", key), f"router.policy is not {' or '.join(readers)}"
     if not any(router.scorers.values()):
-        yield Contradiction(("router", "scorers"), "none has a weight: nothing would tell machines apart")
+        yield Contradiction(("router", "scorers"), "none has a weight: all machines would score the same")
     yield from _index(model)
     if router.view.interval:
         where: Path = ("router", "view", "interval")
         if model.replica.instant:
             yield where, "replica.instant is true: no machine ever has a load"
         elif routed > 1 and not (own or any(needs_of(policy).engine_loads for policy in policies)):
-            yield where, f"router.policy {router.policy} goes by no figures of the engines"
+            yield where, f"router.policy {router.policy} uses no metrics of the engines"
     needs = needs_of(router.policy)
     if needs.load_alone and model.replica.instant:
         yield ("router", "policy"), "replica.instant is true: no machine ever has a load"
@@ -144,16 +146,16 @@ def _index(model: ScenarioModel) -> Iterator[tuple[Path, str]]:
         yield ("router", "index", "eviction_interval"), "router.index.kind is not gateway-tree"
     if router.index_blocks is not None:
         if not own and not needs_of(router.policy).caches:
-            yield ("router", "index_blocks"), f"router.policy {router.policy} looks at no prefixes"
+            yield ("router", "index_blocks"), f"router.policy {router.policy} uses no prefixes"
         if why := store_kind(model.cache).lacks.get(Ability.BLOCKS):
             yield ("router", "index_blocks"), why
     elif router.index_delay:
-        yield ("router", "index_delay"), "router.index_blocks is null: the router sees the truth"
+        yield ("router", "index_delay"), "router.index_blocks is null: the router reads the caches themselves"
     if router.index_delay and kind != "truth":
-        yield ("router", "index_delay"), f"router.index.kind {kind} knows at once what it sent"
+        yield ("router", "index_delay"), f"router.index.kind {kind} is updated when a request is sent"
 
 
 def keeps_an_index(model: ScenarioModel) -> bool:
-    """Return whether the router knows prompts by what it heard or sent, not by what machines have."""
+    """Return True if the router has its own index of prompts instead of the machines' caches."""
     router = model.router
     return router.index_blocks is not None or router.index.kind != "truth"

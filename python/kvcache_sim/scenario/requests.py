@@ -24,7 +24,7 @@ from kvcache_sim.workload.trace import NO_SESSION, Trace
 
 
 def refuse_beyond_spec(scenario: Scenario) -> None:
-    """Raise UsageError where a setting is not covered by ``spec/``."""
+    """Raise UsageError for a setting that ``spec/`` does not cover."""
     from kvcache_sim.simulation.spec_keys import uncovered
 
     for path, refusal in uncovered(scenario.resolved):
@@ -32,9 +32,9 @@ def refuse_beyond_spec(scenario: Scenario) -> None:
 
 
 def open_requests(scenario: Scenario, options: RunOptions) -> Trace | TraceStream:
-    """Return the requests of a scenario as ``read_requests``; as a stream where that fits the run.
+    """Return the requests of a scenario like ``read_requests``, or as a stream if the run allows it.
 
-    A long trace of a file is then read while it is simulated (see ``can_stream`` and ``open_trace``).
+    A long trace file is then read during the run (see ``can_stream`` and ``open_trace``).
     """
     if options.engine != "native":
         refuse_beyond_spec(scenario)
@@ -61,8 +61,9 @@ def open_requests(scenario: Scenario, options: RunOptions) -> Trace | TraceStrea
 def read_requests(scenario: Scenario) -> Trace:
     """Return the trace that a scenario's ``trace`` or ``workload`` section describes.
 
-    Raises UsageError when there is neither or the cache's block does not divide the trace's, TraceError and
-    InputOutputError as the reader does. Adds a warning when requests cannot fit a gpu.
+    Raises UsageError if there is neither or the cache's block size does not divide the trace's, TraceError
+    and
+    InputOutputError as the reader does. Adds a warning if requests cannot fit a GPU.
     """
     model = scenario.model
     if model.trace is not None:
@@ -77,7 +78,7 @@ def read_requests(scenario: Scenario) -> Trace:
 
 
 def prepared(scenario: Scenario, trace: Trace) -> Trace:
-    """Return a trace as a scenario changes it: answers of one length, prompts that fit the context window.
+    """Return a trace with the scenario's changes: answer lengths, prompts cut to the context window.
 
     Raises and warns as ``read_requests``.
     """
@@ -115,7 +116,7 @@ def prepared(scenario: Scenario, trace: Trace) -> Trace:
 
 
 def _by_program(trace: Trace) -> Trace:
-    """Return a trace whose priorities are the starts of its jobs; of its own where nobody waits."""
+    """Return a trace whose priorities are the starts of its jobs; unchanged if no request waits."""
     from kvcache_sim.workload.sessions import job_starts_ns, jobs_of
 
     jobs = jobs_of(trace)
@@ -135,7 +136,7 @@ def _check_block_size(scenario: Scenario, trace: Trace) -> None:
 
 
 def keeps_unknown(scenario: Scenario) -> bool:
-    """Return whether a scenario asks for members of the trace's rows that no column holds."""
+    """Return True if a scenario uses members of the trace's rows that have no column."""
     model = scenario.model
     sections = (model.tenants, model.retention, model.models, model.adapters)
     asks = any(section is not None for section in sections)
@@ -153,14 +154,14 @@ def _generated(section: Mapping[str, Any], seed: int) -> Trace:
 
 
 def _no_sessions(scenario: Scenario, trace: Trace) -> tuple[str, ...]:
-    """Return a warning where sessions are to be routed together and there are none."""
+    """Return a warning if the router groups by session and the requests have none."""
     if scenario.model.router.policy != "session-affinity" or bool(np.any(trace.session != NO_SESSION)):
         return ()
     return ("router.policy session-affinity: the requests have no sessions, so it is least-loaded here",)
 
 
 def _too_long(scenario: Scenario, trace: Trace) -> tuple[str, ...]:
-    """Return a warning when prompts do not fit some machine's gpu: these requests will be rejected."""
+    """Return a warning if prompts do not fit some machine's GPU: these requests will be rejected."""
     sizes = [machine.tiers[0].capacity_blocks for machine in scenario.settings.machines]
     bounded = [size for size in sizes if size is not None]
     if not bounded or not len(trace):

@@ -1,4 +1,4 @@
-"""The resolved scenario: every setting with its default filled in, as YAML that gives the same run again."""
+"""The resolved scenario: every setting with its default filled in, as YAML that reproduces the run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def resolve(
 
 
 def _own(model: ScenarioModel, plain: dict[str, Any], index: int, machine: MachineSection) -> dict[str, Any]:
-    """Return what a machine has otherwise than all; ``plain``: the scenario's own plain values."""
+    """Return a machine's differences from the common settings; ``plain``: the scenario's plain values."""
     role = pool_role(model, index)
     if machine.tiers is model.tiers and machine.replica is model.replica and machine.role == role:
         return {}
@@ -39,7 +39,7 @@ def _own(model: ScenarioModel, plain: dict[str, Any], index: int, machine: Machi
 
 
 def _difference(value: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of ``value`` that lay over ``base`` give ``value``."""
+    """Return the settings that, merged over ``base``, give ``value``."""
     result: dict[str, Any] = {}
     for key, own in value.items():
         if own == base[key]:
@@ -50,7 +50,7 @@ def _difference(value: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]:
 
 
 def config_hash(resolved: Mapping[str, Any], trace_sha256: str) -> str:
-    """Return the SHA-256 of what decides a run: the resolved settings and the content of its trace.
+    """Return the SHA-256 of a run's inputs: the resolved settings and the content of its trace.
 
     Canonical JSON (sorted keys); labels and the trace's path are left out.
     """
@@ -62,7 +62,7 @@ def config_hash(resolved: Mapping[str, Any], trace_sha256: str) -> str:
 
 
 def to_yaml(resolved: Mapping[str, Any]) -> str:
-    """Return the resolved scenario as YAML text, quoted where another reading were possible."""
+    """Return the resolved scenario as YAML text, quoted where it would be ambiguous."""
     return "".join(_lines(resolved, ""))
 
 
@@ -86,7 +86,7 @@ def _flow(value: Any) -> str:
 
 
 def _scalar(value: Any) -> str:
-    """Return a scalar; text that is a plain word stays plain, any other is written in JSON's quotes."""
+    """Return a scalar as YAML: plain if it is a plain word, in JSON's quotes otherwise."""
     if isinstance(value, str):
         plain = value[:1].isalpha() and value.replace("-", "").replace("_", "").replace(".", "").isalnum()
         plain = plain and value.isascii() and value not in ("null", "true", "false")

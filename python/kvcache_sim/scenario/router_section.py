@@ -17,52 +17,56 @@ else:
 
 
 class RouterViewSection(Section):
-    """What a router knows of the machines' load."""
+    """The router's view of the machines' load."""
 
-    interval: Annotated[DurationNs, about("engines are polled so often; 0: at every decision")] = 0
+    interval: Annotated[DurationNs, about("time between two polls of the engines; 0: at every decision")] = 0
 
 
 class RouterIndexSection(Section):
-    """What a router takes for the machines' caches."""
+    """The router's view of the machines' caches."""
 
-    kind: Annotated[IndexKind, about("what they have, or what it sent them, by a gateway's rules")] = "truth"
-    eviction_interval: Annotated[PositiveNs, about("gateway-tree: how often it is cut back to its size")] = (
-        120_000_000_000
+    kind: Annotated[IndexKind, about("the caches themselves, or a gateway's own record of sent requests")] = (
+        "truth"
     )
+    eviction_interval: Annotated[
+        PositiveNs, about("gateway-tree: time between two evictions down to its size")
+    ] = 120_000_000_000
 
 
 class RouterSection(Section):
-    """Which machine a request goes to."""
+    """The policy that routes requests to machines, and its settings."""
 
-    policy: Annotated[RouterName, about("who chooses the machine")] = "round-robin"
+    policy: Annotated[RouterName, about("routing policy")] = "round-robin"
     load_threshold: Annotated[
-        float, about("longest-prefix: uneven from this largest / smallest load on", ge=1, le=MAX_FLOAT)
+        float, about("longest-prefix: imbalance threshold, largest / smallest load", ge=1, le=MAX_FLOAT)
     ] = 2.0
     overlap_weight: Annotated[
         float,
         about(
-            "overlap-cost, dynamo-kv: weight of a block of prefill against one of decode", ge=0, le=MAX_FLOAT
+            "overlap-cost, dynamo-kv: weight of a prefill block relative to a decode block",
+            ge=0,
+            le=MAX_FLOAT,
         ),
     ] = 1.0
-    temperature: Annotated[float, about("dynamo-kv: 0: the least cost; more: spread", ge=0, le=1e6)] = 0.0
+    temperature: Annotated[
+        float, about("dynamo-kv: softmax temperature over costs; 0: least cost", ge=0, le=1e6)
+    ] = 0.0
     cache_threshold: Annotated[
-        float, about("cache-aware: share of a prompt above which who has it takes it", ge=0, le=1)
+        float, about("cache-aware: least cached share of a prompt to route by cache", ge=0, le=1)
     ] = 0.3
     balance_abs_threshold: Annotated[
-        CountOrZero, about("cache-aware: uneven where loads differ by more requests, and")
+        CountOrZero, about("cache-aware: imbalance threshold in requests (absolute), and")
     ] = 64
     balance_rel_threshold: Annotated[
         float,
-        about("cache-aware: the largest load is more than so many times the smallest", ge=1, le=MAX_FLOAT),
+        about("cache-aware: the largest load above this multiple of the smallest", ge=1, le=MAX_FLOAT),
     ] = 1.5
     scorers: Annotated[
         dict[ScorerName, Annotated[float, Meta(ge=0, le=MAX_COUNT)]], about("weighted: weight by scorer")
     ] = field(default_factory=lambda: RouterSettings().scorers)
-    kv_aware_threshold: Annotated[CountOrZero, about("kvaware: tokens of a prompt that may be missing")] = (
-        2000
-    )
+    kv_aware_threshold: Annotated[CountOrZero, about("kvaware: most uncached tokens of a prompt")] = 2000
     load_weight: Annotated[
-        float, about("loadaware: weight of load against the cached share", ge=0, le=1e6)
+        float, about("loadaware: weight of load relative to the cached share", ge=0, le=1e6)
     ] = 1.0
     max_load_skew: Annotated[
         Annotated[float, Meta(ge=1, le=1e6)] | None,
@@ -71,6 +75,6 @@ class RouterSection(Section):
     view: RouterViewSection = RouterViewSection()
     index: RouterIndexSection = RouterIndexSection()
     index_blocks: Annotated[
-        Count | None, about("size of the router's own index, a machine; null: none, or its own")
+        Count | None, about("size of the router's own index per machine; null: none, or its default")
     ] = None
-    index_delay: Annotated[DurationNs, about("from a first token until the index has its prompt")] = 0
+    index_delay: Annotated[DurationNs, about("time from a first token until the index has its prompt")] = 0

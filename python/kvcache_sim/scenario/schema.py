@@ -1,4 +1,4 @@
-"""Every key of a scenario, with its type, its default and what it means: YAML is checked against it."""
+"""Every key of a scenario, with its type, default and meaning: YAML is checked against it."""
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -57,36 +57,34 @@ from kvcache_sim.tiers import COMPUTE, LOAD_EDGES, READ_OF_ONE, STAGING, TIERS
 _FASTEST, _LANDING, _LOWER = TIERS[COMPUTE], TIERS[STAGING], " and ".join(TIERS[STAGING:])
 _PATHS = f"from {_FASTEST} to {_FASTEST}, or over both machines' {_LANDING}"
 _BY_UPPER = "{" + ", ".join(f"{tier}: …" for tier in TIERS[:-1]) + "}"
-#: Beyond it a price times the machines and hours of a run may not be a number any more.
+#: Larger prices could overflow when multiplied by the machines and hours of a run.
 _MAX_PRICE = 1e12
 
 
 class CacheSection(Section):
-    """How blocks are kept."""
+    """The KV cache: block size, reuse semantics, eviction and admission."""
 
     enabled: Annotated[bool, about("false: nothing is reused")] = True
-    block_size: Annotated[Count, about("tokens of a block; left out: the trace's, or 512")] = 512
-    semantics: Annotated[Semantics, about("rules of reuse: our tree, or an engine's own")] = "tree"
+    block_size: Annotated[Count, about("tokens per block; left out: the trace's, or 512")] = 512
+    semantics: Annotated[Semantics, about("cache semantics: kvsim's tree, or an engine's own")] = "tree"
     layer_groups: Annotated[
         LayerGroups | None,
-        about("windows and states: by-kind (null with vllm), or as-full attention (null else)"),
+        about("windows and states: by-kind (null with vllm) or as-full attention (null else)"),
     ] = None
     policy: Annotated[str, about("eviction policy of all tiers, or file.py:Name")] = "lru"
-    admission: Annotated[AdmissionName, about("how much of a finished request is kept")] = "all"
-    cache_output: Annotated[bool, about("generated tokens are kept too")] = True
-    touch: Annotated[Touch, about("what makes blocks recent for lru: a request's end, or its admission")] = (
+    admission: Annotated[AdmissionName, about("share of a finished request that is cached")] = "all"
+    cache_output: Annotated[bool, about("generated tokens are cached too")] = True
+    touch: Annotated[Touch, about("update of recency for lru: at a request's end, or at its admission")] = (
         "release"
     )
-    eviction_batch_blocks: Annotated[
-        Count, about("where a tier must make room, so many blocks go at once at least")
-    ] = 1
-    full_hit: Annotated[FullHit, about("what is computed when all may hit")] = "prefill-remainder"
-    accounting: Annotated[Accounting, about("blocks of the trie, or a count of unique tokens")] = "detailed"
+    eviction_batch_blocks: Annotated[Count, about("least number of blocks per eviction")] = 1
+    full_hit: Annotated[FullHit, about("tokens computed when the whole prompt hits")] = "prefill-remainder"
+    accounting: Annotated[Accounting, about("exact blocks, or a count of unique tokens")] = "detailed"
     scheduler_aware_window: Annotated[
-        CountOrZero, about("so many waiting requests whose cached blocks are evicted last")
+        CountOrZero, about("number of waiting requests whose cached blocks are evicted last")
     ] = 0
-    discard_on_finish: Annotated[bool, about("nothing is kept once its last request has ended")] = False
-    lookup_time: Annotated[DurationNs, about("time of one look-up")] = 0
+    discard_on_finish: Annotated[bool, about("blocks are dropped after their last request")] = False
+    lookup_time: Annotated[DurationNs, about("time of one prefix lookup")] = 0
     retention_interval: Annotated[
         CountOrZero | None, about("tokens between kept windows and states; 0: at prompts' ends; null: all")
     ] = 0
@@ -95,35 +93,35 @@ class CacheSection(Section):
 
 
 class SessionViewSection(Section):
-    """Which sessions are known: a follow-up of an unknown one is like any other request."""
+    """Sessions visible to the policies: a follow-up of another session is treated as a new request."""
 
-    max_sessions: Annotated[Count | None, about("most sessions; null: all")] = None
-    ttl: Annotated[PositiveNs | None, about("time after a turn; null: for ever")] = None
+    max_sessions: Annotated[Count | None, about("most visible sessions; null: all")] = None
+    ttl: Annotated[PositiveNs | None, about("time after a turn; null: no limit")] = None
 
 
 class PrefixViewSection(Section):
-    """Which prefixes may be shared between requests that do not go on from each other."""
+    """Prefixes that requests of different sessions may share."""
 
-    min_tokens: Annotated[Count | None, about("shortest; null: one block")] = None
-    min_seen: Annotated[Count, about("how often it was in a prompt before")] = 1
+    min_tokens: Annotated[Count | None, about("shortest shared prefix; null: one block")] = None
+    min_seen: Annotated[Count, about("earlier prompts that contain the prefix")] = 1
     max_tokens: Annotated[
         Annotated[int, Meta(ge=1)] | None,
-        about("all shared prefixes together, with accounting simplified; null: the tier's"),
+        about("total of shared prefixes, with accounting simplified; null: the tier's"),
     ] = None
 
 
 class ClusterSection(Section):
-    """How many machines there are, and what memory they share."""
+    """The number of machines, and memory that they share."""
 
     machines: Annotated[Machines, about("how many")] = 1
     pool: Annotated[
         SharedPoolSection | None,
-        about("memory on a machine without a GPU that all write and read; null: none"),
+        about("memory of a machine without a GPU that all machines share; null: none"),
     ] = None
 
 
 class MachineSection(Section):
-    """One machine after its own settings were laid over the common ones."""
+    """One machine with its own settings merged over the common ones."""
 
     tiers: TiersSection = TiersSection()
     replica: ReplicaSection = ReplicaSection()
@@ -131,35 +129,40 @@ class MachineSection(Section):
 
 
 class PoolsSection(Section):
-    """Machines by role, the first ones prefill, the next ones decode; any further one does both."""
+    """Machines by role: the first ones prefill, the next ones decode; further machines do both."""
 
-    prefill: Annotated[int, about("machines that compute prompts and hand over", ge=0, le=4096)] = 0
-    decode: Annotated[int, about("machines that generate what others have computed", ge=0, le=4096)] = 0
+    prefill: Annotated[int, about("machines that prefill and hand over", ge=0, le=4096)] = 0
+    decode: Annotated[int, about("machines that decode handed-over requests", ge=0, le=4096)] = 0
 
 
 class HandoverSection(Section):
-    """How a request's KV goes from its prefill machine to its decode machine."""
+    """The hand-over of a request's KV from its prefill machine to its decode machine."""
 
     path: Annotated[HandoverPath, about(_PATHS)] = "gpu-direct"
-    transfer: Annotated[HandoverTransfer, about("after the prompt, or each layer as computed")] = "at-end"
-    first_token: Annotated[FirstToken, about("who answers: decode's waits for the hand-over")] = "decode"
-    router: Annotated[RouterName, about("which decode machine: as router.policy")] = "least-loaded"
+    transfer: Annotated[HandoverTransfer, about("after the prompt, or layer by layer")] = "at-end"
+    first_token: Annotated[
+        FirstToken, about("machine of the first token; decode's follows the hand-over")
+    ] = "decode"
+    router: Annotated[RouterName, about("choice of the decode machine, as router.policy")] = "least-loaded"
 
 
 class ChannelSection(Section, kw_only=True):
-    """A channel. Edges that name the same one contend; ``scope: machine`` makes one on each machine."""
+    """A channel. Edges assigned to the same channel contend; ``scope: machine`` creates one per machine."""
 
     bandwidth: Annotated[RateBytesPerS, about("25GB/s counts bytes, 400Gb/s bits")]
     latency: Annotated[DurationNs, about("from the last byte sent to its arrival")] = 0
     piece_overhead: Annotated[DurationNs, about("least time of one piece (a block's layer)")] = 0
-    piece_gap: Annotated[DurationNs, about("between the bytes of one piece and those of the next")] = 0
-    piece_submit: Annotated[DurationNs, about("the CPU's for each piece, all before a job's first byte")] = 0
-    sharing: Annotated[Literal["fifo", "fair"], about("how jobs at the same time share it")] = "fifo"
-    priority: Annotated[Literal["in-order", "loads-first"], about("who goes first")] = "in-order"
-    latency_occupies: Annotated[bool, about("true: the next job waits for the latency too")] = False
-    scope: Annotated[Literal["machine", "cluster", "pair"], about("one a machine, or one for all")] = (
-        "machine"
+    piece_gap: Annotated[DurationNs, about("idle time between two pieces")] = 0
+    piece_submit: Annotated[DurationNs, about("CPU time per piece, spent before a job's first byte")] = 0
+    sharing: Annotated[Literal["fifo", "fair"], about("concurrent jobs: in order, or at equal rates")] = (
+        "fifo"
     )
+    priority: Annotated[Literal["in-order", "loads-first"], about("who goes first")] = "in-order"
+    latency_occupies: Annotated[bool, about("true: the channel is busy during the latency too")] = False
+    scope: Annotated[
+        Literal["machine", "cluster", "pair"],
+        about("one per machine, one for all, or one per pair of machines"),
+    ] = "machine"
     edges: Annotated[
         list[str],
         about(f"such as {LOAD_EDGES[0]}, or 0:{LOAD_EDGES[0]}, {READ_OF_ONE} (kvsim help channels)"),
@@ -167,42 +170,48 @@ class ChannelSection(Section, kw_only=True):
 
 
 class FetchSection(Section):
-    """How KV comes up to the GPU."""
+    """Loads of KV from lower tiers to the GPU."""
 
-    policy: Annotated[FetchName, about("load what a lower tier has, or compute it again")] = "always"
+    policy: Annotated[FetchName, about("load blocks of lower tiers, or recompute them")] = "always"
     timeout: Annotated[DurationNs | None, about("with policy timeout")] = None
     timeout_per_ki_token: Annotated[
         DurationNs | None,
-        about("with hicache's storage and timeout: more for each 1,024 tokens; null: 250ms"),
+        about("with hicache's storage and timeout: additional time per 1,024 tokens; null: 250ms"),
     ] = None
-    lookup: Annotated[Lookup, about(f"also in the {_LOWER} tiers of the other machines?")] = "local"
-    remote_disk: Annotated[RemoteDisk, about("read it over two channels at once, or staged")] = "direct"
+    lookup: Annotated[Lookup, about(f"lookup on this machine, or also in other machines' {_LOWER} tiers")] = (
+        "local"
+    )
+    remote_disk: Annotated[RemoteDisk, about("read over both channels at once, or staged")] = "direct"
     read_buffer_layers: Annotated[
-        Count | None, about("layers of a load ahead of their computation; null: all")
+        Count | None, about("most layers loaded before their computation; null: all")
     ] = None
-    layer_pipelining: Annotated[bool, about("compute a layer as soon as its KV has arrived")] = True
+    layer_pipelining: Annotated[bool, about("start a layer as soon as its KV has arrived")] = True
     exclusive: Annotated[list[LoadEdge], about("edges on which a promoted block leaves the lower tier")] = []
 
 
 class WriteSection(Section):
-    """How KV goes down: one policy for all edges, or one an upper tier."""
+    """Writes of KV to lower tiers: one policy for all edges, or one per upper tier."""
 
     policy: Annotated[
         WriteName | dict[UpperTier, WriteName],
-        about(f"at eviction or at once; or {_BY_UPPER}, by upper tier"),
+        about(f"at eviction or immediately; or {_BY_UPPER}, by upper tier"),
     ] = "back"
-    selective_uses: Annotated[int, about("with policy selective: uses before it", ge=2, le=MAX_COUNT)] = 2
+    selective_uses: Annotated[
+        int, about("with policy selective: uses before a block is written", ge=2, le=MAX_COUNT)
+    ] = 2
 
 
 class PrefetchSection(Section):
-    """Moving KV up before it is asked for."""
+    """Prefetching of KV to faster tiers before its request is scheduled."""
 
-    policy: Annotated[PrefetchName, about("what moves up ahead of its request")] = "none"
-    share: Annotated[float, about(f"part of the {_LANDING} that prefetched blocks may take", gt=0, le=1)] = (
-        0.5
+    policy: Annotated[PrefetchName, about("blocks loaded before their request is scheduled")] = "none"
+    share: Annotated[
+        float, about(f"share of the {_LANDING} that prefetched blocks may occupy", gt=0, le=1)
+    ] = 0.5
+    lead: Annotated[DurationNs, about("with session: time before the next turn")] = 1_000_000_000
+    threshold: Annotated[Count | None, about("hicache's storage: least tokens of a prefetch; null: 256")] = (
+        None
     )
-    lead: Annotated[DurationNs, about("with session: how long before the next turn")] = 1_000_000_000
-    threshold: Annotated[Count | None, about("hicache's storage: fewest tokens worth it; null: 256")] = None
 
 
 class _Prices(Section, kw_only=True):
@@ -211,7 +220,7 @@ class _Prices(Section, kw_only=True):
     gpu_hour: Annotated[float, about("price of one GPU for an hour", ge=0, le=_MAX_PRICE)]
     gpus_per_machine: Annotated[
         Annotated[int, Meta(ge=1, le=1024)] | None,
-        about("GPUs that one machine takes; null: those of its step-time set"),
+        about("GPUs per machine; null: those of its step-time set"),
     ] = None
 
 
@@ -235,40 +244,38 @@ else:
 
 
 class MeasureSection(Section):
-    """Which requests the summary is measured on; the run stays whole."""
+    """Requests that the summary measures; the run itself is complete."""
 
     warmup: Annotated[
-        EdgeField | None, about("left out before: auto, 10%, 5m or 1000 requests; null: nothing")
+        EdgeField | None, about("excluded start: auto, 10%, 5m or 1000 requests; null: none")
     ] = None
-    cooldown: Annotated[
-        EdgeField | None, about("left out behind: 10%, 5m or 1000 requests; null: nothing")
-    ] = None
+    cooldown: Annotated[EdgeField | None, about("excluded end: 10%, 5m or 1000 requests; null: none")] = None
 
 
 class _LimitsSection(Section):
-    """The longest times that requests may take."""
+    """Latency limits of requests."""
 
-    ttft: Annotated[PositiveNs | None, about("longest time to the first token; null: any")] = None
-    tpot: Annotated[PositiveNs | None, about("longest mean time of a token after the first; null: any")] = (
-        None
-    )
-    e2e: Annotated[PositiveNs | None, about("longest time to the last token; null: any")] = None
+    ttft: Annotated[PositiveNs | None, about("limit of the time to first token; null: none")] = None
+    tpot: Annotated[
+        PositiveNs | None, about("limit of the mean time per token after the first; null: none")
+    ] = None
+    e2e: Annotated[PositiveNs | None, about("limit of the time to the last token; null: none")] = None
 
 
 class SloClassSection(_LimitsSection, kw_only=True):
-    """Requests with limits of their own, those that are given here and no others."""
+    """Requests with limits of their own; limits that are not given do not apply."""
 
     when: Annotated[
         RequestRuleField,
-        about("which, such as 'input_tokens > 32000 and priority == 1', or a member of the trace's rows"),
+        about("rule, such as 'input_tokens > 32000 and priority == 1', or a member of the rows"),
     ]
 
 
 class SloSection(_LimitsSection):
-    """Service level objectives: they change no result, only what the summary says of it."""
+    """Service level objectives: they change no result, only the attainment in the summary."""
 
     classes: Annotated[
-        dict[str, SloClassSection], about("by name; a request is of the first whose rule names it")
+        dict[str, SloClassSection], about("by name; a request belongs to the first class whose rule matches")
     ] = {}
 
 
@@ -278,7 +285,7 @@ class ScenarioModel(Section):
     name: Annotated[str, about("names the run directory", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] = (
         "run"
     )
-    seed: Annotated[int, about("every random number comes from it", ge=0, le=2**63 - 1)] = 0
+    seed: Annotated[int, about("seed of every random stream", ge=0, le=2**63 - 1)] = 0
     model: Annotated[str | None, about("language model; null: the one of the step-time set")] = None
     trace: TraceSection | None = None
     #: A generator's ``kind`` with its own keys, or TraceChanges.
@@ -290,13 +297,13 @@ class ScenarioModel(Section):
     replica: ReplicaSection = ReplicaSection()
     cluster: ClusterSection = ClusterSection()
     pools: PoolsSection = PoolsSection()
-    machines: Annotated[list[dict[str, Any]], about("changes of single machines")] = []
+    machines: Annotated[list[dict[str, Any]], about("overrides for single machines, in order")] = []
     router: RouterSection = RouterSection()
     handover: HandoverSection = HandoverSection()
     channels: Annotated[dict[str, ChannelSection], about("links, by name")] = {}
-    channel_choice: Annotated[ChannelChoiceName, about("who chooses among the channels of one edge")] = (
-        "assigned"
-    )
+    channel_choice: Annotated[
+        ChannelChoiceName, about("policy that chooses among the channels of one edge")
+    ] = "assigned"
     fetch: FetchSection = FetchSection()
     write: WriteSection = WriteSection()
     prefetch: PrefetchSection = PrefetchSection()
@@ -309,18 +316,18 @@ class ScenarioModel(Section):
     ] = None
     retention: Annotated[
         RetentionSection | None,
-        about("hints of the trace's rows on the blocks they leave; null: nobody asks"),
+        about("retention hints in the trace's rows; null: ignored"),
     ] = None
     tenants: Annotated[
         TenantsSection | None,
-        about("shares and quotas by a member of the trace's rows; null: nobody asks who sent what"),
+        about("shares and quotas by a member of the trace's rows; null: ignored"),
     ] = None
     models: Annotated[
         ModelsSection | None,
-        about("several models, each on machines of its own; null: every machine serves all"),
+        about("several models, each on its own machines; null: one model"),
     ] = None
     adapters: Annotated[
         AdaptersSection | None,
-        about("adapters that requests ask for, part of their blocks' keys; null: nobody asks"),
+        about("adapters that requests use, part of their blocks' keys; null: ignored"),
     ] = None
     cost: Annotated[CostSection | None, about("prices; null: no cost in the summary")] = None

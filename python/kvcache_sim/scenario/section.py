@@ -1,7 +1,7 @@
-"""What a scenario's sections have in common: frozen structs of known keys, which msgspec checks.
+"""Base of a scenario's sections: frozen structs with known keys, checked by msgspec.
 
-A key is an annotated field: its type with its limits, ``about`` what it means, and its default. A quantity,
-such as a time with its unit, is written another way than it is held: a ``quantity`` parses and renders it.
+A key is an annotated field: its type with limits, its meaning (``about``), and its default. The written
+form of a quantity, such as a time with its unit, differs from its value: ``quantity`` parses and renders it.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ _PLAIN = (str, int, float, NoneType)
 
 
 class Quantity(type):
-    """The type of a key whose values are written another way than they are held."""
+    """The type of a key whose written form differs from its value."""
 
     holds: type
     parse: Callable[[Any], Any]
     render: Callable[[Any], str]
 
     def __instancecheck__(cls, value: object) -> bool:
-        """Return whether a value is held so: msgspec asks it of what ``parse`` returns."""
+        """Return True if a value has the parsed type: msgspec checks the result of ``parse``."""
         return isinstance(value, cls.holds)
 
 
 def quantity(holds: type, parse: Callable[[Any], Any], render: Callable[[Any], str]) -> Quantity:
-    """Return the type of a key whose values are ``holds``; ``parse`` raises UsageError for what is none."""
+    """Return the type of a key with values of type ``holds``; ``parse`` raises UsageError if invalid."""
     return Quantity(
         "quantity", (), {"holds": holds, "parse": staticmethod(parse), "render": staticmethod(render)}
     )
 
 
 def about(description: str, **limits: Any) -> Meta:
-    """Return what a key means, and its limits (``ge``, ``gt``, ``le``, ``lt``, ``pattern``)."""
+    """Return a key's meaning and limits (``ge``, ``gt``, ``le``, ``lt``, ``pattern``) as metadata."""
     return Meta(description=description, **limits)
 
 
@@ -50,12 +50,12 @@ def about(description: str, **limits: Any) -> Meta:
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A mapping of known keys only.
 
-    Made directly it takes its values as they are; ``converted`` checks what was written.
+    Direct construction takes values as they are; ``converted`` checks written values.
     """
 
 
 def extended(base: type[Section], name: str, more: Mapping[str, tuple[Any, Any]]) -> Any:
-    """Return a section with further keys, each its type and its default."""
+    """Return a section with further keys, each with its type and default."""
     fields = [(key, *own) for key, own in more.items()]
     own = {"__doc__": base.__doc__}
     return msgspec.defstruct(name, fields, bases=(base,), namespace=own, module=base.__module__, kw_only=True)
@@ -70,7 +70,7 @@ def _parsed(kind: Any, value: object) -> Any:
     try:
         return kind.parse(value)
     except UsageError as error:
-        raise ValueError(error) from None  # msgspec reports it with its path
+        raise ValueError(error) from None  # msgspec adds the path
 
 
 @cache
@@ -81,18 +81,18 @@ def keys(section: type[Section]) -> Mapping[str, msgspec.structs.FieldInfo]:
 
 @cache
 def defaults(section: type[S]) -> S:
-    """Return a section that has every default; None stands for what must be given."""
+    """Return a section with every default; None stands for required keys."""
     return section(**{each.name: None for each in msgspec.structs.fields(section) if each.required})
 
 
 def changed(own: Section) -> list[str]:
-    """Return the keys whose values are not their defaults."""
+    """Return the keys with non-default values."""
     usual = defaults(type(own))
     return [key for key in own.__struct_fields__ if getattr(own, key) != getattr(usual, key)]
 
 
 def lowered(kind: type[V], section: Section, **own: Any) -> V:
-    """Return settings of a kind; a field that is not given is the section's key of that name, units apart."""
+    """Return settings of a kind; fields that are not given come from the section's key of the same name."""
     given = section.__struct_fields__
     for name in kind.__struct_fields__:
         if name not in own:
@@ -101,21 +101,21 @@ def lowered(kind: type[V], section: Section, **own: Any) -> V:
 
 
 def parts(hint: Any) -> Iterator[Any]:
-    """Yield a type, the types in it and the marks on them."""
+    """Yield a type, the types in it and their metadata."""
     yield hint
     for part in get_args(hint):
         yield from parts(part)
 
 
 def section_in(hint: Any) -> type[Section] | None:
-    """Return the first section that a type names."""
+    """Return the first section that a type contains."""
     return next((part for part in parts(hint) if isinstance(part, type) and issubclass(part, Section)), None)
 
 
 def plain_values(own: Any) -> Any:
     """Return a section as plain values in the schema's order, quantities written with their units.
 
-    Lists and mappings in it are taken apart too.
+    Nested lists and mappings are converted too.
     """
     if isinstance(own, (list, tuple)):
         return [each if isinstance(each, _PLAIN) else plain_values(each) for each in own]
@@ -128,7 +128,7 @@ def plain_values(own: Any) -> Any:
 
 @cache
 def _quantities(section: type[Section]) -> list[tuple[str, Quantity]]:
-    """Return the keys that hold quantities; a type has its marks around it, and may be a union with None."""
+    """Return the keys that hold quantities; a type may have metadata and may be a union with None."""
     return [
         (key, arm)
         for key, each in keys(section).items()

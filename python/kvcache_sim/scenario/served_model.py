@@ -1,4 +1,4 @@
-"""The language model that a scenario serves, with its formats, and whether steps take as long as its own."""
+"""The language model that a scenario serves, with its formats, compared with the model of its step times."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from kvcache_sim.scenario.schema import ScenarioModel
 
 
 def served_model(model: ScenarioModel) -> ModelSpec:
-    """Return the model: ``cache.kv_dtype`` goes before what the step-time set says, that before the model's
-    own.
+    """Return the served model.
 
+    ``cache.kv_dtype`` takes precedence over the step-time set's format, which takes precedence over the
+    model's.
     Raises UsageError for an unknown model, step-time set or format.
     """
     subject = measured_on(model.replica.step_time)
@@ -23,15 +24,15 @@ def served_model(model: ScenarioModel) -> ModelSpec:
     return with_dtypes(load_model(str(model.model)), subject.weight_dtype, kv_dtype)
 
 
-#: Models whose weights differ by less, such as two releases of one size, count as one.
+#: Models whose weights differ by less, such as two releases of one size, count as the same model.
 _ALIKE = 0.1
 
 
 def other_model_timed(model: ScenarioModel) -> str | None:
-    """Return a remark where the step-time set is of a model that differs from the one whose KV is kept.
+    """Return a note if the step-time set's model differs from the served model.
 
-    None where no time passes, the set names no model or one of its maker's own, or both have about as many
-    weights.
+    None if no time passes, if the set names no model or a model of its own, or if both models have about the
+    same number of weights.
     """
     replica, served = model.replica, str(model.model)
     if replica.instant:
@@ -42,7 +43,7 @@ def other_model_timed(model: ScenarioModel) -> str | None:
     try:
         own, timed = load_model(served), load_model(subject.model)
     except KvsimError:
-        return None  # a name that nobody knows cannot be compared
+        return None  # an unknown model cannot be compared
     pairs = ((own.params_total, timed.params_total), (own.params_active, timed.params_active))
     if all(abs(a - b) <= _ALIKE * b for a, b in pairs):
         return None

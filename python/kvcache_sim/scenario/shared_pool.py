@@ -1,4 +1,4 @@
-"""A shared pool node of a scenario as settings: its room, its two channels, and where it cannot be had."""
+"""A scenario's shared pool node as settings: its capacity, its two channels, and its conflicts."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _PATH = "cluster", "pool"
 
 
 def with_pool(wiring: Wiring, pool: SharedPoolSection | None, tree: Tree) -> Wiring:
-    """Return the wiring with the channels between each machine and the pool, whose number follows theirs.
+    """Return the wiring with the channels between each machine and the pool, which has the next index.
 
-    Raises UsageError where a channel of the scenario has the name of one of them.
+    Raises UsageError if a channel of the scenario has the name of one of them.
     """
     if pool is None:
         return wiring
@@ -45,7 +45,7 @@ def with_pool(wiring: Wiring, pool: SharedPoolSection | None, tree: Tree) -> Wir
 def pool_settings(
     own: SharedPoolSection | None, policy: str, block_bytes: int, tree: Tree
 ) -> PoolSettings | None:
-    """Return the pool's room and policy; UsageError where it has not the room of one block."""
+    """Return the pool's capacity and policy; UsageError if it is smaller than one block."""
     if own is None:
         return None
     capacity: Capacity = own.capacity
@@ -61,7 +61,7 @@ def pool_settings(
 
 
 def findings(model: ScenarioModel, machines: Sequence[MachineSection]) -> Iterator[Finding]:
-    """Yield why a pool would change nothing, or cannot be had beside other settings."""
+    """Yield reasons why a pool has no effect or conflicts with other settings."""
     own = model.cluster.pool
     if own is None:
         return
@@ -69,12 +69,12 @@ def findings(model: ScenarioModel, machines: Sequence[MachineSection]) -> Iterat
     if own.capacity.auto:
         yield Contradiction((*_PATH, "capacity"), "auto is for the tier that computes")
     if (own.policy or model.cache.policy).partition(":")[0] == "ttl":
-        yield Contradiction((*_PATH, "policy"), "the pool gives blocks no time to live")
+        yield Contradiction((*_PATH, "policy"), "the pool does not support a time to live")
     if not model.cache.enabled:
         yield _PATH, "cache.enabled is false"
     elif store_kind(model.cache) is not TREE or lower_semantics(model) is not None:
-        yield Contradiction(_PATH, "only blocks of the tree are put there: say cache.semantics tree")
+        yield Contradiction(_PATH, "only blocks of the tree are stored there: set cache.semantics tree")
     elif not any(landing in machine.tiers.present for machine in machines):
-        yield _PATH, f"KV goes and comes over a {landing}: add tiers.{landing}"
+        yield _PATH, f"KV is staged in a {landing}: add tiers.{landing}"
     elif model.fetch.policy == "never":
         yield _PATH, "fetch.policy is never"

@@ -1,4 +1,4 @@
-"""``replica.speculation``: from what a scenario says of drafts to their acceptance by position."""
+"""``replica.speculation``: acceptance by draft position from the scenario's settings."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ _WHERE = "replica.speculation"
 
 
 def speculation(section: SpeculationSection | None, seed: int) -> SpeculationSettings | None:
-    """Return how tokens are drafted, drawn from the seed's stream ``speculation``; None without a section.
+    """Return the settings of speculative decoding, drawn from the seed's stream ``speculation``.
 
-    Raises UsageError unless exactly one of ``acceptance`` and ``mean_length`` says how many are accepted.
+    None without the section. Raises UsageError unless exactly one of ``acceptance`` and ``mean_length`` is
+    given.
     """
     if section is None:
         return None
@@ -50,7 +51,7 @@ def _rates(section: SpeculationSection) -> tuple[float, ...]:
 
 
 def _share(accepted: float, k: int) -> float:
-    """Return p with p + p² + … + p^k = ``accepted``: each draft is right with the same probability."""
+    """Return p with p + p² + … + p^k = ``accepted``: every draft has the same acceptance probability."""
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2
@@ -59,7 +60,7 @@ def _share(accepted: float, k: int) -> float:
 
 
 def findings(model: ScenarioModel, replica: ReplicaSection) -> Iterator[tuple[str, str]]:
-    """Yield (key of the replica, why) where drafts cannot be simulated beside other settings."""
+    """Yield (key of the replica, reason) if drafts conflict with other settings."""
     if replica.speculation is None:
         return
     if replica.instant:
@@ -79,7 +80,7 @@ def findings(model: ScenarioModel, replica: ReplicaSection) -> Iterator[tuple[st
 
 
 def _with_groups(groups: GroupSettings, section: SpeculationSection, has_tier: bool) -> str:
-    """Return why drafts cannot be simulated in several cache groups; "" where they can."""
+    """Return the reason why drafts cannot be simulated with several cache groups; "" if they can."""
     if any(group.kind == "linear" for group in groups.layout.groups):
         return "what a rejected draft leaves of a state is not simulated in several cache groups"
     if section.eagle:

@@ -1,4 +1,4 @@
-"""What a scenario simulates, in one line: model, GPUs, tiers, block, requests, router."""
+"""A one-line summary of a scenario: model, GPUs, tiers, block, requests, router."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from kvcache_sim.units import format_bytes, parse_size_bytes
 
 
 def subject_line(resolved: Mapping[str, Any], requests: int | None = None) -> str:
-    """Return what a resolved scenario simulates, as parts between middle dots.
+    """Return a one-line description of a resolved scenario, as parts between middle dots.
 
-    ``requests`` is how many requests ran, where that is known. Settings that a scenario leaves out are left
-    out of the line; a step-time file that is gone is named as it was written.
+    ``requests`` is the number of requests that ran, if known. Parts without a setting are left out; a missing
+    step-time file is named as it was written.
     """
     parts = (
         _engine(resolved),

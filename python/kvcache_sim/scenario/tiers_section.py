@@ -1,4 +1,4 @@
-"""The section ``tiers``: what a machine keeps blocks on."""
+"""The section ``tiers``: the tiers of a machine."""
 
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
@@ -23,11 +23,11 @@ class TierSection(Section, kw_only=True):
 
 
 class _Tiers(Section, dict=True):
-    """The tiers of a machine, fast to slow; one that is left out (or null) does not exist."""
+    """The tiers of a machine, fast to slow; a tier that is left out (or null) does not exist."""
 
     @cached_property
     def present(self) -> dict[str, TierSection]:
-        """The tiers there are, by name, from fast to slow."""
+        """The existing tiers by name, from fast to slow."""
         return {name: own for name in TIERS if (own := getattr(self, name)) is not None}
 
     @property
@@ -38,7 +38,7 @@ class _Tiers(Section, dict=True):
 
     @cached_property
     def lower(self) -> dict[str, TierSection]:
-        """The tiers below it, by name, from fast to slow."""
+        """The tiers below the GPU by name, from fast to slow."""
         return {name: own for name, own in self.present.items() if name != TIERS[COMPUTE]}
 
 

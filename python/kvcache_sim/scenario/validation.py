@@ -1,4 +1,4 @@
-"""Checks a tree against the schema: the first thing wrong, as one line with its place and a way out."""
+"""Validation of a tree against the schema: the first error, as one line with its location and a remedy."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from kvcache_sim.tiers import LOAD_EDGES
 M = TypeVar("M", bound=Section)
 T = TypeVar("T")
 
-#: What msgspec expects → what we say was expected; a limit stays as it is.
+#: msgspec's words for expected values → kvsim's words; limits stay as they are.
 _EXPECTED = {
     r"`(?:int|float)` >= (.*?)(?:\.0)?": r"greater than or equal to \1",
     r"`(?:int|float)` <= (.*?)(?:\.0)?": r"less than or equal to \1",
     r"`(?:int|float)` > (.*?)(?:\.0)?": r"greater than \1",
     r"`(?:int|float)` < (.*?)(?:\.0)?": r"less than \1",
-    r"`str` matching .*": "at most 64 letters, digits, dots, dashes and underscores",
+    r"`str` matching .*": "at most 64 characters: A-Z, a-z, 0-9, dots, dashes and underscores",
     r"`bool.*": "true or false",
     r"`int.*": "a whole number",
     r"`float.*": "number",
@@ -33,12 +33,12 @@ _EXPECTED = {
     r"`array.*": f"a list, such as [{LOAD_EDGES[0]}]",
     r"`object.*": "a mapping",
 }
-#: The keys that a size or a number given for a whole section may have been meant for.
+#: Keys that a size or number in place of a whole section may have been meant for.
 _SIZES = ("capacity", "machines", "policy", "degree", "tokens")
 
 
 def check(model: type[M], values: Mapping[str, Any], tree: Tree, at: Path = ()) -> M:
-    """Return ``values`` (which stand at ``at`` in the tree) as ``model``.
+    """Return ``values`` (at path ``at`` in the tree) as ``model``.
 
     Raises UsageError for an unknown key, else for the first problem in the order of the file's keys:
     ``file:line:col: what; got; expected; hint``.
@@ -52,7 +52,7 @@ def check(model: type[M], values: Mapping[str, Any], tree: Tree, at: Path = ()) 
 
 
 def _refusal(hint: Any, value: Any, stands: tuple[Tree, Path], error: ValidationError) -> UsageError:
-    """Return what is wrong with a value, entry by entry: msgspec does not name those of mappings."""
+    """Return the error of a value, entry by entry: msgspec does not name entries of mappings."""
     tree, path = stands
     for step, inner, own in _entries(hint, value):
         try:
@@ -82,7 +82,7 @@ def _entries(hint: Any, value: Any) -> Iterator[tuple[str | int, Any, Any]]:
 
 
 def _arms(hint: Any) -> Iterator[Any]:
-    """Yield the types of a union, without marks."""
+    """Yield the types of a union, without metadata."""
     if get_origin(hint) in (Annotated, Union, UnionType):
         for part in get_args(hint):
             yield from _arms(part)
@@ -95,7 +95,7 @@ def _section(hint: Any) -> type[Section] | None:
 
 
 def _unknown_keys(hint: Any, value: Any, path: Path) -> Iterator[tuple[Path, list[str]]]:
-    """Yield the path of each unknown key in a value, and the keys its section has; the innermost first."""
+    """Yield the path of each unknown key in a value, and the keys of its section; innermost first."""
     for step, inner, own in _entries(hint, value):
         yield from _unknown_keys(inner, own, (*path, step))
     section = _section(hint)
@@ -112,7 +112,7 @@ def _unknown(model: type[Section], tree: Tree, path: Path, known: list[str]) -> 
 
 
 def _unusable(hint: Any, value: Any, error: ValidationError, named: tuple[str, str]) -> UsageError:
-    """Return the refusal of a value by itself; ``named`` are its key and its place."""
+    """Return the error of a single value; ``named`` are its key and its location."""
     key, where = named
     if error.__cause__ is not None:
         cause = error.__cause__.args[0]
@@ -136,7 +136,7 @@ def _unusable(hint: Any, value: Any, error: ValidationError, named: tuple[str, s
 
 
 def _expected(said: str, value: object) -> str:
-    """Return what msgspec expected instead of a value, in our words."""
+    """Return the value that msgspec expected, in kvsim's words."""
     if isinstance(value, float) and not isfinite(value):
         return "a finite number"
     wanted = said.removeprefix("Expected ").partition(", got ")[0]
@@ -151,7 +151,7 @@ def _expected(said: str, value: object) -> str:
 
 
 def at_location(tree: Tree, path: Path, make: Callable[[], T]) -> T:
-    """Return ``make()``; its UsageError is raised again with the place where ``path`` was written."""
+    """Return ``make()``; its UsageError is raised again with the location of ``path``."""
     try:
         return make()
     except UsageError as error:
@@ -162,7 +162,7 @@ def at_location(tree: Tree, path: Path, make: Callable[[], T]) -> T:
 
 
 def dotted(path: Path) -> str:
-    """Return a path as people write it: ``machines[0].tiers.cpu``."""
+    """Return a path in dotted syntax: ``machines[0].tiers.cpu``."""
     text = ""
     for step in path:
         text += f"[{step}]" if isinstance(step, int) else f".{step}"

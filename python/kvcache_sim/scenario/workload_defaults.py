@@ -1,4 +1,4 @@
-"""A generated workload with every default of its kind written out as a scenario writes it."""
+"""A generated workload with every default of its kind written out in scenario syntax."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from kvcache_sim.workload.generate.lengths import DISTRIBUTIONS
 def written_out(section: Mapping[str, Any]) -> dict[str, Any]:
     """Return the ``workload`` section of a generator (``kind`` and its keys) with all its keys.
 
-    Keys the section gives stay as they were written. Raises UsageError, naming ``workload.KEY``, for what the
-    generator refuses.
+    Keys in the section stay as they were written. Raises UsageError, naming ``workload.KEY``, for settings
+    that
+    the generator refuses.
     """
     kind = section["kind"]
     given = {key: value for key, value in section.items() if key != "kind"}
     settings_of(kind, given)
-    # The setting that a target searches for has no default then.
+    # The setting that a target searches for has no default.
     searched = getattr(KINDS[kind], "dial", ("",))[0] if given.get("target_hit_ratio") is not None else ""
     result: dict[str, Any] = {"kind": kind}
     for field in dataclasses.fields(KINDS[kind]):
@@ -43,7 +44,7 @@ def _written(field: dataclasses.Field[Any]) -> Any:
                 return value
         except UsageError:
             continue
-    raise AssertionError(f"no way to write the default of {field.name}")
+    raise AssertionError(f"cannot write the default of {field.name}")
 
 
 def _as_it_is(value: int) -> int:
@@ -51,7 +52,7 @@ def _as_it_is(value: int) -> int:
 
 
 def _plain(value: Any, write_number: Callable[[int], Any]) -> Any:
-    """Return a default as YAML has it, the whole numbers of a distribution through ``write_number``."""
+    """Return a default as YAML has it, whole numbers of a distribution through ``write_number``."""
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return value
     parts = {item.name: getattr(value, item.name) for item in dataclasses.fields(value)}

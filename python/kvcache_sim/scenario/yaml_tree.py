@@ -13,12 +13,12 @@ Path = tuple[str | int, ...]
 
 _MAX_VALUES = 10_000
 _MAX_DEPTH = 20
-#: Longest scenario.
+#: Size limit of a scenario, in bytes.
 MAX_BYTES = 1 << 20
 _KINDS = ("str", "int", "float", "bool", "null", "seq", "map", "timestamp", "merge", "value")
 _INTEGER = r"[-+]?(0|[1-9][0-9]*)"
 _FLOAT = r"[-+]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?"
-#: Text that is one plain scalar whatever stands around it: no YAML parser is needed to read it.
+#: Text that is a plain scalar in any context: it needs no YAML parser.
 _PLAIN = r"[A-Za-z0-9/](?:[A-Za-z0-9._/+-]| (?=[A-Za-z0-9._/+]))*"
 _TAGS = {f"tag:yaml.org,2002:{name}" for name in _KINDS}
 _WORDS: dict[str, object] = {"": None, "~": None, "null": None, "true": True, "false": False}
@@ -27,7 +27,7 @@ _NOT_FINITE = {".nan", ".inf", "-.inf", "+.inf"}
 
 @dataclass
 class Tree:
-    """Plain values (dict, list, str, int, float, bool, None) and where each was written.
+    """Plain values (dict, list, str, int, float, bool, None) and the location of each.
 
     ``locations`` maps a path to ``file:line:col`` of its key, or to the option that set it.
     """
@@ -37,7 +37,7 @@ class Tree:
     source: str = ""
 
     def location(self, path: Path) -> str:
-        """Return where ``path`` stands, or what was written inside it, or its nearest ancestor."""
+        """Return the location of ``path``, or of a value inside it, or of its nearest ancestor."""
         for length in range(len(path), 0, -1):
             if path[:length] in self.locations:
                 return self.locations[path[:length]]
@@ -100,7 +100,7 @@ def parse_value(text: str, where: str) -> Any:
 
 
 def _plain_scalar(text: str) -> object:
-    """Return what a scalar without quotes means in YAML 1.2."""
+    """Return the value of an unquoted scalar in YAML 1.2."""
     if text in _WORDS:
         return _WORDS[text]
     if re.fullmatch(_INTEGER, text) and len(text) < 60:
@@ -111,7 +111,7 @@ def _plain_scalar(text: str) -> object:
 
 
 class _Reader:
-    """Turns composed nodes into plain values, counting them."""
+    """Converts composed nodes into plain values, counting them."""
 
     def __init__(self, tree: Tree) -> None:
         self.tree = tree

@@ -1,10 +1,10 @@
-"""Launch lines of engines to scenarios, and back.
+"""Engines' launch lines as scenarios, and scenarios as launch lines.
 
-- ``line``      a launch line taken apart: engine, model, flags
-- ``flags``     which flag is which setting, an engine's table each
-- ``making``    a scenario in the making, and the flags that no setting stands for
-- ``one_kind``  vLLM without its hybrid cache manager
+- ``line``      parser of a launch line: engine, model, flags
+- ``flags``     tables of each engine's flags and the settings that they correspond to
+- ``making``    a scenario under construction, and the flags without a setting
+- ``one_kind``  vLLM without its hybrid KV cache manager
 - ``to_scenario``  a launch line as a commented scenario
 - ``to_line``   a resolved scenario as a launch line
-- ``drafts``    flags of speculative decoding: an engine's to ``replica.speculation``, and back
+- ``drafts``    flags of speculative decoding to ``replica.speculation``, and back
 """

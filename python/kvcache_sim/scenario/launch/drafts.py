@@ -8,7 +8,7 @@ from typing import Any
 
 from kvcache_sim.errors import UsageError
 
-#: No flag says how many drafts are accepted: each is taken to be with this probability.
+#: Assumed acceptance probability of each draft: no flag gives it.
 ASSUMED_ACCEPTANCE = 0.7
 _ASSUMED = (
     f"each draft is accepted with probability {ASSUMED_ACCEPTANCE:g}: replica.speculation.acceptance takes "
@@ -22,10 +22,10 @@ Drafts = dict[str, Any]
 
 
 def drafts_of(flags: dict[str, str]) -> tuple[Drafts | None, str]:
-    """Take the flags of speculative decoding out; return ``replica.speculation`` and what is assumed.
+    """Remove the flags of speculative decoding; return ``replica.speculation`` and its assumptions.
 
-    None where there are none, or where they do not say how many tokens are drafted: they stay then. Raises
-    UsageError for a value that cannot be.
+    None if there are no such flags, or if they do not give the number of drafted tokens: they stay then.
+    Raises UsageError for an invalid value.
     """
     if any(name == _VLLM or name.startswith(f"{_VLLM}.") for name in flags):
         return _of_vllm(flags)
@@ -82,7 +82,7 @@ def _number(value: object, where: str) -> int:
 
 
 def flags_of_drafts(engine: str, drafts: Mapping[str, Any]) -> list[str]:
-    """Return the words that draft as many tokens; the method is the usual one, a scenario has none."""
+    """Return the flags that draft as many tokens, with the usual method: a scenario has none."""
     tokens, eagle = int(drafts["tokens"]), bool(drafts.get("eagle"))
     if engine == "vllm":
         method = "eagle" if eagle else "ngram"

@@ -1,4 +1,4 @@
-"""Which flag of an engine is which setting of a scenario.
+"""Flags of engines and the scenario settings that they correspond to.
 
 vLLM: docs.vllm.ai, ``vllm serve --help`` of 0.33; SGLang: docs.sglang.io, server arguments of 0.5.
 """
@@ -13,35 +13,35 @@ class Engine:
     """An engine's launch line."""
 
     name: str
-    #: How a line begins, the first the one that is printed.
+    #: Commands that start a line; the first is printed.
     starts: tuple[tuple[str, ...], ...]
-    #: Flags that name the model, the first the one that is printed; "" is a word of its own.
+    #: Flags that name the model; the first is printed. "" is a positional argument.
     models: tuple[str, ...]
     tensor_parallel: str
     replicas: str
-    #: flag → setting whose value is the flag's.
+    #: flag → setting with the flag's value.
     same: dict[str, str]
-    #: flag → setting in blocks or GB of the flag's number.
+    #: flag → setting in blocks or GB with the flag's number.
     sized: dict[str, tuple[str, str]]
-    #: Of these, sizes of one GPU: a machine has as many as its model is spread over.
+    #: Flags of these that give sizes of one GPU: multiplied by the GPUs of a machine.
     sized_per_gpu: frozenset[str]
-    #: flag without a value → setting and what it becomes.
+    #: flag without a value → setting and its value.
     switches: dict[str, tuple[str, str]]
     #: flag → setting, with the engine's words for kvsim's.
     words: dict[str, tuple[str, dict[str, str]]] = field(default_factory=dict)
     short: dict[str, str] = field(default_factory=dict)
-    #: What the engine does unless told otherwise, where kvsim's default is another.
+    #: Engine defaults that differ from kvsim's defaults.
     defaults: dict[str, str] = field(default_factory=dict)
-    #: flag → setting that the engine's own scheduler alone is told, with the engine's words for kvsim's; no
-    #: words: the flag's own value.
+    #: flag → setting of the engine's own scheduler only, with the engine's words for kvsim's; without words:
+    #: the flag's own value.
     own_scheduler: dict[str, tuple[str, dict[str, str]]] = field(default_factory=dict)
-    #: flag → setting that spreads one engine over so many GPUs.
+    #: flag → setting that spreads one engine over several GPUs.
     spread: dict[str, str] = field(default_factory=dict)
-    #: Further flags that take no value: the word behind one is no part of it.
+    #: Further flags without a value: the next word is not part of the flag.
     valueless: frozenset[str] = frozenset()
-    #: Flags that ask for what a run does anyway.
+    #: Flags for behavior that a run always has.
     granted: frozenset[str] = frozenset()
-    #: flag → the setting that comes nearest, for which the line does not say enough.
+    #: flag → the closest setting, for which the line does not contain enough information.
     nearest: dict[str, str] = field(default_factory=dict)
 
 

@@ -1,4 +1,4 @@
-"""A launch line taken apart: which engine, which model, which flags."""
+"""Parser of a launch line: engine, model and flags."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario.launch.flags import ENGINES, Engine
 
 _WHERE = "--from"
-#: A word before the engine's own that sets a variable of the environment.
+#: An assignment of an environment variable before the engine's command.
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _NUMBER = re.compile(r"-[0-9.]+$")
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchLine:
-    """What was typed to start an engine. ``flags`` are by their long names; "" where one has no value.
+    """A parsed launch line. ``flags`` are by their long names; "" for a flag without a value.
 
     ``environment`` are the variables that the line sets, as they were written.
     """
@@ -29,10 +29,9 @@ class LaunchLine:
 
 
 def parse_launch(text: str) -> LaunchLine:
-    """Return a launch line's parts: ``vllm serve MODEL …`` or ``python -m sglang.launch_server …``.
+    """Parse a launch line: ``vllm serve MODEL …`` or ``python -m sglang.launch_server …``.
 
-    Raises UsageError for any other line, and for one without
-    a model.
+    Raises UsageError for any other line, and for a line without a model.
     """
     try:
         words = shlex.split(text.replace("\\\n", " "))
@@ -78,7 +77,7 @@ def _parts(engine: Engine, words: list[str]) -> LaunchLine:
 
 
 def _is_value(word: str) -> bool:
-    """Return whether a word behind a flag is its value: no flag, or a number below zero."""
+    """Return True if a word after a flag is its value: not a flag, or a negative number."""
     return not word.startswith("-") or _NUMBER.match(word) is not None
 
 

@@ -1,4 +1,4 @@
-"""A scenario in the making: settings written one by one, and what cannot be one."""
+"""A scenario under construction: settings written individually, and flags without a setting."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from kvcache_sim.scenario.yaml_tree import Tree, parse_value
 
 @dataclass
 class Making:
-    """A launch line's scenario: its tree, and what stands above it as comments."""
+    """A launch line's scenario: its tree, and the comments above it."""
 
     line: LaunchLine
     tree: Tree = field(default_factory=Tree)
-    #: Flags that no setting stands for, or none beside the others, with their values and reasons.
+    #: Flags without a setting, or in conflict with the others, with their values and reasons.
     left: dict[str, str] = field(default_factory=dict)
     assumed: list[str] = field(default_factory=list)
 
     def write(self, key: str, text: str, flag: str) -> None:
-        """Write a setting as its text; ``flag`` is its place in messages."""
+        """Write a setting from its text; ``flag`` is its location in messages."""
         set_value(self.tree, parse_path(key, flag), parse_value(text, flag), flag)
 
     def check(self) -> Scenario:
-        """Return what was written as a scenario; raises UsageError where it is none."""
+        """Return the written settings as a scenario; raises UsageError if they are invalid."""
         return scenario_from_tree(copy.deepcopy(self.tree), Path.cwd())
 
     def attempt(self, settings: Mapping[str, str], flag: str) -> bool:
-        """Write settings that go together, or none of them and the flag with the reason; return which.
+        """Write all settings of a group; if they are invalid, none, and leave the flag with the reason.
 
-        What was written before must be a scenario.
+        Returns True if they were written. The settings written before must form a valid scenario.
         """
         before = copy.deepcopy(self.tree)
         try:

@@ -1,4 +1,4 @@
-"""vLLM without its hybrid KV cache manager: each layer keeps every block, also one that reads a window."""
+"""vLLM without its hybrid KV cache manager: every layer keeps every block, sliding-window layers too."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ KEY = "cache.layer_groups"
 
 
 def settings_of_one_kind(model: str, kv_dtype: str) -> dict[str, str] | None:
-    """Return the settings that make all layers of a model keep every block, at the bytes of all of them.
+    """Return the settings that make all layers of a model keep every block, at the bytes of all layers.
 
-    Empty where they do anyway, None where the engine could not: a state is no block.
+    Empty if all layers keep every block anyway; None if the engine refuses the model: a state is not a block.
     """
     kept = with_dtypes(load_model(model), "", kv_dtype).caches()
     if any(cache.reach == "state" or cache.tokens_per_entry != 1 for cache in kept):
@@ -31,7 +31,7 @@ def settings_of_one_kind(model: str, kv_dtype: str) -> dict[str, str] | None:
 
 
 def as_one_kind(made: Making) -> None:
-    """Write what the flag asks for into a scenario that is whole without; leave it where it cannot be."""
+    """Apply the flag to a scenario that is valid without it; leave the flag if the engine refuses it."""
     if FLAG not in made.left:
         return
     values = made.tree.values
@@ -41,11 +41,11 @@ def as_one_kind(made: Making) -> None:
     elif not settings:
         made.left[FLAG] = "(each layer keeps every block anyway)"
     elif made.attempt(settings | _capacity(made), FLAG) or made.attempt({KEY: settings[KEY]}, FLAG):
-        del made.left[FLAG]  # bytes are no setting where nothing is counted in them
+        del made.left[FLAG]  # no setting takes bytes if no capacity is in bytes
 
 
 def is_one_kind(settings: Mapping[str, Any], model: str) -> bool:
-    """Return whether a resolved scenario's flat settings are those of an engine started with the flag."""
+    """Return True if a resolved scenario's flat settings are those of an engine started with the flag."""
     if settings.get(KEY) != "as-full":
         return False
     wanted = settings_of_one_kind(model, settings.get("cache.kv_dtype") or "")
@@ -57,7 +57,7 @@ def is_one_kind(settings: Mapping[str, Any], model: str) -> bool:
 
 
 def _capacity(made: Making) -> dict[str, str]:
-    """Return the bytes that memory leaves on all GPUs as a capacity, where the line does not say one."""
+    """Return the memory left on all GPUs as a capacity in bytes, if the line gives no capacity."""
     if "gpu" in made.tree.values.get("tiers", {}):
         return {}
     resolved = made.check().resolved

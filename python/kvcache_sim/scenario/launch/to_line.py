@@ -16,7 +16,7 @@ from kvcache_sim.scenario.launch.flags import ENGINES, Engine
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.units import parse_size_bytes
 
-#: Sections that say what an engine is started as; the others are its requests, its hardware and prices.
+#: Sections that describe the engine; the others describe requests, hardware and prices.
 _THE_ENGINE = (
     "cache.",
     "tiers.",
@@ -28,7 +28,7 @@ _THE_ENGINE = (
     "pools.",
     "handover.",
 )
-#: Keys of these that a line says in other words, or that follow from them.
+#: Keys of these sections that a line expresses otherwise, or that follow from them.
 _SAID = (
     "replica.step_time",
     "replica.scheduler",
@@ -40,7 +40,7 @@ _SAID = (
 )
 
 
-#: Values of flags that need not be said.
+#: Default values of flags, which are left out.
 _USUAL = {
     "--long-prefill-token-threshold": ("0",),
     "--schedule-policy": ("fcfs",),
@@ -50,7 +50,7 @@ _USUAL = {
 
 
 class Launch(NamedTuple):
-    """A launch line, and the settings that it has no flag for although they are not at their defaults."""
+    """A launch line, and the non-default settings that it has no flag for."""
 
     line: str
     without_flag: tuple[str, ...]
@@ -89,7 +89,7 @@ def launch_of_scenario(resolved: Mapping[str, Any], engine_name: str) -> Launch:
 
 
 def _router(engine: Engine, settings: Mapping[str, Any]) -> list[str]:
-    """Return the router's key where it is the engine's own balancer of ranks."""
+    """Return the router's key if it is the engine's own balancer of ranks."""
     own = {"vllm": "vllm-dp", "sglang": "round-robin"}[engine.name]
     return (
         ["router.policy"] if settings.get("router.policy") == own or settings.get("replica.dp", 1) > 1 else []
@@ -97,7 +97,7 @@ def _router(engine: Engine, settings: Mapping[str, Any]) -> list[str]:
 
 
 def _flags(engine: Engine, settings: Mapping[str, Any], degree: int) -> tuple[list[str], set[str]]:
-    """Return the flags, and the settings that they say."""
+    """Return the flags, and the settings that they express."""
     words: list[str] = []
     said: set[str] = set()
 
@@ -143,7 +143,7 @@ def _flags(engine: Engine, settings: Mapping[str, Any], degree: int) -> tuple[li
 
 
 def _without_flag(settings: Mapping[str, Any], used: set[str]) -> list[str]:
-    """Return the settings of the engine that differ from their default and that no flag says."""
+    """Return the engine's non-default settings that no flag expresses."""
     usual = flatten(scenario_from_text("", "", Path.cwd()).resolved)
     return [
         key
@@ -161,7 +161,7 @@ def _overlap(settings: Mapping[str, Any]) -> list[str]:
 
 
 def _number(written: str, form: str, per_gpu: int, page: int) -> str:
-    """Return the number that a capacity has in a flag's unit, "" where it is in another."""
+    """Return a capacity as a number in a flag's unit; "" if it is in another unit."""
     if form == "{} tokens":
         return str(int(written.removesuffix(" blocks")) * page) if written.endswith(" blocks") else ""
     if form.endswith("blocks"):

@@ -19,14 +19,14 @@ from kvcache_sim.scenario.yaml_tree import Tree
 from kvcache_sim.spelling import close_matches
 from kvcache_sim.units import parse_size_bytes
 
-#: Endings of names that say how a model was tuned or stored, not how it is built.
+#: Suffixes of names that give a model's tuning or format, not its architecture.
 _TUNED = re.compile(r"-(instruct|chat|it|hf|base|fp8|awq|gptq|int4|bf16|thinking|\d{4})(?=-|$)")
 
 
 def model_of(name: str) -> str:
-    """Return the catalogue's name of a model: ``meta-llama/Llama-3.1-8B-Instruct`` is ``llama-3.1-8b``.
+    """Return the catalog's name of a model: ``meta-llama/Llama-3.1-8B-Instruct`` is ``llama-3.1-8b``.
 
-    A model file or a folder with a ``config.json`` stays. Raises UsageError with the nearest names.
+    A model file or a directory with a ``config.json`` stays. Raises UsageError with the nearest names.
     """
     if names_model_file(name):
         return name
@@ -45,7 +45,7 @@ _STAGES = "replica.pp"
 
 
 def count_of(line: LaunchLine, flag: str) -> int:
-    """Return how many GPUs or ranks a flag says; 1 without it. Raises UsageError for no number."""
+    """Return the number of GPUs or ranks of a flag; 1 without it. Raises UsageError for an invalid number."""
     text = line.flags.get(flag, "1")
     if not text.isdecimal() or not 1 <= int(text) <= 4096:
         raise UsageError("no number of GPUs", where=flag, got=repr(text)[:60], expected="1 to 4096")
@@ -53,13 +53,13 @@ def count_of(line: LaunchLine, flag: str) -> int:
 
 
 def stages_of(line: LaunchLine) -> int:
-    """Return the line's pipeline stages: each GPU's memory counts so many times."""
+    """Return the line's pipeline stages: the memory of each GPU is multiplied by them."""
     flags = [flag for flag, key in line.engine.spread.items() if key == _STAGES]
     return count_of(line, flags[0]) if flags else 1
 
 
 def spread(made: Making) -> None:
-    """Write stages and shared blocks into a scenario that is whole without; leave what cannot be there."""
+    """Write stages and shared blocks into a scenario that is valid without them; leave conflicting flags."""
     for flag, key in made.line.engine.spread.items():
         count = count_of(made.line, flag)
         if count == 1:
@@ -70,24 +70,25 @@ def spread(made: Making) -> None:
                     "a step takes as long as without stages: transfers between them take no time"
                 )
             continue
-        # A block is of so many GPUs, each of which has the size that the line says.
+        # A block spans the GPUs of a group; each GPU has the block size of the line.
         block = int(made.tree.values["cache"]["block_size"]) * count
         made.attempt({key: str(count), "cache.block_size": str(block)}, flag)
 
 
-#: Numbers as vLLM reads them: 32k is 32,000, 32K is 32,768.
+#: Numbers in vLLM's syntax: 32k is 32,000, 32K is 32,768.
 _COUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kKmMgG])$")
 _SCALE = {"k": 10**3, "K": 1 << 10, "m": 10**6, "M": 1 << 20, "g": 10**9, "G": 1 << 30}
 
-#: vLLM obeys it whatever memory there is; of other flags that say the same the last counts.
+#: vLLM applies it regardless of memory; of several flags for the same setting the last one counts.
 _PREVAILS = "--num-gpu-blocks-override"
 
 
 def scenario_of_launch(text: str, gpu: str, model: str = "") -> str:
-    """Return a launch line's scenario as YAML: what a scenario can say as settings, the rest as comments.
+    """Return a launch line's scenario as YAML: flags with a setting as settings, the others as comments.
 
-    ``model`` is the catalogue's name where the line's is not known. Raises UsageError for a line that is none
-    of an engine, an unknown model, and a flag whose value cannot be.
+    ``model`` is the catalog's name if the line's is not known. Raises UsageError for a line of no known
+    engine,
+    an unknown model, and an invalid value of a flag.
     """
     line = parse_launch(text)
     made = Making(line)
@@ -115,7 +116,7 @@ def scenario_of_launch(text: str, gpu: str, model: str = "") -> str:
 
 
 def _left(made: Making) -> Iterator[str]:
-    """Yield comments on flags that no setting stands for, then on the settings that come nearest to them."""
+    """Yield comments on flags without a setting, then on the closest settings."""
     engine = made.line.engine
     for flag, value in made.left.items():
         yield f"# {'done anyway' if flag in engine.granted else 'not simulated'}: {flag} {value}".rstrip()
@@ -125,7 +126,7 @@ def _left(made: Making) -> Iterator[str]:
 
 
 def _ranks(made: Making, model: str, degree: int) -> int:
-    """Write what data parallelism is: ranks in lock step or machines. Return the GPUs of one of them."""
+    """Write data parallelism as ranks in lockstep or as machines. Return the GPUs of one of them."""
     line, flag = made.line, made.line.engine.replicas
     count = count_of(line, flag)
     if count == 1:
@@ -155,20 +156,20 @@ def _has_experts(model: str) -> bool:
 
 
 def _with_lower_tier(made: Making, flags: dict[str, str]) -> None:
-    """Take out a switch that only says that there is a lower tier, where another flag says its size."""
+    """Remove a switch that only enables a lower tier if another flag gives the tier's size."""
     if made.line.engine.name == "sglang" and "--hicache-size" in flags:
         flags.pop("--enable-hierarchical-cache", None)
 
 
 def _settings(made: Making, gpus: int) -> None:
-    """Write the flags that are settings into the tree; the others are left."""
+    """Write flags with settings into the tree; the other flags are left."""
     line, engine = made.line, made.line.engine
     flags = dict(line.flags)
     _with_lower_tier(made, flags)
     drafts, assumed = drafts_of(flags)
     if drafts is not None:
         if any(engine.switches.get(flag) == ("cache.enabled", "false") for flag in flags):
-            drafts.pop("eagle", None)  # there is no hit whose last block it could lose
+            drafts.pop("eagle", None)  # no hits, so EAGLE recomputes no last block
         set_value(made.tree, ("replica", "speculation"), drafts, "speculative decoding")
         made.assumed.append(assumed)
         if (name := "--async-scheduling") in flags:
@@ -176,7 +177,7 @@ def _settings(made: Making, gpus: int) -> None:
     alongside = _with_own_scheduler(made, drafts is not None, flags)
     for flag, value in sorted(
         flags.items(), key=lambda item: item[0] not in engine.same
-    ):  # the page's size first
+    ):  # the page size first
         if flag in engine.same:
             key, text = engine.same[flag], _plain(value)
         elif flag in engine.sized:
@@ -210,7 +211,7 @@ def _settings(made: Making, gpus: int) -> None:
 
 
 def _write_one(made: Making, key: str, text: str, flag: str) -> None:
-    """Write a flag's setting; of two flags of one setting the loser is left, with the other's name."""
+    """Write a flag's setting; of two flags of one setting the loser is left, with the winner's name."""
     before = made.tree.locations.get(parse_path(key, flag), "")
     if before in made.line.flags:
         loser, winner = (flag, before) if before == _PREVAILS else (before, flag)
@@ -221,7 +222,7 @@ def _write_one(made: Making, key: str, text: str, flag: str) -> None:
 
 
 def _with_own_scheduler(made: Making, drafts: bool, flags: dict[str, str]) -> str:
-    """Return what of the line an engine's own scheduler cannot be simulated with, "" for nothing."""
+    """Return the feature that an engine's own scheduler cannot be simulated with; "" if there is none."""
     lower = any(made.line.engine.sized.get(flag, ("",))[0] == "tiers.cpu.capacity" for flag in flags)
     ranks = made.tree.values.get("replica", {}).get("dp", 1) > 1
     if "--disable-radix-cache" in flags:
@@ -236,7 +237,7 @@ def _word(flag: str, value: str, words: dict[str, str]) -> str:
 
 
 def _plain(value: str) -> str:
-    """Return a number without the letter for thousands, or the text as it is."""
+    """Return a number with its suffix for thousands expanded, or the text as it is."""
     found = _COUNT.match(value)
     return str(round(float(found[1]) * _SCALE[found[2]])) if found else value
 
@@ -257,9 +258,9 @@ def _sized(made: Making, flag: str, value: str, form: str, gpus: int) -> str:
 
 
 def _leave_out_unusable(made: Making) -> None:
-    """Take out what has no effect beside the rest, and say why.
+    """Remove settings that have no effect with the others, and record the reason.
 
-    Raises UsageError for a value that cannot be.
+    Raises UsageError for an invalid value.
     """
     while True:
         try:
@@ -276,7 +277,7 @@ def _leave_out_unusable(made: Making) -> None:
 
 
 def _take_out(path: tuple[str | int, ...], tree: Tree) -> None:
-    """Take a setting out, and the sections that hold nothing without it."""
+    """Remove a setting, and sections that are empty without it."""
     leave_out(path, tree)
     for depth in range(len(path) - 1, 0, -1):
         section = tree.values
