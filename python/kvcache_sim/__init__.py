@@ -1,32 +1,32 @@
-"""kvsim: a discrete-event simulator of KV-cache and prefix-cache behaviour in LLM serving.
+"""kvsim: a discrete-event simulator of KV-cache and prefix-cache behavior in LLM serving.
 
-``import kvcache_sim as kv`` gives the names of ``__all__`` (``docs/how-to/python.md``); each is imported with
-its first use, so that the import itself costs nothing.
+``import kvcache_sim as kv`` provides the names in ``__all__`` (``docs/how-to/python.md``); each is imported at
+its first use, so that the import itself is cheap.
 
-The floors of the package, top to bottom; imports go down only:
+The layers of the package, top to bottom; imports only go down:
 
-- ``cli``         one file a verb: parse, call, print
-- ``api``         what Python sees: scenarios, runs, sweeps, replays
-- ``sizing``      how much load a configuration holds
+- ``cli``         one file per verb: parse, call, print
+- ``api``         the Python API: scenarios, runs, sweeps, replays
+- ``sizing``      the load that a configuration sustains
 - ``live``        a simulated cluster in real time: HTTP, metrics, KV events; recording, shadow caches
-- ``report``, ``sweeps``  read finished runs; run many
+- ``report``, ``sweeps``  reports of finished runs; execution of many runs
 - ``scenario``, ``simulation``  validated YAML in, a finished ``Run`` out
-- ``metrics``     what was measured: columns with units, recorder, summary
+- ``metrics``     measurements: columns with units, recorder, summary
 - ``serving``     sequences, batch, scheduler, replica, router, cluster
-- ``spec``        the specification: the simulator to read, run by ``--engine spec``
+- ``spec``        the specification: a readable simulator, run by ``--engine spec``
 - ``replay``      caches without time: engines' own caches, the hit curve, causes of misses
 - ``cache``       block store, tiers, moves, session and prefix views
-- ``channels``, ``policies``  what carries KV and when it arrives; eviction, plug-ins of every kind
-- ``workload``, ``model``  requests in; what things cost
+- ``channels``, ``policies``  transfers of KV and their times; eviction, plug-ins of every kind
+- ``workload``, ``model``  requests; times and sizes of the hardware and models
 - ``engine``      the event loop
 - ``errors``, ``units``, ``rng``, ``tiers`` and their table ``tier_table``, ``values`` (frozen dataclasses)
-- ``rows``, ``spelling``  registries whose rows are imported when asked for; what a wrong name may have meant
-- ``output``, ``file_lock``  the one writer of files, and who may write
+- ``rows``, ``spelling``  registries with rows imported on demand; suggestions for unknown names
+- ``output``, ``file_lock``  atomic writes of output files, and locks on them
 """
 
 __version__ = "0.2.0"
 
-#: Public name → the module that defines it. ``__init__.pyi`` says the same to type checkers.
+#: Public name → the module that defines it. ``__init__.pyi`` repeats it for type checkers.
 _NAMES = {
     "Comparison": "api.comparing",
     "Capacity": "api.sizing",
@@ -61,7 +61,7 @@ __all__ = sorted(_NAMES)
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name with its first use."""
+    """Import a public name at its first use."""
     if name not in _NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

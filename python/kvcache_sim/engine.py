@@ -9,19 +9,19 @@ from typing import Any
 from kvcache_sim.errors import InvariantError, UsageError
 from kvcache_sim.units import LAST_NS
 
-# Priorities at one instant, each with its reason.
-MEMBERSHIP = -1  # a machine that is lost does nothing at that instant; one that joins is there
-TRANSFER = 0  # what has arrived is there before anyone looks for it
-ARRIVAL = 1  # every request of this instant is in its queue before a scheduler looks
-BOUNDARY = 2  # a scheduler composes its next step from all of the above
-HANDOVER = 3  # what machines tell each other at their boundaries is heard after all of these
-SAMPLE = 4  # observers see the instant as it ends
+# Priorities of events at the same time, each with its reason.
+MEMBERSHIP = -1  # a lost machine does nothing at that time; a joining machine exists
+TRANSFER = 0  # transfers complete before any lookup
+ARRIVAL = 1  # every request of this time is queued before a scheduler runs
+BOUNDARY = 2  # a scheduler composes its next step
+HANDOVER = 3  # messages that machines send at step boundaries are delivered after all boundaries
+SAMPLE = 4  # observers see the state after all other events of this time
 
-#: Machine index of events that belong to no machine; they come first.
+#: Machine index of events that belong to no machine; they sort first.
 NO_MACHINE = -1
 
 Callback = Callable[[Any], None]
-#: (time_ns, priority, machine, number on that machine, callback, argument)
+#: (time_ns, priority, machine, per-machine counter, callback, argument)
 Event = tuple[int, int, int, int, Callback, Any]
 
 
@@ -37,16 +37,17 @@ def beyond_time() -> UsageError:
 class Engine:
     """A priority queue of events, ordered by (time, priority, machine, that machine's own counter).
 
-    The counter is the machine's own, not the queue's, so the order on one machine never depends on how many
-    events another one needed. Events of which only their own machine takes note are kept apart
-    (``schedule_own``): it may do what comes after them ahead of the clock, before ``others_ns``.
+    The counter belongs to the machine, not to the queue, so the order on one machine never depends on the
+    number of events of another machine. Events that affect only their own machine are kept in a separate
+    queue
+    (``schedule_own``): the machine may process them before the clock reaches them, up to ``others_ns``.
     """
 
     def __init__(self, machines: int = 0) -> None:
         self.now_ns = 0
         self.processed = 0
         self._heap: list[Event] = []
-        #: Events that concern their own machine alone.
+        #: Events that affect only their own machine.
         self._own: list[Event] = []
         self._until_ns: int | None = None
         self._numbers = [0] * (machines + 1)
@@ -59,7 +60,7 @@ class Engine:
     ) -> Event:
         """Queue ``callback(argument)``; return its event.
 
-        InvariantError for a time that has passed (I5), UsageError for one beyond ``LAST_NS``.
+        Raises InvariantError for a time in the past (I5), UsageError for a time beyond ``LAST_NS``.
         """
         event = self._event(time_ns, priority, machine, callback, argument)
         heappush(self._heap, event)
@@ -68,7 +69,7 @@ class Engine:
     def schedule_own(
         self, time_ns: int, priority: int, machine: int, callback: Callback, argument: Any = None
     ) -> Event:
-        """As ``schedule``, for what no other machine takes note of."""
+        """Queue an event that affects only its own machine; otherwise like ``schedule``."""
         event = self._event(time_ns, priority, machine, callback, argument)
         heappush(self._own, event)
         return event
@@ -84,7 +85,7 @@ class Engine:
 
     @property
     def others_ns(self) -> int:
-        """Before when nothing happens but machines' own events; now where that is not known."""
+        """Time before which only machines' own events happen; now if it is unknown."""
         if not self._heap:
             return self.now_ns
         until = self._until_ns
@@ -92,25 +93,25 @@ class Engine:
 
     @property
     def next_ns(self) -> int | None:
-        """When the next event comes, one that was taken back included; None where nothing is queued."""
+        """Time of the next event, cancelled events included; None if the queue is empty."""
         firsts = [queue[0][0] for queue in (self._heap, self._own) if queue]
         return min(firsts, default=None)
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is queued."""
+        """True if no event is queued."""
         return len(self._heap) + len(self._own) == len(self._cancelled)
 
     def cancel(self, event: Event) -> None:
-        """Take a queued event back; it is dropped when its turn comes."""
+        """Cancel a queued event; it is dropped when it becomes due."""
         self._cancelled.add((event[2], event[3]))
 
     def silence(self, machine: int) -> None:
-        """Drop all events of a machine from now on; those of its number alone, whatever they are."""
+        """Drop all present and future events of a machine."""
         self._silent.add(machine)
 
     def run(self, until_ns: int | None = None, max_events: int | None = None) -> bool:
-        """Process events up to and including ``until_ns``, at most ``max_events``; True when none is left."""
+        """Process events up to and including ``until_ns``, at most ``max_events``; True if none is left."""
         heap, own, cancelled, silent = self._heap, self._own, self._cancelled, self._silent
         left = -1 if max_events is None else max_events
         self._until_ns = until_ns

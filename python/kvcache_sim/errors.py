@@ -1,4 +1,4 @@
-"""The one line a person sees when something is wrong, and the exit code it ends with."""
+"""Errors for people: one line each, and the exit code of the process."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ EXIT_CODES: dict[int, str] = {
 
 @dataclass
 class KvsimError(Exception):
-    """A refusal with a place, a reason and a way out, printed as ``where: what; got; expected; hint``.
+    """An error with a location, a reason and a remedy, printed as ``where: what; got; expected; hint``.
 
-    ``where`` is ``file``, ``file:line`` or ``file:line:col``, or the option or key the person typed.
-    Empty parts are left out of the line.
+    ``where`` is ``file``, ``file:line`` or ``file:line:col``, or an option or key of the command line. Empty
+    parts are left out.
     """
 
     what: str
@@ -47,7 +47,7 @@ class KvsimError(Exception):
     exit_code = EXIT_INTERNAL
 
     def __str__(self) -> str:
-        """Return the one line, control characters escaped."""
+        """Return the error as one line, control characters escaped."""
         parts = [f"{self.where}: {self.what}" if self.where else self.what]
         parts += [f"got {self.got}"] if self.got else []
         parts += [f"expected {self.expected}"] if self.expected else []
@@ -63,7 +63,7 @@ class UsageError(KvsimError):
 
 
 class StoreError(UsageError):
-    """A call that a block store cannot obey, such as a second release; nothing was changed (exit 2)."""
+    """An invalid call of a block store, such as a second release; the store is unchanged (exit 2)."""
 
 
 class TraceError(KvsimError):
@@ -85,6 +85,6 @@ class InputOutputError(KvsimError):
 
 
 class InvariantError(KvsimError):
-    """A broken promise of the simulator itself (exit 1)."""
+    """A violated invariant of the simulator itself (exit 1)."""
 
     exit_code = EXIT_INTERNAL

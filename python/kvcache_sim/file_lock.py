@@ -1,4 +1,4 @@
-"""A lock file that names its holder, and that the kernel drops when the holder dies."""
+"""A lock file that names its owner; the kernel releases the lock when the owner exits."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from kvcache_sim.errors import OutputExistsError
 class FileLock:
     """An exclusive ``flock`` on a file, held until ``close``; the file holds the process and host.
 
-    The lock of a killed process needs no clearing up. Libraries of file locks truncate the file before
-    they try it, which would lose the holder's name.
+    The lock of a killed process needs no cleanup. File-lock libraries truncate the file before they acquire
+    the lock, which would lose the owner's name.
     """
 
     def __init__(self, path: Path) -> None:
-        """Take the lock; raises OutputExistsError naming the live holder, OSError for the file itself."""
+        """Acquire the lock; raises OutputExistsError naming the live owner, OSError for the file itself."""
         self._handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -40,7 +40,7 @@ class FileLock:
             raise
 
     def close(self) -> None:
-        """Let the lock go; a second call does nothing."""
+        """Release the lock; a second call does nothing."""
         if self._handle >= 0:
             os.close(self._handle)
             self._handle = -1

@@ -1,4 +1,4 @@
-"""Output files: each appears whole or not at all, and never over another unless told to."""
+"""Output files: written atomically, and never over an existing file unless ``overwrite`` is set."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kvcache_sim.errors import InputOutputError, OutputExistsError
 
 
 def refuse_existing(path: Path, overwrite: bool) -> None:
-    """Raise ``OutputExistsError`` where a file is there and ``overwrite`` is not given, or a directory is."""
+    """Raise ``OutputExistsError`` for a directory, and for an existing file without ``overwrite``."""
     if path.is_dir():
         raise OutputExistsError("the output exists", where=str(path), hint="a directory; give another name")
     if path.exists() and not overwrite:
@@ -22,10 +22,10 @@ def refuse_existing(path: Path, overwrite: bool) -> None:
 
 @contextmanager
 def new_file(path: Path, overwrite: bool) -> Iterator[IO[bytes]]:
-    """Yield a binary file beside ``path`` that is renamed there when the block ends without an error.
+    """Yield a binary file next to ``path`` that is renamed to it if the block ends without an error.
 
-    Raises as ``refuse_existing`` does, and ``InputOutputError`` where it cannot be written. Errors of the
-    block pass through; nothing half-written stays behind.
+    Raises as ``refuse_existing``, and ``InputOutputError`` if the file cannot be written. Errors of the block
+    propagate; no partial file stays.
     """
     refuse_existing(path, overwrite)
     temporary = path.with_name(f".{path.name[:100]}.{os.getpid()}.tmp")
@@ -41,15 +41,15 @@ def new_file(path: Path, overwrite: bool) -> Iterator[IO[bytes]]:
 
 
 def write_new(path: Path, data: bytes, overwrite: bool) -> None:
-    """Write one file; raises as ``new_file`` does."""
+    """Write a file; raises as ``new_file`` does."""
     with new_file(path, overwrite) as file:
         file.write(data)
 
 
 def csv_field(value: object) -> object:
-    """Return a value for a CSV file: text that a spreadsheet would compute gets an apostrophe before it."""
+    """Return a value for a CSV file; text that a spreadsheet would evaluate gets an apostrophe prefix."""
     return f"'{value}" if isinstance(value, str) and value.startswith(_COMPUTED) else value
 
 
-#: What a formula may begin with (OWASP, CSV injection).
+#: First characters of formulas (OWASP, CSV injection).
 _COMPUTED = ("=", "+", "-", "@", "\t", "\r")

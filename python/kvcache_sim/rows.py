@@ -1,4 +1,4 @@
-"""The rows of a registry, imported when they are asked for: a run uses one of many."""
+"""The rows of a registry, imported on demand: a run uses one of many."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _T = TypeVar("_T")
 
 
 class Rows(Mapping[str, _T], Generic[_T]):
-    """Name → what a module of ``package`` defines, written ``module:Name``; names alone import nothing."""
+    """Name → object in a module of ``package``, written ``module:Name``; iterating names imports nothing."""
 
     def __init__(self, package: str, attributes: Mapping[str, str]) -> None:
         self._package = package

@@ -1,4 +1,4 @@
-"""What somebody may have meant by a name that there is not."""
+"""Suggestions for unknown names."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 
 def close_matches(word: str, known: Iterable[str], n: int = 3, cutoff: float = 0.6) -> list[str]:
-    """Return up to ``n`` of the known names that are most like a word, the most alike first.
+    """Return up to ``n`` of the known names that are most similar to a word, the most similar first.
 
-    As ``difflib.get_close_matches``, which is imported when a name is wrong.
+    Same result as ``difflib.get_close_matches``, which is imported only here, when a name is unknown.
     """
     import difflib
 

@@ -11,25 +11,25 @@ from typing import NamedTuple
 
 
 class Tier(NamedTuple):
-    """One tier. KV goes down from each to the next one, and comes up the same way, tier by tier.
+    """One tier. KV is written down tier by tier, and loaded back up tier by tier.
 
-    The first row is the memory that computes. The second one is where KV from further down, and from other
-    machines, lands before it is loaded; other machines read any tier but the first.
+    The first row is the GPU's memory. The second row is the landing tier: KV from lower tiers and from other
+    machines lands there before it is loaded; other machines read any tier but the first.
     """
 
-    #: One word of lower-case letters: it names keys, edges and columns.
+    #: A lower-case word: it names keys, edges and columns.
     name: str
-    #: What it is, for help texts.
+    #: Description for help texts.
     meaning: str
-    #: Its colour in pictures.
+    #: Color in charts.
     colour: str
-    #: Preset of the channels to and from the tier above, unless a scenario says otherwise.
+    #: Preset of the channels to and from the tier above, unless a scenario overrides it.
     link: str = ""
-    #: Key of the price of a GiB for a month in a scenario's ``cost``.
+    #: Key of the monthly price of a GiB in a scenario's ``cost``.
     price: str = ""
-    #: Whether it wears out by writing: its writes are counted in drive writes a day.
+    #: True if the tier wears out by writing: its writes are counted in drive writes per day.
     wears: bool = False
-    #: What a router that weighs prefill against load credits a block found here with; on the GPU it is 1.
+    #: Credit of a block found here in routers that weigh prefill against load; the GPU's credit is 1.
     router_credit: float = 0.25
 
 

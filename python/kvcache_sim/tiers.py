@@ -1,4 +1,4 @@
-"""Names and numbers derived from the table of tiers: levels, places, and the edges between them."""
+"""Names and numbers derived from the table of tiers: levels, and the edges between tiers."""
 
 from __future__ import annotations
 
@@ -6,37 +6,37 @@ from itertools import pairwise
 
 from kvcache_sim.tier_table import ROWS
 
-#: Names from fast to slow; a tier's place among them is its level.
+#: Names from fast to slow; a tier's level is its index.
 TIERS = tuple(row.name for row in ROWS)
 #: Tiers that wear out by writing.
 WEARING = tuple(row.name for row in ROWS if row.wears)
-#: By level, what a router credits a block found there with (the defaults of NVIDIA Dynamo's router).
+#: Router credit of a block by level (the defaults of NVIDIA Dynamo's router).
 ROUTER_CREDITS = tuple(row.router_credit for row in ROWS)
-#: Level of the tier that computes.
+#: Level of the GPU's memory.
 COMPUTE = 0
-#: Level of the tier where KV from further down, or from other machines, lands before it is loaded.
+#: Level of the landing tier of KV from lower tiers and from other machines.
 STAGING = 1
 #: In place of a level: on another machine.
 REMOTE = len(TIERS)
-#: Where reused KV may have come from, by level.
+#: Sources of reused KV, by level.
 KV_SOURCES = (*TIERS, "remote")
 
-#: Every edge inside a machine, from the fastest tier down: over which KV is written, and read.
+#: Every edge inside a machine, from the fastest tier down: write edges, and load edges.
 WRITE_EDGES = tuple(f"{upper}->{lower}" for upper, lower in pairwise(TIERS))
 LOAD_EDGES = tuple(f"{lower}->{upper}" for upper, lower in pairwise(TIERS))
 #: Both, from the fastest pair of tiers down.
 EDGES = tuple(edge for pair in zip(WRITE_EDGES, LOAD_EDGES, strict=True) for edge in pair)
-#: Edges from another machine: what is read from its lower tiers, and what is handed over.
+#: Edges from another machine: reads of its lower tiers, and hand-overs.
 REMOTE_READ = f"{KV_SOURCES[REMOTE]}->{TIERS[STAGING]}"
 HAND_OVER = f"{KV_SOURCES[REMOTE]}->{TIERS[COMPUTE]}"
-#: For examples: what machine 0 reads from machine 1 alone.
+#: For examples: reads of machine 0 from machine 1 only.
 READ_OF_ONE = f"1:{TIERS[STAGING]}->0:{TIERS[STAGING]}"
-#: Every edge over which KV comes up to be used, from the last hop of its way to the first.
+#: Every load edge, from the last hop of a load to its first.
 HOPS = (LOAD_EDGES[0], REMOTE_READ, *LOAD_EDGES[1:])
 
 
 def load_edge(lower: int) -> str:
-    """Return the edge over which the tier at level ``lower`` is read by the one above it."""
+    """Return the edge over which the tier above reads the tier at level ``lower``."""
     return LOAD_EDGES[lower - 1]
 
 

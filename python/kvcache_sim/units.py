@@ -1,7 +1,7 @@
-"""Sizes, rates and times as people write them, and as integers inside.
+"""Sizes, rates and times: written with units, converted to integers.
 
-GB is 10⁹ bytes and GiB 2³⁰; ``Gb/s`` counts bits and ``GB/s`` bytes; a bare number is refused where a unit
-is needed. All conversions are exact: decimal text is scaled as a fraction, never through a float.
+GB is 10⁹ bytes and GiB 2³⁰; ``Gb/s`` counts bits and ``GB/s`` bytes; a number without its unit is refused.
+All conversions are exact: decimal text is scaled as a fraction, never through a float.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from kvcache_sim.errors import UsageError
 
 NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000
-#: Simulated time ends here, after 73 years: sums of times stay well inside 64-bit arithmetic.
+#: End of simulated time, 73 years: sums of times stay within 64-bit arithmetic.
 LAST_NS = 2**61
-#: Longest time, largest size and largest rate that can be written.
+#: Upper limits of written times, sizes and rates.
 MOST_NS, MOST_BYTES, MOST_BYTES_PER_S = 3_652 * 86_400 * NS_PER_S, 2**60, 10**18
 
 _NUMBER = r"\s*([+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*$"
@@ -74,7 +74,7 @@ def parse_size_bytes(text: str) -> int:
 
 
 def parse_rate_bytes_per_s(text: str) -> int:
-    """Return a rate such as ``25GB/s``, ``400Gb/s`` or ``400Gbps`` in bytes a second."""
+    """Return a rate such as ``25GB/s``, ``400Gb/s`` or ``400Gbps`` in bytes per second."""
     expected = "a rate with its unit, such as 25GB/s (bytes) or 400Gb/s (bits)"
     value, unit = _split(text, "rate", expected)
     bits = False
@@ -95,7 +95,7 @@ def parse_rate_bytes_per_s(text: str) -> int:
 
 
 def format_bytes(count: int) -> str:
-    """Return a size for people, in binary units: ``80.0 GiB``."""
+    """Format a size in binary units: ``80.0 GiB``."""
     size = float(count)
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if abs(size) < 1024 or unit == "TiB":
@@ -105,7 +105,7 @@ def format_bytes(count: int) -> str:
 
 
 def format_time_ns(count: int | float) -> str:
-    """Return a time for people: ``850 ns``, ``1.24 ms``, ``3.50 s``."""
+    """Format a time: ``850 ns``, ``1.24 ms``, ``3.50 s``."""
     for limit, scale, unit in ((1e3, 1.0, "ns"), (1e6, 1e3, "us"), (1e9, 1e6, "ms")):
         if abs(count) < limit:
             return f"{count / scale:.3g} {unit}"

@@ -1,4 +1,4 @@
-"""Frozen values: dataclasses as structs of msgspec, which are made in a fraction of the time."""
+"""Frozen values: dataclasses as msgspec structs, which are created in a fraction of the time."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import sys
 from functools import cache
 from typing import Any, ClassVar, dataclass_transform
 
-# msgspec looks for typing_extensions before the standard library, which has all it needs from Python 3.11 on:
-# without that its import takes two thirds of the time.
+# msgspec imports typing_extensions before the standard library, which has everything from Python 3.11 on:
+# without typing_extensions its import takes two thirds of the time.
 _modules: dict[str, Any] = sys.modules
 _unwanted = _modules.setdefault("typing_extensions", None) is None
-from msgspec import Struct as Struct  # noqa: E402 - once, before any other module does
+from msgspec import Struct as Struct  # noqa: E402 - imported here before any other module
 from msgspec import field as field  # noqa: E402
 
 if _unwanted:
@@ -35,7 +35,7 @@ def _fields(cls: type[Struct]) -> dict[str, dataclasses.Field[Any]]:
 
 
 class _Fields:
-    """The fields of a class, by which ``replace``, ``fields`` and ``asdict`` of ``dataclasses`` know it."""
+    """The fields of a class, as ``replace``, ``fields`` and ``asdict`` of ``dataclasses`` expect them."""
 
     def __get__(self, _: object, cls: type[Struct]) -> dict[str, dataclasses.Field[Any]]:
         return _fields(cls)
@@ -43,6 +43,6 @@ class _Fields:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 class Value(Struct, frozen=True):
-    """A class of annotated fields that are given once; equal and hashed by them."""
+    """An immutable class of annotated fields, compared and hashed by value."""
 
     __dataclass_fields__: ClassVar[Any] = _Fields()

@@ -1,8 +1,8 @@
-"""The ``kvsim`` command's way in, outside the package that it starts.
+"""Entry point of the ``kvsim`` command, outside the package that it starts.
 
-The distribution ``kvcache-simulator``, another project, installs the same import name ``kvcache_sim``:
-installed after this one its files replace ours, and removed again it takes them along. So the files are
-looked at before any of them is imported, and one line says what happened and what to type.
+The distribution ``kvcache-simulator`` of another project installs the same import name ``kvcache_sim``. Its
+files replace kvsim's if it is installed later, and removing it removes them. The launcher checks the files
+before it imports any of them, and prints one line with the problem and the command that repairs it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from pathlib import Path
 _OURS = '"""kvsim: '
 _OTHER = "kvcache-simulator"
 _NAME = "kvcache-sim"
-#: The exit code of input and output that cannot be had (``kvsim help exit-codes``).
+#: Exit code of input/output errors (``kvsim help exit-codes``).
 _EXIT_IO = 7
 
 
 def main() -> None:
-    """Run the command line, or say in one line why its files are not there."""
+    """Run the command line, or print one line on missing or foreign files."""
     trouble = broken_installation()
     if trouble:
         print(trouble, file=sys.stderr)
@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def broken_installation() -> str:
-    """Return a line on files of the package that are another's or gone, "" where they are ours.
+    """Return an error line if the package's files belong to another project or are missing; "" otherwise.
 
     Nothing of the package is imported. Cost: one small file is read.
     """
@@ -51,7 +51,7 @@ def broken_installation() -> str:
 
 
 def shared_name() -> str:
-    """Return a warning where the other distribution is installed beside ours and ours was the later one."""
+    """Return a warning if the other distribution is installed too and kvsim was installed later."""
     spec = find_spec("kvcache_sim")
     origin_dir = Path(spec.origin).parent.parent if spec and spec.origin else Path()
     if not any(origin_dir.glob(f"{_OTHER.replace('-', '_')}-*.dist-info")):
@@ -60,7 +60,7 @@ def shared_name() -> str:
 
 
 def _again() -> str:
-    """Return the command that puts our files back: from where they came, where pip has noted it (PEP 610)."""
+    """Return the command that reinstalls kvsim from its recorded source (PEP 610)."""
     import json
     import shlex
     from importlib.metadata import PackageNotFoundError, distribution

@@ -1,4 +1,4 @@
-"""A policy for people: its row of the table, its rule from ``rules.toml``, and the file that decides."""
+"""The printed definition of a policy: its table row, its rule from ``rules.toml``, and its source file."""
 
 from __future__ import annotations
 

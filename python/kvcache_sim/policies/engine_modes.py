@@ -1,4 +1,4 @@
-"""Which class of which engine each mode equals, and on how many rows of its integers: the one table of it."""
+"""Engine classes that each replay mode reproduces, and the number of recorded rows behind each."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ _END = "<!-- end of engines -->\n"
 
 
 class EngineMode(Value):
-    """One mode: the engine's class that it equals, and what that was measured on."""
+    """One mode: the engine's class that it reproduces, and the rows that this was measured on."""
 
-    #: As ``--policy`` names it, without a strategy.
+    #: Name for ``--policy``, without a strategy.
     family: str
     engine: str
     classes: str
-    #: Rows of integers that the engine's own class gave, all reproduced.
+    #: Rows of integers recorded from the engine's own class, all reproduced.
     rows: int
-    #: Made, adversarial streams among what the rows were run on.
+    #: Generated adversarial streams among the recorded runs.
     streams: int
-    #: What of the class has no row.
+    #: Parts of the class without a row.
     not_covered: str
 
     @property
     def sentence(self) -> str:
-        """Return what it equals, and on how much, in a line."""
+        """Return the reproduced class and the number of rows as one line."""
         streams = f", {self.streams} made streams among them" if self.streams else ""
         return f"{self.engine} {self.classes}: {self.rows} of {self.rows} rows{streams}"
 
@@ -49,7 +49,7 @@ ENGINE_MODES: tuple[EngineMode, ...] = (
         "CPUOffloadingManager",
         12,
         0,
-        "beside the GPU's pool (`--policy vllm --cpu-chunks`), and with a secondary tier "
+        "below the GPU's pool (`--policy vllm --cpu-chunks`), and with a secondary tier "
         "(`--secondary-tier`), it has no row (`make oracles` drives them, the connector re-enacted)",
     ),
     EngineMode("sglang", "SGLang 0.5.23", "RadixCache", 29, 0, "the strategy priority"),
@@ -73,7 +73,7 @@ ENGINE_MODES: tuple[EngineMode, ...] = (
     ),
 )
 
-#: Engines of which no mode is equal to anything, and why.
+#: Engines that no mode reproduces, with the reason.
 NOT_COVERED: tuple[tuple[str, str], ...] = (
     ("TensorRT-LLM", "its reuse of parts of a block; its priorities are a plain policy here (`priority`)"),
     ("NVIDIA Dynamo KVBM", "its tiers and offload filters; tiers of a timed run come nearest"),
@@ -81,13 +81,13 @@ NOT_COVERED: tuple[tuple[str, str], ...] = (
 
 
 def engine_mode(family: str, has_groups: bool = False) -> EngineMode | None:
-    """Return the mode of a policy's family, None for one that is no engine's."""
+    """Return the mode of a policy's family; None if it is not an engine's."""
     name = f"{family}, with groups" if has_groups else family
     return next((mode for mode in ENGINE_MODES if mode.family == name), None)
 
 
 def engines_markdown() -> str:
-    """Return the table in Markdown, a row a mode, then the engines without one."""
+    """Return the table in Markdown, one row per mode, then the engines without a mode."""
     lines = ["| mode | equals | rows | of made streams | not covered |", "|---|---|---|---|---|"]
     lines += [
         f"| `{m.family}` | {m.engine} {m.classes} | {m.rows} | {m.streams} | {m.not_covered} |"
@@ -98,7 +98,7 @@ def engines_markdown() -> str:
 
 
 def with_engines(page: str) -> str:
-    """Return a page with the table between its two marks; raises ValueError where a mark is missing."""
+    """Return a page with the table between its two markers; raises ValueError if a marker is missing."""
     before, begin, rest = page.partition(_BEGIN)
     _, end, after = rest.partition(_END)
     if not begin or not end:

@@ -1,4 +1,4 @@
-"""The table of policies on the page about them, written from the one in ``policies/table.py``."""
+"""The table of policies in the documentation, written from ``policies/table.py``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _END = "<!-- end of policies -->\n"
 
 
 def policies_markdown() -> str:
-    """Return the table in Markdown, a row a policy."""
+    """Return the table in Markdown, one row per policy."""
     head = "| name | chooses by | what it does | from |\n|---|---|---|---|\n"
     return head + "".join(_line(row) for row in POLICIES)
 
@@ -24,7 +24,7 @@ def _line(row: PolicyRow) -> str:
 
 
 def with_policies(page: str) -> str:
-    """Return a page with the table between its two marks; raises ValueError where a mark is missing."""
+    """Return a page with the table between its two markers; raises ValueError if a marker is missing."""
     before, begin, rest = page.partition(_BEGIN)
     _, end, after = rest.partition(_END)
     if not begin or not end:

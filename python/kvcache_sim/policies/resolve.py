@@ -1,4 +1,4 @@
-"""What the text after ``--policy`` names: a row of the table, a row with a setting, or a plug-in."""
+"""Parser of the text after ``--policy``: a row of the table, a row with a setting, or a plug-in."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def resolve_policy(text: str) -> tuple[str, str]:
 
 
 def row_of(text: str) -> PolicyRow:
-    """Return the row that a text such as ``lru`` or ``ttl:300s`` names; raises ``UsageError`` for others."""
+    """Return the row of a text such as ``lru`` or ``ttl:300s``; raises ``UsageError`` for any other text."""
     row = _ROWS.get(text) or _ROWS.get(text.partition(":")[0])
     if row is None:
         raise _unknown(text)
@@ -50,7 +50,7 @@ def row_of(text: str) -> PolicyRow:
 
 
 def parse_variant(text: str, block_size_tokens: int) -> Variant:
-    """Return the policy and its setting that a text such as ``ttl:300s`` names; raises ``UsageError``."""
+    """Parse a policy with its setting, such as ``ttl:300s``; raises ``UsageError``."""
     name, colon, setting = text.partition(":")
     grammar = row_of(name).setting
     variant = Variant(name, attention_blocks=DEFAULT_ATTENTION_TOKENS / block_size_tokens)
@@ -68,7 +68,7 @@ def parse_variant(text: str, block_size_tokens: int) -> Variant:
 
 
 def _unknown(text: str) -> UsageError:
-    # an engine's name alone means its default, which is its first row
+    # an engine's name without a strategy means its default, the engine's first row
     close = [name for name in _ROWS if name.startswith(f"{text}:")][:1] or close_matches(text, _ROWS, n=1)
     return UsageError(
         "unknown policy",

@@ -1,4 +1,4 @@
-"""What some policies are told: ``ttl:300s``, ``priority:0-1024=90@30s,1024-=20``, ``pgdsf:32768``."""
+"""Settings after a policy's name: ``ttl:300s``, ``priority:0-1024=90@30s,1024-=20``, ``pgdsf:32768``."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 #: Prompt caches of hosted models keep a prefix for five minutes after its last use.
 DEFAULT_TTL_NS = 300 * 10**9
-#: Context at which attention costs as much as all else: 2 × parameters / (4 × layers × width) is 30,500
-#: tokens for an 8 B model (32 layers, width 4,096) and 53,400 for a 70 B one.
+#: Context length at which attention costs as much as all other operations: 2 × parameters / (4 × layers ×
+#: width) is 30,500 tokens for an 8 B model (32 layers, width 4,096) and 53,400 for a 70 B model.
 DEFAULT_ATTENTION_TOKENS = 32_768
 _END = 2**32 - 1
 _RANGE = r"(\d+)-(\d*)=(\d+)(?:@(.+))?"
@@ -34,24 +34,25 @@ class Variant:
     attention_blocks: float = 1.0
     #: First block, end, priority 0 to 100, duration in ns or None.
     ranges: tuple[tuple[int, int, int, int | None], ...] = ()
-    #: What a sketch knows each block by, in the order of their numbers; None: its number counted from 1.
+    #: Key of each block in a frequency sketch, by block number; None: its number counted from 1.
     names: NDArray[np.uint64] | None = field(default=None, compare=False)
 
     @property
     def native(self) -> _core.ReplayPolicySettings:
-        """Return the settings as the core takes them."""
+        """Return the settings in the core's form."""
         return _core.ReplayPolicySettings(self.ttl_ns, self.attention_blocks, list(self.ranges), self.names)
 
 
 class SettingGrammar(Value):
-    """What may follow a policy's name and a colon."""
+    """Syntax of the setting after a policy's name and a colon."""
 
-    #: As help and pages write it, such as ``ttl:TIME``.
+    #: Form in help and pages, such as ``ttl:TIME``.
     form: str
     example: str
-    #: Takes the variant without it, the text after the colon and the tokens of a block; raises UsageError.
+    #: Takes the variant without setting, the text after the colon and the tokens per block; raises
+    #: UsageError.
     read: Callable[[Variant, str, int], Variant]
-    #: Whether the name alone means nothing.
+    #: True if the setting is required.
     required: bool = False
 
 
@@ -100,5 +101,5 @@ def _range(part: str, text: str, block_size_tokens: int) -> tuple[int, int, int,
 
 
 def setting_refused(text: str, expected: str) -> UsageError:
-    """Return the error of a policy whose setting is missing or cannot be read."""
+    """Return the error of a policy whose setting is missing or invalid."""
     return UsageError("policy setting not understood", where="--policy", got=repr(text), expected=expected)

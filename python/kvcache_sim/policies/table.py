@@ -1,9 +1,9 @@
-"""Every policy that ``--policy`` takes, a row each: the one table of them.
+"""Every policy of ``--policy``, one row each: the only table of them.
 
-A row of the family ``prefix`` that is no ceiling is an eviction policy: ``rust/core/src/policies/NAME.rs``
-decides, and a small model in ``tests/support/eviction_orders.py`` judges it. How it chooses
-(``PolicyRow.kind``) is what the core says; importing this page fails where the core runs a policy without a
-row or a row names none.
+A row of the family ``prefix`` that is not an upper bound is an eviction policy, implemented in
+``rust/core/src/policies/NAME.rs`` and checked against a small model in ``tests/support/eviction_orders.py``.
+Its kind (``PolicyRow.kind``) comes from the core; importing this module fails if the core runs a policy
+without a row, or a row names no policy of the core.
 """
 
 from __future__ import annotations
@@ -17,43 +17,43 @@ NATIVE_KINDS = dict(_core.native_policies())
 
 
 class PolicyRow(Value):
-    """One policy: what users call it, what it does in a line, and where it is from."""
+    """One policy: its name, a one-line description, and its source."""
 
     name: str
     description: str
     paper: str
     #: Key of ``kvcache_sim.replay.request.REPLAYERS``.
     family: str = "prefix"
-    #: What may follow the name and a colon; None: nothing.
+    #: Setting after the name and a colon; None: none.
     setting: SettingGrammar | None = None
-    #: Whether it knows the future: what no policy exceeds.
+    #: True if it uses future requests: an upper bound of all policies.
     is_upper_bound: bool = False
 
     @property
     def variant(self) -> str:
-        """Return what the family calls it: the text after an engine's colon, or the policy's own name."""
+        """Return its name in its family: the text after an engine's colon, or the policy's own name."""
         return self.name if self.family == "prefix" else self.name.partition(":")[2]
 
     @property
     def evicts(self) -> bool:
-        """Return whether it is an eviction policy, which replays and timed tiers take."""
+        """Return True if it is an eviction policy, available in replays and on timed tiers."""
         return self.family == "prefix" and not self.is_upper_bound
 
     @property
     def kind(self) -> str:
-        """Return how it chooses: ``ranked``, ``queue``, ``ceiling``, or ``engine`` (a manager of its own)."""
+        """Return its kind: ``ranked``, ``queue``, ``ceiling``, or ``engine`` (an engine's own manager)."""
         if self.family != "prefix":
             return "engine"
         return "ceiling" if self.is_upper_bound else NATIVE_KINDS[self.name]
 
     @property
     def module(self) -> str:
-        """Return the name of its two files, without what follows the dot."""
+        """Return the base name of its two files."""
         return self.name.replace("-", "_")
 
     @property
     def example(self) -> str:
-        """Return the policy as it can be named anywhere: with a setting where it needs one."""
+        """Return a valid text for the policy: with a setting if it needs one."""
         return self.setting.example if self.setting and self.setting.required else self.name
 
 
@@ -115,12 +115,12 @@ POLICIES: tuple[PolicyRow, ...] = (
     PolicyRow("unbounded", "ceiling: nothing is evicted", "a cache without a capacity", is_upper_bound=True),
 )
 
-#: The eviction policies: what replays, timed tiers and the curve take.
+#: The eviction policies of replays, timed tiers and the curve.
 EVICTION_POLICIES: tuple[PolicyRow, ...] = tuple(row for row in POLICIES if row.evicts)
 
 
 def _refuse_half_a_policy() -> None:
-    """Raise ImportError where a row and the core do not know the same policies."""
+    """Raise ImportError if the rows and the core have different policies."""
     rows = {row.name for row in EVICTION_POLICIES}
     for name in sorted(rows - NATIVE_KINDS.keys()):
         raise ImportError(

@@ -1,4 +1,4 @@
-"""T-LRU on a tier of a timed run: tails go first that a conversation can lose and stay within its limit.
+"""T-LRU on a tier of a timed run: evicts first the tails that a conversation can lose within its limit.
 
 ``tiers.gpu.policy: kvcache_sim.policies.tail_lru:TailLru(limit_blocks=16, next_blocks=8)``. Source: arXiv
 2510.15152 (NeurIPS'25), Algorithm 1, as SGLang 0.5.23 reads it.
@@ -12,11 +12,12 @@ from kvcache_sim.policies.plugins.views import BlockView, TierView
 
 
 class TailLru(PriorityPolicy):
-    """A leaf may go while the blocks left before it are at least history + next prompt - limit.
+    """A leaf is preferred if the blocks before it number at least history + next prompt - limit.
 
-    ``limit_blocks``: the most uncached blocks that a request may have; ``next_blocks``: what the next prompt
-    adds. History is the deepest block that the branch ever had; it stays when that goes. Leaves that may go
-    are first, each kind by LRU. Raises UsageError unless ``limit_blocks`` is more than ``next_blocks``.
+    ``limit_blocks``: the most uncached blocks that a request may have; ``next_blocks``: blocks that the next
+    prompt adds. History is the greatest length in blocks that the branch ever had; it outlives evictions.
+    Preferred leaves are evicted first; ties are resolved by LRU. Raises UsageError unless ``limit_blocks`` is
+    greater than ``next_blocks``.
     """
 
     name = "tail-lru"
@@ -25,14 +26,14 @@ class TailLru(PriorityPolicy):
         del tier
         if not limit_blocks > next_blocks >= 0:
             raise UsageError(
-                "nothing could ever go first",
+                "no leaf could ever be preferred",
                 where="TailLru",
                 got=f"limit_blocks={limit_blocks}, next_blocks={next_blocks}",
                 expected="limit_blocks above next_blocks",
             )
         super().__init__(self._key)
         self._spare = limit_blocks - next_blocks
-        #: By block the deepest that its branch ever had, itself counted.
+        #: Greatest length in blocks of each block's branch, the block itself included.
         self._history: dict[int, int] = {}
 
     def _key(self, b: BlockView, now: int) -> tuple[bool, int]:
@@ -40,12 +41,12 @@ class TailLru(PriorityPolicy):
         return b.depth < max(history - self._spare, 0), b.last_use
 
     def on_insert(self, b: BlockView, now: int) -> None:
-        """Note how deep the branch is, the deepest block first."""
+        """Record the length of the branch, the deepest block first."""
         self._deepen(b)
         super().on_insert(b, now)
 
     def on_hit(self, b: BlockView, now: int) -> None:
-        """Tell the block before it how deep the branch is."""
+        """Pass the length of the branch to the block before it."""
         self._deepen(b)
         super().on_hit(b, now)
 
@@ -55,6 +56,6 @@ class TailLru(PriorityPolicy):
             self._history[b.parent] = max(self._history.get(b.parent, 0), history)
 
     def on_remove(self, b: BlockView, now: int) -> None:
-        """Forget a block."""
+        """Remove a block."""
         self._history.pop(b.id, None)
         super().on_remove(b, now)

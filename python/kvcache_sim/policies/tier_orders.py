@@ -27,7 +27,7 @@ _MOST_BLOCKS = 1 << 40
 
 
 class OrderedTier(Protocol):
-    """What an eviction order needs of a tier: its name, its blocks (None: unbounded), its policy's name."""
+    """Input of an eviction order: a tier's name, capacity in blocks (None: unbounded) and policy name."""
 
     @property
     def name(self) -> str: ...  # noqa: D102
@@ -40,24 +40,25 @@ class OrderedTier(Protocol):
 
 
 class EvictionChoice(Value):
-    """What a policy's name means: a policy of the table with its setting, or a plug-in."""
+    """A parsed policy name: a policy of the table with its setting, or a plug-in."""
 
     variant: Variant | None
     plugin: tuple[Plugin, PolicyMaker] | None = None
 
 
 def choose_eviction(text: str, block_size_tokens: int) -> EvictionChoice | None:
-    """Return what a policy's name means for a tier of a timed run; None is ``lru``, which stores do alone.
+    """Parse the policy of a tier of a timed run; None is ``lru``, which stores implement themselves.
 
-    Raises UsageError for an unknown name, a ceiling, a manager of its own, and a plug-in that fails its
-    self-test or can only be given whole requests.
+    Raises UsageError for an unknown name, an upper bound, an engine's own manager, and a plug-in that fails
+    its
+    self-test or needs whole requests.
     """
     if text == "lru":
         return None
     try:
         return _choice(text, block_size_tokens)
     except UsageError as error:
-        error.where = error.where.removeprefix("--policy")  # whoever asks knows where it was named
+        error.where = error.where.removeprefix("--policy")  # the caller has the location of the name
         raise
 
 
@@ -86,7 +87,7 @@ def _opened(text: str, variant: str) -> tuple[Plugin, PolicyMaker]:
 
 
 class Orders:
-    """The orders of one store; each call makes fresh ones. Plug-ins are watched by ``dog``."""
+    """The eviction orders of one store; each call creates new ones. Plug-ins are watched by ``dog``."""
 
     def __init__(self, block_size_tokens: int, dog: Watchdog) -> None:
         self._block = block_size_tokens
@@ -100,7 +101,7 @@ class Orders:
         return self._chosen[text]
 
     def remarks(self) -> list[str]:
-        """Return what should be said of the plug-ins after a run, a line each."""
+        """Return notes on the plug-ins after a run, one per line."""
         redirected = [(host.name, tier, host.redirects) for tier, host in self._hosts if host.redirects]
         return [
             f"policy {name} on the {tier} tier: {redirects} victims were followed by a resident block; "
@@ -109,7 +110,7 @@ class Orders:
         ]
 
     def native(self, tiers: Sequence[OrderedTier]) -> list[NativeOrder]:
-        """Return the orders as the core takes them, by tier."""
+        """Return the orders in the core's form, by tier."""
         orders: list[NativeOrder] = []
         for level, tier in enumerate(tiers):
             choice = self._choice(tier.policy)
@@ -122,7 +123,7 @@ class Orders:
         return orders
 
     def _plugin(self, choice: EvictionChoice, tiers: Sequence[OrderedTier], level: int) -> NativeOrder:
-        """Return a plug-in for the core, which keeps the blocks where a function reads nothing else."""
+        """Return a plug-in in the core's form; the core keeps the index for a function of the block alone."""
         from kvcache_sim.policies.plugins.hosted import HostedPriority, function_alone
 
         plugin, policy = self._made(choice, tiers[level])
@@ -145,7 +146,7 @@ class Orders:
         from kvcache_sim.policies.plugins.hosted import HostedOrder
 
         tier = tiers[level]
-        # a last copy may be pinned from above: then not all below a block may go with it
+        # a last copy may be pinned by a faster tier: then not all blocks below a victim are evictable
         one_by_one = 0 < level == len(tiers) - 1
         order = HostedOrder(policy, plugin.name, _blocks(tier), self._dog, one_by_one)
         self._hosts.append((tier.name, order))

@@ -1,4 +1,4 @@
-"""Python's and numpy's generators behind one seed and one face (seed 002, RandomGenerator)."""
+"""Python's and numpy's generators with one seed and one interface (seed 002, RandomGenerator)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Size = int | tuple[int, ...] | None
 class RandomGenerator:
     """A source of random numbers: ``random.Random(seed)`` and ``numpy.random.default_rng(seed)`` in one.
 
-    The two advance independently. ``seed`` None takes the system's entropy. Not to be shared between threads;
-    a pickled copy continues where the original stood. numpy is imported at the first draw that needs it.
+    The two advance independently. ``seed`` None uses the system's entropy. Not to be shared between threads;
+    a pickled copy continues from the original's state. numpy is imported at the first draw that needs it.
     """
 
     def __init__(self, seed: int | None = None) -> None:
@@ -31,7 +31,7 @@ class RandomGenerator:
 
     @property
     def seed(self) -> int | None:
-        """The seed both generators were started from, None without one."""
+        """The seed of both generators; None without a seed."""
         return self._seed
 
     @property
@@ -59,11 +59,11 @@ class RandomGenerator:
         return self._python_rng.choice(seq)
 
     def choices(self, population: Sequence[T], k: int = 1) -> list[T]:
-        """Return ``k`` elements, each drawn from all of them."""
+        """Return ``k`` independently drawn elements."""
         return self._python_rng.choices(population, k=k)
 
     def sample(self, population: Sequence[T], k: int) -> list[T]:
-        """Return ``k`` different elements; ValueError where there are fewer."""
+        """Return ``k`` different elements; ValueError if there are fewer."""
         return self._python_rng.sample(population, k)
 
     def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:

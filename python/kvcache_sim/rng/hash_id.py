@@ -34,8 +34,10 @@ def hash_id_text(hash_id: HashId) -> str:
     """Return the text under which an id is hashed; equal texts are the same id.
 
     An integer of any size or sign (numpy's too) is its decimal digits; a string is itself, so ``"1"`` is 1
-    and ``"01"`` is not. ``True``, ``1.0``, None and all else raise `HashIdTypeError`: a dict takes ``True``
-    and ``1.0`` for 1 while their texts differ, so what they meant would depend on the order of calls.
+    and
+    ``"01"`` is not. ``True``, ``1.0``, None and all other types raise `HashIdTypeError`: a dict treats
+    ``True``
+    and ``1.0`` as 1 while their texts differ, so the result would depend on the order of calls.
     """
     if isinstance(hash_id, str):
         return hash_id
@@ -53,12 +55,13 @@ def hash_id_seed(base_seed: int, hash_id: HashId, scope: str = DOCUMENT_SCOPE) -
 
 
 class HashIdRandomGenerator(RandomGenerator):
-    """A `RandomGenerator` that starts again, from a seed of its own, for each hash id.
+    """A `RandomGenerator` that restarts from a separate seed for each hash id.
 
     Without ``trace_id`` it follows seed 002's document: `reseed_for_hash_id` re-seeds Python's and numpy's
     generators, and ``seed`` is then the derived seed. With a ``trace_id`` (``""`` too) it follows AIPerf:
-    only Python's generator is re-seeded, ``seed`` stays the base, and numpy's draws then raise
-    `NumpyForbiddenError`. ``base_seed`` never changes: another process that is given it agrees.
+    only
+    Python's generator is re-seeded, ``seed`` stays the base, and numpy's draws then raise
+    `NumpyForbiddenError`. ``base_seed`` never changes: another process with the same base draws the same.
     """
 
     def __init__(self, base_seed: int, trace_id: str | None = None) -> None:
@@ -71,15 +74,15 @@ class HashIdRandomGenerator(RandomGenerator):
     def from_base_rng(cls, base_rng: RandomGenerator, trace_id: str | None = None) -> HashIdRandomGenerator:
         """Return a generator based on the seed of ``base_rng``, which is not advanced.
 
-        A base without a seed gives one of its own random numbers as the base seed: stable inside this
-        generator, different in the next.
+        A base without a seed draws the base seed from its own random numbers: stable inside this generator,
+        different in the next.
         """
         base_seed = base_rng.seed
         return cls(base_rng.getrandbits(64) if base_seed is None else base_seed, trace_id)
 
     @property
     def base_seed(self) -> int:
-        """The seed that the ids' seeds derive from."""
+        """The seed that the ids' seeds are derived from."""
         return self._base_seed
 
     @property
@@ -88,7 +91,7 @@ class HashIdRandomGenerator(RandomGenerator):
         return DOCUMENT_SCOPE if self._trace_id is None else self._trace_id
 
     def reseed_for_hash_id(self, hash_id: HashId) -> None:
-        """Start again from the seed of ``hash_id``; what was drawn before leaves no trace.
+        """Restart from the seed of ``hash_id``; earlier draws have no influence.
 
         Raises `HashIdTypeError` (see `hash_id_text`). Cost: one SHA-256 and one seeding of MT19937.
         """

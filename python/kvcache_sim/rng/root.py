@@ -18,7 +18,7 @@ class RootSeedError(UsageError, RuntimeError):
 
 
 class _Unset:
-    """The type of the mark "no root seed yet"; None means "no seed: not reproducible"."""
+    """The type of the marker "no root seed yet"; None means "no seed: not reproducible"."""
 
 
 _UNSET: Final = _Unset()
@@ -28,9 +28,11 @@ _root: int | _Unset | None = _UNSET
 def init(seed: int | None) -> None:
     """Set the root seed of this process; call it once at the start of each process.
 
-    ``seed`` is an integer from 0 on, or None for generators that no run repeats. The same seed again changes
-    nothing, so a forked worker may call it as well; another one raises `RootSeedError`, because generators
-    derived before would no longer belong to it. A seed of another type or below 0 raises `UsageError`.
+    ``seed`` is an integer from 0 on, or None for generators that are not reproducible. Setting the same seed
+    again changes nothing, so a forked worker may call it too. A different seed raises `RootSeedError`,
+    because
+    existing generators were derived from the first one. A seed of another type or below 0 raises
+    `UsageError`.
     """
     global _root
     wanted = None if seed is None else _checked(seed)
@@ -42,10 +44,10 @@ def init(seed: int | None) -> None:
 
 
 def derive(identifier: str) -> RandomGenerator:
-    """Return the generator of a name: its seed is `derive_seed` of the root, so the order of calls is free.
+    """Return the generator of a name, seeded by `derive_seed` of the root, independent of the order of calls.
 
-    Each call makes a new generator at its start. Under ``init(None)`` the generator has no seed and draws
-    from the system's entropy. Raises `RootSeedError` before `init`.
+    Each call returns a new generator in its initial state. Under ``init(None)`` the generator has no seed and
+    draws from the system's entropy. Raises `RootSeedError` before `init`.
     """
     if isinstance(_root, _Unset):
         raise RootSeedError("no root seed yet", where="rng.derive", hint="call rng.init(seed) once at start")
@@ -53,7 +55,7 @@ def derive(identifier: str) -> RandomGenerator:
 
 
 def reset() -> None:
-    """Forget the root seed, so that `init` may set another; tests and notebooks need it."""
+    """Clear the root seed, so that `init` may set another one; for tests and notebooks."""
     global _root
     _root = _UNSET
 
@@ -89,6 +91,6 @@ def stream(root_seed: int, identifier: str) -> np.random.Generator:
 def repeat_seed(seed: int, repeat: int) -> int:
     """Return the seed of a repeat (1, 2, …): common random numbers, as it does not depend on the settings.
 
-    Repeat 0 keeps the scenario's own seed and is not asked for here.
+    Repeat 0 uses the scenario's own seed, without this function.
     """
     return derive_seed(seed, f"sweep.repeat:{repeat}") >> 1  # a scenario's seed is below 2⁶³

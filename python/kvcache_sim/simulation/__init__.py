@@ -1,17 +1,17 @@
-"""One simulation: build the cluster, run it, return what was measured.
+"""One simulation: build the cluster, run it, return the measurements.
 
-- ``options``     how to run: engine, checks, what is recorded
+- ``options``     how to run: engine, checks, recording
 - ``simulation``  a cluster about to run one trace
 - ``end_checks``  the invariants checked at the end of every run
-- ``measured``    counters and uses of a finished cluster
-- ``changes``     what comes and goes while a cluster serves
-- ``live``        a simulation whose requests come while it runs
-- ``marks``       what a run has counted at some of its times: a part of a run is the difference of two
-- ``prefixes``    the prefixes that requests share, with the tokens of each that are resident at the end
-- ``progress``    how far a run has come: what a progress bar shows
-- ``routing``     who decides where requests go in one simulation
-- ``schedule``    writing down an engine's schedule while a simulation runs, and its figures afterwards
-- ``spec_keys``   the settings of a scenario that the specification covers, a row a key
+- ``measured``    counters and resource use of a finished cluster
+- ``changes``     machines that join and leave, and copies that are lost, during a run
+- ``live``        a simulation that receives its requests while it runs
+- ``marks``       snapshots of counters at given times: a part of a run is the difference of two snapshots
+- ``prefixes``    the prefixes that requests share, with their resident tokens at the end
+- ``progress``    usage shares for a progress bar
+- ``routing``     the routers of one simulation and their view of the caches
+- ``schedule``    recording of an engine's schedule, and its figures
+- ``spec_keys``   the settings of a scenario that the specification covers, one row per key
 - ``spec_demand``, ``spec_simulation``  one run by the specification (``--engine spec``)
 - ``windows``     a run over a trace that is read in windows
 """

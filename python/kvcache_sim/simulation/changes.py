@@ -1,4 +1,4 @@
-"""Changes while a cluster serves: machines by a plan or a policy, copies that are dropped, the gate."""
+"""Changes during a run: machines that join or leave by a plan or a policy, dropped copies, the gate."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class RetentionPolicies:
-    """Quotas of tenants and hints of the trace, as far as a run has them."""
+    """Tenants' quotas and the trace's retention hints, as far as a run has them."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class RetentionPolicies:
 
     @property
     def is_notified(self) -> bool:
-        """Whether somebody is to be told of each request when it is done, and not early."""
+        """True if a retention policy must be notified of each finished request at the simulated time."""
         return bool(self._by_name)
 
     @property
@@ -67,9 +67,9 @@ class RetentionPolicies:
 
 
 class Changes:
-    """Carries out a plan over one cluster until every request is done.
+    """Applies a membership plan to one cluster until every request is finished.
 
-    What a plan has no use for is neither made nor imported.
+    Parts that the plan does not use are neither constructed nor imported.
     """
 
     def __init__(
@@ -84,11 +84,11 @@ class Changes:
         self._pool = caches[0].pool
         self._losses: Losses | None = None
         self._scaling: Scaling | None = None
-        #: Who serves, where that changes.
+        #: The serving machines, if they change.
         self.membership: Membership | None = None
 
     def router(self, routing: Routing, requests: int) -> Router:
-        """Return a router that begins anew where the plan has its index lost."""
+        """Return the router; if the plan loses the router's index, one that can be reset."""
         if not self._plan.loses_copies:
             return routing.whole()
         from kvcache_sim.serving.membership.losses import Losses
@@ -100,7 +100,7 @@ class Changes:
         return self._losses.around(routing.whole, routing.forget)
 
     def join(self, cluster: Cluster, routing: Routing, trace: Trace) -> None:
-        """Let machines of a cluster come and go."""
+        """Enable joins and leaves of a cluster's machines."""
         if not self._plan.changes_members:
             return
         from kvcache_sim.serving.membership.membership import Membership
@@ -117,29 +117,29 @@ class Changes:
         routing.when_closed.append(self._scaling_is_over)
 
     def start(self) -> None:
-        """Begin with what the plan has first."""
+        """Schedule the first changes of the plan."""
         for part in (self._losses, self._scaling):
             if part is not None:
                 part.start()
 
     @property
     def lost(self) -> Collection[int]:
-        """Numbers of the machines that are gone."""
+        """Indices of the machines that were removed."""
         return () if self.membership is None else self.membership.lost
 
     @property
     def noted(self) -> tuple[tuple[int, str, int], ...]:
-        """Each step of a machine's life under a scaling policy: its time, what it is, the machine."""
+        """Each state change of a machine under a scaling policy: its time, kind and machine."""
         return () if self._scaling is None else tuple(self._scaling.changes)
 
     def counters(self) -> dict[str, int]:
-        """Return how often each change came to pass, by the names that a run's counters have for them."""
+        """Return the number of changes of each kind, by the names of a run's counters."""
         parts = (self.membership, self._losses, self._scaling)
         return {
             f"membership.{name}": n for part in parts if part is not None for name, n in part.counts.items()
         }
 
     def _scaling_is_over(self, _: int) -> None:
-        """Let no machine come or go after the last request."""
+        """Stop scaling after the last request."""
         if self._scaling is not None and self._done():
             self._scaling.over()

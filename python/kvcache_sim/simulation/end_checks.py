@@ -1,4 +1,4 @@
-"""The cheap invariants of every run: I6 and I8 of its rows as they leave, I2, I3, I5 and I9 at the end."""
+"""Inexpensive invariants of every run: I6 and I8 of each row, I2, I3, I5 and I9 at the end."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def check_rows(rows: Mapping[str, ColumnData]) -> None:
     column = {name: np.asarray(data)[done] for name, data in rows.items() if isinstance(data, np.ndarray)}
     ttft = column["first_token_ns"] - column["arrival_ns"]
     if any((column[f"{part}_ns"] < 0).any() for part in (*TTFT_PARTS, *FETCH_PARTS)):
-        raise InvariantError("I6: a part of TTFT is less than nothing")
+        raise InvariantError("I6: a part of TTFT is negative")
     if (column["finish_ns"] < column["first_token_ns"]).any():
         raise InvariantError("I6: a request finished before its first token")
     if not np.array_equal(sum(column[f"{part}_ns"] for part in FETCH_PARTS), column["fetch_ns"]):
-        raise InvariantError("I8: room and the hops' stalls do not sum to the fetch part")
+        raise InvariantError("I8: capacity waits and the hops' stalls do not sum to the fetch part")
     if not np.array_equal(sum(column[f"{part}_ns"] for part in TTFT_PARTS), ttft):
         raise InvariantError("I8: parts of TTFT do not sum to it")
     cached = column["cached_prefix_length_used"]
@@ -37,9 +37,9 @@ def check_rows(rows: Mapping[str, ColumnData]) -> None:
 
 
 def check_pool(pool: PoolNode) -> None:
-    """Raise InvariantError where the pool has other blocks than were put there and have not left it.
+    """Raise InvariantError unless the pool's blocks are the stored blocks minus the evicted ones.
 
-    What its store raises too, and where a block there is held or on its way after the end.
+    Also raises the errors of its store, and InvariantError if a block is held or in transfer after the end.
     """
     pool.tree.check()
     occupancy, lost = pool.tree.occupancy(STAGING), pool.tree.eviction_counts(STAGING)
@@ -60,13 +60,13 @@ def check_pool(pool: PoolNode) -> None:
 def check_channels(
     replicas: Iterable[MeasuredReplica], pool: PoolNode | None, channels: Mapping[str, Link], end_ns: int
 ) -> None:
-    """Raise InvariantError where the bytes of edges and channels differ, or a channel was busy too long.
+    """Raise InvariantError if the bytes of edges and channels differ, or a channel was busy too long.
 
-    Jobs that a lost machine had queued and that were not sent by the end do not count as busy time.
+    Jobs queued by a lost machine and not sent by the end do not count as busy time.
 
     Args:
-        replicas: All machines, those that are gone included.
-        pool: The pool that machines share, whose puts are no machine's edge.
+        replicas: All machines, including removed ones.
+        pool: The shared pool, whose writes belong to no machine's edge.
         channels: All channels of the cluster.
         end_ns: Time of the last event.
     """
@@ -84,7 +84,7 @@ def check_channels(
 
 
 def check_stores(replicas: Iterable[MeasuredReplica]) -> None:
-    """Raise InvariantError where a block is held or on its way after the end, and what stores raise."""
+    """Raise InvariantError if a block is held or in transfer after the end, or if a store's check fails."""
     for replica in replicas:
         replica.store.check()
         occupancy = replica.store.occupancy(COMPUTE)

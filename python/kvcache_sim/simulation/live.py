@@ -1,6 +1,6 @@
-"""A simulation whose requests come while it runs: fed one by one, run up to a time, ended by its owner.
+"""A simulation that receives its requests while it runs; its owner advances and ends it.
 
-Its tokens and closed requests come in order of time.
+Its tokens and closed requests are reported in order of time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kvcache_sim.units import NS_PER_S
 from kvcache_sim.workload.key_arrays import key_arrays
 from kvcache_sim.workload.trace import NO_SESSION, OPEN_LOOP, Trace
 
-#: Columns of a request's row by the field of ``ClosedRequest`` that has the same value.
+#: Columns of a request's row by the field of ``ClosedRequest`` with the same value.
 _FIELDS = {
     "request": "request",
     "arrival_ns": "arrival_ns",
@@ -50,19 +50,19 @@ _FIELDS = {
 
 
 class Listener(Protocol):
-    """Takes the tokens of a live run, and the requests that leave it."""
+    """Receives the tokens of a live run, and its finished and aborted requests."""
 
     def tokens(self, requests: Sequence[int], now_ns: int) -> None:
-        """Take note of the next token of some requests' answers."""
+        """Receive the next token of each of some requests."""
 
     def closed(self, sequence: ClosedRequest, now_ns: int) -> None:
-        """Take note of a request that is finished, or was aborted."""
+        """Receive a request that finished or was aborted."""
 
 
 class Outputs:
-    """Reports what comes out of all machines to a listener; ``columns`` names those of a request's row.
+    """Reports the output of all machines to a listener; ``columns`` are those of a request's row.
 
-    Cost: a native call a report, and a few µs a closed request.
+    Cost: a native call per report, and a few µs per closed request.
     """
 
     def __init__(self, replicas: Sequence[NativeReplica], columns: Sequence[str], listener: Listener) -> None:
@@ -77,7 +77,7 @@ class Outputs:
             replica.log_outputs(self._log)
 
     def report(self) -> None:
-        """Report what came out of the machines since the last call."""
+        """Report the output of the machines since the last call."""
         listener = self._listener
         left: dict[int, ClosedRequest] = {}
         for time_ns, machine, tokens, closed in self._log.take():
@@ -102,17 +102,18 @@ class Outputs:
         return state
 
 
-#: First time between two samples of a run of unknown length.
+#: Initial time between two samples of a run of unknown length.
 _SAMPLE_NS = NS_PER_S
 
 
 class LiveSimulation(Simulation):
-    """A cluster whose requests come while it runs, and whose tokens are reported as they come.
+    """A cluster that receives requests while it runs, and reports their tokens as they are generated.
 
     A request has a row of ids of its prompt's and its answer's full blocks, numbered in order of first
-    appearance. Times are strictly after the time that was run to. Memory: with ``forget``, what is cached
-    and what is open; under an engine's own semantics also about 4 bytes an id of all requests.
-    Raises UsageError for stores that need to know all requests before.
+    appearance. Its arrival is strictly after the time that the run has reached. Memory: with ``forget``,
+    cached
+    and open requests; under an engine's own semantics also about 4 bytes per id of all requests.
+    Raises UsageError for stores that need all requests in advance.
     """
 
     _knows_arrivals = False
@@ -142,18 +143,18 @@ class LiveSimulation(Simulation):
 
     @property
     def last_machine(self) -> int:
-        """The machine that the request which came last was sent to."""
+        """The machine that the latest request was sent to."""
         return self.cluster.pools.routed[self._directed.last].machine
 
     @property
     def caches(self) -> list[_core.Store | _core.PoolStore]:
-        """The stores of all machines, in their order, then those of a router's own index."""
+        """The stores of all machines, in order, then those of a router's own index."""
         return self._caches
 
     def feed(self, window: Trace, ids: int, machine: int | None = None) -> None:
-        """Take requests that arrive after the time that was run to; their ids are below ``ids``.
+        """Add requests that arrive after the time that the run has reached; their ids are below ``ids``.
 
-        They go to ``machine`` where one is named, else where the router sends them.
+        They are sent to ``machine`` if given, else to the router's choice.
         """
         self._directed.machine = machine
         offsets, block_ids, _, full, _ = key_arrays(window, self.settings.cache.block_size_tokens)
@@ -165,7 +166,7 @@ class LiveSimulation(Simulation):
         self.sampler.wake()
 
     def abort(self, request: int, at_ns: int) -> None:
-        """Let a client give a request up at a time after that which was run to."""
+        """Abort a request at a time after the time that the run has reached, as its client would."""
         self.engine.schedule(at_ns, ARRIVAL, NO_MACHINE, self.cluster.abort, request)
 
     def run_to(self, until_ns: int) -> None:
@@ -175,9 +176,11 @@ class LiveSimulation(Simulation):
         self._outputs.report()
 
     def forget(self, open_requests: list[int]) -> frozenset[int] | None:
-        """Forget the ids of requests that neither run nor are cached; the ids kept, None where none can be.
+        """Forget the ids of requests that are neither running nor cached; return the ids kept.
 
-        That is where every store is a tree and nothing is on its way between tiers. Cost: a walk over them.
+        None, and no change, unless every store is a tree and no copy is in transfer between tiers. Cost: a
+        walk
+        over the trees.
         """
         trees = [cache for cache in self._caches if isinstance(cache, _core.Store)]
         if self._is_moving or len(trees) < len(self._caches) or self._stores.keys is None:
@@ -192,21 +195,21 @@ class LiveSimulation(Simulation):
 
     @property
     def ids_kept(self) -> int:
-        """Ids of requests that are not forgotten, each as often as it came."""
+        """Ids of requests that are not forgotten, with repetitions."""
         return self._ids
 
     def clear(self) -> bool:
-        """Empty every cache; False, and no change, where one of them is in use."""
+        """Empty every cache; False, and no change, if a cache is in use."""
         busy = any(cache.occupancy(0).active_blocks for cache in self._caches)
         return not (busy or self._is_moving) and all([cache.clear() for cache in self._caches])
 
     @property
     def _is_moving(self) -> bool:
-        """Whether a copy is on its way between tiers of a machine."""
+        """True if a copy is in transfer between tiers of a machine."""
         return any(replica.core.is_moving for replica in self.replicas)
 
     def end(self) -> Run:
-        """Run what is left and return what was measured; raises as ``Simulation.run``."""
+        """Finish the run and return its measurements; raises as ``Simulation.run``."""
         with watching(self._stores.watchdog):
             self.engine.run()
         self._outputs.report()
@@ -217,16 +220,16 @@ class LiveSimulation(Simulation):
 
 
 class _Directed:
-    """A router that is overruled while a machine is named."""
+    """A router that can be overridden with a machine."""
 
     def __init__(self, router: Router) -> None:
         self.router = router
         self.machine: int | None = None
-        #: Where the last request went.
+        #: Machine of the last request.
         self.last = 0
 
     def choose(self, arrival: Arrival) -> int:
-        """Return the machine, among those that requests are sent to."""
+        """Return the machine, among the machines that accept requests."""
         self.last = self.router.choose(arrival) if self.machine is None else self.machine
         return self.last
 

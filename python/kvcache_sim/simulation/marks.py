@@ -1,4 +1,4 @@
-"""What a run has counted at some of its times: a part of a run is the difference of two."""
+"""Snapshots of a run's counters at given times: a part of a run is the difference of two snapshots."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from kvcache_sim.metrics.sampler import Sampler
 
 
 class Marks:
-    """Notes what has been counted at ``times_ns``; it only looks. Cost: an event a time."""
+    """Records the counters at ``times_ns`` without changing the run. Cost: one event per time."""
 
     def __init__(
         self, engine: Engine, sampler: Sampler, times_ns: Sequence[int], counted: Callable[[], Mark]
     ) -> None:
         self._engine, self._sampler, self._counted = engine, sampler, counted
         self._times_ns = times_ns
-        #: Time → what had been counted then; filled as the run goes on.
+        #: Time → counters at that time; filled during the run.
         self.noted: dict[int, Mark] = {}
 
     def start(self) -> None:
-        """Queue the times."""
+        """Schedule the times."""
         for at_ns in self._times_ns:
             self._engine.schedule(at_ns, SAMPLE, NO_MACHINE, self._note)
 

@@ -1,4 +1,4 @@
-"""What the parts of a finished cluster counted, put together for its ``Run``."""
+"""Counters of the parts of a finished cluster, collected for its ``Run``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kvcache_sim.tiers import STAGING, TIERS
 
 
 def tier_uses(settings: ClusterSettings, replica: MeasuredReplica) -> list[TierUse]:
-    """Return what each tier of one machine took and gave, fast to slow."""
+    """Return the reads and writes of each tier of one machine, fast to slow."""
     moved, store = replica.moved, replica.store
     block = settings.cache_of(replica.machine).block_bytes
     uses = []
@@ -38,7 +38,7 @@ def counters(
     index: RouterIndex | None,
     channels: Mapping[str, Link],
 ) -> dict[str, int]:
-    """Return the counts of a finished run by name; ``routed`` are the replicas that requests are sent to."""
+    """Return the counters of a finished run by name; ``routed`` are the replicas that accept requests."""
     found = dict.fromkeys((f"evictions.{t}" for t in TIERS), 0) | {"dropped_blocks": 0}
     for replica in replicas:
         for level in range(replica.tiers):
@@ -75,7 +75,7 @@ def counters(
 
 
 def pool_counters(pool: PoolNode, settings: ClusterSettings) -> dict[str, int]:
-    """Return what a shared pool took, gave and lost so far, by the names of a run's counters."""
+    """Return the writes, reads and losses of a shared pool so far, by the names of a run's counters."""
     occupancy, lost = pool.tree.occupancy(STAGING), pool.tree.eviction_counts(STAGING)
     return {
         "pool.hit_tokens": pool.hit_blocks * settings.cache.block_size_tokens,
@@ -89,7 +89,7 @@ def pool_counters(pool: PoolNode, settings: ClusterSettings) -> dict[str, int]:
 
 
 def inter_token_latencies(replicas: Sequence[MeasuredReplica]) -> CountedTimes:
-    """Return how often each time between two tokens of a request occurred, over all machines."""
+    """Return the histogram of inter-token latencies over all machines."""
     merged: dict[int, int] = {}
     for replica in replicas:
         edges, counts, *_ = replica.itl()
@@ -100,7 +100,7 @@ def inter_token_latencies(replicas: Sequence[MeasuredReplica]) -> CountedTimes:
 
 
 def channel_use(name: str, channel: Link, now_ns: int) -> ChannelUse:
-    """Return what was asked of one channel until now and what it gave."""
+    """Return the demand and throughput of one channel until now."""
     return ChannelUse(
         name=name,
         bandwidth_bytes_per_s=channel.settings.bandwidth_bytes_per_s,
@@ -114,7 +114,7 @@ def channel_use(name: str, channel: Link, now_ns: int) -> ChannelUse:
 
 
 def busy_until_ns(channel: Link, now_ns: int) -> int:
-    """Return for how long a channel has been sending; a layer that is shared counts when it has been sent."""
+    """Return a channel's busy time; a layer of a shared channel counts when it has been sent."""
     if channel.by_layer:
         return channel.busy_ns
-    return max(channel.busy_ns - channel.wait_ns(now_ns), 0)  # a job in turn counts when it is queued
+    return max(channel.busy_ns - channel.wait_ns(now_ns), 0)  # FIFO jobs count when queued

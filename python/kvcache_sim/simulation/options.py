@@ -1,4 +1,4 @@
-"""How to run a simulation: none of it changes a result."""
+"""Options of a run; none of them changes a result."""
 
 from __future__ import annotations
 
@@ -7,41 +7,41 @@ from typing import Any, Literal, get_args
 
 from kvcache_sim.errors import UsageError
 
-#: What simulates: the core, or the specification over the core's store or over its own.
+#: Engines: the core, or the specification over the core's store or over its own store.
 Engine = Literal["native", "spec", "spec-plain"]
 
 
-#: What stands for options of a second engine in Python that is gone.
+#: Replacement for options of the removed Python engine.
 SUCCESSORS = "to compare the core with the specification: engine spec, step by step: engine spec-plain"
 
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How to run, not what: none of these changes a result.
+    """Options of a run; none of them changes a result.
 
     ``check`` is ``cheap`` (at the end) or ``full`` (at every boundary); ``record_window_ns`` keeps steps,
     transfers and evictions of [start, end). Raises UsageError for any other check or engine, for an empty
-    window, and for an option that there is not.
+    window, and for an unknown option.
     """
 
     check: Literal["cheap", "full"] = "cheap"
     record_window_ns: tuple[int, int] | None = None
-    #: Whether misses are counted by cause, after the run.
+    #: True to count misses by cause, after the run.
     causes: bool = False
-    #: Whether the global prefix store's entries at the end are kept; ``cache.semantics: tree`` has one.
+    #: True to keep the global prefix store's entries at the end; ``cache.semantics: tree`` has one.
     prefixes: bool = False
-    #: Whether the engine's schedule is written down: its figures and digests are part of the summary.
+    #: True to record the engine's schedule: its figures and digests are part of the summary.
     schedule: bool = False
-    #: Whether each routing choice is held against the best machine for it.
+    #: True to compare each routing choice with the best machine.
     regret: bool = False
     #: ``native``: the core; ``spec``: the specification in Python over the core's store, slower;
     #: ``spec-plain``: the specification over its own store in Python, slower still.
     engine: Engine = "native"
-    #: Times at which what has been counted so far is noted (``Run.marks``).
+    #: Times of counter snapshots (``Run.marks``).
     marks_ns: tuple[int, ...] = ()
 
     def __new__(cls, *_: Any, **given: Any) -> RunOptions:
-        """Return an object to be filled; UsageError for a name that is no option (any more)."""
+        """Return an empty object; UsageError for a name that is not an option (any more)."""
         unknown = sorted(given.keys() - cls.__dataclass_fields__.keys())
         if unknown:
             raise UsageError("no such option", unknown[0], repr(given[unknown[0]]), hint=SUCCESSORS)
@@ -60,5 +60,5 @@ class RunOptions:
             )
 
 
-#: The native core, checked at the end, nothing recorded besides.
+#: The native core, checked at the end, without additional recording.
 DEFAULT_OPTIONS = RunOptions()

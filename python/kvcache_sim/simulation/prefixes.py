@@ -1,4 +1,4 @@
-"""The prefixes that requests share, with the tokens of each that are resident at the end."""
+"""The prefixes that requests share, with their resident tokens at the end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kvcache_sim.workload.trace import Trace
 def resident_prefixes(
     settings: ClusterSettings, caches: Sequence[Machine], trace: Trace, rows: Mapping[str, ColumnData]
 ) -> dict[str, ColumnData]:
-    """Return the columns of ``prefixes.parquet``; ``rows``: those of the requests. Cost: a walk a request."""
+    """Return the columns of ``prefixes.parquet``; ``rows``: those of the requests. Cost: a walk each."""
     from kvcache_sim.metrics.prefix_entries import prefix_entries
 
     block = settings.cache.block_size_tokens

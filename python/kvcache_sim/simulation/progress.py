@@ -1,4 +1,4 @@
-"""How far a run has come: what a progress bar shows."""
+"""Usage shares of tiers and channels for a progress bar."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kvcache_sim.tiers import TIERS
 
 
 def used_shares(replicas: Sequence[MeasuredReplica]) -> dict[str, float]:
-    """Return by tier which share of all machines' bounded room is not free."""
+    """Return by tier the used share of all machines' bounded capacity."""
     used: dict[str, float] = {}
     for level, tier in enumerate(TIERS):
         occupancies = [replica.store.occupancy(level) for replica in replicas if replica.tiers > level]
@@ -21,5 +21,5 @@ def used_shares(replicas: Sequence[MeasuredReplica]) -> dict[str, float]:
 
 
 def busy_shares(channels: Mapping[str, Link], now_ns: int) -> dict[str, float]:
-    """Return by channel in which share of the time until now it has been sending."""
+    """Return by channel the share of the time until now in which it was sending."""
     return {name: min(channel.busy_ns / max(now_ns, 1), 1.0) for name, channel in channels.items()}

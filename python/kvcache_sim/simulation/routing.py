@@ -1,4 +1,4 @@
-"""Who decides where requests go in one simulation: the scenario's router, and what it looks at."""
+"""The routers of one simulation: the scenario's policy, and its view of the caches."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 class Routing:
-    """Makes routers, among all machines that are sent requests or some of them.
+    """Creates routers over all machines that accept requests, or over some of them.
 
-    They look at the caches as they are, or at an index of the router's own. Raises UsageError for a policy
-    that is unknown or cannot run here.
+    They read the caches themselves, or an index of the router's own. Raises UsageError for a policy that is
+    unknown or cannot run here.
     """
 
     def __init__(
@@ -42,13 +42,13 @@ class Routing:
     ) -> None:
         self._settings, self._pools, self._caches, self._stores = settings, pools, caches, stores
         self.engine = engine
-        #: Who is told of each request that is done.
+        #: Callbacks for each finished request.
         self.when_closed = pools.views.when_closed
         self._make = router_maker(settings.router.policy)
-        #: By machine and by request their model, where there are several.
+        #: Model of each machine and of each request, if there are several.
         self._models: tuple[Sequence[int], Sequence[int]] | None = None
         self._look: Callable[[Arrival], Look] = look_at(pools.routed, engine)
-        #: The router's own index, where it does not look at the caches themselves.
+        #: The router's own index, if it does not read the caches themselves.
         self.index: RouterIndex | None = None
         router = settings.router
         if router.index_blocks is not None and router.index_kind == "truth":
@@ -56,11 +56,11 @@ class Routing:
             self._look = self.index.look
 
     def by_model(self, of_machine: Sequence[int], model_of: Sequence[int]) -> None:
-        """Make routers that send a request to machines of its model, each model's by a router of its own."""
+        """Route requests only to machines of their model, with one router per model."""
         self._models = of_machine, model_of
 
     def whole(self) -> Router:
-        """Return a router that knows nothing yet, among all machines."""
+        """Return a router over all machines, with empty state."""
         routed = self._pools.routed
         if self._models is not None:
             return self.among(routed)
@@ -69,7 +69,7 @@ class Routing:
         return self._make(view)
 
     def among(self, members: Sequence[NativeReplica]) -> Router:
-        """Return a router that knows nothing yet, among some machines, which it looks at as they are."""
+        """Return a router over some machines, with empty state; it reads the caches themselves."""
         if self._models is None:
             return self._of_one_model(members)
         from kvcache_sim.serving.models.by_model import ByModel
@@ -84,12 +84,12 @@ class Routing:
         )
 
     def forget(self) -> None:
-        """Empty the router's own index, where there is one."""
+        """Clear the router's own index, if there is one."""
         if self.index is not None:
             self.index.forget(self._empty())
 
     def watched(self, router: Router) -> Watched:
-        """Return a router whose choices are held against the best ones."""
+        """Return a router whose choices are compared with the best ones."""
         from kvcache_sim.serving.router.regret import Watched
 
         routed = self._pools.routed

@@ -1,4 +1,4 @@
-"""Writing down an engine's schedule while a simulation runs, and its figures afterwards."""
+"""Recording of an engine's schedule during a simulation, and its figures afterwards."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kvcache_sim.workload.trace import Trace
 
 
 def write_down(replicas: Sequence[NativeReplica]) -> None:
-    """Let replicas write their schedules down, each its own; UsageError for kvsim's own scheduler."""
+    """Enable recording of the schedule on each replica; UsageError for kvsim's own scheduler."""
     for replica in replicas:
         if replica.settings.scheduler == "kvsim":
             hint = "set replica.scheduler=vllm or sglang"
@@ -24,7 +24,7 @@ def write_down(replicas: Sequence[NativeReplica]) -> None:
 
 
 def written_down(replicas: Sequence[NativeReplica], trace: Trace) -> dict[str, Any]:
-    """Return the figures and digests of the schedule, of several machines' those of each."""
+    """Return the figures and digests of the schedule, for several machines one set each."""
     by_machine = [_figures(replica, trace) for replica in replicas]
     if len(by_machine) == 1:
         return by_machine[0]
@@ -33,7 +33,7 @@ def written_down(replicas: Sequence[NativeReplica], trace: Trace) -> dict[str, A
 
 def _figures(replica: NativeReplica, trace: Trace) -> dict[str, Any]:
     log = replica.schedule()
-    assert log is not None, "it was to be written down before the first step"
+    assert log is not None, "recording starts before the first step"
     figures = schedule_figures(log, replica.store.eviction_counts(COMPUTE).evicted_blocks)
     if replica.settings.scheduler == "vllm" and replica.cache.groups is None:
         assert isinstance(replica.store, _core.PoolStore)

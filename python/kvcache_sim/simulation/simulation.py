@@ -1,4 +1,4 @@
-"""One simulation: build the cluster, run it, return what was measured."""
+"""One simulation: build the cluster, run it, return the measurements."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ if TYPE_CHECKING:
     from kvcache_sim.cache.operations.listing import ListedBlock
     from kvcache_sim.workload.block_names import BlockTokens
 
-#: Events between two looks at how far a run is; where requests come natively an event is many requests.
+#: Events between two progress updates; on the native arrival path one event covers many requests.
 _EVENTS_PER_GLANCE, _NATIVE_EVENTS_PER_GLANCE = 20_000, 16
 
 
 class Simulation:
     """A cluster about to run one trace."""
 
-    #: Whether all arrivals are known before the run, so that they may come natively.
+    #: True if all arrivals are known before the run, so that the native arrival path is possible.
     _knows_arrivals = True
 
     def __init__(self, settings: ClusterSettings, requests: Trace | TraceStream, options: RunOptions) -> None:
@@ -93,7 +93,7 @@ class Simulation:
         self._changes.join(self.cluster, routing, trace)
         trees = [cache.tree for cache in self._machines]
         self._retention = RetentionPolicies(settings, trace, self.cluster, trees)
-        #: Whether requests come in without an event of the engine's each.
+        #: True if requests arrive on the native path, without an engine event each.
         self._native_arrivals = self._allows_lookahead(views) and self._has_lookahead()
         span = int(trace.arrival_ns.max()) if len(trace) else 0
         self.sampler = Sampler(self.engine, self.replicas, self.channels, span // SAMPLES, self._done)
@@ -107,7 +107,7 @@ class Simulation:
             self.cluster.read_on(self._windows.next)
 
     def _has_lookahead(self) -> bool:
-        """Let replicas run ahead of the clock, and requests come natively; return whether they do."""
+        """Enable lookahead and the native arrival path; return True if the native path is enabled."""
         for replica in self.replicas:
             replica.enable_lookahead()
         return self._knows_arrivals and open_front_door(self.cluster)
@@ -129,7 +129,7 @@ class Simulation:
         ]
 
     def _allows_lookahead(self, views: Views) -> bool:
-        """Return whether nobody reacts to what a machine does before the clock is there."""
+        """Return True if no observer reacts to a machine's events at their simulated time."""
         return (
             self.cluster.open_loop
             and not self._retention.is_notified
@@ -144,7 +144,7 @@ class Simulation:
     ) -> tuple[ListedBlock, ...]:
         """Return each block that a request's prompt would hit on a machine now (see ``list_hit``).
 
-        UsageError for a machine or a request that there is not.
+        Raises UsageError for an unknown machine or request.
         """
         from kvcache_sim.serving.listing import list_hit
         from kvcache_sim.workload.block_names import BlockNames
@@ -161,7 +161,7 @@ class Simulation:
         return list_hit(self.replicas, together, (machine, request, prompt), names, tokens)
 
     def _machines_are_apart(self) -> bool:
-        """Return whether no machine takes note of another one, or all their events have one order."""
+        """Return True if machines do not depend on each other, or all their events have one order."""
         ordered = self.settings.movement.lookup == "cluster" or self.channels.timeline is not None
         if ordered or any(machine.role == "prefill" for machine in self.settings.machines):
             return True
@@ -176,7 +176,7 @@ class Simulation:
 
     @property
     def _groups(self) -> dict[int, _core.GroupStore]:
-        """By machine its pool of cache groups, where it is one."""
+        """The pool of cache groups of each machine that has one, by machine."""
         return {cache.number: cache.groups for cache in self._machines if cache.groups is not None}
 
     def _done(self) -> bool:
@@ -184,14 +184,14 @@ class Simulation:
 
     @property
     def _requests(self) -> int:
-        """Requests that are known of."""
+        """Number of known requests."""
         return len(self.trace) if self._windows is None else self._windows.requests
 
     def run(self, observer: Observer | None = None) -> Run:
-        """Run to the end; UsageError when that lies too far off, InvariantError when a promise was broken."""
+        """Run to the end; UsageError beyond the last time, InvariantError for a violated invariant."""
         try:
             self._run(observer)
-        except OverflowError:  # a time that no 64-bit integer holds was about to reach the core
+        except OverflowError:  # a time beyond 64 bits was about to reach the core
             raise beyond_time() from None
         if observer is not None:
             observer.update(self._progress())
@@ -302,13 +302,13 @@ class Simulation:
         return written_down(self.replicas, self.trace)
 
     def _count_pool(self) -> None:
-        """Let the core tell the pool that machines share what it took and gave so far."""
+        """Report the shared pool's reads and writes in the core to its Python object."""
         if self.cluster.pools.native is not None:
             self.cluster.pools.native.count_pool()
 
 
 def _refuse(settings: ClusterSettings, options: RunOptions) -> None:
-    """Raise UsageError for settings that the stores cannot obey, and for prefixes that none of them keeps."""
+    """Raise UsageError for settings that the stores do not support, and for prefixes without a tree."""
     refuse_beyond_store(settings)
     if options.prefixes and (settings.cache.semantics != "tree" or settings.cache.groups is not None):
         got = settings.cache.semantics + " of cache groups" * (settings.cache.groups is not None)
@@ -333,11 +333,12 @@ def simulate(
     options: RunOptions = DEFAULT_OPTIONS,
     tables: RunTables | None = None,
 ) -> Run:
-    """Simulate a trace on a cluster and return what was measured.
+    """Simulate a trace on a cluster and return the measurements.
 
-    A stream is read while the run goes on; ``can_stream`` says where that is possible. ``tables`` get events,
-    and rows of requests, as they come; the last events are the run's own.
-    Errors: UsageError for settings that do not fit the trace; InvariantError when a promise was broken.
+    A stream is read during the run (see ``can_stream``). ``tables`` receive events and rows of requests
+    during
+    the run; the last events are in the returned run.
+    Raises UsageError for settings that do not fit the trace; InvariantError for a violated invariant.
     """
     if options.engine != "native":
         from kvcache_sim.simulation.spec_simulation import simulate_by_spec

@@ -1,7 +1,7 @@
 """The rows, events and channel demand of a run of the specification, measured from outside.
 
-A layered or FIFO channel counts the bytes of each job that is queued, by second of simulated time. A step
-that computes while KV arrives counts what it loads over each channel, by the time that it computes.
+A layered or FIFO channel counts the bytes of each queued job by second of simulated time. A step that
+computes while KV arrives counts the bytes that it loads over each channel and its compute time.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _EVENT = Struct(f"{len(EVENT_COLUMNS)}q")
 
 
 def records_into(recorder: RunRecorder) -> Records:
-    """Return the records of a run of ``spec/`` whose rows and events go to ``recorder``."""
+    """Return the records of a ``spec/`` run whose rows and events go to ``recorder``."""
 
     def take_row(row: dict[str, int]) -> None:
         recorder.add_rows(_ROW.pack(*(row[name] for name in REQUEST_COLUMNS)))
 
     def take_event(event: Event) -> None:
         kind = EVENT_KINDS.index(event.kind)
-        # Behind the outcomes comes the code of no detail.
+        # The code after the outcomes means no detail.
         detail = event.outcome if event.outcome >= 0 else len(OUTCOMES)
         row = (
             event.now_ns,
@@ -59,10 +59,11 @@ def records_into(recorder: RunRecorder) -> Records:
 
 
 class Demand:
-    """The rate that a channel was asked for, in bytes a second.
+    """The demand on a channel, in bytes per second.
 
-    ``hiding`` has a sample a step that computes while KV arrives: the rate that would hide all but the first
-    layer. ``offered`` has one a second of simulated time.
+    ``hiding`` has a sample per step that computes while KV arrives: the rate that would hide all layers but
+    the
+    first. ``offered`` has a sample per second of simulated time.
     """
 
     def __init__(self) -> None:
@@ -71,14 +72,14 @@ class Demand:
         self._second = -1
 
     def ask(self, size_bytes: int, now_ns: int) -> None:
-        """Note a job that is queued now."""
+        """Record a job that is queued now."""
         if now_ns // NS_PER_S != self._second:
             self._second = now_ns // NS_PER_S
             self.offered.append(0)
         self.offered[-1] += size_bytes
 
     def hide(self, size_bytes: int, compute_ns: int) -> None:
-        """Note what one step loads over the channel while it computes."""
+        """Record the bytes that one step loads over the channel while it computes."""
         self.hiding.append(min(-(-size_bytes * NS_PER_S // max(compute_ns, 1)), 2**63 - 1))
 
 

@@ -1,7 +1,7 @@
-"""The settings of a scenario that the specification covers (``--engine spec``): a row a key of the schema.
+"""The settings of a scenario that the specification covers (``--engine spec``): one row per schema key.
 
-A row says ``COVERED``, or ``Only`` with the values that are covered and where the others are judged. A
-section's row covers all its keys that have none of their own; ``NAME`` stands for any name.
+A row is ``COVERED``, or ``Only`` with the covered values and the tests of the other values. A section's row
+covers all its keys without a row of their own; ``NAME`` stands for any name.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from kvcache_sim.tiers import STAGING, TIERS
 
 
 class Only(NamedTuple):
-    """The values of a key that are covered, and why the others are not."""
+    """The covered values of a key, and the reason why other values are not covered."""
 
     values: tuple[Any, ...]
     why: str
 
     def covers(self, value: Any) -> bool:
-        """Return whether a value is covered; of mappings and lists all parts must be.
+        """Return True if a value is covered; mappings and lists need all their parts covered.
 
-        The name of a policy may have settings behind a colon; an event or a fault is named by what it does.
+        A policy's name may have a setting after a colon; an event or a fault is identified by its kind.
         """
         if isinstance(value, Mapping):
             return self.covers(value["do"]) if "do" in value else all(map(self.covers, value.values()))
@@ -131,7 +131,7 @@ COVERAGE: dict[str, Only | None] = {
 
 
 def coverage(key: str) -> Only | None:
-    """Return the row of a dotted key, or of the section nearest to it; KeyError where there is none."""
+    """Return the row of a dotted key, or of the nearest enclosing section; KeyError if there is none."""
     while key not in COVERAGE:
         key, dot, _ = key.rpartition(".")
         if not dot:
@@ -140,9 +140,9 @@ def coverage(key: str) -> Only | None:
 
 
 def uncovered(resolved: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], UsageError]]:
-    """Yield the path of each setting of a resolved scenario that is not covered, with its refusal.
+    """Yield the path of each setting of a resolved scenario that is not covered, with its error.
 
-    The refusal lacks the place where the setting was written.
+    The error lacks the location of the setting.
     """
     yield from _uncovered(resolved, (), "")
     for number, machine in enumerate(resolved.get("machines", ())):

@@ -38,12 +38,12 @@ from kvcache_sim.tiers import COMPUTE
 from kvcache_sim.workload.key_arrays import key_arrays
 from kvcache_sim.workload.trace import NOT_GIVEN, Trace
 
-#: Events between two looks at how far a run is.
+#: Events between two progress updates.
 _EVENTS_PER_GLANCE = 20_000
 
 
 class Seen:
-    """A machine of the specification as samplers and counters look at replicas."""
+    """A machine of the specification with the interface that samplers and counters expect of replicas."""
 
     def __init__(self, machine: Machine, settings: ClusterSettings) -> None:
         self._machine = machine
@@ -60,11 +60,11 @@ class Seen:
 
     @property
     def prefetched_blocks(self) -> int | None:
-        """Blocks brought up ahead of their requests so far; None: nothing is brought up."""
+        """Prefetched blocks so far; None without prefetching."""
         return None
 
     def duplicates(self, tier: int) -> int:
-        """Return the number of a lower tier's blocks that have a copy on a faster one too."""
+        """Return the number of a lower tier's blocks that also have a copy on a faster tier."""
         duplicates: int = self.store.duplicates(tier)
         return duplicates
 
@@ -77,16 +77,16 @@ class Seen:
         """Do nothing: every step is an event."""
 
     def counts(self) -> tuple[int, int, int, int]:
-        """Return how many requests wait, run and wait for KV, and the tokens generated so far."""
+        """Return the numbers of waiting, running and loading requests, and the tokens generated so far."""
         scheduler, batch = self._machine.scheduler, self._machine.batch
         return scheduler.queued, len(scheduler.running), scheduler.in_transit, batch.generated_tokens
 
     def accepted(self) -> tuple[int, int, list[int]]:
-        """Return nothing: no tokens are drafted."""
+        """Return zeros: no tokens are drafted."""
         return 0, 0, []
 
     def itl(self) -> tuple[list[int], list[int], int, int, int, int]:
-        """Return the histogram of times between tokens: edges, counts, count, sum, min, max."""
+        """Return the histogram of inter-token latencies: edges, counts, count, sum, min, max."""
         gaps, buckets = self._machine.batch.token_gaps_ns, dict[int, int]()
         for gap, times in gaps.items():
             shift = max(gap.bit_length() - 11, 0)
@@ -100,7 +100,7 @@ class Seen:
 class SpecSimulation:
     """A cluster of the specification about to serve one trace.
 
-    Raises UsageError for a trace of which clients give requests up, or rows have hints: no seed asks for it.
+    Raises UsageError for a trace with aborted requests or retention hints, which the specification lacks.
     """
 
     simulator_class: type[Simulator] = MeasuredSimulator
@@ -114,7 +114,7 @@ class SpecSimulation:
             raise _beyond("the trace", "a hint of what becomes of a request's blocks")
         self.settings, self.trace, self.options = settings, trace, options
         self.recorder = RunRecorder(None, check_rows)
-        #: Makes the core's stores, where the specification runs over these.
+        #: Creates the core's stores, if the specification runs over them.
         self._stores: StoreMaker | None = None
         if options.engine == "spec-plain" or settings.cache.accounting == "simplified":
             make_store = self._plain_stores()
@@ -137,11 +137,11 @@ class SpecSimulation:
         return self._stores.make(own, self._write_back(tiers)).gpu
 
     def _write_back(self, tiers: Sequence[Any]) -> list[bool]:
-        """Return whether each tier writes its victims to the one below."""
+        """Return for each tier True if it writes its victims to the tier below."""
         return [True] * (len(tiers) - 1) + [False]
 
     def _plain_stores(self) -> MakeStore:
-        """Return what makes the specification's own stores, all over the same keys."""
+        """Return the constructor of the specification's own stores, all over the same keys."""
         cache = self.settings.cache
         keys = Keys(key_arrays(self.trace, cache.block_size_tokens))
 
@@ -158,7 +158,7 @@ class SpecSimulation:
 
     @property
     def _channels(self) -> Any:
-        """The channels, as measurements read them."""
+        """The channels in the form that measurements read."""
         return self.simulator.channels
 
     @property
@@ -170,10 +170,10 @@ class SpecSimulation:
         return self.simulator.closed == len(self.trace)
 
     def run(self, observer: Observer | None = None) -> Run:
-        """Run to the end; UsageError when that lies too far off, InvariantError when a promise was broken."""
+        """Run to the end; UsageError beyond the last time, InvariantError for a violated invariant."""
         try:
             self._run(observer)
-        except OverflowError:  # a time that no 64-bit integer holds was about to reach the core's store
+        except OverflowError:  # a time beyond 64 bits was about to reach the core's store
             raise beyond_time() from None
         if observer is not None:
             observer.update(self._progress())
@@ -219,7 +219,7 @@ class SpecSimulation:
         )
 
     def _lanes(self) -> list[tuple[int, int]]:
-        """Return of each machine the hashes of its arrivals and of its store."""
+        """Return for each machine the hashes of its arrivals and of its store."""
         sim = self.simulator
         return [(d.value, m.store.digest) for d, m in zip(sim.arrivals, sim.machines, strict=True)]
 
@@ -258,7 +258,7 @@ class SpecSimulation:
 
 
 def _refuse_options(options: RunOptions) -> None:
-    """Raise UsageError for ways to run that only the core has."""
+    """Raise UsageError for options that only the core supports."""
     asked = {
         "--record": options.record_window_ns is not None,
         "--prefixes": options.prefixes,

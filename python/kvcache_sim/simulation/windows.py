@@ -1,4 +1,4 @@
-"""A run over a trace that is read in windows: where that is possible, and what happens between two."""
+"""A run over a trace that is read in windows: its conditions, and the step between two windows."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ from kvcache_sim.workload.trace import Trace
 
 
 def can_stream(settings: ClusterSettings, options: RunOptions) -> bool:
-    """Return whether a run asks nothing of requests that have left: then its trace may be read in windows.
+    """Return True if a run does not need requests after they finish: its trace may be read in windows.
 
-    That is: the core serves GPUs alone that keep a tree in order of recency, and nothing is told of the
-    trace afterwards. Whatever else remembers requests (lower tiers, ghosts of evicted blocks, a router's own
-    index, the gate of shared prefixes, the specification) has the trace read whole.
+    Condition: the core serves GPUs without lower tiers that keep a tree in order of recency, and no policy
+    uses
+    the trace afterwards. Any part that remembers requests (lower tiers, ghosts of evicted blocks, a router's
+    own index, the gate of shared prefixes, the specification) needs the whole trace.
     """
     cache = settings.cache
     return (
@@ -58,7 +59,7 @@ def _stands_alone(machine: MachineSettings) -> bool:
 
 
 class Windows:
-    """The windows of a trace as the machines' stores come to need them."""
+    """The windows of a trace, read as the machines' stores need them."""
 
     def __init__(self, stream: TraceStream, replicas: Sequence[NativeReplica], stores: StoreMaker) -> None:
         self._stream = stream
@@ -72,11 +73,11 @@ class Windows:
 
     @property
     def requests(self) -> int:
-        """Requests of the windows so far."""
+        """Number of requests in the windows so far."""
         return self._stream.requests
 
     def next(self, open_requests: list[int]) -> Trace | None:
-        """Return the next window; block keys are then of it, of what is cached, and of open requests."""
+        """Return the next window; block keys then cover it, the cached blocks, and open requests."""
         kept = self._keys.kept(self._stores, open_requests)
         trace = self._stream.next(kept.kept_ids())
         if trace is None:

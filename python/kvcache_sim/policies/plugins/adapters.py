@@ -12,7 +12,7 @@ from kvcache_sim.policies.plugins.views import BlockView, TierView
 
 
 class NodeView:
-    """A block under the names of SGLang's ``TreeNode``; times are releases."""
+    """A block under the names of SGLang's ``TreeNode``; times are release numbers."""
 
     __slots__ = ("_block",)
 
@@ -21,32 +21,32 @@ class NodeView:
 
     @property
     def last_access_time(self) -> int:
-        """Return the release that used it last."""
+        """Return the number of the release that used the block last."""
         return self._block.last_use
 
     @property
     def creation_time(self) -> int:
-        """Return the release that inserted it."""
+        """Return the number of the release that inserted the block."""
         return self._block.created
 
     @property
     def hit_count(self) -> int:
-        """Return its uses while cached."""
+        """Return the uses of the block while cached."""
         return self._block.hits
 
     @property
     def priority(self) -> int:
-        """Return 0: a trace gives requests no priority."""
+        """Return 0: requests of a trace have no priority."""
         return 0
 
     @property
     def id(self) -> int:
-        """Return the number of the block."""
+        """Return the id of the block."""
         return self._block.id
 
 
 def priority_of(strategy: Any) -> Any:
-    """Return the strategy as a priority function of a block."""
+    """Return an SGLang strategy as a priority function of a block."""
 
     def priority(b: BlockView, now: int) -> Any:
         return strategy.get_priority(NodeView(b))
@@ -55,11 +55,13 @@ def priority_of(strategy: Any) -> Any:
 
 
 class VllmPolicy:
-    """Keys are block ids; a parent may leave before its children, as in vLLM's own CPU tier.
+    """Adapter of vLLM's offload policies. Keys are block ids; a parent may be evicted before its children.
 
     ``evict`` chooses and removes in one call, so the removal is complete when ``victims`` returns. A new
-    block is made readable after the request's blocks were touched, as in vLLM (else ARC would count the
-    insertion as a second use).
+    block
+    becomes readable after the request's blocks were touched, as in vLLM (else ARC would count the insertion
+    as
+    a second use).
     """
 
     allow_holes = True
@@ -71,7 +73,7 @@ class VllmPolicy:
         self.context: tuple[Any, ...] = (None,) if context else ()
 
     def begin(self, missing: Sequence[int], now: int) -> None:
-        """Offer the keys that will be stored: ghosts answer."""
+        """Touch the keys that will be stored, so that ghost lists are updated."""
         self.policy.touch(list(missing), *self.context)
 
     def victims(self, n: int, now: int, pinned: Container[int]) -> list[int] | None:
@@ -80,14 +82,14 @@ class VllmPolicy:
         return None if found is None else [key for key, _ in found]
 
     def on_insert(self, b: BlockView, now: int) -> None:
-        """Store a block, not readable yet."""
+        """Store a block that is not readable yet."""
         self.policy.insert(b.id, BlockStatus(b.id))
 
     def on_hit(self, b: BlockView, now: int) -> None:
-        """Nothing: the request's blocks are touched together at its end."""
+        """Do nothing: the request's blocks are touched together at its end."""
 
     def on_remove(self, b: BlockView, now: int) -> None:
-        """Nothing: evict removed it."""
+        """Do nothing: ``evict`` removed the block."""
 
     def end(self, path: Sequence[int], inserted: Sequence[int], now: int) -> None:
         """Touch the request's blocks and make the new ones readable."""
@@ -127,7 +129,7 @@ class Request:
 
 
 class LibCacheSimHooks:
-    """The eviction hook forgets what it returns; the miss hook puts a held block back."""
+    """Adapter of libCacheSim hooks: the eviction hook removes its victim; the miss hook reinserts it."""
 
     allow_holes = True
     takes_victims = True
@@ -139,11 +141,11 @@ class LibCacheSimHooks:
         self.resident = 0
 
     def begin(self, missing: Any, now: int) -> None:
-        """Remember for whom room will be made."""
+        """Store the first missing block, which the eviction hook receives as its request."""
         self.incoming = missing[0] if missing else 0
 
     def victims(self, n: int, now: int, pinned: Container[int]) -> list[int] | None:
-        """Ask the eviction hook n times."""
+        """Call the eviction hook until it has returned n evictable blocks."""
         found: list[int] = []
         kept: list[int] = []
         for _ in range(self.resident):
@@ -165,7 +167,7 @@ class LibCacheSimHooks:
         self.hooks["hit"](self.data, Request(b.id, now))
 
     def on_remove(self, b: BlockView, now: int) -> None:
-        """Count; the eviction hook has forgotten the block."""
+        """Update the count; the eviction hook has removed the block already."""
         self.resident -= 1
 
 

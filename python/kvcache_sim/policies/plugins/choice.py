@@ -1,4 +1,4 @@
-"""A policy by name: a row of its kind's registry, or somebody's own class, whose every answer is checked."""
+"""A policy by name: a row of its kind's registry, or a user's class with every answer checked."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from kvcache_sim.errors import KvsimError, UsageError
 from kvcache_sim.spelling import close_matches
 from kvcache_sim.values import Value
 
-#: Returns an answer as it is used, from (answer, what the method was called with, what the policy was made
-#: with); raises ValueError saying what was expected.
+#: Checks an answer and returns it in the form used. Arguments: the answer, the arguments of the call, the
+#: arguments of the constructor. Raises ValueError with the expected answer.
 Answer = Callable[[Any, tuple[Any, ...], tuple[Any, ...]], Any]
 
 
 class Kind(Value, eq=False):
-    """One kind of policy: what people call it, its built-in rows, and what a plug-in has to have.
+    """One kind of policy: its printed name, its built-in rows, and the methods of a plug-in.
 
-    A plug-in is ``file.py:Name`` or ``pkg.mod:Name``, keyword arguments behind it, or the name of an entry
-    point of ``group``. It is made with the arguments that the registry's rows take.
+    A plug-in is ``file.py:Name`` or ``pkg.mod:Name``, optionally followed by keyword arguments, or the name
+    of
+    an entry point of ``group``. Its constructor receives the same arguments as the registry's rows.
     """
 
     what: str
@@ -28,11 +29,11 @@ class Kind(Value, eq=False):
     registry: Mapping[str, Callable[..., Any]]
     #: Each method with the check of its answers.
     answers: Mapping[str, Answer]
-    #: Attributes that are read once it is made.
+    #: Attributes that are read after construction.
     attributes: tuple[str, ...] = ()
-    #: A name without a row that stands for no policy at all.
+    #: A name without a row that means no policy.
     none: str = ""
-    #: Names of the policies that the core has; they have no row.
+    #: Names of policies implemented in the core; they have no row.
     in_core: tuple[str, ...] = ()
 
     @property
@@ -42,13 +43,13 @@ class Kind(Value, eq=False):
         return (self.none, *built_in) if self.none else built_in
 
     def offered(self) -> list[str]:
-        """Return the names that installed packages offer, sorted. Cost: reads every package's metadata."""
+        """Return the names that installed packages provide, sorted. Cost: reads every package's metadata."""
         from importlib.metadata import entry_points
 
         return sorted(point.name for point in entry_points(group=self.group))
 
     def refuse_unknown(self, name: str) -> None:
-        """Raise UsageError for what is no built-in name, no ``file.py:Name`` and no entry point."""
+        """Raise UsageError for a name that is not built in, not ``file.py:Name`` and not an entry point."""
         if name in self.names or ":" in name or name in self.offered():
             return
         close = close_matches(name, self.names, n=1, cutoff=0.5)
@@ -60,9 +61,9 @@ class Kind(Value, eq=False):
         )
 
     def maker(self, name: str) -> Callable[..., Any]:
-        """Return what makes the policies of a name; a plug-in is imported and looked over.
+        """Return the constructor of a policy by name; a plug-in is imported and checked.
 
-        Raises UsageError naming what is wrong: an unknown name, an import that fails, a missing method.
+        Raises UsageError naming the problem: an unknown name, a failing import, a missing method.
         """
         if name in self.registry:
             return self.registry[name]
@@ -94,12 +95,12 @@ class Kind(Value, eq=False):
         return make
 
     def make(self, name: str, *arguments: Any) -> Any:
-        """Return the policy of a name, made with what the registry's rows take."""
+        """Return a new policy by name, constructed with the arguments of the registry's rows."""
         return self.maker(name)(*arguments)
 
 
 class Guarded:
-    """A plug-in whose every answer is checked; it has the methods and attributes of its kind."""
+    """A plug-in with every answer checked; it has the methods and attributes of its kind."""
 
     def __init__(self, kind: Kind, name: str, policy: Any, made_with: tuple[Any, ...]) -> None:
         from kvcache_sim.policies.plugins.uses import note_use
@@ -161,7 +162,7 @@ class Guarded:
 
 
 def whole_number(given: Any, least: int, most: int) -> int:
-    """Return an answer as an int; ValueError says the range that was expected."""
+    """Return an answer as an int; ValueError gives the expected range."""
     if type(given) is int or (isinstance(given, Integral) and given is not True and given is not False):
         number = int(given)
         if least <= number <= most:

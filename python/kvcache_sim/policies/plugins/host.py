@@ -1,4 +1,4 @@
-"""Runs a policy on one tier, prefix-aware, and checks every answer it gives."""
+"""Host of a policy on one tier: prefix-aware, with every answer checked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NO_PARENT = -1
 
 
 class Pinned:
-    """The held blocks and those with a resident child, as ``x in pinned``; held ones can be listed."""
+    """The held blocks and blocks with a resident child, as ``x in pinned``; held blocks can be listed."""
 
     def __init__(self, held: set[int], children: dict[int, int]) -> None:
         self._held = held
@@ -31,11 +31,13 @@ class Pinned:
 
 
 class PolicyTier:
-    """One tier under a plug-in.
+    """One tier managed by a plug-in.
 
-    Each request: with ``window`` running the oldest ends; look up; hold its path; ask for the shortfall, all
-    or nothing; check the answer; remove, insert (deepest first), count uses (deepest first). A refusal leaves
-    the request's new blocks out; where all else is held, the head of them is kept.
+    Each request: with ``window`` requests running, the oldest ends; look up the path; hold it; request the
+    missing capacity from the policy, all or nothing; check the answer; remove, insert (deepest first), count
+    uses (deepest first). After a refusal the request's new blocks are not cached. If all other blocks are
+    held,
+    only the first new blocks are cached.
     """
 
     def __init__(self, policy: Any, name: str, capacity_blocks: int, dog: Watchdog, window: int = 0) -> None:
@@ -55,7 +57,7 @@ class PolicyTier:
         self.redirects = 0
         self.holes = 0
         self.not_admitted = 0
-        #: The request (from 0) whose demand evicted a block last.
+        #: Index of the request whose demand last evicted a block, by block.
         self.evicted_by: dict[int, int] = {}
         self._window = window
         self._running: deque[Sequence[int]] = deque()
@@ -68,10 +70,17 @@ class PolicyTier:
         )
 
     def request(self, path: Sequence[int], now_ns: int) -> int:
-        """Run one request through the tier and return how many leading blocks it found.
+        """Run one request through the tier and return the number of leading blocks that hit.
 
-        Raises ``PolicyViolation`` for an answer that breaks the contract, or whatever the policy raises,
-        named.
+        Args:
+            path: Block ids of the prompt, first block first.
+            now_ns: Simulated time in ns.
+
+        Returns:
+            Number of leading blocks of ``path`` that were resident.
+
+        Raises:
+            PolicyViolation: An answer broke the contract, or the policy raised an exception.
         """
         self.now += 1
         self.now_ns = now_ns
@@ -83,7 +92,7 @@ class PolicyTier:
             self._running.popleft()
         self._running.append(path)
         held = set[int]().union(*self._running)
-        # below a hole, blocks may be resident that the look-up did not reach
+        # blocks below a hole may be resident although the lookup did not reach them
         new = [k for k in range(found, len(path)) if path[k] not in records]
         missing = len(new)
         new = new[: max(0, self.capacity - sum(block in records for block in held))]
@@ -126,7 +135,7 @@ class PolicyTier:
             self._end(path, [path[k] for k in new], self.now)
 
     def _evict_for(self, shortfall: int, held: set[int]) -> None:
-        """Evict the shortfall, or nothing where the policy says None."""
+        """Evict the shortfall, or nothing if the policy returns None."""
         if shortfall <= 0:
             return
         if self.mode == "leaves":
@@ -135,7 +144,7 @@ class PolicyTier:
                 if not self._evict(self._ask(1, pinned), held):
                     return
             return
-        # vLLM's policies are promised a set; the others could not even add to it
+        # vLLM's policies expect a set; other policies get a read-only container
         self._evict(self._ask(shortfall, held if self.takes_victims else frozenset(held)), held)
 
     def _ask(self, n: int, pinned: Any) -> list[int] | None:
@@ -159,7 +168,7 @@ class PolicyTier:
         return True
 
     def _checked(self, victims: list[int], held: Container[int]) -> list[int]:
-        """Return an answer that keeps the contract, redirected where the policy asks for that."""
+        """Return an answer that satisfies the contract, redirected if the policy's mode requires it."""
         for victim in victims:
             if not isinstance(victim, int) or victim not in self.records:
                 raise self._broken("returned a block that is not resident", victim)
@@ -187,7 +196,7 @@ class PolicyTier:
         taken: set[int] = set()
         for victim in victims:
             at = victim
-            # another victim's redirect may have taken it: then one above it goes, which is none the deeper
+            # another redirect may have taken it: then use a block above it, which is not deeper
             while at in taken:
                 at = self.records[at].parent
             while below := [c for c in self.below.get(at, ()) if c not in taken]:
@@ -200,7 +209,7 @@ class PolicyTier:
         return chosen
 
     def _height(self, block: int, taken: set[int]) -> int:
-        """Return how deep the deepest resident descendant lies."""
+        """Return the number of levels to the deepest resident descendant."""
         deepest, todo = 0, [(block, 0)]
         while todo:
             at, height = todo.pop()

@@ -1,7 +1,7 @@
 """A plug-in as the eviction order of a tier of a timed run.
 
-It is notified of what comes and goes, and its answers are checked; of a priority function of a block alone
-the core keeps the index.
+The plug-in is notified of inserted, used and removed blocks, and its answers are checked. For a function of
+the block alone the core keeps the index.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from kvcache_sim.policies.plugins.watchdog import Watchdog
 
 
 class HostedOrder(PolicyTier):
-    """What a store calls (``EvictionOrder``): a block joins, is used, leaves; who is next.
+    """The hooks that a store calls (``EvictionOrder``): insertion, use and removal of blocks, and eviction.
 
-    With ``leaves`` one victim is asked for at a time, and a block with a resident child counts as pinned.
-    Else a victim that is followed by a resident block gives way to the deepest one, and ``redirects`` counts
-    it: copies come here that no request let go of, so no policy can know an order that always is leaf first.
-    Every call may raise ``PolicyViolation`` naming the policy, the block and the time.
+    With ``leaves`` one victim is requested at a time, and a block with a resident child counts as pinned.
+    Otherwise a victim that is followed by a resident block is replaced by the deepest such block, and
+    ``redirects`` counts the replacement: blocks also arrive here without a release, so no policy can keep an
+    order that is always leaf first. Every call may raise ``PolicyViolation`` with the policy, block and time.
     """
 
     def __init__(self, policy: Any, name: str, capacity_blocks: int, dog: Watchdog, leaves: bool) -> None:
@@ -34,7 +34,7 @@ class HostedOrder(PolicyTier):
         self.mode = "leaves" if self.leaves else "redirect"
 
     def join(self, key: int, depth: int, parent: int | None, now: int, now_ns: int) -> None:
-        """Take a new block: its key, depth, the key above it, the release and its time."""
+        """Insert a new block: its key, depth, parent key, release number and time."""
         self.now, self.now_ns = max(self.now, now), now_ns
         above = NO_PARENT if parent is None else parent
         record = BlockRecord(key, depth, above, now, now_ns)
@@ -44,7 +44,7 @@ class HostedOrder(PolicyTier):
         self._call(self._on_insert, record.view, self.now)
 
     def used(self, key: int, now: int, now_ns: int) -> None:
-        """Count a use of a block."""
+        """Record a use of a block."""
         self.now, self.now_ns = now, now_ns
         record = self.records[key]
         record.hits += 1
@@ -52,7 +52,7 @@ class HostedOrder(PolicyTier):
         self._call(self._on_hit, record.view, now)
 
     def leave(self, key: int) -> None:
-        """Forget a block."""
+        """Remove a block."""
         record = self.records.pop(key)
         above = record.parent
         self.children[above] -= 1
@@ -76,9 +76,9 @@ class HostedOrder(PolicyTier):
 
 
 class HostedPriority:
-    """Calls a priority function for the core, which keeps the blocks and takes the smallest value first."""
+    """Calls a priority function for the core, which keeps the blocks and evicts the smallest value first."""
 
-    #: A block that may go is followed by none.
+    #: Always 0: an evictable block has no resident child.
     redirects = 0
 
     def __init__(self, function: PriorityFunction, name: str, dog: Watchdog) -> None:
@@ -91,8 +91,11 @@ class HostedPriority:
 
         Args:
             b: The block, with the attributes of ``BlockView``.
-            now: The number of the latest release.
-            now_ns: Its time.
+            now: Number of the latest release.
+            now_ns: Simulated time of that release, in ns.
+
+        Returns:
+            A comparable value; the block with the smallest value is evicted first.
 
         Raises:
             PolicyViolation: The function raised, or did not return in time.
@@ -100,13 +103,13 @@ class HostedPriority:
         return self._calls(self._function, now_ns, b, now)
 
     def worded(self, error: BaseException, now_ns: int) -> BaseException:
-        """Return the error of values that cannot be compared."""
+        """Return the error for values that cannot be compared."""
         if isinstance(error, KvsimError):
             return error
         return violation(self.name, f"raised {type(error).__name__}: {error}", now_ns)
 
 
 def function_alone(policy: Any) -> PriorityFunction | None:
-    """Return the function of a policy that ranks blocks by nothing else, None of any other policy."""
+    """Return the priority function of a policy that depends on the block only; None for any other policy."""
     is_plain = type(policy) is PriorityPolicy and not policy.uses_now
     return policy.function if is_plain else None

@@ -1,4 +1,4 @@
-"""Finds a plug-in: ``file.py:Name``, ``pkg.mod:Name``, or the name of an entry point."""
+"""Loader of plug-ins: ``file.py:Name``, ``pkg.mod:Name``, or the name of an entry point."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ARGUMENTS = re.compile(r"(.*?)(?:\((.*)\))?", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """A loaded object, how it was written, and where it is from; no ``adapter`` for kvsim's own shape."""
+    """A loaded object, its text and source; ``adapter`` is empty for kvsim's own contract."""
 
     text: str
     target: Any
@@ -39,21 +39,21 @@ class Plugin:
 
     @property
     def name(self) -> str:
-        """Return the policy's name: its ``name`` attribute, else what it is called in its file."""
+        """Return the policy's name: its ``name`` attribute, else its name in the file."""
         named = getattr(self.target, "name", None)
         return named if isinstance(named, str) and named else getattr(self.target, "__name__", self.text)
 
 
 def entry_point_names() -> list[str]:
-    """Return the names that installed packages offer as eviction policies, sorted."""
+    """Return the names that installed packages provide as eviction policies, sorted."""
     return sorted(point.name for point in entry_points(group=ENTRY_POINT_GROUP))
 
 
 def load_plugin(text: str, group: str = ENTRY_POINT_GROUP) -> Plugin:
-    """Return what a text names; raises ``UsageError`` naming the file and line of whatever is wrong.
+    """Load the plug-in that a text names; raises ``UsageError`` with the file and line of the error.
 
-    A name without a place is looked up among the entry points of ``group``. Keyword
-    arguments stand behind the name: ``file.py:TwoQueue(probation=0.5)``.
+    A name without a file or module is looked up among the entry points of ``group``. Keyword arguments follow
+    the name: ``file.py:TwoQueue(probation=0.5)``.
     """
     adapter, _, rest = text.partition(":")
     if adapter not in ADAPTERS:
@@ -112,7 +112,7 @@ def _import_module(name: str, text: str) -> ModuleType:
 
 
 def _guarded(load: Any, text: str) -> Any:
-    """Run an import; whatever it raises becomes one line with the file and line it came from."""
+    """Run an import; any exception becomes one line with the file and line of its origin."""
     try:
         with watched(text), stand_ins():
             return load()
@@ -146,7 +146,7 @@ def _member(module: ModuleType, name: str, text: str) -> Any:
 
 
 def _arguments(text: str, where: str) -> dict[str, Any]:
-    """Return the keyword arguments written behind a name; values are literals."""
+    """Return the keyword arguments written after a name; values are literals."""
     if not text.strip():
         return {}
     try:

@@ -1,4 +1,4 @@
-"""Loads a plug-in, adapts it, and tries it on a small trace before anything relies on it."""
+"""Loads a plug-in, adapts it, and runs it on a small trace before it is used."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from kvcache_sim.policies.plugins.watchdog import watched
 from kvcache_sim.rng import stream
 from kvcache_sim.tiers import COMPUTE, TIERS
 
-#: Requests of the self-test, and the room it gives: small enough that nearly every one evicts.
+#: Requests and capacity of the self-test: small enough that nearly every request evicts.
 SELF_TEST_REQUESTS = 200
 SELF_TEST_BLOCKS = 24
 
-#: Makes a fresh policy for a tier.
+#: Creates a new policy for a tier.
 PolicyMaker = Callable[[TierView], Any]
 
 
 def open_policy(text: str) -> tuple[Plugin, PolicyMaker]:
-    """Return a plug-in and what makes its policies; raises ``UsageError`` for any that fails its self-test.
+    """Return a plug-in and the constructor of its policies; raises ``UsageError`` if its self-test fails.
 
-    The self-test runs 200 requests twice: answers must be resident, not held, and the same both times, and
-    asking for victims must change nothing. That no child stays behind is checked on the tier itself.
+    The self-test runs 200 requests twice: answers must be resident, not held, and equal in both runs, and a
+    call
+    of ``victims`` must not change the policy. Orphaned children are checked on the tier itself.
     """
     plugin = load_plugin(text)
     maker = _maker(plugin)
@@ -55,7 +56,7 @@ def open_policy(text: str) -> tuple[Plugin, PolicyMaker]:
 
 
 def self_test_paths() -> list[list[int]]:
-    """Return the requests of the self-test: branches of a small tree, some revisited, some new."""
+    """Return the requests of the self-test: branches of a small tree, some repeated, some new."""
     draw = stream(7, "policy.self-test")
     paths: list[list[int]] = []
     fresh = 0
@@ -72,7 +73,7 @@ def _self_test(plugin: Plugin, maker: PolicyMaker, asks: int) -> list[int]:
     with watched(plugin.name) as dog:
         policy = maker(TierView(TIERS[COMPUTE], SELF_TEST_BLOCKS, 16))
         tier = PolicyTier(policy, plugin.name, SELF_TEST_BLOCKS, dog)
-        # whether a child stays behind depends on the room; the real tier checks it
+        # orphaned children depend on the capacity; the real tier checks them
         tier.allow_holes = True
         if asks > 1:
             once = tier._victims
@@ -86,7 +87,7 @@ def _takes_victims(plugin: Plugin) -> bool:
 
 
 def _maker(plugin: Plugin) -> PolicyMaker:
-    """Return what makes a policy of the plug-in's shape; raises ``UsageError`` for another shape."""
+    """Return the constructor of the plug-in's policies; raises ``UsageError`` for other objects."""
     target = plugin.target
     if plugin.adapter == "libcachesim":
         hooks = hooks_of(target, plugin.text)
@@ -136,6 +137,6 @@ def _check_call(plugin: Plugin, target: Any, arguments: tuple[Any, ...]) -> None
     try:
         inspect.signature(target).bind(*arguments, **plugin.arguments)
     except ValueError:
-        return  # a signature that cannot be seen
+        return  # no inspectable signature
     except TypeError as error:
         raise UsageError(f"cannot be called: {error}", where=plugin.text) from None

@@ -1,4 +1,4 @@
-"""Level 1: a function of a block; of the leaves, the block with the smallest value goes first."""
+"""Level 1: a function of a block; among the leaves, the block with the smallest value is evicted first."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from typing import Any
 
 from kvcache_sim.policies.plugins.views import BlockView
 
-#: Called with a block view and the number of the release at work; returns anything that orders.
+#: Called with a block view and the number of the current release; returns a comparable value.
 PriorityFunction = Callable[[Any, int], Any]
 
 
 class PriorityPolicy:
-    """Keeps the leaves in a heap; ties go to the deepest block, then to the lower id.
+    """Keeps the leaves in a heap; ties are resolved by depth (deepest first), then by lower id.
 
-    A function that reads its second argument is called anew for every leaf at every eviction; one that does
-    not is called when a block is inserted, used, or becomes a leaf. Cost of an eviction: the logarithm of the
-    blocks that may go; of the first kind, a call for each of them.
+    A function that reads its second argument is called for every leaf at every eviction. Any other function
+    is
+    called when a block is inserted, used, or becomes a leaf. Cost of an eviction: the logarithm of the
+    evictable blocks; with ``now`` in use, one call for each of them.
     """
 
     mode = "leaves"
@@ -31,9 +32,9 @@ class PriorityPolicy:
         self.heap: list[tuple[Any, int, int]] = []
         #: Blocks whose current entry is in the heap.
         self.listed: set[int] = set()
-        #: Resident blocks after each one, by id; a followed block comes back with ``on_leaf``.
+        #: Resident children of each block, by id; a block with children is reported by ``on_leaf`` later.
         self.followers: dict[int, int] = {}
-        #: Blocks that have become free to go, where the tier reports them, until they are found pinned.
+        #: Blocks that became evictable, if the tier reports them, until they are found pinned.
         self.free: set[int] = set()
 
     def on_insert(self, b: BlockView, now: int) -> None:
@@ -43,11 +44,11 @@ class PriorityPolicy:
         self.on_leaf(b, now)
 
     def on_hit(self, b: BlockView, now: int) -> None:
-        """Rank a used block anew."""
+        """Update the rank of a used block."""
         self.on_leaf(b, now)
 
     def on_leaf(self, b: BlockView, now: int) -> None:
-        """Rank a block whose last resident child has left."""
+        """Rank a block whose last resident child was evicted."""
         self.current[b.id] = (self.function(b, now), -b.depth, b.id)
         self.listed.discard(b.id)
         self._list(b.id)
@@ -73,7 +74,7 @@ class PriorityPolicy:
                 if block not in pinned:
                     found = [block]
                     break
-                # one that the tier will report when it is free, or that is followed, need not stay
+                # a block that ``on_leaf`` will report, or that has children, need not stay
                 if freed is not None or self.followers.get(block):
                     self.listed.discard(block)
                 else:
@@ -91,7 +92,7 @@ class PriorityPolicy:
         return [min(self.free, key=lambda id: (self.function(b := self.blocks[id], now), -b.depth, id))]
 
     def on_remove(self, b: BlockView, now: int) -> None:
-        """Forget a block."""
+        """Remove a block."""
         del self.current[b.id]
         del self.blocks[b.id]
         self.listed.discard(b.id)
@@ -101,7 +102,7 @@ class PriorityPolicy:
 
 
 def reads_second_argument(function: Any) -> bool:
-    """Return whether a function may read its second argument; True where its code cannot be seen."""
+    """Return True if a function may read its second argument, or if its code cannot be inspected."""
     code = getattr(getattr(function, "__func__", function), "__code__", None)
     if code is None or code.co_argcount < 2:
         return code is None

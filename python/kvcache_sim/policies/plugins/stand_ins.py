@@ -1,4 +1,4 @@
-"""The few names that policy files of vLLM, SGLang and libCacheSim import, where their package is absent.
+"""Stand-ins for names that policy files of vLLM, SGLang and libCacheSim import from missing packages.
 
 Interfaces only, so that an unmodified file can be imported: vLLM's ``CachePolicy`` and ``BlockStatus``
 (v1/kv_offload), SGLang's ``EvictionStrategy`` (srt/mem_cache/evict_policy), libCacheSim's annotations.
@@ -16,7 +16,7 @@ from typing import Any
 
 
 class BlockStatus:
-    """A block as vLLM's policies hold it: ``ref_cnt`` −1 until it may be read."""
+    """A block of vLLM's policies: ``ref_cnt`` is −1 until the block is readable."""
 
     def __init__(self, block_id: int) -> None:
         self.block_id = block_id
@@ -24,7 +24,7 @@ class BlockStatus:
 
     @property
     def is_ready(self) -> bool:
-        """Return whether the block may be read."""
+        """Return True if the block is readable."""
         return self.ref_cnt >= 0
 
 
@@ -35,10 +35,10 @@ class CachePolicy:
         self.cache_capacity = cache_capacity
 
     def mark_evictable(self, key: object) -> None:
-        """Learn that nobody reads a block."""
+        """Mark a block that no request reads as evictable."""
 
     def mark_non_evictable(self, key: object) -> None:
-        """Learn that somebody reads a block."""
+        """Mark a block that a request reads as not evictable."""
 
 
 class EvictionStrategy:
@@ -53,7 +53,7 @@ _VLLM_NAMES = {
     "ReqContext": object,
     "init_logger": logging.getLogger,
 }
-#: Module → the names it offers.
+#: Module → the names that it provides.
 _MODULES: dict[str, dict[str, Any]] = {
     "vllm.logger": _VLLM_NAMES,
     "vllm.v1.core.kv_cache_utils": _VLLM_NAMES,
@@ -76,7 +76,7 @@ _MODULES: dict[str, dict[str, Any]] = {
 
 @contextmanager
 def stand_ins() -> Iterator[None]:
-    """Offer the names while a file is imported, for packages that are not installed."""
+    """Provide the names during the import of a file, for packages that are not installed."""
     added = []
     absent = {top for top in ("vllm", "sglang", "libcachesim") if _is_absent(top)}
     for name, names in _MODULES.items():

@@ -1,4 +1,4 @@
-"""``kvsim policies new``: a policy to start from, and its test."""
+"""``kvsim policies new``: a starting point for a policy, and its test."""
 
 from __future__ import annotations
 
@@ -18,39 +18,47 @@ from collections import OrderedDict
 
 
 class $class_name:
-    """Least recently used, to start from: change what you like.
+    """Least recently used: a starting point.
 
-    Hooks of a request come deepest block first: new blocks, then the blocks found. ``b`` is read-only: b.id,
-    b.depth, b.hits, b.last_use, b.created (releases, like now), b.last_use_ns.
+    Hooks of a request are called deepest block first: new blocks, then the blocks found.
+    ``b`` is read-only: b.id, b.depth, b.hits, b.last_use, b.created (releases, like now), b.last_use_ns.
     """
 
     name = "$name"
 
+    # Called once. The tier has name, capacity_blocks and block_size_tokens.
     def __init__(self, tier):
         self.capacity = tier.capacity_blocks
         self.order = OrderedDict()
 
+    # Called after block b was inserted.
     def on_insert(self, b, now):
         self.order[b.id] = None
 
+    # Called for each use of a resident block b.
     def on_hit(self, b, now):
         self.order.move_to_end(b.id)
 
     def victims(self, n, now, pinned):
-        """Return exactly n ids, none in pinned, or None; change nothing here."""
+        """Return exactly n ids, none in pinned, or None; must not change the policy.
+
+        Least recently used blocks first.
+        """
         found = []
         for block in self.order:
             if len(found) == n:
                 break
+            # A pinned block cannot be evicted.
             if block not in pinned:
                 found.append(block)
         return found if len(found) == n else None
 
+    # Called after block b was evicted.
     def on_remove(self, b, now):
         del self.order[b.id]
 ''')
 
-_TEST = Template('''"""Tests $class_name: the contract on random traces, and the ceiling."""
+_TEST = Template('''"""Tests of $class_name: the contract on random traces, and the upper bound."""
 
 from pathlib import Path
 
@@ -64,7 +72,7 @@ def test_the_contract_holds():
     assert report.requests > 0
 
 
-def test_no_better_than_the_ceiling():
+def test_no_better_than_the_upper_bound():
     for row in check_policy(POLICY, seed=1, rounds=1).comparisons:
         assert row.policy <= row.belady
 ''')
@@ -72,7 +80,7 @@ def test_no_better_than_the_ceiling():
 
 @dataclass(frozen=True, slots=True)
 class Skeleton:
-    """A class and two files: name and text of the policy and of its test."""
+    """A class name and two files: name and text of the policy and of its test."""
 
     class_name: str
     policy_file: str
@@ -82,7 +90,7 @@ class Skeleton:
 
 
 def skeleton(name: str) -> Skeleton:
-    """Return the files of a new policy; raises ``UsageError`` for a name that cannot name one."""
+    """Return the files of a new policy; raises ``UsageError`` for an invalid name."""
     words = re.findall(r"[a-z0-9]+", name.lower())
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,39}", name) or not words:
         raise UsageError(

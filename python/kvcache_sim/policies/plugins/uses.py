@@ -14,7 +14,7 @@ from kvcache_sim.values import Struct
 
 
 class PluginUse(Struct, eq=False):
-    """Calls of one plug-in on one machine, and the wall time in them, in ns."""
+    """Calls of one plug-in on one machine, and the wall time spent in them, in ns."""
 
     kind: str
     name: str
@@ -23,7 +23,7 @@ class PluginUse(Struct, eq=False):
 
 
 class _Noted(threading.local):
-    """The uses of the simulation that is built on this thread."""
+    """The uses of the simulation that is being built on this thread."""
 
     uses: list[PluginUse] | None = None
 
@@ -32,13 +32,13 @@ _noted = _Noted()
 
 
 class WatchedCalls:
-    """Calls of one plug-in: watched, counted and timed; what it raises is a violation of its contract."""
+    """Calls of one plug-in: watched, counted and timed; an exception becomes a violation of the contract."""
 
     def __init__(self, kind: str, name: str, dog: Watchdog) -> None:
         self._name, self._dog, self._use = name, dog, note_use(kind, name)
 
     def __call__(self, hook: Callable[..., Any], now_ns: int, *arguments: Any) -> Any:
-        """Return what a hook answers. Raises PolicyViolation where it raises or does not return in time."""
+        """Return a hook's answer. Raises PolicyViolation if the hook raises or does not return in time."""
         dog, use = self._dog, self._use
         before = dog.policy, dog.at_work
         dog.policy, dog.at_work = self._name, True
@@ -57,7 +57,7 @@ class WatchedCalls:
 
 
 def begin_uses() -> list[PluginUse]:
-    """Return a list to which the use of each plug-in made from now on on this thread is added."""
+    """Return a list that collects the use of each plug-in created on this thread from now on."""
     _noted.uses = []
     return _noted.uses
 
@@ -71,7 +71,7 @@ def note_use(kind: str, name: str) -> PluginUse:
 
 
 def summed(uses: list[PluginUse]) -> tuple[PluginUse, ...]:
-    """Return the uses of all machines by kind and name, in the order in which they were made."""
+    """Return the uses of all machines by kind and name, in order of creation."""
     totals: dict[tuple[str, str], PluginUse] = {}
     for use in uses:
         total = totals.setdefault((use.kind, use.name), PluginUse(use.kind, use.name))

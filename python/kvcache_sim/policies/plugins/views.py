@@ -1,10 +1,10 @@
-"""What a policy sees: blocks and the tier they are on, both read-only."""
+"""A policy's view of blocks and of the tier they are on, both read-only."""
 
 from __future__ import annotations
 
 
 class BlockRecord:
-    """The facts of one resident block; the host changes them."""
+    """The data of one resident block; the host updates it."""
 
     __slots__ = ("created", "depth", "hits", "id", "last_use", "last_use_ns", "parent", "view")
 
@@ -21,8 +21,8 @@ class BlockRecord:
 class BlockView:
     """A resident block; attributes cannot be set.
 
-    ``id`` names it as long as the trace lasts. ``now`` of the hooks and ``last_use``, ``created`` count
-    releases, so that ties of the clock do not blur recency; ``last_use_ns`` is simulated time.
+    ``id`` is constant for the whole trace. ``now`` of the hooks, ``last_use`` and ``created`` are release
+    numbers, so that events at the same time keep their order; ``last_use_ns`` is simulated time in ns.
     """
 
     __slots__ = ("_record",)
@@ -36,37 +36,37 @@ class BlockView:
 
     @property
     def id(self) -> int:
-        """Return the number of the block."""
+        """Return the id of the block."""
         return self._record.id
 
     @property
     def depth(self) -> int:
-        """Return how many blocks stand above it in its prompt."""
+        """Return the number of blocks before it in its prompt."""
         return self._record.depth
 
     @property
     def parent(self) -> int:
-        """Return the number of the block before it in its prompt, -1 for a first one."""
+        """Return the id of the block before it in its prompt; -1 for a first block."""
         return self._record.parent
 
     @property
     def hits(self) -> int:
-        """Return its uses while cached; the insertion is the first."""
+        """Return its uses while cached; the insertion counts as the first."""
         return self._record.hits
 
     @property
     def last_use(self) -> int:
-        """Return the release that used it last."""
+        """Return the number of the release that used it last."""
         return self._record.last_use
 
     @property
     def created(self) -> int:
-        """Return the release that inserted it."""
+        """Return the number of the release that inserted it."""
         return self._record.created
 
     @property
     def last_use_ns(self) -> int:
-        """Return the simulated time of its last use."""
+        """Return the simulated time of its last use, in ns."""
         return self._record.last_use_ns
 
     def __repr__(self) -> str:
@@ -74,7 +74,10 @@ class BlockView:
 
 
 class TierView:
-    """The tier a policy works for; attributes cannot be set."""
+    """The tier that a policy manages; attributes cannot be set.
+
+    ``capacity_blocks`` is its capacity in blocks, ``block_size_tokens`` the tokens per block.
+    """
 
     __slots__ = ("block_size_tokens", "capacity_blocks", "name")
     name: str

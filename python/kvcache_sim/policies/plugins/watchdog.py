@@ -1,4 +1,4 @@
-"""Names a plug-in that does not return; wall-clock time decides nothing else."""
+"""Interrupts and names a plug-in that does not return; wall-clock time decides nothing else."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from typing import Any
 
 from kvcache_sim.policies.plugins.contract import PolicyViolation
 
-#: One hook call may take this long.
+#: Time limit of one hook call, in seconds.
 LIMIT_S = 10.0
 
 
 class Watchdog:
-    """Counts hook calls; a call that lasts over the limit is interrupted (main thread only)."""
+    """Counts hook calls; a call over the time limit is interrupted (main thread only)."""
 
     def __init__(self, policy: str, watches: bool = True, at_work: bool = True) -> None:
         self.policy = policy
-        #: Raised by the host before every hook call.
+        #: Incremented by the host before every hook call.
         self.calls = 0
-        #: False where nothing needs watching.
+        #: False if nothing needs watching.
         self.watches = watches
-        #: Whether a call is under way.
+        #: True during a call.
         self.at_work = at_work
         self.limit_s = LIMIT_S
         self._seen = -1
-        #: The handler and the timer that it replaced, while it watches.
+        #: The handler and the timer that it replaced while it watches.
         self._replaced: tuple[Any, tuple[float, float]] | None = None
 
     def start(self) -> None:
-        """Watch from now on: there is something that may not return."""
+        """Start watching: there is a plug-in that may not return."""
         self.watches = True
         if duty.dog is self:
             self.arm()
@@ -54,7 +54,7 @@ class Watchdog:
             self._replaced = None
 
     def tick(self, signum: int, frame: FrameType | None) -> None:
-        """Raise where no call has begun since the last tick."""
+        """Raise if no call has started since the last tick."""
         if self.at_work and self._seen == self.calls:
             raise PolicyViolation(
                 "did not return",
@@ -65,7 +65,7 @@ class Watchdog:
 
 
 class _Duty(threading.local):
-    """The dog that watches this thread's plug-ins, where one does."""
+    """The watchdog of this thread's plug-ins, if there is one."""
 
     dog: Watchdog | None = None
 
@@ -83,7 +83,7 @@ def watched(policy: str, limit_s: float = LIMIT_S) -> Iterator[Watchdog]:
 
 @contextmanager
 def watching(dog: Watchdog, limit_s: float = LIMIT_S) -> Iterator[None]:
-    """Let a dog watch while the block runs, then the one before; without effect outside the main thread."""
+    """Use a watchdog while the block runs, then the previous one; without effect outside the main thread."""
     before, duty.dog = duty.dog, dog
     dog.limit_s = limit_s
     if dog.watches:
