@@ -1,4 +1,4 @@
-"""A step-time model with its times changed: least times of launches, time a sequence, factors."""
+"""Adjusted step-time models: minimum launch times, time per sequence, factors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from kvcache_sim.model.step_time import StepTime, StepTimeTable
 
-#: The most tokens of a step that a CUDA graph holds, unless an engine is told otherwise (vLLM v1's default).
+#: Most tokens of a step captured in a CUDA graph by default (vLLM v1).
 CAPTURED_TOKENS = 512
 _FS_PER_NS = 1_000_000
 
@@ -19,8 +19,9 @@ _FS_PER_NS = 1_000_000
 class WithLaunchTime(StepTime):
     """A model whose steps of more than ``captured_tokens`` tokens take at least ``launch_ns``.
 
-    No CUDA graph holds these: the CPU launches each kernel, and a GPU that is done sooner waits for it.
-    Models summed from kernels lack that time; those fitted to whole iterations have it.
+    These steps run without a CUDA graph: the CPU launches each kernel, and a GPU that finishes earlier waits
+    for
+    it. Models summed from kernels lack this time; models fitted to whole iterations include it.
     """
 
     base: StepTime
@@ -35,9 +36,9 @@ class WithLaunchTime(StepTime):
 
 @dataclass(frozen=True, slots=True)
 class WithSequenceTime(StepTime):
-    """A model whose steps take ``sequence_ns`` more for each sequence that decodes in them.
+    """A model whose steps take ``sequence_ns`` more for each decoding sequence.
 
-    Below 0 it takes away: never more than the model has of its own, or more sequences would be faster.
+    A negative value is limited to the model's own cost per sequence, so that more sequences are never faster.
     """
 
     base: StepTime
@@ -49,9 +50,10 @@ class WithSequenceTime(StepTime):
         return replace(table, sequence_fs=table.sequence_fs + self.sequence_ns * _FS_PER_NS)
 
 
-#: What is scaled: pure decode steps, steps with a chunk, the KV read in these, or the launch of long steps.
+#: Parts that can be scaled: pure decode steps, steps with a chunk, KV reads in these, and launches of long
+#: steps.
 StepPart = Literal["decode", "chunk", "mixed_kv", "launch"]
-#: The table's whole numbers that are multiplied with each part's factor.
+#: The table's integers that are multiplied by each part's factor.
 _SCALED = {
     "decode": ("kv_decode_fs", "spread_decode_fs"),
     "chunk": ("pair_half_fs", "sequence_fs", "past_fs", "scan_fs", "idle_fs", "alongside_fs"),
@@ -62,11 +64,12 @@ _SCALED = {
 
 @dataclass(frozen=True, slots=True)
 class ScaledStepTime(StepTime):
-    """A model with pure decode steps ``decode`` times as long and steps with a prefill chunk ``chunk`` times.
+    """A model with pure decode steps scaled by ``decode`` and steps with a prefill chunk scaled by ``chunk``.
 
-    ``mixed_kv`` besides multiplies what reading the decodes' KV costs in steps with a chunk. The floor of the
-    longest decode sequence, which both kinds of step share in the table, is scaled by ``decode``. ``launch``
-    multiplies the host's time to launch what no CUDA graph holds, which no other factor touches.
+    ``mixed_kv`` additionally multiplies the cost of reading the decodes' KV in steps with a chunk. The lower
+    bound of the longest decode sequence, which both kinds of step share in the table, is scaled by
+    ``decode``.
+    ``launch`` multiplies the host's launch time of steps without a CUDA graph, which no other factor scales.
     """
 
     base: StepTime
@@ -76,13 +79,13 @@ class ScaledStepTime(StepTime):
     launch: float = 1.0
 
     def times(self, part: StepPart, factor: float) -> ScaledStepTime:
-        """Return the model with one of its parts by this factor."""
+        """Return the model with one of its parts multiplied by this factor."""
         return replace(self, **{part: factor})  # type: ignore[arg-type]
 
     def table(self, max_tokens: int, max_sequences: int) -> StepTimeTable:
         """Return the model as integers."""
         table = self.base.table(max_tokens, max_sequences)
-        # A cost a sequence stands once in the table, for both kinds; the decode base takes the difference.
+        # The table has one cost per sequence for both kinds of step; the decode base absorbs the difference.
         padding_ms = (self.decode - self.chunk) * table.sequence_fs / 1e6
         sequences = np.arange(len(table.decode_base_ns))
         factors = {"decode": self.decode, "chunk": self.chunk, "launch": self.launch}

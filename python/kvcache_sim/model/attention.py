@@ -1,4 +1,4 @@
-"""Kinds of attention: what a layer keeps of a sequence, how many weights it has, and what it computes."""
+"""Kinds of attention: the caches, weights and operations of a layer."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from typing import Literal
 from kvcache_sim.model.dtypes import size_bytes
 from kvcache_sim.values import Value
 
-#: ``all``: an entry stays as long as the sequence; ``window``: only those of the last tokens; ``chunk``: only
-#: those of the current chunk; ``state``: one entry, whatever the length.
+#: ``all``: entries stay as long as the sequence; ``window``: only entries of the last tokens; ``chunk``: only
+#: entries of the current chunk; ``state``: one entry, for any length.
 Reach = Literal["all", "window", "chunk", "state"]
 
 
 class LayerCache(Value):
-    """One kind of entry that a layer keeps on one GPU.
+    """One kind of entry that a layer caches on one GPU.
 
-    ``entry_bytes`` is one entry; ``tokens_per_entry`` how many tokens share it (4 where latents are
-    compressed); ``reach_tokens`` the window or the chunk, 0 for ``all`` and ``state``. Layers of equal caches
-    can share blocks: they are what an engine makes a KV cache group of.
+    ``entry_bytes`` is the size of an entry; ``tokens_per_entry`` the number of tokens that share it (4 for
+    compressed latents); ``reach_tokens`` the window or the chunk, 0 for ``all`` and ``state``. Layers with
+    equal
+    caches can share blocks: engines put them into the same KV cache group.
     """
 
     what: str
@@ -27,7 +28,7 @@ class LayerCache(Value):
     tokens_per_entry: int = 1
 
     def bytes_at(self, length_tokens: int) -> int:
-        """Return the bytes kept of a sequence of ``length_tokens``; a chunk counts as full once it can be."""
+        """Return the cached bytes of a sequence of ``length_tokens``; a chunk counts as full if it can be."""
         if length_tokens <= 0:
             return 0
         if self.reach == "state":
@@ -49,14 +50,14 @@ class LayerCache(Value):
 
 
 class Attention:
-    """How one layer mixes tokens; without words of a kind's own it attends to all before a token."""
+    """Token mixing of one layer; the default attends to all earlier tokens."""
 
     __slots__ = ()
     heads: int
 
     @property
     def kind(self) -> str:
-        """The kind as a model file names it."""
+        """The kind's name in model files."""
         raise NotImplementedError
 
     @property
@@ -66,43 +67,44 @@ class Attention:
 
     @property
     def attended_tokens(self) -> int:
-        """The most tokens that a query attends to; 0: all before it."""
+        """The most tokens that a query attends to; 0: all earlier tokens."""
         return self.chosen_entries
 
     @property
     def chosen_entries(self) -> int:
-        """Of what is kept of all tokens, the most entries that an indexer chooses to read; 0: all."""
+        """The most cached entries that an indexer selects for reading; 0: all."""
         return 0
 
     @property
     def flops_per_pair(self) -> int:
-        """Operations of one query meeting one key and value, over all heads."""
+        """Operations per pair of a query and a key with its value, over all heads."""
         return 0
 
     @property
     def scan_flops_per_pair(self) -> int:
-        """Operations of one query meeting every token before it, to choose those it attends to."""
+        """Operations per pair of a query and an earlier token to select the attended tokens."""
         return 0
 
     def params(self, hidden_size: int) -> int:
-        """Return the weights of its projections."""
+        """Return the number of weights of its projections."""
         raise NotImplementedError
 
     def caches(self, kv_dtype: str, tensor_parallel: int) -> tuple[LayerCache, ...]:
-        """Return what the layer keeps of a sequence on one of ``tensor_parallel`` GPUs."""
+        """Return the layer's caches of a sequence on one of ``tensor_parallel`` GPUs."""
         raise NotImplementedError
 
 
 def heads_per_gpu(heads: int, tensor_parallel: int) -> int:
-    """Return the heads on one GPU: split, and repeated where there are more GPUs than heads."""
+    """Return the heads on one GPU: split, and replicated if there are more GPUs than heads."""
     return max(1, -(-heads // tensor_parallel))
 
 
 class HeadAttention(Value, Attention):
     """Keys and values of every KV head: multi-head, grouped-query or multi-query attention.
 
-    A window or a chunk (one of them at most) limits what is attended to and kept. ``index_key_size`` > 0
-    marks a sparse layer that also keeps one bf16 index key of that size, on every GPU, and attends to
+    A window or a chunk (at most one of them) limits the attended and cached tokens. ``index_key_size`` > 0
+    marks
+    a sparse layer that also caches a bf16 index key of that size, on every GPU, and attends to
     ``top_k_tokens``. ``output_gate_size`` is the width of a projection that gates the output, 0 without.
     """
 
@@ -123,22 +125,22 @@ class HeadAttention(Value, Attention):
 
     @property
     def attended_tokens(self) -> int:
-        """The window, the chunk or the chosen tokens; 0: all."""
+        """The window, the chunk or the selected tokens; 0: all."""
         return self.window_tokens or self.chunk_tokens or self.top_k_tokens
 
     @property
     def chosen_entries(self) -> int:
-        """The tokens that the index keys choose."""
+        """The number of tokens that the index keys select."""
         return self.top_k_tokens
 
     @property
     def flops_per_pair(self) -> int:
-        """Two operations a number of key and value, of every query head."""
+        """Two operations per number of key and value, for every query head."""
         return 2 * self.heads * (self.head_size + self._value_size)
 
     @property
     def scan_flops_per_pair(self) -> int:
-        """Those of the index keys, 0 without."""
+        """Operations of the index keys, 0 without."""
         return 2 * self.kv_heads * self.index_key_size
 
     @property
@@ -152,7 +154,7 @@ class HeadAttention(Value, Attention):
         return hidden_size * (query + output + self.kv_heads * (self.head_size + self._value_size))
 
     def caches(self, kv_dtype: str, tensor_parallel: int) -> tuple[LayerCache, ...]:
-        """Return keys and values, and the index keys where there are some."""
+        """Return the caches of keys and values, and of index keys if there are any."""
         heads = heads_per_gpu(self.kv_heads, tensor_parallel)
         size = size_bytes(heads * (self.head_size + self._value_size), kv_dtype)
         reach: Reach = "window" if self.window_tokens else "chunk" if self.chunk_tokens else "all"
@@ -166,8 +168,9 @@ class LinearAttention(Value, Attention):
     """A recurrent state of fixed size: Mamba, gated delta nets (GDN), KDA, lightning attention.
 
     The state is ``heads`` matrices of ``state_rows`` × ``state_columns``; ``convolution_channels`` keep their
-    last ``convolution_kernel`` − 1 inputs in bf16. Both are split by TP. ``projected_size`` is the width of
-    all input projections together, ``output_size`` that of the output's.
+    last ``convolution_kernel`` − 1 inputs in bf16. Both are split by TP. ``projected_size`` is the total
+    width
+    of all input projections, ``output_size`` the width of the output projection.
     """
 
     heads: int
@@ -190,7 +193,7 @@ class LinearAttention(Value, Attention):
         return hidden_size * (self.projected_size + self.output_size) + convolution
 
     def caches(self, kv_dtype: str, tensor_parallel: int) -> tuple[LayerCache, ...]:
-        """Return the state, which has a dtype of its own."""
+        """Return the state, which has its own dtype."""
         del kv_dtype
         heads = heads_per_gpu(self.heads, tensor_parallel)
         state = size_bytes(heads * self.state_rows * self.state_columns, self.state_dtype)

@@ -25,9 +25,9 @@ def entry_names(folder: str) -> tuple[str, ...]:
 
 
 def unknown_name(what: str, name: str, names: tuple[str, ...], listed: str = "") -> UsageError:
-    """Return the refusal of a name that is not among ``names``, with the nearest ones.
+    """Return the error for a name that is not among ``names``, with the nearest names.
 
-    ``listed`` is the command that lists them, where they would not fit a line.
+    ``listed`` is the command that lists the names, if they do not fit a line.
     """
     asked = name.lower()
     begun = [known for known in names if asked and known.startswith(asked)]
@@ -43,8 +43,9 @@ def unknown_name(what: str, name: str, names: tuple[str, ...], listed: str = "")
 def read_entry(folder: str, what: str, name: str) -> dict[str, Any]:
     """Return one packaged entry as parsed TOML.
 
-    Raises UsageError, listing the names and the nearest one, when there is none of that name (``what`` is the
-    thing's word in the message).
+    Raises UsageError with the known names and the nearest one for an unknown name; ``what`` is the kind of
+    entry
+    in the message.
     """
     names = entry_names(folder)
     if name.lower() not in names:
@@ -58,7 +59,7 @@ def _entry(folder: str, name: str) -> dict[str, Any]:
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:
-    """Return a user's TOML file; UsageError with ``what`` it should describe where it is none."""
+    """Return a user's TOML file; UsageError with the expected kind of file if it is not valid."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError:
@@ -68,7 +69,7 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
 
 
 def check_keys(table: dict[str, Any], known: dict[str, type | tuple[type, ...]], where: str) -> None:
-    """Raise UsageError for a key that is not known, is missing a value of its type, or is not finite."""
+    """Raise UsageError for a key that is unknown, has a value of the wrong type, or is not finite."""
     for key, value in table.items():
         if key not in known:
             raise UsageError(**_unknown_key(key, tuple(known), where))

@@ -1,4 +1,4 @@
-"""Channel presets: latency, cost of a piece and bandwidth of real links, each with its source."""
+"""Channel presets: latency, cost per piece and bandwidth of real links, each with its source."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from kvcache_sim.values import Value
 
 
 class ChannelSpec(Value):
-    """One direction of a link, and what the pieces of a job cost on it.
+    """One direction of a link, and the cost of the pieces of a job on it.
 
-    ``t = latency + n · piece_submit + max(n · piece_overhead, bytes / bandwidth + n · piece_gap)`` of n
-    pieces. Small ones are bound by their submission, large ones by the link (kv_transfer.csv). Of jobs that
-    follow each other the CPU submits the later ones while the bytes of the earlier ones go.
+    ``t = latency + n · piece_submit + max(n · piece_overhead, bytes / bandwidth + n · piece_gap)`` for n
+    pieces.
+    Small pieces are bound by their submission, large ones by the link (kv_transfer.csv). The CPU submits
+    later
+    jobs of a sequence while the bytes of earlier jobs are sent.
     """
 
     name: str
@@ -25,9 +27,9 @@ class ChannelSpec(Value):
     piece_overhead_ns: int
     piece_gap_ns: int = 0
     piece_submit_ns: int = 0
-    #: Between what the submission of a piece was measured; None: it states no range.
+    #: Measured range of the submission time of a piece; None: no range is stated.
     piece_submit_range_ns: tuple[int, ...] | None = None
-    #: How far it is off its own measurements, in per cent; None: it was measured once, or in part assumed.
+    #: Error relative to its own measurements, in percent; None: measured once, or partly assumed.
     error_percent: int | None = None
 
     def transfer_ns(self, size_bytes: int, pieces: int = 1) -> int:
@@ -47,8 +49,8 @@ def channel_names() -> tuple[str, ...]:
 def load_channel(name: str) -> ChannelSpec:
     """Return a preset: a packaged one by name, or a user's own file (``my.toml``).
 
-    Raises UsageError for an unknown name with the names and the nearest one, for a file in one line that says
-    what is missing.
+    Raises UsageError for an unknown name with all names and the nearest one, for a file in one line with the
+    missing key.
     """
     if not name.endswith(".toml"):
         entry = read_entry("channels", "channel preset", name)
@@ -69,6 +71,6 @@ def _with_range(table: dict[str, Any]) -> dict[str, Any]:
 
 
 _FIGURES = ("bandwidth_bytes_per_s", "latency_ns", "piece_overhead_ns")
-#: Figures that a file may leave out.
+#: Optional figures of a file.
 _OF_PIECES = ("piece_gap_ns", "piece_submit_ns")
 _RANGE = "piece_submit_range_ns"

@@ -1,4 +1,4 @@
-"""Number formats of weights and KV: bytes of so many values, with the scales that come along."""
+"""Number formats of weights and KV: size in bytes, scales included."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from kvcache_sim.model.catalog import unknown_name
 
-#: Bits a value, scales included: one scale byte for 16 values (nvfp4) or 32 (mxfp4, mxfp8), two for 32
+#: Bits per value, scales included: one scale byte for 16 values (nvfp4) or 32 (mxfp4, mxfp8), two for 32
 #: (int4-g32) or 128 (int4-g128). Scales of FP8 blocks of 128 × 128 are below a thousandth and left out.
 _BITS = {
     "fp32": Fraction(32),
@@ -22,14 +22,14 @@ _BITS = {
     "mxfp4": Fraction(17, 4),
     "fp4": Fraction(4),
 }
-#: The layout of FlashMLA's FP8 latents, with scales of its own (KV only; elsewhere as ``fp8``).
+#: The layout of FlashMLA's FP8 latents, with its own scales (KV only; elsewhere same as ``fp8``).
 FP8_DS_MLA = "fp8_ds_mla"
 DTYPES = tuple(_BITS)
 KV_DTYPES = ("bf16", "fp16", "fp32", "fp8", "int8", "nvfp4", FP8_DS_MLA)
 
 
 def check_dtype(name: str, where: str, names: tuple[str, ...] = DTYPES) -> str:
-    """Return ``name``; UsageError with the names and the nearest one when it is not one of ``names``."""
+    """Return ``name``; UsageError with all names and the nearest one if it is not one of ``names``."""
     if name not in names:
         refusal = unknown_name("dtype", name, names)
         refusal.where = where

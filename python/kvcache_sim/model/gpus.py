@@ -1,6 +1,6 @@
-"""A GPU's published figures: memory, bandwidths, peak rates, and what its kernels reach of them.
+"""A GPU's published figures: memory, bandwidths, peak rates, and the rates that its kernels reach.
 
-A kernel also costs something however small it is.
+A kernel also has a fixed cost, however small it is.
 """
 
 from __future__ import annotations
@@ -23,14 +23,18 @@ class KernelRates(Value):
     A GEMM takes ``gemm_us + ((bytes / (B·weights))^p + (operations / (F·compute))^p)^(1/p)`` with the memory
     bandwidth B and peak rate F of the GPU, attention of decodes ``attention_us + KV bytes / (B·kv)``, of a
     prefill chunk ``operations / (F·attention) + io · bytes of its queries, keys, values and output / B``.
-    ``small_us`` is any other kernel of a CUDA graph (norm, rotary embedding, activation). ``gap_us`` lies
-    between a kernel and the next, which needs its result: tables of single kernels do not show it, and what
-    whole steps on an H100 and a B300 take longer than their kernels is 0.4–1.4 µs a kernel.
+    ``small_us`` is any other kernel of a CUDA graph (norm, rotary embedding, activation). ``gap_us`` is the
+    gap
+    between a kernel and the next, which needs its result: tables of single kernels do not include it, and
+    whole
+    steps on an H100 and a B300 take 0.4–1.4 µs per kernel longer than their kernels.
 
-    ``mixed_kv_factor`` is what reading KV costs in a step that also has a prefill chunk, in pure decode
-    steps' cost. It belongs to the attention backend: one kernel for all sequences without split KV
-    (FlashAttention 2: A100, Ada, RTX) makes it large, FlashAttention 3 (Hopper) and the TensorRT-LLM kernels
-    (Blackwell) keep it near 1. ``mixed_kv_range`` is what was measured, or between what it is assumed to lie.
+    ``mixed_kv_factor`` is the cost of reading KV in a step that also has a prefill chunk, relative to pure
+    decode
+    steps. It belongs to the attention backend: one kernel for all sequences without split KV (FlashAttention
+    2:
+    A100, Ada, RTX) makes it large, FlashAttention 3 (Hopper) and the TensorRT-LLM kernels (Blackwell) keep it
+    near 1. ``mixed_kv_range`` is the measured range, or the assumed one.
     """
 
     source: str
@@ -48,7 +52,7 @@ class KernelRates(Value):
     gap_us: float = 0.7
 
     def joined_ms(self, read_ms: NDArray[np.float64], compute_ms: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the ms of GEMMs that at peak rates would read ``read_ms`` and compute ``compute_ms``."""
+        """Return the ms of GEMMs that at peak rates read for ``read_ms`` and compute for ``compute_ms``."""
         p = self.exponent
         read, compute = read_ms / self.weights_efficiency, compute_ms / self.compute_efficiency
         return np.asarray((read**p + compute**p) ** (1 / p), np.float64)
@@ -71,10 +75,11 @@ UNMEASURED = KernelRates(
 
 
 def kernel_rates(table: dict[str, Any] | None, where: str) -> KernelRates:
-    """Return the rates of a GPU file's ``[kernels]`` table; what it does not name is as if unmeasured.
+    """Return the rates of a GPU file's ``[kernels]`` table; missing keys have the values of unmeasured GPUs.
 
     Raises UsageError, naming ``where``, for an unknown key, a value of the wrong type, a share or factor not
-    above 0, a time below 0, an exponent below 1, or a range that is none.
+    above
+    0, a time below 0, an exponent below 1, or an invalid range.
     """
     if table is None:
         return UNMEASURED
@@ -97,9 +102,9 @@ def _allowed(key: str, value: float) -> bool:
 
 
 class GpuSpec(Value):
-    """One GPU as its maker states it: dense rates, and links in one direction (0: no such link).
+    """One GPU by its vendor's figures: dense rates, and links in one direction (0: no such link).
 
-    ``kernels`` is what its kernels reach of that; ``links`` names measured all-reduces among several of it.
+    ``kernels`` has the rates that its kernels reach; ``links`` names measured all-reduces among several GPUs.
     """
 
     name: str
@@ -112,18 +117,18 @@ class GpuSpec(Value):
     nvlink_bytes_per_s: int
     kernels: KernelRates = UNMEASURED
     links: str = ""
-    #: What CUDA reports as the whole memory; 0: not known.
+    #: Total memory reported by CUDA; 0: unknown.
     reported_memory_bytes: int = 0
 
     @property
     def usable_bytes(self) -> int:
-        """What CUDA reports as the whole memory, or about that: 1.5 % less than the maker states."""
+        """Total memory reported by CUDA, or an estimate: 1.5 % less than the vendor's figure."""
         return self.reported_memory_bytes or int(self.memory_bytes * 0.985)
 
     def flops(self, weight_dtype: str) -> int:
-        """Return the peak rate for weights of a format, in operations a second.
+        """Return the peak rate for weights of a format, in operations per second.
 
-        Eight bits run at the FP8 rate; four are unpacked to BF16, as engines do where there is no FP4 kernel.
+        Eight bits run at the FP8 rate; four bits are unpacked to BF16, as engines do without an FP4 kernel.
         """
         return self.fp8_flops if weight_dtype in ("fp8", "mxfp8", "int8") else self.bf16_flops
 
@@ -136,8 +141,8 @@ def gpu_names() -> tuple[str, ...]:
 def load_gpu(name: str) -> GpuSpec:
     """Return a GPU: a packaged one by name, or a user's own file (``my.toml``).
 
-    Raises UsageError for an unknown name with the names and the nearest one, for a file in one line that says
-    what is missing.
+    Raises UsageError for an unknown name with all names and the nearest one, for a file in one line with the
+    missing key.
     """
     if not name.endswith(".toml"):
         entry = read_entry("gpus", "GPU", name)

@@ -1,4 +1,4 @@
-"""Host presets: what lies around a model's steps on the CPU of a real deployment, each with its source."""
+"""Host presets: CPU time around a model's steps in a real deployment, each with its source."""
 
 from __future__ import annotations
 
@@ -7,16 +7,21 @@ from kvcache_sim.values import Value
 
 
 class HostSpec(Value):
-    """Times of one deployment's host; runs timed in the engine's own process have none of the client's.
+    """Times of one deployment's host; runs timed in the engine's own process have no client times.
 
-    ``step_overhead_ns`` lies between two steps, with ``step_overhead_per_sequence_ns`` more for each sequence
-    that decodes in the second (measured between ``step_overhead_per_sequence_range_ns``).
-    ``client_offset_ns`` lies before a request reaches the scheduler, with ``client_offset_per_token_ns`` more
-    for each prompt token (HTTP body, tokeniser, block hashes). ``copy_submit_ns`` is the CPU's time to submit
-    a piece of a copy to or from the GPU, ``copy_gpu_share`` what share of the GPU such a copy takes (measured
-    between ``copy_submit_range_ns`` and between ``copy_gpu_share_range``).
-    ``launch_per_layer_ns`` is the CPU's time to launch one layer's kernels where no CUDA graph holds a step
-    (measured between ``launch_per_layer_range_ns``).
+    ``step_overhead_ns`` is the time between two steps, plus ``step_overhead_per_sequence_ns`` for each
+    sequence
+    that decodes in the second step (measured range ``step_overhead_per_sequence_range_ns``).
+    ``client_offset_ns`` is the time before a request reaches the scheduler, plus
+    ``client_offset_per_token_ns``
+    for each prompt token (HTTP body, tokenizer, block hashes). ``copy_submit_ns`` is the CPU's time to submit
+    a
+    piece of a copy to or from the GPU, ``copy_gpu_share`` the share of the GPU that such a copy uses
+    (measured
+    ranges ``copy_submit_range_ns`` and ``copy_gpu_share_range``).
+    ``launch_per_layer_ns`` is the CPU's time to launch one layer's kernels without a CUDA graph (measured
+    range
+    ``launch_per_layer_range_ns``).
     """
 
     name: str
@@ -36,7 +41,7 @@ class HostSpec(Value):
 
 
 def load_host(name: str) -> HostSpec:
-    """Return a packaged host; UsageError with the names and the nearest one when there is no such host."""
+    """Return a packaged host; UsageError with all names and the nearest one if there is no such host."""
     entry = read_entry("hosts", "host", name)
     ranges = {key: tuple(value) for key, value in entry.items() if key.endswith(("_range_ns", "_range"))}
     return HostSpec(name=name.lower(), **{**entry, **ranges})

@@ -1,4 +1,4 @@
-"""How much KV a GPU holds beside weights and activations, as an engine finds out when it starts."""
+"""KV capacity of a GPU after weights and activations, as an engine determines it at startup."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from kvcache_sim.model.gpus import GpuSpec
 from kvcache_sim.model.model_spec import ModelSpec
 from kvcache_sim.values import Value
 
-#: The share of a GPU's memory that an engine takes (vLLM's ``gpu_memory_utilization``).
+#: Share of a GPU's memory that an engine uses (vLLM's ``gpu_memory_utilization``).
 MEMORY_UTILISATION = 0.9
 
 
 def kv_capacity_bytes(
     model: ModelSpec, gpu: GpuSpec, tensor_parallel: int, utilisation: float = MEMORY_UTILISATION
 ) -> int:
-    """Return the bytes that weights leave on each GPU: the most KV that measurements can be of.
+    """Return the bytes left after weights on each GPU: an upper bound of the KV in measurements.
 
-    ``kv_capacity.kv_capacity`` counts activations too. Raises UsageError when the weights do not fit.
+    ``kv_capacity.kv_capacity`` subtracts activations too. Raises UsageError if the weights do not fit.
     """
     weights = -(-model.weights_bytes // tensor_parallel)
     free_bytes = int(gpu.memory_bytes * utilisation) - weights
@@ -33,24 +33,25 @@ def kv_capacity_bytes(
     return free_bytes
 
 
-#: What the engine's warm-up of its sampler takes for one logit, with top-k and top-p on every sequence.
-#: Sorting: the logit in two formats, and a sort's keys and indices twice over (38.1 to 39.9 in seven logs of
-#: vLLM 0.11). Fused (FlashInfer's sampler, and vLLM of 2026): the logit in two formats.
+#: Bytes per logit of the engine's sampler warm-up, with top-k and top-p on every sequence. Sorting: the logit
+#: in two formats, and a sort's keys and indices twice (38.1 to 39.9 in seven logs of vLLM 0.11). Fused
+#: (FlashInfer's sampler, and vLLM of 2026): the logit in two formats.
 SAMPLER_BYTES_PER_LOGIT = {"sorting": 38.4, "fused": 6.0}
-#: What CUDA, NCCL and kernels outside of PyTorch take on one GPU, and more on each of several (the same
+#: Memory of CUDA, NCCL and kernels outside PyTorch on one GPU, and additionally on each of several (the same
 #: logs).
 NON_TORCH_BYTES = 140_000_000
 NON_TORCH_PARALLEL_BYTES = 450_000_000
-#: Packed 4-bit experts are padded to it along the hidden size where GPUs swizzle them; their scales are not.
+#: Packed 4-bit experts are padded to this multiple along the hidden size on GPUs that swizzle them; their
+#: scales are not.
 _MXFP4_MULTIPLE = 256
-#: From where on vLLM counts a GPU as large.
+#: GPU memory from which vLLM uses its defaults for large GPUs.
 _LARGE_BYTES = 70 << 30
-#: Median error of the capacity on the logs of docs/how-to/models-and-gpus.md, in percent.
+#: Median error of the KV capacity on the logs in docs/how-to/models-and-gpus.md, in percent (tests/test_kv_capacity.py).
 MEDIAN_MISS_PERCENT = 1.2
 
 
 class EngineMemory(Value):
-    """The settings of an engine that decide how much memory it leaves to KV.
+    """The settings of an engine that determine the memory left for KV.
 
     ``sampler`` is one of ``SAMPLER_BYTES_PER_LOGIT``.
     """
@@ -69,7 +70,7 @@ def default_engine(gpu: GpuSpec) -> EngineMemory:
 
 
 class KvCapacity(Value):
-    """Bytes on each GPU: what the engine may take, and what of it goes elsewhere."""
+    """Bytes on each GPU: the engine's total, and the parts of it that are not for KV."""
 
     engine: EngineMemory
     budget_bytes: int
@@ -79,16 +80,16 @@ class KvCapacity(Value):
 
     @property
     def kv_bytes(self) -> int:
-        """What is left for KV; below 0 where the engine would not start."""
+        """The bytes left for KV; negative if the engine would not start."""
         return self.budget_bytes - self.weights_bytes - self.activation_bytes - self.non_torch_bytes
 
     @property
     def uncertainty_bytes(self) -> int:
-        """How far it may be off: a hundredth of the weights, a tenth of the activations, 0.1 GiB."""
+        """The uncertainty: a hundredth of the weights, a tenth of the activations, 0.1 GiB."""
         return self.weights_bytes // 100 + self.activation_bytes // 10 + (1 << 30) // 10
 
     def __str__(self) -> str:
-        """Return it as a sentence: room, what it is made of, and how far it may be off."""
+        """Return a sentence with the capacity, its parts, and its uncertainty."""
         gib = [
             f"{size / 2**30:.1f}"
             for size in (
@@ -108,11 +109,11 @@ class KvCapacity(Value):
 
 
 def kv_capacity(model: ModelSpec, gpu: GpuSpec, tensor_parallel: int, engine: EngineMemory) -> KvCapacity:
-    """Return what an engine such as vLLM 0.11 leaves to KV on each GPU; it may be negative.
+    """Return the KV capacity of an engine such as vLLM 0.11 on each GPU; it may be negative.
 
-    The engine runs its largest batch and its sampler once and gives KV what these leave. By rule, from shapes
-    and settings alone; nothing is known of single models. Raises UsageError when the weights alone do not
-    fit.
+    The engine runs its largest batch and its sampler once and gives KV the remaining memory. Computed from
+    shapes
+    and settings only, without rules for single models. Raises UsageError if the weights alone do not fit.
     """
     weights = -(-loaded_weights_bytes(model) // tensor_parallel)
     budget = int(gpu.usable_bytes * engine.utilisation)
@@ -134,7 +135,7 @@ def kv_capacity(model: ModelSpec, gpu: GpuSpec, tensor_parallel: int, engine: En
 
 
 def loaded_weights_bytes(model: ModelSpec) -> int:
-    """Return the bytes of the weights as an engine lays them out."""
+    """Return the bytes of the weights in the engine's layout."""
     if model.weights.experts != "mxfp4":
         return model.weights_bytes
     padded = -(-model.hidden_size // _MXFP4_MULTIPLE) * _MXFP4_MULTIPLE - model.hidden_size
@@ -143,10 +144,10 @@ def loaded_weights_bytes(model: ModelSpec) -> int:
 
 
 def _activation_bytes(model: ModelSpec, tensor_parallel: int, engine: EngineMemory) -> int:
-    """The larger of the forward pass and of the sampler, which runs while the hidden states are kept.
+    """Return the larger of the forward pass and of the sampler, which runs while the hidden states are kept.
 
-    Both are of 16-bit numbers. Mixtures keep the routed activations in two buffers that stay; kernels of
-    4-bit experts have none.
+    Both use 16-bit numbers. Mixtures keep the routed activations in two permanent buffers; kernels of 4-bit
+    experts have none.
     """
     tokens = engine.max_num_batched_tokens
     hidden = 2 * tokens * model.hidden_size
@@ -165,11 +166,11 @@ def _activation_bytes(model: ModelSpec, tensor_parallel: int, engine: EngineMemo
 
 
 def kv_blocks(model: str, free_bytes: KvCapacity, block_bytes: int) -> int:
-    """Return how many blocks of so many bytes fit; UsageError naming the model where none does."""
+    """Return the number of blocks of ``block_bytes`` that fit; UsageError naming the model if none does."""
     blocks = free_bytes.kv_bytes // max(block_bytes, 1)
     if blocks < 1:
         raise UsageError(
-            f"{model} leaves no room for a KV block of {block_bytes:,} bytes",
+            f"{model} leaves no memory for a KV block of {block_bytes:,} bytes",
             got=str(free_bytes),
             hint="raise the TP degree or replica.gpu_memory_utilization, or lower replica.max_num_seqs",
         )

@@ -1,4 +1,4 @@
-"""KV cache groups: how an engine lays a model's kinds of layers out in one pool of equal blocks.
+"""KV cache groups: an engine's layout of a model's kinds of layers in one pool of equal blocks.
 
 The rules are vLLM 0.33.0's (``vllm/v1/core/kv_cache_planning.py`` and the platform's block size for state
 spaces): layers of one kind share block tables, every block is one page for each layer of *one* group, and a
@@ -15,19 +15,19 @@ from kvcache_sim.model.attention import LayerCache
 from kvcache_sim.model.model_spec import ModelSpec
 from kvcache_sim.values import Value
 
-#: What a group keeps: every block, those of a window, those of the current chunk, or the last state.
+#: Retention of a group: every block, blocks of a window, blocks of the current chunk, or the last state.
 GroupKind = Literal["full", "sliding", "chunked", "linear"]
 _KINDS: dict[str, GroupKind] = {"all": "full", "window": "sliding", "chunk": "chunked", "state": "linear"}
-#: Attention kernels take blocks of a multiple of so many tokens.
+#: Attention kernels use blocks of a multiple of this many tokens.
 _KERNEL_BLOCK_TOKENS = 16
-#: Two kinds of layers of less than this ratio share one group size; the smaller one is padded.
+#: Two kinds of layers whose ratio is below this share one group size; the smaller kind is padded.
 _NEARLY_EQUAL = 1.5
 
 
 class KvGroup(Value):
-    """Layers that share block tables: ``block_size_tokens`` a block; ``reach_tokens`` is a window or chunk.
+    """Layers that share block tables, with ``block_size_tokens`` per block.
 
-    ``layers`` are their numbers. ``reach_tokens`` is 0 for ``full`` and ``linear``.
+    ``layers`` are their numbers. ``reach_tokens`` is a window or chunk, 0 for ``full`` and ``linear``.
     """
 
     kind: GroupKind
@@ -56,20 +56,21 @@ class KvLayout(Value):
 
     @property
     def hash_block_size(self) -> int:
-        """Tokens that one hash of a prompt stands for: what divides every group's block."""
+        """Tokens covered by one prompt hash: a common divisor of all groups' block sizes."""
         return math.gcd(*(group.block_size_tokens for group in self.groups))
 
     @property
     def scheduler_block_size(self) -> int:
-        """Tokens that every hit is a multiple of: what every group's block divides."""
+        """Granularity of hits in tokens: a common multiple of all groups' block sizes."""
         return math.lcm(*(group.block_size_tokens for group in self.groups))
 
 
 def kv_layout(model: ModelSpec, tensor_parallel: int = 1, block_size_tokens: int = 16) -> KvLayout:
-    """Return the groups that vLLM makes of a model's layers on one of ``tensor_parallel`` GPUs.
+    """Return the groups that vLLM creates for a model's layers on one of ``tensor_parallel`` GPUs.
 
-    ``block_size_tokens`` is the block asked for; a recurrent state raises it until a page of attention holds
-    one. Raises UsageError for caches that vLLM lays out by rules of a single model (compressed latents).
+    ``block_size_tokens`` is the requested block size; a recurrent state raises it until a page of attention
+    holds
+    one state. Raises UsageError for caches that vLLM lays out by model-specific rules (compressed latents).
     """
     caches = model.caches(tensor_parallel)
     if not caches:
@@ -79,7 +80,7 @@ def kv_layout(model: ModelSpec, tensor_parallel: int = 1, block_size_tokens: int
     layers = [layer for found in caches.values() for layer in found]
     if len(set(layers)) < len(layers) or any(cache.tokens_per_entry > 1 for cache in caches):
         raise UsageError(
-            "layers that keep several things, beside windows or states, have no groups by rule",
+            "layers with several kinds of entries, next to windows or states, cannot be grouped",
             where=model.name,
             got=", ".join(sorted({cache.what for cache in caches})),
             expected="one kind of entry a layer",
@@ -120,7 +121,7 @@ def _page_bytes(cache: LayerCache, block: int) -> int:
 
 
 def _block_for_states(caches: dict[LayerCache, tuple[int, ...]], block: int) -> int:
-    """Return the block whose smallest page of attention holds the largest state."""
+    """Return the block size whose smallest attention page holds the largest state."""
     states = [cache.entry_bytes for cache in caches if cache.reach == "state"]
     tokens = [cache.entry_bytes for cache in caches if cache.reach != "state"]
     if not states or not tokens:

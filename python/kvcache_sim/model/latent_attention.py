@@ -6,7 +6,7 @@ from kvcache_sim.model.attention import Attention, LayerCache
 from kvcache_sim.model.dtypes import FP8_DS_MLA, size_bytes
 from kvcache_sim.values import Value
 
-#: FlashMLA keeps 512 + 64 numbers as 512 FP8, four fp32 scales and 64 bf16 (656 bytes), and the 448 + 64 of
+#: FlashMLA stores 512 + 64 numbers as 512 FP8, four fp32 scales and 64 bf16 (656 bytes), and the 448 + 64 of
 #: compressed latents as 448 FP8, 64 bf16 and eight bytes of scales (584).
 _DS_MLA_SCALE_BYTES = 16
 _DS_MLA_COMPRESSED_SCALE_BYTES = 8
@@ -15,7 +15,7 @@ _INDEX_SCALE_BYTES = 4
 
 
 class Indexer(Value):
-    """Chooses the tokens that sparse attention attends to: one key a token, scored by ``heads`` queries."""
+    """Selects the tokens that sparse attention attends to: one key per token, scored by ``heads`` queries."""
 
     heads: int
     key_size: int
@@ -27,11 +27,11 @@ class Indexer(Value):
 
 
 class LatentAttention(Value, Attention):
-    """Multi-head latent attention: one latent a token and layer in place of keys and values, on every GPU.
+    """Multi-head latent attention: one latent per token and layer instead of keys and values, on every GPU.
 
     The latent has ``latent_size`` numbers and ``rope_size`` more for the position (DeepSeek-V2,
     arXiv:2405.04434, section 2.1). ``query_rank`` 0: queries are not compressed. With an ``indexer``
-    (DeepSeek- V3.2) an FP8 index key comes along and the position stays in bf16 under an FP8 KV cache.
+    (DeepSeek-V3.2) there is also an FP8 index key, and the position stays in bf16 under an FP8 KV cache.
     """
 
     heads: int
@@ -49,17 +49,17 @@ class LatentAttention(Value, Attention):
 
     @property
     def chosen_entries(self) -> int:
-        """The same: an entry a token."""
+        """Selected entries: equal to the selected tokens, as every token has one entry."""
         return self.indexer.top_k_tokens if self.indexer else 0
 
     @property
     def flops_per_pair(self) -> int:
-        """Two operations a number of key and value, of every head."""
+        """Two operations per number of key and value, for every head."""
         return 2 * self.heads * (self.key_size + self.rope_size + self.value_size)
 
     @property
     def scan_flops_per_pair(self) -> int:
-        """Those of the index keys, 0 without an indexer."""
+        """Operations of the index keys, 0 without an indexer."""
         return 2 * self.indexer.heads * self.indexer.key_size if self.indexer else 0
 
     def params(self, hidden_size: int) -> int:
@@ -72,7 +72,7 @@ class LatentAttention(Value, Attention):
         return query + latent + expand + self.heads * self.value_size * hidden_size + index
 
     def caches(self, kv_dtype: str, tensor_parallel: int) -> tuple[LayerCache, ...]:
-        """Return the latent, and the index key where there is one; TP repeats both."""
+        """Return the latent, and the index key if there is one; TP replicates both."""
         del tensor_parallel
         if self.indexer is None:
             return (LayerCache("latent", size_bytes(self.latent_size + self.rope_size, kv_dtype)),)
@@ -85,9 +85,9 @@ class LatentAttention(Value, Attention):
 class CompressedAttention(Value, Attention):
     """DeepSeek-V4's attention: a window of latents, and one compressed latent for every ``ratio`` tokens.
 
-    ``ratio`` 0: the window alone. Compressing keeps fp32 running sums of values and scores for one window of
-    ``ratio`` tokens, two where windows overlap (an engine's buffers are up to twice as large there). With an
-    ``indexer`` every compressed latent has an fp4 index key. TP repeats all of it.
+    ``ratio`` 0: the window alone. Compression keeps fp32 running sums of values and scores for one window of
+    ``ratio`` tokens, two if windows overlap (an engine's buffers are up to twice as large there). With an
+    ``indexer`` every compressed latent has an fp4 index key. TP replicates all of them.
     """
 
     heads: int
@@ -107,22 +107,22 @@ class CompressedAttention(Value, Attention):
 
     @property
     def attended_tokens(self) -> int:
-        """The window and the chosen latents; without an indexer the window (compressed ones are scanned)."""
+        """The window and the selected latents; without an indexer the window (others are scanned)."""
         return self.window_tokens + self.chosen_entries
 
     @property
     def chosen_entries(self) -> int:
-        """The compressed latents that the indexer chooses; 0: all."""
+        """The number of compressed latents that the indexer selects; 0: all."""
         return self.indexer.top_k_tokens if self.indexer else 0
 
     @property
     def flops_per_pair(self) -> int:
-        """Two operations a number of the latent as key and as value, of every head."""
+        """Two operations per number of the latent as key and as value, for every head."""
         return 4 * self.heads * self.head_size
 
     @property
     def scan_flops_per_pair(self) -> int:
-        """Of one token's share in its compressed latent: its index key, or the latent itself."""
+        """Operations for one token's share of its compressed latent: its index key, or the latent itself."""
         if not self.ratio:
             return 0
         if self.indexer:
@@ -131,7 +131,7 @@ class CompressedAttention(Value, Attention):
 
     @property
     def _windows(self) -> int:
-        """Windows of ``ratio`` tokens that one compressed latent is made of."""
+        """Windows of ``ratio`` tokens that one compressed latent combines."""
         return 2 if self.indexer else 1
 
     def params(self, hidden_size: int) -> int:

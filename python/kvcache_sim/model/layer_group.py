@@ -1,4 +1,4 @@
-"""Layers of a model that are alike: which ones, their parts, and how many weights these have.
+"""Groups of identical layers of a model: their numbers, parts, and weights.
 
 A feed-forward layer is dense or a mixture of experts.
 """
@@ -41,10 +41,11 @@ class DenseFeedForward(Value):
 
 
 class MoeFeedForward(Value):
-    """A mixture: every token takes ``experts_active`` of ``experts``, and what is shared.
+    """A mixture: every token uses ``experts_active`` of ``experts``, and the shared parts.
 
-    ``shared_intermediate_size`` are the shared experts together, ``dense_intermediate_size`` an ordinary
-    feed-forward beside the mixture; ``latent_size`` > 0: the experts work on a projection of that width.
+    ``shared_intermediate_size`` is the total of the shared experts, ``dense_intermediate_size`` an ordinary
+    feed-forward in parallel to the mixture; ``latent_size`` > 0: the experts work on a projection of that
+    width.
     """
 
     experts: int
@@ -79,7 +80,7 @@ _RANGE = r"(\d{1,4})(?:-(\d{1,4})(?::(\d{1,3}))?)?"
 
 
 class LayerGroup(Value):
-    """Equal layers by their numbers from 0; either part may be missing (some Mamba blocks are that alone)."""
+    """Identical layers by their numbers from 0; either part may be missing (as in some Mamba blocks)."""
 
     layers: tuple[int, ...]
     attention: Attention | None
@@ -91,7 +92,7 @@ LayerParts = tuple[Attention | None, FeedForward | None]
 
 
 def grouped(layers: Sequence[LayerParts]) -> tuple[LayerGroup, ...]:
-    """Return the groups of equal layers, in the order of their first ones."""
+    """Return the groups of identical layers, in the order of their first layers."""
     numbers: dict[LayerParts, list[int]] = {}
     for number, parts in enumerate(layers):
         numbers.setdefault(parts, []).append(number)
@@ -115,7 +116,7 @@ def parse_layers(text: str, where: str) -> tuple[int, ...]:
 
 
 def layers_text(layers: tuple[int, ...]) -> str:
-    """Return layer numbers as ``parse_layers`` reads them."""
+    """Return layer numbers in the syntax of ``parse_layers``."""
     parts, rest = [], list(layers)
     while rest:
         step = rest[1] - rest[0] if len(rest) > 1 else 1
@@ -131,7 +132,7 @@ def layers_text(layers: tuple[int, ...]) -> str:
 
 
 class WeightDtypes(Value):
-    """The formats of a checkpoint's weights; norms and biases are too few to count apart."""
+    """The formats of a checkpoint's weights; norms and biases are too few to count separately."""
 
     attention: str = "bf16"
     feed_forward: str = "bf16"
@@ -140,7 +141,7 @@ class WeightDtypes(Value):
 
 
 class WeightCount(Value):
-    """How many weights each part of the layers has; ``idle_experts`` are those a token does not use."""
+    """Number of weights in each part of the layers; ``idle_experts`` are those a token does not use."""
 
     attention: int
     feed_forward: int
@@ -149,11 +150,11 @@ class WeightCount(Value):
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """The total number of weights."""
         return self.attention + self.feed_forward + self.experts
 
     def size_bytes(self, dtypes: WeightDtypes) -> int:
-        """Return the bytes of all of them."""
+        """Return the total bytes."""
         bits = (
             self.attention * bits_per_value(dtypes.attention)
             + self.feed_forward * bits_per_value(dtypes.feed_forward)

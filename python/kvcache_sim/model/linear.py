@@ -1,4 +1,4 @@
-"""The linear source: a step's time from four costs spelled out, for experiments with a known clock."""
+"""The linear source: step time from four explicit costs, for experiments with a known clock."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from kvcache_sim.model.step_time import StepTime, StepTimeTable
 from kvcache_sim.units import parse_time_ns
 from kvcache_sim.values import Value
 
-#: How a linear step time's name begins.
+#: Prefix of the name of a linear step time.
 LINEAR = "linear:"
-#: The model whose KV sizes a run takes that names none: a clock is of no model.
+#: The model for KV sizes of a run without a model: the linear source belongs to none.
 LINEAR_MODEL = "llama-3-8b"
 _EXPECTED = "linear:base=5ms,token=20us,decode=1us,context=50ns; what is left out costs nothing"
 _FS_PER_NS = 1_000_000
@@ -29,7 +29,7 @@ class LinearStepTime(Value, StepTime):
     context_ns: int = 0
 
     def table(self, max_tokens: int, max_sequences: int) -> StepTimeTable:
-        """Return the model as integers: it is one already."""
+        """Return the model as integers; it has only integers already."""
         context_fs = self.context_ns * _FS_PER_NS
         return StepTimeTable(
             base_ns=self._base(max_tokens),
@@ -46,7 +46,7 @@ class LinearStepTime(Value, StepTime):
 
 
 def parse_linear(name: str) -> LinearStepTime:
-    """Return the step time that ``linear:base=…,token=…,decode=…,context=…`` spells; UsageError else."""
+    """Parse ``linear:base=…,token=…,decode=…,context=…``; UsageError if it is invalid."""
     costs: dict[str, int] = {}
     for part in name.removeprefix(LINEAR).split(","):
         key, equals, time = part.partition("=")

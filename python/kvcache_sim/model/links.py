@@ -1,4 +1,4 @@
-"""What an all-reduce among the GPUs of one machine takes: measured tables, packaged or one's own."""
+"""Time of an all-reduce among the GPUs of one machine: measured tables, packaged or user-provided."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.catalog import read_entry
 
-#: Where nothing was measured: one small all-reduce among 2–8 GPUs in a CUDA graph (4.3–5.7 µs measured over
-#: NVLink), and a large one what sending the message twice at this share of the link's rate takes.
+#: Without measurements: the time of a small all-reduce among 2–8 GPUs in a CUDA graph (4.3–5.7 µs measured
+#: over NVLink); a large one sends the message twice at this share of the link's rate.
 ASSUMED_LATENCY_MS = 0.005
 ASSUMED_EFFICIENCY = 0.8
 
@@ -29,10 +29,11 @@ class AllReduces:
     points: tuple[tuple[int, tuple[tuple[float, float], ...]], ...]
 
     def ms(self, gpus: int, message_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the ms of an all-reduce of each size; straight lines between sizes, the last rate past them.
+        """Return the ms of an all-reduce of each size; linear between sizes, the last rate past them.
 
-        A number of GPUs between two measured ones lies between them on a straight line over its logarithm.
-        Raises UsageError outside them: more GPUs are on more than one machine.
+        A number of GPUs between two measured ones is interpolated over its logarithm. Raises UsageError
+        outside the
+        measured numbers: more GPUs are on more than one machine.
         """
         measured = dict(self.points)
         if gpus in measured:
@@ -58,8 +59,9 @@ def _between_sizes(
 def load_links(name: str) -> AllReduces:
     """Return a table by name (``nvlink-h100``, ``pcie5``) or from a CSV.
 
-    The CSV has a row an all-reduce: ``num_gpus``, ``message_bytes`` (or ``message_elements``, of two bytes)
-    and ``time_ms``. Raises UsageError for an unknown name or a bad file, naming the line.
+    The CSV has one row per all-reduce: ``num_gpus``, ``message_bytes`` (or ``message_elements``, of two
+    bytes)
+    and ``time_ms``. Raises UsageError for an unknown name or an invalid file, naming the line.
     """
     if name.endswith(".csv"):
         return _from_csv(Path(name))
@@ -106,9 +108,9 @@ def _row(row: dict[str, str], where: str) -> tuple[int, float, float]:
 def all_reduce_ms(
     links: AllReduces | None, link_bytes_per_s: float, gpus: int, message_bytes: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return the ms of one all-reduce of each size among ``gpus``; 0 for a single one.
+    """Return the ms of one all-reduce of each size among ``gpus``; 0 for a single GPU.
 
-    Without a table, or with more GPUs than it has, by latency and rate of the links.
+    Without a table, or with more GPUs than it has, from latency and rate of the links.
     """
     if gpus == 1:
         return np.zeros_like(message_bytes)

@@ -48,10 +48,11 @@ _TOP: dict[str, type | tuple[type, ...]] = {
 
 
 def parse_model(table: dict[str, Any], name: str, where: str) -> ModelSpec:
-    """Return the model that a parsed TOML file describes; ``where`` is its place in messages.
+    """Return the model of a parsed TOML file; ``where`` is its location in messages.
 
     Raises UsageError, in one line, for keys that are unknown, missing or of a wrong type, and layers left out
-    or given twice.
+    or
+    given twice.
     """
     tied = table.get("tied_embeddings", False)
     check_keys({key: value for key, value in table.items() if key != "tied_embeddings"}, _TOP, where)
@@ -118,7 +119,7 @@ def _part(table: dict[str, Any], kinds: dict[str, type[Any]], where: str) -> Any
 
 
 def _filled(made: type[Any], table: dict[str, Any], where: str) -> Any:
-    """Return a part filled from its table; every number counts from 0, those without a default from 1."""
+    """Return a part built from its table; every number is at least 0, or at least 1 without a default."""
     own = {field.name: field for field in fields(made)}
     check_keys(table, {name: _type(field) for name, field in own.items()}, where)
     for name, field in own.items():
@@ -167,7 +168,7 @@ def _fields_text(part: Any) -> str:
     return ", ".join(texts)
 
 
-#: Where a packaged file's source names the maker's own: ``config.json of openai/gpt-oss-120b``.
+#: Pattern of a packaged file's source that names the vendor's model: ``config.json of openai/gpt-oss-120b``.
 _MAKER_ID = r"[\w.-]+/[\w.-]+[\w]"
 
 
@@ -177,12 +178,12 @@ def model_names() -> tuple[str, ...]:
 
 
 def names_model_file(name: str) -> bool:
-    """Whether a name is that of a file or folder, not of a packaged model."""
+    """True if a name is that of a file or folder, not of a packaged model."""
     return name.endswith((".toml", ".json")) or (name.lower() not in model_names() and Path(name).is_dir())
 
 
 def packaged_name(name: str) -> str:
-    """Return the packaged name of a name in any case or of a maker's id (``openai/gpt-oss-120b``), or ""."""
+    """Return the packaged name of a name in any case or of a vendor's id (``openai/gpt-oss-120b``), or ""."""
     if name.lower() in model_names():
         return name.lower()
     if "/" not in name:
@@ -197,10 +198,10 @@ def packaged_name(name: str) -> str:
 def load_model(name: str) -> ModelSpec:
     """Return a model by name or file.
 
-    A packaged name (``llama-3-8b``) or its maker's id (``meta-llama/Meta-Llama-3-8B``), a model file
+    A packaged name (``llama-3-8b``) or its vendor's id (``meta-llama/Meta-Llama-3-8B``), a model file
     (``my.toml``), a Hugging Face configuration (``config.json``), or a folder that holds one. Raises
-    UsageError: for an unknown name with the names and the nearest one, for a file in one line that says what
-    is missing.
+    UsageError:
+    for an unknown name with all names and the nearest one, for a file in one line with the missing part.
     """
     path = Path(name)
     if name.endswith(".toml"):

@@ -1,4 +1,4 @@
-"""A language model as a list of layer groups: its weights, its KV cache, and how much a token computes."""
+"""A language model as a list of layer groups: its weights, its KV cache, and its operations per token."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from kvcache_sim.values import Value
 class ModelSpec(Value):
     """A decoder-only language model.
 
-    ``groups`` hold every layer once. ``kv_dtype`` is the KV cache's format, whatever the weights have.
-    ``params_total`` and ``params_active`` are those counted here from the shapes, or as the maker states
-    them.
+    ``groups`` hold every layer once. ``kv_dtype`` is the KV cache's format, independent of the weights.
+    ``params_total`` and ``params_active`` are counted from the shapes, or stated by the vendor.
     """
 
     name: str
@@ -31,22 +30,22 @@ class ModelSpec(Value):
 
     @property
     def layers(self) -> int:
-        """How many layers there are."""
+        """The number of layers."""
         return sum(len(group.layers) for group in self.groups)
 
     @property
     def heads(self) -> int:
-        """The heads that every TP degree must divide: of several kinds their greatest common divisor."""
+        """Heads that every TP degree must divide; for several kinds their greatest common divisor."""
         return math.gcd(*(attention.split_heads for _, attention in self.attention_layers()))
 
     def attention_layers(self) -> Iterator[tuple[int, Attention]]:
-        """Yield each kind of attention with how many layers have it."""
+        """Yield each kind of attention with the number of layers that have it."""
         for group in self.groups:
             if group.attention is not None:
                 yield len(group.layers), group.attention
 
     def caches(self, tensor_parallel: int = 1) -> dict[LayerCache, tuple[int, ...]]:
-        """Return what layers keep on one GPU: each kind with its layers' numbers, first layers first."""
+        """Return the caches of layers on one GPU: each kind with its layers' numbers, first layers first."""
         found: dict[LayerCache, list[int]] = {}
         for group in self.groups:
             if group.attention is not None:
@@ -56,13 +55,13 @@ class ModelSpec(Value):
 
     @property
     def kv_bytes_per_token(self) -> int:
-        """Bytes of KV cache that one more token adds to a long sequence, on all GPUs together."""
+        """Bytes of KV cache that one more token adds to a long sequence, over all GPUs."""
         return self.kv_bytes_per_token_per_gpu(1)
 
     def kv_bytes_per_token_per_gpu(self, tensor_parallel: int) -> int:
         """Return the bytes that one more token adds on one of ``tensor_parallel`` GPUs.
 
-        KV heads are split, and repeated where there are more GPUs than heads; a latent is on every GPU.
+        KV heads are split, and replicated if there are more GPUs than heads; a latent is on every GPU.
         """
         each = self.caches(tensor_parallel).items()
         return math.ceil(sum(cache.bytes_per_token * len(layers) for cache, layers in each))
@@ -72,7 +71,7 @@ class ModelSpec(Value):
         return sum(cache.fixed_bytes * len(layers) for cache, layers in self.caches(tensor_parallel).items())
 
     def kv_bytes_per_gpu(self, length_tokens: int, tensor_parallel: int) -> int:
-        """Return the bytes of KV cache of one sequence of so many tokens on one GPU."""
+        """Return the KV cache bytes of one sequence of ``length_tokens`` on one GPU."""
         each = self.caches(tensor_parallel).items()
         return sum(cache.bytes_at(length_tokens) * len(layers) for cache, layers in each)
 
@@ -83,17 +82,17 @@ class ModelSpec(Value):
 
     @property
     def embedding_params(self) -> int:
-        """Weights of the tables of all tokens: the embedding and the head, one where they are tied."""
+        """Weights of the tables over all tokens: the embedding and the head, counted once if tied."""
         return (1 if self.tied_embeddings else 2) * self.vocab_size * self.hidden_size
 
     @property
     def params_total(self) -> int:
-        """All weights."""
+        """The total number of weights."""
         return self.stated_params[0] if self.stated_params else self._counted_params
 
     @property
     def params_active(self) -> int:
-        """The weights that one token uses, of a mixture its own experts only."""
+        """The weights that one token uses; in a mixture only its own experts."""
         if self.stated_params:
             return self.stated_params[1]
         return self._counted_params - self.counted_weights.idle_experts

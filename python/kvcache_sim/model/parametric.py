@@ -1,4 +1,4 @@
-"""The parametric source: a step's time from a handful of fitted coefficients, padded to CUDA graphs."""
+"""The parametric source: step time from a few fitted coefficients, padded to CUDA graphs."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ def capture_sizes(largest: int) -> NDArray[np.int64]:
 
 
 def padded_tokens(largest: int, max_tokens: int) -> NDArray[np.int64]:
-    """Return, for 0 … ``max_tokens`` tokens, the tokens the step really runs: the next captured size.
+    """Return, for 0 … ``max_tokens`` tokens, the tokens that the step really runs: the next captured size.
 
-    Counts past the largest captured size run as they are (vLLM v1 pads every step whose tokens fit a graph,
-    mixed ones too). 0 stays 0.
+    Counts past the largest captured size run unpadded (vLLM v1 pads every step whose tokens fit a graph,
+    mixed
+    steps too). 0 stays 0.
     """
     tokens = np.arange(max_tokens + 1, dtype=np.int64)
     sizes = np.concatenate((np.zeros(1, np.int64), capture_sizes(largest)))
@@ -45,28 +46,32 @@ class ParametricStepTime(Value, StepTime):
     ``rest = sequence·n + past·Σ past/10³ + idle·n·Σ new/10⁶`` (pure decode steps: ``+ decode_extra``; with a
     chunk and decodes: ``+ beside``) and
     ``attention = pairs·Σ new·(past+new/2)/10⁶ + max(kv·ΣKV, longest(n)·max)/10³``. N counts all tokens of
-    the step, n its decode sequences, ΣKV the tokens these have cached, max those of the longest.
+    the step, n its decode sequences, ΣKV the cached tokens of these, max those of the longest.
     ``base(N) = (weights^p + (token·N)^p)^(1/p)`` joins the time to read the weights with the time to compute
-    N tokens, unless ``base_points`` gives (tokens, ms) points, joined by straight lines, in its place.
-    ``decode_points`` are the same for pure decode steps alone, by sequences: these replay a captured graph,
-    others do not. The base of others is then no smaller at the counts given, and no decode base exceeds it.
-    ``past_points`` are a base for steps whose chunk has a past. Where ``decode_extra`` would make a decode
-    step shorter by a chunk, the base of others is raised.
+    N tokens, unless ``base_points`` gives (tokens, ms) points to interpolate.
+    ``decode_points`` are the same for pure decode steps, by sequences: these replay a captured graph, other
+    steps do not. The base of other steps is then no smaller at these counts, and no decode base exceeds it.
+    ``past_points`` are a base for steps whose chunk has a past. If ``decode_extra`` would make a step shorter
+    by
+    adding a chunk, the base of other steps is raised.
     ``kv`` and ``sequence`` have one value for pure decode steps and one, no smaller, for steps with a prefill
-    chunk. ``spread`` (α) adds
-    that share of the extra time that all sequences would take at the longest one's length in decode steps,
-    ``spread_mixed`` in steps with a chunk. ``idle`` is what a decode sequence costs for each token of the
-    chunk beside it: the grid of a kernel for all sequences has the chunk's tiles for each of them, most of
-    them idle. ``longest(n)``,
-    by (sequences, ms a thousand) points and flat past the last, is what attention takes at least: its longest
-    sequence alone, on the cores that n sequences leave it.
+    chunk. ``spread`` (α) adds that share of the additional time that all sequences would take at the longest
+    length in decode steps, ``spread_mixed`` in steps with a chunk. ``idle`` is the cost of a decode sequence
+    per
+    token of a chunk in the same step: the grid of a kernel for all sequences has the chunk's tiles for each
+    of
+    them, most of them idle. ``longest(n)``, by (sequences, ms per thousand tokens) points and constant past
+    the
+    last point, is a lower bound of attention: its longest sequence alone, on the cores that n sequences leave
+    it.
     Attention kernels work in tiles: a decode sequence's KV counts as at least ``least_kv_tokens``, a
     chunk's tokens against its past as ``least_query_tokens``. In steps with a chunk one core reads each
     sequence to its end: attention takes at least ``scan`` times the longest KV, a chunk's own included.
     Steps of up to ``graph_tokens`` tokens are padded to the next captured size (0: never).
-    Launches apart from kernels, as ``StepTimeTable`` has them: ``launch`` past these tokens,
-    ``launch_pieces`` with a chunk up to them, ``launch_graph`` in decode steps, ``launch_sequence`` more for
-    a decode sequence, and ``tail``, ``tail_sequence`` behind a launch that the GPU has waited for.
+    Launch times are separate from kernels, as in ``StepTimeTable``: ``launch`` past these tokens,
+    ``launch_pieces`` with a chunk up to them, ``launch_graph`` in decode steps, ``launch_sequence``
+    additionally
+    per decode sequence, and ``tail``, ``tail_sequence`` after a launch that the GPU has waited for.
     """
 
     weights_ms: float = 0.0
@@ -117,7 +122,7 @@ class ParametricStepTime(Value, StepTime):
         return np.where(tokens > 0, self.fixed_ms + base, 0.0)
 
     def decode_base_ms(self, sequences: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the same for pure decode steps of each number of sequences, with what these take more."""
+        """Return the same for pure decode steps by number of sequences, with their additional time."""
         base = self.base_ms(sequences)
         if self.decode_points:
             decode = self.fixed_ms + points_ms(self.decode_points, sequences)
@@ -134,11 +139,12 @@ def _lowered(model: ParametricStepTime, max_tokens: int, max_sequences: int) -> 
     if model.longest_points:
         x, y = np.array(model.longest_points).T
         longest = np.rint(np.interp(padded[: max_sequences + 1], x, y) * _FS_PER_MS / 1e3).astype(np.int64)
-    # The table has one coefficient a sequence, that of mixed steps; a decode step's base gives the difference
-    # back. It is whole nanoseconds, so that no rounding can make a longer batch a nanosecond shorter.
+    # The table has one coefficient per sequence, that of mixed steps; a decode step's base subtracts the
+    # difference. It is in whole nanoseconds, so that rounding cannot make a longer batch a nanosecond
+    # shorter.
     mixed_extra_ns = max(0, round((model.sequence_mixed_ms - model.sequence_ms) * _NS_PER_MS))
     decode_base -= mixed_extra_ns * np.arange(len(padded), dtype=np.int64)
-    # So many sequences and one token of a chunk take no less than these sequences alone.
+    # A step of these sequences and one token of a chunk takes no less than the sequences alone.
     base[1:] = np.maximum(base[1:], np.maximum.accumulate(decode_base)[:-1])
     past_base = np.zeros(0, np.int64)
     if model.past_points:
@@ -168,7 +174,7 @@ def _lowered(model: ParametricStepTime, max_tokens: int, max_sequences: int) -> 
 
 
 def _launches(model: ParametricStepTime) -> dict[str, Any]:
-    """Return what the table says of launches; nothing where they are not told apart."""
+    """Return the table's launch terms; empty if launches are not modeled separately."""
     given_ms = {
         "launch_ns": model.launch_ms,
         "pieces_launch_ns": model.launch_pieces_ms,
@@ -184,15 +190,16 @@ def _launches(model: ParametricStepTime) -> dict[str, Any]:
 
 
 def six_digits(value: float) -> float:
-    """Return a coefficient as model files hold it, with six digits."""
+    """Return a coefficient rounded to six digits, as in model files."""
     return float(f"{value:.6g}")
 
 
 def parametric_step_time(coefficients: dict[str, Any], where: str) -> ParametricStepTime:
-    """Return the model of a coefficient table as a model file holds it.
+    """Return the model of a coefficient table in model-file form.
 
     Raises UsageError, naming ``where``, for an unknown or missing key, a value that is negative or not
-    finite, an exponent below 1, or base points that do not rise.
+    finite, an
+    exponent below 1, or base points that do not rise.
     """
     number = (int, float)
     known: dict[str, type | tuple[type, ...]] = dict.fromkeys(ParametricStepTime.__dataclass_fields__, number)
@@ -219,9 +226,9 @@ def parametric_step_time(coefficients: dict[str, Any], where: str) -> Parametric
 
 
 def points_ms(points: tuple[tuple[float, float], ...], counts: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the ms of (count, ms) points joined by straight lines, past the last as over its last octave.
+    """Return the ms of (count, ms) points interpolated linearly, extrapolated by the last octave's slope.
 
-    Between its two last points there may be a single tile. It never falls there.
+    A single tile may lie between the last two points. The extrapolation never falls.
     """
     x, y = np.array(points).T
     slope = (y[-1] - float(np.interp(x[-1] / 2, x, y))) / (x[-1] / 2) if len(x) > 1 else 0.0

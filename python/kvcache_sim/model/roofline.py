@@ -1,4 +1,4 @@
-"""The roofline source: a step's time for any model on any GPU, from shapes and the rates of its kernels."""
+"""The roofline source: step time for any model on any GPU, from shapes and the rates of its kernels."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from kvcache_sim.model.links import AllReduces, all_reduce_ms, load_links
 from kvcache_sim.model.model_spec import ModelSpec
 from kvcache_sim.model.parametric import ParametricStepTime, six_digits
 
-#: Up to this many tokens a window, chunk or choice counts as full for every token, as few contexts are
+#: Up to this many tokens a window, chunk or selection counts as full for every token, as few contexts are
 #: shorter; a longer one counts as attention to all, as few contexts are longer. A step's time is linear in
-#: what it reads.
+#: the data that it reads.
 _SHORT_REACH_TOKENS = 2048
 
 
@@ -27,9 +27,9 @@ _SHORT_REACH_TOKENS = 2048
 class AttentionWork:
     """Operations on all GPUs together, bytes on one of them.
 
-    ``flops_per_pair`` for every new token and token before it, ``flops_per_token`` for every new token;
-    ``read_bytes_per_past_token`` for every token of KV, ``read_bytes_per_sequence`` for every sequence
-    (windows, chosen entries, and states, which are read and written).
+    ``flops_per_pair`` per pair of a new token and an earlier token, ``flops_per_token`` per new token;
+    ``read_bytes_per_past_token`` per token of KV, ``read_bytes_per_sequence`` per sequence (windows, selected
+    entries, and states, which are read and written).
     """
 
     flops_per_pair: int
@@ -39,7 +39,7 @@ class AttentionWork:
 
 
 def attention_work(model: ModelSpec, tensor_parallel: int) -> AttentionWork:
-    """Return what a model's attention costs at a TP degree."""
+    """Return the cost of a model's attention at a TP degree."""
     pair = token = sequence = 0
     past = 0.0
     for layers, attention in model.attention_layers():
@@ -60,15 +60,15 @@ def attention_work(model: ModelSpec, tensor_parallel: int) -> AttentionWork:
     return AttentionWork(pair, token, past, sequence)
 
 
-#: GEMMs of attention before and after it: one each way; latents are made and opened by their own.
+#: GEMMs of attention: an input and an output projection; latents have additional ones.
 _ATTENTION_GEMMS = {"latent": 4, "latent-sparse": 5, "compressed": 5}
 
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """Alike linear layers: ``count`` of them, each with so many ``weights`` in ``gemms`` GEMMs.
+    """Identical linear layers: ``count`` of them, each with ``weights`` in ``gemms`` GEMMs.
 
-    ``weights`` are those of one expert where there are ``experts``, of which each token uses ``active``.
+    ``weights`` are those of one expert if there are ``experts``, of which each token uses ``active``.
     """
 
     count: int
@@ -79,7 +79,7 @@ class Linear:
     active: int = 1
 
     def read_bytes(self, tokens: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the bytes of weights of one layer that a step of so many tokens reads.
+        """Return the bytes of weights of one layer that a step of ``tokens`` tokens reads.
 
         Tokens choose their experts evenly and independently, so 1 − (1 − active/experts)^tokens are needed.
         """
@@ -106,7 +106,7 @@ def linear_layers(model: ModelSpec, tensor_parallel: int) -> Iterator[Linear]:
 
 
 def moved_bytes_per_token(group: LayerGroup, model: ModelSpec, tensor_parallel: int) -> tuple[float, float]:
-    """Return what a layer's small kernels, and its attention, read and write of each new token, in bytes.
+    """Return the bytes per new token that a layer's small kernels, and its attention, read and write.
 
     Norms move the hidden state six times, the activation its input twice and its output once; attention its
     queries, output, keys and values.
@@ -131,7 +131,7 @@ def _intermediate_size(mlp: FeedForward | None) -> int:
 
 #: Head and sampler of one more sequence.
 SEQUENCE_MS = 0.005
-#: Kernels of a layer that are neither GEMM nor attention: two norms, rotary embedding, KV write, activation.
+#: Kernels of a layer other than GEMM and attention: two norms, rotary embedding, KV write, activation.
 _SMALL_KERNELS = 5
 
 _TOKENS = np.unique(
@@ -142,13 +142,16 @@ _TOKENS = np.unique(
 def roofline_step_time(
     model: ModelSpec, gpu: GpuSpec, tensor_parallel: int, links: AllReduces | None = None
 ) -> ParametricStepTime:
-    """Return the sum of a step's kernels, each the larger of memory and compute time, smoothly joined.
+    """Return the sum of a step's kernels, each the smooth maximum of memory and compute time.
 
-    Weights are read once a step, of a mixture only the experts that some token needs; a layer has its GEMMs,
-    its attention and five small kernels, with several GPUs two all-reduces over ``links``, those of the GPU
-    unless given. Rates and fixed times are the GPU's (``KernelRates``): measured for most, else assumed.
-    Host time between steps is not in it. (The form: Williams et al., CACM 52(4), 2009.) Raises UsageError
-    when the weights do not fit or the degree does not divide the heads.
+    Weights are read once per step, of a mixture only the experts that some token needs. A layer has its
+    GEMMs, its
+    attention and five small kernels, with several GPUs two all-reduces over ``links``, those of the GPU
+    unless
+    given. Rates and fixed times are the GPU's (``KernelRates``): measured for most, else assumed. Host time
+    between steps is not included. (The form: Williams et al., CACM 52(4), 2009.) Raises UsageError if the
+    weights
+    do not fit or the degree does not divide the heads.
     """
     if tensor_parallel < 1 or model.heads % tensor_parallel:
         raise UsageError(
@@ -180,9 +183,10 @@ def roofline_step_time(
 
 
 def _linear_ms(linear: Linear, gpu: GpuSpec, tokens: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the ms a step of alike linear layers at each token count.
+    """Return the ms per step of identical linear layers at each token count.
 
-    GEMMs of one layer are alike in operations a byte, so that their joined times are the joined time of all.
+    GEMMs of one layer have the same operations per byte, so the total of their smooth maxima is that of the
+    layer.
     """
     rates = gpu.kernels
     operations = 2 * tokens * linear.active * linear.weights
@@ -195,7 +199,7 @@ def _linear_ms(linear: Linear, gpu: GpuSpec, tokens: NDArray[np.float64]) -> NDA
 def _other_ms(
     model: ModelSpec, gpu: GpuSpec, tensor_parallel: int, tokens: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return the ms a step of small kernels, and of attention apart from its KV and its products."""
+    """Return the ms per step of small kernels, and of attention apart from its KV and its products."""
     rates = gpu.kernels
     fixed_us = _SMALL_KERNELS * (rates.small_us + rates.gap_us) + rates.attention_us + rates.gap_us
     ms = 0 * tokens

@@ -1,4 +1,4 @@
-"""The spelling of a roofline: ``MODEL@GPU``, and after a colon its TP degree and formats."""
+"""Parser of a roofline's name: ``MODEL@GPU``, and after a colon its TP degree and formats."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PARTS = r"([^@:]+)@([^@:]+)(?::([^@:]*))?"
 
 
 class RooflineName(Value):
-    """A roofline as spelled: ``options`` are ``tp8``, a format of all weights (``fp8``), and ``kv-fp8``."""
+    """A parsed roofline name: ``options`` are ``tp8``, a format of all weights (``fp8``), and ``kv-fp8``."""
 
     model: str
     gpu: str
@@ -30,20 +30,20 @@ class RooflineName(Value):
 
     @property
     def weight_dtype(self) -> str:
-        """The format of all weights but the embeddings, empty: the model's."""
+        """The format of all weights except the embeddings; empty: the model's."""
         return next((one for one in self.options if one in DTYPES), "")
 
     @property
     def kv_dtype(self) -> str:
-        """The format of the KV cache, empty: the model's."""
+        """The format of the KV cache; empty: the model's."""
         return next((one[3:] for one in self.options if one.startswith("kv-")), "")
 
     def spec(self) -> ModelSpec:
-        """Return the model with the formats of the spelling; raises UsageError as ``load_model``."""
+        """Return the model with the formats of the name; raises UsageError as ``load_model``."""
         return with_dtypes(load_model(self.model), self.weight_dtype, self.kv_dtype)
 
     def absolute(self, absolute: Callable[[str], str]) -> str:
-        """Return the spelling, its files as ``absolute`` gives them."""
+        """Return the name with its files replaced by ``absolute``."""
         model = absolute(self.model) if names_model_file(self.model) else self.model
         gpu = absolute(self.gpu) if self.gpu.endswith(".toml") else self.gpu
         return f"{model}@{gpu}" + (f":{','.join(self.options)}" if self.options else "")
@@ -58,7 +58,7 @@ def with_dtypes(model: ModelSpec, weight_dtype: str, kv_dtype: str) -> ModelSpec
 
 
 def parse_roofline(text: str) -> RooflineName:
-    """Return the parts of ``MODEL@GPU[:tpN,fp8,kv-fp8]``; UsageError where it is none."""
+    """Parse ``MODEL@GPU[:tpN,fp8,kv-fp8]``; UsageError if it is invalid."""
     match = re.fullmatch(_PARTS, text)
     options = tuple(match[3].split(",")) if match and match[3] is not None else ()
     known = [_is_degree(one) or one in DTYPES or one.removeprefix("kv-") in KV_DTYPES for one in options]
@@ -67,7 +67,7 @@ def parse_roofline(text: str) -> RooflineName:
             "not a roofline",
             got=repr(text),
             expected="MODEL@GPU or MODEL@GPU:tp2,fp8,kv-fp8",
-            hint="MODEL and GPU each a packaged name or a file; fp8 is of the weights, kv-fp8 of the KV",
+            hint="MODEL and GPU each a packaged name or a file; fp8 is the weights' format, kv-fp8 the KV's",
         )
     return RooflineName(match[1], match[2], options)
 

@@ -1,4 +1,4 @@
-"""How far a source of step times says it may be off, in factors on the true times."""
+"""Stated errors of step-time sources, as factors on the true times."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kvcache_sim.model.step_times import measured_on, step_time_entry
 
 
 class Factors(NamedTuple):
-    """The least and the largest factor by which something may in truth differ from what is simulated."""
+    """The smallest and the largest ratio of the true to the simulated value."""
 
     low: float
     high: float
@@ -24,9 +24,10 @@ class Factors(NamedTuple):
 class StepErrors:
     """The stated errors of a source: of pure decode steps, of steps with a prefill chunk, and of mixed KV.
 
-    ``mixed_kv`` is between what the cost of KV read beside a chunk lies where it was assumed and not
-    measured. None: the source states nothing, or for ``mixed_kv`` the measured steps have it already.
-    ``source`` says where the figures are from.
+    ``mixed_kv`` is the range of the cost of KV reads in steps with a chunk if the cost was assumed and not
+    measured. None: the source states nothing, or for ``mixed_kv`` the measured steps include it. ``source``
+    names
+    the origin of the figures.
     """
 
     decode: Factors | None
@@ -44,16 +45,16 @@ _KERNELS_PERCENT = {False: (14.8, 9.2), True: (28.0, None)}
 
 
 def around(percent: float) -> Factors:
-    """Return the factors of an error of so many per cent either way."""
+    """Return the factors of a symmetric error in percent."""
     return Factors(1 / (1 + percent / 100), 1 + percent / 100)
 
 
 def stated_step_errors(name: str) -> StepErrors | None:
-    """Return the errors that a step-time model states, by its name as ``load_step_time`` takes it.
+    """Return the stated errors of a step-time model, by its name as in ``load_step_time``.
 
-    Of fitted sets they are the mean errors on rows held out, of the other sources those of
-    docs/data.
-    None: a clock that is made up has no error. Raises UsageError like ``load_step_time``.
+    For fitted sets they are the mean errors on held-out rows, for other sources those of docs/data.
+    None:
+    a linear source has no error. Raises UsageError like ``load_step_time``.
     """
     if name.startswith(LINEAR):
         return None
@@ -78,7 +79,7 @@ def _of_fit(entry: dict[str, Any]) -> StepErrors:
 
 
 def _assumed_mixed_kv(entry: dict[str, Any]) -> Factors | None:
-    """Return the range of the GPU's mixed KV factor over the one in the set, where the GPU is known."""
+    """Return the range of the GPU's mixed KV factor over that of the set, if the GPU is known."""
     coefficients = entry["coefficients"]
     decode, mixed = (float(coefficients.get(f"kv_{key}ms_per_thousand", 0)) for key in ("", "mixed_"))
     try:

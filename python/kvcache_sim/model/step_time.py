@@ -1,4 +1,4 @@
-"""The time of one scheduler step in integer nanoseconds, and the table both backends read it from."""
+"""The time of one scheduler step in integer nanoseconds, and the table that both backends read."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from kvcache_sim.model.residual_grid import Residuals
 from kvcache_sim.values import Value, field
 
 _FS_PER_NS = 1_000_000
-#: A table for single steps is of so many tokens or more, so that few are made.
+#: Least number of tokens of a table for single steps, so that few tables are created.
 _LEAST_TOKENS = 512
 
 
 class StepBatch(Value):
-    """What one step computes: prefill chunks as (new, past) token counts, and the decode sequences."""
+    """The work of one step: prefill chunks as (new, past) token counts, and the decode sequences."""
 
     prefill_chunks: tuple[tuple[int, int], ...] = ()
     decode_sequences: int = 0
@@ -28,7 +28,7 @@ class StepTime:
     __slots__ = ()
 
     def step(self, batch: StepBatch) -> int:
-        """Return the step's duration in ns, as a table of a power of two of tokens gives it."""
+        """Return the step's duration in ns, from a table for the next power of two of tokens."""
         tokens = batch.decode_sequences + sum(new for new, _ in batch.prefill_chunks)
         size = 1 << max(tokens, _LEAST_TOKENS).bit_length()
         return self.table(size, size).step(batch)
@@ -41,26 +41,33 @@ class StepTime:
 class StepTimeTable(Value, StepTime):
     """A step-time model as integers: a base by token count plus linear terms in femtoseconds.
 
-    ``T = base + round((max(attention, scan·longest) + residual) / 10⁶)`` with ``rest = sequence·n + past·Σ
-    past +
+    ``T = base + round((max(attention, scan·longest) + rest) / 10⁶)`` with ``rest = sequence·n + past·Σ past +
     idle·n·Σ new + beside``, ``attention = max(kv·K + spread·max(0, n·max KV − K), longest[n]·max KV) +
     pair_half·Σ (2·max(new, least_query)·past + new²)`` and ``K = max(ΣKV, least_kv·n)``. The scan, of steps
     with a prefill chunk, is the time of one core that reads the longest KV to its end, ``longest = max(max
     KV, max(past + new))``.
-    The base is ``base_ns[N]`` of all N tokens of a step with a prefill chunk (``past_base_ns[N]``, unless it
-    is empty, where a chunk has a past, which another kernel reads), and ``decode_base_ns[n]``
-    (CUDA-graph padding applied) of a pure decode step of n sequences; none need rise. ``beside`` counts once
-    where a step has both a chunk and decodes, whose attention is a kernel of its own. Coefficients
-    with two values use the first in pure decode steps. ``longest_fs`` is as long as ``decode_base_ns``, or
-    empty: no such term. Grids add what is not linear, where a source has it (``residuals``): ``kv[n, ΣKV //
-    n]``,
-    beside a chunk ``beside[n, ΣKV // n]``, and for each chunk with a past ``past[new, past]``. These are the
-    kernels of a step (``kernels``); it takes at least the time in which the host launches them (``launch``):
-    ``launch_ns`` past ``captured_tokens`` tokens, which no CUDA graph holds, up to these ``pieces_launch_ns``
-    with a prefill chunk, whose graph is in pieces, and ``graph_launch_ns`` in a pure decode step, each with
-    ``launch_sequence_ns`` more for a decode sequence. A GPU that has waited for a launch ends ``tail_ns``,
-    and ``tail_sequence_ns`` for a decode sequence, after it (``tail``): the kernels that are launched last.
-    All arithmetic is integer, so both backends agree.
+    The base is ``base_ns[N]`` of all N tokens of a step with a prefill chunk. If a chunk has a past, which
+    another kernel reads, it is ``past_base_ns[N]``, unless that is empty. It is ``decode_base_ns[n]``
+    (CUDA-graph
+    padding applied) for a pure decode step of n sequences; none need rise. ``beside`` counts once in a step
+    with
+    both a chunk and decodes, whose attention is a separate kernel. Coefficients with two values use the first
+    one
+    in pure decode steps. ``longest_fs`` is as long as ``decode_base_ns``, or empty: no such term. Grids add
+    the
+    non-linear part, if a source has one (``residuals``): ``kv[n, ΣKV // n]``, in steps with a chunk
+    ``beside[n, ΣKV // n]``, and for each chunk with a past ``past[new, past]``.
+    The sum of these is the time of a step's kernels (``kernels``). A step takes at least the time in which
+    the
+    host launches them (``launch``): ``launch_ns`` past ``captured_tokens`` tokens, which run without a CUDA
+    graph.
+    Up to these it is ``pieces_launch_ns`` with a prefill chunk, whose graph is in pieces, and
+    ``graph_launch_ns``
+    in a pure decode step. All three add ``launch_sequence_ns`` per decode sequence. A GPU that has waited for
+    a
+    launch ends ``tail_ns``, plus ``tail_sequence_ns`` per decode sequence, after it (``tail``): the time of
+    the
+    kernels that are launched last. All arithmetic is integer, so both backends agree.
     """
 
     base_ns: NDArray[np.int64]
@@ -101,11 +108,11 @@ class StepTimeTable(Value, StepTime):
         return (self.pieces_launch_ns if new else self.graph_launch_ns) + own
 
     def tail(self, batch: StepBatch) -> int:
-        """Return when the step ends after its launch, in ns, where the GPU has waited for that."""
+        """Return the time from the launch to the end of a step in ns, if the GPU waited for the launch."""
         return self.tail_ns + self.tail_sequence_ns * batch.decode_sequences
 
     def kernels(self, batch: StepBatch) -> int:
-        """Return the time of the step's kernels in ns; IndexError as ``step``."""
+        """Return the time of the step's kernels in ns; IndexError as in ``step``."""
         n = batch.decode_sequences
         kv_tokens = max(batch.decode_kv_tokens, self.least_kv_tokens * n)
         spread = max(n * batch.decode_max_kv_tokens - kv_tokens, 0)
@@ -130,11 +137,11 @@ class StepTimeTable(Value, StepTime):
         return max(base + residual + (fs + _FS_PER_NS // 2) // _FS_PER_NS, 0)
 
     def pairs(self, new: int, past: int) -> int:
-        """Return twice the products of a chunk's tokens with their keys; a short one fills its tile."""
+        """Return twice the products of a chunk's tokens with their keys; a short chunk fills its tile."""
         return 2 * max(new, self.least_query_tokens) * past + new * new
 
     def table(self, max_tokens: int, max_sequences: int) -> StepTimeTable:
-        """Return itself; IndexError when it is shorter than asked for."""
+        """Return the table itself; IndexError if it is shorter than requested."""
         if len(self.base_ns) <= max_tokens or len(self.decode_base_ns) <= max_sequences:
             raise IndexError(f"step-time table ends before {max_tokens} tokens or {max_sequences} sequences")
         return self

@@ -1,4 +1,4 @@
-"""Step-time models by name or file: the door to the sources, and how each of them is spelled."""
+"""Step-time models by name or file: entry point of all sources, and the syntax of their names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kvcache_sim.model.step_time import StepTime
 from kvcache_sim.spelling import close_matches
 from kvcache_sim.values import Value
 
-#: Sources other than the packaged sets: how to spell them, and what they are.
+#: Sources other than the packaged sets: syntax and description.
 SPELLINGS = (
     (
         "roofline:MODEL@GPU:tpN,fp8,kv-fp8",
@@ -29,15 +29,15 @@ SPELLINGS = (
     ("aiconfigurator:MODEL@SYSTEM:ENGINE:tpN", "from measured kernels; needs the extra hardware"),
     (
         "linear:base=5ms,token=20us,decode=1us,context=50ns",
-        "a made-up clock: a step, a token, a decode, a token that a decode attends to",
+        "explicit costs: per step, token, decode, and token that a decode attends to",
     ),
     ("my.toml", "coefficients: kvsim calibrate fit, kvsim step-times new"),
-    ("rows.csv", "measured iterations, read through"),
+    ("rows.csv", "measured iterations, interpolated"),
 )
 
 
 def unknown_step_time(name: str, names: tuple[str, ...]) -> UsageError:
-    """Return the refusal of a name that is no set: the nearest sets, and the spellings that would work."""
+    """Return the error for a name that is not a set: the nearest sets, and valid names of other sources."""
     refusal = unknown_name("step time", name, names, "kvsim step-times list")
     near = f"{refusal.hint} " if refusal.hint else ""
     model, gpu, degree = _meant(name.lower())
@@ -59,7 +59,7 @@ def _meant(name: str) -> tuple[str, str, str]:
 
 
 _ROOFLINE = "roofline:"
-#: The set a scenario gets when it names none.
+#: The set of a scenario that names none.
 DEFAULT_STEP_TIME = "h100-llama-3-8b-tp1"
 
 
@@ -71,12 +71,12 @@ def step_time_names() -> tuple[str, ...]:
 def load_step_time(name: str, links: str | None = None) -> StepTime:
     """Return a step-time model by name.
 
-    A shipped set (``h100-llama-3-8b-tp1``), a model file (``*.toml``), measured iterations (``*.csv``, read
-    through), ``roofline:MODEL@GPU[:tpN,fp8,kv-fp8]``, ``aiconfigurator:MODEL@SYSTEM`` with an engine and
-    options, or ``linear:`` with costs spelled out. ``links`` names the all-reduces of a roofline or of
-    measured kernels, those of the GPU unless given. Raises UsageError for an unknown name (listing the names
-    and the nearest one), a missing file, one that is no model, or ``links`` where no all-reduce is computed;
-    TraceError for bad measurements.
+    A shipped set (``h100-llama-3-8b-tp1``), a model file (``*.toml``), measured iterations (``*.csv``,
+    interpolated), ``roofline:MODEL@GPU[:tpN,fp8,kv-fp8]``, ``aiconfigurator:MODEL@SYSTEM`` with an engine and
+    options, or ``linear:`` with explicit costs. ``links`` names the all-reduces of a roofline or of measured
+    kernels, those of the GPU unless given. Raises UsageError for an unknown name (listing the names and the
+    nearest one), a missing or invalid file, or ``links`` without an all-reduce; TraceError for invalid
+    measurements.
     """
     if name.startswith(_ROOFLINE):
         return _roofline(name.removeprefix(_ROOFLINE), links)
@@ -98,7 +98,7 @@ def load_step_time(name: str, links: str | None = None) -> StepTime:
 
 
 def step_time_facts(name: str, links: str | None = None) -> tuple[str, ...]:
-    """Return what is to be said whenever a source is used, a line each: parallelism, dtypes, how far off."""
+    """Return the notes on a source, one per line: parallelism, dtypes, errors."""
     if not name.startswith(PREFIX):
         return ()
     found = load_step_time(name, links)
@@ -117,7 +117,7 @@ def _packaged(name: str) -> dict[str, Any]:
 
 
 def with_absolute_files(name: str, absolute: Callable[[str], str]) -> str:
-    """Return a step-time model's name with the files in it as ``absolute`` gives them.
+    """Return a step-time model's name with its files replaced by ``absolute``.
 
     A roofline's files are its model and its GPU.
     """
@@ -130,7 +130,7 @@ def with_absolute_files(name: str, absolute: Callable[[str], str]) -> str:
 
 
 def files_named_in(name: str) -> tuple[str, ...]:
-    """Return the files, or folders of one, that a step-time model's name names."""
+    """Return the files, or folders with one, in a step-time model's name."""
     found: list[str] = []
 
     def keep(path: str) -> str:
@@ -176,9 +176,9 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 
 class MeasuredOn(Value):
-    """What a step-time model is of: model and GPU by name (None where it does not say), TP degree.
+    """The model and GPU of a step-time model by name (None if unknown), and its TP degree.
 
-    The formats are those it says of the KV cache and of the weights; empty: the model's own.
+    The formats are those stated for the KV cache and for the weights; empty: the model's own.
     """
 
     model: str | None
@@ -189,7 +189,7 @@ class MeasuredOn(Value):
 
 
 def measured_on(name: str) -> MeasuredOn:
-    """Return what a step-time model is of; raises UsageError like ``load_step_time``."""
+    """Return the subject of a step-time model; raises UsageError like ``load_step_time``."""
     if name.startswith(_ROOFLINE):
         named = parse_roofline(name.removeprefix(_ROOFLINE))
         return MeasuredOn(named.model, named.gpu, named.tensor_parallel, named.kv_dtype, named.weight_dtype)

@@ -1,4 +1,4 @@
-"""Files to start from: a model, a GPU, a link or a step-time set of one's own, as commented TOML."""
+"""Files to start from: a model, a GPU, a link or a step-time set, as commented TOML."""
 
 from __future__ import annotations
 
@@ -15,53 +15,52 @@ from kvcache_sim.model.step_times import load_step_time, measured_on
 
 _MODEL_HEAD = """\
 # A model as a list of layer groups. Every layer from 0 on is in one group: layers = "0-2, 5, 8-62:2" (every
-# second). attention kinds: full | sliding (window_tokens) | chunked (chunk_tokens) | linear (a state of fixed
-# bytes) |   latent (MLA) | latent-sparse (with an indexer) | compressed (DeepSeek-V4); leave it out where a
-# layer has none. feed_forward kinds: dense | moe. kv_dtype is the KV cache's: an FP8 checkpoint does not mean
-# an FP8 cache. [weights] are the checkpoint's formats: bf16 fp16 fp8 mxfp8 int8 int4-g32 int4-g128 nvfp4
-# mxfp4. params_total and params_active are counted from the layers where they are not given.
+# second). attention kinds: full | sliding (window_tokens) | chunked (chunk_tokens). Further kinds: linear (a
+# state of fixed bytes) | latent (MLA) | latent-sparse (with an indexer) | compressed (DeepSeek-V4). Leave it
+# out if a layer has no attention. feed_forward kinds: dense | moe. kv_dtype is the KV cache's: an FP8
+# checkpoint does not mean an FP8 cache. [weights] are the checkpoint's formats: bf16 fp16 fp8 mxfp8 int8
+# int4-g32 int4-g128 nvfp4 mxfp4. params_total and params_active are counted from the layers if not given.
 """
 _GPU_HEAD = """\
-# A GPU as its maker states it: dense rates, links in one direction (0: no NVLink). Bytes are bytes, not GiB.
+# A GPU by its vendor's figures: dense rates, links in one direction (0: no NVLink). Bytes are bytes, not GiB.
 """
 _KERNELS_HEAD = """\
-# What its kernels reach of these rates, and their fixed times in microseconds. mixed_kv_factor: what reading
-# KV costs beside a prefill chunk, in pure decode steps' cost (FlashAttention 3: about 1, 2: about 2).
+# Shares of these rates that kernels reach, and fixed times in microseconds. mixed_kv_factor: cost of reading
+# KV in steps with a prefill chunk, relative to pure decode steps (FlashAttention 3: about 1, 2: about 2).
 """
 _CHANNEL_HEAD = """\
 # A link in one direction: t = latency + pieces * piece_submit
 #     + max(pieces * piece_overhead, bytes / bandwidth + pieces * piece_gap).
 """
 _STEP_TIME_HEAD = """\
-# Step times as coefficients, in ms: see docs/data/step-time-terms.toml. kvsim calibrate fit writes such a
-# file from measurements.
-# base_points are (tokens of a step, ms); kv_ms_per_thousand is a thousand tokens of KV read by
-# decodes, kv_mixed_… the same beside a prefill chunk; pairs_ms_per_million a million pairs of new and earlier
-# tokens.
+# Step times as coefficients, in ms: see docs/fidelity.md. kvsim calibrate fit writes such a file from
+# measurements. base_points are (tokens of a step, ms); kv_ms_per_thousand is the cost of a thousand tokens of
+# KV read by decodes. kv_mixed_… is the same in steps with a prefill chunk; pairs_ms_per_million is that of
+# a million pairs of new and earlier tokens.
 """
 
 
 def new_model(start: str) -> str:
-    """Return a model's file to edit, started from a model by name or file."""
+    """Return a model file to edit, based on a model by name or file."""
     return _MODEL_HEAD + model_text(load_model(start))
 
 
 def new_gpu(start: str) -> str:
-    """Return a GPU's file to edit, started from a GPU by name or file."""
+    """Return a GPU file to edit, based on a GPU by name or file."""
     gpu = load_gpu(start)
     plain = _fields_text(gpu, without="kernels")
     return f"{_GPU_HEAD}{plain}\n{_KERNELS_HEAD}[kernels]\n{_fields_text(gpu.kernels)}"
 
 
 def new_channel(start: str) -> str:
-    """Return a link's file to edit, started from a preset by name or file."""
+    """Return a link file to edit, based on a preset by name or file."""
     return _CHANNEL_HEAD + _fields_text(load_channel(start))
 
 
 def new_step_time(start: str) -> str:
-    """Return a step-time file to edit, started from any source that is made of coefficients.
+    """Return a step-time file to edit, based on any source with coefficients.
 
-    Raises UsageError for one that is a table (measured iterations).
+    Raises UsageError for a table (measured iterations).
     """
     from kvcache_sim.errors import UsageError
 

@@ -1,4 +1,4 @@
-"""``MODEL@SYSTEM[:ENGINE][:tpN,ppN,dpN,epN,DTYPE…]``: what is deployed, and how it is spread."""
+"""``MODEL@SYSTEM[:ENGINE][:tpN,ppN,dpN,epN,DTYPE…]``: the deployed model and its parallelism."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from kvcache_sim.errors import UsageError
 from kvcache_sim.values import Value
 
-#: Our model, the library's.
+#: kvsim's model name → the library's.
 MODELS = {
     "deepseek-v3": "deepseek-ai/DeepSeek-V3",
     "deepseek-v3.2": "deepseek-ai/DeepSeek-V3.2",
@@ -36,7 +36,7 @@ MODELS = {
     "qwen3.5-35b-a3b": "Qwen/Qwen3.5-35B-A3B",
     "qwen3.6-35b-a3b": "Qwen/Qwen3.5-35B-A3B",
 }
-#: Other spellings of models that the library has under one name, and why they are the same to it.
+#: Other names of models that the library has under one name, and why they are equivalent.
 SAME_SHAPE = {
     "meta-llama/Llama-3.1-8B": ("meta-llama/Meta-Llama-3.1-8B", "renamed by its maker"),
     "meta-llama/Llama-3.1-8B-Instruct": ("meta-llama/Meta-Llama-3.1-8B", "same shape as the base model"),
@@ -53,7 +53,7 @@ SAME_SHAPE = {
     "Qwen/Qwen3.6-35B-A3B": ("Qwen/Qwen3.5-35B-A3B", "same shape, trained further"),
     "zhipuai/GLM-5": ("zai-org/GLM-5", "its maker's other account"),
 }
-#: Our GPU, the library's system.
+#: kvsim's GPU name → the library's system.
 SYSTEMS = {
     "a100": "a100_sxm",
     "b200": "b200_sxm",
@@ -67,10 +67,11 @@ ENGINES = ("vllm", "sglang", "trtllm")
 
 
 class Dtypes(Value):
-    """The formats of a deployment, in the library's words; empty weights are as the checkpoint has them.
+    """The formats of a deployment, in the library's words; empty weights mean the checkpoint's formats.
 
-    A 16-bit KV cache and attention are said, never left open: to the library a checkpoint in fp8 has an fp8
-    KV cache, while vLLM's ``auto`` is 16 bit.
+    A 16-bit KV cache and attention are always explicit: the library assumes an fp8 KV cache for a checkpoint
+    in
+    fp8, while vLLM's ``auto`` is 16 bit.
     """
 
     weights: str = ""
@@ -80,7 +81,7 @@ class Dtypes(Value):
 
 
 class Repair(Value):
-    """A change of dtypes that is tried, in order, where the library has no table for what was asked."""
+    """A change of dtypes, tried in order, if the library has no table for the requested dtypes."""
 
     field: str
     before: tuple[str, ...]
@@ -88,7 +89,7 @@ class Repair(Value):
     reason: str
 
     def applies(self, dtypes: Dtypes) -> bool:
-        """Whether it changes anything."""
+        """True if it changes the dtypes."""
         return getattr(dtypes, self.field) in self.before
 
     def of(self, dtypes: Dtypes) -> Dtypes:
@@ -96,7 +97,7 @@ class Repair(Value):
         return replace(dtypes, **{self.field: self.after})
 
 
-#: Each is tried alone, then together with those before it.
+#: Each repair is tried alone, then together with the repairs before it.
 REPAIRS = (
     Repair("kv", ("bfloat16",), "fp8", "engines keep the compressed KV of this attention in fp8 alone"),
     Repair(
@@ -104,7 +105,7 @@ REPAIRS = (
     ),
     Repair("experts", ("fp8",), "fp8_block", "the experts are scaled in blocks of 128 × 128, not by tensor"),
 )
-#: Tried besides, last, for a server's label: it names one format of a checkpoint that mixes several.
+#: Tried last, for a server's label: the label names one format of a checkpoint that mixes several.
 LABEL_REPAIRS = (
     Repair("weights", ("nvfp4",), "", "only the experts are in nvfp4; the checkpoint says what the rest is"),
     Repair("experts", ("nvfp4", "fp8", "fp8_block"), "", "the experts as the checkpoint has them"),
@@ -112,7 +113,7 @@ LABEL_REPAIRS = (
 )
 
 
-#: How a source of this kind begins.
+#: Prefix of names of this source.
 PREFIX = "aiconfigurator:"
 _EXPECTED = "MODEL@SYSTEM[:vllm|sglang|trtllm][:tp2,pp1,dp1,ep1,fp8,kv-fp8]"
 _WEIGHTS = ("bf16", "fp8", "fp8_static", "fp8_block", "nvfp4", "int4_wo", "int8_wo")
@@ -121,7 +122,7 @@ _FIELDS = {"weights": _WEIGHTS, "experts": _EXPERTS, "kv": ("bf16", "fp8"), "att
 
 
 class Deployment(Value):
-    """A model on GPUs: names as the library has them, degrees, dtypes; ``written_model``: as it came."""
+    """A model on GPUs: the library's names, degrees, dtypes; ``written_model``: the name as written."""
 
     model: str
     system: str
@@ -135,7 +136,7 @@ class Deployment(Value):
 
     @property
     def split_parts(self) -> int:
-        """Parts that each expert is split into, ``tp·dp / ep``; UsageError when that is no whole number."""
+        """Number of parts of each expert, ``tp·dp / ep``; UsageError if it is not a whole number."""
         gpus = self.tensor_parallel * self.data_parallel
         if gpus % self.expert_parallel:
             raise UsageError(
@@ -145,7 +146,7 @@ class Deployment(Value):
 
 
 def parse_deployment(text: str) -> Deployment:
-    """Return the deployment that a spelling without its prefix means; UsageError when it is none."""
+    """Parse a deployment name without its prefix; UsageError if it is invalid."""
     match = re.fullmatch(r"([^@]+)@([^@:]+)((?::[^@:]+)*)", text)
     if match is None:
         raise UsageError("not a deployment", got=repr(text), expected=_EXPECTED)
@@ -173,13 +174,13 @@ def parse_deployment(text: str) -> Deployment:
 
 
 def library_model(written: str) -> str:
-    """Return the library's name of a model, ours or another's."""
+    """Return the library's name of a model, given kvsim's name or another one."""
     named = MODELS.get(written.lower(), written)
     return SAME_SHAPE.get(named, (named, ""))[0]
 
 
 def _dtype(part: str, text: str) -> dict[str, str]:
-    """Return the dtype an option names: of weights and experts, or of one thing (``kv-fp8``)."""
+    """Return the dtype of an option: of weights and experts, or of one part (``kv-fp8``)."""
     field, _, name = part.partition("-")
     found = {key: part for key in ("weights", "experts") if part in _FIELDS[key]}
     if name in _FIELDS.get(field, ()):
@@ -190,9 +191,10 @@ def _dtype(part: str, text: str) -> dict[str, str]:
 
 
 def deployed_names(text: str) -> tuple[str | None, str | None, int]:
-    """Return our model, our GPU and the TP degree of a spelling.
+    """Return kvsim's model name, GPU name and the TP degree of a deployment name.
 
-    A model that is not packaged is told by its configuration: that given, or the library's. None: neither.
+    A model that is not packaged is identified by its configuration: a given one, or the library's. None: no
+    packaged model or GPU matches.
     """
     from kvcache_sim.model.aiconfigurator.library import configuration_path
     from kvcache_sim.model.catalog import entry_names
@@ -211,15 +213,15 @@ def deployed_names(text: str) -> tuple[str | None, str | None, int]:
 
 
 def is_local(model: str) -> bool:
-    """Whether a model's name is a folder with a configuration."""
+    """True if a model's name is a folder with a configuration."""
     return (Path(model) / "config.json").is_file()
 
 
-#: The library's words for formats that a model's weights can be said to have.
+#: The library's words for weight formats.
 _OURS = {"fp8": "fp8", "fp8_static": "fp8", "fp8_block": "fp8", "nvfp4": "nvfp4", "int8_wo": "int8"}
 
 
 def deployed_dtypes(text: str) -> tuple[str, str]:
-    """Return our formats of the KV cache and of all weights that a spelling says; empty: the model's own."""
+    """Return kvsim's formats of the KV cache and of all weights in a name; empty: the model's own."""
     found = parse_deployment(text).dtypes
     return "fp8" if found.kv == "fp8" else "", _OURS.get(found.weights, "")

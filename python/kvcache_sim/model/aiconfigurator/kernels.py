@@ -1,4 +1,4 @@
-"""The library asked for the time of steps: one call a step, errors as one line, sources of its figures."""
+"""Step times from the library: one call per step, errors as one line, sources of its figures."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from kvcache_sim.model.calibration.rows import IterationRows
 #: The library's operations that are all-reduces among the GPUs of one tensor-parallel group.
 _ALL_REDUCE = re.compile(r"_ar(_\d+)?$|_(pre|post)_dispatch$")
 _LARGEST_DECODE = 512
-#: Steps that every table must answer before it is sampled: (prompt tokens, past, decodes, their KV).
+#: Steps that every table must support before it is sampled: (prompt tokens, past, decodes, their KV).
 _PROBES = ((0, 0, 4, 4096), (512, 0, 0, 0), (512, 0, 4, 4096))
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredKernels:
-    """The library's model of one deployment, the dtypes it answers for, and what had to be changed for it.
+    """The library's model of one deployment, the dtypes of its tables, and the changes made to find them.
 
-    ``fallbacks`` counts the tables that the library says are of low fidelity.
+    ``fallbacks`` counts the tables that the library reports as low fidelity.
     """
 
     model: Any
@@ -42,7 +42,7 @@ class MeasuredKernels:
     mixture: bool
 
     def step_ms(self, prefill_tokens: int, past: int, decodes: int, kv_tokens: int) -> float:
-        """Return the ms of a step of one prefill chunk and ``decodes`` sequences; raises what it raises."""
+        """Return the ms of a step of one prefill chunk and ``decodes`` sequences; raises library errors."""
         rank = {
             "version": 1,
             "scheduled_requests": {
@@ -56,7 +56,7 @@ class MeasuredKernels:
         return float(self.model.estimate_forward_pass_time_ms([rank] * self.deployment.data_parallel))
 
     def rows(self, steps: NDArray[np.int64]) -> IterationRows:
-        """Return steps (prompt tokens, past, decodes, their KV) with their times; equal lengths.
+        """Return steps (prompt tokens, past, decodes, their KV) with their times; all of equal length.
 
         Raises UsageError for a step that the library refuses.
         """
@@ -68,7 +68,7 @@ class MeasuredKernels:
 
     @contextlib.contextmanager
     def asked(self) -> Iterator[Callable[[int, int, int, int], float]]:
-        """Lend ``step_ms`` for many steps, the library kept quiet; UsageError for a step that it refuses."""
+        """Yield ``step_ms`` for many steps, with the library silenced; UsageError for a refused step."""
         try:
             with _quiet():
                 yield self.step_ms
@@ -76,7 +76,7 @@ class MeasuredKernels:
             raise refused(self.deployment, error) from None
 
     def formats(self) -> str:
-        """Return every dtype in one line; weights not named are as the library reads the checkpoint."""
+        """Return every dtype in one line; unnamed weights have the format that the library infers."""
         from aiconfigurator_core.sdk.config_builders import build_model_config
         from aiconfigurator_core.sdk.models import get_model
 
@@ -96,7 +96,7 @@ class MeasuredKernels:
         return f"{text}, KV cache {self.dtypes.kv}, attention {self.dtypes.attention}"
 
     def shares(self) -> dict[str, float]:
-        """Return which share of a decode step's and a prompt's time comes from which kind of source."""
+        """Return the share of a decode step's and a prompt's time by kind of source."""
         found: Counter[str] = Counter()
         with _quiet():
             handle = self._handle()
@@ -111,9 +111,9 @@ class MeasuredKernels:
         return dict(found.most_common())
 
     def all_reduces_ms(self, tokens: Sequence[int]) -> NDArray[np.float64]:
-        """Return what a step's all-reduces take at each token count; 0 where the library has none by itself.
+        """Return the ms of a step's all-reduces at each token count; 0 if the library has none separately.
 
-        Up to 512 tokens they are those of a decode step, from there on those of a prompt.
+        Up to 512 tokens the all-reduces of a decode step, above those of a prompt.
         """
         found = []
         with _quiet():
@@ -129,7 +129,7 @@ class MeasuredKernels:
         return np.array(found, np.float64)
 
     def _handle(self) -> Any:
-        """Return the library's engine that tells its operations apart."""
+        """Return the library's engine that lists its operations separately."""
         from aiconfigurator_core.sdk.engine import EngineHandle
 
         degrees: dict[str, Any] = _degrees(self.deployment, self.mixture)
@@ -148,8 +148,9 @@ class MeasuredKernels:
 def measured_kernels(deployment: Deployment, repairs: tuple[Repair, ...] = REPAIRS) -> MeasuredKernels:
     """Return the library's model of a deployment.
 
-    Where it has no table for the dtypes asked, ``repairs`` are tried in their order. Raises
-    UsageError, in one line, for an unknown model, a system without kernels, or what no repair mends.
+    If it has no table for the requested dtypes, ``repairs`` are tried in order. Raises UsageError, in one
+    line,
+    for an unknown model, a system without kernels, or dtypes that no repair helps.
     """
     mixture = is_mixture(model_configuration(deployment.model))
     check_system(deployment.system, deployment.engine)
@@ -173,7 +174,7 @@ def measured_kernels(deployment: Deployment, repairs: tuple[Repair, ...] = REPAI
 
 
 def refused(deployment: Deployment, error: Exception) -> UsageError:
-    """Return what the library says as one line: its first sentence, without paths."""
+    """Return the library's error as one line: its first sentence, without paths."""
     text = str(error).removeprefix("unsupported model for Rust core estimator: ").split("\n")[0]
     text = text.split(" at /")[0].split(": tried ")[0]
     where = f"{deployment.model}@{deployment.system}:{deployment.engine}"
@@ -182,7 +183,7 @@ def refused(deployment: Deployment, error: Exception) -> UsageError:
 
 
 def _attempts(asked: Dtypes, repairs: tuple[Repair, ...]) -> Iterator[tuple[Dtypes, tuple[str, ...]]]:
-    """Yield the dtypes as asked, then each repair alone, then all up to it together, with the reasons."""
+    """Yield the requested dtypes, then each repair alone, then all repairs up to it, with the reasons."""
     yield asked, ()
     together = asked
     reasons: tuple[str, ...] = ()
@@ -218,16 +219,16 @@ def _compiled(deployment: Deployment, degrees: dict[str, int], dtypes: Dtypes) -
         **degrees,
     }
     given = {"weight_dtype": dtypes.weights, "moe_dtype": dtypes.experts}
-    # The call has no words for what is dequantised first; the compiler behind it has.
+    # The call cannot express weights that are dequantized first; the compiler behind it can.
     given = {key: dtype.removesuffix("_wo") for key, dtype in given.items()}
     return RustForwardPassPerfModel.from_native({**config, **{k: v for k, v in given.items() if v}})
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[list[str]]:
-    """Keep what the library logs, prints or writes to standard error from it; yields the lines, at the end.
+    """Silence the library's logs, prints and writes to standard error; yields the lines, at the end.
 
-    It writes them from Python and from Rust, so the file descriptor is turned aside.
+    The library writes from Python and from Rust, so the file descriptor is redirected.
     """
     lines: list[str] = []
     saved, level = os.dup(2), logging.root.manager.disable

@@ -1,4 +1,4 @@
-"""What can be told of the library without importing it: its folder, models, systems, content."""
+"""Facts about the library that do not need its import: folder, models, systems, content."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Any
 
 from kvcache_sim.errors import UsageError
 
-#: How to get it.
+#: Installation command.
 INSTALL = "pip install 'kvcache-sim[hardware]' (aiconfigurator-core; Python 3.11 to 3.13)"
 
 
 @cache
 def library_folder() -> Path | None:
-    """Return where the library lies, or None where it is not installed."""
+    """Return the library's folder; None if it is not installed."""
     spec = find_spec("aiconfigurator_core")
     return Path(spec.origin).parent if spec is not None and spec.origin else None
 
 
 def installed_folder() -> Path:
-    """Return where the library lies; one line with the command that installs it otherwise."""
+    """Return the library's folder; UsageError with the installation command if it is not installed."""
     folder = library_folder()
     if folder is None:
         raise UsageError("aiconfigurator-core is not installed", hint=INSTALL)
@@ -31,7 +31,7 @@ def installed_folder() -> Path:
 
 
 def content_hash() -> str:
-    """Return the hash of the library's list of files with their own hashes: one build's is no other's."""
+    """Return the hash of the library's list of file hashes: it identifies one build."""
     folder = installed_folder()
     records = sorted(folder.parent.glob("aiconfigurator_core-*.dist-info/RECORD"))
     digest = hashlib.sha256()
@@ -41,7 +41,7 @@ def content_hash() -> str:
 
 
 def configuration_path(model: str) -> Path | None:
-    """Return the ``config.json`` of a model: of a local folder, or the one packaged in the library."""
+    """Return the ``config.json`` of a model: of a local folder, or the file packaged in the library."""
     local = Path(model) / "config.json"
     if local.is_file():
         return local
@@ -51,9 +51,9 @@ def configuration_path(model: str) -> Path | None:
 
 
 def model_configuration(model: str) -> dict[str, Any]:
-    """Return a model's configuration; UsageError with the nearest names where there is none.
+    """Return a model's configuration; UsageError with the nearest names if there is none.
 
-    The library would ask the network for a name it does not know; it is never let.
+    The library would look up unknown names over the network; this check prevents it.
     """
     from kvcache_sim.model.catalog import unknown_name
 
@@ -70,14 +70,14 @@ def model_configuration(model: str) -> dict[str, Any]:
 
 
 def is_mixture(configuration: dict[str, Any]) -> bool:
-    """Whether a configuration has experts."""
+    """True if a configuration has experts."""
     inner = configuration.get("text_config", configuration)
     keys = ("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts")
     return any((inner.get(key) or configuration.get(key) or 0) > 1 for key in keys)
 
 
 def check_system(system: str, engine: str) -> None:
-    """Raise UsageError when the library has no kernels of a system under an engine."""
+    """Raise UsageError if the library has no kernels of a system under an engine."""
     data = installed_folder() / "systems" / "data"
     measured = sorted(path.name for path in data.iterdir() if (path / "gemm" / engine).is_dir())
     if system not in measured:

@@ -1,4 +1,4 @@
-"""A table of measured kernels with its all-reduces taken out and those of other links put in."""
+"""A table of measured kernels with its all-reduces replaced by those of other links."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from kvcache_sim.model.links import AllReduces, load_links
 from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.parametric import six_digits
 
-#: Token counts at which the change is looked at, besides the bends of the table.
+#: Token counts at which the change is evaluated, in addition to the table's breakpoints.
 _TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
-#: The generic name: whatever joins the GPUs of the system.
+#: The generic name: the links between the GPUs of the system.
 NVLINK = "nvlink"
 
 
@@ -27,9 +27,9 @@ def with_other_links(
 ) -> SampledStepTime:
     """Return the table with all-reduces over ``links``: ``nvlink``, a packaged name or ``FILE.csv``.
 
-    What the library has for them at each size is subtracted and two a layer of the given links are added.
-    Raises UsageError where nothing is reduced, with data-parallel ranks, whose exchange is another, and where
-    the library's figures hold all-reduces that cannot be told apart.
+    The library's all-reduce times are subtracted at each size, and two all-reduces per layer over the given
+    links are added. Raises UsageError if there is no all-reduce, for data-parallel ranks (their exchange is
+    different), and if the library's figures include all-reduces that cannot be separated.
     """
     deployment = kernels.deployment
     if deployment.tensor_parallel == 1 or deployment.data_parallel > 1:
@@ -70,7 +70,7 @@ def _named(links: str, text: str) -> AllReduces:
 def _changed(
     points: tuple[tuple[float, float], ...], tokens: NDArray[np.float64], change: NDArray[np.float64]
 ) -> tuple[tuple[float, float], ...]:
-    """Return the points with the change added, bent also where that bends."""
+    """Return the points with the change added, with the breakpoints of both."""
     if not points:
         return points
     x, y = np.array(points).T

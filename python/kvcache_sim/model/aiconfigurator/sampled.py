@@ -1,4 +1,4 @@
-"""A table made of another source's times, and its kept file: atomic writes, a broken one is made anew."""
+"""A table sampled from another source, and its cache file: atomic writes, invalid files are replaced."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _FS_PER_NS = 1e6
 
 @dataclass(frozen=True, slots=True)
 class SampledStepTime(StepTime):
-    """The coefficients fitted to a source, and what is to be said about it, a line each.
+    """The coefficients fitted to a source, and notes about it, one per line.
 
-    Unlike in a fitted set the bases of decode steps, of steps with a chunk and of those whose chunk has a
-    past are apart, and each may fall from one token count to the next: kernels change at token counts, and
-    some sources have it so. KV may also cost less beside a chunk. Time never falls with KV or with a past,
-    unless ``residuals``, what the coefficients miss, follow a source that does.
+    Unlike in a fitted set, there are separate bases of decode steps, of steps with a chunk and of steps whose
+    chunk has a past. Each base may fall from one token count to the next, as kernels change at token counts.
+    KV may also cost less in steps with a chunk. Time never falls with KV or with a past, unless ``residuals``
+    (of the linear terms) follow a source that does.
     """
 
     model: ParametricStepTime
@@ -56,14 +56,14 @@ class SampledStepTime(StepTime):
 
 
 def _ns(points: tuple[tuple[float, float], ...], most: int) -> NDArray[np.int64]:
-    """Return the ns of each count up to ``most``; 0 for none."""
+    """Return the ns of each count up to ``most``; 0 for count 0."""
     counts = np.arange(most + 1)
     base = np.rint(points_ms(points, counts) * _NS_PER_MS).astype(np.int64)
     base[0] = 0
     return base
 
 
-#: Raised whenever the same inputs would give another table.
+#: Incremented whenever the same inputs would give another table.
 _TABLE_VERSION = 4
 
 
@@ -74,7 +74,7 @@ def cache_folder() -> Path:
 
 
 def table_key(deployment: Deployment) -> str:
-    """Return the hash of the deployment, its model's configuration, the library's build and our version."""
+    """Return the hash of the deployment, its model's configuration, the library's build, kvsim's version."""
     path = configuration_path(deployment.model)
     configuration = hashlib.sha256(path.read_bytes()).hexdigest() if path is not None else ""
     parts = [_TABLE_VERSION, asdict(deployment), configuration, content_hash()]
@@ -82,7 +82,7 @@ def table_key(deployment: Deployment) -> str:
 
 
 def read_table(key: str) -> SampledStepTime | None:
-    """Return the table kept under a key, or None when there is none that can be read."""
+    """Return the cached table of a key; None if there is no readable one."""
     try:
         kept = json.loads((cache_folder() / f"{key}.json").read_text(encoding="utf-8"))
         values: dict[str, Any] = {
@@ -99,7 +99,7 @@ def _grid(kept: dict[str, Any]) -> ResidualGrid:
 
 
 def keep_table(key: str, table: SampledStepTime) -> None:
-    """Keep a table under a key; a folder that cannot be written to keeps nothing, and nothing is said."""
+    """Cache a table under a key; silently skipped if the folder is not writable."""
     with contextlib.suppress(OSError):
         folder = cache_folder()
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
-"""The library's times at steps by their tokens and KV, put into the integer table's form, judged at others.
+"""Tables sampled from the library's step times by tokens and KV, and their errors at other steps.
 
-The base is the source's own at each token count where it bends: its kernels change at token counts, up and
-down. What is linear (KV, new × past tokens, sequences, a constant of decodes beside a chunk) is fitted;
-where that is not enough, what it misses is sampled (``residuals``).
+The base is the source's own time at each breakpoint of token counts: its kernels change there, up and down.
+The linear terms (KV, new × past tokens, sequences, a constant of decodes in steps with a chunk) are fitted.
+If their error is too large, the remaining error is sampled (``residuals``).
 """
 
 from __future__ import annotations
@@ -24,16 +24,18 @@ from kvcache_sim.model.residual_grid import ResidualGrid, Residuals
 from kvcache_sim.model.step_time import StepTime
 from kvcache_sim.rng import stream
 
-#: Between two bends the source is off the line by no more than this share, at the counts looked at.
+#: Largest relative deviation of the source from the line between two breakpoints, at the sampled counts.
 _CLOSE = 0.004
 
 
 def breakpoints(ms_of: Callable[[int], float], counts: Sequence[int]) -> dict[int, float]:
-    """Return the ms at the given rising counts and at those between them that a straight line misses.
+    """Return the ms at the given rising counts and at counts between them that a straight line misses.
 
-    Of each span the middle is looked at and both counts beside its ends: a kernel that changes does so right
-    past a count it was tuned for, so these should be among those given. ``ms_of`` is called once a count, for
-    a smooth source four times a span.
+    Of each span the middle and both counts next to its ends are evaluated: a kernel changes right past a
+    count
+    that it was tuned for, so such counts should be among those given. ``ms_of`` is called once per count, for
+    a
+    smooth source four times per span.
     """
     found = {count: ms_of(count) for count in counts}
     spans = list(pairwise(counts))
@@ -63,15 +65,15 @@ def _halves(least: int, most: int) -> tuple[int, ...]:
 _RESIDUAL_SEQUENCES = _halves(2, 512)
 _CHUNKS = _halves(8, 16_384)
 _RESIDUAL_TOKENS = _halves(64, 65_536)
-#: The chunk beside which decodes are sampled.
+#: The chunk of the mixed steps in which decodes are sampled.
 _MIXED_CHUNK = 512
 
 
 def sampled_residuals(kernels: MeasuredKernels, linear: StepTime, most_kv: int) -> Residuals:
-    """Return what a linear model misses: decodes' KV, alone and beside a chunk, and a chunk's past.
+    """Return the residuals of a linear model: decodes' KV, in decode and mixed steps, and a chunk's past.
 
-    No step of more than ``most_kv`` tokens is asked for: there, as past a grid's borders, the rest is that of
-    the nearest one.
+    No step of more than ``most_kv`` tokens is evaluated: there, as past a grid's borders, the residual of the
+    nearest sampled step applies.
     """
 
     def decodes(chunk: int) -> ResidualGrid:
@@ -97,37 +99,36 @@ def _sampled(
     return ResidualGrid(counts, _RESIDUAL_TOKENS, tuple(map(tuple, residual.tolist())))
 
 
-#: Each number of decode sequences up to it has a base of its own.
+#: Every number of decode sequences up to this one has its own base.
 _SEQUENCES = 512
 _KV_EACH = (16, 256, 1024, 4096, 16_384, 65_536)
-#: Token counts of chunks between which bends are looked for.
+#: Token counts of chunks between which breakpoints are searched.
 _TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16_384)
 _PAST = (64, 256, 1024, 4096, 16_384, 65_536)
-#: No step of more KV than this is sampled: no GPU holds it.
+#: No step of more KV than this is sampled: it fits on no GPU.
 _MOST_KV = 2_000_000
-#: A past this many times a chunk, or more, is not sampled: no step is like that but the last of a prompt.
+#: A past of this many times the chunk, or more, is not sampled: it occurs only in the last step of a prompt.
 _PAST_TIMES = 512
 _RANDOM_DECODES = 150
 _RANDOM_PROMPTS = 300
 _RANDOM_MIXED = 1000
 _OFF_GRID = 200
-#: Bases and what is linear are found in turn; the second round changes next to nothing.
+#: Bases and linear terms are fitted alternately; the second round changes almost nothing.
 _TURNS = 3
-#: Where what is linear misses a phase of the steps it is fitted to by more, in % on average, its rest is
-#: sampled.
+#: Mean error of the linear terms in a phase of the fitted steps, in %, above which its residuals are sampled.
 _LINEAR_ERROR = 2.0
 
 _FORM = Form(base_knots=(1.0,), longest_knots=(), graph_tokens=0)
-#: The form has one column for its base, here that of decodes beside a chunk; then those that are linear.
+#: The form has one column for its base, here the base of decodes in mixed steps; then the linear columns.
 _MIXED = 0
 _AT = {name: 1 + index for index, name in enumerate(LINEAR)}
 
 
 @dataclass(frozen=True, slots=True)
 class _Bases:
-    """(count, ms) points of the bases: decode steps, steps with a chunk, and those whose chunk has a past.
+    """(count, ms) points of the bases: decode steps, steps with a chunk, and steps whose chunk has a past.
 
-    That of chunks without a past holds all of a prompt's time, its products of tokens too.
+    The base of chunks without a past includes all of a prompt's time, with its products of tokens.
     """
 
     decode: dict[int, float]
@@ -172,12 +173,13 @@ def sampled_step_time(kernels: MeasuredKernels) -> tuple[SampledStepTime, list[P
 
 
 def _columns(rows: IterationRows) -> NDArray[np.float64]:
-    """Return the form's columns of what the bases do not hold."""
+    """Return the form's columns that are not part of the bases."""
     columns = _FORM.columns(rows)
     chunked, tokens = rows.prefill_tokens > 0, rows.prefill_tokens + rows.decode_sequences
     columns[:, _MIXED] = chunked & (rows.decode_sequences > 0)
-    # Two costs of KV apart, where a set's second is what steps with a chunk cost more; decodes' sequences
-    # are in their base, and in a chunk's are products of as many tokens as the step has.
+    # The two costs of KV are separate, while the second cost of a set is the additional cost in steps with a
+    # chunk; decode sequences are in their base, and a chunk's base includes products of as many tokens as the
+    # step has.
     columns[chunked, _AT["kv"]] = 0.0
     columns[:, _AT["sequence"]] = 0.0
     columns[chunked, _AT["pairs"]] -= tokens[chunked] ** 2 / 2e6
@@ -211,7 +213,7 @@ def _prompts(rows: IterationRows) -> NDArray[np.float64]:
 
 
 def _model(bases: _Bases, found: NDArray[np.float64]) -> ParametricStepTime:
-    """Return the coefficients; bases of chunks without the products that the table counts apart."""
+    """Return the coefficients; bases of chunks without the products that the table counts separately."""
     own = found.copy()
     own[_MIXED] = 0.0
     pairs_ms = found[_AT["pairs"]] / 2e6
@@ -235,7 +237,7 @@ def _between(base: dict[int, float], counts: NDArray[np.float64]) -> NDArray[np.
 
 
 def _random_steps(name: str, counts: tuple[int, int, int]) -> NDArray[np.int64]:
-    """Return so many decode steps, prompts and mixed steps, each figure spread evenly over its magnitudes."""
+    """Return random decode steps, prompts and mixed steps, each quantity log-uniform over its range."""
     draw = stream(20261122, name)
     decodes, _, mixed = counts
     total = sum(counts)

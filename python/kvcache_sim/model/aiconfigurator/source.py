@@ -1,4 +1,4 @@
-"""The door: a spelling in, a step-time model out, from the kept tables or sampled anew."""
+"""Entry point: the step-time model of a deployment name, from cached tables or newly sampled."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kvcache_sim.model.aiconfigurator.deployment import Deployment, parse_deploy
 from kvcache_sim.model.aiconfigurator.library import installed_folder
 from kvcache_sim.model.aiconfigurator.sampled import SampledStepTime, keep_table, read_table, table_key
 
-#: What the library's words for a figure's source mean.
+#: Meanings of the library's words for a figure's source.
 _SOURCES = {
     "silicon": "measured",
     "mixed": "measured in part",
@@ -19,15 +19,16 @@ _SOURCES = {
 }
 
 
-#: KV beside a chunk that costs less than this share of what it does in decode steps is worth a line.
+#: Relative cost of KV in mixed steps, compared with decode steps, below which it is reported.
 _CHEAP_KV = 0.5
 
 
 @lru_cache(maxsize=16)
 def aiconfigurator_step_time(text: str) -> SampledStepTime:
-    """Return the table of a spelling without its prefix.
+    """Return the table of a deployment name without its prefix.
 
-    Made once, in seconds, and then read from the cache. Raises UsageError, in one line: the library is not
+    Sampled once, in seconds, and then read from the cache. Raises UsageError, in one line, if the library is
+    not
     installed, has no such model, no kernels of the system, or no table for the dtypes.
     """
     deployment = parse_deployment(text)
@@ -42,7 +43,7 @@ def aiconfigurator_step_time(text: str) -> SampledStepTime:
 
 @lru_cache(maxsize=16)
 def over_links(text: str, links: str) -> SampledStepTime:
-    """Return the table of a spelling with all-reduces over other links; made anew in each process.
+    """Return the table of a deployment name with all-reduces over other links; computed in each process.
 
     Raises as ``aiconfigurator_step_time`` and ``with_other_links``.
     """
@@ -88,7 +89,7 @@ def _cheap_kv(table: SampledStepTime) -> tuple[str, ...]:
     if mixed >= _CHEAP_KV * alone:
         return ()
     return (
-        f"in the source KV read beside a chunk costs {mixed / alone:.0%} of what it does in decode steps",
+        f"in the source KV reads in steps with a chunk cost {mixed / alone:.0%} of those in decode steps",
     )
 
 

@@ -1,17 +1,17 @@
-"""Calibration: measured iterations and kernels in, a step-time model with its error out.
+"""Calibration: step-time models fitted to measured iterations and kernels, with their errors.
 
-``rows`` reads iterations, holds some out and judges by them, ``kernels`` composes them from kernel times,
-``design`` is the form, ``fit`` solves it, ``shipped`` makes the packaged sets.
+``rows`` reads iterations and holds some out for the errors, ``kernels`` composes iterations from kernel
+times, ``design`` is the form, ``fit`` solves it, ``shipped`` creates the packaged sets.
 
-- ``choice``         which form of step times serves some rows
-- ``closed_loop``    a closed loop of clients against one engine, step by step, by measured kernels
-- ``command``        what ``kvsim calibrate`` fits
-- ``csv_table``      a CSV of measurements in columns: whole rows, the columns asked for, numbers that can be
-- ``model_file``     the model file: coefficients, what they were fitted to, and the error on rows held out
+- ``choice``         choice of the form of step times for given rows
+- ``closed_loop``    a closed loop of clients against one engine, step by step, with measured kernels
+- ``command``        the fits of ``kvsim calibrate``
+- ``csv_table``      columns of a CSV of measurements, with checks of rows and numbers
+- ``model_file``     the model file: coefficients, the fitted measurements, and the error on held-out rows
 - ``request_fit``    a step-time set from requests alone
 - ``request_steps``  the steps behind a log of requests
-- ``runs``           steps whose times only their sum tells, or that are no steps
-- ``server_runs``    real servers that ``aiconfigurator-core`` lists
-- ``servers``        real servers against measured kernels, with host costs fitted
-- ``transfer``       deployments that were not measured, from those that were
+- ``runs``           runs of steps of which only the total time is measured, compilation, and waits
+- ``server_runs``    real servers listed by ``aiconfigurator-core``
+- ``servers``        real servers compared with measured kernels, with fitted host costs
+- ``transfer``       models of unmeasured deployments from measured ones
 """

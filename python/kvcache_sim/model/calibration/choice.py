@@ -1,4 +1,4 @@
-"""Which form of step times serves some rows: the one that meets best what it was not fitted to."""
+"""Choice of the form of step times by cross-validation."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from kvcache_sim.model.calibration.transfer import fit_deployment
 from kvcache_sim.model.gpus import UNMEASURED, KernelRates
 from kvcache_sim.model.parametric import ParametricStepTime
 
-#: Each phase's rows are cut into so many stretches, in the file's order; each is held out once.
+#: Number of contiguous folds of each phase's rows, in the file's order; each is held out once.
 FOLDS = 5
-#: The choice is made on at most so many rows; more of them change nothing and cost seconds.
+#: The choice uses at most this many rows; more rows change nothing and take seconds.
 _MOST_ROWS = 1_000
 
-#: The forms by name. Steps with a prompt's chunk have the base of decode steps, or one of their own: chunks
-#: are launched by the kernel where decode steps replay a graph, which is most of a small mixture's time.
+#: The forms by name. Steps with a prompt's chunk have the base of decode steps, or a separate one: chunks are
+#: launched kernel by kernel while decode steps replay a graph, which is most of a small mixture's time.
 FORMS: dict[str, Callable[[IterationRows], ParametricStepTime]] = {
     "one base": fit_step_time,
     "bases apart": fit_deployment,
@@ -29,7 +29,7 @@ FORMS: dict[str, Callable[[IterationRows], ParametricStepTime]] = {
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A fitted model, its form, and each form's error on stretches held out: the mean MAPE of phases in %."""
+    """A fitted model, its form, and each form's error on held-out folds: the mean MAPE of phases in %."""
 
     model: ParametricStepTime
     form: str
@@ -37,18 +37,19 @@ class Chosen:
 
     @property
     def how(self) -> str:
-        """The form and the errors that chose it, for people."""
+        """The form and the errors that decided the choice, as text."""
         errors = ", ".join(f"{name} {error:.1f} %" for name, error in self.errors.items())
-        return f"{self.form} ({FOLDS} stretches held out: {errors})" if errors else self.form
+        return f"{self.form} ({FOLDS} folds held out: {errors})" if errors else self.form
 
 
 def fit_best(rows: IterationRows, rates: KernelRates = UNMEASURED) -> Chosen:
-    """Return the fit of the form that meets held-out stretches best; of equal ones the first.
+    """Return the fit of the form with the lowest error on held-out folds; the first one on a tie.
 
-    A phase of fewer rows than stretches is not judged. Where so few are decode steps, or have a chunk, bases
-    apart cannot be fitted without a stretch of them, and the first form is taken. ``rates`` are the GPU's,
-    whose factor serves where no step mixes decodes with a chunk. Some ten fits of a thousand rows: a second
-    or two (needs scipy).
+    A phase with fewer rows than folds is not evaluated. If decode steps or steps with a chunk are that few,
+    separate bases cannot be fitted without a fold of them, and the first form is used. ``rates`` are the
+    GPU's;
+    their factor applies if no step mixes decodes with a chunk. About ten fits of a thousand rows: a second or
+    two (needs scipy).
     """
     few = rows.take(spread_rows(rows, np.ones(len(rows), np.bool_), _MOST_ROWS))
     chunked = int((few.prefill_tokens > 0).sum())
@@ -59,7 +60,7 @@ def fit_best(rows: IterationRows, rates: KernelRates = UNMEASURED) -> Chosen:
 
 
 def _fold_error(fit: Callable[[IterationRows], ParametricStepTime], rows: IterationRows) -> float:
-    """Return the mean over the phases of the MAPE in % on each stretch by a fit to the others."""
+    """Return the mean over the phases of the MAPE in % on each fold, fitted to the others."""
     fold, predicted = _folds(rows), np.zeros(len(rows))
     for number in range(FOLDS):
         out = fold == number
@@ -69,7 +70,7 @@ def _fold_error(fit: Callable[[IterationRows], ParametricStepTime], rows: Iterat
 
 
 def _folds(rows: IterationRows) -> NDArray[np.intp]:
-    """Return the stretch of each row, counted within its phase."""
+    """Return the fold of each row within its phase."""
     fold = np.zeros(len(rows), np.intp)
     for mask in rows.phases().values():
         size = int(mask.sum())
@@ -78,7 +79,7 @@ def _folds(rows: IterationRows) -> NDArray[np.intp]:
 
 
 def spread_rows(rows: IterationRows, allowed: NDArray[np.bool_], count: int) -> NDArray[np.intp]:
-    """Return ``count`` of the allowed rows, as many of each phase as there are, evenly through the file."""
+    """Return ``count`` of the allowed rows, evenly spread over phases and file positions."""
     chosen: list[NDArray[np.intp]] = []
     phases = [np.flatnonzero(mask & allowed) for mask in rows.phases().values()]
     phases = sorted((own for own in phases if len(own)), key=len)

@@ -1,4 +1,4 @@
-"""A closed loop of clients against one engine, step by step, by measured kernels: when first tokens come."""
+"""A closed loop of clients against one engine, step by step, with measured kernels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kvcache_sim.model.calibration.server_runs import Launch
 
 #: (prompt tokens, past, decodes, their KV) → ms.
 StepTimes = Callable[[int, int, int, int], float]
-#: Between a client and the scheduler: as ``replica.host: vllm-http``, and a token as ``http-tokenised``.
+#: Times between a client and the scheduler: ``replica.host: vllm-http``, and per token ``http-tokenised``.
 CLIENT_MS, CLIENT_MS_PER_TOKEN = 8.0, 0.0006
 _NEVER = -math.inf
 _MANY = 1 << 60
@@ -22,7 +22,7 @@ _MANY = 1 << 60
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Requests by their lengths, in the order sent: each client sends the next when its answer has ended."""
+    """Requests by their lengths, in sending order: each client sends the next one after its answer."""
 
     clients: int
     prompts: Sequence[int]
@@ -31,9 +31,9 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class LoopTimes:
-    """A row a request: ms of decode steps, of prompts in steps, and of time altogether.
+    """One row per request: ms of decode steps, of prompts in steps, and in total.
 
-    ``waits`` from sending a request to its first token; ``answers`` from there to its last.
+    ``waits`` is the time from sending a request to its first token; ``answers`` from there to its last token.
     """
 
     waits: NDArray[np.float64]
@@ -41,7 +41,7 @@ class LoopTimes:
 
 
 def closed_loop(times: StepTimes, launch: Launch, load: Load) -> LoopTimes:
-    """Return the times of every request of a load; one call of ``times`` a stretch of equal decode steps."""
+    """Return the times of every request of a load; one call of ``times`` per run of equal decode steps."""
     loop = _Loop(times, launch, load)
     loop.run()
     return LoopTimes(loop.first - loop.sent, loop.done - loop.first)
@@ -52,20 +52,20 @@ class _Loop:
     times: StepTimes
     launch: Launch
     load: Load
-    #: Decode ms, prompt ms and ms altogether until now.
+    #: Decode ms, prompt ms and total ms until now.
     clock: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
-    #: When the step that runs began: with overlap the next one is decided on then.
+    #: Start of the current step: with overlap the next step is scheduled then.
     decided_ms: float = _NEVER
     decode_steps: int = 0
     since_poll: int = _MANY
     sequences: int = 0
     kv_tokens: int = 0
-    #: Requests on their way: when the scheduler can see them, and which.
+    #: Requests in transit: the time at which the scheduler can see each, and its index.
     arrivals: list[tuple[float, int]] = field(default_factory=list)
     queue: list[int] = field(default_factory=list)
-    #: Tokens of the queue's first prompt that are done.
+    #: Computed tokens of the queue's first prompt.
     started_tokens: int = 0
-    #: The decode step that gives a running request its last token.
+    #: The decode step that produces a running request's last token.
     ends: list[tuple[int, int]] = field(default_factory=list)
     sent: NDArray[np.float64] = field(init=False)
     first: NDArray[np.float64] = field(init=False)
@@ -128,7 +128,7 @@ class _Loop:
         self._finish(ended + self._ended())
 
     def _chunks(self, budget: int) -> tuple[int, int, list[int]]:
-        """Return prompt tokens of a step, what they read, and the prompts that end in it."""
+        """Return prompt tokens of a step, the tokens they read, and the prompts that end in it."""
         new = past = 0
         whole: list[int] = []
         for request in self.queue:
@@ -152,13 +152,13 @@ class _Loop:
         self._pass(steps * each, 0.0)
         self.decided_ms = self.clock[2] - each
         self.decode_steps += steps
-        # Looks that found nobody have passed meanwhile; the last step may have made one due.
+        # Polls without a new request have passed meanwhile; the last step may have made a poll due.
         self.since_poll = (self.since_poll + steps - 1) % self.launch.poll_steps + 1
         self.kv_tokens += steps * self.sequences
         self._finish(self._ended())
 
     def _steps_until_seen(self) -> int:
-        """Return after how many decode steps the scheduler may find the next arrival, one or more."""
+        """Return the number of decode steps until the scheduler may find the next arrival, at least one."""
         if self.launch.poll_steps > 1:
             return max(1, self.launch.poll_steps - self.since_poll)
         each = self.times(0, 0, self.sequences, self.kv_tokens)

@@ -1,9 +1,10 @@
-"""The fits of ``kvsim calibrate``: one file's rows, split into those fitted and those judged on.
+"""The fits of ``kvsim calibrate``: one file's rows, split into fitted and held-out rows.
 
-A source of step times is a prior: its parts, scaled to measured iterations, one scale a part and phase. Pure
-decode steps and steps with a prefill chunk are corrected apart: ``T = constant + a·base + b·KV + c·pairs +
-d·n`` with scales ≥ 0 that are drawn towards the source's own (constant and d to 0, the others to 1), so that
-few rows move little. A correction fitted to one deployment serves another of the same source's kind.
+A source of step times is a prior: its parts are scaled to measured iterations, one scale per part and phase.
+Pure decode steps and steps with a prefill chunk are corrected separately: ``T = constant + a·base + b·KV +
+c·pairs + d·n`` with scales ≥ 0 that are regularized towards the source's own (constant and d to 0, the
+others to 1), so that few rows change little. A correction of one deployment applies to another deployment of
+the same kind of source.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ from kvcache_sim.model.parametric import ParametricStepTime, six_digits
 from kvcache_sim.model.step_time import StepTime, StepTimeTable
 from kvcache_sim.model.step_times import load_step_time, measured_on
 
-#: Numbers of rows at which errors with and without the source are shown.
+#: Numbers of rows at which errors with and without the source are reported.
 CURVE_ROWS = (0, 10, 30, 100, 300)
 _SIZE = 16_384
 _SEQUENCES = 512
-#: How far, in steps' relative errors, a scale may lie from the source's before it counts as one row off.
+#: Deviation of a scale from the source's, in relative step errors, that counts as much as one wrong row.
 _SCALE_DEVIATION = 0.5
 _ROW_DEVIATION = 0.05
 _ROUNDS = 20
@@ -56,7 +57,7 @@ class Correction:
     chunked: tuple[float, ...] = (0.0, 1.0, 1.0, 0.0, 1.0)
 
     def apply(self, source: StepTime) -> ParametricStepTime:
-        """Return a source with its parts scaled; spreads and tiles stay as they are."""
+        """Return a source with its parts scaled; spreads and tiles are unchanged."""
         table = _table(source)
         decode, chunked = self.decode, self.chunked
         points = sorted({*_POINTS, *_FAR_POINTS})
@@ -92,7 +93,7 @@ class Correction:
 
 
 def fit_correction(source: StepTime, rows: IterationRows) -> Correction:
-    """Return the scales that bring a source nearest to rows, robustly, and never below 0 (needs scipy)."""
+    """Return the scales that fit a source to rows, robustly, and never below 0 (needs scipy)."""
     table = _table(source)
     on_decode, on_chunked = _usual(table)
     tokens = (rows.prefill_tokens + rows.decode_sequences).astype(np.intp)
@@ -116,7 +117,7 @@ def fit_correction(source: StepTime, rows: IterationRows) -> Correction:
 
 
 def _scales(columns: NDArray[np.float64], ms: NDArray[np.float64]) -> tuple[float, ...]:
-    """Return the non-negative scales of one phase; with no rows the source's own."""
+    """Return the non-negative scales of one phase; without rows the source's own."""
     from scipy.optimize import nnls
 
     prior = np.array([0.0, 1.0, 1.0, 0.0, 1.0][: columns.shape[1]])
@@ -133,7 +134,7 @@ def _scales(columns: NDArray[np.float64], ms: NDArray[np.float64]) -> tuple[floa
 def error_curve(source: StepTime, rows: IterationRows, out: NDArray[np.bool_]) -> ErrorCurve:
     """Return, by number of rows and phase, the MAPE in % on held-out rows with the source and without it.
 
-    Without the source no rows, or fewer than ten, give nothing: None.
+    Without the source, fewer than ten rows give None.
     """
     unseen = rows.take(out)
     curve: ErrorCurve = {}
@@ -163,19 +164,19 @@ def _table(source: StepTime) -> StepTimeTable:
 
 
 def _never_falling(base_ns: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the middle of a base's envelopes that never fall, above and below: a set's bases do not."""
+    """Return the middle of a base's non-decreasing envelopes, above and below: a set's bases never fall."""
     above = np.maximum.accumulate(base_ns)
     below = np.minimum.accumulate(base_ns[::-1])[::-1]
     return np.asarray((above + below) // 2, np.int64)
 
 
 def _share(spread_fs: int, kv_fs: int) -> float:
-    """Return what a spread is of the KV's own cost, at most all of it."""
+    """Return a spread as a share of the KV's own cost, at most 1."""
     return six_digits(min(spread_fs / kv_fs, 1.0)) if kv_fs else 0.0
 
 
 def _usual(table: StepTimeTable) -> tuple[float, float]:
-    """Return the ms of a small decode step and of a small prompt: what constants are counted in."""
+    """Return the ms of a small decode step and of a small prompt: the units of constants."""
     return float(table.decode_base_ns[1]) / 1e6, float(table.base_ns[128]) / 1e6
 
 
@@ -185,16 +186,17 @@ def _rising(counts: list[int], ms: NDArray[np.floating[Any]]) -> tuple[tuple[flo
     )
 
 
-#: Fewer rows cannot be split into those fitted and those judged on.
+#: Fewer rows cannot be split into fitted and held-out rows.
 FEWEST_ROWS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A file of measurements: which of its rows, and our names of the model and GPU they are of.
+    """A file of measurements: the selected rows, and kvsim's names of their model and GPU.
 
-    ``model`` and ``gpu`` are needed for kernels only, whose times are a layer's; ``links`` are the
-    all-reduces of kernels of several GPUs, those of the GPU unless named.
+    ``model`` and ``gpu`` are needed only for kernels, whose times are per layer; ``links`` are the
+    all-reduces of
+    kernels of several GPUs, those of the GPU unless named.
     """
 
     path: Path
@@ -206,7 +208,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class FittedRows:
-    """A model, the rows it never saw in their runs, the TP degree, and how it was made."""
+    """A model, its held-out rows in their runs, the TP degree, and a description of the fit."""
 
     model: ParametricStepTime
     unseen: IterationRows
@@ -215,17 +217,17 @@ class FittedRows:
     how: str
 
     def judged(self) -> tuple[IterationRows, NDArray[np.float64]]:
-        """Return the runs it never saw as rows, and its time of each in ms."""
+        """Return the held-out runs as rows, and the model's time of each in ms."""
         return self.runs.totals(self.unseen), self.runs.sums(predict_ms(self.model, self.unseen))
 
 
 def measured_rows(measured: Measured) -> tuple[IterationRows, Points]:
-    """Return the iterations of a file, composed when it holds kernels (a column ``kind``), and their base.
+    """Return the iterations of a file, composed if it holds kernels (a column ``kind``), and their base.
 
-    Kernels give a step's time without attention by itself; of iterations there is none.
+    Kernels give a step's time without attention separately; iterations do not.
 
-    Raises UsageError when the chosen rows are of several models or GPUs, or when kernels come without the
-    names of model and GPU.
+    Raises UsageError if the selected rows are of several models or GPUs, or if kernels come without the names
+    of model and GPU.
     """
     values = column_values(measured.path, ("kind", "model", "gpu", "tp"), measured.only)
     for column in ("model", "gpu"):
@@ -252,7 +254,7 @@ def measured_rows(measured: Measured) -> tuple[IterationRows, Points]:
 def rows_of_degree(measured: Measured, tensor_parallel: int | None) -> tuple[IterationRows, Points]:
     """Return a file's rows of one TP degree, and their base.
 
-    Raises UsageError when there are several degrees and none is chosen.
+    Raises UsageError if there are several degrees and none is chosen.
     """
     rows, base = measured_rows(measured)
     degrees = np.unique(rows.tensor_parallel)
@@ -269,9 +271,10 @@ def rows_of_degree(measured: Measured, tensor_parallel: int | None) -> tuple[Ite
 def fit_rows(measured: Measured, tensor_parallel: int | None) -> FittedRows:
     """Return the fit to four fifths of the rows of one TP degree.
 
-    The form is the one that meets stretches held out best. Kernels have a base that was measured: no choice.
-    Of an engine whose steps are seen late (a column ``seen_ms``, or decode steps that a chunk's launch makes
-    long) these are runs of steps, met by their sums.
+    The form is the one with the lowest error on held-out folds. Kernels have a measured base: no choice. For
+    an
+    engine that observes steps late (a column ``seen_ms``, or decode steps lengthened by a chunk's launch) the
+    sums of runs of steps are fitted.
     """
     rows, base = rows_of_degree(measured, tensor_parallel)
     if len(rows) < FEWEST_ROWS:
@@ -296,7 +299,7 @@ def fit_rows(measured: Measured, tensor_parallel: int | None) -> FittedRows:
 
 
 def transfer_rows(measured: Measured, tensor_parallel: int) -> FittedRows:
-    """Return the model at a TP degree from the rows of all others; its own rows are the unseen ones."""
+    """Return the model at a TP degree from the rows of all other degrees; its own rows are held out."""
     rows, _ = measured_rows(measured)
     own = rows.tensor_parallel == tensor_parallel
     model = fit_tensor_parallel(rows.take(~own)).model(tensor_parallel)
@@ -307,7 +310,7 @@ def transfer_rows(measured: Measured, tensor_parallel: int) -> FittedRows:
 
 @dataclass(frozen=True, slots=True)
 class CorrectedBase:
-    """A source corrected by rows: its file, the errors by number of rows, and how many rows compile."""
+    """A source corrected by rows: its file, errors by number of rows, and the number of compilation rows."""
 
     text: str
     curve: ErrorCurve
@@ -315,7 +318,7 @@ class CorrectedBase:
 
 
 def correct_base(measured: Measured, tensor_parallel: int | None, base: str, onto: str) -> CorrectedBase:
-    """Return ``base``, or ``onto`` in its place, with its parts scaled by a file's rows of one TP degree.
+    """Return ``base``, or ``onto`` instead, with its parts scaled by a file's rows of one TP degree.
 
     A fifth of the rows is held out for the errors. Rows of compilation are left out.
     """

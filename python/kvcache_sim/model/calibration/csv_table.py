@@ -1,4 +1,4 @@
-"""A CSV of measurements in columns: whole rows, the columns asked for, numbers that can be."""
+"""Columns of a CSV of measurements, with checks of rows and numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from kvcache_sim.errors import TraceError, UsageError
 
-#: Above these a number is no measurement: tokens or sequences of one step, KV tokens, times in ms or µs.
+#: Larger numbers are refused: tokens or sequences of one step, KV tokens, times in ms or µs.
 LARGEST_STEP = 2**22
 LARGEST_KV = 2**40
 LARGEST_TIME = 1e12
@@ -25,7 +25,7 @@ LARGEST_TIME = 1e12
 
 @dataclass(frozen=True, slots=True)
 class CsvTable:
-    """The chosen rows of a CSV in columns of text, with the line of each."""
+    """The selected rows of a CSV in columns of text, with the line of each."""
 
     path: Path
     lines: list[int]
@@ -40,9 +40,9 @@ class CsvTable:
         return f"{self.path}:{self.lines[row]}"
 
     def numbers(self, name: str, default: float = 0.0) -> NDArray[np.float64]:
-        """Return a column of finite numbers ≥ 0, ``default`` where it is absent or nothing is written.
+        """Return a column of finite numbers ≥ 0, ``default`` for an absent column or an empty cell.
 
-        Raises TraceError with the place of the first that is none.
+        Raises TraceError with the location of the first invalid number.
         """
         cells = self.cells.get(name)
         if cells is None:
@@ -55,7 +55,7 @@ class CsvTable:
         return values
 
     def counts(self, name: str, default: int = 0) -> NDArray[np.float64]:
-        """Return a column of whole numbers ≥ 0; raises as ``numbers`` does."""
+        """Return a column of whole numbers ≥ 0; raises as ``numbers``."""
         values = self.numbers(name, default)
         largest = LARGEST_KV if "kv" in name else LARGEST_STEP
         whole = (values == np.floor(values)) & (values <= largest)
@@ -63,13 +63,13 @@ class CsvTable:
         return values
 
     def times(self, name: str) -> NDArray[np.float64]:
-        """Return a column of times above 0; raises as ``numbers`` does."""
+        """Return a column of times above 0; raises as ``numbers``."""
         values = self.numbers(name)
         self._check(name, (values > 0) & (values <= LARGEST_TIME), f"above 0 and below {LARGEST_TIME:g}")
         return values
 
     def take(self, chosen: NDArray[np.bool_]) -> CsvTable:
-        """Return the chosen rows."""
+        """Return the selected rows."""
         return CsvTable(
             self.path,
             list(compress(self.lines, chosen)),
@@ -87,8 +87,8 @@ class CsvTable:
 def read_table(path: Path, needed: tuple[str, ...], only: Mapping[str, str]) -> CsvTable:
     """Return the rows of a CSV, plain or gzip, that have the values in ``only``.
 
-    Raises UsageError for a missing file, TraceError with file and line for a column that is needed or
-    filtered by and absent, and for a row of fewer or more cells than there are columns.
+    Raises UsageError for a missing file, TraceError with file and line for an absent column that is needed or
+    filtered by, and for a row with fewer or more cells than there are columns.
     """
     names, rows, lines = _parsed(path, _changed(path))
     for name in (*needed, *only):
@@ -103,7 +103,7 @@ def read_table(path: Path, needed: tuple[str, ...], only: Mapping[str, str]) -> 
 
 
 def column_values(path: Path, columns: tuple[str, ...], only: Mapping[str, str]) -> dict[str, set[str]]:
-    """Return the values that each column takes in the rows chosen by ``only``; absent columns take none."""
+    """Return the values of each column in the rows selected by ``only``; absent columns have none."""
     cells = read_table(path, (), only).cells
     return {column: {cell for cell in cells.get(column, ()) if cell} for column in columns}
 
@@ -115,11 +115,11 @@ def _number_or_nan(text: str) -> float:
         return float("nan")
 
 
-#: Of a file: its columns' names, its rows, the line of each.
+#: Content of a file: its column names, its rows, the line of each row.
 _Parsed = tuple[list[str], list[list[str]], list[int]]
 
 
-# Sets are fitted one after the other to rows of the same few files.
+# Sets are fitted one after another to rows of the same few files.
 @lru_cache(maxsize=2)
 def _parsed(path: Path, changed: tuple[int, int]) -> _Parsed:
     reader = csv.reader(io.StringIO(_text(path)))
@@ -139,7 +139,7 @@ def _parsed(path: Path, changed: tuple[int, int]) -> _Parsed:
 
 
 def _changed(path: Path) -> tuple[int, int]:
-    """Return when a file was last written, and its size; UsageError where there is none."""
+    """Return a file's modification time and size; UsageError if there is no such file."""
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -148,7 +148,7 @@ def _changed(path: Path) -> tuple[int, int]:
 
 
 def _text(path: Path) -> str:
-    """Return a file's text, unpacked when it is gzip; UsageError or TraceError when it cannot be."""
+    """Return a file's text, unpacked if it is gzip; UsageError or TraceError if it cannot be read."""
     try:
         data = path.read_bytes()
         return (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8-sig")

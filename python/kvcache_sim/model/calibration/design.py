@@ -1,4 +1,4 @@
-"""The step-time form as a matrix: one column a coefficient, one row an iteration."""
+"""The step-time form as a matrix: one column per coefficient, one row per iteration."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ _ROWS_PER_KNOT = 8
 class Floors:
     """Columns of which only the larger sum counts: attention is max(max(shared, alone) + pairs, scan).
 
-    ``shared`` is all KV on all cores, ``alone`` the longest sequence on its share of them, ``scan`` one core
-    that reads the longest to its end.
+    ``shared`` is all KV on all cores, ``alone`` the longest sequence on its share of the cores, ``scan`` a
+    single
+    core that reads the longest KV to its end.
     """
 
     shared: NDArray[np.intp]
@@ -34,23 +35,25 @@ class Floors:
 
     @property
     def parts(self) -> tuple[NDArray[np.intp], ...]:
-        """The four, in their order."""
+        """The four groups of columns, in order."""
         return self.shared, self.alone, self.pairs, self.scan
 
     def rest(self, columns: int) -> NDArray[np.intp]:
-        """Return the columns, of so many, that belong to none of them."""
+        """Return the columns, of ``columns`` in total, that belong to none of the groups."""
         return np.delete(np.arange(columns), np.concatenate(self.parts))
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Where the piecewise-linear parts bend: the base by tokens, the longest sequence's by sequences.
+    """Breakpoints of the piecewise-linear parts: the base by tokens, the longest sequence by sequences.
 
-    ``graph_tokens`` is the largest CUDA graph: counts are padded before anything is looked up. ``scans``
-    says whether rows can tell a scan. ``measured`` holds (tokens, ms) points of a base that was measured by
-    itself: then a constant on top of it is all that is fitted, and what decode steps take more, by a last
-    column; there are no knots. ``decode_knots``, when there are any, are of a base of pure decode steps,
-    apart from that of steps with a prefill chunk.
+    ``graph_tokens`` is the largest CUDA graph: counts are padded before any lookup. ``scans`` is True if the
+    rows
+    can identify a scan. ``measured`` holds (tokens, ms) points of a base that was measured separately. Then
+    only a
+    constant on top of it is fitted, and the additional time of decode steps in a last column; there are no
+    knots.
+    ``decode_knots``, if any, belong to a base of pure decode steps, separate from steps with a prefill chunk.
     """
 
     base_knots: tuple[float, ...]
@@ -63,9 +66,10 @@ class Form:
     measured: tuple[tuple[float, float], ...] = ()
 
     def columns(self, rows: IterationRows) -> NDArray[np.float64]:
-        """Return the matrix that ``FormSolver`` multiplies with the coefficients to get ms.
+        """Return the matrix that ``FormSolver`` multiplies by the coefficients to get ms.
 
-        Every coefficient being ≥ 0 makes the time monotone: a ramp's are the rises from knot to knot.
+        Time is monotone if all coefficients are ≥ 0: the coefficients of a ramp are the increases from knot
+        to knot.
         """
         tokens, sequences = padded_rows(rows, self.graph_tokens)
         n, new, past = rows.decode_sequences, rows.prefill_tokens, rows.past_tokens
@@ -79,7 +83,7 @@ class Form:
         if self.longest_knots:
             longest = np.where(n > 0, rows.decode_max_kv_tokens, 0.0) / 1e3
             parts.append(ramp(sequences, self.longest_knots, extrapolates=False) * longest[:, None])
-        # Only sums are known of several chunks in a step: equal ones are assumed.
+        # Only sums are known of several chunks in a step: equal chunks are assumed.
         filled = np.maximum(new, mixed * self.least_query_tokens * chunks)
         pairs = filled * past / chunks + new * new / (2 * chunks)
         scan = self.scans * mixed * np.maximum((past + new) / chunks, rows.decode_max_kv_tokens)
@@ -93,7 +97,7 @@ class Form:
         return np.concatenate(parts, axis=1)
 
     def known_ms(self, rows: IterationRows) -> NDArray[np.float64]:
-        """Return the part of each row that was measured by itself; zeros where nothing was."""
+        """Return the separately measured part of each row; zeros if there is none."""
         if not self.measured:
             return np.zeros(len(rows))
         x, y = np.array(self.measured).T
@@ -143,10 +147,11 @@ class Form:
 def form_for(
     rows: IterationRows, graph_tokens: int = 512, measured: tuple[tuple[float, float], ...] = ()
 ) -> Form:
-    """Return the form whose knots these rows can carry: each span between two holds at least eight rows.
+    """Return the form with as many knots as the rows support: at least eight rows between two knots.
 
-    The part of the longest sequence is left out where no row tells it from the mean. The scan takes its place
-    where lengths are equal and chunks have a past or decodes beside them.
+    The cost of the longest sequence is left out if no row distinguishes it from the mean. The scan replaces
+    it if
+    lengths are equal and chunks have a past or run together with decodes.
     """
     tokens, sequences = padded_rows(rows, graph_tokens)
     n = np.maximum(rows.decode_sequences, 1)
@@ -162,10 +167,10 @@ def form_for(
 
 
 def form_apart(rows: IterationRows, graph_tokens: int = 512) -> Form:
-    """Return the form with a base for pure decode steps and another for steps with a prefill chunk.
+    """Return the form with separate bases for pure decode steps and for steps with a prefill chunk.
 
-    A decode step replays one captured graph; a chunk's step is launched in pieces up to ``graph_tokens`` and
-    kernel by kernel past them, so its base has knots on both sides of that border.
+    A decode step replays one captured graph. A chunk's step is launched in pieces up to ``graph_tokens`` and
+    kernel by kernel above, so its base has knots on both sides of that border.
     """
     form = form_for(rows, graph_tokens)
     chunked = rows.prefill_tokens > 0
@@ -179,15 +184,15 @@ def form_apart(rows: IterationRows, graph_tokens: int = 512) -> Form:
 
 
 def form_through(rows: IterationRows, graph_tokens: int = 512) -> Form:
-    """Return the form that bends at every token count measured."""
+    """Return the form with a knot at every measured token count."""
     tokens, _ = padded_rows(rows, graph_tokens)
     return Form(tuple(np.unique(tokens).tolist()), form_for(rows, graph_tokens).longest_knots, graph_tokens)
 
 
 def ramp(x: NDArray[np.float64], knots: tuple[float, ...], extrapolates: bool) -> NDArray[np.float64]:
-    """Return the monotone piecewise-linear basis: 1, then one column a span, rising from 0 to 1 over it.
+    """Return the monotone piecewise-linear basis: 1, then one column per span, rising from 0 to 1 over it.
 
-    The last column keeps rising past the last knot when ``extrapolates``.
+    The last column keeps rising past the last knot if ``extrapolates``.
     """
     columns = [np.ones_like(x)]
     for left, right in pairwise(knots):
@@ -209,7 +214,7 @@ def _knots(tokens: NDArray[np.float64]) -> tuple[float, ...]:
 
 
 def _with_border(knots: tuple[float, ...], border: float, tokens: NDArray[np.float64]) -> tuple[float, ...]:
-    """Return the knots with the last one up to ``border`` moved to it and one right past it."""
+    """Return the knots with the last knot up to ``border`` moved to it and one knot right past it."""
     below = tuple(knot for knot in knots if knot <= border)
     above = tuple(knot for knot in knots if knot > border + 1)
     if not below or not above or int((tokens > border).sum()) < _ROWS_PER_KNOT:
@@ -229,9 +234,9 @@ def _points(knots: tuple[float, ...], rises: NDArray[np.float64]) -> tuple[tuple
 
 
 def _continued(points: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:
-    """Return the points with one more at twice the last count, by the slope of the upper half.
+    """Return the points with an additional point at twice the last count, by the slope of the upper half.
 
-    A line through the last two alone would carry their noise far past what was measured.
+    A line through the last two points would extrapolate their noise.
     """
     if len(points) < 2:
         return points

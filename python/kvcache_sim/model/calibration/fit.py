@@ -15,22 +15,22 @@ from kvcache_sim.model.gpus import UNMEASURED, KernelRates
 from kvcache_sim.model.parametric import ParametricStepTime
 from kvcache_sim.model.step_time import StepTime, StepTimeTable
 
-#: Relative errors above this count less and less (soft L1).
+#: Relative errors above this value have decreasing weight (soft L1).
 _ROBUST_SCALE = 0.05
-#: The same of sums of runs, whose errors are found so many times anew relative to the model's own time. Both
-#: are what met whole stretches of two sweeps best that were held out (``docs/data/h100-sweep-loss.toml``).
+#: The same for sums of runs; also the number of rounds in which errors are computed anew relative to the
+#: model's own time. Both minimized the error on held-out folds of two sweeps (``docs/fidelity.md``).
 _RUNS_SCALE = 0.2
 _OWN_ROUNDS = 2
-#: A row of a rare phase counts as (rows of the commonest phase / rows of its own) to this power.
+#: A row of a rare phase has the weight (rows of the most common phase / rows of its own) to this power.
 _PHASE_WEIGHT = 0.25
-#: First guesses: the longest sequence shows where it exceeds the mean by this factor.
+#: Initial guesses: the longest sequence is visible if it exceeds the mean by this factor.
 _START_UNEVENNESS = (1.5, 2.5, 3.5, np.inf)
-#: The longest sequence's KV counts for a scan where it exceeds the mean's share by this; none: nowhere.
+#: The longest sequence's KV counts as a scan if it exceeds the mean's share by this factor; none: never.
 _START_SCANS = (0.0, 1.0, 5.0)
-#: Tiles of attention kernels that are tried: keys of a decode sequence, queries of a chunk.
+#: Tile sizes of attention kernels that are tried: keys of a decode sequence, queries of a chunk.
 _KEY_TILES = (32, 64, 96, 128)
 _QUERY_TILES = (64, 128)
-#: It ends when this many rounds together gain less than this share, or after so many in all.
+#: Convergence: this many rounds together gain less than this share, or the total number of rounds is reached.
 _PATIENCE = 8
 _SETTLED = 1e-5
 _ROUNDS = 60
@@ -43,27 +43,29 @@ def fit_step_time(
 ) -> ParametricStepTime:
     """Return the model fitted to rows of one TP degree (needs scipy; seconds for 10⁵ rows).
 
-    The tiles are those of least loss on these rows. ``measured_base`` (tokens, ms) is kept as it is, a
-    constant apart. ``rates`` are the GPU's, whose factor serves where no step mixes decodes with a chunk.
-    Raises UsageError when scipy is not installed.
+    The tiles are those of least loss on these rows. ``measured_base`` (tokens, ms) is kept except for a
+    constant.
+    ``rates`` are the GPU's; their factor applies if no step mixes decodes with a chunk. Raises UsageError if
+    scipy is not installed.
     """
     form, found = _fit_tiles(form_for(rows, measured=measured_base), rows, single_steps(rows))
     return with_mixed_kv(form.model(found.coefficients), rows, rates)
 
 
 def fit_runs(rows: IterationRows, runs: Runs, rates: KernelRates = UNMEASURED) -> ParametricStepTime:
-    """Return the model whose sums over runs are those measured, with a base of decode steps apart.
+    """Return the model fitted to the measured sums over runs, with a separate base of decode steps.
 
-    For engines that launch a step before they look at the last one's tokens. A chunk's launch is part of its
-    base, which decode steps do not share. Errors are relative to the model's time, not to the measured one:
-    such times scatter, mostly upwards, and a fit that divides by them stays below their mean.
+    For engines that launch a step before they receive the last step's tokens. A chunk's launch is part of its
+    base, which decode steps do not share. Errors are relative to the model's time, not to the measured time:
+    such
+    times scatter, mostly upwards, and a fit that divides by them stays below their mean.
     """
     form, found = _fit_tiles(form_apart(rows), rows, runs)
     return with_mixed_kv(form.model(_against_own(form, rows, runs, found).coefficients), rows, rates)
 
 
 def _against_own(form: Form, rows: IterationRows, runs: Runs, found: Solution) -> Solution:
-    """Return a solution found anew, its errors relative to what it says itself."""
+    """Return a new solution with errors relative to the solution's own times."""
     columns, known_ms = form.columns(rows), form.known_ms(rows)
     for _ in range(_OWN_ROUNDS):
         own_ms = runs.sums(known_ms + _taken_ms(columns, form.floors, found.coefficients))
@@ -84,16 +86,16 @@ def _fit_tiles(form: Form, rows: IterationRows, runs: Runs) -> tuple[Form, Solut
 def _better(
     found: tuple[Form, Solution], other: Form, rows: IterationRows, runs: Runs
 ) -> tuple[Form, Solution]:
-    """Return the form of less loss, and its solution; the other one starts from what this one showed."""
+    """Return the form of less loss, and its solution; the other form starts from the first one's result."""
     best = found[1]
     solution = solve(other.columns(rows), rows, other.floors, other.known_ms(rows), best.shown, runs)
     return (other, solution) if solution.loss < best.loss else found
 
 
 def with_mixed_kv(model: ParametricStepTime, rows: IterationRows, rates: KernelRates) -> ParametricStepTime:
-    """Return the model with an assumed KV coefficient of mixed steps where no row is one.
+    """Return the model with an assumed KV coefficient of mixed steps if no row is a mixed step.
 
-    It is that of decode steps times the factor of the GPU's attention backend.
+    It is the coefficient of decode steps times the factor of the GPU's attention backend.
     """
     if rows.phases()["mixed"].any():
         return model
@@ -103,8 +105,8 @@ def with_mixed_kv(model: ParametricStepTime, rows: IterationRows, rates: KernelR
 def interpolate_step_time(rows: IterationRows) -> ParametricStepTime:
     """Return the model that joins the measured token counts by straight lines: a table rather than a fit.
 
-    Attention stays linear, since KV lengths are never measured densely. Raises UsageError when the rows mix
-    TP degrees.
+    Attention stays linear, since KV lengths are never measured densely. Raises UsageError if the rows mix TP
+    degrees.
     """
     if len(np.unique(rows.tensor_parallel)) > 1:
         raise UsageError("more than one TP degree in the rows", hint="keep the rows of one degree")
@@ -115,7 +117,7 @@ def interpolate_step_time(rows: IterationRows) -> ParametricStepTime:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Which floor of attention each row shows: the longest sequence alone, the scan."""
+    """Active lower bound of attention in each row: the longest sequence alone, or the scan."""
 
     alone: NDArray[np.bool_]
     scanned: NDArray[np.bool_]
@@ -123,7 +125,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """The end of a descent: its loss, its coefficients, and what the rows showed."""
+    """The result of a descent: its loss, its coefficients, and the active bounds of the rows."""
 
     loss: float
     coefficients: NDArray[np.float64]
@@ -138,11 +140,12 @@ def solve(
     start: Shown | None = None,
     runs: Runs | None = None,
 ) -> Solution:
-    """Return the coefficients ≥ 0 that minimise the soft-L1 loss of the relative error of each run's sum.
+    """Return the coefficients ≥ 0 that minimize the soft-L1 loss of the relative error of each run's sum.
 
-    Iteratively reweighted non-negative least squares of what ``known_ms`` leaves; each round settles anew
-    which floor a row shows. It starts from ``start``, or from several guesses, and keeps the best end.
-    Without ``runs`` each row is met by itself.
+    Iteratively reweighted non-negative least squares of the time not in ``known_ms``; each round determines
+    the
+    active bound of each row again. It starts from ``start``, or from several guesses, and returns the best
+    result. Without ``runs`` each row is a run.
     """
     starts = [start] if start is not None else _guesses(columns, rows, floors)
     problem = _problem(columns, rows, floors, known_ms, runs or single_steps(rows))
@@ -165,7 +168,7 @@ def _problem(
 
 @dataclass(frozen=True, slots=True)
 class _Problem:
-    """What a descent solves: weighted columns by row, and the weighted goal of each run."""
+    """The input of a descent: weighted columns by row, and the weighted target of each run."""
 
     matrix: NDArray[np.float64]
     goal: NDArray[np.float64]
@@ -174,7 +177,7 @@ class _Problem:
     scale: float = _ROBUST_SCALE
 
     def relative_to(self, times: NDArray[np.float64], scale: float) -> _Problem:
-        """Return the problem with each run's error relative to so many times what was measured."""
+        """Return the problem with each run's error relative to a multiple of the measured time."""
         matrix = self.matrix / self.runs.rowwise(times)[:, None]
         return _Problem(matrix, self.goal / times, self.floors, self.runs, scale)
 
@@ -189,7 +192,7 @@ def _guesses(columns: NDArray[np.float64], rows: IterationRows, floors: Floors) 
 
 
 def _descend(problem: _Problem, shown: Shown) -> Solution:
-    """Return the best solution met from one guess of what the rows show."""
+    """Return the best solution found from one guess of the active bounds."""
     nnls = scipy_optimize().nnls
     matrix, goal, floors, runs = problem.matrix, problem.goal, problem.floors, problem.runs
     best = Solution(np.inf, np.zeros(matrix.shape[1]), shown)
@@ -223,7 +226,7 @@ def _descend(problem: _Problem, shown: Shown) -> Solution:
 def _taken_ms(
     columns: NDArray[np.float64], floors: Floors, coefficients: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return what coefficients say of each row, without what is known of it."""
+    """Return the coefficients' time of each row, without the known part."""
     rest = floors.rest(columns.shape[1])
     shared, alone, pairs, scan = (columns[:, part] @ coefficients[part] for part in floors.parts)
     attention = np.maximum(np.maximum(shared, alone) + pairs, scan)
@@ -240,9 +243,9 @@ def _phase_weights(rows: IterationRows) -> NDArray[np.float64]:
 
 
 def predict_ms(model: StepTime, rows: IterationRows) -> NDArray[np.float64]:
-    """Return the model's time of each row in ms, read from the integer table the simulator reads.
+    """Return the model's time of each row in ms, from the integer table that the simulator reads.
 
-    Of several chunks in a step only sums are known; equal ones are assumed, as in the fit.
+    Only sums are known of several chunks in a step; equal chunks are assumed, as in the fit.
     """
     tokens = (rows.prefill_tokens + rows.decode_sequences).astype(np.int64)
     n = rows.decode_sequences.astype(np.int64)

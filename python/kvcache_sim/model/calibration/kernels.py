@@ -1,4 +1,4 @@
-"""Iterations composed from kernel times, and what unequal KV lengths cost."""
+"""Iterations composed from kernel times, and the cost of unequal KV lengths."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from kvcache_sim.model.model_spec import ModelSpec
 from kvcache_sim.model.parametric import ParametricStepTime, padded_tokens
 from kvcache_sim.model.roofline import layer_all_reduces_ms
 
-#: Kernels that run once a step; of the others, once a layer, the norm before attention and before the MLP.
+#: Kernels that run once per step, and norms, which run twice per layer; all others run once per layer.
 _ONCE = ("embedding", "final_layernorm")
 _TWICE = ("layernorm",)
 
-#: (tokens, ms) of what a step takes without attention.
+#: (tokens, ms) of a step's time without attention.
 Points = tuple[tuple[float, float], ...]
 
 _KINDS = ("dense", "per_sequence", "attention")
@@ -32,8 +32,9 @@ _ATTENTION = ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode")
 class KernelTimes:
     """One GPU's kernels for one model: dense by tokens, head and sampler by sequences, attention by batch.
 
-    ``attention`` has a row a measurement: tokens of the prefill chunk, its past, decode sequences, KV tokens
-    of each, µs a layer.
+    ``attention`` has one row per measurement: tokens of the prefill chunk, its past, decode sequences, KV
+    tokens
+    of each, µs per layer.
     """
 
     layers: int
@@ -50,14 +51,14 @@ class KernelTimes:
         return dense + np.interp(sequences, self.sequences, self.head_ms)
 
     def base_points(self) -> Points:
-        """Return (tokens, ms) of all but attention for one sequence, made to rise: a step's measured base."""
+        """Return (tokens, ms) of all but attention for one sequence, non-decreasing: the measured base."""
         base = np.maximum.accumulate(self.dense_ms) + self.head_ms[0]
         return tuple((tokens, ms) for tokens, ms in zip(self.tokens.tolist(), base.tolist(), strict=True))
 
     def iterations(self, capacity_tokens: int) -> IterationRows:
-        """Return one iteration a measured attention batch that fits ``capacity_tokens`` of KV.
+        """Return one iteration per measured attention batch that fits ``capacity_tokens`` of KV.
 
-        A batch whose KV could never be in memory says nothing about a step that will run.
+        A batch whose KV exceeds the memory is irrelevant to steps that can run.
         """
         chunk, past, n, kv, micros = self.attention.T
         fits = (n * kv + past + chunk <= capacity_tokens) & (chunk + n > 0)
@@ -78,9 +79,9 @@ class KernelTimes:
 def with_all_reduces(
     kernels: KernelTimes, model: ModelSpec, gpu: GpuSpec, tensor_parallel: int, links: AllReduces | None
 ) -> KernelTimes:
-    """Return the kernels with two all-reduces a layer over ``links`` (None: the GPU's).
+    """Return the kernels with two all-reduces per layer over ``links`` (None: the GPU's).
 
-    Tables leave these out. One GPU needs none.
+    Tables do not include them. A single GPU needs none.
     """
     reduced = layer_all_reduces_ms(model, gpu, tensor_parallel, kernels.tokens, links)
     return replace(kernels, dense_ms=kernels.dense_ms + model.layers * reduced)
@@ -90,8 +91,9 @@ def read_kernels(path: Path, model: ModelSpec, only: dict[str, str]) -> KernelTi
     """Return the kernels of a CSV whose rows have the values in ``only``.
 
     Columns: ``kind`` (``dense``, ``per_sequence``, ``attention``), ``op``, ``tokens``, ``sequences``,
-    ``prefill_chunk``, ``kv_prefill``, ``n_decode``, ``kv_decode``, ``time_us`` (a layer, where the kernel
-    runs in each). Raises UsageError or TraceError as ``read_iterations`` does.
+    ``prefill_chunk``, ``kv_prefill``, ``n_decode``, ``kv_decode``, ``time_us`` (per layer, if the kernel runs
+    in
+    each). Raises UsageError or TraceError as ``read_iterations``.
     """
     table = read_table(path, ("kind", "op", "tokens", "sequences", *_ATTENTION, "time_us"), only)
     for row, kind in enumerate(table.cells["kind"]):
@@ -114,7 +116,7 @@ def read_kernels(path: Path, model: ModelSpec, only: dict[str, str]) -> KernelTi
     )
 
 
-#: µs by tokens or sequences; several where it was measured more than once.
+#: µs by tokens or sequences; several values if it was measured more than once.
 _Timings = dict[float, list[float]]
 
 
@@ -129,9 +131,9 @@ def _timings(table: CsvTable, by: str) -> dict[str, _Timings]:
 def _summed(
     kernels: dict[str, _Timings], runs: dict[str, int]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return every count measured, and the ms of all kernels there, each as often as it runs.
+    """Return every measured count, and the ms of all kernels there, each multiplied by its number of runs.
 
-    A kernel that was not measured at a count is taken from its neighbours by a straight line.
+    A kernel that was not measured at a count is interpolated linearly.
     """
     counts = np.array(sorted(set().union(*kernels.values())))
     total = np.zeros(len(counts))
@@ -148,14 +150,15 @@ _SHARES = np.arange(0, 0.5, 0.001)
 def with_spreads(
     model: ParametricStepTime, path: Path, only: dict[str, str], capacity_tokens: int
 ) -> ParametricStepTime:
-    """Return the model with the shares α that unequal lengths cost, for decode and for mixed steps.
+    """Return the model with the spread coefficients α of unequal lengths, for decode and for mixed steps.
 
-    Each is the α of least squared relative error of a batch's attention beside that of the same batch with
-    every sequence at the mean, both as the model has them and as measured: squares, since over a run the mean
+    Each is the α of least squared relative error of a batch's attention time, compared with the same batch
+    with
+    every sequence at the mean length, both for the model and as measured. Squares, since over a run the mean
     error adds up and the scatter does not. Only batches whose KV fits ``capacity_tokens`` count. Columns:
     ``regime`` (``pure`` or ``mixed``), ``pc`` and ``kp`` (new and past tokens of the chunk), ``n`` decode
-    sequences, ``kv_mean`` and ``kv_big`` (the longest), ``t_mean_us``, ``t_skew_us`` (as it is).
-    Raises TraceError when a regime has no row.
+    sequences, ``kv_mean`` and ``kv_big`` (the longest), ``t_mean_us``, ``t_skew_us`` (unequal lengths).
+    Raises TraceError if a regime has no row.
     """
     flat = replace(model, spread=0.0, spread_mixed=0.0)
     pure, mixed = (

@@ -1,4 +1,4 @@
-"""The model file: coefficients, what they were fitted to, and the error on rows held out, as TOML."""
+"""The model file: coefficients, the fitted measurements, and the error on held-out rows, as TOML."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kvcache_sim.model.parametric import ParametricStepTime
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Where a set comes from: the file and what was done with it; model and GPU may be empty (unknown)."""
+    """The source of a set: the file and the processing; model and GPU may be empty (unknown)."""
 
     model: str
     gpu: str
@@ -30,7 +30,7 @@ def model_text(
 ) -> str:
     """Return the file's text; ``load_step_time`` reads it back to an equal model.
 
-    ``errors`` are of rows held out one by one, ``block_errors`` of whole stretches.
+    ``errors`` are of single held-out rows, ``block_errors`` of contiguous blocks of rows.
     """
     degrees = {"expert_parallel": provenance.expert_parallel, "data_parallel": provenance.data_parallel}
     lines = [

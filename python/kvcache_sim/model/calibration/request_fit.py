@@ -1,4 +1,4 @@
-"""A step-time set from requests alone: non-negative, with intervals, and what the log cannot tell apart."""
+"""A step-time set from requests alone: non-negative, with intervals and undetermined terms."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.rng import stream
 
 _LOW, _HIGH = 5.0, 95.0
-#: An interval wider than this share of the value says that the log does not tell the term.
+#: An interval wider than this share of the value means that the log does not determine the term.
 _WIDE = 0.5
-#: Terms that move together in redrawn logs as closely as this are named with each other.
+#: Terms with at least this negative correlation in redrawn logs are reported as indistinguishable.
 _TOGETHER = -0.5
 
 #: A model and the client's constant in ms.
@@ -29,9 +29,9 @@ Fitted = tuple[ParametricStepTime, float]
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A quantity that a fit finds: its value, the middle 90 % of it over redrawn requests.
+    """A quantity that a fit estimates: its value, and the middle 90 % of its values over redrawn requests.
 
-    ``unclear`` says why the log does not tell it, or is empty.
+    ``unclear`` is the reason why the log does not determine it, or empty.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Term:
 
 
 def terms_of(found: Fitted, redrawn: Sequence[Fitted], sums: MeasuredSums) -> tuple[Term, ...]:
-    """Return the terms of a fit with their intervals: steps at the 10th, 50th and 90th percentile seen."""
+    """Return the terms of a fit with their intervals: steps at the log's 10th, 50th and 90th percentile."""
     batches = _batches(sums)
     names = [*(name for name, _ in batches), *_SINGLE]
     units = ["ms"] * len(batches) + list(_SINGLE.values())
@@ -75,7 +75,7 @@ def _values(fitted: Fitted, batches: list[tuple[str, StepBatch]]) -> list[float]
 
 
 def _batches(sums: MeasuredSums) -> list[tuple[str, StepBatch]]:
-    """Return batches that were seen: decode steps by sequences, lone chunks by tokens."""
+    """Return batches from the log: decode steps by sequences, single chunks by tokens."""
     steps = sums.steps
     decodes = steps.prefill_tokens == 0
     found: dict[str, StepBatch] = {}
@@ -97,39 +97,39 @@ def _mean(values: NDArray[np.float64]) -> int:
 
 
 def _unclear(k: int, names: list[str], others: NDArray[np.float64]) -> str:
-    """Return that a term is not told, and from which other where one falls as it rises."""
+    """Return the reason why a term is undetermined, with the other term if one falls as it rises."""
     moves = others - others.mean(axis=0)
     size = np.sqrt((moves**2).sum(axis=0))
     if not size[k]:
-        return "the log does not show it"
+        return "not in the log"
     together = (moves.T @ moves[:, k]) / np.maximum(size * size[k], 1e-300)
     against = int(np.argmin(together))
     if together[against] < _TOGETHER:
-        return f"not told from: {names[against]}"
-    return "the log tells it badly"
+        return f"indistinguishable from: {names[against]}"
+    return "poorly determined by the log"
 
 
-#: Fewer requests cannot be fitted and judged.
+#: Fewer requests cannot be fitted and evaluated.
 FEWEST_REQUESTS = 30
-#: Relative errors above this count less and less (soft L1).
+#: Relative errors above this value have decreasing weight (soft L1).
 _ROBUST_SCALE = 0.05
 _ROUNDS = 12
 _ROUNDS_REDRAWN = 3
 _DRAWS = 100
-#: Where the bases may bend: tokens of a step with a chunk, decode sequences; and the steps a knot needs on
-#: each side of it.
+#: Possible breakpoints of the bases: tokens of a step with a chunk, decode sequences; and the steps that a
+#: knot needs on each side of it.
 _CHUNK_KNOTS = (128.0, 512.0, 2048.0, 8192.0)
 _DECODE_KNOTS = (8.0, 32.0, 128.0)
 _LEAST_STEPS = 8
-#: Of the linear terms those that requests show.
+#: The linear terms that requests determine.
 _SHOWN = ("kv", "pairs")
 
 
 @dataclass(frozen=True, slots=True)
 class RequestFit:
-    """A set fitted to a log, the client's constant in ms, its terms, and the errors on requests held out.
+    """A set fitted to a log, the client's constant in ms, its terms, and the errors on held-out requests.
 
-    The error of ``decode`` is that of TPOT, of ``prefill`` that of TTFT where nothing was waited for.
+    The error of ``decode`` is that of TPOT, of ``prefill`` that of TTFT of requests that did not wait.
     """
 
     model: ParametricStepTime
@@ -139,11 +139,13 @@ class RequestFit:
 
 
 def fit_requests(log: TimedRequests, max_num_batched_tokens: int) -> RequestFit:
-    """Return the set that a log's requests show; needs scipy. Seconds for a thousand requests.
+    """Return the set fitted to a log's requests; needs scipy. Seconds for a thousand requests.
 
-    A fifth of the requests is held out for the errors, but not out of the load that the others met; intervals
-    are of 100 fits to requests drawn with replacement. Raises UsageError for too few requests, and where no
-    answer has two tokens.
+    A fifth of the requests is held out for the errors, but still counts as load for the others; intervals are
+    of
+    100 fits to requests drawn with replacement. Raises UsageError for too few requests, and if no answer has
+    two
+    tokens.
     """
     if len(log) < FEWEST_REQUESTS:
         expected = f"{FEWEST_REQUESTS} or more"
@@ -171,7 +173,7 @@ def fit_requests(log: TimedRequests, max_num_batched_tokens: int) -> RequestFit:
 
 
 def _form(tokens: NDArray[np.float64], mixed: NDArray[np.bool_]) -> Form:
-    """Return the form with a base of decode steps and one of steps with a chunk, bent where steps are."""
+    """Return the form with a base of decode steps and one of steps with a chunk, with knots at the data."""
     return Form(
         _knots(_CHUNK_KNOTS, tokens[mixed]), (), decode_knots=_knots(_DECODE_KNOTS, np.sort(tokens[~mixed]))
     )
@@ -188,12 +190,12 @@ def _knots(usual: tuple[float, ...], seen: NDArray[np.float64]) -> tuple[float, 
 
 
 def _left_out(form: Form) -> list[int]:
-    """Return the columns, after the client's, of linear terms that a sum of steps does not show."""
+    """Return the columns, after the client's, of linear terms that a sum of steps does not determine."""
     return [1 + len(form.base_knots) + k for k, name in enumerate(LINEAR) if name not in _SHOWN]
 
 
 class _Solver:
-    """Fits of one matrix, whose rows are relative to what was measured, under several weights of them."""
+    """Fits of one matrix, whose rows are relative to the measured times, under several row weights."""
 
     def __init__(self, relative: NDArray[np.float64]) -> None:
         self._kept = np.flatnonzero(relative.any(axis=0))
@@ -202,7 +204,7 @@ class _Solver:
         self._robust = np.ones(len(relative))
 
     def solve(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the coefficients ≥ 0 of least soft-L1 relative error; others start where the first ended."""
+        """Return the coefficients ≥ 0 of least soft-L1 relative error; later calls start at the first."""
         nnls = scipy_optimize().nnls
         robust = self._robust
         first = bool((robust == 1).all())
@@ -223,7 +225,7 @@ class _Solver:
 def _errors(
     model: ParametricStepTime, client_ms: float, sums: MeasuredSums, out: NDArray[np.bool_]
 ) -> tuple[PhaseError, ...]:
-    """Return the errors of what the model's table gives for the sums held out."""
+    """Return the errors of the model's table on the held-out sums."""
     predicted = sums.sums(predict_ms(model, sums.steps)[:, None])[:, 0] + client_ms * sums.to_first
     error = 100 * (predicted / sums.measured_ms - 1)
     chosen = (("decode", out & ~sums.to_first), ("prefill", out & sums.to_first))

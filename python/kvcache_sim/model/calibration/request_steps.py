@@ -1,8 +1,9 @@
-"""The steps behind a log of requests: what each computed, told from when tokens came and prompts were read.
+"""The steps behind a log of requests, inferred from token times and the order of prefills.
 
-A request that decodes takes one step a token, so the time between its first token and its last is that of as
-many steps: those that computed a chunk of somebody's prompt meanwhile, and pure decode steps of the sequences
-that decoded beside it. A prompt that nobody's was before takes its chunks' steps and half of the step it met.
+A request that decodes takes one step per token, so the time between its first and last token is the time of
+as many steps. These are steps that computed a chunk of another prompt, and pure decode steps of the sequences
+that decoded at the same time. A prompt that did not wait for another prompt takes its chunks' steps and half
+of the step in progress at its arrival.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from kvcache_sim.model.calibration.rows import IterationRows
 
-#: First tokens closer than this came of one step: what the client's clock can tell, s.
+#: First tokens closer than this, in s, came from one step: the resolution of the client's clock.
 _TOGETHER_S = 0.5e-3
 
 Floats = NDArray[np.float64]
@@ -22,9 +23,9 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class TimedRequests:
-    """Requests by column: when each was sent (s), its times, its lengths; ``cached_tokens`` were in a cache.
+    """Requests by column: sending time (s), latencies, lengths; ``cached_tokens`` were cache hits.
 
-    All are finished, have more than one output token where a TPOT is told, and are in the order sent.
+    All are finished, have more than one output token if they have a TPOT, and are in sending order.
     """
 
     sent_s: Floats
@@ -41,31 +42,32 @@ class TimedRequests:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredSums:
-    """Measured times as sums of steps: those between first and last tokens, then those to first tokens.
+    """Measured times as sums of steps: times between first and last tokens, then times to first tokens.
 
     ``steps`` holds one average pure decode step for each of the former, the steps of all prompts' chunks, and
-    for each of the latter the decode step that it met. ``request`` says whose each time is.
+    for
+    each of the latter the decode step in progress. ``request`` is the request of each time.
     """
 
     steps: IterationRows
     measured_ms: Floats
     request: NDArray[np.int64]
-    #: How many pure decode steps each answer took.
+    #: Number of pure decode steps of each answer.
     decode_counts: Floats
-    #: Share of each prompt's chunks in each answer's time, and the prompt that each chunk's step is of.
+    #: Share of each prompt's chunks in each answer's time, and the prompt of each chunk's step.
     shares: Floats
     prompt_of_chunk: NDArray[np.int64]
-    #: The prompt of each first token, and whether a decode step was under way when it was sent.
+    #: The prompt of each first token, and 1 if a decode step was in progress at its arrival.
     first_prompts: NDArray[np.int64]
     met: Floats
 
     @property
     def to_first(self) -> NDArray[np.bool_]:
-        """Whether each time is one to a first token, which has the client's constant besides."""
+        """True for times to a first token, which include the client's constant."""
         return np.arange(len(self.measured_ms)) >= len(self.decode_counts)
 
     def sums(self, values: Floats) -> Floats:
-        """Return the sum over each time's steps of what ``values`` holds a step, (steps, k) → (times, k)."""
+        """Return the sum over each time's steps of the per-step ``values``, (steps, k) → (times, k)."""
         decodes, chunks = len(self.decode_counts), len(self.prompt_of_chunk)
         of_prompt = np.zeros((self.shares.shape[1], values.shape[1]))
         np.add.at(of_prompt, self.prompt_of_chunk, values[decodes : decodes + chunks])
@@ -76,7 +78,7 @@ class MeasuredSums:
 
 @dataclass(frozen=True, slots=True)
 class _Prompts:
-    """Prompts that ended in one step together: their window, chunks, tokens; ``alone`` names a lone one."""
+    """Prompts that ended in the same step: their window, chunks, tokens; ``alone``: index of a single one."""
 
     begin_s: Floats
     end_s: Floats
@@ -122,7 +124,7 @@ def measured_sums(log: TimedRequests, max_num_batched_tokens: int) -> MeasuredSu
 
 
 class _Load:
-    """How many sequences decode at a time, and how much KV they have, as if tokens came evenly."""
+    """The number of decoding sequences and their KV over time, with evenly spaced tokens."""
 
     def __init__(self, log: TimedRequests, first: Floats, last: Floats) -> None:
         self._first, self._last, self._log = first, last, log
@@ -135,7 +137,7 @@ class _Load:
         return here.sum(axis=1).astype(np.float64), here @ self._log.prompt_tokens + grown.sum(axis=1)
 
     def mean(self, begin: Floats, end: Floats) -> tuple[Floats, Floats]:
-        """Return the same on average over each stretch of time."""
+        """Return the same, averaged over each interval."""
         left = np.maximum(self._first, begin[:, None])
         right = np.minimum(self._last, end[:, None])
         inside = np.maximum(right - left, 0.0)
@@ -156,7 +158,7 @@ def _prompts(log: TimedRequests, first: Floats, budget: int) -> _Prompts:
     np.minimum.at(sent, group, log.sent_s[order])
     before = np.concatenate(([-np.inf], end[:-1]))
     count = np.bincount(group).astype(np.float64)
-    # A prompt has waited where another one was being read when it was sent.
+    # A prompt has waited if another prompt was being computed at its arrival.
     waited = sent < np.maximum.accumulate(before)
     return _Prompts(
         np.minimum(np.maximum(sent, before), end),
@@ -171,7 +173,7 @@ def _prompts(log: TimedRequests, first: Floats, budget: int) -> _Prompts:
 
 
 def _overlap(begin: Floats, end: Floats, prompts: _Prompts) -> Floats:
-    """Return which share of the time in which each prompt was read lies in each stretch."""
+    """Return the share of each prompt's prefill time that lies in each interval."""
     left = np.maximum(begin[:, None], prompts.begin_s)
     right = np.minimum(end[:, None], prompts.end_s)
     return np.asarray(

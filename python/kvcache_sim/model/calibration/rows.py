@@ -1,4 +1,4 @@
-"""Measured scheduler iterations: the rows a model is fitted to, those held out, and its errors."""
+"""Measured scheduler iterations: fitted rows, held-out rows, and errors."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from kvcache_sim.errors import TraceError, UsageError
 from kvcache_sim.model.calibration.csv_table import CsvTable, read_table
 from kvcache_sim.rng import stream
 
-#: Where a file gives only the spread of the KV lengths, the longest is taken as this many standard deviations
-#: above the mean, or √(n−1) of them where that is less: more is not possible among n lengths.
+#: If a file gives only the spread of the KV lengths, the longest is assumed to be this many standard
+#: deviations above the mean, but at most √(n−1) of them: more is impossible for n lengths.
 LONGEST_DEVIATIONS = 4.0
 
 _COUNTS = {
@@ -30,7 +30,7 @@ _COUNTS = {
 
 @dataclass(frozen=True, slots=True)
 class IterationRows:
-    """Iterations in columns: what each computed (tokens, sequences), its time in ms, and its TP degree."""
+    """Iterations in columns: computed tokens and sequences, time in ms, and TP degree."""
 
     prefill_tokens: NDArray[np.float64]
     prefill_requests: NDArray[np.float64]
@@ -46,7 +46,7 @@ class IterationRows:
         return len(self.iter_ms)
 
     def take(self, chosen: NDArray[np.bool_] | NDArray[np.intp]) -> IterationRows:
-        """Return the chosen rows."""
+        """Return the selected rows."""
         return replace(self, **{f.name: getattr(self, f.name)[chosen] for f in fields(self)})
 
     def phases(self) -> dict[str, NDArray[np.bool_]]:
@@ -55,9 +55,9 @@ class IterationRows:
         return {"decode": decode & ~prefill, "mixed": decode & prefill, "prefill": prefill & ~decode}
 
     def twice_pairs(self, least_query_tokens: int) -> NDArray[np.float64]:
-        """Return twice the products of a row's chunks with their keys, as ``StepTimeTable.pairs`` has them.
+        """Return twice the products of a row's chunks with their keys, as in ``StepTimeTable.pairs``.
 
-        Of several chunks in a step only sums are known; equal ones are assumed.
+        Only sums are known of several chunks in a step; equal chunks are assumed.
         """
         chunks = np.maximum(self.prefill_requests, 1)
         new, past = self.prefill_tokens / chunks, self.past_tokens / chunks
@@ -65,13 +65,15 @@ class IterationRows:
 
 
 def read_iterations(path: Path, only: dict[str, str] | None = None) -> IterationRows:
-    """Return the rows of a CSV (plain or gzip) of iterations, without those marked ``artefact``.
+    """Return the rows of a CSV (plain or gzip) of iterations, without rows marked ``artefact``.
 
-    ``iter_ms`` is needed; of the other columns (``prefill_tokens``, ``prefill_requests``,
+    ``iter_ms`` is required; of the other columns (``prefill_tokens``, ``prefill_requests``,
     ``prefill_past_kv_tokens``, ``decode_requests``, ``decode_kv_tokens``, ``decode_kv_std`` or
-    ``decode_kv_max``, ``tp``) an absent one counts as 0 (TP as 1). ``only`` keeps the rows with these values.
-    Raises UsageError for a missing file, TraceError with file and line for a row that is cut short, whose
-    counts are no whole numbers, that computes nothing, or has no positive time.
+    ``decode_kv_max``, ``tp``) an absent column counts as 0 (TP as 1). ``only`` keeps the rows with these
+    values.
+    Raises UsageError for a missing file, TraceError with file and line for a row that is cut short, has
+    counts
+    that are not whole numbers, computes nothing, or has no positive time.
     """
     table = read_table(path, ("iter_ms",), only or {})
     if "artefact" in table.cells:
@@ -118,7 +120,7 @@ def _to_rows(c: dict[str, NDArray[np.float64]]) -> IterationRows:
 
 @dataclass(frozen=True, slots=True)
 class PhaseError:
-    """The relative error of one phase in per cent: mean of |e|, 95th percentile of |e|, mean of e."""
+    """The relative error of one phase in percent: mean of |e|, 95th percentile of |e|, mean of e."""
 
     phase: str
     rows: int
@@ -144,7 +146,7 @@ def phase_errors(rows: IterationRows, predicted_ms: NDArray[np.float64]) -> list
 
 
 #: The only files that a shipped set is fitted to: kernel and iteration timings. No end-to-end run is among
-#: them; those are for judging.
+#: them; these are for validation.
 TRAIN_FILES = (
     "attention_skew_rtx.csv.gz",
     "iter_b300_moe.csv.gz",
@@ -153,16 +155,17 @@ TRAIN_FILES = (
     "kernels_rtx.csv.gz",
 )
 
-#: The seed and the share of every shipped split.
+#: The seed and the held-out share of every shipped set.
 SPLIT_SEED = 20261121
 HELD_OUT_SHARE = 0.2
-#: Where neighbours in the file are alike, whole stretches are held out too: so many, each so long a share.
+#: If neighboring rows of a file are similar, contiguous blocks are held out too: their number, and the share
+#: of each.
 BLOCKS = 50
 BLOCKS_HELD_OUT = 5
 
 
 def scipy_optimize() -> Any:
-    """Return scipy's optimisers; UsageError where it is not installed."""
+    """Return scipy's optimizers; UsageError if scipy is not installed."""
     try:
         from scipy import optimize
     except ModuleNotFoundError:
@@ -171,7 +174,7 @@ def scipy_optimize() -> Any:
 
 
 def check_train_file(name: str) -> None:
-    """Raise UsageError when a file is not on the train list."""
+    """Raise UsageError if a file is not on the train list."""
     if name not in TRAIN_FILES:
         raise UsageError(
             "not a file of the train split", got=name, expected="one of " + ", ".join(TRAIN_FILES)
@@ -179,11 +182,11 @@ def check_train_file(name: str) -> None:
 
 
 def held_out(rows: int, share: float = HELD_OUT_SHARE, seed: int = SPLIT_SEED) -> NDArray[np.bool_]:
-    """Return the mask of the rows kept from the fit: each with probability ``share``, by its index alone."""
+    """Return the mask of held-out rows: each with probability ``share``, by its index alone."""
     return stream(seed, "calibration.held-out").random(rows) < share
 
 
 def held_out_blocks(rows: int, seed: int = SPLIT_SEED) -> NDArray[np.bool_]:
-    """Return the mask of five of fifty contiguous stretches of a file of ``rows`` rows."""
+    """Return the mask of five of fifty contiguous blocks of a file of ``rows`` rows."""
     chosen = stream(seed, "calibration.held-out-blocks").choice(BLOCKS, BLOCKS_HELD_OUT, replace=False)
     return np.isin(np.arange(rows) * BLOCKS // max(rows, 1), chosen)

@@ -1,8 +1,8 @@
-"""Iterations whose own time is not theirs: runs that only their sum tells, compilation, and waits.
+"""Runs of iterations of which only the total time is measured, compilation, and waits.
 
-With asynchronous scheduling a step's tokens are seen once the next step has been launched. Where that one has
-a prompt's chunk, which takes the host long, the step before seems to take the time and the chunk's own step
-little. What such steps take together is right. So a step and the chunks that follow it at once make a run.
+With asynchronous scheduling a step's tokens are observed after the next step has been launched. If that next
+step has a prompt's chunk, whose launch takes long, the earlier step appears long and the chunk's own step
+short. The total time of these steps is right. So a step and the chunks that follow it directly form a run.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 
 from kvcache_sim.model.calibration.rows import IterationRows
 
-#: Runs are cut behind so many steps: of a hundred chunks in a row, one sum alone would tell too little, and
-#: what the cut charges to the wrong side is small beside eight steps.
+#: Runs are cut after this many steps: of a hundred consecutive chunks a single sum has too little
+#: information, and the time that the cut assigns to the wrong side is small compared with eight steps.
 MOST_STEPS = 8
 
-#: A file's steps are seen late where the median decode step before a chunk of more than so many tokens, which
-#: no CUDA graph holds, takes more than so many times the median of other decode steps.
+#: A file's steps are observed late if the median decode step before a chunk of more than this many tokens (no
+#: CUDA graph) takes more than this multiple of the median of other decode steps.
 LAUNCHED_TOKENS = 512
 LATE_RATIO = 2.0
 
-#: The column that a file of an asynchronous engine has: the time as seen, before anything was moved.
+#: The column of an asynchronous engine's file: the observed time, before any correction.
 SEEN_COLUMN = "seen_ms"
 
 
@@ -39,26 +39,26 @@ class Runs:
         return len(self.begins)
 
     def sums(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the sum over each run of values, or columns of them, by row."""
+        """Return the sum over each run of values, or columns of values, by row."""
         if len(self) == self.rows:
             return values
         return np.asarray(np.add.reduceat(values, self.begins, axis=0), np.float64)
 
     def rowwise(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return values by run at each of its rows."""
+        """Return values by run at each of the run's rows."""
         return values[self.number]
 
     def mask(self, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return the rows of the chosen runs."""
+        """Return the mask of the rows of the selected runs."""
         return chosen[self.number]
 
     def take(self, chosen: NDArray[np.bool_]) -> Runs:
-        """Return the chosen runs, of the rows that ``mask`` leaves."""
+        """Return the selected runs, of the rows that ``mask`` leaves."""
         lengths = np.diff(self.begins, append=self.rows)[chosen]
         return Runs(np.cumsum(lengths) - lengths, int(lengths.sum()))
 
     def totals(self, rows: IterationRows) -> IterationRows:
-        """Return each run as one row: sums of tokens, sequences and times, of which phases can be told."""
+        """Return each run as one row: sums of tokens, sequences and times, which determine its phase."""
         degree = rows.tensor_parallel[self.begins]
         names = ("prefill_tokens", "prefill_requests", "past_tokens", "decode_sequences", "decode_kv_tokens")
         sums = {name: self.sums(getattr(rows, name)) for name in (*names, "decode_max_kv_tokens", "iter_ms")}
@@ -76,7 +76,7 @@ def single_steps(rows: IterationRows) -> Runs:
 
 
 def runs_of(rows: IterationRows) -> Runs:
-    """Return the runs of rows in the order of the engine's steps: each chunk joins the row before it."""
+    """Return the runs of rows in the engine's step order: each chunk joins the row before it."""
     begins, steps = [], 0
     for position, chunk in enumerate((rows.prefill_tokens > 0).tolist()):
         if chunk and 0 < steps < MOST_STEPS:
@@ -88,7 +88,7 @@ def runs_of(rows: IterationRows) -> Runs:
 
 
 def seen_late(rows: IterationRows) -> bool:
-    """Return whether rows in the engine's order charge a chunk's launch to the decode step before it."""
+    """Return True if rows in the engine's order assign a chunk's launch to the decode step before it."""
     chunk = rows.prefill_tokens > 0
     launched = chunk & (rows.prefill_tokens + rows.decode_sequences > LAUNCHED_TOKENS)
     before, followed = np.append(launched[1:], False) & ~chunk, np.append(chunk[1:], False)
@@ -98,18 +98,18 @@ def seen_late(rows: IterationRows) -> bool:
     return bool(np.median(rows.iter_ms[before]) > LATE_RATIO * np.median(rows.iter_ms[others]))
 
 
-#: An iteration compiles when it takes this many times what is usual for its like, and so many ms more.
+#: An iteration is a compilation if it takes this multiple of the usual time, and this many ms more.
 COMPILES_TIMES = 3.0
 COMPILES_EXTRA_MS = 200.0
-#: What is usual: the median of so many iterations, itself and those nearest by tokens.
+#: Usual time: the median of this many iterations, itself and the nearest by tokens.
 _LIKE_ROWS = 31
 
 
 def usual_ms(rows: IterationRows) -> NDArray[np.float64]:
-    """Return for each row the median time of the 31 iterations of the file most like it.
+    """Return for each row the median time of the 31 most similar iterations of the file.
 
-    Alike are iterations that both have a prefill chunk or both have none; the nearest are those next to it
-    when sorted by tokens, then by KV read by decodes, then by KV read by chunks.
+    Similar iterations both have a prefill chunk or both have none; the nearest are adjacent when sorted by
+    tokens, then by KV read by decodes, then by KV read by chunks.
     """
     usual = np.empty(len(rows))
     chunked = rows.prefill_tokens > 0
@@ -126,10 +126,11 @@ def usual_ms(rows: IterationRows) -> NDArray[np.float64]:
 
 
 def compiles(rows: IterationRows) -> NDArray[np.bool_]:
-    """Return the mask of compilation: more than three times what is usual, and 200 ms above it.
+    """Return the mask of compilation: more than three times the usual time, and 200 ms above it.
 
     The longest real step of the shipped files takes 0.2 s; a first use takes 0.2 to 5 s. A rank that waits
-    for another one's prefill stays: it takes long, but not as long.
+    for
+    another rank's prefill is not marked: it takes long, but not as long.
     """
     usual = usual_ms(rows)
     longest = np.maximum(COMPILES_TIMES * usual, usual + COMPILES_EXTRA_MS)
@@ -137,10 +138,11 @@ def compiles(rows: IterationRows) -> NDArray[np.bool_]:
 
 
 def waits(rows: IterationRows) -> NDArray[np.bool_]:
-    """Return the mask of pure decode steps of more than three times what is usual that do not compile.
+    """Return the mask of pure decode steps of more than three times the usual time that do not compile.
 
-    Their time is not their own: a rank of a data-parallel group waits for the prefill of another, or, on one
-    GPU with asynchronous scheduling, the launch of the next step is charged to this one.
+    Their time includes other work. A rank of a data-parallel group waits for the prefill of another rank, or,
+    on
+    one GPU with asynchronous scheduling, the launch of the next step is assigned to this step.
     """
     long = np.asarray(rows.iter_ms > COMPILES_TIMES * usual_ms(rows), np.bool_)
     return np.asarray((rows.prefill_tokens == 0) & long & ~compiles(rows), np.bool_)

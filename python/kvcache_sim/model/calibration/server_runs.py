@@ -1,4 +1,4 @@
-"""Real servers that ``aiconfigurator-core`` lists, half of them never looked at, and their launches."""
+"""Real servers listed by ``aiconfigurator-core``, half of them held out, and their launch settings."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pathlib import Path
 from kvcache_sim.model.aiconfigurator.deployment import Deployment, Dtypes, library_model
 from kvcache_sim.model.aiconfigurator.library import installed_folder
 
-#: Decode steps between two looks for new requests from so many clients on, and with fewer.
+#: Decode steps between two polls for new requests, with at least this many clients, and with fewer.
 _MANY_CLIENTS, _POLL_MANY, _POLL_FEW = 16, 30, 10
-#: From this version on vLLM schedules asynchronously unless told not to.
+#: From this version on vLLM schedules asynchronously by default.
 _ASYNC_VLLM = (0, 14)
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What decides which launch script was used: the model, its GPU and format, degree, clients, lengths."""
+    """The inputs of the choice of a launch script: model, GPU and format, degree, clients, lengths."""
 
     model: str
     system: str
@@ -31,12 +31,14 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Rules by which a server runs prompts.
+    """Scheduling rules of a server for prompts.
 
-    ``budget_tokens`` of prompts and decodes at most in a step; ``with_decodes``: in the same steps as
-    decodes (vLLM) or in steps of their own before them (SGLang); ``overlapped``: a step is decided on while
-    the one before it runs; ``poll_steps``: new requests are looked for once in so many decode steps
-    (``--scheduler-recv-interval``), and after each step with a prompt.
+    ``budget_tokens`` of prompts and decodes at most per step; ``with_decodes``: in the same steps as decodes
+    (vLLM) or in separate steps before them (SGLang); ``overlapped``: a step is scheduled while the previous
+    one
+    runs; ``poll_steps``: new requests are polled once in this many decode steps
+    (``--scheduler-recv-interval``),
+    and after each step with a prompt.
     """
 
     budget_tokens: int = 8192
@@ -46,14 +48,14 @@ class Launch:
 
 
 def launch_of(engine: str, version: str, workload: Workload, *, public: bool) -> Launch:
-    """Return what a server was launched with; ``public``: by the public benchmark's scripts."""
+    """Return a server's launch settings; ``public``: by the public benchmark's scripts."""
     if engine == "vllm":
         return _vllm(version, workload, public=public)
     return _sglang(workload) if public else Launch(with_decodes=False)
 
 
 def _vllm(version: str, workload: Workload, *, public: bool) -> Launch:
-    """Its default budget on these GPUs is 8,192; MiniMax on Blackwell is given two prompts' worth."""
+    """Its default budget on these GPUs is 8,192; MiniMax on Blackwell has a budget of two prompts."""
     # The scripts of models without a version set ``async-scheduling: true``.
     overlapped = (public and not version) or _number(version) >= _ASYNC_VLLM
     if public and "MiniMax" in workload.model and not _hopper(workload):
@@ -87,7 +89,7 @@ def _hopper(workload: Workload) -> bool:
 
 
 def _number(version: str) -> tuple[int, ...]:
-    """Return the version's first two numbers; a nightly build is later than any."""
+    """Return the version's first two numbers; a nightly build is later than any release."""
     parts = version.split(".")[:2]
     return tuple(int(part) for part in parts) if all(part.isdigit() for part in parts) else (99,)
 
@@ -96,15 +98,15 @@ _ENGINES = ("vllm", "sglang")
 #: GPUs of one machine; only GB200 racks have more.
 _MACHINE_GPUS = 8
 _RACKS = "gb200"
-#: In the source of a row: a run of the library's own, not of the public benchmark.
+#: Marker in a row's source: a run of the library's own, not of the public benchmark.
 _OWN_RUN = "auto-gap-analysis"
 
 
 @dataclass(frozen=True, slots=True)
 class ServerRun:
-    """One run: where, how launched, under what load, and what was measured, in ms; lengths are nominal.
+    """One run: deployment, launch settings, load, and measured times in ms; lengths are nominal.
 
-    ``together``: prompts come together, round by round, all of the nominal length.
+    ``together``: prompts arrive together, round by round, all of the nominal length.
     """
 
     deployment: Deployment
@@ -120,9 +122,9 @@ class ServerRun:
 
 
 def server_runs(path: Path | None = None) -> tuple[list[ServerRun], int]:
-    """Return the distinct runs of the half that may be looked at, and how many distinct runs there are.
+    """Return the distinct runs of the visible half, and the number of all distinct runs.
 
-    The half: the first byte of the SHA-256 of the configuration is even.
+    The visible half: the first byte of the SHA-256 of the configuration is even.
     """
     path = path or installed_folder() / "systems" / "silicon_sample.csv"
     with path.open(encoding="utf-8", newline="") as file:
@@ -142,14 +144,15 @@ def configuration_key(row: dict[str, str]) -> str:
 
 
 def first_byte_is_odd(key: str) -> bool:
-    """Whether a configuration is one of those never looked at."""
+    """True if a configuration belongs to the held-out half."""
     return hashlib.sha256(key.encode()).digest()[0] % 2 == 1
 
 
 def degrees_that_fit(system: str, tensor: int, data: int, expert: int) -> tuple[int, int, int]:
-    """Return TP, DP and EP degrees of a row, those that no machine has put right.
+    """Return corrected TP, DP and EP degrees of a row.
 
-    ``tp 64, ep 8`` is the square of what the row's name says, TP 8 and EP 8 on the same GPUs. ``tp 4, dp 4,
+    ``tp 64, ep 8`` is the product of the degrees in the row's name, TP 8 and EP 8 on the same GPUs. ``tp 4,
+    dp 4,
     ep 16`` is four ranks of attention on four GPUs: the benchmark's ``dp-attn`` counts the same GPUs twice.
     """
     if tensor * data <= _MACHINE_GPUS or system.startswith(_RACKS):

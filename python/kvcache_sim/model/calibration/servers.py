@@ -1,7 +1,7 @@
-"""Real servers against measured kernels: their closed loops, how far these are off, and host costs fitted.
+"""Real servers compared with measured kernels: closed loops, their errors, and fitted host costs.
 
-A run is a closed loop of ``concurrency`` clients, 10 × as many prompts, lengths uniform in 0.8 to 1.0 of the
-nominal ones, simulated step by step (``closed_loop.py``) by the rules its server was launched with.
+A run is a closed loop of ``concurrency`` clients with 10 × as many prompts. Lengths are uniform in 0.8 to 1.0
+of the nominal ones. It is simulated step by step (``closed_loop.py``) with the server's launch settings.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from kvcache_sim.model.calibration.server_runs import ServerRun
 from kvcache_sim.rng import stream
 
 _HOPPER = ("h100", "h200", "h20")
-#: A run that a prediction misses by more than this factor, either way, is listed by its label.
+#: A run whose prediction is off by more than this factor, up or down, is listed by its label.
 FAR_OFF = 1.6
-#: Prompts a client, and so the share of them that come all at once.
+#: Prompts per client, and so the share of prompts that arrive together.
 _ROUNDS = 10
 FIRST_ROUND = 1 / _ROUNDS
 _SHORTEST = 0.8
-#: Equal KV lengths up to so many significant digits are one step.
+#: KV lengths that are equal up to this many significant digits are one step.
 _KV_DIGITS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a closed loop of kernels has, in mean ms.
+    """Parts of the kernels' closed loop, in mean ms.
 
-    Of TPOT: decode steps, and prompts in steps. Of TTFT: the first round's, whose prompts come together;
-    of the later ones decode steps (also those that their own steps hold), prompts, and time when nothing ran.
+    Of TPOT: decode steps, and prompts in steps. Of TTFT: the first round's, whose prompts arrive together; of
+    later prompts the decode steps (also those within their own steps), prompts, and idle time.
     """
 
     decode_ms: float
@@ -53,7 +53,7 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """A run with the TPOT and TTFT predicted, in ms, and the parts that kernels have in them."""
+    """A run with the TPOT and TTFT predicted, in ms, and the parts of them from kernels."""
 
     run: ServerRun
     parts: Parts
@@ -62,7 +62,7 @@ class Predicted:
 
 
 def predict_servers(runs: Iterable[ServerRun]) -> tuple[list[Predicted], Counter[str]]:
-    """Return each run with what kernels alone predict, and the runs that no kernels were found for."""
+    """Return each run with the prediction of kernels alone, and the runs without kernels."""
     of: dict[Deployment, list[ServerRun]] = defaultdict(list)
     for run in runs:
         of[run.deployment].append(run)
@@ -78,7 +78,7 @@ def predict_servers(runs: Iterable[ServerRun]) -> tuple[list[Predicted], Counter
 
 
 def _kernels(deployment: Deployment) -> MeasuredKernels:
-    """Return kernels of the checkpoint's formats, or of the label's where the library has none of these."""
+    """Return kernels of the checkpoint's formats, or of the label's if the library has none of these."""
     repairs = (*REPAIRS, *LABEL_REPAIRS)
     formats = checkpoint_dtypes(deployment, model_configuration(deployment.model))
     if formats != deployment.dtypes:
@@ -88,11 +88,13 @@ def _kernels(deployment: Deployment) -> MeasuredKernels:
 
 
 def checkpoint_dtypes(deployment: Deployment, configuration: dict[str, Any]) -> Dtypes:
-    """Return the formats that a run labelled fp8 has by its checkpoint.
+    """Return the checkpoint's formats of a run labeled fp8.
 
-    One whose weights are scaled in blocks (``weight_block_size``) has its experts so whatever the label says,
-    and on Hopper its other weights too; on Blackwell engines turn their scales into powers of two, which runs
-    as weights scaled by tensor do.
+    A checkpoint with weights scaled in blocks (``weight_block_size``) has block-scaled experts whatever the
+    label,
+    and on Hopper block-scaled other weights too. On Blackwell engines round the other weights' scales to
+    powers
+    of two, which run like weights scaled by tensor.
     """
     quantization = configuration.get("quantization_config") or {}
     dtypes = deployment.dtypes
@@ -106,14 +108,14 @@ def checkpoint_dtypes(deployment: Deployment, configuration: dict[str, Any]) -> 
 
 
 def by_kernels(run: ServerRun, parts: Parts) -> Predicted:
-    """Return a run as kernels alone predict it."""
+    """Return a run with the prediction of kernels alone."""
     later = parts.waited_ms + parts.own_ms + parts.idle_ms
     ttft = FIRST_ROUND * parts.first_ms + (1 - FIRST_ROUND) * later
     return Predicted(run, parts, ttft, parts.decode_ms + parts.prompts_ms)
 
 
 def _parts(kernels: MeasuredKernels, runs: Sequence[ServerRun]) -> list[Parts]:
-    """Return the parts of runs of one deployment; raises UsageError where the library refuses a step."""
+    """Return the parts of runs of one deployment; raises UsageError if the library refuses a step."""
     with kernels.asked() as step_ms:
         known: dict[tuple[int, int, int, int], float] = {}
 
@@ -128,7 +130,7 @@ def _parts(kernels: MeasuredKernels, runs: Sequence[ServerRun]) -> list[Parts]:
 
 
 def loop_parts(times: StepTimes, run: ServerRun) -> Parts:
-    """Return the parts of one run's closed loop: of one of its data-parallel ranks, which are alike."""
+    """Return the parts of one run's closed loop, for one of its identical data-parallel ranks."""
     clients = max(1, round(run.concurrency / run.deployment.data_parallel))
     load = _load(run, clients)
     found = closed_loop(times, run.launch, load)
@@ -154,7 +156,7 @@ def _load(run: ServerRun, clients: int) -> Load:
 
 @dataclass(frozen=True, slots=True)
 class ServerErrors:
-    """Median and mean of the absolute relative errors in %, of TPOT and TTFT, and how many runs."""
+    """Median and mean of the absolute relative errors of TPOT and TTFT in %, and the number of runs."""
 
     runs: int
     tpot_median: float
@@ -172,7 +174,7 @@ def server_errors(predicted: Sequence[Predicted]) -> ServerErrors:
 
 
 def far_off(predicted: Iterable[Predicted]) -> list[tuple[tuple[str, str, str], str, int, int]]:
-    """Return labels with runs whose TPOT is off by more than 1.6 ×: label, system, such runs, all of them."""
+    """Return labels with TPOT off by more than 1.6 ×: label, system, number of these runs, number of all."""
     off: Counter[tuple[tuple[str, str, str], str]] = Counter()
     every: Counter[tuple[tuple[str, str, str], str]] = Counter()
     for one in predicted:
@@ -182,14 +184,14 @@ def far_off(predicted: Iterable[Predicted]) -> list[tuple[tuple[str, str, str], 
     return [(*key, count, every[key]) for key, count in off.most_common() if count]
 
 
-#: What is fitted of TPOT, and what holds without any run: decode steps and prompts in steps as the kernels
-#: have them, no host time a step, none a client. The last two in units of ms that they usually have.
+#: Fitted factors of TPOT, and their values without any run: decode steps and prompts in steps as the kernels
+#: have them, no host time per step, none per client. The last two in units of their usual ms.
 _TPOT_UNITS = (5.0, 0.1)
 _TPOT_KERNELS = (1.0, 1.0, 0.0, 0.0)
-#: The same of TTFT: the first round, later prompts, a constant, one a client, and one a prompt token.
+#: The same of TTFT: the first round, later prompts, a constant, per client, and per prompt token.
 _TTFT_UNITS = (50.0, 5.0, 0.01)
 _TTFT_KERNELS = (1.0, 1.0, 0.0, 0.0, 0.0)
-#: Errors below this count squared, larger ones by their size.
+#: Smaller errors count squared, larger ones linearly.
 _SMALL_ERROR = 0.01
 _FIT_ROUNDS = 25
 _LEAST_MS = 0.1
@@ -198,10 +200,13 @@ _LEAST_MS = 0.1
 def with_fitted_costs(predicted: Sequence[Predicted]) -> list[Predicted]:
     """Return predictions with the kernels' parts scaled and host costs added, by engine, version and model.
 
-    Non-negative and of least absolute relative error. TPOT's are drawn towards the kernels as they are,
-    TTFT's towards those fitted to all other labels of the engine, whose front end is theirs too; either with
-    the weight of one run. Fitted to the label's other configurations: no run is predicted by costs that it,
-    or a run of its configuration under other load, was fitted to.
+    Non-negative and of least absolute relative error. TPOT's factors are regularized towards the kernels'
+    own,
+    TTFT's towards those fitted to all other labels of the engine, which have the same front end; both with
+    the
+    weight of one run. Fitted to the label's other configurations: no run is predicted with costs that were
+    fitted
+    to it or to a run of its configuration under other load.
     """
     groups: dict[tuple[str, str, str], list[Predicted]] = defaultdict(list)
     for one in predicted:
@@ -227,7 +232,7 @@ def _tpot_scales(train: Sequence[Predicted]) -> tuple[float, ...]:
 def _ttft_scales(
     train: Sequence[Predicted], tpot_scales: tuple[float, ...], usual: tuple[float, ...]
 ) -> tuple[float, ...]:
-    """Return the scales of TTFT drawn towards the usual ones; without runs these."""
+    """Return the scales of TTFT regularized towards the usual ones; without runs the usual ones."""
     if not train:
         return usual
     true_ms = np.array([one.run.ttft_ms for one in train])
@@ -252,7 +257,7 @@ def _tpot_parts(runs: Sequence[Predicted]) -> NDArray[np.float64]:
 
 
 def _ttft_parts(runs: Sequence[Predicted], tpot_ms: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the parts of TTFT; decode steps that were waited for take as much longer as TPOT does."""
+    """Return the parts of TTFT; the decode steps waited for are scaled like TPOT."""
     constant, client, token = _TTFT_UNITS
     rows = [
         (
@@ -270,7 +275,7 @@ def _ttft_parts(runs: Sequence[Predicted], tpot_ms: NDArray[np.float64]) -> NDAr
 def _drawn(
     parts: NDArray[np.float64], true_ms: NDArray[np.float64], usual: tuple[float, ...]
 ) -> tuple[float, ...]:
-    """Return the scales ≥ 0 of least absolute relative error, drawn towards the usual ones."""
+    """Return the scales ≥ 0 of least absolute relative error, regularized towards the usual ones."""
     nnls = scipy_optimize().nnls
     relative, weight = parts / true_ms[:, None], np.ones(len(true_ms))
     scales = np.array(usual)

@@ -1,6 +1,6 @@
-"""The packaged sets: each with the train file it is fitted to, made by one function.
+"""The packaged sets: each with its train file, all fitted by one function.
 
-Those of mixtures of experts: two models in twelve topologies of a B300 machine.
+Sets of mixtures of experts: two models in twelve topologies of a B300 machine.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.parametric import ParametricStepTime
 
 MIXTURE_FILE = "iter_b300_moe.csv.gz"
-#: Rows held out one by one; the stretches held out besides make it a fifth.
+#: Share of rows held out individually; the blocks held out in addition make it a fifth.
 _ROWS_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """One packaged set: our name of the model, the file's, and the topology."""
+    """One packaged set: kvsim's name of the model, the file's name, and the topology."""
 
     model: str
     file_model: str
@@ -48,12 +48,12 @@ class Mixture:
 
     @property
     def name(self) -> str:
-        """The name scenarios use."""
+        """The set's name in scenarios."""
         return f"{self.gpu}-{self.model}-{self.topology.suffix}"
 
     @property
     def only(self) -> dict[str, str]:
-        """The values that choose the set's rows in the file."""
+        """The values that select the set's rows in the file."""
         degrees = self.topology
         return {
             "model": self.file_model,
@@ -85,9 +85,9 @@ MIXTURES = (
 
 @dataclass(frozen=True, slots=True)
 class FittedMixture:
-    """A set's file text, and its errors on single rows held out, on stretches, and on these without waits.
+    """A set's file text, and its errors on single held-out rows, on blocks, and on blocks without waits.
 
-    ``dropped`` rows compile and are neither fitted nor judged; ``waiting`` ones are both.
+    ``dropped`` rows compile and are neither fitted nor evaluated; ``waiting`` rows are both.
     """
 
     text: str
@@ -99,16 +99,16 @@ class FittedMixture:
 
 
 def mixture_rows(mixture: Mixture, path: Path) -> tuple[IterationRows, int]:
-    """Return the iterations of a set without those that compile, and how many these are."""
+    """Return the iterations of a set without compilation rows, and the number of compilation rows."""
     rows = read_iterations(path, mixture.only)
     dropped = compiles(rows)
     return rows.take(~dropped), int(dropped.sum())
 
 
 def fit_mixture(mixture: Mixture, path: Path) -> FittedMixture:
-    """Return the fit to four fifths of a set's rows: a tenth is held out by row, a tenth in stretches.
+    """Return the fit to four fifths of a set's rows: a tenth is held out by row, a tenth in blocks.
 
-    Where its steps are seen late, runs of steps take the place of rows.
+    If its steps are observed late, runs of steps replace rows.
     """
     rows, dropped = mixture_rows(mixture, path)
     late = seen_late(rows)
@@ -145,9 +145,9 @@ def _errors(
 
 @dataclass(frozen=True, slots=True)
 class ShippedSet:
-    """One packaged set: what it times, its train file, and the values that choose its rows there.
+    """One packaged set: its name's parts, its train file, and the values that select its rows there.
 
-    ``links`` names the all-reduces that go with measured kernels of several GPUs: those of the same engine.
+    ``links`` names the all-reduces of the same engine for measured kernels of several GPUs.
     """
 
     model: str
@@ -159,7 +159,7 @@ class ShippedSet:
 
     @property
     def name(self) -> str:
-        """The name scenarios use."""
+        """The set's name in scenarios."""
         return f"{self.gpu}-{self.model}-tp{self.tensor_parallel}"
 
 
@@ -194,14 +194,14 @@ SHIPPED = (
     _measured(8),
 )
 
-#: TP degrees never measured, from a fit across the degrees of one file.
+#: TP degrees that were not measured, from a fit across the degrees of one file.
 TRANSFERRED = (ShippedSet("qwen3-32b", "b300", 4, "iter_b300_qwen3_32b.csv", ()),)
 
 _SPREAD_FILE = "attention_skew_rtx.csv.gz"
 
 
 def shipped_texts(folder: Path) -> Iterator[tuple[str, str, list[PhaseError]]]:
-    """Yield each packaged set's name, file text and errors, fitted anew to the train files in ``folder``."""
+    """Yield each packaged set's name, file text and errors, fitted to the train files in ``folder``."""
     for entry in SHIPPED:
         model, errors = fit_shipped(entry, folder)
         how = "composed of measured kernels" if "iter_b300" not in entry.file else "measured iterations"
@@ -218,20 +218,20 @@ def shipped_texts(folder: Path) -> Iterator[tuple[str, str, list[PhaseError]]]:
 
 
 def fit_shipped(entry: ShippedSet, folder: Path) -> tuple[ParametricStepTime, list[PhaseError]]:
-    """Return a set's model, fitted without the rows held out, and its error on those."""
+    """Return a set's model, fitted without the held-out rows, and its error on these."""
     rows, base = shipped_rows(entry, folder)
     out = held_out(len(rows))
     model = fit_step_time(rows.take(~out), base, load_gpu(entry.gpu).kernels)
     errors = phase_errors(rows.take(out), predict_ms(model, rows.take(out)))
     if entry.file.startswith("kernels"):
-        # Unequal lengths were measured at one TP degree a model; α is a ratio, so it serves the others.
+        # Unequal lengths were measured at one TP degree per model; α is a ratio, so it applies to the others.
         only = {key: value for key, value in entry.only if key != "tp"}
         model = with_spreads(model, _train_path(folder, _SPREAD_FILE), only, _capacity_tokens(entry))
     return model, errors
 
 
 def shipped_rows(entry: ShippedSet, folder: Path) -> tuple[IterationRows, Points]:
-    """Return the iterations that a set is fitted to and judged on, and the base where it was measured."""
+    """Return the iterations that a set is fitted to and evaluated on, and the base if it was measured."""
     path = _train_path(folder, entry.file)
     if not entry.file.startswith("kernels"):
         return read_iterations(path, dict(entry.only)), ()

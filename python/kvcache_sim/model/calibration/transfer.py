@@ -1,4 +1,4 @@
-"""Deployments that were not measured, from those that were: other TP degrees, other topologies."""
+"""Models of unmeasured deployments from measured ones: other TP degrees, other topologies."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ from kvcache_sim.model.calibration.runs import Runs
 from kvcache_sim.model.parametric import ParametricStepTime, capture_sizes, padded_tokens, six_digits
 
 _BASE = (1.0, 32.0, 128.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0)
-#: The place of the longest sequence's cost among the columns; of the costs a sequence after it, beside KV.
+#: Column indices of the longest sequence's cost, and of the costs per sequence after it, in steps with KV.
 _LONGEST = len(_BASE)
 _SEQUENCE = (_LONGEST + 3, _LONGEST + 4)
-#: A degree splits and shares these: a step's fixed cost, and its cost a token above 32 tokens.
+#: Coefficients that a degree splits and shares: a step's fixed cost, and its cost per token above 32 tokens.
 _BOTH = (0, *(position for position, knot in enumerate(_BASE) if knot > 32))
-#: No degree splits these: what a step of few tokens takes more for each of them.
+#: Coefficients that no degree splits: the additional cost per token of a step of few tokens.
 _SHARED = (1, *_SEQUENCE)
 
 
 @dataclass(frozen=True, slots=True)
 class SplitKv:
-    """How a decode kernel shares out its work: a sequence's KV heads, on one GPU's multiprocessors.
+    """Work distribution of a decode kernel: a sequence's KV heads on one GPU's multiprocessors.
 
-    Each pair of a sequence and a KV head is read by as many cores as there are for it, at least one. The
-    defaults are a B300's and those of most models with grouped queries.
+    Each pair of a sequence and a KV head is read by an equal share of the cores, at least one core. The
+    defaults
+    are a B300's and those of most models with grouped queries.
     """
 
     kv_heads: int = 8
@@ -40,7 +41,7 @@ class SplitKv:
     def share(
         self, sequences: NDArray[np.float64], tensor_parallel: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """Return the share of its longest sequence that one core reads; above 1 they take turns."""
+        """Return the share of its longest sequence that one core reads; above 1 pairs are read in turns."""
         heads = np.maximum(self.kv_heads / tensor_parallel, 1)
         turns = np.maximum(sequences, 1) * heads / self.multiprocessors
         return np.where(turns > 1, turns, 1 / np.floor(1 / np.minimum(turns, 1.0)))
@@ -50,9 +51,11 @@ class SplitKv:
 class TensorParallelFit:
     """A model family over TP degrees: a coefficient is ``shared + split / tp``.
 
-    Weights, attention and GEMMs are split; latency, host work, communication and what a sequence costs the
-    sampler are not. The longest sequence alone takes ``longest_ms`` a thousand tokens on one core, whatever
-    the degree: a degree leaves it more cores, since it has fewer heads on a GPU.
+    Weights, attention and GEMMs are split; latency, host work, communication and the sampler's cost per
+    sequence
+    are not. The longest sequence alone takes ``longest_ms`` per thousand tokens on one core, whatever the
+    degree:
+    a higher degree leaves it more cores, since a GPU has fewer heads.
     """
 
     form: Form
@@ -71,10 +74,12 @@ class TensorParallelFit:
 
 
 def fit_tensor_parallel(rows: IterationRows, kv: SplitKv | None = None) -> TensorParallelFit:
-    """Return the family fitted to rows of at least two TP degrees; UsageError when there is one."""
+    """Return the family fitted to rows of at least two TP degrees; UsageError if there is only one."""
     kv = kv or SplitKv()
     if len(np.unique(rows.tensor_parallel)) < 2:
-        raise UsageError("one TP degree in the rows", expected="two or more, to tell what a degree splits")
+        raise UsageError(
+            "one TP degree in the rows", expected="two or more, to separate split and shared costs"
+        )
     form = Form(_BASE, (0.0,))
     columns = form.columns(rows)
     size = columns.shape[1]
@@ -91,26 +96,27 @@ def fit_tensor_parallel(rows: IterationRows, kv: SplitKv | None = None) -> Tenso
     return TensorParallelFit(form, own, shared, float(found[_LONGEST]), kv)
 
 
-#: Rows of one topology that the family is fitted to, at most: pure decode steps are thinned to so many.
+#: Most rows of one topology that the family is fitted to: pure decode steps are thinned to this number.
 _DECODES_A_TOPOLOGY = 300
-#: In the family the longest sequence shows where it exceeds the mean by this factor.
+#: In the family the longest sequence is visible if it exceeds the mean by this factor.
 _UNEVENNESS = 2.5
 _FAMILY = Form(
     base_knots=(1.0, 128.0, 512.0, 513.0, 1024.0, 2048.0, 4096.0, 8192.0),
     longest_knots=(0.0, 24.0),
     decode_knots=(1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0),
 )
-#: The place of the experts among ``Topology.shares``. In a decode step all ranks' sequences, taken to be as
-#: many on each, go to the experts together: this part of the base is of them all. The parts after it, of the
-#: exchange, are the same for any number of sequences: so few tokens take no longer than one.
+#: Index of the experts among ``Topology.shares``. In a decode step the sequences of all ranks, assumed
+#: equally many per rank, reach the experts together: this part of the base depends on all of them. The parts
+#: after it, of the exchange, do not depend on the number of sequences: with so few tokens its time is
+#: constant.
 _EXPERTS = 1
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Topology:
-    """How a mixture is spread: tensor, expert and data parallel degrees.
+    """Parallelism of a mixture: tensor, expert and data parallel degrees.
 
-    The experts lie on all ``tensor · data`` GPUs, split among them whole (EP) or each into parts (EP 1).
+    The experts lie on all ``tensor · data`` GPUs, distributed whole (EP) or each split into parts (EP 1).
     """
 
     tensor_parallel: int
@@ -119,16 +125,17 @@ class Topology:
 
     @property
     def suffix(self) -> str:
-        """The end of a set's name: ``tp2-ep4-dp2``, without what is 1 but for the TP degree."""
+        """The suffix of a set's name: ``tp2-ep4-dp2``, without degrees of 1 except the TP degree."""
         more = (("ep", self.expert_parallel), ("dp", self.data_parallel))
         return f"tp{self.tensor_parallel}" + "".join(f"-{key}{value}" for key, value in more if value > 1)
 
     def shares(self) -> tuple[float, ...]:
-        """Return what the parts of a step's base are multiplied with, apart from 1/TP.
+        """Return the factors of the parts of a step's base, apart from 1/TP.
 
-        One: launches and host work; the part of the experts on a GPU; the exchange between data-parallel
-        ranks, once, again for each doubling of the tensor parallelism that it goes across, and again for
-        each other rank.
+        In order: launches and host work; the part of the experts on a GPU; the exchange between data-parallel
+        ranks:
+        once, again for each doubling of the tensor parallelism that it crosses, and again for each other
+        rank.
         """
         ranks = self.data_parallel > 1
         gpus = self.tensor_parallel * self.data_parallel
@@ -136,9 +143,9 @@ class Topology:
 
 
 def fit_deployment(rows: IterationRows, runs: Runs | None = None) -> ParametricStepTime:
-    """Return the model of one deployment, with a base of decode steps apart from that of others.
+    """Return the model of one deployment, with separate bases of decode steps and of other steps.
 
-    Where ``runs`` are given, their sums are met instead of single rows.
+    With ``runs``, their sums are fitted instead of single rows.
     """
     form = form_apart(rows)
     found = solve(form.columns(rows), rows, form.floors, form.known_ms(rows), runs=runs)
@@ -147,7 +154,7 @@ def fit_deployment(rows: IterationRows, runs: Runs | None = None) -> ParametricS
 
 @dataclass(frozen=True, slots=True)
 class TopologyFit:
-    """A model family over topologies: what TP splits, and what else the base is made of."""
+    """A model family over topologies: the costs that TP splits, and the shared parts of the base."""
 
     split: NDArray[np.float64]
     base: NDArray[np.float64]
@@ -155,8 +162,9 @@ class TopologyFit:
     def model(self, topology: Topology) -> ParametricStepTime:
         """Return the model at one topology.
 
-        Its decode base bends where the family's does and where the sequences of all ranks together reach
-        such a knot, since the experts see those.
+        Its decode base has the family's knots, and knots where the total sequences of all ranks reach one of
+        them,
+        since the experts receive all these sequences.
         """
         coefficients = self.split / topology.tensor_parallel
         coefficients[_base_columns()] += np.array(topology.shares()) @ self.base
@@ -187,14 +195,14 @@ def fit_topologies(measured: Mapping[Topology, IterationRows]) -> TopologyFit:
 
 
 def _shared_columns() -> NDArray[np.bool_]:
-    """Return which columns of each share's bases there are: the exchange does not rise with sequences."""
+    """Return the existing columns of each share's bases: the exchange does not rise with sequences."""
     used = np.ones((len(Topology(1).shares()), len(_base_columns())), np.bool_)
     used[_EXPERTS + 1 :, len(_FAMILY.base_knots) + 1 :] = False
     return used.ravel()
 
 
 def _columns(topology: Topology, rows: IterationRows) -> NDArray[np.float64]:
-    """Return what TP splits, then each share of the two bases."""
+    """Return the columns that TP splits, then each share of the two bases."""
     columns, base, own = _FAMILY.columns(rows), _base_columns(), len(_FAMILY.base_knots)
     shared = [share * columns[:, base] for share in topology.shares()]
     padded = padded_tokens(_FAMILY.graph_tokens, int(rows.decode_sequences.max(initial=1)))
@@ -206,7 +214,7 @@ def _columns(topology: Topology, rows: IterationRows) -> NDArray[np.float64]:
 
 
 def _base_columns() -> NDArray[np.intp]:
-    """Return the columns of the two bases; the others are attention and cost a sequence."""
+    """Return the columns of the two bases; the other columns are attention and cost per sequence."""
     one = _FAMILY.columns(_EMPTY).shape[1]
     return np.concatenate(
         (np.arange(len(_FAMILY.base_knots)), np.arange(one - len(_FAMILY.decode_knots), one))

@@ -1,4 +1,4 @@
-"""The architectures that are read: of each, who reads its attention and its feed-forward."""
+"""Supported architectures, with the readers of their attention and feed-forward."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from kvcache_sim.model.layer_group import FeedForward
 
 
 class Architecture(NamedTuple):
-    """The readers of one architecture: a part for every layer each."""
+    """The readers of one architecture: each returns one part per layer."""
 
     attention: Callable[[Fields], Sequence[Attention | None]]
     feed_forward: Callable[[Fields], Sequence[FeedForward | None]]
-    #: What the maker's code takes where a configuration says nothing.
+    #: Defaults in the vendor's code for missing fields.
     defaults: tuple[tuple[str, int | bool], ...] = ()
 
 
@@ -116,6 +116,6 @@ ARCHITECTURES: dict[str, Architecture] = {
 
 
 def architecture_key(name: str) -> str:
-    """Return how the table names a ``model_type`` or a class such as ``Qwen3MoeForCausalLM``."""
+    """Return the table's key of a ``model_type`` or a class such as ``Qwen3MoeForCausalLM``."""
     stem = name.split("For")[0].lower().replace("_", "").replace("-", "").replace(".", "")
     return stem.removesuffix("text")

@@ -1,4 +1,4 @@
-"""Attention from a configuration: keys and values a head by layer, or latents (DeepSeek, Kimi-K2, GLM-5)."""
+"""Attention from a configuration: keys and values per head, or latents (DeepSeek, Kimi-K2, GLM-5)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def head_attention(fields: Fields) -> HeadAttention:
 
 
 def plain(fields: Fields) -> list[HeadAttention]:
-    """Return each layer's attention, as ``layer_types`` or a window for all layers says."""
+    """Return each layer's attention, by ``layer_types`` or with one window for all layers."""
     full = head_attention(fields)
     types = fields.each_layer("layer_types")
     if types is not None:
@@ -44,12 +44,12 @@ def _of_type(full: HeadAttention, kind: str, fields: Fields) -> HeadAttention:
 
 
 def unwindowed(fields: Fields) -> list[HeadAttention]:
-    """Return full attention in all layers: a window is stated that is not used."""
+    """Return full attention in all layers: the configuration has a window that is not used."""
     return [head_attention(fields)] * fields.layers
 
 
 def alternating(fields: Fields) -> list[HeadAttention]:
-    """Return a window in every layer but each ``sliding_window_pattern``-th (Gemma 2: 2, Gemma 3: 6)."""
+    """Return a window in every layer except each ``sliding_window_pattern``-th (Gemma 2: 2, Gemma 3: 6)."""
     if fields.items("layer_types") is not None:
         return plain(fields)
     full = head_attention(fields)
@@ -59,7 +59,7 @@ def alternating(fields: Fields) -> list[HeadAttention]:
 
 
 def llama4(fields: Fields) -> list[HeadAttention]:
-    """Return chunks in all layers but those without positions (every fourth)."""
+    """Return chunks in all layers except those without positions (every fourth)."""
     full = head_attention(fields)
     chunk = replace(full, chunk_tokens=fields.number("attention_chunk_size"))
     rope = fields.each_layer("no_rope_layers")
@@ -70,7 +70,7 @@ def llama4(fields: Fields) -> list[HeadAttention]:
 
 
 def gemma4(fields: Fields) -> list[HeadAttention]:
-    """Return windows, and full layers with heads of their own; layers that share KV keep none."""
+    """Return windows, and full layers with separate heads; layers that share KV have no cache."""
     if fields.number("num_kv_shared_layers", default=0):
         raise UsageError("layers that share KV are not supported", f"{fields.where} num_kv_shared_layers")
     sliding = replace(head_attention(fields), window_tokens=fields.number("sliding_window"))
@@ -84,7 +84,7 @@ def gemma4(fields: Fields) -> list[HeadAttention]:
 
 
 def mimo_v2(fields: Fields) -> list[HeadAttention]:
-    """Return MiMo-V2's layers: a pattern of 0 (full) and 1 (sliding), each with heads of its own."""
+    """Return MiMo-V2's layers: a pattern of 0 (full) and 1 (sliding), each with separate heads."""
     pattern = fields.each_layer("hybrid_layer_pattern")
     if pattern is None:
         raise UsageError("no hybrid_layer_pattern", where=fields.where)
@@ -103,7 +103,7 @@ def mimo_v2(fields: Fields) -> list[HeadAttention]:
 
 
 def minimax_m3(fields: Fields) -> list[HeadAttention]:
-    """Return MiniMax-M3's layers: sparse ones choose blocks by an index key a KV head."""
+    """Return MiniMax-M3's layers: sparse ones select blocks with an index key per KV head."""
     full = head_attention(fields)
     sparse = fields.part("sparse_attention_config")
     pattern = sparse.items("sparse_attention_freq")
@@ -116,7 +116,7 @@ def minimax_m3(fields: Fields) -> list[HeadAttention]:
 
 
 def latent_attention(fields: Fields) -> LatentAttention:
-    """Return MLA, with an indexer where ``index_topk`` is given."""
+    """Return MLA, with an indexer if ``index_topk`` is given."""
     indexer = indexer_of(fields) if "index_topk" in fields.values else None
     return LatentAttention(
         heads=fields.number("num_attention_heads"),

@@ -15,16 +15,16 @@ from kvcache_sim.model.hugging_face.quantization import kv_dtype, plain_dtype, w
 from kvcache_sim.model.layer_group import grouped
 from kvcache_sim.model.model_spec import ModelSpec
 
-#: Where models of several modalities keep their language model.
+#: Fields in which multimodal models keep their language model.
 _NESTED = ("text_config", "language_config", "llm_config")
 
 
 def read_configuration(path: Path) -> ModelSpec:
-    """Return the model of a ``config.json``; the formats of ``hf_quant_config.json`` beside it count too.
+    """Return the model of a ``config.json``, with the formats of ``hf_quant_config.json`` next to it.
 
-    The name is that of the file's folder, or of the file where it is not ``config.json``. Raises UsageError
-    in one line: for a file that is no configuration, an architecture that is not known, or a field that is
-    missing.
+    The name is that of the file's folder, or of the file if it is not ``config.json``. Raises UsageError in
+    one
+    line for a file that is not a configuration, an unknown architecture, or a missing field.
     """
     values = _read(path)
     quantization: Mapping[str, Any] = {}
@@ -85,7 +85,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _architecture(values: Mapping[str, Any], text: Mapping[str, Any], where: str) -> Architecture:
-    """Return the first architecture that is known, from the language model's own name outwards."""
+    """Return the first known architecture, from the language model's own name outwards."""
     names = [name for source in (text, values) for name in _names(source)]
     for name in names:
         if architecture_key(name) in ARCHITECTURES:

@@ -1,4 +1,4 @@
-"""Feed-forward layers from a configuration: dense ones, mixtures, and which layer has which."""
+"""Feed-forward layers from a configuration: dense or mixture, by layer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ACTIVE = (
     "moe_top_k",
 )
 _EXPERT_SIZE = ("moe_intermediate_size", "expert_intermediate_size", "intermediate_size")
-#: Nemotron's activation has no gate: two matrices in place of three.
+#: Nemotron's activation has no gate: two matrices instead of three.
 _UNGATED = "relu2"
 
 
@@ -58,7 +58,7 @@ def mixture(fields: Fields) -> MoeFeedForward:
 
 
 def moe(fields: Fields) -> list[FeedForward | None]:
-    """Return dense and mixture layers by ``first_k_dense_replace``, ``moe_layer_freq`` and their kin."""
+    """Return dense and mixture layers by ``first_k_dense_replace``, ``moe_layer_freq`` and similar fields."""
     if not any(fields.values.get(name) for name in (*_EXPERTS, *_ACTIVE, "moe_intermediate_size")):
         return dense(fields)
     mixed = mixture(fields)
@@ -83,7 +83,7 @@ def _is_mixed(fields: Fields, layer: int) -> bool:
 
 
 def llama4(fields: Fields) -> list[FeedForward | None]:
-    """Return Llama 4's layers: one shared expert beside the chosen one."""
+    """Return Llama 4's layers: a shared expert in addition to the selected one."""
     size = fields.number("intermediate_size")
     mixed = MoeFeedForward(fields.number(*_EXPERTS), fields.number(*_ACTIVE), size, size)
     plain = DenseFeedForward(fields.number("intermediate_size_mlp"))
@@ -94,7 +94,7 @@ def llama4(fields: Fields) -> list[FeedForward | None]:
 
 
 def gemma4(fields: Fields) -> list[FeedForward | None]:
-    """Return Gemma 4's layers: a mixture beside a dense feed-forward, or the latter alone."""
+    """Return Gemma 4's layers: a mixture in addition to a dense feed-forward, or the latter alone."""
     size = fields.number("intermediate_size")
     if not fields.flag("enable_moe_block"):
         return [DenseFeedForward(size)] * fields.layers
@@ -114,7 +114,7 @@ def jamba(fields: Fields) -> list[FeedForward | None]:
 
 
 def nemotron_h(fields: Fields) -> list[FeedForward | None]:
-    """Return Nemotron-H's layers: only those of the letters ``E`` and ``-`` have one."""
+    """Return Nemotron-H's layers: only those of the types ``E`` and ``-`` have a feed-forward."""
     pattern = nemotron_pattern(fields)
     plain = DenseFeedForward(fields.number("intermediate_size"), 2)
     mixed = mixture(fields) if "E" in pattern else None

@@ -1,4 +1,4 @@
-"""Reading one configuration: its fields by any of their names, and a line for what is missing."""
+"""Access to the fields of one configuration, by any of their names, with one-line errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kvcache_sim.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """The fields of a configuration's language model, and where they came from, for messages."""
+    """The fields of a configuration's language model, and their source, for messages."""
 
     values: Mapping[str, Any]
     where: str
@@ -19,7 +19,7 @@ class Fields:
     def number(self, *names: str, default: int | None = None) -> int:
         """Return the first of ``names`` that is given, a whole number ≥ 0.
 
-        Raises UsageError naming the field where none is given and there is no default.
+        Raises UsageError naming the field if none is given and there is no default.
         """
         for name in names:
             value = self.values.get(name)
@@ -37,14 +37,14 @@ class Fields:
         return default if value is None else bool(value)
 
     def items(self, name: str) -> list[Any] | None:
-        """Return a field that is a list, None where it is not given; UsageError for anything else."""
+        """Return a field that is a list, None if it is not given; UsageError for anything else."""
         value = self.values.get(name)
         if value is None or isinstance(value, list):
             return value
         raise UsageError(f"{name} is not a list", where=self.where, got=repr(value))
 
     def each_layer(self, name: str) -> list[Any] | None:
-        """Return a list with one item a layer; UsageError when it has fewer (more are further layers)."""
+        """Return a list with one item per layer; UsageError if it has fewer (more are ignored)."""
         found = self.items(name)
         if found is not None and len(found) < self.layers:
             expected = f"{self.layers}, as num_hidden_layers says"
@@ -52,7 +52,7 @@ class Fields:
         return found[: self.layers] if found is not None else None
 
     def part(self, name: str) -> Fields:
-        """Return the fields of a nested table; UsageError naming it where it is missing."""
+        """Return the fields of a nested table; UsageError naming it if it is missing."""
         value = self.values.get(name)
         if not isinstance(value, dict):
             raise UsageError(f"no {name}", where=self.where)

@@ -16,7 +16,7 @@ _KV = {"FP8": "fp8", "NVFP4": "nvfp4", "INT8": "int8"}
 
 
 def plain_dtype(values: Mapping[str, Any], where: str) -> str:
-    """Return the format of weights that are not quantised: ``torch_dtype`` or ``dtype``, bf16 if neither."""
+    """Return the format of unquantized weights: ``torch_dtype`` or ``dtype``, bf16 if neither is given."""
     given = str(values.get("torch_dtype") or values.get("dtype") or "bfloat16").removeprefix("torch.")
     if given not in _PLAIN:
         raise UsageError("unknown torch_dtype", where=where, got=repr(given))
@@ -24,9 +24,9 @@ def plain_dtype(values: Mapping[str, Any], where: str) -> str:
 
 
 def weight_dtypes(quantization: Mapping[str, Any], plain: str, where: str) -> WeightDtypes:
-    """Return the formats of a checkpoint; embeddings, and what is excluded, keep ``plain``.
+    """Return the formats of a checkpoint; embeddings and excluded modules keep ``plain``.
 
-    Raises UsageError for a method that is not known.
+    Raises UsageError for an unknown method.
     """
     if not quantization:
         return WeightDtypes(plain, plain, plain, plain)
@@ -40,7 +40,7 @@ def weight_dtypes(quantization: Mapping[str, Any], plain: str, where: str) -> We
 
 
 def kv_dtype(quantization: Mapping[str, Any]) -> str:
-    """Return the KV cache's format: bf16 unless the checkpoint states one for the KV cache itself."""
+    """Return the KV cache's format: bf16 unless the checkpoint states a format of the KV cache itself."""
     scheme = quantization.get("kv_cache_scheme")
     if isinstance(scheme, dict) and scheme.get("num_bits") == 8:
         return "fp8" if scheme.get("type") == "float" else "int8"
@@ -49,7 +49,7 @@ def kv_dtype(quantization: Mapping[str, Any]) -> str:
 
 
 def _quantised(quantization: Mapping[str, Any], where: str) -> tuple[str, str]:
-    """Return the format of what is quantised, and that of attention where it has one of its own."""
+    """Return the format of quantized weights, and that of attention if it is different."""
     method = str(quantization.get("quant_method", "")).lower()
     algorithm = str(quantization.get("moe_quant_algo") or quantization.get("quant_algo") or "").upper()
     if algorithm in _MODELOPT:
@@ -109,6 +109,6 @@ _SHARED = re.compile(r"shared_experts?(\.?\*|$|\.\*|\.(gate|up|down)_proj)|mlp\W
 
 
 def _names(left_out: list[str], module: re.Pattern[str]) -> bool:
-    """Whether modules of a kind are left out: by a pattern, or one by one in more than ten places."""
+    """True if modules of a kind are excluded: by a pattern, or individually more than ten times."""
     found = [name for name in left_out if module.search(name)]
     return any(name.startswith(("re:", "*")) for name in found) or len(found) > 10

@@ -43,7 +43,7 @@ def delta_net(fields: Fields) -> list[Attention]:
 
 
 def kimi_linear(fields: Fields) -> list[Attention]:
-    """Return Kimi's layers: KDA, and MLA where ``full_attn_layers`` says (counted from 1)."""
+    """Return Kimi's layers: KDA, and MLA in ``full_attn_layers`` (counted from 1)."""
     own = fields.part("linear_attn_config")
     heads, size = own.number("num_heads"), own.number("head_dim")
     width = heads * size
@@ -83,7 +83,7 @@ def mamba2(fields: Fields) -> LinearAttention:
 
 
 def mamba1(fields: Fields) -> LinearAttention:
-    """Return a Mamba layer (Jamba): a state of its own for every channel."""
+    """Return a Mamba layer (Jamba): a separate state for every channel."""
     width = fields.number("mamba_expand") * fields.hidden_size
     state, rank = fields.number("mamba_d_state"), fields.number("mamba_dt_rank", default=0)
     rank = rank or -(-fields.hidden_size // 16)
@@ -133,19 +133,19 @@ def lightning(fields: Fields) -> list[Attention]:
     return [full if kind else linear for kind in types]
 
 
-#: Nemotron-H writes a letter a layer: one mixer or one feed-forward each.
+#: Nemotron-H's pattern has one character per layer: a mixer or a feed-forward.
 _PATTERN: dict[str, Callable[[Fields], Attention]] = {"M": mamba2, "*": head_attention}
 
 
 def nemotron_h(fields: Fields) -> list[Attention | None]:
-    """Return Nemotron-H's layers; those of the letters ``E`` and ``-`` have no attention."""
+    """Return Nemotron-H's layers; those of the types ``E`` and ``-`` have no attention."""
     pattern = nemotron_pattern(fields)
     made = {symbol: read(fields) for symbol, read in _PATTERN.items()}
     return [made.get(symbol) for symbol in pattern]
 
 
 def nemotron_pattern(fields: Fields) -> str:
-    """Return Nemotron-H's letters: M Mamba, * attention, E mixture, - feed-forward."""
+    """Return Nemotron-H's layer pattern: M Mamba, * attention, E mixture, - feed-forward."""
     names = fields.each_layer("layers_block_type")
     if names is not None:
         return "".join(_SYMBOLS.get(str(name), "?") for name in names)
@@ -153,7 +153,7 @@ def nemotron_pattern(fields: Fields) -> str:
     if not isinstance(pattern, str):
         raise UsageError("no hybrid_override_pattern or layers_block_type", where=fields.where)
     if len(pattern) < fields.layers or set(pattern) - set(_SYMBOLS.values()):
-        expected = f"{fields.layers} letters of M, *, E and -"
+        expected = f"{fields.layers} characters of M, *, E and -"
         raise UsageError("unknown hybrid_override_pattern", fields.where, repr(pattern), expected)
     return pattern[: fields.layers]
 

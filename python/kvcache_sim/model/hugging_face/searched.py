@@ -1,4 +1,4 @@
-"""Layers that a search has made different one by one (Nemotron-NAS): ``block_configs``."""
+"""Layers that an architecture search made individually different (Nemotron-NAS): ``block_configs``."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from kvcache_sim.model.attention import HeadAttention
 from kvcache_sim.model.hugging_face.fields import Fields
 from kvcache_sim.model.layer_group import DenseFeedForward, FeedForward
 
-#: Sizes of a feed-forward are rounded up to it.
+#: Feed-forward sizes are rounded up to a multiple of this.
 _MULTIPLE = 256
 
 
 def attention(fields: Fields) -> list[HeadAttention | None]:
-    """Return each layer's attention, None where the search left it out."""
+    """Return each layer's attention, None if the search removed it."""
     heads = fields.number("num_attention_heads")
     size = fields.hidden_size // heads
     found: list[HeadAttention | None] = []
@@ -30,7 +30,7 @@ def attention(fields: Fields) -> list[HeadAttention | None]:
 
 
 def feed_forward(fields: Fields) -> list[FeedForward | None]:
-    """Return each layer's feed-forward, None where the search left it out."""
+    """Return each layer's feed-forward, None if the search removed it."""
     found: list[FeedForward | None] = []
     for block in _blocks(fields, "ffn"):
         times = block.get("ffn_mult")
