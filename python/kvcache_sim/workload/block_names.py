@@ -1,4 +1,4 @@
-"""Names of blocks, their keys and the trace's ids that cover them, and the tokens of each block."""
+"""Keys of blocks, the trace's ids that cover them, and the tokens of each block."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from kvcache_sim.workload.trace import NO_REQUEST, Trace
 
 
 class BlockNames:
-    """The name of each block of a trace's requests: its key, and the trace's id that covers it.
+    """Identity of each block of a trace's requests: its key, and the trace's id that covers it.
 
-    Keeps the trace's ids as a list: 8 bytes an id reference.
+    Keeps the trace's ids as a list: 8 bytes per id reference.
     """
 
     def __init__(self, trace: Trace, block_size_tokens: int) -> None:
@@ -25,15 +25,15 @@ class BlockNames:
 
     @property
     def requests(self) -> int:
-        """Requests of the trace."""
+        """Number of requests of the trace."""
         return len(self._trace)
 
     def key(self, request: int, block: int) -> int:
-        """Return a block's key, as both stores know it; the private ones of answers have bit 63 set."""
+        """Return a block's key, as in both stores; private keys of answers have bit 63 set."""
         return self._keys.key(request, block)
 
     def hash_id(self, request: int, block: int) -> int | str | None:
-        """Return the trace's own id that covers a block, None for an answer that no prompt shows."""
+        """Return the trace's own id that covers a block; None for an answer that no later prompt contains."""
         key = self.key(request, block)
         return None if key >> 63 else id_name(self._trace, key // self._blocks_per_id)
 
@@ -43,22 +43,23 @@ PromptTokens = Callable[[int], Sequence[int]]
 
 
 class BlockTokens:
-    """The tokens of each block of a trace's prompts, from one function that gives a prompt's tokens.
+    """The tokens of each block of a trace's prompts, from a function that returns a prompt's tokens.
 
-    A block of an answer has the tokens that the session's next turn shows there; one that none shows has
-    none. Keeps the last prompt it was asked for. Cost: one prompt's tokens a request.
+    A block of an answer has the tokens of the session's next turn there; without such a turn it has none.
+    Caches
+    the last prompt. Cost: one prompt's tokens per request.
     """
 
     def __init__(self, trace: Trace, block_size_tokens: int, prompt: PromptTokens) -> None:
         self._lengths = trace.input_tokens.tolist()
         self._next = continuations(trace).tolist()
-        #: Tokens of a block.
+        #: Tokens per block.
         self.block_size_tokens = block_size_tokens
         self._prompt = prompt
         self._last: tuple[int, Sequence[int]] = (NO_REQUEST, ())
 
     def of(self, request: int, block: int) -> tuple[int, ...]:
-        """Return the token ids of a full block, empty where no prompt shows them."""
+        """Return the token ids of a full block; empty if no prompt contains them."""
         size = self.block_size_tokens
         first, end = block * size, (block + 1) * size
         for source in (request, self._next[request]):

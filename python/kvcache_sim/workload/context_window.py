@@ -1,4 +1,4 @@
-"""The context window of an engine over a trace: what would not fit loses the oldest of its history."""
+"""The context window of an engine applied to a trace: longer requests lose their oldest history."""
 
 from __future__ import annotations
 
@@ -15,13 +15,18 @@ from kvcache_sim.workload.trace import NO_REQUEST, NOT_GIVEN, Trace
 def slide(trace: Trace, max_model_len: int) -> Trace:
     """Return the trace with the oldest history dropped from requests that are longer than the window.
 
-    A request loses exactly the tokens that prompt and answer are over ``max_model_len``, from the beginning
-    of its prompt, if that much of it is history: tokens of earlier turns of its session. Otherwise it stays
-    as it is, for the cluster to reject. The hash of a block names all before it, so every block of a
-    shortened prompt is another one: it is shared with the prompts that begin at the same token of the same
-    text, as far as they agree, and with no others. ``dropped_tokens`` says how much each request lost,
-    ``history_tokens`` what it kept of its history: simplified accounting, which knows no blocks, takes that
-    for cached. Cost: a dictionary look-up a block of a shortened prompt. Source: seed 000, 4.5.
+    A request loses the tokens by which prompt and answer exceed ``max_model_len``, from the start of its
+    prompt,
+    if that part is history: tokens of earlier turns of its session. Otherwise it stays unchanged, for the
+    cluster
+    to reject. The hash of a block includes all earlier blocks, so every block of a shortened prompt is
+    different.
+    It is shared only with prompts that begin at the same token of the same text, as far as they agree.
+    ``dropped_tokens`` is the number of tokens that each request lost, ``history_tokens`` the history that it
+    kept.
+    Simplified accounting, which has no blocks, counts the latter as cached. Cost: a dictionary lookup per
+    block
+    of a shortened prompt. Source: seed 000, 4.5.
     """
     excess = trace.input_tokens + trace.output_tokens - max_model_len
     history = _history(trace)
@@ -53,7 +58,7 @@ def slide(trace: Trace, max_model_len: int) -> Trace:
 
 
 def _history(trace: Trace) -> NDArray[np.int64]:
-    """Return how many leading tokens of each prompt are earlier turns'; one at least is new."""
+    """Return the leading tokens of each prompt that belong to earlier turns; at least one token is new."""
     previous = previous_turns(trace)
     before = trace.input_tokens[previous] + trace.output_tokens[previous]
     continues = (previous != NO_REQUEST) & continues_prompt(trace, previous)
@@ -64,11 +69,12 @@ def _history(trace: Trace) -> NDArray[np.int64]:
 
 
 def _keys(ids: NDArray[np.int64], prompt_tokens: int, lost: int, size: int) -> list[tuple[int, int, int]]:
-    """Return what names each block of a prompt without its first ``lost`` tokens.
+    """Return a unique name of each block of a prompt without its first ``lost`` tokens.
 
-    Where it begins, its place, and the id of the old block that held its last token, which names all before.
+    The name is the start offset, the block's index, and the id of the old block with its last token, which
+    covers all earlier tokens.
     """
-    whole = len(ids) * size >= prompt_tokens  # a last id of less than a block is named too
+    whole = len(ids) * size >= prompt_tokens  # the id of a partial last block counts too
     kept = prompt_tokens - lost
     blocks = -(-kept // size) if whole else kept // size
     ends = np.minimum(lost + (np.arange(blocks) + 1) * size, prompt_tokens)

@@ -1,4 +1,4 @@
-"""The columns of a trace that give each block its key."""
+"""The columns of a trace that determine block keys."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.workload.sessions import continuations
 from kvcache_sim.workload.trace import Trace
 
-#: In the column of next turns: none goes on from this one. The core's word for no request.
+#: In the column of next turns: no turn continues this request. The core's value for no request.
 NO_NEXT_TURN = 0xFFFF_FFFF
 
-#: Id offsets, ids, blocks an id, full blocks of each prompt, and the turn that goes on from it.
+#: Id offsets, ids, blocks per id, full blocks of each prompt, and the turn that continues each request.
 KeyArrays = tuple[NDArray[np.int64], NDArray[np.uint32], int, NDArray[np.uint32], NDArray[np.uint32]]
 
 
 def key_arrays(trace: Trace, block: int) -> KeyArrays:
-    """Return what names blocks: ``block`` in tokens.
+    """Return the columns that determine block keys; ``block`` in tokens.
 
-    UsageError where it does not divide the trace's.
+    Raises UsageError if ``block`` does not divide the trace's block size.
     """
     if trace.block_size % block:
         raise UsageError(
@@ -38,6 +38,6 @@ def key_arrays(trace: Trace, block: int) -> KeyArrays:
 
 
 def next_turns(trace: Trace) -> NDArray[np.uint32]:
-    """Return by request the turn that goes on from it, ``NO_NEXT_TURN`` without one."""
+    """Return by request the turn that continues it, ``NO_NEXT_TURN`` without one."""
     following = continuations(trace)
     return np.where(following < 0, NO_NEXT_TURN, following).astype(np.uint32)

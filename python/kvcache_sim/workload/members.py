@@ -1,7 +1,7 @@
-"""Members of rows that no column holds: parts of blocks' keys, models, adapters, hints, tenants.
+"""Row members without a column: parts of block keys, models, adapters, hints, tenants.
 
-An engine hashes what is part of a key with a block's tokens, so equal texts are shared only where it is equal
-too.
+An engine hashes these parts of a key together with a block's tokens, so equal texts are shared only if these
+parts are equal too.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ from kvcache_sim.values import Value, field
 from kvcache_sim.workload.rows import by_first_appearance
 from kvcache_sim.workload.trace import NOT_GIVEN, Trace
 
-#: One thing in a block's key: from which token on, the member, and its value as JSON.
+#: One part of a block's key: its first token, the member, and its value as JSON.
 _Part = tuple[int, str, str]
 
 
 def with_extra_keys(trace: Trace, members: Sequence[str]) -> Trace:
-    """Return the trace with ids that also name the given members of their rows, in ``Trace.extra``.
+    """Return the trace with ids that include the given members of their rows, from ``Trace.extra``.
 
-    A text, a number or true (``lora``, ``cache_salt``) counts from the first block on, as does each text of a
+    A text, a number or true (``lora``, ``cache_salt``) applies from the first block on, as does each text of
+    a
     list; an object of a list, ``{"hash": "3f..", "offset": 512}`` (an image), from the block of its token
-    ``offset`` on. A row without the member, or with null, has none. Where all rows have equal ones nothing
-    changes. Ids lose their names where something does. Raises UsageError for a member that no row has,
-    TraceError for a value that can be no key. Cost: each row's members are read as JSON.
+    ``offset`` on. A row without the member, or with null, has none. If all rows have equal members nothing
+    changes; otherwise ids lose their names. Raises UsageError for a member that no row has, TraceError for a
+    value that cannot be a key. Cost: each row's members are read as JSON.
     """
     rows = _rows(trace)
     for name in members:
@@ -75,7 +76,7 @@ def _parts(row: dict[str, Any], members: Sequence[str], trace: Trace, number: in
 def with_models(trace: Trace, member: str, names: Sequence[str]) -> Trace:
     """Return the trace with each request's model, as an index of ``names``, from ``Trace.extra``.
 
-    Raises TraceError for a request that names no such model. Cost: each row's members are read as JSON.
+    Raises TraceError for a request without such a model. Cost: each row's members are read as JSON.
     """
     number = {name: position for position, name in enumerate(names)}
     found = np.empty(len(trace), np.int32)
@@ -92,9 +93,9 @@ def with_models(trace: Trace, member: str, names: Sequence[str]) -> Trace:
 
 
 def with_adapters(trace: Trace, member: str) -> Trace:
-    """Return the trace with each request's adapter as part of its blocks' keys, and the adapters' names.
+    """Return the trace with each request's adapter as part of its block keys, and the adapters' names.
 
-    A row without the member, or with null, asks for none. Raises UsageError for a member that no row has.
+    A row without the member, or with null, uses no adapter. Raises UsageError for a member that no row has.
     Cost: each row's members are read as JSON.
     """
     stated = (row.get(member) for row in _rows(trace))
@@ -103,21 +104,21 @@ def with_adapters(trace: Trace, member: str) -> Trace:
 
 
 def _rows(trace: Trace) -> list[dict[str, Any]]:
-    """Return the members of each row that no column holds."""
+    """Return the members of each row that have no column."""
     return [json.loads(f"{{{text}}}") if text else {} for text in trace.extra] or [{}] * len(trace)
 
 
-#: What a row may say; a number is a time to live in seconds.
+#: Valid hints of a row; a number is a time to live in seconds.
 NOTHING, CLOSE, DEMOTE = 0, 1, 2
 _SAID = {None: NOTHING, "close": CLOSE, "demote": DEMOTE}
 _MOST_S = 1e9
 
 
 class HintRules(Value):
-    """Which members of the rows are hints, and what a tool's name says where a row has none."""
+    """Row members with hints, and the hint of each tool for rows without one."""
 
     member: str = "retention"
-    #: The tool that a request ends with.
+    #: The member with the tool call that ends a request.
     tool: str = "tool"
     ttl_s: Mapping[str, float] = field(default_factory=dict)
 
@@ -125,7 +126,7 @@ class HintRules(Value):
 def with_retention(trace: Trace, rules: HintRules) -> Trace:
     """Return the trace with the hints of its rows, from ``Trace.extra``.
 
-    A hint is ``close``, ``demote`` or seconds to live. Raises UsageError where no row has one, TraceError for
+    A hint is ``close``, ``demote`` or seconds to live. Raises UsageError if no row has a hint, TraceError for
     another value. Cost: each row's members are read as JSON.
     """
     rows = _rows(trace)
@@ -162,15 +163,16 @@ def _is_time(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < _MOST_S
 
 
-#: Whose requests name nobody.
+#: Tenant of requests without a name.
 NO_MEMBER = "nobody"
 
 
 def with_tenants(trace: Trace, member: str, isolated: bool) -> Trace:
     """Return the trace with each request's tenant, numbered by first appearance, from ``Trace.extra``.
 
-    ``isolated``: no tenant finds another's blocks, since its name is part of every key. Raises UsageError
-    for a member that no row has. Cost: each row's members are read as JSON.
+    ``isolated``: tenants share no blocks, since the tenant's name is part of every key. Raises UsageError for
+    a
+    member that no row has. Cost: each row's members are read as JSON.
     """
     values = [row.get(member) for row in _rows(trace)]
     if len(values) and all(value is None for value in values):

@@ -1,4 +1,4 @@
-"""Block ids for rows that name none, and the history in front of rows that hold a turn's new input only."""
+"""Block ids for rows without ids, and the history of rows that have only a turn's new input."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from kvcache_sim.workload.trace import NO_REQUEST, NO_SESSION, NOT_GIVEN, Trace
 def with_history(trace: Trace) -> Trace:
     """Return the trace with whole prompts: inputs 0 … t and answers 0 … t − 1 of the session at turn t.
 
-    Rows without a session stay as they are. The trace must have no block ids yet, for those would name the
-    new input alone; ``missing_ids.fill_missing_ids`` gives them afterwards. Raises TraceError naming the
-    first row with ids. Source: seed 000, 4.1 (``new_input_only``).
+    Rows without a session are unchanged. The trace must have no block ids yet, as those would cover only the
+    new
+    input; ``missing_ids.fill_missing_ids`` adds them afterwards. Raises TraceError naming the first row with
+    ids.
+    Source: seed 000, 4.1 (``new_input_only``).
     """
     counts = np.diff(trace.id_offsets)
     if counts.any():
@@ -43,9 +45,11 @@ def with_history(trace: Trace) -> Trace:
 def fill_missing_ids(trace: Trace) -> Trace:
     """Return the trace with floor(input / block) ids in each row that had none.
 
-    A row of a session whose prompt is longer than the turn before it (prompt and answer) repeats that
-    turn's whole blocks and goes on with new ones; every other row gets ids of its own (seed 000's views on
-    blocks: requests without ids get them from session and turn, or unique ones).
+    A row of a session whose prompt is longer than the previous turn (prompt and answer) repeats that turn's
+    whole
+    blocks and continues with new ones. Every other row gets ids of its own (seed 000's views on blocks:
+    requests
+    without ids get them from session and turn, or unique ones).
     """
     counts = np.diff(trace.id_offsets)
     empty = counts == 0
@@ -66,7 +70,7 @@ def fill_missing_ids(trace: Trace) -> Trace:
 def _repeat_history(
     trace: Trace, empty: NDArray[np.bool_], offsets: NDArray[np.int64], ids: NDArray[np.int64]
 ) -> None:
-    """Copy into each id-less follow-up turn the ids of its history, in place."""
+    """Copy the ids of its history into each follow-up turn without ids, in place."""
     rows = np.flatnonzero(empty & (trace.session != NO_SESSION))
     past: dict[int, tuple[NDArray[np.int64], int]] = {}
     for row in rows.tolist():
@@ -75,14 +79,14 @@ def _repeat_history(
         mine = ids[offsets[row] : offsets[row + 1]]
         history, total = past.get(session, (mine[:0], 0))
         if prompt > total:
-            mine[: len(history)] = history  # and the blocks of the answer stand, new, behind them
+            mine[: len(history)] = history  # followed by the new blocks of the answer
         past[session] = (mine, prompt + int(trace.output_tokens[row]))
 
 
 def _names(
     trace: Trace, old: NDArray[np.int64], named: int
 ) -> NDArray[np.int64] | NDArray[np.uint64] | list[str]:
-    """Return names for the old ids and, beyond ``named``, names no old id has."""
+    """Return names for the old ids and, beyond ``named``, names that no old id has."""
     if isinstance(trace.id_names, list):
         taken = set(trace.id_names)
         prefix = "private:"

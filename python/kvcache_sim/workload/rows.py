@@ -1,4 +1,4 @@
-"""Rows of a trace chosen and ordered anew, its blocks and sessions numbered again."""
+"""Selection and reordering of a trace's rows, with blocks and sessions renumbered."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def first_appearance(ids: NDArray[np.uint32], distinct: int) -> tuple[NDArray[np
     Cost: linear in the references plus a sort of the distinct ids.
     """
     first = np.full(distinct, len(ids), np.int64)
-    first[ids[::-1]] = np.arange(len(ids) - 1, -1, -1)  # the last write of an id is its first place
+    first[ids[::-1]] = np.arange(len(ids) - 1, -1, -1)  # the last write of an id is its first position
     used = np.flatnonzero(first < len(ids))
     old = used[np.argsort(first[used], kind="stable")]
     new = np.zeros(distinct, np.uint32)
@@ -72,14 +72,14 @@ def select_rows(trace: Trace, rows: NDArray[np.int64]) -> Trace:
 
 
 def _moved(after: NDArray[np.int32], rows: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return the column ``after`` of the chosen rows, naming their new places."""
-    position = np.full(len(after) + 1, NO_REQUEST, np.int32)  # the last entry answers for NO_REQUEST
+    """Return the column ``after`` of the selected rows, with their new indices."""
+    position = np.full(len(after) + 1, NO_REQUEST, np.int32)  # the last entry stands for NO_REQUEST
     position[rows] = np.arange(len(rows), dtype=np.int32)
     return position[after[rows]]
 
 
 def _moved_pairs(pairs: NDArray[np.int32], rows: NDArray[np.int64], count: int) -> NDArray[np.int32]:
-    """Return the pairs of the chosen rows by their new places; one with a row left out is left out."""
+    """Return the pairs of the selected rows by their new indices; pairs with an omitted row are dropped."""
     if not len(pairs):
         return pairs
     position = np.full(count, NO_REQUEST, np.int32)
@@ -90,7 +90,7 @@ def _moved_pairs(pairs: NDArray[np.int32], rows: NDArray[np.int64], count: int) 
 
 
 def names_of(trace: Trace, dense: NDArray[np.int64]) -> NDArray[np.int64] | NDArray[np.uint64] | list[str]:
-    """Return the original ids of dense ones; empty when they are 0, 1, 2, …"""
+    """Return the original ids of dense ones; empty if they are 0, 1, 2, …"""
     if isinstance(trace.id_names, list):
         return [trace.id_names[k] for k in dense.tolist()]
     names = trace.id_names[dense] if len(trace.id_names) else dense

@@ -1,4 +1,4 @@
-"""Sessions of a trace: which request follows which, which prompt goes on from which answer; whole jobs."""
+"""Sessions of a trace: previous and next turns, prompts that continue earlier ones, and whole jobs."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def previous_turns(trace: Trace) -> NDArray[np.int32]:
 
 
 def predecessors(trace: Trace) -> NDArray[np.int32]:
-    """Return the request whose finish releases each closed-loop request, NO_REQUEST where none does.
+    """Return the request whose finish releases each closed-loop request; NO_REQUEST if none does.
 
-    It is ``after`` where the trace names one, else the previous turn of the session. A closed-loop request
-    without either arrives ``think_ns`` after the start of the simulation.
+    It is ``after`` if the trace has one, else the previous turn of the session. A closed-loop request without
+    either arrives ``think_ns`` after the start of the simulation.
     """
     waits_for = previous_turns(trace)
     if len(trace.after):
@@ -34,10 +34,11 @@ def predecessors(trace: Trace) -> NDArray[np.int32]:
 
 
 def continuations(trace: Trace) -> NDArray[np.int32]:
-    """Return for each request the next turn of its session, where that goes on from its whole prompt.
+    """Return for each request the next turn of its session, if that turn continues its whole prompt.
 
-    Block k of such a request's prompt and answer has the id that the next turn shows at position k, as far
-    as that prompt covers it; NO_REQUEST elsewhere. Source: semantics 1.
+    Block k of such a request's prompt and answer has the id at position k of the next turn's prompt, as far
+    as
+    that prompt covers it; NO_REQUEST elsewhere. Source: semantics 1.
     """
     previous = previous_turns(trace)
     later = np.flatnonzero(continues_prompt(trace, previous))
@@ -47,10 +48,10 @@ def continuations(trace: Trace) -> NDArray[np.int32]:
 
 
 def continues_prompt(trace: Trace, previous: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Return for each request whether its prompt goes on from the whole prompt of its previous turn.
+    """Return for each request True if its prompt continues the whole prompt of its previous turn.
 
-    Ids are chained, so this is so when the last full block of the earlier prompt stands at the same place
-    in this one. A prompt of less than a block is taken as gone on from where this one is longer.
+    Ids are chained, so this holds if the last full block of the earlier prompt is at the same index in this
+    prompt. A prompt of less than a block counts as continued if this prompt is longer.
     """
     continues = np.zeros(len(trace), np.bool_)
     later = np.flatnonzero(previous != NO_REQUEST)
@@ -69,9 +70,9 @@ def continues_prompt(trace: Trace, previous: NDArray[np.int32]) -> NDArray[np.bo
 
 
 def unseen_changes(trace: Trace) -> int:
-    """Return how many next turns go on from a prompt that ends inside a block of the trace.
+    """Return the number of next turns that continue a prompt ending inside a block of the trace.
 
-    Ids name whole blocks, so whether such a turn changed what stood behind the last one cannot be seen.
+    Ids name whole blocks, so changes after the last whole block of such a turn are invisible.
     """
     previous = previous_turns(trace)
     later = np.flatnonzero(continues_prompt(trace, previous))
@@ -79,9 +80,9 @@ def unseen_changes(trace: Trace) -> int:
 
 
 def jobs_of(trace: Trace) -> NDArray[np.int32] | None:
-    """Return the number of each request's job, in order of their first requests; None where nobody waits.
+    """Return the job number of each request, in order of their first requests; None if no request waits.
 
-    An agent with all its sub-agents is one job, and so is a session. Cost: a walk of the requests.
+    An agent with all its sub-agents is one job, and so is a session. Cost: one pass over the requests.
     """
     waits = predecessors(trace)
     if not (waits != NO_REQUEST).any():
@@ -103,13 +104,13 @@ def jobs_of(trace: Trace) -> NDArray[np.int32] | None:
 
 
 def _join(root: list[int], one: int, other: int) -> None:
-    """Let two jobs be one, which is called after its first request."""
+    """Merge two jobs; the result is named by its first request."""
     first, second = sorted((one, other))
     root[second] = first
 
 
 def job_starts_ns(trace: Trace, jobs: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Return for each request when the first request of its job arrives that waits for no other."""
+    """Return for each request the arrival of the first request of its job that waits for no other."""
     arrival_ns = np.where(trace.think_ns >= 0, np.maximum(trace.think_ns, 0), trace.arrival_ns)
     arrival_ns = np.where(predecessors(trace) == NO_REQUEST, arrival_ns, np.iinfo(np.int64).max)
     starts = np.full(int(jobs.max(initial=-1)) + 1, np.iinfo(np.int64).max)

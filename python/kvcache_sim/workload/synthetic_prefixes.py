@@ -1,4 +1,4 @@
-"""Prefixes for traces that name no blocks: an assumption, which is said wherever the result is."""
+"""Synthetic prefixes for traces without block ids: an assumption, which is stated with every result."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ from kvcache_sim.units import NS_PER_S
 from kvcache_sim.values import Value
 from kvcache_sim.workload.trace import NO_SESSION, Trace
 
-#: Earlier requests that one is tried to follow.
+#: Number of earlier requests considered as predecessors of a request.
 _TRIES = 32
-#: A turn does not follow a request that arrived later than this before it.
+#: Longest time between a turn and its predecessor's arrival.
 _SOONEST_NS = NS_PER_S
-#: What remarks on such a trace begin with.
+#: Prefix of the notes on such a trace.
 SYNTHESISED = "prefixes are synthesised"
 
 
 class PrefixAssumption(Value):
-    """How requests of which only times and lengths are known are taken to share prompts.
+    """Assumed prefix sharing of requests of which only times and lengths are known.
 
-    A request continues an earlier one, whose prompt and answer its own prompt then begins with, with
-    probability 1 - 1 / ``turns`` if any of those that arrived within ``pause_ns`` before it was so much
-    shorter. ``turns`` of 2.0 are the mean of LMSYS-Chat-1M's conversations (Zheng et al. 2023).
+    A request continues an earlier request with probability 1 - 1 / ``turns``: its prompt then starts with
+    that
+    request's prompt and answer. Candidates arrived within ``pause_ns`` before it and are short enough.
+    ``turns`` of
+    2.0 is the mean of LMSYS-Chat-1M's conversations (Zheng et al. 2023).
     """
 
     turns: float = 2.0
@@ -35,10 +37,11 @@ class PrefixAssumption(Value):
 
 
 def with_synthetic_prefixes(trace: Trace, assumed: PrefixAssumption) -> Trace:
-    """Return the trace with sessions for its requests, which share prompts from turn to turn.
+    """Return the trace with synthetic sessions for its requests, which share prompts from turn to turn.
 
-    Raises UsageError for a trace that names blocks or sessions. The remark says what is assumed and what came
-    of it. Cost: at most 32 tries a request.
+    Raises UsageError for a trace with block ids or sessions. The note states the assumption and its result.
+    Cost:
+    at most 32 candidates per request.
     """
     if len(trace.block_ids) or bool(np.any(trace.session != NO_SESSION)):
         raise UsageError(
@@ -59,7 +62,7 @@ def with_synthetic_prefixes(trace: Trace, assumed: PrefixAssumption) -> Trace:
 
 
 def _followed(trace: Trace, assumed: PrefixAssumption) -> NDArray[np.int64]:
-    """Return the request that each one continues, -1 where it opens a session; nobody is followed twice."""
+    """Return the request that each one continues, -1 if it starts a session; none is continued twice."""
     draw = stream(assumed.seed, "synthetic prefixes")
     arrival_ns, prompts = trace.arrival_ns, trace.input_tokens
     held = prompts + trace.output_tokens
@@ -83,7 +86,7 @@ def _followed(trace: Trace, assumed: PrefixAssumption) -> NDArray[np.int64]:
 
 
 def _sessions(before: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return the session of each request, numbered by their first ones in the file, and its turn there."""
+    """Return the session of each request, numbered by first appearance in the file, and its turn there."""
     turn = np.zeros(len(before), np.int32)
     opener = np.arange(len(before))
     at = before.copy()

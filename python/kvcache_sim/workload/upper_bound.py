@@ -1,4 +1,4 @@
-"""What an unbounded cache would serve of a trace, its requests taken one after another."""
+"""Hit tokens of a trace in an unbounded cache, with its requests in sequence."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from kvcache_sim.workload.trace import Trace
 
 
 def upper_bound_hit_tokens(trace: Trace, cache_output: bool = True) -> NDArray[np.int64]:
-    """Return the prompt tokens of each request that were computed before it, in whole blocks.
+    """Return the prompt tokens of each request that earlier requests computed, in whole blocks.
 
     A prompt of n tokens can hit at most floor((n − 1)/block) blocks. With ``cache_output`` the whole blocks
-    of an answer, its last token excepted, count too where the session's next prompt goes on from them:
-    floor((prompt + output − 1)/block). Cost: a few passes over the ids. Source: semantics 1.
+    of an
+    answer, its last token excepted, count too if the session's next prompt continues them: floor((prompt +
+    output −
+    1)/block). Cost: a few passes over the ids. Source: semantics 1.
     """
     block = trace.block_size
     row = np.repeat(np.arange(len(trace)), np.diff(trace.id_offsets))
@@ -32,7 +34,7 @@ def upper_bound_hit_tokens(trace: Trace, cache_output: bool = True) -> NDArray[n
 
 
 def _answers(trace: Trace) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
-    """Return (request, id) of every block that a request's answer completes and its next turn shows."""
+    """Return (request, id) of every block that a request's answer completes and its next turn contains."""
     previous = previous_turns(trace)
     shown_by = np.flatnonzero(continues_prompt(trace, previous))
     by = previous[shown_by].astype(np.int64)
@@ -45,7 +47,7 @@ def _answers(trace: Trace) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
 
 
 def _leading_true(flags: NDArray[np.bool_], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how many flags at the start of each ragged row are true."""
+    """Return the number of leading true flags of each ragged row."""
     false_at = np.concatenate((np.flatnonzero(~flags), [len(flags)]))
     first_false = false_at[np.searchsorted(false_at, offsets[:-1])]
     return np.minimum(first_false, offsets[1:]) - offsets[:-1]

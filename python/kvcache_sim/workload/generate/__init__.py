@@ -1,17 +1,17 @@
-"""Workloads made from a seed (seed 000, section 4).
+"""Workloads generated from a seed (seed 000, section 4).
 
 ``build("conversational", {"requests": 500, "think_time": "2s"}, seed=1)`` returns a trace, and
-``settings_of`` only checks the mapping; ``write_jsonl`` streams any number of rows to a file.
+``settings_of`` only validates the mapping; ``write_jsonl`` streams any number of rows to a file.
 
-- ``arrivals``    arrival processes: when units of a workload (sessions, or single requests) start
-- ``build``       from a kind's name and a mapping to its settings, and to its trace
+- ``arrivals``    arrival processes: start times of units (sessions, or single requests)
+- ``build``       settings and trace from a kind's name and a mapping
 - ``chains``      texts as chained blocks
-- ``chunk``       a chunk of a workload: the requests of a fixed number of units, still without times and ids
-- ``dialogues``   sessions: conversations, agents, conversations that outgrow their window
-- ``jsonl``       rows of a workload as they are written
+- ``chunk``       a chunk of a workload: the requests of a fixed number of units, without times and ids
+- ``dialogues``   sessions: conversations, agents, conversations that exceed their window
+- ``jsonl``       rows of a workload in file form
 - ``lengths``     distributions of token counts and times
 - ``requests``    chunks with times, sessions and block ids
-- ``settings``    what every workload has, and how its fields are read
+- ``settings``    settings common to all workloads, and parsers of their fields
 - ``singles``     single requests: diverse, few-shot, repetitive prompts, retrieval
 """
 

@@ -1,7 +1,8 @@
-"""Arrival processes: when units of a workload (sessions, or single requests) start.
+"""Arrival processes: start times of a workload's units (sessions, or single requests).
 
-Each is a renewal process in *exposure* (mean gap 1) bent by a rate: unit k arrives at the time t at which the
-integral of the rate from 0 to t reaches the sum of the first k gaps. So burstiness and rate are chosen apart.
+Each is a renewal process in *exposure* (mean gap 1), transformed by a rate. Unit k arrives at the time t at
+which the integral of the rate from 0 to t reaches the sum of the first k gaps. So burstiness and rate are
+independent.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from kvcache_sim.units import LAST_NS, NS_PER_S, parse_time_ns
 from kvcache_sim.values import Value
 from kvcache_sim.workload.generate.lengths import file_name, given_keys
 
-#: Later than the end of simulated time.
+#: A time after the end of simulated time.
 NEVER_NS = 2 * LAST_NS
 
 
 class Arrivals:
-    """An arrival process: exponential gaps at a constant rate, unless a kind has others."""
+    """An arrival process: exponential gaps at a constant rate by default."""
 
     __slots__ = ()
     rate_per_s: float
@@ -41,7 +42,7 @@ class Arrivals:
 
 
 def _whole_ns(times_ns: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return times in whole ns; those that lie too far off all as ``NEVER_NS``."""
+    """Return times in whole ns; times past the end of simulated time become ``NEVER_NS``."""
     return np.rint(np.minimum(times_ns, NEVER_NS)).astype(np.int64)
 
 
@@ -68,12 +69,12 @@ class Constant(Value, Arrivals):
     rate_per_s: float
 
     def gaps(self, rng: np.random.Generator, size: int) -> NDArray[np.float64]:
-        """Return ones; takes nothing from the stream."""
+        """Return ones; draws nothing from the stream."""
         return np.ones(size)
 
 
 class Ramp(Value, Arrivals):
-    """Poisson arrivals whose rate goes in a line from one value to another, then stays.
+    """Poisson arrivals with a rate that changes linearly from one value to another, then stays constant.
 
     With a = ``from_per_s``, b = ``to_per_s`` and D the duration, the exposure at t ≤ D is
     a·t + (b − a)·t² ÷ (2·D); it is solved for t.
@@ -95,7 +96,7 @@ class Ramp(Value, Arrivals):
 
 
 class TraceRate(Value, Arrivals):
-    """Poisson arrivals at the rate of a trace: constant within each ``bin``, from the start again at its end.
+    """Poisson arrivals at the rate of a trace: constant within each ``bin``, restarting at the trace's end.
 
     The rate of a bin is the number of the trace's arrivals in it, counted from its first arrival.
     """
@@ -113,7 +114,7 @@ class TraceRate(Value, Arrivals):
 
 @lru_cache(maxsize=8)
 def _counts_upto(path: str, bin_ns: int) -> NDArray[np.float64]:
-    """Return how many requests of a trace arrive before the end of each bin, a 0 in front."""
+    """Return the cumulative number of a trace's requests at the end of each bin, preceded by 0."""
     from kvcache_sim.workload.readers import ReadSettings, read_trace
 
     arrival_ns = read_trace(path, settings=ReadSettings(time_order="keep")).arrival_ns
@@ -121,7 +122,7 @@ def _counts_upto(path: str, bin_ns: int) -> NDArray[np.float64]:
     return np.concatenate(([0.0], np.cumsum(counts.astype(np.float64))))
 
 
-#: Every arrival process under its name in a scenario; its keys are its fields (``duration`` with its unit).
+#: Every arrival process by its name in a scenario; its keys are its fields (``duration`` with its unit).
 ARRIVALS: dict[str, type[Any]] = {
     "poisson": Poisson,
     "gamma": Gamma,
@@ -132,7 +133,7 @@ ARRIVALS: dict[str, type[Any]] = {
 
 
 def arrivals_from(where: str, value: Any) -> Arrivals:
-    """Return the process that a mapping with ``process`` (poisson where left out) describes.
+    """Return the process of a mapping with ``process`` (default poisson).
 
     Raises UsageError naming ``where`` for an unknown process or key and for a rate not above zero.
     """
@@ -152,7 +153,7 @@ def arrivals_from(where: str, value: Any) -> Arrivals:
     given = given_keys(where, process, keys, {key: part for key, part in value.items() if key != "process"})
     parts: list[Any] = [_part(f"{where}.{key}", key, given[key]) for key in keys]
     made: Arrivals = ARRIVALS[process](*parts)
-    made.times_ns(np.zeros(1))  # a trace that cannot be read is refused here
+    made.times_ns(np.zeros(1))  # raises here for an unreadable trace
     return made
 
 

@@ -1,4 +1,4 @@
-"""From a kind's name and a mapping to its settings, and to its trace in memory."""
+"""Settings and trace of a workload from a kind's name and a mapping."""
 
 from __future__ import annotations
 
@@ -21,26 +21,27 @@ from kvcache_sim.workload.upper_bound import upper_bound_hit_tokens
 
 Kind = TypeVar("Kind", bound=Workload)
 
-#: Requests on which the setting is searched, and halvings of its range.
+#: Number of requests for the search of the setting, and number of bisection steps.
 SEARCH_REQUESTS = 20_000
 HALVINGS = 12
 
 
 def hit_ratio(trace: Trace) -> float:
-    """Return the share of prompt tokens that an unbounded cache serves, requests one after another."""
+    """Return the share of prompt tokens that an unbounded cache hits, with requests in sequence."""
     return float(upper_bound_hit_tokens(trace).sum() / trace.input_tokens.sum())
 
 
 def has_target(settings: Workload) -> bool:
-    """Return whether a hit ratio is asked for."""
+    """Return True if a target hit ratio is set."""
     return getattr(settings, "target_hit_ratio", None) is not None
 
 
 def at_target(settings: Kind, seed: int) -> Kind:
-    """Return settings whose ``target_hit_ratio`` is met by the kind's dial, the other settings kept.
+    """Return settings whose ``target_hit_ratio`` is reached with the kind's dial; others are unchanged.
 
-    The ratio grows with the dial; it is searched by halving on the first requests. Raises UsageError,
-    naming what can be reached, where the target lies outside.
+    The ratio increases with the dial; it is searched by bisection on the first requests. Raises UsageError
+    with
+    the reachable range if the target is outside.
     """
     name, high = settings.dial  # type: ignore[attr-defined]  # only kinds with a dial have a target
     target: float = settings.target_hit_ratio  # type: ignore[attr-defined]
@@ -70,7 +71,7 @@ def at_target(settings: Kind, seed: int) -> Kind:
 
 
 def reached(settings: Kind, trace: Trace) -> str:
-    """Return the line that says what was asked for and what came out."""
+    """Return a sentence with the target and the reached ratio."""
     name = settings.dial[0]  # type: ignore[attr-defined]
     asked: float = settings.target_hit_ratio  # type: ignore[attr-defined]
     return (
@@ -79,7 +80,7 @@ def reached(settings: Kind, trace: Trace) -> str:
     )
 
 
-#: Every kind of workload under its name.
+#: Every kind of workload by its name.
 KINDS: dict[str, type[Workload]] = {
     "conversational": Conversational,
     "repetitive": Repetitive,
@@ -92,7 +93,7 @@ KINDS: dict[str, type[Workload]] = {
 
 
 def assemble(settings: Workload, seed: int, source: str) -> Trace:
-    """Return the whole workload in order of arrival, ties in the order made, its ids dense."""
+    """Return the whole workload in order of arrival, ties in order of generation, with dense ids."""
     made = Requests.joined([requests for requests, _ in make_requests(settings, seed)])
     rows = made.take(np.argsort(made.arrival_ns, kind="stable"))
     row_of = np.empty(len(rows), np.int64)
@@ -121,13 +122,13 @@ def _by_appearance(session: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArr
     distinct, first = np.unique(session, return_index=True)
     named = distinct != NO_SESSION
     names = distinct[named][np.argsort(first[named])]
-    rank = np.full(int(session.max()) + 2, NO_SESSION)  # the last entry answers for NO_SESSION
+    rank = np.full(int(session.max()) + 2, NO_SESSION)  # the last entry stands for NO_SESSION
     rank[names] = np.arange(len(names))
     return rank[session], names
 
 
 def settings_of(kind: str, mapping: Mapping[str, Any]) -> Workload:
-    """Return the checked settings of a kind; values are as in a scenario, times with their units.
+    """Return the validated settings of a kind; values as in a scenario, times with their units.
 
     Raises UsageError for an unknown kind or key and for a value out of range, naming ``workload.KEY``.
     """
@@ -150,10 +151,10 @@ def settings_of(kind: str, mapping: Mapping[str, Any]) -> Workload:
 
 
 def build(kind: str, mapping: Mapping[str, Any], seed: int) -> Trace:
-    """Return the trace of a workload: equal arguments give equal rows anywhere.
+    """Return the trace of a workload: equal arguments give equal rows on any machine.
 
-    With a target hit ratio the ratio reached is the trace's first warning line. Cost: about a second for
-    100,000 requests; more with a target, which is searched for on a part. Raises as ``settings_of``.
+    With a target hit ratio the trace's first warning has the reached ratio. Cost: about a second for 100,000
+    requests; more with a target, whose search uses a part of the requests. Raises as ``settings_of``.
     """
     settings = settings_of(kind, mapping)
     if has_target(settings):

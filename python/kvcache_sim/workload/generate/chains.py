@@ -1,4 +1,4 @@
-"""Texts as chained blocks: a forest in which two texts share ids exactly for their common whole blocks."""
+"""Texts as chained blocks: a forest in which two texts share ids exactly for their common full blocks."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 from kvcache_sim.values import Value
 
 ROOT = -1
-#: Base of a text whose own blocks get fresh ids.
+#: Base of a text whose own blocks get new ids.
 FRESH = np.iinfo(np.int64).min
 
 
 class Chains(Value):
-    """Texts, each going on from a parent's text; a prompt is a leading part of one of them.
+    """Texts, each an extension of a parent's text; a prompt is a prefix of one of them.
 
     Text c has its parent's blocks before block ``fork[c]`` and its own from there on: own block k has the
     id ``base[c] + k``. ``parent[c]`` is an earlier index, or ROOT with a fork of 0.
@@ -30,7 +30,7 @@ class Chains(Value):
     def grown(
         self, parent: NDArray[np.int64], fork: NDArray[np.int64], base: NDArray[np.int64] | None = None
     ) -> Chains:
-        """Return the forest with more texts after these; without a ``base`` their blocks are fresh."""
+        """Return the forest with additional texts; without a ``base`` their blocks get new ids."""
         if base is None:
             base = np.full(len(parent), FRESH)
         return Chains(
@@ -41,7 +41,7 @@ class Chains(Value):
 
 
 def shared_texts(tokens: NDArray[np.int64], block_size: int) -> tuple[Chains, int]:
-    """Return texts that every chunk of a workload shares, numbered from id 0, and the next free id."""
+    """Return the texts that all chunks of a workload share, with ids from 0, and the next free id."""
     ends = np.cumsum(tokens // block_size)
     none = np.zeros(len(tokens), np.int64)
     bases = np.concatenate((none[:1], ends[:-1]))
@@ -51,11 +51,11 @@ def shared_texts(tokens: NDArray[np.int64], block_size: int) -> tuple[Chains, in
 def expand(
     chains: Chains, chain: NDArray[np.int64], input_tokens: NDArray[np.int64], block_size: int, fresh: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
-    """Return (number of ids a prompt, all ids, next free id).
+    """Return (number of ids per prompt, all ids, next free id).
 
     Prompt i is the first ``input_tokens[i]`` tokens of text ``chain[i]``.
-    Ids from ``fresh`` on go to the fresh texts, then one to each last partial block, which is never shared.
-    Cost: a few passes over the ids, one more for each level of the forest that a prompt climbs.
+    Ids from ``fresh`` on are assigned to the new texts, then one to each partial last block, which is never
+    shared. Cost: a few passes over the ids, and one for each level of the forest.
     """
     full = input_tokens // block_size
     chains, fresh = _allot(chains, chain, full, fresh)
@@ -78,7 +78,7 @@ def expand(
 def _allot(
     chains: Chains, chain: NDArray[np.int64], full: NDArray[np.int64], fresh: int
 ) -> tuple[Chains, int]:
-    """Return the forest with consecutive ids given to its fresh texts, and the next free id."""
+    """Return the forest with consecutive ids assigned to its new texts, and the next free id."""
     ends = chains.fork.copy()
     np.maximum.at(ends, chain, full)
     children = np.flatnonzero(chains.parent != ROOT)

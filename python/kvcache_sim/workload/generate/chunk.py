@@ -1,4 +1,4 @@
-"""A chunk of a workload: the requests of a fixed number of units, still without times and ids."""
+"""A chunk of a workload: the requests of a fixed number of units, without times and ids."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from kvcache_sim.values import Value
 from kvcache_sim.workload.generate.chains import Chains
 from kvcache_sim.workload.trace import NO_REQUEST, NO_SESSION
 
-#: Units (sessions with their sub-agents, or single requests) of a chunk. Part of what a seed means: rows
-#: depend on it, never on how many chunks are made at once.
+#: Units (sessions with their sub-agents, or single requests) per chunk. Part of the meaning of a seed: rows
+#: depend on it, but not on the number of chunks generated at once.
 UNITS = 1024
 
 
@@ -22,18 +22,19 @@ class Draws(Value):
     index: int
 
     def stream(self, name: str) -> np.random.Generator:
-        """Return the stream ``workload.{name}.{chunk}``; a new one, at its start, at each call."""
+        """Return the stream ``workload.{name}.{chunk}``; each call returns a new one in its initial state."""
         return stream(self.seed, f"workload.{name}.{self.index}")
 
 
 class Chunk(Value):
     """Requests in columns, those of a unit together and in the order of ``offset_ns``.
 
-    ``unit`` counts from 0 within the chunk and ``session`` likewise (NO_SESSION without). ``offset_ns`` is
-    the time since the unit's start in open loop, ``gap_ns`` the time after what the request waits for in
-    closed loop: row ``after`` of this chunk, or NO_REQUEST for the previous turn of its session.
-    ``history_tokens`` of the prompt repeat earlier turns. ``chain`` says of which text of ``chains`` the
-    prompt is a leading part.
+    ``unit`` and ``session`` count from 0 within the chunk (NO_SESSION without). ``offset_ns`` is the time
+    since
+    the unit's start in open loop. ``gap_ns`` is the time after the awaited request in closed loop: row
+    ``after``
+    of this chunk, or NO_REQUEST for the previous turn of its session. ``history_tokens`` of the prompt repeat
+    earlier turns. The prompt is a prefix of text ``chain`` of ``chains``.
     """
 
     unit: NDArray[np.int64]
@@ -53,7 +54,7 @@ class Chunk(Value):
         return len(self.unit)
 
     def take(self, rows: NDArray[np.int64]) -> Chunk:
-        """Return some rows in the order given; a row that others wait for must be among them."""
+        """Return some rows in the given order; rows that others wait for must be included."""
         position = np.full(len(self), NO_REQUEST)
         position[rows] = np.arange(len(rows))
         after = self.after[rows]

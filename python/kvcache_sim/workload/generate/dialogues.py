@@ -19,7 +19,7 @@ from kvcache_sim.workload.trace import NO_REQUEST
 
 
 class Turns(Value):
-    """Rows of sessions laid one after another: row i is turn ``turn[i]`` of session ``session[i]``."""
+    """Rows of concatenated sessions: row i is turn ``turn[i]`` of session ``session[i]``."""
 
     session: NDArray[np.int64]
     turn: NDArray[np.int64]
@@ -38,7 +38,7 @@ class Turns(Value):
         return len(self.session)
 
     def running_sum(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the sum of a column over a session's rows up to and including each row."""
+        """Return the running sum of a column over a session's rows, each row included."""
         total = np.cumsum(values)
         before = total[self.first_row] - values[self.first_row]
         return total - before[self.session]
@@ -70,9 +70,9 @@ def dialogue(
     gap_ns: NDArray[np.int64],
     chains: Chains,
 ) -> Chunk:
-    """Return sessions, one a unit, whose text is the last ``len(rows.first_row)`` of ``chains``.
+    """Return sessions, one per unit, whose texts are the last ``len(rows.first_row)`` of ``chains``.
 
-    The prompt of turn t is the system prompt, inputs 0 … t and answers 0 … t − 1: a leading part of it.
+    The prompt of turn t is the system prompt, inputs 0 … t and answers 0 … t − 1: a prefix of its text.
     """
     history = rows.sum_before(new_tokens + output_tokens)
     history += np.where(rows.turn > 0, system_prompt_tokens, 0)
@@ -96,11 +96,12 @@ PROMPT_STRUCTURES = ("full_history_plus_new_input", "new_input_only")
 
 @dataclass(frozen=True, slots=True)
 class Conversational(Workload):
-    """Settings: a session goes on past its first turn with ``conversational_probability``.
+    """Conversations: a session continues after its first turn with ``conversational_probability``.
 
-    It then has ``turns`` turns, a ``think_time`` before each follow-up. ``prompt_structure`` says how rows
-    are written: with the whole prompt, or with the new input only, the history left to the reader. A trace
-    in memory always holds whole prompts.
+    It then has ``turns`` turns, with a ``think_time`` before each follow-up. ``prompt_structure`` selects the
+    written form: the whole prompt, or only the new input, with the history left to the reader. A trace in
+    memory
+    always has whole prompts.
     """
 
     dial: ClassVar[tuple[str, float]] = ("conversational_probability", 1.0)
@@ -126,7 +127,7 @@ class Conversational(Workload):
 
     @property
     def shares(self) -> bool:
-        """Whether two units may show the same block."""
+        """True if two units may contain the same block."""
         return self.system_prompt_tokens >= self.block_size
 
     def chunk(self, shared: Chains, draws: Draws) -> Chunk:
@@ -146,10 +147,11 @@ class Conversational(Workload):
 
 @dataclass(frozen=True, slots=True)
 class Agentic(Workload):
-    """Settings: an agent's turn ends in a tool call; its result comes ``think_time`` later, as new input.
+    """Agents: a turn ends in a tool call; its result arrives ``think_time`` later, as new input.
 
-    With ``subagent_probability`` a turn also starts a sub-agent: a session of its own whose first prompt is
-    the parent's prompt and answer plus ``subagent_input_tokens``, and which runs beside the parent.
+    With ``subagent_probability`` a turn also starts a sub-agent: a separate session, concurrent with its
+    parent.
+    Its first prompt is the parent's prompt and answer plus ``subagent_input_tokens``.
     """
 
     turns: Lengths = tokens(Uniform(4, 24))
@@ -203,7 +205,7 @@ class Agentic(Workload):
 
 
 def _merged(agents: Chunk, subagents: Chunk) -> Chunk:
-    """Return the rows of both, unit by unit in time order, a parent's turn before what it starts."""
+    """Return the rows of both, unit by unit in time order, a parent's turn before its sub-agent."""
 
     def both(name: str) -> NDArray[np.int64]:
         column: NDArray[np.int64] = np.concatenate((getattr(agents, name), getattr(subagents, name)))
@@ -216,15 +218,17 @@ def _merged(agents: Chunk, subagents: Chunk) -> Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Overflow(Workload):
-    """Settings: prompts are held to ``window_tokens``, or to ``session_kv_tokens`` where that is less.
+    """Conversations with prompts limited to ``window_tokens``, or to ``session_kv_tokens`` if that is less.
 
-    A prompt over the limit is treated as ``on_overflow`` says: ``slide`` keeps the first
-    ``kept_head_tokens`` and the newest tokens up to the limit; ``stop`` ends the conversation before it;
-    ``summarise`` puts a new text of ``summary_tokens`` for all history after the kept head.
+    ``on_overflow`` decides about a longer prompt: ``slide`` keeps the first ``kept_head_tokens`` and the
+    newest
+    tokens up to the limit; ``stop`` ends the conversation before it; ``summarise`` replaces all history after
+    the
+    kept head with a new text of ``summary_tokens``.
     """
 
     window_tokens: int = count(8192)
-    session_kv_tokens: int = count(0, minimum=0)  # 0: no allowance of its own
+    session_kv_tokens: int = count(0, minimum=0)  # 0: no separate limit
     on_overflow: str = choice("slide", ("slide", "stop", "summarise"))
     kept_head_tokens: int = count(0, minimum=0)
     summary_tokens: int = count(512)
@@ -251,7 +255,7 @@ class Overflow(Workload):
         rest = self.summary_tokens if self.on_overflow == "summarise" else 0
         if self.kept_head_tokens + rest >= self.limit_tokens:
             raise UsageError(
-                "the kept head leaves no room for new input",
+                "the kept head leaves no tokens for new input",
                 where="workload.kept_head_tokens",
                 got=str(self.kept_head_tokens),
                 expected=f"less than {self.limit_tokens - rest}",
@@ -264,11 +268,11 @@ class Overflow(Workload):
 
     @property
     def shares(self) -> bool:
-        """Whether two units may show the same block."""
+        """True if two units may contain the same block."""
         return False
 
     def chunk(self, shared: Chains, draws: Draws) -> Chunk:
-        """Return ``UNITS`` sessions, each turn held to the limit."""
+        """Return ``UNITS`` sessions, with each turn limited to the window."""
         rows = Turns.of(self.turns.draw(draws.stream("turns"), UNITS))
         roots = np.zeros(UNITS, np.int64)
         new_tokens = new_inputs(rows, self.first_input_tokens, self.new_input_tokens, draws)
@@ -284,7 +288,7 @@ class Overflow(Workload):
 
 
 def _forked(settings: Overflow, whole: Chunk) -> Chains:
-    """Return the sessions' texts, then one for each row that has only the kept head in common with it."""
+    """Return the sessions' texts, then one for each row that shares only the kept head with its session."""
     fork = np.full(len(whole), settings.kept_head_tokens // settings.block_size)
     return whole.chains.grown(whole.chain, fork)
 
@@ -327,7 +331,7 @@ def _summarise(settings: Overflow, rows: Turns, whole: Chunk) -> Chunk:
     )
 
 
-#: What happens to a prompt over the limit.
+#: Handling of a prompt over the limit.
 ON_OVERFLOW: dict[str, Callable[[Overflow, Turns, Chunk], Chunk]] = {
     "slide": _slide,
     "stop": _stop,

@@ -14,14 +14,17 @@ from kvcache_sim.workload.trace import NO_REQUEST, NO_SESSION, OPEN_LOOP
 
 
 def write_jsonl(settings: Workload, seed: int, out: IO[str]) -> int:
-    """Write the workload's rows in order of arrival and return how many; a target must have been met before.
+    """Write the workload's rows in order of arrival and return their number; a target must be resolved.
 
     A row has ``timestamp`` (ms), ``input_length``, ``output_length`` and ``hash_ids`` (of ``block_size``
     tokens, the last possibly partial). Rows of sessions add ``session_id`` and ``turn``, from turn 1 on
-    ``history_length``. In closed loop ``delay`` (ms) stands for the timestamp: the request comes so long
-    after the previous turn, or after row ``after`` (from 0) where that is named. With
-    ``prompt_structure: new_input_only`` rows say so, ``input_length`` is the new input and there are no
-    ids. Memory: the requests that overlap, not their number.
+    ``history_length``. In closed loop ``delay`` (ms) replaces the timestamp: the time between the previous
+    turn,
+    or row ``after`` (from 0) if given, and the request. With ``prompt_structure: new_input_only`` rows have
+    that
+    member, ``input_length`` is the new input, and there are no ids. Memory: the overlapping requests, not
+    their
+    total.
     """
     new_input_only = getattr(settings, "prompt_structure", "") == "new_input_only"
     written = 0
@@ -34,7 +37,7 @@ def write_jsonl(settings: Workload, seed: int, out: IO[str]) -> int:
 def _in_order(settings: Workload, seed: int) -> Iterator[Requests]:
     """Yield the requests in order of arrival, ``after`` as row numbers of the file."""
     waiting: Requests | None = None
-    row_of: dict[int, int] = {}  # file rows of the requests written that others still wait for
+    row_of: dict[int, int] = {}  # file rows of written requests that others still wait for
     rows = 0
     for made, future in make_requests(settings, seed):
         together = made if waiting is None else Requests.joined([waiting, made])
@@ -50,7 +53,7 @@ def _in_order(settings: Workload, seed: int) -> Iterator[Requests]:
 
 
 def _numbered(ready: Requests, row_of: dict[int, int], first_row: int) -> Requests:
-    """Return the requests with ``after`` as file rows, having entered their own rows in ``row_of``."""
+    """Return the requests with ``after`` as file rows, after adding their own rows to ``row_of``."""
     row_of.update(zip(ready.number.tolist(), range(first_row, first_row + len(ready)), strict=True))
     after = [NO_REQUEST if number == NO_REQUEST else row_of[number] for number in ready.after.tolist()]
     return replace(ready, after=np.asarray(after, np.int64))

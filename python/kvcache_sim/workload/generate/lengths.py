@@ -1,4 +1,4 @@
-"""Distributions of token counts and times: constant, uniform, lognormal, empirical, of a trace."""
+"""Distributions of token counts and times: constant, uniform, lognormal, empirical, from a trace."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Lengths:
 
     @property
     def least(self) -> int:
-        """The smallest value it can give: the lower bound."""
+        """The smallest possible value."""
         return self.min
 
     def draw(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
@@ -45,12 +45,12 @@ class Constant(Value, Lengths):
         return self.value
 
     def draw(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
-        """Return ``size`` copies; takes nothing from the stream."""
+        """Return ``size`` copies; draws nothing from the stream."""
         return np.full(size, self.value, np.int64)
 
 
 class Uniform(Value, Lengths):
-    """Every whole number from ``min`` to ``max``, both included, alike."""
+    """Whole numbers from ``min`` to ``max``, both included, with equal probability."""
 
     min: int
     max: int
@@ -76,7 +76,7 @@ class Lognormal(Value, Lengths):
 
 
 class _Drawn(Lengths):
-    """Drawn with replacement from some values."""
+    """Draws with replacement from given values."""
 
     __slots__ = ()
 
@@ -127,7 +127,7 @@ def _column(path: str, column: str) -> NDArray[np.int64]:
     return values
 
 
-#: Every distribution under its name in a scenario; its keys are its fields.
+#: Every distribution by its name in a scenario; its keys are its fields.
 DISTRIBUTIONS: dict[str, type[Any]] = {
     "constant": Constant,
     "uniform": Uniform,
@@ -138,7 +138,7 @@ DISTRIBUTIONS: dict[str, type[Any]] = {
 
 
 def whole(where: str, value: Any) -> int:
-    """Return a value that must be a whole number, at most ``MOST_TOKENS``."""
+    """Return a value after checking that it is a whole number of at most ``MOST_TOKENS``."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise UsageError("not a whole number", where=where, got=repr(value))
     if value > MOST_TOKENS:
@@ -147,11 +147,12 @@ def whole(where: str, value: Any) -> int:
 
 
 def lengths_from(where: str, value: Any, minimum: int, read: Callable[[str, Any], int] = whole) -> Lengths:
-    """Return the distribution that a bare value (constant) or a mapping with ``kind`` describes.
+    """Return the distribution of a bare value (constant) or of a mapping with ``kind``.
 
-    ``read(where, value)`` turns one value into a whole number (times pass a reader of units). Raises
-    UsageError naming ``where`` for an unknown kind or key, a missing key, and for a distribution that can
-    give less than ``minimum`` or has its bounds the wrong way round.
+    ``read(where, value)`` converts one value into a whole number (times use a parser with units). Raises
+    UsageError naming ``where`` for an unknown kind or key, a missing key, a distribution that can be less
+    than
+    ``minimum``, and swapped bounds.
     """
     made: Lengths
     if isinstance(value, Lengths):
@@ -182,7 +183,7 @@ def lengths_from(where: str, value: Any, minimum: int, read: Callable[[str, Any]
 
 
 def given_keys(where: str, kind: str, keys: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:
-    """Return the keys given of a kind; UsageError where they are not all that it has."""
+    """Return the given keys of a kind; UsageError if they are not all of its keys."""
     if set(given) != set(keys):
         raise UsageError(
             f"keys of {kind}", where=where, got=", ".join(map(str, given)), expected=", ".join(keys)
@@ -191,7 +192,7 @@ def given_keys(where: str, kind: str, keys: Sequence[str], given: dict[str, Any]
 
 
 def file_name(where: str, value: Any) -> str:
-    """Return the name of a trace's file; UsageError for what is none."""
+    """Return the file name of a trace; UsageError if it is invalid."""
     if not isinstance(value, str):
         raise UsageError("not a file name", where=where, got=repr(value), expected="a trace file")
     return value

@@ -1,4 +1,4 @@
-"""Chunks with times, sessions and block ids: the requests of a workload in the order they are made."""
+"""Chunks with times, sessions and block ids: the requests of a workload in order of generation."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from kvcache_sim.workload.trace import NO_REQUEST, NO_SESSION, OPEN_LOOP
 
 
 class Requests(Value):
-    """Requests in columns; ``number`` counts them as made over the whole workload, and ``after`` with it.
+    """Requests in columns; ``number`` and ``after`` count in order of generation over the whole workload.
 
-    ``block_ids`` are unique numbers over the whole workload, not yet dense.
+    ``block_ids`` are unique over the whole workload, not yet dense.
     """
 
     number: NDArray[np.int64]
@@ -41,7 +41,7 @@ class Requests(Value):
         return len(self.number)
 
     def take(self, rows: NDArray[np.int64]) -> Requests:
-        """Return some of the requests in the order given."""
+        """Return some of the requests in the given order."""
         starts = np.cumsum(self.id_counts) - self.id_counts
         at = flat_positions(starts[rows], self.id_counts[rows])
         names = [name for name in Requests.__struct_fields__ if name != "block_ids"]
@@ -50,16 +50,16 @@ class Requests(Value):
 
     @staticmethod
     def joined(parts: list[Requests]) -> Requests:
-        """Return several parts one after another."""
+        """Return the concatenation of several parts."""
         return Requests(
             **{name: np.concatenate([getattr(p, name) for p in parts]) for name in Requests.__struct_fields__}
         )
 
 
 class Future(Value):
-    """What is known of the requests not made yet.
+    """Bounds on the requests that are not generated yet.
 
-    None arrives before ``horizon_ns``; of the requests made they may only wait for ``waited_for``.
+    None arrives before ``horizon_ns``; of the existing requests they may only wait for ``waited_for``.
     """
 
     horizon_ns: int
@@ -67,11 +67,11 @@ class Future(Value):
 
 
 def make_requests(settings: Workload, seed: int) -> Iterator[tuple[Requests, Future]]:
-    """Yield a workload chunk by chunk until ``settings.requests`` are made; the last unit may be cut short.
+    """Yield a workload chunk by chunk until ``settings.requests`` are generated; the last unit may be cut.
 
-    What a chunk holds depends on the seed and its index alone; only the clock and the counters go from one
-    to the next. Memory: one chunk, and one number a concurrent user. Raises UsageError where the settings
-    make no requests at all.
+    The content of a chunk depends only on the seed and its index; only the clock and the counters carry over.
+    Memory: one chunk, and one number per concurrent user. Raises UsageError if the settings generate no
+    requests.
     """
     shared, fresh = settings.shared(seed)
     clock = _Clock(settings)
@@ -121,7 +121,7 @@ def make_requests(settings: Workload, seed: int) -> Iterator[tuple[Requests, Fut
 
 
 def _in_time(start_ns: NDArray[np.int64], offset_ns: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return when requests arrive; UsageError beyond the end of simulated time."""
+    """Return the arrival times of requests; UsageError beyond the end of simulated time."""
     if start_ns.max() > LAST_NS or offset_ns.max() > LAST_NS:
         raise UsageError(
             "arrivals beyond 73 years", where="workload.arrivals", hint="raise the rate, or ask for fewer"
@@ -130,7 +130,7 @@ def _in_time(start_ns: NDArray[np.int64], offset_ns: NDArray[np.int64]) -> NDArr
 
 
 class _Clock:
-    """When units start: at their arrivals, or when the unit of the same user before them has ended."""
+    """Start times of units: their arrivals, or the end of the previous unit of the same user."""
 
     def __init__(self, settings: Workload) -> None:
         self._arrivals = settings.arrivals
@@ -144,7 +144,7 @@ class _Clock:
     def start(
         self, chunk: Chunk, rng: np.random.Generator, made: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return for each request the start of its unit in ns and, for a unit's first, what it waits for."""
+        """Return each request's unit start in ns and, for a unit's first, the request it waits for."""
         exposure = self._exposure + np.cumsum(self._arrivals.gaps(rng, UNITS))
         self._exposure = float(exposure[-1])
         start_ns = self._arrivals.times_ns(exposure)
@@ -159,7 +159,7 @@ class _Clock:
         return start_ns[chunk.unit], waits_for
 
     def future(self) -> Future:
-        """Return what is known of later requests."""
+        """Return the bounds on later requests."""
         if not self._users:
             return Future(self._last_start_ns, ())
         all_started = len(self._end_ns) == self._users

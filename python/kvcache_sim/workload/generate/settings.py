@@ -1,4 +1,4 @@
-"""What every workload has, and how its fields are read, checked, and refused by their names."""
+"""Settings common to all workloads, with parsing and validation of their fields."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Parser = Callable[[str, Any], Any]
 
 
 class CheckedFields:
-    """Base of the settings dataclasses: every field passes its own parser when the object is made.
+    """Base of the settings dataclasses: every field is parsed when the object is constructed.
 
     Raises UsageError naming the field, as ``workload.turns``.
     """
@@ -39,9 +39,9 @@ class CheckedFields:
 
 
 def from_mapping(cls: type[T], mapping: Mapping[str, Any]) -> T:
-    """Return the settings that a mapping (a part of a scenario, or options) describes.
+    """Return the settings of a mapping (a part of a scenario, or options).
 
-    Raises UsageError for an unknown key, with the nearest known ones, and for a value out of range.
+    Raises UsageError for an unknown key, with the nearest known keys, and for a value out of range.
     """
     known = [item.name for item in dataclasses.fields(cls)]  # type: ignore[arg-type]
     for key in mapping:
@@ -94,7 +94,7 @@ def probability(default: float) -> Any:
 
 
 def choice(default: str, options: tuple[str, ...]) -> Any:
-    """Return a field for one of a few words."""
+    """Return a field for one of several words."""
 
     def parse(where: str, value: Any) -> str:
         if value not in options:
@@ -140,13 +140,16 @@ def _time_ns(where: str, value: Any) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Workload(CheckedFields):
-    """Settings common to all kinds; a kind adds its own and says what a chunk of it is.
+    """Settings common to all kinds; a kind adds its own and defines its chunks.
 
-    In open loop ``arrivals`` start the units and later turns follow their think times alone. In closed loop
-    a turn comes its think time after the previous answer; with ``concurrency`` N the first N units start at
-    the arrivals and each later one when the unit N places before it has ended: N users. ``concurrency`` 0
-    starts every unit at its arrival. Each unit is one of so many ``tenants``'s, drawn evenly; two tenants
-    never share a block, as under salts of their own.
+    In open loop ``arrivals`` start the units, and later turns follow after their think times. In closed loop
+    a
+    turn arrives its think time after the previous answer. With ``concurrency`` N the first N units start at
+    the
+    arrivals, and unit i starts when unit i − N has ended: N users. ``concurrency`` 0 starts every unit at its
+    arrival. Each unit belongs to one of ``tenants`` tenants, drawn uniformly; two tenants never share a
+    block, as
+    with different cache salts.
     """
 
     requests: int = count(1000, maximum=10**9)
@@ -158,7 +161,7 @@ class Workload(CheckedFields):
     tenants: int = count(1, maximum=10**6)
 
     def __post_init__(self) -> None:
-        # A slotted dataclass is made twice, so the zero-argument form of super() does not find this class.
+        # A slotted dataclass is created twice, so the zero-argument form of super() does not find this class.
         CheckedFields.__post_init__(self)
         if self.loop == "open" and self.concurrency:
             raise UsageError(
@@ -171,19 +174,19 @@ class Workload(CheckedFields):
 
     @property
     def shares(self) -> bool:
-        """Whether two units may show the same block."""
+        """True if two units may contain the same block."""
         return True
 
     def shared(self, seed: int) -> tuple[Chains, int]:
-        """Return the texts that all chunks share, and the first id that they leave free."""
+        """Return the texts that all chunks share, and the first free id after them."""
         return shared_texts(self.shared_tokens(seed), self.block_size)
 
     def shared_tokens(self, seed: int) -> NDArray[np.int64]:
-        """Return the lengths of the texts that all chunks share: a system prompt, where a kind has one."""
+        """Return the lengths of the texts that all chunks share: a system prompt, if a kind has one."""
         del seed
         system_prompt_tokens: int | None = getattr(self, "system_prompt_tokens", None)
         return np.array([] if system_prompt_tokens is None else [system_prompt_tokens], np.int64)
 
     def chunk(self, shared: Chains, draws: Draws) -> Chunk:
-        """Return one chunk, a function of the seed and the chunk's index alone."""
+        """Return one chunk, a function of the seed and the chunk's index only."""
         raise NotImplementedError

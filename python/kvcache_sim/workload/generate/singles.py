@@ -18,13 +18,13 @@ from kvcache_sim.workload.generate.settings import Workload, choice, count, numb
 
 @dataclass(frozen=True, slots=True)
 class Diverse(Workload):
-    """Settings: the lengths of the prompts."""
+    """Unrelated prompts, given by their lengths."""
 
     prompt_tokens: Lengths = tokens(1024)
 
     @property
     def shares(self) -> bool:
-        """Whether two units may show the same block."""
+        """True if two units may contain the same block."""
         return False
 
     def chunk(self, shared: Chains, draws: Draws) -> Chunk:
@@ -40,10 +40,11 @@ class Diverse(Workload):
 
 @dataclass(frozen=True, slots=True)
 class FewShot(Workload):
-    """Settings: each request draws one prefix of the pool, all alike, and adds its query.
+    """Requests that each draw one prefix of a pool, uniformly, and add a query.
 
-    ``shared_probability`` is the share of requests that use the pool at all; the others are as long but
-    share nothing.
+    ``shared_probability`` is the share of requests that use the pool; the others have the same lengths but
+    share
+    nothing.
     """
 
     dial: ClassVar[tuple[str, float]] = ("shared_probability", 1.0)
@@ -68,10 +69,10 @@ class FewShot(Workload):
 
 @dataclass(frozen=True, slots=True)
 class Repetitive(Workload):
-    """Settings: request i works on instruction i mod ``instructions``, followed by a variable text.
+    """Request i uses instruction i mod ``instructions``, followed by a variable text.
 
-    ``shared_probability`` is the share of requests that begin with an instruction at all; the others are as
-    long but share nothing.
+    ``shared_probability`` is the share of requests that begin with an instruction; the others have the same
+    lengths but share nothing.
     """
 
     dial: ClassVar[tuple[str, float]] = ("shared_probability", 1.0)
@@ -87,7 +88,7 @@ class Repetitive(Workload):
         return self.instruction_tokens.draw(stream(seed, "workload.instruction_tokens"), self.instructions)
 
     def chunk(self, shared: Chains, draws: Draws) -> Chunk:
-        """Return ``UNITS`` requests, the instructions taken in turn."""
+        """Return ``UNITS`` requests, with the instructions in turn."""
         turn = (draws.index * UNITS + np.arange(UNITS)) % self.instructions
         own = self.variable_tokens.draw(draws.stream("variable_tokens"), UNITS)
         return _prefixed(self, shared, draws, turn, own)
@@ -100,9 +101,9 @@ def _prefixed(
     pick: NDArray[np.int64],
     own_tokens: NDArray[np.int64],
 ) -> Chunk:
-    """Return a chunk of prompts, each text ``pick`` of the pool and a text of its own.
+    """Return a chunk of prompts, each with text ``pick`` of the pool and a text of its own.
 
-    A prompt that shares nothing is as long as with the pool's text.
+    A prompt that shares nothing has the same length as with the pool's text.
     """
     shares = draws.stream("shared").random(UNITS) < settings.shared_probability
     length = settings.shared_tokens(draws.seed)[pick]
@@ -112,15 +113,16 @@ def _prefixed(
     return singles(length + own_tokens, outputs, len(pool) + np.arange(UNITS), chains)
 
 
-_DOCUMENT_IDS = 2**62  # ids of document blocks lie above all counted ids
+_DOCUMENT_IDS = 2**62  # ids of document blocks are above all other ids
 
 
 @dataclass(frozen=True, slots=True)
 class Rag(Workload):
-    """Settings: document r of ``documents`` is drawn with weight r^(−``zipf_exponent``), never twice.
+    """Document r of ``documents`` is drawn with weight r^(−``zipf_exponent``), without replacement.
 
-    ``document_order: ordered`` puts a prompt's documents in their fixed order, so that prompts with the same
-    popular documents share a prefix; ``shuffled`` leaves them as drawn (by relevance to the question).
+    ``document_order: ordered`` sorts a prompt's documents, so that prompts with the same popular documents
+    share
+    a prefix; ``shuffled`` leaves them in drawing order (by relevance to the question).
     """
 
     dial: ClassVar[tuple[str, float]] = ("zipf_exponent", 3.0)
@@ -170,7 +172,7 @@ class Rag(Workload):
         )
 
     def _draw_documents(self, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Return ``UNITS`` rows of different documents, each drawn from those not drawn before it."""
+        """Return ``UNITS`` rows of different documents, each drawn without replacement."""
         weight = np.arange(1, self.documents + 1) ** -self.zipf_exponent
         upto = np.cumsum(weight) / weight.sum()
         picks = np.empty((UNITS, self.documents_per_prompt), np.int64)

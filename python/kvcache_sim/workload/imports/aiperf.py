@@ -1,8 +1,7 @@
-"""AIPerf's ``profile_export.jsonl``: a line a request with its times and lengths; in the raw export,
-payloads.
+"""AIPerf's ``profile_export.jsonl``: one line per request with its times and lengths.
 
-Source: aiperf 0.13.0; ``profile_export_raw.jsonl`` (``--export-level raw``) has what was sent, from which
-blocks are named.
+Source: aiperf 0.13.0; ``profile_export_raw.jsonl`` (``--export-level raw``) also has the payloads, which
+determine block ids.
 """
 
 from __future__ import annotations

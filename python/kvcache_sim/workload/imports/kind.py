@@ -1,4 +1,4 @@
-"""What a kind of log is: a name, how to know it, and how to read it."""
+"""Interface of a kind of log: name, detection and reader."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Requests = Iterator[tuple[int, Imported]]
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How a log is read: what names its blocks, and where notes go; ``skips``: bad rows are counted."""
+    """Settings of reading a log: block naming, and the receiver of notes; ``skips``: bad rows are counted."""
 
     naming: Naming
     notes: Notes
@@ -29,17 +29,17 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class LogKind:
-    """One kind of log; ``read`` raises TraceProblem for a line that is none of it."""
+    """One kind of log; ``read`` raises TraceProblem for a line of another kind."""
 
     name: str
     help: str
-    #: Whether the first (decompressed) bytes of a file are of this kind.
+    #: True if the first (decompressed) bytes of a file are of this kind.
     detect: Callable[[bytes], bool]
     read: Callable[[TraceSource, Reading], Requests]
 
 
 def each_line(source: TraceSource, reading: Reading, take: Callable[[int, str], Imported | None]) -> Requests:
-    """Yield what ``take`` makes of each line; a bad one is refused, or counted where they are skipped."""
+    """Yield the result of ``take`` for each line; a bad line is refused, or counted if they are skipped."""
     for number, text in lines_of(source):
         try:
             found = take(number, text)

@@ -1,4 +1,4 @@
-"""Batches of KV events as engines publish them, decoded: maps or arrays, hashes as numbers or bytes."""
+"""Decoder of KV-event batches as engines publish them: maps or arrays, hashes as numbers or bytes."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ _GPU = "GPU"
 
 @dataclass(frozen=True, slots=True)
 class KvEvent:
-    """What happened to some blocks of one medium; ``parent`` stands before the first of them."""
+    """An event of some blocks of one medium; ``parent`` precedes the first of them."""
 
     kind: Literal["stored", "removed", "cleared"]
     hashes: tuple[Name, ...] = ()
     parent: Name | None = None
     block_size: int = 0
     medium: str = _GPU
-    #: The KV cache group; only group 0 is followed.
+    #: The KV cache group; only group 0 is tracked.
     group: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class KvBatch:
-    """The events of one step of one engine: the date in ns, the rank, and how many events were unknown."""
+    """The events of one step of one engine: the date in ns, the rank, and the number of unknown events."""
 
     at_ns: int
     events: tuple[KvEvent, ...]
@@ -43,7 +43,7 @@ class KvBatch:
 
 
 def batch_of(value: Any) -> KvBatch:
-    """Return a decoded payload, ``[date, events, rank]`` or an object of these; ValueError for neither."""
+    """Return a decoded payload, ``[date, events, rank]`` or an object of these; ValueError otherwise."""
     if isinstance(value, dict):
         value = [value.get("ts"), value.get("events"), value.get("rank", value.get("data_parallel_rank"))]
     if not isinstance(value, list) or len(value) < 2 or not isinstance(value[1], list):

@@ -54,7 +54,7 @@ def _read(source: TraceSource, reading: Reading) -> Requests:
 
 def _imported(found: LookUp, reading: Reading) -> Imported:
     size, answer = reading.naming.block_size, len(found.blocks) - found.prompt
-    # one token more than whole blocks: an engine computes at least one, so all of them may be found
+    # one token more than whole blocks: an engine computes at least one token, so all blocks may hit
     inputs, outputs = found.prompt * size + 1, max(answer * size, 1)
     ids = salted_names(map(str, found.blocks), reading.naming.salt)
     measured = {"cached_tokens": float(found.found * size)}

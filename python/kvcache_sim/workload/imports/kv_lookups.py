@@ -1,16 +1,16 @@
-"""What an engine looked up and found, as its KV events let see it.
+"""An engine's lookups and hits, inferred from its KV events.
 
-Events tell what was stored, not what was found; but what is stored stands behind a block, and that block
-and all before it were found, unless they belong to the same request. So:
+Events report stored blocks, not hits. But a stored block follows a parent, and the parent and all blocks
+before it were hits, unless they belong to the same request. So:
 
-- blocks stored behind the tail of a request that stored there less than a pause ago go on with that
-  request: two or more at a time are a chunk of its prompt while it has no answer; a single one is a block
-  of its answer;
-- any other blocks are a look-up: what stands before them was found, they were not (on a GPU; a block that
-  another medium had was found there).
+- Blocks stored after the tail of a request that stored there less than a pause ago continue that request.
+  Two or more at a time are a chunk of its prompt while it has no answer; a single one is a block of its
+  answer.
+- Any other blocks are a lookup: the blocks before them were hits, they were misses (on a GPU; a block that
+  another medium had was a hit there).
 
-A request that found its whole prompt and answered less than a block stores nothing, and is not seen; so
-the true hit rate is somewhat higher. One stored block is counted as a prompt's though an answer may have
+A request that hit its whole prompt and answered less than a block stores nothing and is invisible; so the
+true hit rate is somewhat higher. A single stored block counts as a prompt's block although an answer may have
 filled it.
 """
 
@@ -21,52 +21,53 @@ from dataclasses import dataclass, field
 from kvcache_sim.units import NS_PER_S
 from kvcache_sim.workload.imports.kv_batch import KvBatch, KvEvent, Name
 
-#: Longest time between two runs of blocks of one request: steps take less, the next turn longer.
+#: Longest time between two runs of blocks of one request: steps take less, the next turn more.
 PAUSE_NS = 2 * NS_PER_S
 _GPU = "GPU"
 
 
 @dataclass(slots=True, eq=False)
 class LookUp:
-    """A request as events show it: its blocks root first, of which the first ``found`` were cached."""
+    """A request inferred from events: its blocks root first, of which the first ``found`` were cached."""
 
     at_ns: int
     blocks: list[Name]
     found: int
-    #: Blocks of the prompt; those after it are the answer's.
+    #: Blocks of the prompt; the blocks after them belong to the answer.
     prompt: int
-    #: Of the others, those that another medium had.
+    #: Misses on the GPU that another medium had.
     found_below: int
-    #: Whether what stands before it was stored before anybody listened.
+    #: True if its parent blocks were stored before the capture started.
     beginning_unknown: bool = False
     last_ns: int = 0
 
 
 @dataclass(slots=True)
 class _Held:
-    """A block that some medium has: the one before, and the copies by medium."""
+    """A block that some medium has: its predecessor, and its copies by medium."""
 
     parent: Name | None
     copies: dict[str, int] = field(default_factory=dict)
 
 
 class LookUps:
-    """Follows the events of one engine; ``take`` returns the look-ups that begin in a batch.
+    """Tracks the events of one engine; ``take`` returns the lookups that start in a batch.
 
-    A look-up grows while its request runs. Memory: what the engine holds, and one entry a running request.
+    A lookup grows while its request runs. Memory: the engine's cached blocks, and one entry per running
+    request.
     """
 
     def __init__(self, pause_ns: int = PAUSE_NS) -> None:
         self.block_size, self._pause_ns = 0, pause_ns
-        #: Blocks on the GPU now, and at most.
+        #: Blocks on the GPU now, and their maximum.
         self.held = self.most_held = 0
-        #: Whether a block has ever left the GPU: only then was it full, and ``most_held`` is its size.
+        #: True once a block has left the GPU: only then was it full, and ``most_held`` is its size.
         self.has_evicted = False
         self._blocks: dict[Name, _Held] = {}
         self._tails: dict[Name, LookUp] = {}
 
     def take(self, batch: KvBatch) -> list[LookUp]:
-        """Follow a batch; ValueError where blocks of two sizes come."""
+        """Process a batch; ValueError if blocks of two sizes occur."""
         started = []
         for event in batch.events:
             if event.group:
@@ -114,7 +115,7 @@ class LookUps:
         return held is not None and _GPU not in held.copies and bool(held.copies)
 
     def _path(self, last: Name | None) -> tuple[list[Name], bool]:
-        """Return the blocks up to one, root first, and whether the first of them is a root."""
+        """Return the blocks up to one, root first, and True if the first of them is a root."""
         path, at = list[Name](), last
         while at is not None and at in self._blocks:
             path.append(at)
@@ -145,6 +146,6 @@ class LookUps:
                 self.has_evicted = True
 
     def _forget(self, now_ns: int) -> None:
-        """Forget tails that nothing can go on from; looked at when there are many."""
+        """Forget tails that can no longer be continued; called when there are many."""
         if len(self._tails) > 1 << 14:
             self._tails = {k: v for k, v in self._tails.items() if now_ns - v.last_ns <= self._pause_ns}

@@ -1,4 +1,4 @@
-"""Bodies of OpenAI's requests and answers as a proxy, a gateway or a load generator logs them."""
+"""Bodies of OpenAI requests and answers as a proxy, a gateway or a load generator logs them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kvcache_sim.workload.imports.source import count_of, member, problem, token
 
 
 def prompt_of(number: int, body: dict[str, Any]) -> str | list[int] | None:
-    """Return the text or tokens that a body asks with; None where it has neither messages nor a prompt."""
+    """Return the prompt text or tokens of a body; None if it has neither messages nor a prompt."""
     messages = body.get("messages")
     if messages is not None:
         if not isinstance(messages, list) or not messages:
@@ -30,14 +30,14 @@ def _said(number: int, message: Any) -> tuple[str, str]:
 
 
 def text_of(content: Any) -> str:
-    """Return the text of a message; of its parts, those that are text; of an image or a tool call, none."""
+    """Return the text of a message; of its parts, the text parts; of an image or a tool call, none."""
     if isinstance(content, list):
         return "".join(text for part in content if isinstance(text := member(part, "text"), str))
     return content if isinstance(content, str) else ""
 
 
 def answer_of(response: Any) -> str | None:
-    """Return the text of an answer's first choice; None where the log keeps no text."""
+    """Return the text of an answer's first choice; None if the log has no text."""
     choices = member(response, "choices")
     if isinstance(choices, list) and choices:
         said = member(choices[0], "text")
@@ -48,7 +48,7 @@ def answer_of(response: Any) -> str | None:
 
 
 def counted(number: int, usage: Any) -> tuple[int | None, int | None, int | None]:
-    """Return the prompt's, the answer's and the cached tokens that a log counts."""
+    """Return the prompt's, the answer's and the cached tokens of a log's usage counts."""
     details = member(usage, "prompt_tokens_details", "input_tokens_details")
     return (
         count_of(number, usage, "prompt_tokens", "input_tokens"),

@@ -1,4 +1,4 @@
-"""Texts and tokens of a log as lengths and salted block ids, which only show what begins alike."""
+"""Texts and tokens of a log as lengths and salted block ids, which reveal only shared prefixes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kvcache_sim.workload.readers.settings import ReadSettings
 
 
 def salted_ids(tokens: Sequence[int], block_size: int, salt: bytes) -> list[int]:
-    """Return a 63-bit id of each full block and all before it. Cost: a hash a block."""
+    """Return a 63-bit id of each full block and all before it. Cost: a hash per block."""
     packed, parent, ids = array("I", tokens).tobytes(), b"", []
     key = _key(salt)
     for start in range(0, len(tokens) // block_size * block_size, block_size):
@@ -27,7 +27,7 @@ def salted_ids(tokens: Sequence[int], block_size: int, salt: bytes) -> list[int]
 
 
 def salted_names(names: Iterable[str], salt: bytes) -> list[int]:
-    """Return a 63-bit id of each name, equal for equal ones: an engine's own hashes, sessions."""
+    """Return a 63-bit id of each name, equal for equal names: an engine's own hashes, sessions."""
     key = _key(salt)
     return [
         _id(blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16, key=key).digest())
@@ -36,7 +36,7 @@ def salted_names(names: Iterable[str], salt: bytes) -> list[int]:
 
 
 def salt_of(path: Path | None) -> bytes:
-    """Return the salt of a file, without one a random one; InputOutputError where it cannot be read."""
+    """Return the salt of a file, or a random salt; InputOutputError if the file cannot be read."""
     if path is None:
         return secrets.token_bytes(32)
     try:
@@ -57,8 +57,9 @@ def _id(digest: bytes) -> int:
 class Imported:
     """One request: its arrival in ns since the log's own origin, its lengths in tokens and its block ids.
 
-    The ids name the first ``named_tokens`` tokens of prompt and answer; 0 stands for the prompt alone.
-    ``measured`` is what the log says of its serving (``cached_tokens``, ``ttft_ms``), kept beside it.
+    The ids cover the first ``named_tokens`` tokens of prompt and answer; 0 means the prompt only.
+    ``measured`` has
+    the log's latencies and hits (``cached_tokens``, ``ttft_ms``), kept in the row.
     """
 
     arrival_ns: int
@@ -71,23 +72,23 @@ class Imported:
 
 
 class Notes:
-    """Counts what was left out of a log by reason, with the first line of each, and collects remarks."""
+    """Counts the parts of a log that were left out by reason, with the first line of each; collects notes."""
 
     def __init__(self) -> None:
         self.left_out: dict[str, tuple[int, int]] = {}
         self.remarks: dict[str, None] = {}
 
     def leave_out(self, line: int, reason: str) -> None:
-        """Count one thing of the log that becomes no request."""
+        """Count a part of the log that becomes no request."""
         count, first = self.left_out.get(reason, (0, line))
         self.left_out[reason] = (count + 1, first)
 
     def remark(self, text: str) -> None:
-        """Say something of the whole log, once."""
+        """Add a note on the whole log, once."""
         self.remarks[text] = None
 
     def lines(self, where: str) -> list[str]:
-        """Return every note as a line for people."""
+        """Return every note as one line of text."""
         found = [
             f"{where}:{first}: {count:,} left out: {reason}"
             for reason, (count, first) in self.left_out.items()
@@ -97,7 +98,7 @@ class Notes:
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """What a log says of one request: texts or token ids, counts where it tells them, and its serving."""
+    """A log's data on one request: texts or token ids, token counts if logged, and latencies."""
 
     arrival_ns: int
     prompt: str | list[int] | None
@@ -111,8 +112,9 @@ class Logged:
 class Naming:
     """Cuts prompts into blocks of ``block_size`` tokens and names each, with all before it, by a keyed hash.
 
-    Texts become tokens by ``tokenizer`` (a tokenizer.json); without, so many bytes count as one (4, an
-    estimate). Raises UsageError for a tokenizer that cannot be used.
+    Texts become tokens by ``tokenizer`` (a tokenizer.json). Without it, a fixed number of bytes counts as a
+    token
+    (4, an estimate). Raises UsageError for an unusable tokenizer.
     """
 
     def __init__(
@@ -123,11 +125,11 @@ class Naming:
         self.said = "" if tokenizer is not None else settings.token_bytes_said
         self._encode: Callable[[str], bytes] = encoder(settings)
         self._whole, self._bytes = tokenizer is not None, token_bytes(settings)
-        #: Whether any text became tokens, so that what it counts by is worth saying.
+        #: True if a text was tokenized, so that the method is worth a note.
         self.met_text = False
 
     def tokens(self, given: str | list[int] | None) -> list[int]:
-        """Return the tokens of a text, or those that were given; without a tokenizer, of pieces of bytes."""
+        """Return the tokens of a text, or the given tokens; without a tokenizer, pieces of bytes."""
         if given is None or isinstance(given, list):
             return given or []
         self.met_text = self.met_text or bool(given)
@@ -138,9 +140,9 @@ class Naming:
         return [crc32(encoded[at : at + size]) for at in range(0, len(encoded), size)]
 
     def _both(self, logged: Logged) -> tuple[list[int], int]:
-        """Return the tokens of prompt and answer, and how many are the prompt's.
+        """Return the tokens of prompt and answer, and the number of prompt tokens.
 
-        Bytes count on from the prompt into the answer, as in the prompt of the next turn.
+        Byte pieces run on from the prompt into the answer, as in the prompt of the next turn.
         """
         prompt = self.tokens(logged.prompt)
         if isinstance(logged.prompt, str) and isinstance(logged.answer, str) and not self._whole:
@@ -148,10 +150,11 @@ class Naming:
         return [*prompt, *self.tokens(logged.answer)], len(prompt)
 
     def named(self, logged: Logged) -> Imported:
-        """Return a request with its ids. Counts that the log tells are believed.
+        """Return a request with its ids. Token counts of the log take precedence.
 
-        Where they are other than the tokens of its texts, the answer stays unnamed, since nobody knows where
-        in the blocks it begins.
+        If they differ from the tokens of its texts, the answer gets no ids, since its start within the blocks
+        is
+        unknown.
         """
         tokens, prompt = self._both(logged)
         inputs = prompt if logged.input_tokens is None else logged.input_tokens
@@ -169,5 +172,5 @@ class Naming:
         )
 
     def session(self, name: str) -> str:
-        """Return what stands in the trace for a session's name."""
+        """Return the trace's name for a session."""
         return f"s{salted_names([name], self.salt)[0]:x}" if name else ""

@@ -1,7 +1,7 @@
-"""Request logs of OpenAI's interface: lines of JSON with a time, messages or a prompt, and what was answered.
+"""Request logs of OpenAI's API: lines of JSON with a time, messages or a prompt, and the answer.
 
-Members are looked for where gateways and proxies put them: beside the time, in ``request``, ``body`` or
-``kwargs``; the answer in ``response`` or ``output``, its counts in ``usage``, there or beside.
+Members are found in the usual locations of gateways and proxies: at the top level, in ``request``, ``body`` or
+``kwargs``; the answer in ``response`` or ``output``, its counts in ``usage``, there or at the top level.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _request(number: int, row: Any, reading: Reading) -> Imported | None:
 
 
 def _body(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the object that has the messages or the prompt; the row itself where none has."""
+    """Return the object with the messages or the prompt; the row itself if there is none."""
     for name in _BODIES:
         inner = _inner(row.get(name))
         if isinstance(inner, dict) and inner.keys() & {"messages", "prompt", "input"}:
@@ -78,7 +78,7 @@ def _body(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _inner(value: Any) -> Any:
-    """Return the ``body`` of a request or response that is logged with its status, else itself."""
+    """Return the ``body`` of a request or response that is logged with its status, else the value itself."""
     inner = member(value, "body")
     return inner if isinstance(inner, dict) else value
 

@@ -1,7 +1,7 @@
 """Scrapes of vLLM's ``/metrics`` as a load curve: each interval's rate and mean lengths.
 
-Two forms are read: the text of scrapes one after another, each behind a line with its date (``date +%s;
-curl …/metrics``), and what Prometheus answers to a range query (``/api/v1/query_range``) of
+Two forms are read: the text of consecutive scrapes, each after a line with its date (``date +%s;
+curl …/metrics``), and Prometheus's answer to a range query (``/api/v1/query_range``) of
 ``{__name__=~"vllm:.*"}``.
 """
 
@@ -78,7 +78,7 @@ def _sum(values: dict[tuple[str, str], float], names: tuple[str, ...]) -> float:
 def _grown(
     before: dict[tuple[str, str], float], after: dict[tuple[str, str], float], notes: Notes
 ) -> dict[str, float]:
-    """Return by how much each counter grew; one that fell was started anew, as Prometheus takes it."""
+    """Return the increase of each counter; a counter that fell was restarted, as in Prometheus."""
     grown = dict.fromkeys(_COUNTED, 0.0)
     for key, value in after.items():
         if key[0] in grown:

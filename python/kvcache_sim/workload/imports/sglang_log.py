@@ -1,7 +1,7 @@
-"""SGLang's request log, ``--log-requests``, as text or JSON; whole prompts stand in it at level 3.
+"""SGLang's request log, ``--log-requests``, as text or JSON; it has whole prompts at level 3.
 
-Source: sglang 0.5.23, ``srt/utils/request_logger.py``: each request is told when received and when
-finished, the latter with ``meta_info`` and all of what the former has.
+Source: sglang 0.5.23, ``srt/utils/request_logger.py``: each request is logged when received and when
+finished, the latter with ``meta_info`` and everything in the former.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The lines of a log, plain or compressed, each with its number, what JSON they hold, and its dates as ns."""
+"""The lines of a log, plain or compressed, with their numbers, JSON values, and dates as ns."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from kvcache_sim._core import TraceSource
 
 _CHUNK = 1 << 20
-#: A longer line is refused: it bounds the memory on endless input.
+#: A longer line is refused: the limit bounds memory on endless input.
 LONGEST_LINE = 1 << 26
 
 
 def lines_of(source: TraceSource) -> Iterator[tuple[int, str]]:
-    """Yield (number, text) of each line that is not blank; TraceProblem for what is no UTF-8, or endless."""
+    """Yield (number, text) of each non-blank line; TraceProblem for invalid UTF-8 or an endless line."""
     utf8, rest, number = codecs.getincrementaldecoder("utf-8")(), "", 0
     while True:
         data = source.read(_CHUNK)
@@ -43,7 +43,7 @@ def lines_of(source: TraceSource) -> Iterator[tuple[int, str]]:
 
 
 def json_line(number: int, text: str) -> Any:
-    """Return the value of a line of JSON; TraceProblem where it is none."""
+    """Return the value of a line of JSON; TraceProblem if it is invalid."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -54,12 +54,12 @@ def json_line(number: int, text: str) -> Any:
 
 
 def problem(number: int, what: str, got: Any = "", expected: str = "") -> TraceProblem:
-    """Return what is wrong with a line of a log."""
+    """Return the error of a line of a log."""
     return TraceProblem(number, 0, "log", what, str(got)[:60], expected, "")
 
 
 def member(row: Any, *names: str) -> Any:
-    """Return the first member of an object that is there and not null; None without any."""
+    """Return the first member of an object that exists and is not null; None if there is none."""
     if isinstance(row, dict):
         for name in names:
             if row.get(name) is not None:
@@ -68,7 +68,7 @@ def member(row: Any, *names: str) -> Any:
 
 
 def count_of(number: int, row: Any, *names: str) -> int | None:
-    """Return a count of tokens under one of some names; None without; TraceProblem for what is no count."""
+    """Return the first token count under one of the names; None without; TraceProblem if it is invalid."""
     value = member(row, *names)
     if value is None:
         return None
@@ -83,22 +83,22 @@ def count_of(number: int, row: Any, *names: str) -> int | None:
 
 
 def tokens_of(number: int, value: Any) -> list[int]:
-    """Return a list of token ids; TraceProblem for what is none."""
+    """Return a list of token ids; TraceProblem if it is invalid."""
     fits = isinstance(value, list) and all(type(t) is int and 0 <= t < 2**32 for t in value)
     if not fits:
         raise problem(number, "not a list of token ids", value, "whole numbers below 2^32")
     return list(value)
 
 
-#: Numbers below are seconds since 1970; then ms, us and ns: a date of 1973 to 5138 in each.
+#: Smaller numbers are seconds since 1970; then ms, us and ns: a date from 1973 to 5138 in each unit.
 _SECONDS, _MS, _US = 1e11, 1e14, 1e17
 _NS_PER_US = 1000
 
 
 def time_ns(value: Any) -> int | None:
-    """Return a date since 1970 in ns: a number of s, ms, us or ns by its size, or ISO 8601; None for neither.
+    """Return a date since 1970 in ns: a number of s, ms, us or ns by its size, or ISO 8601; None otherwise.
 
-    A text without a zone is taken as UTC; fractions beyond microseconds are cut.
+    A text without a time zone is interpreted as UTC; fractions beyond microseconds are cut.
     """
     if isinstance(value, str):
         try:
@@ -128,9 +128,9 @@ def _scaled(value: Any) -> int | None:
 
 
 def log_clock_ns(text: str, before_ns: int) -> int:
-    """Return the time of ``MM-DD HH:MM:SS``, which names no year: the first such date after another.
+    """Return the time of ``MM-DD HH:MM:SS`` without a year: the first such date after another time.
 
-    Raises ValueError for what is no such date.
+    Raises ValueError for an invalid date.
     """
     year = 1970 + before_ns // (366 * 86_400 * NS_PER_S)
     for candidate in range(max(1972, year - 1), year + 10):

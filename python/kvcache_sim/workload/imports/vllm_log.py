@@ -1,4 +1,4 @@
-"""vLLM's own log with ``--enable-log-requests``; prompts stand in it at ``--log-level DEBUG`` alone.
+"""vLLM's own log with ``--enable-log-requests``; it has prompts only at ``--log-level DEBUG``.
 
 A request is ``Received request ID: params: SamplingParams(…)``, before it at DEBUG ``Request ID details:
 prompt: …, prompt_token_ids: […]``, and after it with ``--enable-log-outputs`` ``Generated response ID``.
@@ -35,7 +35,7 @@ _ABORTED = re.compile(r"Request(?:\(s\))? (\S+) aborted\.")
 
 @dataclass(slots=True)
 class _Open:
-    """A request whose lines are not all read."""
+    """A request with lines still to come."""
 
     line: int
     at_ns: int = -1

@@ -1,4 +1,4 @@
-"""Logs of every kind, written as the lines of a trace: in order of arrival, counted from the first.
+"""Logs of every kind as the lines of a trace: in order of arrival, times from the first request.
 
 Detection tries the kinds in the order of ``KINDS``.
 """
@@ -30,14 +30,14 @@ KINDS: dict[str, LogKind] = {module.KIND.name: module.KIND for module in _MODULE
 
 
 def kind_named(name: str) -> LogKind:
-    """Return a kind of log by name; UsageError for another."""
+    """Return a kind of log by name; UsageError for an unknown name."""
     if name not in KINDS:
         raise UsageError("unknown kind of log", where="--from", got=repr(name), expected=" | ".join(KINDS))
     return KINDS[name]
 
 
 def kind_of(head: bytes, where: str) -> LogKind | None:
-    """Return the kind of a log by its first bytes, None for a trace; TraceError for neither."""
+    """Return the kind of a log by its first bytes, None for a trace; TraceError if neither is detected."""
     from kvcache_sim.workload.readers.format import SIGNS
 
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
@@ -55,7 +55,7 @@ def kind_of(head: bytes, where: str) -> LogKind | None:
 
 
 class ImportedLog:
-    """The requests of a log in order of arrival; ``lines`` are Mooncake rows whose times begin at 0.
+    """The requests of a log in order of arrival; ``lines`` are Mooncake rows with times from 0.
 
     Memory: the rows as text. Raises UsageError for a missing file or unknown kind, TraceError for a bad line.
     """
@@ -68,14 +68,14 @@ class ImportedLog:
         return len(self._rows)
 
     def lines(self) -> Iterator[str]:
-        """Yield one row a request."""
+        """Yield one row per request."""
         start = self._rows[0][0] if self._rows else 0
         for arrival_ns, _, rest in self._rows:
             yield f'{{"timestamp": {ms(arrival_ns - start)}{rest}\n'
 
 
 def import_log(path: str, name: str, reading: Reading) -> ImportedLog | None:
-    """Read a log of the kind ``name``, "" for what its first bytes show; None for what is a trace already."""
+    """Read a log of the kind ``name``, "" for detection by its first bytes; None if it is a trace already."""
     source = opened(path, "log")
     with located_errors(path):
         kind = kind_named(name) if name else kind_of(read_head(source), path)

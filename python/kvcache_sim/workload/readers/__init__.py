@@ -1,23 +1,23 @@
-"""Readers of the traces the field publishes: a file a kind of format, each with its sign in ``format.py``.
+"""Readers of published trace formats: one file per kind of format, with detection rules in ``format.py``.
 
-``read_trace`` is the door: it opens a file, finds its format, and returns the columns of ``workload.trace``.
-Each name is imported with its first use: a generated workload has no format to find.
+``read_trace`` is the entry point: it opens a file, detects its format, and returns the columns of
+``workload.trace``. Each name is imported at its first use: a generated workload needs no format.
 
-- ``agent_rows``         requests of agents as columns: each in its session, after those that it waits for
+- ``agent_rows``         requests of agents as columns: each in its session, after the requests that it awaits
 - ``aiperf_dag``         AIPerf's graphs of conversations
 - ``aiperf_multi_turn``  AIPerf's conversations
 - ``aiperf_weka``        traces of agents as kv-cache-tester writes and AIPerf replays them
-- ``answers_unknown``    prompts of which the answers are not there yet
-- ``block``              the tokens of an id, as the first bytes of a file tell them
+- ``answers_unknown``    placeholder tokens for answers that the file lacks
+- ``block``              block size of a trace file, detected from its first bytes
 - ``chained_text``       text to chained block ids
-- ``conversations``      conversations as requests, one an answer: ShareGPT, OpenAI chats
+- ``conversations``      conversations as requests, one per answer: ShareGPT, OpenAI chats
 - ``csv_rows``           rows of CSV: Azure, BurstGPT, Vidur
-- ``dag_schema``         the lines of AIPerf's graphs of conversations, checked
+- ``dag_schema``         validation of the lines of AIPerf's graphs of conversations
 - ``dynamo_agentic``     Dynamo's agentic Mooncake rows
-- ``findings``           remarks on a trace that was read: counted, each one line for people
+- ``findings``           counted notes on a trace, one line each
 - ``json_rows``          rows of JSON, read by the native scanner: Mooncake, Bailian, LMCache, WEKA
-- ``json_stream``        the objects of a JSON array, or of JSON lines, one at a time out of a source
-- ``problems``           what is wrong with a trace, told with its place
+- ``json_stream``        the objects of a JSON array, or of JSON lines, one at a time
+- ``problems``           errors of a trace with their location
 - ``registry``           every format by name
 - ``stream``             a trace that is read while it is simulated
 """

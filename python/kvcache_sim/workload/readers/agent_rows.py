@@ -1,4 +1,4 @@
-"""Requests of agents as columns: each in its session, after those that it waits for."""
+"""Requests of agents as columns: each in its session, after the requests that it waits for."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ MOST_TOKENS = 2**31 - 1
 
 
 class AgentRequest(NamedTuple):
-    """A request: when it comes if it waits for nobody (ns), its tokens, blocks and session."""
+    """A request: its arrival if it waits for no other request (ns), its tokens, blocks and session."""
 
     at_ns: int
     input_tokens: int
     output_tokens: int
     ids: Sequence[Hashable]
     session: str | None
-    #: How long after all it waits for (ns); without effect where it waits for nobody.
+    #: Delay after all awaited requests (ns); without effect if there are none.
     after_ns: int = 0
-    #: Members that no column holds, as JSON without braces.
+    #: Members without a column, as JSON without braces.
     extra: str = ""
 
 
 class RequestRows:
-    """Requests gathered into the columns of a trace, those of a session in the order of its turns."""
+    """Requests collected into the columns of a trace, those of a session in the order of its turns."""
 
     def __init__(self, block_size: int) -> None:
         self.block_size = block_size
@@ -47,7 +47,7 @@ class RequestRows:
         self.session_names: list[str] = []
 
     def append(self, request: AgentRequest, session: int, turn: int) -> None:
-        """Add a request as turn ``turn`` of a session by number, or of none."""
+        """Add a request as turn ``turn`` of a session by number, or without a session."""
         self.arrival.append(request.at_ns)
         self.think.append(request.after_ns)
         self.inputs.append(request.input_tokens)
@@ -143,22 +143,22 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 
 def in_turn(starts: Mapping[_Key, Collection[_Key]]) -> Iterator[_Key]:
-    """Yield each key behind all those that start it; keys of a circle, and what these start, never come."""
+    """Yield each key after all keys that start it; keys of a cycle, and their successors, are left out."""
     missing = Counter(key for started in starts.values() for key in started)
     free = [key for key in starts if not missing[key]]
-    for key in free:  # grows while it is walked
+    for key in free:  # grows during the iteration
         yield key
         missing.subtract(starts[key])
         free += [started for started in starts[key] if not missing[started]]
 
 
 def problem(line: int, member: str, got: object, expected: str) -> TraceProblem:
-    """Return the refusal of a member's value."""
+    """Return the error of a member's value."""
     return TraceProblem(line, 0, "value", f"{member} cannot be used", str(got)[:40], expected, "")
 
 
 def whole(line: int, row: dict[str, Any], names: tuple[str, ...], least: int) -> int:
-    """Return a member that is a count, under the first of its names that is there; raises TraceProblem."""
+    """Return the first existing member of ``names`` as a count; raises TraceProblem."""
     value = next((row[name] for name in names if row.get(name) is not None), None)
     if type(value) is not int or not least <= value <= MOST_TOKENS:
         raise problem(line, names[0], value, f"an integer from {least} on")
@@ -166,7 +166,7 @@ def whole(line: int, row: dict[str, Any], names: tuple[str, ...], least: int) ->
 
 
 def time_ns(line: int, row: dict[str, Any], names: tuple[str, ...], unit_ns: int) -> int:
-    """Return a member that is a time in units of ``unit_ns``, 0 where there is none; raises TraceProblem."""
+    """Return a member that is a time in units of ``unit_ns``, 0 if there is none; raises TraceProblem."""
     value = next((row[name] for name in names if row.get(name) is not None), 0)
     if type(value) not in (int, float) or not 0 <= value * unit_ns <= LAST_NS:
         unit = "seconds" if unit_ns == 10**9 else "milliseconds"
@@ -175,7 +175,7 @@ def time_ns(line: int, row: dict[str, Any], names: tuple[str, ...], unit_ns: int
 
 
 def block_ids(line: int, row: dict[str, Any], tokens: int, block_size: int) -> list[int]:
-    """Return the ids of a prompt's blocks, the last possibly partial or not named; raises TraceProblem."""
+    """Return the ids of a prompt's blocks, the last possibly partial or without id; raises TraceProblem."""
     ids = row.get("hash_ids")
     if not isinstance(ids, list) or not all(type(i) is int and 0 <= i < 1 << 64 for i in ids):
         raise problem(line, "hash_ids", ids, "a list of integers from 0 on")

@@ -1,7 +1,7 @@
 """AIPerf's graphs of conversations: turns that fork or spawn other conversations, and wait for them.
 
 Source: aiperf 0.13.0, dataset/loader/dag_jsonl_models.py and dag_jsonl.py. A conversation that several turns
-spawn is a template: each spawn makes another of it.
+spawn is a template: each spawn creates another copy of it.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from kvcache_sim.workload.readers.settings import ReadSettings
 
 BLOCK_SIZE = 16
-#: Templates within templates can make a small file many requests.
+#: Nested templates can turn a small file into many requests.
 _MOST_REQUESTS = 2_000_000
 
 
 class _Start(NamedTuple):
-    """When a conversation begins: after these requests, so long after the last of them, with this said."""
+    """Start of a conversation: the requests before it, the delay after the last of them, the earlier text."""
 
     waits: list[int]
     after_ns: int = 0
@@ -35,7 +35,7 @@ class _Start(NamedTuple):
 
 
 class _Graph:
-    """Requests of conversations as they are reached from those that nobody starts."""
+    """Requests of conversations in the order in which they are reached from the root conversations."""
 
     def __init__(self, rows: TextRows, lines: dict[str, Line]) -> None:
         self._rows, self._lines = rows, lines
@@ -44,7 +44,7 @@ class _Graph:
         self.unlimited = 0
 
     def run(self, name: str, start: _Start) -> list[int]:
-        """Add a conversation and all that it starts; return the requests at whose ends it has ended."""
+        """Add a conversation and everything that it starts; return the requests whose ends end it."""
         line = self._lines[name]
         if line.rounds:
             return self._rounds(line, start)
@@ -77,7 +77,7 @@ class _Graph:
         return waits
 
     def _rounds(self, line: Line, start: _Start) -> list[int]:
-        """Add rounds of conversations that begin together, each round after all of the last one."""
+        """Add rounds of conversations that start together, each round after all of the previous one."""
         waits, after_ns = start.waits, start.after_ns
         for children, think_ns in line.rounds:
             ends = [self.run(child, _Start(waits, after_ns + think_ns)) for child in children]

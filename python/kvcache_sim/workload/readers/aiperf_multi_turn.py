@@ -1,4 +1,4 @@
-"""AIPerf's conversations: a line has a session's turns, each sent some time after the last one's answer.
+"""AIPerf's conversations: one line has a session's turns, each sent some time after the last one's answer.
 
 Source: aiperf 0.13.0, dataset/loader/multi_turn.py and models.py.
 """
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 BLOCK_SIZE = 16
 _MEDIA = ("image", "images", "image_uuids", "audio", "audios", "video", "videos")
-#: What a first turn of the system may not say, to be a part of every prompt and no request of its own.
+#: Members that a first system turn may not have: it becomes part of every prompt and is no request itself.
 _SENT = ("timestamp", "delay", "output_length", "extra")
 
 
 class _Sessions:
-    """Conversations by name: what was said in each so far, its last request and that one's time stamp."""
+    """Conversations by name: the text of each so far, its last request and that request's timestamp."""
 
     def __init__(self, rows: TextRows) -> None:
         self._rows = rows
@@ -70,7 +70,7 @@ class _Sessions:
 
 
 def _is_prefix(turns: list[Any]) -> bool:
-    """Return whether the first turn is a system prompt of all others: it is none alone, or before another."""
+    """Return True if the first turn is a system prompt, without request members, before another role."""
     roles = [turn.get("role") for turn in turns[:2]]
     said = any(turns[0].get(name) is not None for name in _SENT)
     return len(turns) > 1 and roles[0] == "system" != roles[1] and not said

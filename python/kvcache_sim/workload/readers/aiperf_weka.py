@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from kvcache_sim._core import RawColumns, TraceSource
     from kvcache_sim.workload.readers.settings import ReadSettings
 
-#: A sub-agent's request that is earlier than its marker is told from there on; recorded times that are equal
-#: but for so much count as equal.
+#: A sub-agent's request that is earlier than its marker is moved to the marker; recorded times that differ by
+#: less than this count as equal.
 _SAME_NS = 1000
 
 
 class _Turn(NamedTuple):
-    """A request that was read: when it began, when its answer was there, and what it asks for."""
+    """A request of the file: its start, its end, and its tokens."""
 
     at_ns: int
     end_ns: int
@@ -39,7 +39,7 @@ class _Turn(NamedTuple):
 
 
 class _Sub(NamedTuple):
-    """A sub-agent: its recorded end, and its last request with that one's recorded end."""
+    """A sub-agent: its recorded end, and its last request with that request's recorded end."""
 
     end_ns: int
     last: int
@@ -47,7 +47,7 @@ class _Sub(NamedTuple):
 
 
 class _Session:
-    """One trace's requests, numbered as they are added; ids mean something in it alone."""
+    """One trace's requests, numbered in the order added; ids are local to the trace."""
 
     def __init__(self, line: int, value: dict[str, Any], rows: AgentRows, *, keep: bool) -> None:
         self._line, self._rows, self._keep = line, rows, keep
@@ -57,11 +57,11 @@ class _Session:
         if value.get("hash_id_scope") != "local":
             raise problem(line, "hash_id_scope", value.get("hash_id_scope"), "local")
         self.name = name
-        #: Sub-agents that come before any turn: nobody can start them.
+        #: Sub-agents before any turn: no turn can start them.
         self.orphans = 0
 
     def add(self, entries: list[Any]) -> None:
-        """Add the turns, and each sub-agent after the turn before it; the next one due waits for it."""
+        """Add the turns, and each sub-agent after the turn before it; the next due turn waits for it."""
         turns: list[tuple[int, _Turn]] = []
         subs: list[tuple[int, dict[str, Any]]] = []
         for position, entry in enumerate(entries):
@@ -72,7 +72,7 @@ class _Session:
         self.orphans = sum(not turns or at < turns[0][0] for at, _ in subs)
         running: list[_Sub] = []
         agents: set[str] = set()
-        before: tuple[int, _Turn] | None = None  # its number, itself
+        before: tuple[int, _Turn] | None = None  # (number, turn)
         for index, (position, turn) in enumerate(turns):
             done = [sub for sub in running if turn.at_ns + _SAME_NS >= sub.end_ns]
             running = [sub for sub in running if sub not in done]

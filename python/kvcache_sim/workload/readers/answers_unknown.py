@@ -1,4 +1,4 @@
-"""Prompts of which the answers are not there yet: tokens that stand in for what a model will say."""
+"""Placeholder tokens for answers that the file lacks."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
     from kvcache_sim.workload.readers.chained_text import TextRows
     from kvcache_sim.workload.readers.settings import ReadSettings
 
-#: Tokens of an answer whose request does not say how many it may have.
+#: Tokens of an answer without a limit in its request.
 ANSWER_TOKENS = 256
 
 
 def stand_in(name: str, tokens: int, token_bytes: int) -> bytes:
-    """Return ``tokens`` encoded tokens that no other answer has, the same for the same name."""
+    """Return ``tokens`` encoded tokens that occur in no other answer, equal for equal names."""
     return hashlib.shake_256(name.encode("utf-8", "surrogatepass")).digest(tokens * token_bytes)
 
 
 def columns_without_answers(
     rows: TextRows, settings: ReadSettings, waits: Sequence[Sequence[int]], without: int
 ) -> RawColumns:
-    """Return the columns of rows whose answers were made up, with the requests that each waits for.
+    """Return the columns of rows with placeholder answers, and the requests that each waits for.
 
-    ``without`` turns do not limit their answers.
+    ``without`` is the number of turns without a limit.
     """
     found = [("text", len(rows.inputs), 0, lengths_said(settings, rows.block_size))]
     columns = rows.columns(found + _said_of_answers(len(rows.inputs), without))
@@ -37,7 +37,7 @@ def columns_without_answers(
 
 
 def _said_of_answers(requests: int, without: int) -> list[tuple[str, int, int, str]]:
-    """Return the remarks on answers that were made up."""
+    """Return the notes on placeholder answers."""
     found = [
         (
             "no-answer",
@@ -53,7 +53,7 @@ def _said_of_answers(requests: int, without: int) -> list[tuple[str, int, int, s
 
 
 def text_of(content: Any) -> str | None:
-    """Return the text of a message's content, of its parts those that are text; None for anything else."""
+    """Return the text of a message's content, of its parts the text parts; None for anything else."""
     if isinstance(content, list):
         parts = [part.get("text", "") for part in content if isinstance(part, dict)]
         whole = len(parts) == len(content) and all(isinstance(part, str) for part in parts)

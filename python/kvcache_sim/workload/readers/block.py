@@ -1,4 +1,4 @@
-"""The tokens of an id, as the first bytes of a file tell them."""
+"""Block size of a trace file, detected from its first bytes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kvcache_sim.workload.readers.settings import ReadSettings
 
 
 def block_of_file(path: str, settings: ReadSettings) -> int | None:
-    """Return the block of a trace file; None where its first bytes do not tell (its reading says why)."""
+    """Return the block size of a trace file; None if its first bytes do not determine it."""
     if settings.block_size is not None:
         return settings.block_size
     try:

@@ -1,4 +1,4 @@
-"""Text to chained block ids: a prompt's tokens (of a local tokenizer, or bytes) hashed block by block."""
+"""Text to chained block ids: a prompt's tokens (from a local tokenizer, or bytes) hashed block by block."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def encoder(settings: ReadSettings) -> Callable[[str], bytes]:
 
 
 def token_bytes(settings: ReadSettings) -> int:
-    """Return how many bytes of an encoded text make one token."""
+    """Return the number of encoded bytes per token."""
     return settings.token_bytes if settings.tokenizer is None else array("I").itemsize
 
 
 def lengths_said(settings: ReadSettings, block_size: int) -> str:
-    """Return how the texts of a trace became tokens and ids, for people."""
+    """Return a sentence on the conversion of a trace's texts to tokens and ids."""
     if settings.tokenizer is not None:
         return f"texts are hashed here: tokens of {settings.tokenizer}, {block_size} a block"
     hint = "" if settings.bytes_per_token else ": trace.tokenizer (a tokenizer.json) counts them"
@@ -49,17 +49,17 @@ def lengths_said(settings: ReadSettings, block_size: int) -> str:
 
 
 class TextRows(RequestRows):
-    """Requests whose prompts are texts, gathered into the columns of a trace."""
+    """Requests with prompts as texts, collected into the columns of a trace."""
 
     def __init__(self, settings: ReadSettings, block_size: int) -> None:
         super().__init__(settings.block_size or block_size)
         self.encode = encoder(settings)
         self.per_token = token_bytes(settings)
-        #: How many sessions have asked for each name.
+        #: Number of sessions with each name.
         self._named: dict[str, int] = {}
 
     def name_session(self, name: str) -> None:
-        """Name the session whose requests were added last; of one name the second is ``name #2``."""
+        """Name the session of the requests added last; a second session of the same name is ``name #2``."""
         own = name
         while own in self._named:
             self._named[name] += 1
@@ -68,11 +68,11 @@ class TextRows(RequestRows):
         self.session_names.append(own)
 
     def tokens(self, encoded: bytes) -> int:
-        """Return how many tokens an encoded text has, a last one that is not whole counted."""
+        """Return the number of tokens of an encoded text, including a partial last token."""
         return -(-len(encoded) // self.per_token)
 
     def add(self, history: bytes, output_tokens: int, session: int, turn: int) -> None:
-        """Add a request with the encoded prompt ``history``; later turns come at once after the answer."""
+        """Add a request with the encoded prompt ``history``; later turns arrive right after the answer."""
         size, parent, hashes = self.block_size * self.per_token, b"", []
         for start in range(0, len(history) - size + 1, size):
             parent = hashlib.blake2b(parent + history[start : start + size], digest_size=8).digest()
@@ -81,7 +81,7 @@ class TextRows(RequestRows):
         self.append(AgentRequest(0, inputs, output_tokens, hashes, None, after_ns), session, turn)
 
     def columns(self, findings: list[tuple[str, int, int, str]]) -> RawColumns:
-        """Return the columns; full blocks only, named by their hashes."""
+        """Return the columns; only full blocks have ids, their hashes."""
         names = b"".join(block for block in self.dense if isinstance(block, bytes))
         columns = self.gathered(np.frombuffer(names, ">u8").astype(np.uint64))
         columns["findings"] = findings

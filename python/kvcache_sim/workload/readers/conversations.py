@@ -1,4 +1,4 @@
-"""Conversations as requests: one an answer, its prompt all that was said before (ShareGPT, OpenAI chats)."""
+"""Conversations as requests: one per answer, with all earlier text as its prompt (ShareGPT, OpenAI chats)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 class Conversation(NamedTuple):
-    """What was said, in order, and by whom."""
+    """The turns of a conversation, in order, with their roles."""
 
     name: str
     #: (is an answer of the model, text) of each turn.
     turns: list[tuple[bool, str]]
-    #: Most tokens of an answer that is not there yet; None where nobody says.
+    #: Most tokens of an answer that the file lacks; None without a limit.
     asked_tokens: int | None = None
 
 
@@ -55,7 +55,7 @@ def read_conversations(
 
 
 def _add(rows: TextRows, conversation: Conversation) -> bool:
-    """Add one request an answer; returns whether there was any."""
+    """Add one request per answer; return True if there was any."""
     history, turn, session = b"", 0, len(rows.session_names)
     for answer, text in conversation.turns:
         encoded = rows.encode(text)
@@ -72,7 +72,7 @@ def _add(rows: TextRows, conversation: Conversation) -> bool:
     return bool(turn)
 
 
-#: Tokens a block unless the settings say otherwise.
+#: Tokens per block unless the settings override it.
 BLOCK_SIZE = 16
 _ANSWERS = {"gpt", "assistant", "chatgpt", "bing", "bard", "model"}
 
@@ -138,7 +138,7 @@ def _is_message(message: Any) -> bool:
 
 
 def _text(content: str | list[Any] | None) -> str:
-    """Return the text of a message; of its parts, those that are text."""
+    """Return the text of a message; of its parts, the text parts."""
     if isinstance(content, list):
         return "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
     return content or ""

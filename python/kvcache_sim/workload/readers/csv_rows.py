@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from kvcache_sim._core import CsvSchema, RawColumns, TraceSource
     from kvcache_sim.workload.readers.settings import ReadSettings
 
-#: Formats without ids are cut into blocks of this many tokens unless the settings say otherwise.
+#: Formats without ids are cut into blocks of this many tokens unless the settings override it.
 BLOCK_SIZE = 512
 
 
@@ -20,7 +20,7 @@ def _schema(time: str, inputs: str, outputs: str, session: str = "", unit_ns: in
     return {"time": time, "time_unit_ns": unit_ns, "input": inputs, "output": outputs, "session": session}
 
 
-#: Where each format has its columns; a unit of 0: times are dates.
+#: The columns of each format; a unit of 0: times are dates.
 SCHEMAS = {
     "azure": _schema("TIMESTAMP", "ContextTokens", "GeneratedTokens", unit_ns=0),
     "burstgpt": _schema("Timestamp", "Request tokens", "Response tokens", "Session ID"),
@@ -29,7 +29,7 @@ SCHEMAS = {
 
 
 def csv_format(name: str, help_line: str) -> TraceFormat:
-    """Return the format of such rows; its sign are the schema's time, input and output columns."""
+    """Return the format of such rows; it is detected by the schema's time, input and output columns."""
 
     def read(source: TraceSource, settings: ReadSettings) -> RawColumns:
         columns = source.read_csv(SCHEMAS[name], raw_settings(settings, BLOCK_SIZE))
@@ -41,7 +41,7 @@ def csv_format(name: str, help_line: str) -> TraceFormat:
 
 #: Azure LLM inference traces of 2023 and 2024 (Azure/AzurePublicDataset): dates and lengths.
 AZURE = csv_format("azure", "CSV: TIMESTAMP (a date), ContextTokens, GeneratedTokens")
-#: BurstGPT (HPMLL): seconds and lengths; a response of 0 tokens is a request that failed.
+#: BurstGPT (HPMLL): seconds and lengths; a response of 0 tokens is a failed request.
 BURSTGPT = csv_format(
     "burstgpt", "CSV: Timestamp (s), Request tokens, Response tokens, Session ID where given"
 )

@@ -1,4 +1,4 @@
-"""The lines of AIPerf's graphs of conversations, checked: what each turn says, starts and waits for."""
+"""Validation of the lines of AIPerf's graphs of conversations."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _DEEPEST = 100
 
 
 class Spawn(NamedTuple):
-    """Conversations that a turn starts afresh, and the turn of its own that waits for them all."""
+    """Conversations that a turn starts with empty history, and the later turn that waits for all of them."""
 
     children: list[str]
     join_at: int
 
 
 class Turn(NamedTuple):
-    """One request: its members, the text of its messages, and what its answer starts."""
+    """One request: its members, the text of its messages, and the conversations that its answer starts."""
 
     row: dict[str, Any]
     text: str
@@ -50,13 +50,13 @@ class Line(NamedTuple):
 
     number: int
     turns: list[Turn]
-    #: Conversations that begin when it does.
+    #: Conversations that start with it.
     before: list[str]
-    #: (conversations, how long before them in ns) of each round.
+    #: (conversations, delay before them in ns) of each round.
     rounds: list[tuple[list[str], int]]
-    #: Whether it ends with its last round; else at once.
+    #: True if it ends with its last round; else it ends immediately.
     gated: bool
-    #: Whether each turn has all of its prompt.
+    #: True if each turn has its whole prompt.
     isolated: bool
 
     @property
@@ -106,7 +106,7 @@ def _line(number: int, value: dict[str, Any]) -> Line:
         raise problem(number, "turns", turns, "one turn or more")
     for name in ("rounds", "spawns", "think_time_ms"):
         if value.get(name):
-            raise problem(number, name, value[name], "orchestrator: true beside it")
+            raise problem(number, name, value[name], "orchestrator: true with it")
     read = [_turn(number, position, len(turns), row) for position, row in enumerate(turns)]
     before = _names(number, "pre_session_spawns", value.get("pre_session_spawns"))
     return Line(number, read, before, [], gated=True, isolated=mode == _ISOLATED)
@@ -180,7 +180,7 @@ def _names(number: int, member: str, value: Any, *, least: int = 0) -> list[str]
 
 
 def _check_graph(lines: dict[str, Line]) -> None:
-    """Refuse what starts a conversation that is not there, itself, or one that two others fork."""
+    """Refuse a start of an unknown conversation, of itself, or of a conversation that two others fork."""
     forked: dict[str, str] = {}
     for name, line in lines.items():
         for child in line.children:
@@ -188,7 +188,7 @@ def _check_graph(lines: dict[str, Line]) -> None:
                 raise problem(line.number, "spawns", child, "the session_id of a line")
         for child in (child for turn in line.turns for child in turn.forks):
             if child in forked or lines[child].isolated or lines[child].rounds:
-                raise problem(line.number, "forks", child, "one that goes on from a single conversation")
+                raise problem(line.number, "forks", child, "a conversation forked from a single one")
             forked[child] = name
     starts = {name: [*dict.fromkeys(line.children)] for name, line in lines.items()}
     depth = dict.fromkeys(lines, 1)

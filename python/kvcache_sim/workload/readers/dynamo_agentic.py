@@ -27,7 +27,7 @@ BLOCK_SIZE = 512
 
 
 class _Names:
-    """Requests by name, and the names that each waits for, which may come later in the file."""
+    """Requests by name, and the names that each waits for, which may occur later in the file."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
@@ -35,7 +35,7 @@ class _Names:
         self.waits: list[list[str]] = []
 
     def add(self, line: int, row: dict[str, Any]) -> None:
-        """Note a row's name and waits; raises ``TraceProblem``."""
+        """Record a row's name and waits; raises ``TraceProblem``."""
         name = row.get("request_id")
         if not isinstance(name, str) or name in self.numbers:
             raise problem(line, "request_id", name, "a text that no other row has")

@@ -1,4 +1,4 @@
-"""Remarks on a trace that was read: counted, each one line for people."""
+"""Counted notes on a trace, one line each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kvcache_sim.workload.trace import NO_SESSION, Trace
 
 
 class Finding(Value):
-    """A counted remark of the reader: its kind, how often, the first line, and a sentence."""
+    """A counted note of the reader: its kind, count, first line, and a sentence."""
 
     kind: str
     count: int
@@ -18,7 +18,7 @@ class Finding(Value):
 
 
 def line_of(where: str, finding: Finding) -> str:
-    """Return a remark as one line with its place."""
+    """Return a note as one line with its location."""
     return f"{where}:{finding.line}: {finding.text}" if finding.line else f"{where}: {finding.text}"
 
 
@@ -26,7 +26,7 @@ HIT_RATES_NEED_IDS = "the rows name no blocks and no sessions: hit rates need id
 
 
 def nothing_to_share(trace: Trace) -> list[Finding]:
-    """Return a remark on a trace that names neither blocks nor sessions: nothing in it can be reused."""
+    """Return a note on a trace without block ids and sessions: nothing in it can be reused."""
     if len(trace.block_ids) or bool(np.any(trace.session != NO_SESSION)):
         return []
     text = (
@@ -36,14 +36,14 @@ def nothing_to_share(trace: Trace) -> list[Finding]:
     return [Finding("nothing-to-share", len(trace), 0, text)]
 
 
-#: Arrivals outside these mean rates (requests a second) are likely given in another unit.
+#: Arrivals outside these mean rates (requests per second) are probably in another unit.
 _FASTEST_PER_S = 100.0
 _SLOWEST_PER_S = 1 / 3_600.0
 _YEAR_NS = 31_557_600 * 10**9
 
 
 def odd_times(trace: Trace) -> list[Finding]:
-    """Return remarks on arrivals that look like another unit, one moment, or dates."""
+    """Return notes on arrivals that look like another unit, a single time, or dates."""
     open_loop = trace.arrival_ns[trace.think_ns < 0]
     n = len(open_loop)
     found: list[Finding] = []

@@ -1,6 +1,6 @@
-"""A trace format: its name, how to read it, and its sign, in the order in which detection tries the signs.
+"""Trace formats: name, reader, and detection rule, in the order of detection.
 
-A sign imports nothing of its format: a run reads one, and need not import the readers of twelve others.
+A detection rule imports nothing of its format: a run reads one format and does not import the other readers.
 """
 
 from __future__ import annotations
@@ -20,26 +20,27 @@ class TraceFormat(Value):
 
     name: str
     help: str
-    #: Whether the first (decompressed) bytes of a file are of this format.
+    #: True if the first (decompressed) bytes of a file are of this format.
     detect: Callable[[bytes], bool]
-    #: Reads the source at ``settings.block_size`` tokens an id (None: the format's own).
+    #: Reads the source at ``settings.block_size`` tokens per id (None: the format's own).
     read: Callable[[TraceSource, ReadSettings], RawColumns]
     #: The format's own block size.
     block_size: int = 512
-    #: Tokens of an id from a file's first bytes, where these or the settings tell; None: the format's own.
+    #: Tokens per id from a file's first bytes, if these or the settings determine them; None: the format's
+    #: own.
     detect_block: Callable[[bytes, ReadSettings], int] | None = None
-    #: Opens the source to read its rows some at a time; None where the format cannot.
+    #: Opens the source to read its rows in windows; None if the format does not support it.
     rows: Callable[[TraceSource, ReadSettings], TraceRows] | None = None
 
     def block_of(self, head: bytes, settings: ReadSettings) -> int:
-        """Return the tokens of an id of a file that begins with ``head``; raises as the reading does."""
+        """Return the tokens per id of a file that begins with ``head``; raises like the reader."""
         if settings.block_size is not None:
             return settings.block_size
         return self.block_size if self.detect_block is None else self.detect_block(head, settings)
 
 
 def first_row(head: bytes) -> dict[str, Any] | None:
-    """Return the members of a file's first line of JSON, cut ones by name alone; None if it is no object."""
+    """Return the members of a file's first line of JSON, truncated ones by name; None if it is no object."""
     import json
 
     line = head.removeprefix(b"\xef\xbb\xbf").lstrip().split(b"\n", 1)[0]
@@ -53,7 +54,7 @@ def first_row(head: bytes) -> dict[str, Any] | None:
 
 
 def _names(line: bytes) -> dict[str, Any]:
-    """Return the quoted words before colons of a line that is no whole JSON, without values."""
+    """Return the quoted words before colons of a truncated line of JSON, without values."""
     import re
 
     return {m.decode(): None for m in re.findall(rb'"([A-Za-z_ ]{1,40})"\s*:', line)}

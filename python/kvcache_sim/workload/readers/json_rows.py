@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kvcache_sim._core import JsonlSchema, RawColumns, RawSettings, TraceRows, TraceSource
     from kvcache_sim.workload.readers.settings import ReadSettings
 
-#: The members of the Mooncake release, with those its users added (AIPerf's session_id and delay, and ours).
+#: The members of the Mooncake release, with additions (AIPerf's session_id and delay, and kvsim's).
 MOONCAKE_ROWS: JsonlSchema = {
     "time": "timestamp",
     "time_unit_ns": NS_PER_MS,
@@ -38,7 +38,7 @@ MOONCAKE_ROWS: JsonlSchema = {
 
 
 def raw_settings(settings: ReadSettings, block_size: int) -> RawSettings:
-    """Return the settings as the native readers take them."""
+    """Return the settings in the native readers' form."""
     return {
         "block_size": settings.block_size or block_size,
         "skip": settings.on_bad_row == "skip",
@@ -57,15 +57,16 @@ def read_jsonl(
     return columns
 
 
-#: Blocks that are tried: the powers of two that engines and published traces use.
+#: Candidate block sizes: the powers of two that engines and published traces use.
 _POWERS = [1 << power for power in range(17)]
 
 
 def fitting_block(head: bytes, own: int) -> int:
-    """Return the format's ``own`` block where the rows of ``head`` fit it, else the one power that they fit.
+    """Return the format's ``own`` block size if the rows of ``head`` fit it, else the only power that fits.
 
-    A row fits where it has an id for each block of its prompt, the last one partial or left out. Where no
-    power fits all rows, or several do, it is the format's own.
+    A row fits if it has an id for each block of its prompt, the last one partial or left out. If no power
+    fits all
+    rows, or several do, the result is the format's own.
     """
     rows = _counted(head)
     fits = [
@@ -77,13 +78,13 @@ def fitting_block(head: bytes, own: int) -> int:
 
 
 def guessed_block(block: int, rows: int) -> tuple[str, int, int, str]:
-    """Return the remark on a block that was told from the first rows: kind, rows, line 0, and a sentence."""
+    """Return the note on a block size inferred from the first rows: kind, rows, line 0, and a sentence."""
     said = f"ids and lengths of the first rows fit blocks of {block} tokens alone: they are taken as such"
     return "block-size", rows, 0, said
 
 
 def _counted(head: bytes) -> list[tuple[int, int]]:
-    """Return (ids, prompt tokens) of the whole rows of a file's first bytes, of those that have ids."""
+    """Return (ids, prompt tokens) of the complete rows with ids in a file's first bytes."""
     lines = head.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     found = []
     for line in lines if len(lines) == 1 else lines[:-1]:
@@ -97,13 +98,13 @@ def _counted(head: bytes) -> list[tuple[int, int]]:
     return found
 
 
-#: Bytes of a file that detection looks at, behind its blank lines; of these no more than the second.
+#: Bytes of a file used for detection, after its blank lines; of these no more than the second number.
 HEAD_BYTES, MOST_BLANK_BYTES = 1 << 16, 1 << 24
 _BLANK = b" \t\r\n\v\f"
 
 
 def read_head(source: TraceSource) -> bytes:
-    """Return the first bytes of a source, not consumed: more of them where it begins with blank lines."""
+    """Return the first bytes of a source without consuming them: more if it begins with blank lines."""
     size = HEAD_BYTES
     head = source.head(size)
     while len(head) == size and not head.strip(_BLANK) and size < MOST_BLANK_BYTES:
@@ -142,7 +143,7 @@ MOONCAKE = TraceFormat(
 
 
 #: A session is a chain of chats; its turn counts from the chain's first row in the file (the file's own
-#: ``turn`` counts from chats that may lie before it).
+#: ``turn`` counts from chats that may be before it).
 _BAILIAN_SCHEMA: JsonlSchema = {
     **MOONCAKE_ROWS,
     "time_unit_ns": NS_PER_S,
@@ -208,7 +209,7 @@ LMCACHE = TraceFormat(
 )
 
 
-#: The block size of the published files, said in each of their lines.
+#: The block size of the published files, stated in each of their lines.
 WEKA_BLOCK_SIZE = 64
 
 
@@ -217,7 +218,7 @@ def _read_weka(source: TraceSource, settings: ReadSettings) -> RawColumns:
 
 
 def stated_block(head: bytes, settings: ReadSettings) -> int:
-    """Return the tokens of a block as the head of a file says them, else those of the published files."""
+    """Return the tokens per block stated in the head of a file, else those of the published files."""
     del settings
     found = re.search(rb'"block_size"\s*:\s*(\d{1,7})\b', head)
     return int(found[1]) if found and int(found[1]) > 0 else WEKA_BLOCK_SIZE

@@ -1,4 +1,4 @@
-"""The objects of a JSON array, or of JSON lines, one at a time out of a source."""
+"""The objects of a JSON array, or of JSON lines, one at a time."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from kvcache_sim._core import TraceSource
 
 _CHUNK = 1 << 20
-#: An element longer than this is refused: it bounds the memory on endless input.
+#: A longer element is refused: the limit bounds memory on endless input.
 LONGEST_ELEMENT = 1 << 25
 
 
 def objects(source: TraceSource) -> Iterator[tuple[int, Any]]:
-    """Yield (line, value) of each element; raises ``TraceProblem`` where the text is no JSON.
+    """Yield (line, value) of each element; raises ``TraceProblem`` for invalid JSON.
 
     Memory: the largest element and one chunk. An element longer than a chunk is scanned again as it grows,
     doubling, so the time stays linear; one longer than ``LONGEST_ELEMENT`` characters is refused.

@@ -1,4 +1,4 @@
-"""What is wrong with a trace, told with its place."""
+"""Errors of a trace with their location."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kvcache_sim.errors import InputOutputError, TraceError, UsageError
 
 @contextlib.contextmanager
 def located_errors(where: str) -> Iterator[None]:
-    """Raise what the core finds wrong with a trace as an error with its place."""
+    """Raise the core's errors on a trace as errors with a location."""
     try:
         yield
     except TraceProblem as problem:
@@ -22,7 +22,7 @@ def located_errors(where: str) -> Iterator[None]:
 
 
 def opened(path: str, what: str) -> TraceSource:
-    """Return a source of bytes; UsageError where there is no such file, ``what`` says what it was to be."""
+    """Return a source of bytes; UsageError if there is no such file, with ``what`` as the expected kind."""
     try:
         return TraceSource(path)
     except FileNotFoundError:
@@ -32,14 +32,14 @@ def opened(path: str, what: str) -> TraceSource:
 
 
 def unreadable(where: str, error: OSError) -> InputOutputError:
-    """Return the error of a trace that the system does not hand out."""
+    """Return the error of a trace that the system cannot read."""
     return InputOutputError(
         "cannot be read", where=where, got=os.strerror(error.errno) if error.errno else str(error)
     )
 
 
 def trace_error(where: str, parts: tuple[object, ...]) -> TraceError:
-    """Return the error of a problem as the core tells it."""
+    """Return the error of a problem reported by the core."""
     line, col, _kind, what, got, expected, hint = parts
     location = where + (f":{line}" if line else "") + (f":{col}" if line and col else "")
     return TraceError(str(what), where=location, got=str(got), expected=str(expected), hint=str(hint))

@@ -1,4 +1,4 @@
-"""From a path to the columns of a trace: open, detect, read, order, number the blocks."""
+"""Entry point of reading a trace: open, detect, read, order, number the blocks."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 _DEFAULT = ReadSettings()
 
-#: Rows up to which a trace is always read whole.
+#: Traces up to this number of rows are always read whole.
 WHOLE_ROWS = 1 << 16
 ALL_ROWS = 1 << 62
 
 
 class Reading(Value):
-    """A trace with everything that was noticed while reading it."""
+    """A trace with the notes and problems of reading it."""
 
     trace: Trace
     format: str
-    #: The first skipped rows, as they would have been refused; ``skipped`` counts all, by kind.
+    #: The first skipped rows with their errors; ``skipped`` counts all, by kind.
     problems: tuple[TraceError, ...]
     skipped: dict[str, int]
     findings: tuple[Finding, ...]
@@ -46,14 +46,14 @@ class Reading(Value):
 def read_trace(path: str | os.PathLike[str], *, settings: ReadSettings = _DEFAULT) -> Trace:
     """Return the requests of a trace file, ``-`` for standard input.
 
-    Plain, gzip and zstandard files are told apart by their content. Raises ``UsageError`` for a missing
-    file, ``InputOutputError`` for one that cannot be read, ``TraceError`` for data that cannot be trusted.
+    Plain, gzip and zstandard files are detected by their content. Raises ``UsageError`` for a missing file,
+    ``InputOutputError`` for an unreadable file, ``TraceError`` for invalid data.
     """
     return read_report(path, settings=settings).trace
 
 
 def read_report(path: str | os.PathLike[str], *, settings: ReadSettings = _DEFAULT) -> Reading:
-    """Return the trace with the rows skipped, by kind, and every remark; raises as ``read_trace``."""
+    """Return the trace with the skipped rows, by kind, and every note; raises as ``read_trace``."""
     name = os.fspath(path)
     where = "standard input" if name == "-" else name
     source = _open(name)
@@ -65,9 +65,10 @@ def read_report(path: str | os.PathLike[str], *, settings: ReadSettings = _DEFAU
 
 
 def open_trace(path: str | os.PathLike[str], settings: ReadSettings) -> Trace | TraceStream:
-    """Return the requests of a trace, as a stream where they are many and each stands alone.
+    """Return the requests of a trace, as a stream if there are many and they are independent.
 
-    That is: more than WHOLE_ROWS rows of a format that is read row by row, in time order, none skipped.
+    Condition: more than WHOLE_ROWS rows of a format that is read row by row, in time order, without skipped
+    rows.
     Raises as ``read_trace``.
     """
     name = os.fspath(path)
@@ -95,7 +96,7 @@ def open_trace(path: str | os.PathLike[str], settings: ReadSettings) -> Trace | 
 def _format_of(source: TraceSource, where: str, settings: ReadSettings) -> TraceFormat:
     head = read_head(source)
     if not head:
-        source.read(1)  # tells damaged data from an empty file
+        source.read(1)  # distinguishes damaged data from an empty file
     check_text(head, where)
     return format_named(settings.format) if settings.format else detect_format(head, where)
 
@@ -116,7 +117,7 @@ def _open(name: str) -> TraceSource:
 
 
 def _nearest(name: str) -> str:
-    """Return the names most like a missing one in its directory, as a hint."""
+    """Return a hint with the most similar file names in the directory of a missing file."""
     directory, base = os.path.split(name)
     try:
         names = sorted(os.listdir(directory or "."))[:10_000]

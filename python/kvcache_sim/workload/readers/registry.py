@@ -1,4 +1,4 @@
-"""Every trace format by name, and the format of a file from its first bytes."""
+"""Every trace format by name, and detection of a file's format from its first bytes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from kvcache_sim.rows import Rows
 from kvcache_sim.spelling import close_matches
 from kvcache_sim.workload.readers.format import SIGNS, TraceFormat
 
-#: Formats that share a module with others like them; each of the others is ``FORMAT`` of its own.
+#: Formats that share a module with similar formats; every other format is ``FORMAT`` of its own module.
 _TOGETHER = {
     **dict.fromkeys(("sharegpt", "openai"), "conversations"),
     **dict.fromkeys(("mooncake", "bailian", "lmcache", "weka"), "json_rows"),
@@ -20,7 +20,7 @@ def _attribute(name: str) -> str:
     return f"{package}:{name.upper()}" if package else f"{name.replace('-', '_')}:FORMAT"
 
 
-#: Every format that is built in, in the order in which detection asks for their signs.
+#: Every built-in format, in the order of detection.
 FORMATS: Rows[TraceFormat] = Rows("kvcache_sim.workload.readers", {name: _attribute(name) for name in SIGNS})
 
 
@@ -53,7 +53,7 @@ _HINT = "name it with --trace-format: " + ", ".join(SIGNS)
 
 
 def check_text(head: bytes, where: str) -> None:
-    """Refuse what is no UTF-8 text at its first bytes (``TraceError``)."""
+    """Refuse a file whose first bytes are not UTF-8 text (``TraceError``)."""
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise TraceError(
             "UTF-16 text", where=f"{where}:1:1", expected="UTF-8", hint="iconv -f utf-16 -t utf-8"
@@ -71,7 +71,7 @@ def check_text(head: bytes, where: str) -> None:
 
 
 def detect_format(head: bytes, where: str) -> TraceFormat:
-    """Return the first format that knows these bytes; ``TraceError`` if none does."""
+    """Return the first format that matches these bytes; ``TraceError`` if none does."""
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if not text:
         raise TraceError("no requests", where=where, got="no rows", expected="at least one request")

@@ -1,4 +1,4 @@
-"""How a trace is to be read."""
+"""Settings of the trace readers."""
 
 from __future__ import annotations
 
@@ -13,52 +13,52 @@ TimeOrder = Literal["error", "sort", "keep"]
 MissingIds = Literal["fill", "leave"]
 
 
-#: Bytes of a token where nobody says: English text in the vocabularies of 2024 has 4.0 to 4.7, code and
-#: Chinese text about 3.
+#: Default bytes per token: English text in the vocabularies of 2024 has 4.0 to 4.7, code and Chinese text
+#: about 3.
 ESTIMATED_BYTES = 4
 
 
 class ReadSettings(Value):
-    """The reader's choices; the defaults refuse whatever could be read in two ways."""
+    """The reader's options; the defaults refuse ambiguous data."""
 
-    #: Tokens an id; None takes the format's own (512 for Mooncake, 16 for Bailian, what a WEKA file says).
+    #: Tokens per id; None uses the format's own (512 for Mooncake, 16 for Bailian, the stated size of a WEKA
+    #: file).
     block_size: int | None = None
-    #: Stop at the first bad row, or count and step over bad rows.
+    #: Stop at the first bad row, or count and skip bad rows.
     on_bad_row: OnBadRow = "error"
-    #: Name of the format; None finds it from the first bytes.
+    #: Name of the format; None detects it from the first bytes.
     format: str | None = None
-    #: A row earlier than the one above it: refuse, sort (stable), or keep the order of the file.
+    #: A row earlier than the previous row: refuse, sort (stable), or keep the order of the file.
     time_order: TimeOrder = "error"
-    #: Rows without block ids get them from their session and turn, or unique ones; ``leave`` gives none.
+    #: Rows without block ids get them from their session and turn, or unique ones; ``leave`` adds none.
     missing_ids: MissingIds = "fill"
-    #: Keep the text of members that no column holds (``Trace.extra``), for writing the trace again.
+    #: Keep the text of members without a column (``Trace.extra``), for writing the trace again.
     keep_unknown: bool = False
-    #: Members of the rows that are part of each block's key, such as ``cache_salt`` (see ``extra_keys``).
+    #: Row members that are part of each block's key, such as ``cache_salt`` (see ``extra_keys``).
     extra_keys: tuple[str, ...] = ()
-    #: Block ids may be integers of any size and sign, not only from 0 to 2⁶⁴−1; they become texts of digits.
+    #: Block ids may be integers of any size and sign, not only from 0 to 2⁶⁴−1; they become decimal texts.
     any_integer: bool = False
-    #: For formats whose lengths are bytes (LMCache, plain text): bytes that count as one token; None: 4, an
-    #: estimate.
+    #: For formats with lengths in bytes (LMCache, plain text): bytes per token; None: 4, an estimate.
     bytes_per_token: int | None = None
     #: For texts: path of a local tokenizer.json (package ``tokenizers``); None estimates lengths.
     tokenizer: str | None = None
 
-    #: For traces that name neither blocks nor sessions: what their prompts are taken to share; None: nothing.
+    #: For traces without block ids and sessions: assumed prefix sharing of their prompts; None: none.
     prefixes: PrefixAssumption | None = None
 
     @property
     def keeps_members(self) -> bool:
-        """Whether members that no column holds are read at all."""
+        """True if members without a column are read."""
         return self.keep_unknown or bool(self.extra_keys)
 
     @property
     def token_bytes(self) -> int:
-        """Bytes that count as one token where no tokenizer tells."""
+        """Bytes per token in the absence of a tokenizer."""
         return self.bytes_per_token or ESTIMATED_BYTES
 
     @property
     def token_bytes_said(self) -> str:
-        """What is to be remarked on lengths that were counted in bytes."""
+        """The note on lengths that were counted in bytes."""
         if self.bytes_per_token is not None:
             return f"bytes a token: {self.bytes_per_token}"
         return (
@@ -67,7 +67,7 @@ class ReadSettings(Value):
         )
 
     def __post_init__(self) -> None:
-        """Refuse values outside their range (``UsageError``)."""
+        """Refuse values out of range (``UsageError``)."""
         for name in ("block_size", "bytes_per_token"):
             value = getattr(self, name)
             if value is not None and not 1 <= value <= 1 << 20:

@@ -17,20 +17,22 @@ from kvcache_sim.workload.trace import COLUMNS, Trace
 if TYPE_CHECKING:
     from kvcache_sim._core import RowColumns, TraceRows
 
-#: Rows of a window after the first one.
+#: Rows per window after the first one.
 WINDOW_ROWS = 1 << 16
 
 
 class NotAlone(TraceError):
-    """A row that belongs to a session or waits for another one, in a trace that is read in windows."""
+    """A row of a session, or one that waits for another row, in a trace that is read in windows."""
 
 
 class TraceStream:
-    """The requests of a trace in windows, one after another in file order; each request stands alone.
+    """The requests of a trace in windows, in file order; the requests are independent.
 
-    Ids are numbered in order of first appearance, as in a trace read whole, except that one which was
-    forgotten and comes again is a new one; remarks on ids compare with what is still known. ``requests``
-    counts those of the windows so far; ``warnings`` and ``sha256`` are there after the last one.
+    Ids are numbered in order of first appearance, as in a trace read whole, except that a forgotten id is a
+    new id
+    when it occurs again. Notes on ids compare with the ids still known. ``requests`` counts the requests of
+    the
+    windows so far; ``warnings`` and ``sha256`` are available after the last window.
     """
 
     def __init__(self, where: str, rows: TraceRows, block_size: int, guessed: bool) -> None:
@@ -38,12 +40,12 @@ class TraceStream:
         self._where, self._block_size, self._guessed = where, block_size, guessed
         self.requests = 0
         self.sha256 = ""
-        #: The first window; its remarks on times stand for all of the trace.
+        #: The first window; its notes on times apply to the whole trace.
         self.first = self._window(rows.take())
         self.warnings: tuple[str, ...] = ()
 
     def next(self, kept_ids: NDArray[np.uint32]) -> Trace | None:
-        """Return the next window, None after the last one; all ids but ``kept_ids`` are forgotten before.
+        """Return the next window, None after the last one; all ids except ``kept_ids`` are forgotten before.
 
         Raises NotAlone, and TraceError and InputOutputError as ``read_trace``.
         """
@@ -74,7 +76,7 @@ class TraceStream:
         return last if len(last) else None
 
     def whole(self) -> Trace:
-        """Return the first window with the digest and the remarks of all, when all has been read."""
+        """Return the first window with the digest and the notes of the whole trace, after the last window."""
         return replace(self.first, sha256=self.sha256, warnings=self.warnings)
 
     def _window(self, raw: RowColumns) -> Trace:

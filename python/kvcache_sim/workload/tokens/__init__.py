@@ -1,12 +1,12 @@
 """Tokens from hash ids (seed 002): the same prompt for the same ids, on any worker, in any order.
 
 - `corpus`: the tokens that windows are cut from, and the settings of a prompt.
-- `row_key`: the name under which the tokens beyond a row's ids are drawn, and the length rule.
+- `row_key`: the key for drawing the tokens beyond a row's ids, and the length rule.
 - `tokenizer`: token ids to text.
 - `prompt`: `PromptGenerator`, one prompt at a time.
 - `sequences`: every row of a trace, batch by batch, into one reused buffer; single rows.
-- `parallel`: the same on worker processes; `pool`: a process pool for code of one's own.
-- `collisions`: which blocks share content, and the mode in which none do.
+- `parallel`: the same on worker processes; `pool`: a process pool for user code.
+- `collisions`: blocks that share content, and the mode without collisions.
 - `output`: .npy, Parquet and JSON lines.
 """
 

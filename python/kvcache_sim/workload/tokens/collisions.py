@@ -1,8 +1,10 @@
-"""Blocks of different ids with the same content: how many there are, and the mode that has none.
+"""Collisions: blocks of different ids with the same content, and the mode without them.
 
-A window is known by its start, so among m ids and a corpus of N tokens about m²/2N pairs meet. A cache that
-hashes tokens would then find reuse that the trace does not have. In the collision-free content each block
-begins with its id, written in tokens.
+A window is determined by its start, so about m²/2N pairs collide among m ids and a corpus of N tokens. A
+cache
+that hashes tokens would then find reuse that the trace does not have. In the collision-free content each
+block
+begins with its id, encoded in tokens.
 """
 
 from __future__ import annotations
@@ -18,9 +20,10 @@ from kvcache_sim.workload.tokens.corpus import Corpus, PromptConfig
 
 
 class IdCode:
-    """The tokens an id is written in: digits, low first, then a mark that is no digit.
+    """The token code of an id: digits, low first, then a separator that is no digit.
 
-    No id's code begins another's, so blocks that hold their whole code differ. Digits and mark are tokens of
+    No code is a prefix of another, so blocks that hold their whole code differ. Digits and separator are
+    tokens of
     the corpus. Raises UsageError for a corpus of fewer than 3 distinct tokens.
     """
 
@@ -45,7 +48,7 @@ class IdCode:
         return (positions if isinstance(self._alphabet, int) else self._alphabet[positions]).astype(np.uint32)
 
     def check(self, names: Iterable[str], sizes: Iterable[int], separator: int | None) -> None:
-        """Raise UsageError where two blocks of one size are too short to tell their ids apart."""
+        """Raise UsageError if two blocks of one size are too short to distinguish their ids."""
         seen: dict[bytes, str] = {}
         for name, size in zip(names, sizes, strict=True):
             code_size = size - (separator is not None)
@@ -55,13 +58,13 @@ class IdCode:
             other = seen.setdefault(code[:code_size].tobytes(), name)
             if other != name:
                 raise UsageError(
-                    f"blocks of {size} tokens are too short to tell ids {other} and {name} apart",
+                    f"blocks of {size} tokens are too short to distinguish ids {other} and {name}",
                     where="content", hint="give a corpus of more distinct tokens, or content parity",
                 )  # fmt: skip
 
 
 def _number(name: str) -> int:
-    """Return a number from 0 on for an id's text, no two alike: three interleaved rows of numbers."""
+    """Return a number from 0 on for an id's text, unique by interleaving three ranges of numbers."""
     digits = name.removeprefix("-")
     if digits.isdecimal() and digits.isascii() and str(int(name)) == name:
         number = int(name)
@@ -70,10 +73,11 @@ def _number(name: str) -> int:
 
 
 def shared_blocks(starts: NDArray[np.uint32], sizes: NDArray[np.int64], config: PromptConfig) -> int:
-    """Return how many of the blocks, given by start and tokens, have the very content of another.
+    """Return the number of blocks, given by start and tokens, with exactly the content of another block.
 
-    Under ``parity`` only; the collision-free content has none. Cost: a sort for a counting corpus; for a
-    real one, where different windows may read alike, a hash over each different window.
+    Under ``parity`` only; the collision-free content has none. Cost: a sort for a counting corpus; for a real
+    one,
+    in which different windows may be equal, a hash over each different window.
     """
     if config.content != "parity":
         return 0

@@ -1,4 +1,4 @@
-"""What prompts are made of: the tokens that blocks are cut from, and the settings of their assembly."""
+"""The corpus: the tokens that blocks are cut from, and the settings of prompt assembly."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ class Corpus:
 
     @property
     def size(self) -> int:
-        """How many tokens the corpus holds."""
+        """The number of tokens in the corpus."""
         return self.tokens if isinstance(self.tokens, int) else len(self.tokens)
 
     @property
     def is_counting(self) -> bool:
-        """Whether the tokens are 0, 1 … N−1, so that windows from different starts differ."""
+        """True if the tokens are 0, 1 … N−1, so that windows from different starts differ."""
         return isinstance(self.tokens, int)
 
     def window(self, start: int, length: int) -> NDArray[np.uint32]:
-        """Return ``length`` tokens from ``start``, going on at the beginning once.
+        """Return ``length`` tokens from ``start``, wrapping around at the end once.
 
-        Raises UsageError where ``length`` is beyond the corpus.
+        Raises UsageError if ``length`` exceeds the corpus.
         """
         if length > self.size:
             raise UsageError(
@@ -61,7 +61,7 @@ class Corpus:
     def read(cls, path: Path) -> Corpus:
         """Return the corpus of a file: a one-dimensional integer ``.npy``, or integers as text.
 
-        Raises InputOutputError where the file cannot be read, UsageError where it holds something else.
+        Raises InputOutputError if the file cannot be read, UsageError if its content is invalid.
         """
         try:
             values = np.load(path, allow_pickle=False) if path.suffix == ".npy" else _integers(path)
@@ -75,7 +75,7 @@ class Corpus:
 
     @classmethod
     def listed(cls, values: ArrayLike, where: str = "corpus") -> Corpus:
-        """Return the corpus of token ids given one by one; UsageError for what is no token id."""
+        """Return the corpus of a list of token ids; UsageError for an invalid token id."""
         ids = np.asarray(values)
         if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
             raise UsageError(
@@ -93,7 +93,7 @@ def _integers(path: Path) -> NDArray[np.int64]:
     return np.array([int(word) for word in path.read_text(encoding="utf-8").split()], dtype=np.int64)
 
 
-#: content → what the tokens of a block are.
+#: content → description of a block's tokens.
 CONTENTS = {
     "parity": "a window of the corpus, as AIPerf draws it; ids with the same start share their content",
     "collision-free": "the id itself, written in tokens, then the window; no two ids share their content",
@@ -102,12 +102,13 @@ CONTENTS = {
 
 @dataclass(frozen=True, slots=True)
 class PromptConfig:
-    """The settings of prompt assembly; raises UsageError for one that cannot be.
+    """The settings of prompt assembly; raises UsageError for invalid settings.
 
-    ``corpus`` is a `Corpus`, a list of token ids, or N for the ids 0 … N−1. ``block_size`` is in tokens an id
+    ``corpus`` is a `Corpus`, a list of token ids, or N for the ids 0 … N−1. ``block_size`` is in tokens per
+    id
     (512: Mooncake's). ``trace_id`` None follows seed 002's formula, a text AIPerf's (see
-    `rng.HashIdRandomGenerator`). ``separator`` is a token id put first in every block, its length unchanged.
-    ``content`` is a key of `CONTENTS`.
+    `rng.HashIdRandomGenerator`). ``separator`` is a token id at the start of every block, whose length is
+    unchanged. |``content`` is a key of `CONTENTS`.
     """
 
     corpus: Corpus | int | Sequence[int] = 1_000_000
@@ -131,7 +132,7 @@ class PromptConfig:
 
     @property
     def source(self) -> Corpus:
-        """The corpus, whichever way it was given."""
+        """The corpus, in any of its input forms."""
         assert isinstance(self.corpus, Corpus)
         return self.corpus
 

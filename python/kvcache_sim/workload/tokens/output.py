@@ -1,4 +1,4 @@
-"""Tokens of a trace as files: written batch by batch under a temporary name, whole or not at all."""
+"""Tokens of a trace as files: written batch by batch under a temporary name, then renamed."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 
 class TokenSink(Protocol):
-    """Takes the batches of a trace in order."""
+    """Receives the batches of a trace in order."""
 
     def write(self, batch: TokenBatch) -> None:
-        """Write one batch; it need not stay valid afterwards."""
+        """Write one batch; it may become invalid afterwards."""
 
     def finish(self) -> None:
         """Write what closes the file."""
 
 
 class NumpySink:
-    """One flat ``.npy`` of uint32, all rows after another; row bounds are the lengths' running sums."""
+    """One flat ``.npy`` of uint32, all rows concatenated; row bounds are the running sums of the lengths."""
 
     def __init__(self, file: IO[bytes], trace: Trace) -> None:
         self._file = file
@@ -44,17 +44,17 @@ class NumpySink:
         self._file.write(batch.tokens.astype("<u4", copy=False).data)
 
     def finish(self) -> None:
-        """Nothing follows the tokens."""
+        """Do nothing: the tokens end the file."""
 
 
 class JsonlSink:
-    """One JSON object a row: ``row``, ``session`` and ``turn`` where the trace has them, ``tokens``."""
+    """One JSON object per row: ``row``, ``session`` and ``turn`` if the trace has them, ``tokens``."""
 
     def __init__(self, file: IO[bytes], trace: Trace) -> None:
         self._file, self._trace = file, trace
 
     def write(self, batch: TokenBatch) -> None:
-        """Append a line a row."""
+        """Append one line per row."""
         import json
 
         import pyarrow.compute as pc
@@ -66,7 +66,7 @@ class JsonlSink:
             self._file.write(f'{{"row":{number}{named},"tokens":[{text}]}}\n'.encode())
 
     def finish(self) -> None:
-        """Nothing follows the rows."""
+        """Do nothing: the rows end the file."""
 
 
 class ParquetSink:
@@ -85,7 +85,7 @@ class ParquetSink:
                 ("tokens", pa.list_(pa.uint32())),
             ]
         )
-        # neighbours in a window differ little: small differences pack better than a dictionary, and faster
+        # neighbors in a window differ little: small differences pack better and faster than a dictionary
         packed = {"tokens.list.element": "DELTA_BINARY_PACKED"}
         self._writer = pq.ParquetWriter(
             file, self._schema, use_dictionary=False, column_encoding=packed, write_statistics=False
@@ -111,7 +111,7 @@ class ParquetSink:
         self._writer.close()
 
 
-#: format → the sink that writes it; a file's suffix names its format.
+#: format → the sink that writes it; a file's suffix selects its format.
 FORMATS: dict[str, Callable[[IO[bytes], Trace], TokenSink]] = {
     "npy": NumpySink,
     "parquet": ParquetSink,
@@ -120,7 +120,7 @@ FORMATS: dict[str, Callable[[IO[bytes], Trace], TokenSink]] = {
 
 
 def format_of(path: Path) -> str:
-    """Return the format a file's suffix names; UsageError where it names none."""
+    """Return the format of a file's suffix; UsageError for an unknown suffix."""
     name = path.suffix.removeprefix(".")
     if name not in FORMATS:
         raise UsageError(
@@ -131,10 +131,11 @@ def format_of(path: Path) -> str:
 
 @contextmanager
 def token_file(path: Path, trace: Trace, force: bool) -> Iterator[TokenSink]:
-    """Yield the sink of a new file; it appears, whole, when the block ends without an error.
+    """Yield the sink of a new file; the file appears when the block ends without an error.
 
-    Raises UsageError for a suffix that names no format, OutputExistsError where the file exists and ``force``
-    is not given (and for a directory), InputOutputError where it cannot be written. Memory: one batch.
+    Raises UsageError for an unknown suffix, OutputExistsError if the file exists and ``force`` is not given
+    (and
+    for a directory), InputOutputError if it cannot be written. Memory: one batch.
     """
     make = FORMATS[format_of(path)]
     with new_file(path, force) as file:
@@ -144,7 +145,7 @@ def token_file(path: Path, trace: Trace, force: bool) -> Iterator[TokenSink]:
 
 
 def offset_lines(trace: Trace, starts: NDArray[np.uint32]) -> Iterator[bytes]:
-    """Yield ``<id>:<start>`` lines in order of first appearance; what an id has unprintable is escaped."""
+    """Yield ``<id>:<start>`` lines in order of first appearance; unprintable characters are escaped."""
     for dense, start in enumerate(starts.tolist()):
         name = str(id_name(trace, dense))
         shown = name if name.isprintable() else name.encode("unicode_escape").decode("ascii")
@@ -152,7 +153,7 @@ def offset_lines(trace: Trace, starts: NDArray[np.uint32]) -> Iterator[bytes]:
 
 
 def _lists(batch: TokenBatch, batch_type: str) -> Any:
-    """Return a batch as an arrow array of lists, its tokens numbers or texts."""
+    """Return a batch as an arrow array of lists, with tokens as numbers or texts."""
     import pyarrow as pa
 
     tokens: pa.Array = pa.array(batch.tokens)

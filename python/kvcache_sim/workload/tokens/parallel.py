@@ -1,4 +1,4 @@
-"""The tokens of a whole trace on worker processes, equal to the serial ones for any number of them."""
+"""The tokens of a whole trace on worker processes, equal to the serial ones for any number of workers."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from kvcache_sim.workload.tokens.sequences import (
 )
 from kvcache_sim.workload.trace import Trace
 
-#: Ids a message at most, when only their starts are asked for.
+#: Most ids per message when only their starts are requested.
 _IDS_A_MESSAGE = 16_384
-#: Messages a worker at least, so that a small trace too is divided among all.
+#: Least messages per worker, so that a small trace is divided among all workers too.
 _MESSAGES_A_WORKER = 4
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerCount:
-    """What one worker process did: rows it wrote, ids it drew a start for."""
+    """Work of one process: rows it wrote, ids it drew a start for."""
 
     pid: int
     rows: int
@@ -44,11 +44,11 @@ class WorkerCount:
 
 
 class TokenSource(Protocol):
-    """Where a trace's tokens come from: this process, or several."""
+    """A source of a trace's tokens: this process, or several."""
 
     @property
     def counts(self) -> list[WorkerCount]:
-        """What each process that did anything has done so far, by process id."""
+        """The work done so far by each active process, by process id."""
 
     def batches(self) -> Iterator[TokenBatch]:
         """Yield the rows' tokens in order, each batch valid until the next; raises as `check_trace`."""
@@ -66,7 +66,7 @@ class OneProcess:
 
     @property
     def counts(self) -> list[WorkerCount]:
-        """What this process has done so far."""
+        """The work done by this process so far."""
         return [WorkerCount(os.getpid(), self._rows, self._ids)]
 
     def batches(self) -> Iterator[TokenBatch]:
@@ -84,7 +84,7 @@ class OneProcess:
 
 @contextmanager
 def token_source(trace: Trace, config: PromptConfig, base_seed: int, workers: int) -> Iterator[TokenSource]:
-    """Yield the source for so many processes: 1 is this one, more are spawned."""
+    """Yield the source for ``workers`` processes: 1 is this process, more are spawned."""
     if workers == 1:
         yield OneProcess(trace, config, base_seed)
     else:
@@ -93,10 +93,10 @@ def token_source(trace: Trace, config: PromptConfig, base_seed: int, workers: in
 
 
 class TokenWorkers:
-    """Worker processes that share nothing: each is given the settings and the base seed once.
+    """Worker processes without shared state: each receives the settings and the base seed once.
 
     Batch i goes to worker ``i % workers``. Memory: in each process as `token_batches`, whatever the trace's
-    number of tokens. Use it in a ``with``.
+    number of tokens. Use it as a context manager.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class TokenWorkers:
 
     @property
     def counts(self) -> list[WorkerCount]:
-        """What each worker that did anything has done so far, by process id."""
+        """The work done so far by each active worker, by process id."""
         return sorted(self._counts.values(), key=lambda count: count.pid)
 
     def batches(self) -> Iterator[TokenBatch]:
@@ -146,7 +146,7 @@ class TokenWorkers:
 
 
 class _Worker:
-    """What a worker process keeps: its writer, a buffer, and how many rows it has written."""
+    """State of a worker process: its writer, a buffer, and the number of rows it has written."""
 
     def __init__(self, writer: RowWriter, buffer_tokens: int) -> None:
         self.writer = writer

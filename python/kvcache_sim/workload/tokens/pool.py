@@ -1,8 +1,8 @@
-"""A process pool whose workers keep what their initializer made, as seed 002's examples have it.
+"""A process pool whose workers keep the result of their initializer, as in seed 002's examples.
 
-``from kvcache_sim.workload.tokens.pool import spawn as mp`` (or ``fork``) gives ``mp.Pool``. Unlike the
-standard library's, item i always goes to worker ``i % processes``, so what each worker does is the same in
-every run, and a worker that dies is an error, not a wait without end.
+``from kvcache_sim.workload.tokens.pool import spawn as mp`` (or ``fork``) provides ``mp.Pool``. Unlike in the
+standard library's pool, item i always goes to worker ``i % processes``, so each worker does the same in every
+run, and a dead worker raises an error instead of an endless wait.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 from kvcache_sim.errors import KvsimError, UsageError
 from kvcache_sim.workload.tokens.prompt import PromptGenerator
 
-#: This process's ends of its workers' pipes: a forked worker closes its copies, or no worker would ever see
+#: This process's ends of its workers' pipes: a forked worker closes its copies; otherwise no worker would see
 #: the parent's end close.
 _parent_ends: list[Connection] = []
 
@@ -63,8 +63,8 @@ class _Worker:
 class Pool:
     """``processes`` workers, each of which first calls ``initializer(*initargs)``.
 
-    What that returns, if not None, becomes the first argument of every function the worker calls. Where it is
-    a `PromptGenerator` it is told the number of each item, its row. Leaving the ``with`` ends the workers.
+    A result other than None becomes the first argument of every function the worker calls. If it is a
+    `PromptGenerator`, it receives the number of each item, its row. Leaving the ``with`` ends the workers.
     Raises UsageError for fewer than one worker.
     """
 
@@ -99,17 +99,17 @@ class Pool:
 
     @property
     def items_by_pid(self) -> dict[int, int]:
-        """How many items each worker process has been given, by its process id."""
+        """Number of items sent to each worker process, by its process id."""
         return {worker.process.pid: worker.items for worker in self._workers}
 
     def map(self, function: Callable[..., Any], items: Iterable[Any]) -> list[Any]:
-        """Return ``function`` of every item, in order; raises as `imap` does."""
+        """Return ``function`` of every item, in order; raises as `imap`."""
         return list(self.imap(function, items))
 
     def imap(self, function: Callable[..., Any], items: Iterable[Any]) -> Iterator[Any]:
-        """Yield ``function`` of every item, in order; one item a worker is under way at a time.
+        """Yield ``function`` of every item, in order; each worker has at most one item in progress.
 
-        An exception in a worker is raised here as it was; WorkerDiedError where one ends without an answer.
+        An exception in a worker is raised here unchanged; WorkerDiedError if a worker ends without an answer.
         """
         waiting = enumerate(items)
         busy: deque[_Worker] = deque()
@@ -126,14 +126,12 @@ class Pool:
                     busy.append(worker)
                 yield answer
         finally:
-            for (
-                worker
-            ) in busy:  # left early: take the answers nobody waits for, so that the next call is clean
+            for worker in busy:  # left early: drain unread answers, so that the next call is clean
                 with contextlib.suppress(Exception):
                     worker.answer()
 
     def terminate(self) -> None:
-        """End the workers; what they were doing is lost."""
+        """End the workers; unfinished items are lost."""
         for worker in self._workers:
             worker.connection.close()
             with contextlib.suppress(ValueError):
@@ -145,14 +143,14 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """A way of starting workers, with the one name of `multiprocessing` that seed 002 uses."""
+    """A start method of workers, with the only name of `multiprocessing` that seed 002 uses."""
 
     start_method: str
 
     def Pool(
         self, processes: int, initializer: Callable[..., Any] | None = None, initargs: tuple[Any, ...] = ()
     ) -> Pool:
-        """Return a `Pool` whose workers start this way."""
+        """Return a `Pool` whose workers use this start method."""
         return Pool(processes, initializer, initargs, self.start_method)
 
 
@@ -161,7 +159,7 @@ fork = Context("fork")
 
 
 def _serve(connection: Connection, initializer: Callable[..., Any] | None, initargs: tuple[Any, ...]) -> None:
-    """Answer until the parent's end closes. Interrupts are the parent's to handle."""
+    """Answer until the parent's end closes; the parent handles interrupts."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for inherited in _parent_ends:

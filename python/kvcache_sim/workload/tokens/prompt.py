@@ -1,4 +1,4 @@
-"""One prompt at a time: the face of seed 002's `PromptGenerator`."""
+"""One prompt at a time: the interface of seed 002's `PromptGenerator`."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ from kvcache_sim.workload.tokens.corpus import PromptConfig
 from kvcache_sim.workload.tokens.row_key import RowKey, block_sizes, row_generator, row_key_text
 from kvcache_sim.workload.tokens.tokenizer import TextTokenizer
 
-#: Draws of a length before a prompt is given up: the ids and the spread then cannot meet.
+#: Draws of a length before an error: the ids and the standard deviation are then incompatible.
 _MAX_LENGTH_DRAWS = 10_000
 
 
 class PromptGenerator:
-    """Prompts whose blocks depend on nothing but the root seed, the scope and the block's hash id.
+    """Prompts whose blocks depend only on the root seed, the scope and the block's hash id.
 
-    Make one in each worker, after `rng.init`; a pickled copy agrees with its original. A block is kept as its
-    start offset in the corpus and its size, never as tokens. Tokens beyond the ids, and prompts without ids,
-    are drawn under the row's key, so they too are the same on any worker.
+    Create one in each worker, after `rng.init`; a pickled copy is equivalent to its original. A block is
+    stored as
+    its start offset in the corpus and its size, never as tokens. Tokens beyond the ids, and prompts without
+    ids,
+    are drawn with the row's key, so they too are the same on any worker.
     """
 
     def __init__(self, config: PromptConfig, tokenizer: TextTokenizer) -> None:
@@ -65,12 +67,16 @@ class PromptGenerator:
         """Return one prompt's token ids (uint32, one dimension).
 
         Its length is ``mean``, or with ``stddev`` a normal draw, rounded up, that needs as many of the ids'
-        blocks as the mean does. ``row_key`` is (session, turn) or the row's number; without it the key is
-        the number of calls so far, or what `at_row` set.
+        blocks as
+        the mean does. ``row_key`` is (session, turn) or the row's number; without it the key is the number of
+        calls so
+        far, or the row set by `at_row`.
 
-        Raises UsageError for a length below 1, more ids than the length holds, an id asked at two sizes, a
-        window longer than the corpus, and for a missing row key in a worker process, whose number of calls
-        says nothing; HashIdTypeError for an id that is none.
+        Raises UsageError for a length below 1, more ids than fit the length, an id used at two sizes, a
+        window longer
+        than the corpus, and for a missing row key in a worker process, whose number of calls is not
+        reproducible;
+        HashIdTypeError for an invalid id.
         """
         names = [rng.hash_id_text(hash_id) for hash_id in hash_ids or ()]
         number, self._call = (self._row, self._call), self._call + 1
@@ -87,11 +93,11 @@ class PromptGenerator:
         return np.concatenate(parts)
 
     def at_row(self, row: int) -> None:
-        """Set the number of the row under way, for calls without a row key; `pool.Pool` calls this."""
+        """Set the number of the current row, for calls without a row key; `pool.Pool` calls this."""
         self._row, self._call, self._row_is_given = row, 0, True
 
     def _sample_tokens(self, num_tokens: int, use_rng: rng.RandomGenerator | None = None) -> list[int]:
-        """Return a window of the corpus from one drawn start; ``use_rng`` None advances the corpus's own."""
+        """Return a window of the corpus from a drawn start; ``use_rng`` None advances the corpus's own."""
         if num_tokens < 1:
             raise UsageError(
                 "a sample needs a token", where="num_tokens", got=str(num_tokens), expected="at least 1"
@@ -140,7 +146,7 @@ class PromptGenerator:
         block_sizes(math.ceil(mean), len(names), block_size)
         covered = block_size * len(names)
         lower, upper = (covered - block_size, covered) if names and mean <= covered else (covered, math.inf)
-        # ids that cover the prompt name its content, so they name its length: no row is asked for
+        # ids that cover the prompt determine its content and length: no row key is needed
         whole = bool(names) and mean <= covered
         self._length_rng.reseed_for_hash_id(f"id:{names[-1]}" if whole else self._key(row_key, number))
         for _ in range(_MAX_LENGTH_DRAWS):

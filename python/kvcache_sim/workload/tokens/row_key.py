@@ -1,4 +1,4 @@
-"""A row's own tokens: the name they are drawn under, and how many its ids' blocks leave over."""
+"""A row's own tokens: the key for drawing them, and the number that its ids' blocks leave over."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kvcache_sim.errors import TraceError, UsageError
 from kvcache_sim.rng import HashIdRandomGenerator, derive_seed
 from kvcache_sim.workload.trace import NO_SESSION, Trace
 
-#: (session, turn), or a row's number in its trace where it has no session.
+#: (session, turn), or a row's number in its trace if it has no session.
 RowKey = tuple[str | int, int] | int
 
 
@@ -24,12 +24,12 @@ def row_key_text(row_key: RowKey) -> str:
 
 
 def row_base_seed(base_seed: int) -> int:
-    """Return the base of rows' seeds, apart from the ids' base, so that no id can meet a row."""
+    """Return the base of rows' seeds, separate from the ids' base, so that no id collides with a row."""
     return derive_seed(base_seed, "rows")
 
 
 def row_generator(ids: HashIdRandomGenerator, trace_id: str | None) -> HashIdRandomGenerator:
-    """Return the generator to re-seed for each row, beside the one of the ids."""
+    """Return the generator that is re-seeded for each row, separate from the ids' generator."""
     return HashIdRandomGenerator(row_base_seed(ids.base_seed), trace_id)
 
 
@@ -42,7 +42,7 @@ def trace_row_key(trace: Trace, row: int) -> RowKey:
 def block_sizes(length: int, ids: int, block_size: int) -> list[int]:
     """Return the tokens of each block of one row.
 
-    Raises UsageError for a length below 1 and for ids that the length cannot hold.
+    Raises UsageError for a length below 1 and for more ids than fit the length.
     """
     if length < 1:
         raise UsageError("a prompt needs a token", where="length", got=str(length), expected="at least 1")
@@ -77,11 +77,11 @@ def reference_sizes(trace: Trace) -> NDArray[np.int64]:
 def sizes_by_id(trace: Trace) -> NDArray[np.int64]:
     """Return the tokens of each distinct id's block, by dense id.
 
-    Raises TraceError as `reference_sizes` does, and for the first row that asks an id at a second size.
+    Raises TraceError as `reference_sizes`, and for the first row that uses an id at a second size.
     """
     sizes = reference_sizes(trace)
     by_id = np.zeros(trace.distinct_ids, np.int64)
-    by_id[trace.block_ids[::-1]] = sizes[::-1]  # the first reference is written last, and stays
+    by_id[trace.block_ids[::-1]] = sizes[::-1]  # the first reference is written last
     conflicts = np.flatnonzero(by_id[trace.block_ids] != sizes)
     if len(conflicts):
         at = int(conflicts[0])

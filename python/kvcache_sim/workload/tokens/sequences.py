@@ -1,4 +1,4 @@
-"""The tokens of a whole trace, batch of rows by batch of rows, into one buffer that is used again."""
+"""The tokens of a whole trace, batch by batch, in one reused buffer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kvcache_sim.workload.tokens.row_key import (
 )
 from kvcache_sim.workload.trace import Trace
 
-#: Tokens a batch: 1 MiB, so that a reused buffer stays in the second-level cache.
+#: Tokens per batch: 1 MiB, so that a reused buffer stays in the second-level cache.
 BATCH_TOKENS = 262_144
 
 Names = NDArray[np.int64] | list[str]
@@ -30,13 +30,13 @@ Names = NDArray[np.int64] | list[str]
 
 @dataclass(frozen=True, slots=True)
 class RowBatch:
-    """Rows to write, with all that a worker needs to know of them; ids are dense, as in the trace."""
+    """Rows to write, with all data that a worker needs; ids are dense, as in the trace."""
 
     first_row: int
     lengths: NDArray[np.int64]
-    id_offsets: NDArray[np.int64]  # from 0, one more than rows
+    id_offsets: NDArray[np.int64]  # from 0, length rows + 1
     block_ids: NDArray[np.uint32]
-    distinct: NDArray[np.uint32]  # the dense ids named here, ascending
+    distinct: NDArray[np.uint32]  # the distinct dense ids of the rows, ascending
     names: Names  # their original ids
     tail_rows: NDArray[np.int64]  # rows, from 0, with tokens beyond their ids
     tail_keys: list[str]  # their keys' texts
@@ -44,7 +44,7 @@ class RowBatch:
 
 @dataclass(frozen=True, slots=True)
 class TokenBatch:
-    """Rows written: row ``first_row + i`` has ``tokens[offsets[i]:offsets[i + 1]]`` (uint32)."""
+    """Written rows: row ``first_row + i`` has ``tokens[offsets[i]:offsets[i + 1]]`` (uint32)."""
 
     first_row: int
     offsets: NDArray[np.int64]
@@ -53,7 +53,7 @@ class TokenBatch:
 
 @dataclass(frozen=True, slots=True)
 class _TokenRows:
-    """The columns of one call into the native writer, `_core.write_token_rows`."""
+    """The columns of one call of the native writer, `_core.write_token_rows`."""
 
     lengths: NDArray[np.int64]
     id_offsets: NDArray[np.int64]
@@ -65,7 +65,7 @@ class _TokenRows:
 
 
 class RowWriter:
-    """One worker: it draws the start of an id when a row first names it, and asks no other worker."""
+    """One worker: it draws the start of an id at the id's first use, independently of other workers."""
 
     def __init__(self, config: PromptConfig, base_seed: int, distinct_ids: int) -> None:
         self._config = config
@@ -76,7 +76,7 @@ class RowWriter:
 
     @property
     def ids_drawn(self) -> int:
-        """How many ids this worker has drawn a start for."""
+        """Number of ids that this worker has drawn a start for."""
         return int(np.count_nonzero(self._drawn))
 
     def draw(self, distinct: NDArray[np.uint32], names: Names) -> NDArray[np.uint32]:
@@ -94,7 +94,7 @@ class RowWriter:
         return self._starts[distinct]
 
     def write(self, batch: RowBatch, out: NDArray[np.uint32]) -> TokenBatch:
-        """Write a batch's rows into the beginning of ``out`` (uint32, large enough); the result views it."""
+        """Write a batch's rows to the start of ``out`` (uint32, large enough); the result views it."""
         self.draw(batch.distinct, batch.names)
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(batch.lengths)])
         tokens = out[: int(offsets[-1])]
@@ -133,15 +133,16 @@ class RowWriter:
 def token_batches(
     trace: Trace, config: PromptConfig, base_seed: int, batch_tokens: int = BATCH_TOKENS
 ) -> Iterator[TokenBatch]:
-    """Yield every row's tokens, in order, whole rows a batch; a batch is valid until the next is asked for.
+    """Yield every row's tokens, in order, in batches of whole rows; a batch is valid until the next one.
 
-    ``base_seed`` is the seed of the generator ``dataset.prompt.corpus``. Memory: the trace, one start an id,
-    and one buffer of ``batch_tokens`` or the longest row. Raises as `check_trace` does.
+    ``base_seed`` is the seed of the generator ``dataset.prompt.corpus``. Memory: the trace, one start per id,
+    and
+    one buffer of ``batch_tokens`` or the longest row. Raises as `check_trace`.
     """
     check_trace(trace, config)
     writer = RowWriter(config, base_seed, trace.distinct_ids)
     ids = np.arange(trace.distinct_ids, dtype=np.uint32)
-    writer.draw(ids, id_names(trace, ids))  # all at once: the lanes of the native generator stay full
+    writer.draw(ids, id_names(trace, ids))  # in one call: the lanes of the native generator stay full
     buffer = np.empty(longest_batch(trace, batch_tokens), np.uint32)
     for batch in row_batches(trace, batch_tokens):
         yield writer.write(batch, buffer)
@@ -156,9 +157,11 @@ def block_starts(trace: Trace, config: PromptConfig, base_seed: int) -> NDArray[
 def check_trace(trace: Trace, config: PromptConfig) -> None:
     """Raise TraceError or UsageError for a trace that cannot be written under these settings.
 
-    The length rule is broken, the block sizes differ, a window is longer than the corpus, or blocks are too
-    short to be told apart under the collision-free content. Checked on the whole trace before any row is
-    written, so that the answer does not depend on the number of workers.
+    Errors: the length rule is violated, the block sizes differ, a window is longer than the corpus, or blocks
+    are
+    too short to be distinguished under the collision-free content. The whole trace is checked before any row
+    is
+    written, so that the result does not depend on the number of workers.
     """
     if config.block_size != trace.block_size:
         raise UsageError(
@@ -182,7 +185,7 @@ def check_trace(trace: Trace, config: PromptConfig) -> None:
 
 
 def row_batches(trace: Trace, batch_tokens: int = BATCH_TOKENS) -> Iterator[RowBatch]:
-    """Yield the rows of a trace in order, cut where ``batch_tokens`` would be exceeded."""
+    """Yield the rows of a trace in order, cut before ``batch_tokens`` would be exceeded."""
     for first, last in _row_ranges(trace.input_tokens, batch_tokens):
         yield row_batch(trace, first, last)
 
@@ -199,12 +202,12 @@ def row_batch(trace: Trace, first: int, last: int) -> RowBatch:
 
 
 def longest_batch(trace: Trace, batch_tokens: int = BATCH_TOKENS) -> int:
-    """Return how many tokens the buffer of `row_batches` must hold."""
+    """Return the number of tokens that the buffer of `row_batches` must hold."""
     return max(batch_tokens, int(trace.input_tokens.max(initial=0)))
 
 
 def id_names(trace: Trace, dense: NDArray[np.uint32]) -> Names:
-    """Return the original ids of dense ones: integers, or texts where they do not fit 64 bits."""
+    """Return the original ids of dense ones: integers, or texts if they do not fit 64 bits."""
     if len(trace.id_names) == 0:
         return dense.astype(np.int64)
     if isinstance(trace.id_names, list):
@@ -226,10 +229,11 @@ def _row_ranges(lengths: NDArray[np.int64], batch_tokens: int) -> Iterator[tuple
 
 
 def row_tokens(trace: Trace, config: PromptConfig, base_seed: int) -> Callable[[int], NDArray[np.uint32]]:
-    """Return a function from a row's number to its tokens: those of `token_batches` for that row.
+    """Return a function from a row's number to its tokens, equal to those of `token_batches`.
 
-    ``base_seed`` is the seed of the generator ``dataset.prompt.corpus``. Raises as `check_trace` does.
-    Memory: one start an id; a call costs one row.
+    ``base_seed`` is the seed of the generator ``dataset.prompt.corpus``. Raises as `check_trace`. Memory: one
+    start
+    per id; a call costs one row.
     """
     check_trace(trace, config)
     writer = RowWriter(config, base_seed, trace.distinct_ids)

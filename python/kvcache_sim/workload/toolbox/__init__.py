@@ -1,7 +1,7 @@
 """The trace toolbox: statistics, a writer, and transforms that check their own invariants.
 
 - ``check``        the verdict on a trace
-- ``stats``        what a trace is like: lengths, arrivals, sharing, reuse, hit ceilings, working set
-- ``transforms``   windows, merged and repeated traces, other times and blocks, a trace without names
-- ``write``        a trace as Mooncake JSONL, the form every transform writes
+- ``stats``        statistics of a trace: lengths, arrivals, sharing, reuse, upper bounds of hits, working set
+- ``transforms``   windows, merged and repeated traces, scaled times, other block sizes, anonymous traces
+- ``write``        a trace as Mooncake JSONL, the output of every transform
 """

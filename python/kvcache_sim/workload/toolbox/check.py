@@ -1,4 +1,4 @@
-"""The verdict on a trace: problems that make it unfit, and remarks that do not."""
+"""The verdict on a trace: problems that make it unusable, and notes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import numpy as np
 from kvcache_sim.workload.readers import Reading
 from kvcache_sim.workload.trace import Trace
 
-#: Findings of a reader that make a trace unfit; all others are remarks.
+#: Findings of a reader that make a trace unusable; all others are notes.
 UNFIT = {"broken-chain", "id-size", "time-order", "units", "missing-parent"}
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What ``check`` found: the first problems in full, all of them counted by kind."""
+    """The result of ``check``: the first problems in full, and the number of problems by kind."""
 
     requests: int
     format: str
@@ -36,14 +36,14 @@ class Verdict:
         }
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines for people: problems, what was left out, counts, remarks."""
+        """Yield the lines of text: problems, omissions, counts, notes."""
         yield from self.problems
         for kind, count in self.counts.items():
             yield f"{count:>8,} {kind}"
         yield from (f"remark: {line}" for line in self.remarks)
 
     def summary(self) -> str:
-        """Return one line: how many requests were read, and how many problems there are."""
+        """Return one line with the number of requests and of problems."""
         found = sum(self.counts.values())
         return (
             f"{self.requests:,} requests of format {self.format}; {found:,} problems"
@@ -72,7 +72,7 @@ def judge(report: Reading) -> Verdict:
 
 
 def duplicate_rows(trace: Trace) -> int:
-    """Return how many rows have the time, lengths, session, first and last block of an earlier one."""
+    """Return the number of rows with the time, lengths, session, first and last block of an earlier row."""
     if not len(trace.block_ids):
         return 0
     counts = np.diff(trace.id_offsets)

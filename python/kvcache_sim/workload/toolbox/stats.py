@@ -1,4 +1,4 @@
-"""What a trace is like: lengths, arrivals, sharing, reuse, hit ceilings, working set; in lines and drawn."""
+"""Statistics of a trace: lengths, arrivals, sharing, reuse, upper bounds, working set; as text and chart."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from kvcache_sim.workload.trace import NO_SESSION, OPEN_LOOP, Trace
 
 @dataclass(frozen=True, slots=True)
 class UnboundedHits:
-    """The leading run of each prompt that stood in an earlier one; a last partial block counts as a block."""
+    """Leading blocks of each prompt that an earlier prompt contains; a partial last block counts as one."""
 
     blocks: NDArray[np.int64]
     tokens: NDArray[np.int64]
-    #: The trace's own counts, for the rates.
+    #: Counts of the trace, for the rates.
     references: NDArray[np.int64]
     input_tokens: NDArray[np.int64]
 
     @property
     def block_rate(self) -> float:
-        """Return the share of block references found."""
+        """Return the share of block references that hit."""
         return float(self.blocks.sum() / max(1, self.references.sum()))
 
     @property
     def token_rate(self) -> float:
-        """Return the share of input tokens found."""
+        """Return the share of input tokens that hit."""
         return float(self.tokens.sum() / max(1, self.input_tokens.sum()))
 
     @property
     def request_mean_rate(self) -> float:
-        """Return the mean over requests of the share of blocks found (a request without blocks counts 0)."""
+        """Return the mean over requests of the share of blocks that hit (0 for a request without blocks)."""
         return float(np.mean(self.blocks / np.maximum(1, self.references))) if len(self.blocks) else 0.0
 
 
@@ -51,7 +51,7 @@ def unbounded_hits(trace: Trace) -> UnboundedHits:
     return UnboundedHits(leading, tokens, counts, trace.input_tokens)
 
 
-#: Windows into which the working set over time is cut.
+#: Number of windows of the working set over time.
 WINDOWS = 20
 
 
@@ -127,7 +127,7 @@ def _arrivals(trace: Trace) -> dict[str, Any]:
 
 
 def _reuse_times_ns(trace: Trace) -> NDArray[np.int64]:
-    """Return the time between each reference of a block and the one before it."""
+    """Return the time between each reference of a block and the previous one."""
     order = np.argsort(trace.block_ids, kind="stable")
     ids = trace.block_ids[order]
     at = np.repeat(trace.arrival_ns, np.diff(trace.id_offsets))[order]
@@ -136,7 +136,7 @@ def _reuse_times_ns(trace: Trace) -> NDArray[np.int64]:
 
 
 def _working_set(trace: Trace) -> list[dict[str, Any]]:
-    """Return, for each of equal windows of time, the distinct blocks named in it and up to its end."""
+    """Return, for each of equal time windows, the distinct blocks referenced in it and up to its end."""
     if not len(trace.block_ids):
         return []
     start, end = int(trace.arrival_ns.min()), int(trace.arrival_ns.max())
@@ -164,7 +164,7 @@ def _number(value: float | None) -> str:
 
 
 def table(stats: dict[str, Any]) -> str:
-    """Return the table: totals, three plainly named hit rates, and distributions in AIPerf's order."""
+    """Return the table: totals, three named hit rates, and distributions in AIPerf's order."""
     blocks, rates, arrivals = stats["blocks"], stats["unbounded_hit_rate"], stats["arrivals"]
     lines = [
         f"{stats['requests']:,} requests, {stats['sessions']:,} sessions, "
@@ -206,7 +206,7 @@ WIDTH, HEIGHT, MARGIN = 640, 300, 50
 
 
 def working_set_svg(stats: dict[str, Any]) -> str:
-    """Return an SVG: distinct blocks named in each window (bars) and up to its end (line)."""
+    """Return an SVG: distinct blocks referenced in each window (bars) and up to its end (line)."""
     windows = stats["working_set"]
     top = max((w["seen"] for w in windows), default=1)
     step = (WIDTH - 2 * MARGIN) / max(1, len(windows))

@@ -1,4 +1,4 @@
-"""Traces made of traces, each transform with a check of what it promises."""
+"""Transforms of traces, each with a check of its invariants."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from kvcache_sim.workload.trace import COLUMNS, NO_REQUEST, NO_SESSION, OPEN_LOO
 
 
 def require(kept: bool, transform: str, promise: str) -> None:
-    """Raise ``InvariantError`` naming the promise where a transform's output breaks it."""
+    """Raise ``InvariantError`` naming the invariant if a transform's output violates it."""
     if not kept:
         raise InvariantError(f"trace {transform} broke its invariant: {promise}")
 
 
 def same_requests(a: Trace, b: Trace) -> bool:
-    """Return whether two traces have the same lengths, sharing of blocks, sessions and turns, row by row."""
+    """Return True if two traces have the same lengths, shared blocks, sessions and turns, row by row."""
     return all(
         np.array_equal(getattr(a, column), getattr(b, column))
         for column in ("input_tokens", "output_tokens", "id_offsets", "block_ids", "session", "turn")
@@ -32,10 +32,11 @@ def same_requests(a: Trace, b: Trace) -> bool:
 
 
 def stacked(traces: list[Trace]) -> Trace:
-    """Return the rows of all traces one after another, no id or session shared between two of them.
+    """Return the concatenated rows of all traces, which share no id or session.
 
-    Ids are numbered anew; sessions are named ``<number of the trace>:<name>``. Raises ``UsageError`` where
-    block sizes differ.
+    Ids are renumbered; sessions are named ``<number of the trace>:<name>``. Raises ``UsageError`` if block
+    sizes
+    differ.
     """
     sizes = sorted({t.block_size for t in traces})
     if len(sizes) > 1:
@@ -53,7 +54,7 @@ def stacked(traces: list[Trace]) -> Trace:
         return np.where(column == none, none, column + by).astype(np.int32)
 
     def joined(name: str, none: int) -> NDArray[np.int64]:
-        """Return a column of all traces; empty where none of them has it."""
+        """Return a column of all traces; empty if none of them has it."""
         given = [getattr(t, name) for t in traces]
         if not any(map(len, given)):
             return np.empty(0, np.int64)
@@ -91,9 +92,9 @@ def stacked(traces: list[Trace]) -> Trace:
 
 
 def anonymise(trace: Trace) -> Trace:
-    """Return the trace with ids and sessions numbered by first appearance, times from 0, nothing unknown.
+    """Return the trace with ids and sessions numbered by first appearance, times from 0, no other members.
 
-    Lengths, sharing and distances of time stay: they are what a simulation needs. Invariant: the sharing of
+    Lengths, sharing and time differences, which a simulation needs, are unchanged. Invariant: the sharing of
     blocks and sessions is the same, and no name of the input is left.
     """
     opens = trace.think_ns == OPEN_LOOP
@@ -114,10 +115,10 @@ def anonymise(trace: Trace) -> Trace:
 
 
 def cut(trace: Trace, from_ns: int, to_ns: int) -> Trace:
-    """Return the requests that arrive in [from, to), ``from`` becoming time 0.
+    """Return the requests that arrive in [from, to), with ``from`` as time 0.
 
-    Closed-loop requests go with the request they wait for. Invariant: arrivals keep their distances, rows
-    their lengths and ids, and no request waits for one that was left out.
+    Closed-loop requests stay with the request they wait for. Invariant: time differences, lengths and ids are
+    unchanged, and no request waits for an omitted one.
     """
     if to_ns <= from_ns:
         raise UsageError(
@@ -143,7 +144,7 @@ def cut(trace: Trace, from_ns: int, to_ns: int) -> Trace:
 
 
 def _chosen(trace: Trace, from_ns: int, to_ns: int) -> NDArray[np.bool_]:
-    """Return which rows are in: by arrival, or with the first of the chain of requests they wait for."""
+    """Return the mask of included rows: by arrival, or with the first of the requests they wait for."""
     waits = predecessors(trace)
     root = np.where(waits == NO_REQUEST, np.arange(len(trace)), waits)
     while True:
@@ -156,7 +157,7 @@ def _chosen(trace: Trace, from_ns: int, to_ns: int) -> NDArray[np.bool_]:
 
 
 def head(trace: Trace, requests: int) -> Trace:
-    """Return the first ``requests`` rows. Invariant: they are the trace's own."""
+    """Return the first ``requests`` rows. Invariant: they are unchanged."""
     if requests < 1:
         raise UsageError("at least one request must be left", where="N", got=str(requests), expected="N ≥ 1")
     count = min(requests, len(trace))
@@ -171,7 +172,7 @@ def head(trace: Trace, requests: int) -> Trace:
 def merge(traces: list[Trace]) -> Trace:
     """Return all requests in order of arrival; on ties the earlier trace first. Nothing is shared.
 
-    Invariant: each trace is found whole in the output, in its own order, and the distinct blocks add up.
+    Invariant: each trace is complete in the output, in its own order, and the distinct blocks add up.
     """
     together = stacked(traces)
     order = np.argsort(together.arrival_ns, kind="stable")
@@ -191,9 +192,9 @@ def merge(traces: list[Trace]) -> Trace:
 def rechunk(trace: Trace, block_size: int) -> Trace:
     """Return the trace with ids of ``block_size`` tokens, a divisor of its own block size.
 
-    Id b becomes the ids (b, 0), (b, 1), …; a partial last block becomes as many as its tokens fill or begin.
-    Ids are numbered anew. Invariant: nested: two prompts share exactly the tokens they shared before
-    (fewer where the trace gives one id two sizes).
+    Id b becomes the ids (b, 0), (b, 1), …; a partial last block becomes as many as its tokens need.
+    Ids are renumbered. Invariant: two prompts share exactly the tokens they shared before (fewer if the trace
+    uses one id at two sizes).
     """
     if block_size < 1 or trace.block_size % block_size:
         raise UsageError(
@@ -222,7 +223,7 @@ def rechunk(trace: Trace, block_size: int) -> Trace:
 
 
 def _check(trace: Trace, out: Trace, names: NDArray[np.int64], parts: int) -> None:
-    """Check that the new ids still name their old block and their place in it."""
+    """Check that the new ids still identify their old block and their index in it."""
     said = names[out.block_ids]
     first = out.id_offsets[:-1]
     within = flat_positions(np.zeros(len(out), np.int64), np.diff(out.id_offsets))
@@ -236,9 +237,9 @@ def _check(trace: Trace, out: Trace, names: NDArray[np.int64], parts: int) -> No
 
 
 def repeat(trace: Trace, times: int, gap_ns: int) -> Trace:
-    """Return the trace ``times`` times, each copy ``gap_ns`` behind the last arrival of the one before.
+    """Return ``times`` copies of the trace, each starting ``gap_ns`` after the last arrival before it.
 
-    Invariant: every copy is the trace itself, and no two share a block.
+    Invariant: every copy equals the trace, and no two share a block.
     """
     if not 1 <= times <= 10_000:
         raise UsageError("times out of range", where="TIMES", got=str(times), expected="1 to 10000")
@@ -268,8 +269,9 @@ def parse_speed(text: str) -> Fraction:
 def scale(trace: Trace, speed: Fraction) -> Trace:
     """Return the trace with every arrival and think time divided by ``speed`` (2: twice as fast).
 
-    Quotients are exact, cut once to whole ns. Invariant: order, ties of integer multiples, lengths and ids
-    stay; no time is a ns below its exact quotient.
+    Quotients are exact, rounded down once to whole ns. Invariant: order, ties of integer multiples, lengths
+    and
+    ids are unchanged; no time is a ns below its exact quotient.
     """
     if not Fraction(1, 10**9) <= speed <= 10**9:
         raise UsageError("speed out of range", where="SPEED", got=str(speed), expected="1e-9 to 1e9")
@@ -284,24 +286,25 @@ def scale(trace: Trace, speed: Fraction) -> Trace:
 
 
 def _divided(times_ns: NDArray[np.int64], speed: Fraction) -> NDArray[np.int64]:
-    """Return times / speed in whole ns; Python's integers, so nothing overflows on the way."""
+    """Return times / speed in whole ns, with Python's integers, so that nothing overflows."""
     quotients = [t * speed.denominator // speed.numerator for t in times_ns.tolist()]
     if any(q >= 1 << 63 for q in quotients):
         raise UsageError("times end beyond 292 years", where="SPEED", got=str(speed))
     return np.array(quotients, np.int64)
 
 
-#: Depths searched for one at which prompts part.
+#: Most depths searched for the first one at which prompts diverge.
 _DEEPEST = 64
 
 
 def sample(trace: Trace, fraction: float, seed: int) -> Trace:
     """Return about ``fraction`` of the units of a trace, chosen by name from the seed.
 
-    Units are sessions where every row has one, else groups of prompts with the same block at the first
-    depth at which prompts part. Whether a unit is chosen depends on its number and the seed alone.
-    Invariant: units are whole, so each kept prompt of a group finds in an unbounded cache what it found
-    before, as far as it found more than what all groups share.
+    Units are sessions if every row has one, else groups of prompts with the same block at the first depth at
+    which prompts diverge. The choice of a unit depends only on its number and the seed. Invariant: units are
+    whole,
+    so each kept prompt hits the same blocks in an unbounded cache as before, if it hit more than the blocks
+    shared by all groups.
     """
     if not 0 < fraction <= 1:
         raise UsageError(
@@ -329,7 +332,7 @@ def sample(trace: Trace, fraction: float, seed: int) -> Trace:
 
 
 def _chained(trace: Trace) -> bool:
-    """Return whether every block always stands behind the same block."""
+    """Return True if every block always follows the same block."""
     before = np.empty(len(trace.block_ids), np.int64)
     before[1:] = trace.block_ids[:-1]
     before[trace.id_offsets[:-1][np.diff(trace.id_offsets) > 0]] = -1
@@ -339,7 +342,7 @@ def _chained(trace: Trace) -> bool:
 
 
 def parting_depth(trace: Trace) -> int:
-    """Return the first depth (in blocks) at which the prompts do not all show the same block."""
+    """Return the first depth (in blocks) at which the prompts have different blocks."""
     counts = np.diff(trace.id_offsets)
     for depth in range(_DEEPEST):
         deep = counts > depth

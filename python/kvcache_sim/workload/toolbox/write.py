@@ -1,4 +1,4 @@
-"""A trace as Mooncake JSONL, the form every transform writes, in files written whole or not at all."""
+"""A trace as Mooncake JSONL, the output of every transform, in files that are written atomically."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from kvcache_sim.workload.trace import NO_REQUEST, NO_SESSION, NOT_GIVEN, OPEN_L
 
 
 def write_lines(path: Path, lines: Iterable[str], force: bool) -> None:
-    """Write lines to a file, gzip where its name ends in .gz (bytes depend on the lines alone).
+    """Write lines to a file, gzip if its name ends in .gz (bytes depend on the lines only).
 
-    Raises as ``new_file`` does; an error of the lines themselves passes through, and leaves nothing behind.
+    Raises as ``new_file``; an error of the lines themselves propagates, and leaves no file.
     """
     with new_file(path, force) as raw:
         if path.suffix == ".gz":
@@ -27,10 +27,11 @@ def write_lines(path: Path, lines: Iterable[str], force: bool) -> None:
 
 
 def mooncake_lines(trace: Trace) -> Iterator[str]:
-    """Yield one row a request; reading them again gives the same columns.
+    """Yield one row per request; reading them again gives the same columns.
 
-    Closed-loop rows have ``delay`` (ms) instead of a timestamp. Ids are written by their original names,
-    unknown members as they were read. Memory: one row.
+    Closed-loop rows have ``delay`` (ms) instead of a timestamp. Ids have their original names, unknown
+    members
+    their original text. Memory: one row.
     """
     if len(trace.also_after):
         raise UsageError(
