@@ -15,7 +15,7 @@ assert found is not None
 assert found.loader is not None
 sys.modules[NAME] = module_from_spec(found)
 found.loader.exec_module(sys.modules[NAME])
-ROUTERS._positions["emptiest"] = "emptiest:Emptiest"
+ROUTERS._attributes["emptiest"] = "emptiest:Emptiest"
 
 from kvcache_sim.cli.main import run  # noqa: E402
 

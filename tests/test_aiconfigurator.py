@@ -205,7 +205,7 @@ def test_parallelism_dtypes_reproduction_and_sources_are_said():
 @needs_library
 def test_a_source_whose_mixed_steps_hardly_read_kv_is_named():
     deepseek = load_step_time("aiconfigurator:deepseek-v3@h200:sglang:tp8")
-    assert "KV read beside a chunk costs 1%" in "\n".join(deepseek.facts)
+    assert "KV reads in steps with a chunk cost 1%" in "\n".join(deepseek.facts)
     table = deepseek.table(1024, 64)
     assert table.kv_mixed_fs < table.kv_decode_fs / 50
     assert "beside a chunk costs" not in "\n".join(load_step_time(DENSE).facts)

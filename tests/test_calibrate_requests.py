@@ -260,9 +260,9 @@ def test_a_term_that_falls_as_another_rises_is_not_separated_from_it():
 
     terms = terms_of(fitted(0), [fitted(d) for d in (-2, -1, 0, 1, 2)], SimpleNamespace(steps=steps))
     by_name = {term.name: term for term in terms}
-    assert by_name["client and queue before the scheduler"].unclear.startswith("not told from: ")
+    assert by_name["client and queue before the scheduler"].unclear.startswith("indistinguishable from: ")
     assert (
         by_name["a prompt's attention to itself"].unclear
-        == "not told from: client and queue before the scheduler"
+        == "indistinguishable from: client and queue before the scheduler"
     )
     assert by_name["KV that a decode reads"].unclear == ""

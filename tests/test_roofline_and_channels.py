@@ -158,7 +158,7 @@ def test_blocks_from_memory():
     with pytest.raises(UsageError, match="does not fit"):
         kv_capacity(load_model("llama-3-70b"), load_gpu("rtx4090"), 1, engine)
     tight = kv_capacity(load_model("qwen3-32b"), h100, 1, EngineMemory(0.78))
-    with pytest.raises(UsageError, match="qwen3-32b leaves no room for a KV block of 4,194,304 bytes"):
+    with pytest.raises(UsageError, match="qwen3-32b leaves no memory for a KV block of 4,194,304 bytes"):
         kv_blocks("qwen3-32b", tight, 16 * 262_144)
 
 

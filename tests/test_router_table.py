@@ -46,7 +46,7 @@ def test_a_made_up_router_serves_and_reads_its_keys(tmp_path: Path):
             ("router.policy=random", "router.load_threshold=3"),
             "router.policy is not longest-prefix or emptiest",
         ),
-        (("router.policy=emptiest", "router.index_blocks=9"), "router.policy emptiest looks at no prefixes"),
+        (("router.policy=emptiest", "router.index_blocks=9"), "router.policy emptiest uses no prefixes"),
         (("router.policy=emptiest", "router.index.kind=estimated"), "router.policy is not weighted"),
     ],
 )

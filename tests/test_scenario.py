@@ -238,12 +238,12 @@ def test_the_starter_is_a_scenario_and_says_what_holds_by_default():
     [
         (
             "model: gpt-oss-20b",
-            "its windows take no room and limit no hit; cache.layer_groups=by-kind simulates",
+            "its windows use no memory and limit no hit; cache.layer_groups=by-kind simulates",
         ),
-        ("model: qwen3-next-80b-a3b", "its states take no room"),
+        ("model: qwen3-next-80b-a3b", "its states use no memory"),
         (
             "model: deepseek-v4-flash",
-            "its states and windows take no room and limit no hit; no setting simulates",
+            "its states and windows use no memory and limit no hit; no setting simulates",
         ),
         ("model: llama-3-8b", ""),
         ("model: gpt-oss-20b\ncache: {layer_groups: by-kind}", ""),

@@ -1,6 +1,6 @@
 """Request logs of OpenAI's API: lines of JSON with a time, messages or a prompt, and the answer.
 
-Members are found in the usual locations of gateways and proxies: at the top level, in ``request``, ``body`` or
+Members are found where gateways and proxies usually put them: at the top level, in ``request``, ``body`` or
 ``kwargs``; the answer in ``response`` or ``output``, its counts in ``usage``, there or at the top level.
 """
 
