@@ -39,8 +39,7 @@ class Engine:
 
     The counter belongs to the machine, not to the queue, so the order on one machine never depends on the
     number of events of another machine. Events that affect only their own machine are kept in a separate
-    queue
-    (``schedule_own``): the machine may process them before the clock reaches them, up to ``others_ns``.
+    queue (``schedule_own``): the machine may process them before the clock reaches them, up to ``others_ns``.
     """
 
     def __init__(self, machines: int = 0) -> None:

@@ -20,8 +20,7 @@ class WithLaunchTime(StepTime):
     """A model whose steps of more than ``captured_tokens`` tokens take at least ``launch_ns``.
 
     These steps run without a CUDA graph: the CPU launches each kernel, and a GPU that finishes earlier waits
-    for
-    it. Models summed from kernels lack this time; models fitted to whole iterations include it.
+    for it. Models summed from kernels lack this time; models fitted to whole iterations include it.
     """
 
     base: StepTime
@@ -68,8 +67,8 @@ class ScaledStepTime(StepTime):
 
     ``mixed_kv`` additionally multiplies the cost of reading the decodes' KV in steps with a chunk. The lower
     bound of the longest decode sequence, which both kinds of step share in the table, is scaled by
-    ``decode``.
-    ``launch`` multiplies the host's launch time of steps without a CUDA graph, which no other factor scales.
+    ``decode``. ``launch`` multiplies the host's launch time of steps without a CUDA graph, which no other
+    factor scales.
     """
 
     base: StepTime

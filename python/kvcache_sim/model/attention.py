@@ -17,8 +17,7 @@ class LayerCache(Value):
 
     ``entry_bytes`` is the size of an entry; ``tokens_per_entry`` the number of tokens that share it (4 for
     compressed latents); ``reach_tokens`` the window or the chunk, 0 for ``all`` and ``state``. Layers with
-    equal
-    caches can share blocks: engines put them into the same KV cache group.
+    equal caches can share blocks: engines put them into the same KV cache group.
     """
 
     what: str
@@ -103,8 +102,7 @@ class HeadAttention(Value, Attention):
     """Keys and values of every KV head: multi-head, grouped-query or multi-query attention.
 
     A window or a chunk (at most one of them) limits the attended and cached tokens. ``index_key_size`` > 0
-    marks
-    a sparse layer that also caches a bf16 index key of that size, on every GPU, and attends to
+    marks a sparse layer that also caches a bf16 index key of that size, on every GPU, and attends to
     ``top_k_tokens``. ``output_gate_size`` is the width of a projection that gates the output, 0 without.
     """
 
@@ -169,8 +167,7 @@ class LinearAttention(Value, Attention):
 
     The state is ``heads`` matrices of ``state_rows`` × ``state_columns``; ``convolution_channels`` keep their
     last ``convolution_kernel`` − 1 inputs in bf16. Both are split by TP. ``projected_size`` is the total
-    width
-    of all input projections, ``output_size`` the width of the output projection.
+    width of all input projections, ``output_size`` the width of the output projection.
     """
 
     heads: int

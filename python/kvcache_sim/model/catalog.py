@@ -44,8 +44,7 @@ def read_entry(folder: str, what: str, name: str) -> dict[str, Any]:
     """Return one packaged entry as parsed TOML.
 
     Raises UsageError with the known names and the nearest one for an unknown name; ``what`` is the kind of
-    entry
-    in the message.
+    entry in the message.
     """
     names = entry_names(folder)
     if name.lower() not in names:

@@ -14,10 +14,8 @@ class ChannelSpec(Value):
     """One direction of a link, and the cost of the pieces of a job on it.
 
     ``t = latency + n · piece_submit + max(n · piece_overhead, bytes / bandwidth + n · piece_gap)`` for n
-    pieces.
-    Small pieces are bound by their submission, large ones by the link (kv_transfer.csv). The CPU submits
-    later
-    jobs of a sequence while the bytes of earlier jobs are sent.
+    pieces. Small pieces are bound by their submission, large ones by the link (kv_transfer.csv). The CPU
+    submits later jobs of a sequence while the bytes of earlier jobs are sent.
     """
 
     name: str

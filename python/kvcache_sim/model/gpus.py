@@ -24,10 +24,8 @@ class KernelRates(Value):
     bandwidth B and peak rate F of the GPU, attention of decodes ``attention_us + KV bytes / (B·kv)``, of a
     prefill chunk ``operations / (F·attention) + io · bytes of its queries, keys, values and output / B``.
     ``small_us`` is any other kernel of a CUDA graph (norm, rotary embedding, activation). ``gap_us`` is the
-    gap
-    between a kernel and the next, which needs its result: tables of single kernels do not include it, and
-    whole
-    steps on an H100 and a B300 take 0.4–1.4 µs per kernel longer than their kernels.
+    gap between a kernel and the next, which needs its result: tables of single kernels do not include it, and
+    whole steps on an H100 and a B300 take 0.4–1.4 µs per kernel longer than their kernels.
 
     ``mixed_kv_factor`` is the cost of reading KV in a step that also has a prefill chunk, relative to pure
     decode
@@ -78,8 +76,7 @@ def kernel_rates(table: dict[str, Any] | None, where: str) -> KernelRates:
     """Return the rates of a GPU file's ``[kernels]`` table; missing keys have the values of unmeasured GPUs.
 
     Raises UsageError, naming ``where``, for an unknown key, a value of the wrong type, a share or factor not
-    above
-    0, a time below 0, an exponent below 1, or an invalid range.
+    above 0, a time below 0, an exponent below 1, or an invalid range.
     """
     if table is None:
         return UNMEASURED

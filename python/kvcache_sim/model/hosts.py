@@ -10,18 +10,13 @@ class HostSpec(Value):
     """Times of one deployment's host; runs timed in the engine's own process have no client times.
 
     ``step_overhead_ns`` is the time between two steps, plus ``step_overhead_per_sequence_ns`` for each
-    sequence
-    that decodes in the second step (measured range ``step_overhead_per_sequence_range_ns``).
+    sequence that decodes in the second step (measured range ``step_overhead_per_sequence_range_ns``).
     ``client_offset_ns`` is the time before a request reaches the scheduler, plus
-    ``client_offset_per_token_ns``
-    for each prompt token (HTTP body, tokenizer, block hashes). ``copy_submit_ns`` is the CPU's time to submit
-    a
-    piece of a copy to or from the GPU, ``copy_gpu_share`` the share of the GPU that such a copy uses
-    (measured
-    ranges ``copy_submit_range_ns`` and ``copy_gpu_share_range``).
-    ``launch_per_layer_ns`` is the CPU's time to launch one layer's kernels without a CUDA graph (measured
-    range
-    ``launch_per_layer_range_ns``).
+    ``client_offset_per_token_ns`` for each prompt token (HTTP body, tokenizer, block hashes).
+    ``copy_submit_ns`` is the CPU's time to submit a piece of a copy to or from the GPU, ``copy_gpu_share``
+    the share of the GPU that such a copy uses (measured ranges ``copy_submit_range_ns`` and
+    ``copy_gpu_share_range``). ``launch_per_layer_ns`` is the CPU's time to launch one layer's kernels without
+    a CUDA graph (measured range ``launch_per_layer_range_ns``).
     """
 
     name: str

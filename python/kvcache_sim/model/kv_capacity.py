@@ -112,8 +112,8 @@ def kv_capacity(model: ModelSpec, gpu: GpuSpec, tensor_parallel: int, engine: En
     """Return the KV capacity of an engine such as vLLM 0.11 on each GPU; it may be negative.
 
     The engine runs its largest batch and its sampler once and gives KV the remaining memory. Computed from
-    shapes
-    and settings only, without rules for single models. Raises UsageError if the weights alone do not fit.
+    shapes and settings only, without rules for single models. Raises UsageError if the weights alone do not
+    fit.
     """
     weights = -(-loaded_weights_bytes(model) // tensor_parallel)
     budget = int(gpu.usable_bytes * engine.utilisation)

@@ -69,8 +69,8 @@ def kv_layout(model: ModelSpec, tensor_parallel: int = 1, block_size_tokens: int
     """Return the groups that vLLM creates for a model's layers on one of ``tensor_parallel`` GPUs.
 
     ``block_size_tokens`` is the requested block size; a recurrent state raises it until a page of attention
-    holds
-    one state. Raises UsageError for caches that vLLM lays out by model-specific rules (compressed latents).
+    holds one state. Raises UsageError for caches that vLLM lays out by model-specific rules (compressed
+    latents).
     """
     caches = model.caches(tensor_parallel)
     if not caches:

@@ -32,8 +32,7 @@ class AllReduces:
         """Return the ms of an all-reduce of each size; linear between sizes, the last rate past them.
 
         A number of GPUs between two measured ones is interpolated over its logarithm. Raises UsageError
-        outside the
-        measured numbers: more GPUs are on more than one machine.
+        outside the measured numbers: more GPUs are on more than one machine.
         """
         measured = dict(self.points)
         if gpus in measured:
@@ -60,8 +59,7 @@ def load_links(name: str) -> AllReduces:
     """Return a table by name (``nvlink-h100``, ``pcie5``) or from a CSV.
 
     The CSV has one row per all-reduce: ``num_gpus``, ``message_bytes`` (or ``message_elements``, of two
-    bytes)
-    and ``time_ms``. Raises UsageError for an unknown name or an invalid file, naming the line.
+    bytes) and ``time_ms``. Raises UsageError for an unknown name or an invalid file, naming the line.
     """
     if name.endswith(".csv"):
         return _from_csv(Path(name))

@@ -51,8 +51,7 @@ def parse_model(table: dict[str, Any], name: str, where: str) -> ModelSpec:
     """Return the model of a parsed TOML file; ``where`` is its location in messages.
 
     Raises UsageError, in one line, for keys that are unknown, missing or of a wrong type, and layers left out
-    or
-    given twice.
+    or given twice.
     """
     tied = table.get("tied_embeddings", False)
     check_keys({key: value for key, value in table.items() if key != "tied_embeddings"}, _TOP, where)

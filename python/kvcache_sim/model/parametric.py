@@ -25,8 +25,7 @@ def padded_tokens(largest: int, max_tokens: int) -> NDArray[np.int64]:
     """Return, for 0 … ``max_tokens`` tokens, the tokens that the step really runs: the next captured size.
 
     Counts past the largest captured size run unpadded (vLLM v1 pads every step whose tokens fit a graph,
-    mixed
-    steps too). 0 stays 0.
+    mixed steps too). 0 stays 0.
     """
     tokens = np.arange(max_tokens + 1, dtype=np.int64)
     sizes = np.concatenate((np.zeros(1, np.int64), capture_sizes(largest)))
@@ -42,36 +41,29 @@ _FS_PER_MS = 1e12
 class ParametricStepTime(Value, StepTime):
     """A step's time as a base by token count and linear terms, all in ms.
 
-    ``T = fixed + base(N) + max(attention, scan·longest/10³) + rest``, where
-    ``rest = sequence·n + past·Σ past/10³ + idle·n·Σ new/10⁶`` (pure decode steps: ``+ decode_extra``; with a
-    chunk and decodes: ``+ beside``) and
-    ``attention = pairs·Σ new·(past+new/2)/10⁶ + max(kv·ΣKV, longest(n)·max)/10³``. N counts all tokens of
-    the step, n its decode sequences, ΣKV the cached tokens of these, max those of the longest.
+    ``T = fixed + base(N) + max(attention, scan·longest/10³) + rest``, where ``rest = sequence·n + past·Σ
+    past/10³ + idle·n·Σ new/10⁶`` (pure decode steps: ``+ decode_extra``; with a chunk and decodes: ``+
+    beside``) and ``attention = pairs·Σ new·(past+new/2)/10⁶ + max(kv·ΣKV, longest(n)·max)/10³``. N counts all
+    tokens of the step, n its decode sequences, ΣKV the cached tokens of these, max those of the longest.
     ``base(N) = (weights^p + (token·N)^p)^(1/p)`` joins the time to read the weights with the time to compute
-    N tokens, unless ``base_points`` gives (tokens, ms) points to interpolate.
-    ``decode_points`` are the same for pure decode steps, by sequences: these replay a captured graph, other
-    steps do not. The base of other steps is then no smaller at these counts, and no decode base exceeds it.
-    ``past_points`` are a base for steps whose chunk has a past. If ``decode_extra`` would make a step shorter
-    by
-    adding a chunk, the base of other steps is raised.
-    ``kv`` and ``sequence`` have one value for pure decode steps and one, no smaller, for steps with a prefill
-    chunk. ``spread`` (α) adds that share of the additional time that all sequences would take at the longest
-    length in decode steps, ``spread_mixed`` in steps with a chunk. ``idle`` is the cost of a decode sequence
-    per
-    token of a chunk in the same step: the grid of a kernel for all sequences has the chunk's tiles for each
-    of
-    them, most of them idle. ``longest(n)``, by (sequences, ms per thousand tokens) points and constant past
-    the
-    last point, is a lower bound of attention: its longest sequence alone, on the cores that n sequences leave
-    it.
-    Attention kernels work in tiles: a decode sequence's KV counts as at least ``least_kv_tokens``, a
-    chunk's tokens against its past as ``least_query_tokens``. In steps with a chunk one core reads each
-    sequence to its end: attention takes at least ``scan`` times the longest KV, a chunk's own included.
-    Steps of up to ``graph_tokens`` tokens are padded to the next captured size (0: never).
-    Launch times are separate from kernels, as in ``StepTimeTable``: ``launch`` past these tokens,
-    ``launch_pieces`` with a chunk up to them, ``launch_graph`` in decode steps, ``launch_sequence``
-    additionally
-    per decode sequence, and ``tail``, ``tail_sequence`` after a launch that the GPU has waited for.
+    N tokens, unless ``base_points`` gives (tokens, ms) points to interpolate. ``decode_points`` are the same
+    for pure decode steps, by sequences: these replay a captured graph, other steps do not. The base of other
+    steps is then no smaller at these counts, and no decode base exceeds it. ``past_points`` are a base for
+    steps whose chunk has a past. If ``decode_extra`` would make a step shorter by adding a chunk, the base of
+    other steps is raised. ``kv`` and ``sequence`` have one value for pure decode steps and one, no smaller,
+    for steps with a prefill chunk. ``spread`` (α) adds that share of the additional time that all sequences
+    would take at the longest length in decode steps, ``spread_mixed`` in steps with a chunk. ``idle`` is the
+    cost of a decode sequence per token of a chunk in the same step: the grid of a kernel for all sequences
+    has the chunk's tiles for each of them, most of them idle. ``longest(n)``, by (sequences, ms per thousand
+    tokens) points and constant past the last point, is a lower bound of attention: its longest sequence
+    alone, on the cores that n sequences leave it. Attention kernels work in tiles: a decode sequence's KV
+    counts as at least ``least_kv_tokens``, a chunk's tokens against its past as ``least_query_tokens``. In
+    steps with a chunk one core reads each sequence to its end: attention takes at least ``scan`` times the
+    longest KV, a chunk's own included. Steps of up to ``graph_tokens`` tokens are padded to the next captured
+    size (0: never). Launch times are separate from kernels, as in ``StepTimeTable``: ``launch`` past these
+    tokens, ``launch_pieces`` with a chunk up to them, ``launch_graph`` in decode steps, ``launch_sequence``
+    additionally per decode sequence, and ``tail``, ``tail_sequence`` after a launch that the GPU has waited
+    for.
     """
 
     weights_ms: float = 0.0
@@ -198,8 +190,7 @@ def parametric_step_time(coefficients: dict[str, Any], where: str) -> Parametric
     """Return the model of a coefficient table in model-file form.
 
     Raises UsageError, naming ``where``, for an unknown or missing key, a value that is negative or not
-    finite, an
-    exponent below 1, or base points that do not rise.
+    finite, an exponent below 1, or base points that do not rise.
     """
     number = (int, float)
     known: dict[str, type | tuple[type, ...]] = dict.fromkeys(ParametricStepTime.__dataclass_fields__, number)

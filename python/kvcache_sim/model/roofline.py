@@ -145,13 +145,10 @@ def roofline_step_time(
     """Return the sum of a step's kernels, each the smooth maximum of memory and compute time.
 
     Weights are read once per step, of a mixture only the experts that some token needs. A layer has its
-    GEMMs, its
-    attention and five small kernels, with several GPUs two all-reduces over ``links``, those of the GPU
-    unless
-    given. Rates and fixed times are the GPU's (``KernelRates``): measured for most, else assumed. Host time
-    between steps is not included. (The form: Williams et al., CACM 52(4), 2009.) Raises UsageError if the
-    weights
-    do not fit or the degree does not divide the heads.
+    GEMMs, its attention and five small kernels, with several GPUs two all-reduces over ``links``, those of
+    the GPU unless given. Rates and fixed times are the GPU's (``KernelRates``): measured for most, else
+    assumed. Host time between steps is not included. (The form: Williams et al., CACM 52(4), 2009.) Raises
+    UsageError if the weights do not fit or the degree does not divide the heads.
     """
     if tensor_parallel < 1 or model.heads % tensor_parallel:
         raise UsageError(

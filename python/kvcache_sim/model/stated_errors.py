@@ -26,8 +26,7 @@ class StepErrors:
 
     ``mixed_kv`` is the range of the cost of KV reads in steps with a chunk if the cost was assumed and not
     measured. None: the source states nothing, or for ``mixed_kv`` the measured steps include it. ``source``
-    names
-    the origin of the figures.
+    names the origin of the figures.
     """
 
     decode: Factors | None

@@ -42,32 +42,23 @@ class StepTimeTable(Value, StepTime):
     """A step-time model as integers: a base by token count plus linear terms in femtoseconds.
 
     ``T = base + round((max(attention, scan·longest) + rest) / 10⁶)`` with ``rest = sequence·n + past·Σ past +
-    idle·n·Σ new + beside``, ``attention = max(kv·K + spread·max(0, n·max KV − K), longest[n]·max KV) +
+    idle·n·Σ new + alongside``, ``attention = max(kv·K + spread·max(0, n·max KV − K), longest[n]·max KV) +
     pair_half·Σ (2·max(new, least_query)·past + new²)`` and ``K = max(ΣKV, least_kv·n)``. The scan, of steps
     with a prefill chunk, is the time of one core that reads the longest KV to its end, ``longest = max(max
-    KV, max(past + new))``.
-    The base is ``base_ns[N]`` of all N tokens of a step with a prefill chunk. If a chunk has a past, which
-    another kernel reads, it is ``past_base_ns[N]``, unless that is empty. It is ``decode_base_ns[n]``
-    (CUDA-graph
-    padding applied) for a pure decode step of n sequences; none need rise. ``beside`` counts once in a step
-    with
-    both a chunk and decodes, whose attention is a separate kernel. Coefficients with two values use the first
-    one
-    in pure decode steps. ``longest_fs`` is as long as ``decode_base_ns``, or empty: no such term. Grids add
-    the
-    non-linear part, if a source has one (``residuals``): ``kv[n, ΣKV // n]``, in steps with a chunk
-    ``beside[n, ΣKV // n]``, and for each chunk with a past ``past[new, past]``.
-    The sum of these is the time of a step's kernels (``kernels``). A step takes at least the time in which
-    the
-    host launches them (``launch``): ``launch_ns`` past ``captured_tokens`` tokens, which run without a CUDA
-    graph.
-    Up to these it is ``pieces_launch_ns`` with a prefill chunk, whose graph is in pieces, and
-    ``graph_launch_ns``
-    in a pure decode step. All three add ``launch_sequence_ns`` per decode sequence. A GPU that has waited for
-    a
-    launch ends ``tail_ns``, plus ``tail_sequence_ns`` per decode sequence, after it (``tail``): the time of
-    the
-    kernels that are launched last. All arithmetic is integer, so both backends agree.
+    KV, max(past + new))``. The base is ``base_ns[N]`` of all N tokens of a step with a prefill chunk. If a
+    chunk has a past, which another kernel reads, it is ``past_base_ns[N]``, unless that is empty. It is
+    ``decode_base_ns[n]`` (CUDA-graph padding applied) for a pure decode step of n sequences; none need rise.
+    ``alongside`` counts once in a step with both a chunk and decodes, whose attention is a separate kernel.
+    Coefficients with two values use the first one in pure decode steps. ``longest_fs`` is as long as
+    ``decode_base_ns``, or empty: no such term. Grids add the non-linear part, if a source has one
+    (``residuals``): ``kv[n, ΣKV // n]``, in steps with a chunk ``beside[n, ΣKV // n]``, and for each chunk
+    with a past ``past[new, past]``. The sum of these is the time of a step's kernels (``kernels``). A step
+    takes at least the time in which the host launches them (``launch``): ``launch_ns`` past
+    ``captured_tokens`` tokens, which run without a CUDA graph. Up to these it is ``pieces_launch_ns`` with a
+    prefill chunk, whose graph is in pieces, and ``graph_launch_ns`` in a pure decode step. All three add
+    ``launch_sequence_ns`` per decode sequence. A GPU that has waited for a launch ends ``tail_ns``, plus
+    ``tail_sequence_ns`` per decode sequence, after it (``tail``): the time of the kernels that are launched
+    last. All arithmetic is integer, so both backends agree.
     """
 
     base_ns: NDArray[np.int64]

@@ -50,8 +50,7 @@ def choose_eviction(text: str, block_size_tokens: int) -> EvictionChoice | None:
     """Parse the policy of a tier of a timed run; None is ``lru``, which stores implement themselves.
 
     Raises UsageError for an unknown name, an upper bound, an engine's own manager, and a plug-in that fails
-    its
-    self-test or needs whole requests.
+    its self-test or needs whole requests.
     """
     if text == "lru":
         return None

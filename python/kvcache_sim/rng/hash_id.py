@@ -34,10 +34,8 @@ def hash_id_text(hash_id: HashId) -> str:
     """Return the text under which an id is hashed; equal texts are the same id.
 
     An integer of any size or sign (numpy's too) is its decimal digits; a string is itself, so ``"1"`` is 1
-    and
-    ``"01"`` is not. ``True``, ``1.0``, None and all other types raise `HashIdTypeError`: a dict treats
-    ``True``
-    and ``1.0`` as 1 while their texts differ, so the result would depend on the order of calls.
+    and ``"01"`` is not. ``True``, ``1.0``, None and all other types raise `HashIdTypeError`: a dict treats
+    ``True`` and ``1.0`` as 1 while their texts differ, so the result would depend on the order of calls.
     """
     if isinstance(hash_id, str):
         return hash_id
@@ -59,8 +57,7 @@ class HashIdRandomGenerator(RandomGenerator):
 
     Without ``trace_id`` it follows seed 002's document: `reseed_for_hash_id` re-seeds Python's and numpy's
     generators, and ``seed`` is then the derived seed. With a ``trace_id`` (``""`` too) it follows AIPerf:
-    only
-    Python's generator is re-seeded, ``seed`` stays the base, and numpy's draws then raise
+    only Python's generator is re-seeded, ``seed`` stays the base, and numpy's draws then raise
     `NumpyForbiddenError`. ``base_seed`` never changes: another process with the same base draws the same.
     """
 

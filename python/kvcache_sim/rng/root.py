@@ -30,8 +30,7 @@ def init(seed: int | None) -> None:
 
     ``seed`` is an integer from 0 on, or None for generators that are not reproducible. Setting the same seed
     again changes nothing, so a forked worker may call it too. A different seed raises `RootSeedError`,
-    because
-    existing generators were derived from the first one. A seed of another type or below 0 raises
+    because existing generators were derived from the first one. A seed of another type or below 0 raises
     `UsageError`.
     """
     global _root

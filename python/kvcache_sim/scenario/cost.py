@@ -19,15 +19,12 @@ def cost_of(scenario: Scenario, summary: Mapping[str, Any]) -> dict[str, float |
     """Return the cost of a run in the currency of the prices; None if the scenario has no ``cost``.
 
     ``per_hour`` = all machines' GPUs × gpu_hour + GiB of every lower tier × its monthly price per GiB ÷ 730;
-    a
-    shared pool has no price. A machine's GPUs are ``gpus_per_machine``, else the tensor-parallel degree of
-    its
-    step-time set times its pipeline stages. ``total`` = per_hour × the time from the first arrival to the
-    last
-    token. If a policy scales the fleet (``fleet.scaling``), ``total`` counts only its machine-seconds of that
-    time. ``per_million_tokens`` counts prompt and generated tokens, ``per_million_output_tokens`` the
-    generated
-    tokens; both are None if no token was generated. Fractions of an hour are charged proportionally.
+    a shared pool has no price. A machine's GPUs are ``gpus_per_machine``, else the tensor-parallel degree of
+    its step-time set times its pipeline stages. ``total`` = per_hour × the time from the first arrival to the
+    last token. If a policy scales the fleet (``fleet.scaling``), ``total`` counts only its machine-seconds of
+    that time. ``per_million_tokens`` counts prompt and generated tokens, ``per_million_output_tokens`` the
+    generated tokens; both are None if no token was generated. Fractions of an hour are charged
+    proportionally.
 
     Raises ``UsageError`` for an unbounded tier with a price.
     """

@@ -54,8 +54,7 @@ def lower(
     """Return the settings that the simulation takes: integers in tokens, blocks, bytes and ns.
 
     ``model.model`` must be set. Raises UsageError for an unknown model or step-time set and for a tier
-    smaller
-    than one block.
+    smaller than one block.
     """
     wiring = with_pool(wiring, model.cluster.pool, tree)
     wiring = with_slow_channels(wiring, fleet_events(model, tree))

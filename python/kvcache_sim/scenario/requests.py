@@ -62,8 +62,7 @@ def read_requests(scenario: Scenario) -> Trace:
     """Return the trace that a scenario's ``trace`` or ``workload`` section describes.
 
     Raises UsageError if there is neither or the cache's block size does not divide the trace's, TraceError
-    and
-    InputOutputError as the reader does. Adds a warning if requests cannot fit a GPU.
+    and InputOutputError as the reader does. Adds a warning if requests cannot fit a GPU.
     """
     model = scenario.model
     if model.trace is not None:

@@ -15,8 +15,7 @@ def served_model(model: ScenarioModel) -> ModelSpec:
     """Return the served model.
 
     ``cache.kv_dtype`` takes precedence over the step-time set's format, which takes precedence over the
-    model's.
-    Raises UsageError for an unknown model, step-time set or format.
+    model's. Raises UsageError for an unknown model, step-time set or format.
     """
     subject = measured_on(model.replica.step_time)
     given = model.cache.kv_dtype

@@ -17,8 +17,7 @@ def written_out(section: Mapping[str, Any]) -> dict[str, Any]:
     """Return the ``workload`` section of a generator (``kind`` and its keys) with all its keys.
 
     Keys in the section stay as they were written. Raises UsageError, naming ``workload.KEY``, for settings
-    that
-    the generator refuses.
+    that the generator refuses.
     """
     kind = section["kind"]
     given = {key: value for key, value in section.items() if key != "kind"}

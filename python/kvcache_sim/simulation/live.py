@@ -111,8 +111,7 @@ class LiveSimulation(Simulation):
 
     A request has a row of ids of its prompt's and its answer's full blocks, numbered in order of first
     appearance. Its arrival is strictly after the time that the run has reached. Memory: with ``forget``,
-    cached
-    and open requests; under an engine's own semantics also about 4 bytes per id of all requests.
+    cached and open requests; under an engine's own semantics also about 4 bytes per id of all requests.
     Raises UsageError for stores that need all requests in advance.
     """
 
@@ -179,8 +178,7 @@ class LiveSimulation(Simulation):
         """Forget the ids of requests that are neither running nor cached; return the ids kept.
 
         None, and no change, unless every store is a tree and no copy is in transfer between tiers. Cost: a
-        walk
-        over the trees.
+        walk over the trees.
         """
         trees = [cache for cache in self._caches if isinstance(cache, _core.Store)]
         if self._is_moving or len(trees) < len(self._caches) or self._stores.keys is None:

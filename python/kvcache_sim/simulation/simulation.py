@@ -336,9 +336,8 @@ def simulate(
     """Simulate a trace on a cluster and return the measurements.
 
     A stream is read during the run (see ``can_stream``). ``tables`` receive events and rows of requests
-    during
-    the run; the last events are in the returned run.
-    Raises UsageError for settings that do not fit the trace; InvariantError for a violated invariant.
+    during the run; the last events are in the returned run. Raises UsageError for settings that do not fit
+    the trace; InvariantError for a violated invariant.
     """
     if options.engine != "native":
         from kvcache_sim.simulation.spec_simulation import simulate_by_spec

@@ -62,8 +62,7 @@ class Demand:
     """The demand on a channel, in bytes per second.
 
     ``hiding`` has a sample per step that computes while KV arrives: the rate that would hide all layers but
-    the
-    first. ``offered`` has a sample per second of simulated time.
+    the first. ``offered`` has a sample per second of simulated time.
     """
 
     def __init__(self) -> None:

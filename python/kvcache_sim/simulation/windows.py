@@ -23,9 +23,8 @@ def can_stream(settings: ClusterSettings, options: RunOptions) -> bool:
     """Return True if a run does not need requests after they finish: its trace may be read in windows.
 
     Condition: the core serves GPUs without lower tiers that keep a tree in order of recency, and no policy
-    uses
-    the trace afterwards. Any part that remembers requests (lower tiers, ghosts of evicted blocks, a router's
-    own index, the gate of shared prefixes, the specification) needs the whole trace.
+    uses the trace afterwards. Any part that remembers requests (lower tiers, ghosts of evicted blocks, a
+    router's own index, the gate of shared prefixes, the specification) needs the whole trace.
     """
     cache = settings.cache
     return (

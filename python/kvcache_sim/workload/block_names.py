@@ -46,8 +46,7 @@ class BlockTokens:
     """The tokens of each block of a trace's prompts, from a function that returns a prompt's tokens.
 
     A block of an answer has the tokens of the session's next turn there; without such a turn it has none.
-    Caches
-    the last prompt. Cost: one prompt's tokens per request.
+    Caches the last prompt. Cost: one prompt's tokens per request.
     """
 
     def __init__(self, trace: Trace, block_size_tokens: int, prompt: PromptTokens) -> None:

@@ -16,17 +16,12 @@ def slide(trace: Trace, max_model_len: int) -> Trace:
     """Return the trace with the oldest history dropped from requests that are longer than the window.
 
     A request loses the tokens by which prompt and answer exceed ``max_model_len``, from the start of its
-    prompt,
-    if that part is history: tokens of earlier turns of its session. Otherwise it stays unchanged, for the
-    cluster
-    to reject. The hash of a block includes all earlier blocks, so every block of a shortened prompt is
-    different.
-    It is shared only with prompts that begin at the same token of the same text, as far as they agree.
-    ``dropped_tokens`` is the number of tokens that each request lost, ``history_tokens`` the history that it
-    kept.
-    Simplified accounting, which has no blocks, counts the latter as cached. Cost: a dictionary lookup per
-    block
-    of a shortened prompt. Source: seed 000, 4.5.
+    prompt, if that part is history: tokens of earlier turns of its session. Otherwise it stays unchanged, for
+    the cluster to reject. The hash of a block includes all earlier blocks, so every block of a shortened
+    prompt is different. It is shared only with prompts that begin at the same token of the same text, as far
+    as they agree. ``dropped_tokens`` is the number of tokens that each request lost, ``history_tokens`` the
+    history that it kept. Simplified accounting, which has no blocks, counts the latter as cached. Cost: a
+    dictionary lookup per block of a shortened prompt. Source: seed 000, 4.5.
     """
     excess = trace.input_tokens + trace.output_tokens - max_model_len
     history = _history(trace)

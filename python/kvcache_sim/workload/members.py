@@ -27,8 +27,7 @@ def with_extra_keys(trace: Trace, members: Sequence[str]) -> Trace:
     """Return the trace with ids that include the given members of their rows, from ``Trace.extra``.
 
     A text, a number or true (``lora``, ``cache_salt``) applies from the first block on, as does each text of
-    a
-    list; an object of a list, ``{"hash": "3f..", "offset": 512}`` (an image), from the block of its token
+    a list; an object of a list, ``{"hash": "3f..", "offset": 512}`` (an image), from the block of its token
     ``offset`` on. A row without the member, or with null, has none. If all rows have equal members nothing
     changes; otherwise ids lose their names. Raises UsageError for a member that no row has, TraceError for a
     value that cannot be a key. Cost: each row's members are read as JSON.
@@ -171,8 +170,7 @@ def with_tenants(trace: Trace, member: str, isolated: bool) -> Trace:
     """Return the trace with each request's tenant, numbered by first appearance, from ``Trace.extra``.
 
     ``isolated``: tenants share no blocks, since the tenant's name is part of every key. Raises UsageError for
-    a
-    member that no row has. Cost: each row's members are read as JSON.
+    a member that no row has. Cost: each row's members are read as JSON.
     """
     values = [row.get(member) for row in _rows(trace)]
     if len(values) and all(value is None for value in values):

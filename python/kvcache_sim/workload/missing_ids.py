@@ -17,10 +17,8 @@ def with_history(trace: Trace) -> Trace:
     """Return the trace with whole prompts: inputs 0 … t and answers 0 … t − 1 of the session at turn t.
 
     Rows without a session are unchanged. The trace must have no block ids yet, as those would cover only the
-    new
-    input; ``missing_ids.fill_missing_ids`` adds them afterwards. Raises TraceError naming the first row with
-    ids.
-    Source: seed 000, 4.1 (``new_input_only``).
+    new input; ``missing_ids.fill_missing_ids`` adds them afterwards. Raises TraceError naming the first row
+    with ids. Source: seed 000, 4.1 (``new_input_only``).
     """
     counts = np.diff(trace.id_offsets)
     if counts.any():
@@ -46,10 +44,8 @@ def fill_missing_ids(trace: Trace) -> Trace:
     """Return the trace with floor(input / block) ids in each row that had none.
 
     A row of a session whose prompt is longer than the previous turn (prompt and answer) repeats that turn's
-    whole
-    blocks and continues with new ones. Every other row gets ids of its own (seed 000's views on blocks:
-    requests
-    without ids get them from session and turn, or unique ones).
+    whole blocks and continues with new ones. Every other row gets ids of its own (seed 000's views on blocks:
+    requests without ids get them from session and turn, or unique ones).
     """
     counts = np.diff(trace.id_offsets)
     empty = counts == 0

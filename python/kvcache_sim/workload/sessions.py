@@ -37,8 +37,7 @@ def continuations(trace: Trace) -> NDArray[np.int32]:
     """Return for each request the next turn of its session, if that turn continues its whole prompt.
 
     Block k of such a request's prompt and answer has the id at position k of the next turn's prompt, as far
-    as
-    that prompt covers it; NO_REQUEST elsewhere. Source: semantics 1.
+    as that prompt covers it; NO_REQUEST elsewhere. Source: semantics 1.
     """
     previous = previous_turns(trace)
     later = np.flatnonzero(continues_prompt(trace, previous))

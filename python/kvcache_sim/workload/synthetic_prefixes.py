@@ -25,10 +25,8 @@ class PrefixAssumption(Value):
     """Assumed prefix sharing of requests of which only times and lengths are known.
 
     A request continues an earlier request with probability 1 - 1 / ``turns``: its prompt then starts with
-    that
-    request's prompt and answer. Candidates arrived within ``pause_ns`` before it and are short enough.
-    ``turns`` of
-    2.0 is the mean of LMSYS-Chat-1M's conversations (Zheng et al. 2023).
+    that request's prompt and answer. Candidates arrived within ``pause_ns`` before it and are short enough.
+    ``turns`` of 2.0 is the mean of LMSYS-Chat-1M's conversations (Zheng et al. 2023).
     """
 
     turns: float = 2.0

@@ -14,10 +14,8 @@ def upper_bound_hit_tokens(trace: Trace, cache_output: bool = True) -> NDArray[n
     """Return the prompt tokens of each request that earlier requests computed, in whole blocks.
 
     A prompt of n tokens can hit at most floor((n − 1)/block) blocks. With ``cache_output`` the whole blocks
-    of an
-    answer, its last token excepted, count too if the session's next prompt continues them: floor((prompt +
-    output −
-    1)/block). Cost: a few passes over the ids. Source: semantics 1.
+    of an answer, its last token excepted, count too if the session's next prompt continues them:
+    floor((prompt + output − 1)/block). Cost: a few passes over the ids. Source: semantics 1.
     """
     block = trace.block_size
     row = np.repeat(np.arange(len(trace)), np.diff(trace.id_offsets))

@@ -70,8 +70,7 @@ class Dtypes(Value):
     """The formats of a deployment, in the library's words; empty weights mean the checkpoint's formats.
 
     A 16-bit KV cache and attention are always explicit: the library assumes an fp8 KV cache for a checkpoint
-    in
-    fp8, while vLLM's ``auto`` is 16 bit.
+    in fp8, while vLLM's ``auto`` is 16 bit.
     """
 
     weights: str = ""

@@ -149,8 +149,7 @@ def measured_kernels(deployment: Deployment, repairs: tuple[Repair, ...] = REPAI
     """Return the library's model of a deployment.
 
     If it has no table for the requested dtypes, ``repairs`` are tried in order. Raises UsageError, in one
-    line,
-    for an unknown model, a system without kernels, or dtypes that no repair helps.
+    line, for an unknown model, a system without kernels, or dtypes that no repair helps.
     """
     mixture = is_mixture(model_configuration(deployment.model))
     check_system(deployment.system, deployment.engine)

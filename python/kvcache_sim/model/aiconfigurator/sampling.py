@@ -32,10 +32,8 @@ def breakpoints(ms_of: Callable[[int], float], counts: Sequence[int]) -> dict[in
     """Return the ms at the given rising counts and at counts between them that a straight line misses.
 
     Of each span the middle and both counts next to its ends are evaluated: a kernel changes right past a
-    count
-    that it was tuned for, so such counts should be among those given. ``ms_of`` is called once per count, for
-    a
-    smooth source four times per span.
+    count that it was tuned for, so such counts should be among those given. ``ms_of`` is called once per
+    count, for a smooth source four times per span.
     """
     found = {count: ms_of(count) for count in counts}
     spans = list(pairwise(counts))

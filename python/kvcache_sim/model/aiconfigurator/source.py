@@ -28,8 +28,7 @@ def aiconfigurator_step_time(text: str) -> SampledStepTime:
     """Return the table of a deployment name without its prefix.
 
     Sampled once, in seconds, and then read from the cache. Raises UsageError, in one line, if the library is
-    not
-    installed, has no such model, no kernels of the system, or no table for the dtypes.
+    not installed, has no such model, no kernels of the system, or no table for the dtypes.
     """
     deployment = parse_deployment(text)
     installed_folder()

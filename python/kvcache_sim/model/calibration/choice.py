@@ -47,9 +47,8 @@ def fit_best(rows: IterationRows, rates: KernelRates = UNMEASURED) -> Chosen:
 
     A phase with fewer rows than folds is not evaluated. If decode steps or steps with a chunk are that few,
     separate bases cannot be fitted without a fold of them, and the first form is used. ``rates`` are the
-    GPU's;
-    their factor applies if no step mixes decodes with a chunk. About ten fits of a thousand rows: a second or
-    two (needs scipy).
+    GPU's; their factor applies if no step mixes decodes with a chunk. About ten fits of a thousand rows: a
+    second or two (needs scipy).
     """
     few = rows.take(spread_rows(rows, np.ones(len(rows), np.bool_), _MOST_ROWS))
     chunked = int((few.prefill_tokens > 0).sum())

@@ -195,8 +195,7 @@ class Measured:
     """A file of measurements: the selected rows, and kvsim's names of their model and GPU.
 
     ``model`` and ``gpu`` are needed only for kernels, whose times are per layer; ``links`` are the
-    all-reduces of
-    kernels of several GPUs, those of the GPU unless named.
+    all-reduces of kernels of several GPUs, those of the GPU unless named.
     """
 
     path: Path
@@ -272,9 +271,8 @@ def fit_rows(measured: Measured, tensor_parallel: int | None) -> FittedRows:
     """Return the fit to four fifths of the rows of one TP degree.
 
     The form is the one with the lowest error on held-out folds. Kernels have a measured base: no choice. For
-    an
-    engine that observes steps late (a column ``seen_ms``, or decode steps lengthened by a chunk's launch) the
-    sums of runs of steps are fitted.
+    an engine that observes steps late (a column ``seen_ms``, or decode steps lengthened by a chunk's launch)
+    the sums of runs of steps are fitted.
     """
     rows, base = rows_of_degree(measured, tensor_parallel)
     if len(rows) < FEWEST_ROWS:

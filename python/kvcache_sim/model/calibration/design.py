@@ -24,8 +24,7 @@ class Floors:
     """Columns of which only the larger sum counts: attention is max(max(shared, alone) + pairs, scan).
 
     ``shared`` is all KV on all cores, ``alone`` the longest sequence on its share of the cores, ``scan`` a
-    single
-    core that reads the longest KV to its end.
+    single core that reads the longest KV to its end.
     """
 
     shared: NDArray[np.intp]
@@ -48,12 +47,10 @@ class Form:
     """Breakpoints of the piecewise-linear parts: the base by tokens, the longest sequence by sequences.
 
     ``graph_tokens`` is the largest CUDA graph: counts are padded before any lookup. ``scans`` is True if the
-    rows
-    can identify a scan. ``measured`` holds (tokens, ms) points of a base that was measured separately. Then
-    only a
-    constant on top of it is fitted, and the additional time of decode steps in a last column; there are no
-    knots.
-    ``decode_knots``, if any, belong to a base of pure decode steps, separate from steps with a prefill chunk.
+    rows can identify a scan. ``measured`` holds (tokens, ms) points of a base that was measured separately.
+    Then only a constant on top of it is fitted, and the additional time of decode steps in a last column;
+    there are no knots. ``decode_knots``, if any, belong to a base of pure decode steps, separate from steps
+    with a prefill chunk.
     """
 
     base_knots: tuple[float, ...]
@@ -150,8 +147,7 @@ def form_for(
     """Return the form with as many knots as the rows support: at least eight rows between two knots.
 
     The cost of the longest sequence is left out if no row distinguishes it from the mean. The scan replaces
-    it if
-    lengths are equal and chunks have a past or run together with decodes.
+    it if lengths are equal and chunks have a past or run together with decodes.
     """
     tokens, sequences = padded_rows(rows, graph_tokens)
     n = np.maximum(rows.decode_sequences, 1)

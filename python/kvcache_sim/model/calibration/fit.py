@@ -44,9 +44,8 @@ def fit_step_time(
     """Return the model fitted to rows of one TP degree (needs scipy; seconds for 10⁵ rows).
 
     The tiles are those of least loss on these rows. ``measured_base`` (tokens, ms) is kept except for a
-    constant.
-    ``rates`` are the GPU's; their factor applies if no step mixes decodes with a chunk. Raises UsageError if
-    scipy is not installed.
+    constant. ``rates`` are the GPU's; their factor applies if no step mixes decodes with a chunk. Raises
+    UsageError if scipy is not installed.
     """
     form, found = _fit_tiles(form_for(rows, measured=measured_base), rows, single_steps(rows))
     return with_mixed_kv(form.model(found.coefficients), rows, rates)
@@ -57,8 +56,7 @@ def fit_runs(rows: IterationRows, runs: Runs, rates: KernelRates = UNMEASURED) -
 
     For engines that launch a step before they receive the last step's tokens. A chunk's launch is part of its
     base, which decode steps do not share. Errors are relative to the model's time, not to the measured time:
-    such
-    times scatter, mostly upwards, and a fit that divides by them stays below their mean.
+    such times scatter, mostly upwards, and a fit that divides by them stays below their mean.
     """
     form, found = _fit_tiles(form_apart(rows), rows, runs)
     return with_mixed_kv(form.model(_against_own(form, rows, runs, found).coefficients), rows, rates)
@@ -143,9 +141,8 @@ def solve(
     """Return the coefficients ≥ 0 that minimize the soft-L1 loss of the relative error of each run's sum.
 
     Iteratively reweighted non-negative least squares of the time not in ``known_ms``; each round determines
-    the
-    active bound of each row again. It starts from ``start``, or from several guesses, and returns the best
-    result. Without ``runs`` each row is a run.
+    the active bound of each row again. It starts from ``start``, or from several guesses, and returns the
+    best result. Without ``runs`` each row is a run.
     """
     starts = [start] if start is not None else _guesses(columns, rows, floors)
     problem = _problem(columns, rows, floors, known_ms, runs or single_steps(rows))

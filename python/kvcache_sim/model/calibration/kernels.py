@@ -33,8 +33,7 @@ class KernelTimes:
     """One GPU's kernels for one model: dense by tokens, head and sampler by sequences, attention by batch.
 
     ``attention`` has one row per measurement: tokens of the prefill chunk, its past, decode sequences, KV
-    tokens
-    of each, µs per layer.
+    tokens of each, µs per layer.
     """
 
     layers: int
@@ -92,8 +91,7 @@ def read_kernels(path: Path, model: ModelSpec, only: dict[str, str]) -> KernelTi
 
     Columns: ``kind`` (``dense``, ``per_sequence``, ``attention``), ``op``, ``tokens``, ``sequences``,
     ``prefill_chunk``, ``kv_prefill``, ``n_decode``, ``kv_decode``, ``time_us`` (per layer, if the kernel runs
-    in
-    each). Raises UsageError or TraceError as ``read_iterations``.
+    in each). Raises UsageError or TraceError as ``read_iterations``.
     """
     table = read_table(path, ("kind", "op", "tokens", "sequences", *_ATTENTION, "time_us"), only)
     for row, kind in enumerate(table.cells["kind"]):
@@ -153,12 +151,11 @@ def with_spreads(
     """Return the model with the spread coefficients α of unequal lengths, for decode and for mixed steps.
 
     Each is the α of least squared relative error of a batch's attention time, compared with the same batch
-    with
-    every sequence at the mean length, both for the model and as measured. Squares, since over a run the mean
-    error adds up and the scatter does not. Only batches whose KV fits ``capacity_tokens`` count. Columns:
-    ``regime`` (``pure`` or ``mixed``), ``pc`` and ``kp`` (new and past tokens of the chunk), ``n`` decode
-    sequences, ``kv_mean`` and ``kv_big`` (the longest), ``t_mean_us``, ``t_skew_us`` (unequal lengths).
-    Raises TraceError if a regime has no row.
+    with every sequence at the mean length, both for the model and as measured. Squares, since over a run the
+    mean error adds up and the scatter does not. Only batches whose KV fits ``capacity_tokens`` count.
+    Columns: ``regime`` (``pure`` or ``mixed``), ``pc`` and ``kp`` (new and past tokens of the chunk), ``n``
+    decode sequences, ``kv_mean`` and ``kv_big`` (the longest), ``t_mean_us``, ``t_skew_us`` (unequal
+    lengths). Raises TraceError if a regime has no row.
     """
     flat = replace(model, spread=0.0, spread_mixed=0.0)
     pure, mixed = (

@@ -142,10 +142,8 @@ def fit_requests(log: TimedRequests, max_num_batched_tokens: int) -> RequestFit:
     """Return the set fitted to a log's requests; needs scipy. Seconds for a thousand requests.
 
     A fifth of the requests is held out for the errors, but still counts as load for the others; intervals are
-    of
-    100 fits to requests drawn with replacement. Raises UsageError for too few requests, and if no answer has
-    two
-    tokens.
+    of 100 fits to requests drawn with replacement. Raises UsageError for too few requests, and if no answer
+    has two tokens.
     """
     if len(log) < FEWEST_REQUESTS:
         expected = f"{FEWEST_REQUESTS} or more"

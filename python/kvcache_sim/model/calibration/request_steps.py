@@ -45,8 +45,7 @@ class MeasuredSums:
     """Measured times as sums of steps: times between first and last tokens, then times to first tokens.
 
     ``steps`` holds one average pure decode step for each of the former, the steps of all prompts' chunks, and
-    for
-    each of the latter the decode step in progress. ``request`` is the request of each time.
+    for each of the latter the decode step in progress. ``request`` is the request of each time.
     """
 
     steps: IterationRows

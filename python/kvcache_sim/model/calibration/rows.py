@@ -70,10 +70,8 @@ def read_iterations(path: Path, only: dict[str, str] | None = None) -> Iteration
     ``iter_ms`` is required; of the other columns (``prefill_tokens``, ``prefill_requests``,
     ``prefill_past_kv_tokens``, ``decode_requests``, ``decode_kv_tokens``, ``decode_kv_std`` or
     ``decode_kv_max``, ``tp``) an absent column counts as 0 (TP as 1). ``only`` keeps the rows with these
-    values.
-    Raises UsageError for a missing file, TraceError with file and line for a row that is cut short, has
-    counts
-    that are not whole numbers, computes nothing, or has no positive time.
+    values. Raises UsageError for a missing file, TraceError with file and line for a row that is cut short,
+    has counts that are not whole numbers, computes nothing, or has no positive time.
     """
     table = read_table(path, ("iter_ms",), only or {})
     if "artefact" in table.cells:

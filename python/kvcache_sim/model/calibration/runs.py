@@ -129,8 +129,7 @@ def compiles(rows: IterationRows) -> NDArray[np.bool_]:
     """Return the mask of compilation: more than three times the usual time, and 200 ms above it.
 
     The longest real step of the shipped files takes 0.2 s; a first use takes 0.2 to 5 s. A rank that waits
-    for
-    another rank's prefill is not marked: it takes long, but not as long.
+    for another rank's prefill is not marked: it takes long, but not as long.
     """
     usual = usual_ms(rows)
     longest = np.maximum(COMPILES_TIMES * usual, usual + COMPILES_EXTRA_MS)
@@ -141,8 +140,7 @@ def waits(rows: IterationRows) -> NDArray[np.bool_]:
     """Return the mask of pure decode steps of more than three times the usual time that do not compile.
 
     Their time includes other work. A rank of a data-parallel group waits for the prefill of another rank, or,
-    on
-    one GPU with asynchronous scheduling, the launch of the next step is assigned to this step.
+    on one GPU with asynchronous scheduling, the launch of the next step is assigned to this step.
     """
     long = np.asarray(rows.iter_ms > COMPILES_TIMES * usual_ms(rows), np.bool_)
     return np.asarray((rows.prefill_tokens == 0) & long & ~compiles(rows), np.bool_)

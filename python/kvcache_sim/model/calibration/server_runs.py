@@ -35,10 +35,8 @@ class Launch:
 
     ``budget_tokens`` of prompts and decodes at most per step; ``with_decodes``: in the same steps as decodes
     (vLLM) or in separate steps before them (SGLang); ``overlapped``: a step is scheduled while the previous
-    one
-    runs; ``poll_steps``: new requests are polled once in this many decode steps
-    (``--scheduler-recv-interval``),
-    and after each step with a prompt.
+    one runs; ``poll_steps``: new requests are polled once in this many decode steps
+    (``--scheduler-recv-interval``), and after each step with a prompt.
     """
 
     budget_tokens: int = 8192
@@ -152,8 +150,8 @@ def degrees_that_fit(system: str, tensor: int, data: int, expert: int) -> tuple[
     """Return corrected TP, DP and EP degrees of a row.
 
     ``tp 64, ep 8`` is the product of the degrees in the row's name, TP 8 and EP 8 on the same GPUs. ``tp 4,
-    dp 4,
-    ep 16`` is four ranks of attention on four GPUs: the benchmark's ``dp-attn`` counts the same GPUs twice.
+    dp 4, ep 16`` is four ranks of attention on four GPUs: the benchmark's ``dp-attn`` counts the same GPUs
+    twice.
     """
     if tensor * data <= _MACHINE_GPUS or system.startswith(_RACKS):
         return tensor, data, expert

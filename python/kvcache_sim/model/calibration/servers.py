@@ -91,10 +91,8 @@ def checkpoint_dtypes(deployment: Deployment, configuration: dict[str, Any]) -> 
     """Return the checkpoint's formats of a run labeled fp8.
 
     A checkpoint with weights scaled in blocks (``weight_block_size``) has block-scaled experts whatever the
-    label,
-    and on Hopper block-scaled other weights too. On Blackwell engines round the other weights' scales to
-    powers
-    of two, which run like weights scaled by tensor.
+    label, and on Hopper block-scaled other weights too. On Blackwell engines round the other weights' scales
+    to powers of two, which run like weights scaled by tensor.
     """
     quantization = configuration.get("quantization_config") or {}
     dtypes = deployment.dtypes
@@ -201,12 +199,9 @@ def with_fitted_costs(predicted: Sequence[Predicted]) -> list[Predicted]:
     """Return predictions with the kernels' parts scaled and host costs added, by engine, version and model.
 
     Non-negative and of least absolute relative error. TPOT's factors are regularized towards the kernels'
-    own,
-    TTFT's towards those fitted to all other labels of the engine, which have the same front end; both with
-    the
-    weight of one run. Fitted to the label's other configurations: no run is predicted with costs that were
-    fitted
-    to it or to a run of its configuration under other load.
+    own, TTFT's towards those fitted to all other labels of the engine, which have the same front end; both
+    with the weight of one run. Fitted to the label's other configurations: no run is predicted with costs
+    that were fitted to it or to a run of its configuration under other load.
     """
     groups: dict[tuple[str, str, str], list[Predicted]] = defaultdict(list)
     for one in predicted:

@@ -31,8 +31,7 @@ class SplitKv:
     """Work distribution of a decode kernel: a sequence's KV heads on one GPU's multiprocessors.
 
     Each pair of a sequence and a KV head is read by an equal share of the cores, at least one core. The
-    defaults
-    are a B300's and those of most models with grouped queries.
+    defaults are a B300's and those of most models with grouped queries.
     """
 
     kv_heads: int = 8
@@ -163,8 +162,7 @@ class TopologyFit:
         """Return the model at one topology.
 
         Its decode base has the family's knots, and knots where the total sequences of all ranks reach one of
-        them,
-        since the experts receive all these sequences.
+        them, since the experts receive all these sequences.
         """
         coefficients = self.split / topology.tensor_parallel
         coefficients[_base_columns()] += np.array(topology.shares()) @ self.base

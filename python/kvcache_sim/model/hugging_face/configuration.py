@@ -23,8 +23,7 @@ def read_configuration(path: Path) -> ModelSpec:
     """Return the model of a ``config.json``, with the formats of ``hf_quant_config.json`` next to it.
 
     The name is that of the file's folder, or of the file if it is not ``config.json``. Raises UsageError in
-    one
-    line for a file that is not a configuration, an unknown architecture, or a missing field.
+    one line for a file that is not a configuration, an unknown architecture, or a missing field.
     """
     values = _read(path)
     quantization: Mapping[str, Any] = {}

@@ -58,10 +58,8 @@ class VllmPolicy:
     """Adapter of vLLM's offload policies. Keys are block ids; a parent may be evicted before its children.
 
     ``evict`` chooses and removes in one call, so the removal is complete when ``victims`` returns. A new
-    block
-    becomes readable after the request's blocks were touched, as in vLLM (else ARC would count the insertion
-    as
-    a second use).
+    block becomes readable after the request's blocks were touched, as in vLLM (else ARC would count the
+    insertion as a second use).
     """
 
     allow_holes = True

@@ -20,8 +20,7 @@ class Kind(Value, eq=False):
     """One kind of policy: its printed name, its built-in rows, and the methods of a plug-in.
 
     A plug-in is ``file.py:Name`` or ``pkg.mod:Name``, optionally followed by keyword arguments, or the name
-    of
-    an entry point of ``group``. Its constructor receives the same arguments as the registry's rows.
+    of an entry point of ``group``. Its constructor receives the same arguments as the registry's rows.
     """
 
     what: str

@@ -36,8 +36,7 @@ class PolicyTier:
     Each request: with ``window`` requests running, the oldest ends; look up the path; hold it; request the
     missing capacity from the policy, all or nothing; check the answer; remove, insert (deepest first), count
     uses (deepest first). After a refusal the request's new blocks are not cached. If all other blocks are
-    held,
-    only the first new blocks are cached.
+    held, only the first new blocks are cached.
     """
 
     def __init__(self, policy: Any, name: str, capacity_blocks: int, dog: Watchdog, window: int = 0) -> None:

@@ -29,8 +29,7 @@ def open_policy(text: str) -> tuple[Plugin, PolicyMaker]:
     """Return a plug-in and the constructor of its policies; raises ``UsageError`` if its self-test fails.
 
     The self-test runs 200 requests twice: answers must be resident, not held, and equal in both runs, and a
-    call
-    of ``victims`` must not change the policy. Orphaned children are checked on the tier itself.
+    call of ``victims`` must not change the policy. Orphaned children are checked on the tier itself.
     """
     plugin = load_plugin(text)
     maker = _maker(plugin)

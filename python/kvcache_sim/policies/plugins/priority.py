@@ -17,8 +17,7 @@ class PriorityPolicy:
     """Keeps the leaves in a heap; ties are resolved by depth (deepest first), then by lower id.
 
     A function that reads its second argument is called for every leaf at every eviction. Any other function
-    is
-    called when a block is inserted, used, or becomes a leaf. Cost of an eviction: the logarithm of the
+    is called when a block is inserted, used, or becomes a leaf. Cost of an eviction: the logarithm of the
     evictable blocks; with ``now`` in use, one call for each of them.
     """
 

@@ -87,8 +87,7 @@ def scenario_of_launch(text: str, gpu: str, model: str = "") -> str:
     """Return a launch line's scenario as YAML: flags with a setting as settings, the others as comments.
 
     ``model`` is the catalog's name if the line's is not known. Raises UsageError for a line of no known
-    engine,
-    an unknown model, and an invalid value of a flag.
+    engine, an unknown model, and an invalid value of a flag.
     """
     line = parse_launch(text)
     made = Making(line)

@@ -40,8 +40,7 @@ def at_target(settings: Kind, seed: int) -> Kind:
     """Return settings whose ``target_hit_ratio`` is reached with the kind's dial; others are unchanged.
 
     The ratio increases with the dial; it is searched by bisection on the first requests. Raises UsageError
-    with
-    the reachable range if the target is outside.
+    with the reachable range if the target is outside.
     """
     name, high = settings.dial  # type: ignore[attr-defined]  # only kinds with a dial have a target
     target: float = settings.target_hit_ratio  # type: ignore[attr-defined]

@@ -30,11 +30,9 @@ class Chunk(Value):
     """Requests in columns, those of a unit together and in the order of ``offset_ns``.
 
     ``unit`` and ``session`` count from 0 within the chunk (NO_SESSION without). ``offset_ns`` is the time
-    since
-    the unit's start in open loop. ``gap_ns`` is the time after the awaited request in closed loop: row
-    ``after``
-    of this chunk, or NO_REQUEST for the previous turn of its session. ``history_tokens`` of the prompt repeat
-    earlier turns. The prompt is a prefix of text ``chain`` of ``chains``.
+    since the unit's start in open loop. ``gap_ns`` is the time after the awaited request in closed loop: row
+    ``after`` of this chunk, or NO_REQUEST for the previous turn of its session. ``history_tokens`` of the
+    prompt repeat earlier turns. The prompt is a prefix of text ``chain`` of ``chains``.
     """
 
     unit: NDArray[np.int64]

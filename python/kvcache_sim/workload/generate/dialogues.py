@@ -100,8 +100,7 @@ class Conversational(Workload):
 
     It then has ``turns`` turns, with a ``think_time`` before each follow-up. ``prompt_structure`` selects the
     written form: the whole prompt, or only the new input, with the history left to the reader. A trace in
-    memory
-    always has whole prompts.
+    memory always has whole prompts.
     """
 
     dial: ClassVar[tuple[str, float]] = ("conversational_probability", 1.0)
@@ -150,8 +149,7 @@ class Agentic(Workload):
     """Agents: a turn ends in a tool call; its result arrives ``think_time`` later, as new input.
 
     With ``subagent_probability`` a turn also starts a sub-agent: a separate session, concurrent with its
-    parent.
-    Its first prompt is the parent's prompt and answer plus ``subagent_input_tokens``.
+    parent. Its first prompt is the parent's prompt and answer plus ``subagent_input_tokens``.
     """
 
     turns: Lengths = tokens(Uniform(4, 24))
@@ -221,10 +219,8 @@ class Overflow(Workload):
     """Conversations with prompts limited to ``window_tokens``, or to ``session_kv_tokens`` if that is less.
 
     ``on_overflow`` decides about a longer prompt: ``slide`` keeps the first ``kept_head_tokens`` and the
-    newest
-    tokens up to the limit; ``stop`` ends the conversation before it; ``summarise`` replaces all history after
-    the
-    kept head with a new text of ``summary_tokens``.
+    newest tokens up to the limit; ``stop`` ends the conversation before it; ``summarise`` replaces all
+    history after the kept head with a new text of ``summary_tokens``.
     """
 
     window_tokens: int = count(8192)

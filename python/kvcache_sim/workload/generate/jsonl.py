@@ -19,12 +19,9 @@ def write_jsonl(settings: Workload, seed: int, out: IO[str]) -> int:
     A row has ``timestamp`` (ms), ``input_length``, ``output_length`` and ``hash_ids`` (of ``block_size``
     tokens, the last possibly partial). Rows of sessions add ``session_id`` and ``turn``, from turn 1 on
     ``history_length``. In closed loop ``delay`` (ms) replaces the timestamp: the time between the previous
-    turn,
-    or row ``after`` (from 0) if given, and the request. With ``prompt_structure: new_input_only`` rows have
-    that
-    member, ``input_length`` is the new input, and there are no ids. Memory: the overlapping requests, not
-    their
-    total.
+    turn, or row ``after`` (from 0) if given, and the request. With ``prompt_structure: new_input_only`` rows
+    have that member, ``input_length`` is the new input, and there are no ids. Memory: the overlapping
+    requests, not their total.
     """
     new_input_only = getattr(settings, "prompt_structure", "") == "new_input_only"
     written = 0

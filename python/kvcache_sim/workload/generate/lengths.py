@@ -151,8 +151,7 @@ def lengths_from(where: str, value: Any, minimum: int, read: Callable[[str, Any]
 
     ``read(where, value)`` converts one value into a whole number (times use a parser with units). Raises
     UsageError naming ``where`` for an unknown kind or key, a missing key, a distribution that can be less
-    than
-    ``minimum``, and swapped bounds.
+    than ``minimum``, and swapped bounds.
     """
     made: Lengths
     if isinstance(value, Lengths):

@@ -143,13 +143,10 @@ class Workload(CheckedFields):
     """Settings common to all kinds; a kind adds its own and defines its chunks.
 
     In open loop ``arrivals`` start the units, and later turns follow after their think times. In closed loop
-    a
-    turn arrives its think time after the previous answer. With ``concurrency`` N the first N units start at
-    the
-    arrivals, and unit i starts when unit i − N has ended: N users. ``concurrency`` 0 starts every unit at its
-    arrival. Each unit belongs to one of ``tenants`` tenants, drawn uniformly; two tenants never share a
-    block, as
-    with different cache salts.
+    a turn arrives its think time after the previous answer. With ``concurrency`` N the first N units start at
+    the arrivals, and unit i starts when unit i − N has ended: N users. ``concurrency`` 0 starts every unit at
+    its arrival. Each unit belongs to one of ``tenants`` tenants, drawn uniformly; two tenants never share a
+    block, as with different cache salts.
     """
 
     requests: int = count(1000, maximum=10**9)

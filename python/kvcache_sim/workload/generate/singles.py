@@ -43,8 +43,7 @@ class FewShot(Workload):
     """Requests that each draw one prefix of a pool, uniformly, and add a query.
 
     ``shared_probability`` is the share of requests that use the pool; the others have the same lengths but
-    share
-    nothing.
+    share nothing.
     """
 
     dial: ClassVar[tuple[str, float]] = ("shared_probability", 1.0)
@@ -121,8 +120,7 @@ class Rag(Workload):
     """Document r of ``documents`` is drawn with weight r^(−``zipf_exponent``), without replacement.
 
     ``document_order: ordered`` sorts a prompt's documents, so that prompts with the same popular documents
-    share
-    a prefix; ``shuffled`` leaves them in drawing order (by relevance to the question).
+    share a prefix; ``shuffled`` leaves them in drawing order (by relevance to the question).
     """
 
     dial: ClassVar[tuple[str, float]] = ("zipf_exponent", 3.0)

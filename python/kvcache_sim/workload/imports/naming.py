@@ -58,8 +58,7 @@ class Imported:
     """One request: its arrival in ns since the log's own origin, its lengths in tokens and its block ids.
 
     The ids cover the first ``named_tokens`` tokens of prompt and answer; 0 means the prompt only.
-    ``measured`` has
-    the log's latencies and hits (``cached_tokens``, ``ttft_ms``), kept in the row.
+    ``measured`` has the log's latencies and hits (``cached_tokens``, ``ttft_ms``), kept in the row.
     """
 
     arrival_ns: int
@@ -113,8 +112,7 @@ class Naming:
     """Cuts prompts into blocks of ``block_size`` tokens and names each, with all before it, by a keyed hash.
 
     Texts become tokens by ``tokenizer`` (a tokenizer.json). Without it, a fixed number of bytes counts as a
-    token
-    (4, an estimate). Raises UsageError for an unusable tokenizer.
+    token (4, an estimate). Raises UsageError for an unusable tokenizer.
     """
 
     def __init__(
@@ -153,8 +151,7 @@ class Naming:
         """Return a request with its ids. Token counts of the log take precedence.
 
         If they differ from the tokens of its texts, the answer gets no ids, since its start within the blocks
-        is
-        unknown.
+        is unknown.
         """
         tokens, prompt = self._both(logged)
         inputs = prompt if logged.input_tokens is None else logged.input_tokens

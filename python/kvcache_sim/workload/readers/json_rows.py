@@ -65,8 +65,7 @@ def fitting_block(head: bytes, own: int) -> int:
     """Return the format's ``own`` block size if the rows of ``head`` fit it, else the only power that fits.
 
     A row fits if it has an id for each block of its prompt, the last one partial or left out. If no power
-    fits all
-    rows, or several do, the result is the format's own.
+    fits all rows, or several do, the result is the format's own.
     """
     rows = _counted(head)
     fits = [

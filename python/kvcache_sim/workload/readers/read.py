@@ -68,8 +68,7 @@ def open_trace(path: str | os.PathLike[str], settings: ReadSettings) -> Trace | 
     """Return the requests of a trace, as a stream if there are many and they are independent.
 
     Condition: more than WHOLE_ROWS rows of a format that is read row by row, in time order, without skipped
-    rows.
-    Raises as ``read_trace``.
+    rows. Raises as ``read_trace``.
     """
     name = os.fspath(path)
     where = "standard input" if name == "-" else name

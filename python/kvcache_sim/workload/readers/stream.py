@@ -29,10 +29,8 @@ class TraceStream:
     """The requests of a trace in windows, in file order; the requests are independent.
 
     Ids are numbered in order of first appearance, as in a trace read whole, except that a forgotten id is a
-    new id
-    when it occurs again. Notes on ids compare with the ids still known. ``requests`` counts the requests of
-    the
-    windows so far; ``warnings`` and ``sha256`` are available after the last window.
+    new id when it occurs again. Notes on ids compare with the ids still known. ``requests`` counts the
+    requests of the windows so far; ``warnings`` and ``sha256`` are available after the last window.
     """
 
     def __init__(self, where: str, rows: TraceRows, block_size: int, guessed: bool) -> None:

@@ -1,10 +1,8 @@
 """Collisions: blocks of different ids with the same content, and the mode without them.
 
 A window is determined by its start, so about m²/2N pairs collide among m ids and a corpus of N tokens. A
-cache
-that hashes tokens would then find reuse that the trace does not have. In the collision-free content each
-block
-begins with its id, encoded in tokens.
+cache that hashes tokens would then find reuse that the trace does not have. In the collision-free content
+each block begins with its id, encoded in tokens.
 """
 
 from __future__ import annotations
@@ -23,8 +21,7 @@ class IdCode:
     """The token code of an id: digits, low first, then a separator that is no digit.
 
     No code is a prefix of another, so blocks that hold their whole code differ. Digits and separator are
-    tokens of
-    the corpus. Raises UsageError for a corpus of fewer than 3 distinct tokens.
+    tokens of the corpus. Raises UsageError for a corpus of fewer than 3 distinct tokens.
     """
 
     def __init__(self, corpus: Corpus) -> None:
@@ -76,8 +73,7 @@ def shared_blocks(starts: NDArray[np.uint32], sizes: NDArray[np.int64], config: 
     """Return the number of blocks, given by start and tokens, with exactly the content of another block.
 
     Under ``parity`` only; the collision-free content has none. Cost: a sort for a counting corpus; for a real
-    one,
-    in which different windows may be equal, a hash over each different window.
+    one, in which different windows may be equal, a hash over each different window.
     """
     if config.content != "parity":
         return 0

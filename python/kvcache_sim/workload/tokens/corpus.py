@@ -105,8 +105,7 @@ class PromptConfig:
     """The settings of prompt assembly; raises UsageError for invalid settings.
 
     ``corpus`` is a `Corpus`, a list of token ids, or N for the ids 0 … N−1. ``block_size`` is in tokens per
-    id
-    (512: Mooncake's). ``trace_id`` None follows seed 002's formula, a text AIPerf's (see
+    id (512: Mooncake's). ``trace_id`` None follows seed 002's formula, a text AIPerf's (see
     `rng.HashIdRandomGenerator`). ``separator`` is a token id at the start of every block, whose length is
     unchanged. |``content`` is a key of `CONTENTS`.
     """

@@ -134,8 +134,7 @@ def token_file(path: Path, trace: Trace, force: bool) -> Iterator[TokenSink]:
     """Yield the sink of a new file; the file appears when the block ends without an error.
 
     Raises UsageError for an unknown suffix, OutputExistsError if the file exists and ``force`` is not given
-    (and
-    for a directory), InputOutputError if it cannot be written. Memory: one batch.
+    (and for a directory), InputOutputError if it cannot be written. Memory: one batch.
     """
     make = FORMATS[format_of(path)]
     with new_file(path, force) as file:

@@ -25,10 +25,8 @@ class PromptGenerator:
     """Prompts whose blocks depend only on the root seed, the scope and the block's hash id.
 
     Create one in each worker, after `rng.init`; a pickled copy is equivalent to its original. A block is
-    stored as
-    its start offset in the corpus and its size, never as tokens. Tokens beyond the ids, and prompts without
-    ids,
-    are drawn with the row's key, so they too are the same on any worker.
+    stored as its start offset in the corpus and its size, never as tokens. Tokens beyond the ids, and prompts
+    without ids, are drawn with the row's key, so they too are the same on any worker.
     """
 
     def __init__(self, config: PromptConfig, tokenizer: TextTokenizer) -> None:
@@ -67,16 +65,12 @@ class PromptGenerator:
         """Return one prompt's token ids (uint32, one dimension).
 
         Its length is ``mean``, or with ``stddev`` a normal draw, rounded up, that needs as many of the ids'
-        blocks as
-        the mean does. ``row_key`` is (session, turn) or the row's number; without it the key is the number of
-        calls so
-        far, or the row set by `at_row`.
+        blocks as the mean does. ``row_key`` is (session, turn) or the row's number; without it the key is the
+        number of calls so far, or the row set by `at_row`.
 
         Raises UsageError for a length below 1, more ids than fit the length, an id used at two sizes, a
-        window longer
-        than the corpus, and for a missing row key in a worker process, whose number of calls is not
-        reproducible;
-        HashIdTypeError for an invalid id.
+        window longer than the corpus, and for a missing row key in a worker process, whose number of calls is
+        not reproducible; HashIdTypeError for an invalid id.
         """
         names = [rng.hash_id_text(hash_id) for hash_id in hash_ids or ()]
         number, self._call = (self._row, self._call), self._call + 1

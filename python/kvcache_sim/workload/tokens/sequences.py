@@ -136,8 +136,7 @@ def token_batches(
     """Yield every row's tokens, in order, in batches of whole rows; a batch is valid until the next one.
 
     ``base_seed`` is the seed of the generator ``dataset.prompt.corpus``. Memory: the trace, one start per id,
-    and
-    one buffer of ``batch_tokens`` or the longest row. Raises as `check_trace`.
+    and one buffer of ``batch_tokens`` or the longest row. Raises as `check_trace`.
     """
     check_trace(trace, config)
     writer = RowWriter(config, base_seed, trace.distinct_ids)
@@ -158,10 +157,8 @@ def check_trace(trace: Trace, config: PromptConfig) -> None:
     """Raise TraceError or UsageError for a trace that cannot be written under these settings.
 
     Errors: the length rule is violated, the block sizes differ, a window is longer than the corpus, or blocks
-    are
-    too short to be distinguished under the collision-free content. The whole trace is checked before any row
-    is
-    written, so that the result does not depend on the number of workers.
+    are too short to be distinguished under the collision-free content. The whole trace is checked before any
+    row is written, so that the result does not depend on the number of workers.
     """
     if config.block_size != trace.block_size:
         raise UsageError(
@@ -232,8 +229,7 @@ def row_tokens(trace: Trace, config: PromptConfig, base_seed: int) -> Callable[[
     """Return a function from a row's number to its tokens, equal to those of `token_batches`.
 
     ``base_seed`` is the seed of the generator ``dataset.prompt.corpus``. Raises as `check_trace`. Memory: one
-    start
-    per id; a call costs one row.
+    start per id; a call costs one row.
     """
     check_trace(trace, config)
     writer = RowWriter(config, base_seed, trace.distinct_ids)

@@ -35,8 +35,7 @@ def stacked(traces: list[Trace]) -> Trace:
     """Return the concatenated rows of all traces, which share no id or session.
 
     Ids are renumbered; sessions are named ``<number of the trace>:<name>``. Raises ``UsageError`` if block
-    sizes
-    differ.
+    sizes differ.
     """
     sizes = sorted({t.block_size for t in traces})
     if len(sizes) > 1:
@@ -270,8 +269,7 @@ def scale(trace: Trace, speed: Fraction) -> Trace:
     """Return the trace with every arrival and think time divided by ``speed`` (2: twice as fast).
 
     Quotients are exact, rounded down once to whole ns. Invariant: order, ties of integer multiples, lengths
-    and
-    ids are unchanged; no time is a ns below its exact quotient.
+    and ids are unchanged; no time is a ns below its exact quotient.
     """
     if not Fraction(1, 10**9) <= speed <= 10**9:
         raise UsageError("speed out of range", where="SPEED", got=str(speed), expected="1e-9 to 1e9")
@@ -302,9 +300,8 @@ def sample(trace: Trace, fraction: float, seed: int) -> Trace:
 
     Units are sessions if every row has one, else groups of prompts with the same block at the first depth at
     which prompts diverge. The choice of a unit depends only on its number and the seed. Invariant: units are
-    whole,
-    so each kept prompt hits the same blocks in an unbounded cache as before, if it hit more than the blocks
-    shared by all groups.
+    whole, so each kept prompt hits the same blocks in an unbounded cache as before, if it hit more than the
+    blocks shared by all groups.
     """
     if not 0 < fraction <= 1:
         raise UsageError(

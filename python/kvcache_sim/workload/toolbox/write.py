@@ -30,8 +30,7 @@ def mooncake_lines(trace: Trace) -> Iterator[str]:
     """Yield one row per request; reading them again gives the same columns.
 
     Closed-loop rows have ``delay`` (ms) instead of a timestamp. Ids have their original names, unknown
-    members
-    their original text. Memory: one row.
+    members their original text. Memory: one row.
     """
     if len(trace.also_after):
         raise UsageError(
