@@ -105,7 +105,7 @@ def test_explain_and_timeline_of_a_real_run(folder, capsys):
     capsys.readouterr()
     assert kvsim(["explain", "run"]) == 0
     out, err = capsys.readouterr()
-    assert "of the ceiling" in out
+    assert "of the upper bound" in out
     assert max(map(len, out.splitlines())) <= 80
     assert err == ""
     assert kvsim(["timeline", "run", "-o", "t.json.gz"]) == 0

@@ -255,14 +255,14 @@ def test_edge_cases_are_reported_in_one_line(tmp_path, monkeypatch, capsys):
     asked = ("--slo", "ttft=1ns", "--grid", "cluster.machines=1,2")
     said = lines(capsys, path, *asked, code=4)
     assert said[-3].startswith("2 candidates attain no rate; nearest is cell 0: no rate attains 99 %")
-    assert few == "note: only 9 requests are measured, none of them may miss: a longer trace says more"
+    assert few == "note: only 9 requests are measured, none may miss: use a longer trace"
     (every, few) = lines(capsys, path, "--slo", "ttft=1h")
-    assert every.startswith("every rate that was tried attains 99 %, up to 1023 requests/s")
+    assert every.startswith("every rate tried attains 99 %, up to 1,023 requests/s")
     (bounded, few) = lines(
         capsys, path, "--slo", "ttft=1h", "--max-rate", "5/s", "--attain", "80%", "-o", "x"
     )
     assert "up to 4.9" in bounded
-    assert "1 of them may miss" in few
+    assert "1 may miss" in few
     assert lines(capsys, path, "--slo", "ttft=1h", "--max-rate", "1/s", "--need", "2/s", code=4)
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     path.write_text("".join(json.dumps({**own, "timestamp": 0}) + "\n" for own in rows))
@@ -306,13 +306,13 @@ def test_several_candidates_are_reported_with_the_cheapest_and_the_doubtful():
     rows = (row(0, 1.0, 3.6) | known | odd, row(1, 4.0, 7.2) | known)
     said = answer_text(Answer(rows), 0.99).splitlines()
     assert "cell 0: attainment of 99 % is not monotone in the rate" in "\n".join(said)
-    assert any(line.startswith("cheapest a request: cell 1, 4 requests/s for 7.2 an hour") for line in said)
-    assert said[-1].endswith("250 requests are measured, 2 of them may miss: a longer trace says more")
+    assert any(line.startswith("cheapest per request: cell 1, 4 requests/s for 7.2 an hour") for line in said)
+    assert said[-1].endswith("250 requests are measured, 2 may miss: use a longer trace")
     # 7.2 an hour for 4 a second: 14,400 requests
     shown = candidate_table(Answer(rows))
     assert [line[0] for line in shown.rows] == ["0", "1 *"]
     cost = shown.headings.index("cost/M requests")
-    assert [line[cost] for line in shown.rows] == ["1000", "500"]
+    assert [line[cost] for line in shown.rows] == ["1,000", "500"]
     none = answer_text(Answer(rows, 9.0), 0.99)
     assert "no candidate holds 9 requests/s at 99 %" in none
 

@@ -234,57 +234,61 @@ def all_seen_again(p):
 
 #: sentence → (a plant with its cause, a plant without it, the expected text).
 CAUSES = {
-    "ceiling": (everything_again, quiet, "100.0 % of the ceiling"),
-    "no-trace": (no_trace, quiet, "not told"),
+    "ceiling": (everything_again, quiet, "100.0 % of the upper bound"),
+    "no-trace": (no_trace, quiet, "unknown"),
     "synthesised": (assumed, quiet, "The prefixes are synthesised, not measured: 9 sessions"),
     "at-ceiling": (everything_again, evicted, "nothing to add"),
-    "nothing-repeats": (quiet, everything_again, "No block is asked for twice"),
-    "never-seen": (quiet, all_seen_again, "asked for the first time"),
-    "evicted": (
-        evicted,
-        everything_again,
-        "2.5 % of the prompt tokens had been computed on the same machine",
-    ),
+    "nothing-repeats": (quiet, everything_again, "No block is requested twice"),
+    "never-seen": (quiet, all_seen_again, "requested for the first time"),
+    "evicted": (evicted, everything_again, "2.5 % of prompt tokens were evicted on their machine"),
     "evictors": (evicted, everything_again, "median of 76 blocks on its machine, whose tiers hold 2,000"),
     "elsewhere": (on_another, evicted, "the router (round-robin) sent"),
-    "diverged": (parted, quiet, "new behind a beginning that other requests had continued"),
-    "not-admitted": (kept_out, evicted, "the scenario keeps blocks out of the cache or out of reach"),
+    "diverged": (parted, quiet, "follow a shared prefix but diverge"),
+    "not-admitted": (kept_out, evicted, "but not cached or not visible"),
     "not-ready": (together, evicted, "arrive together"),
     "shorter": (long_ends, quiet, "fill no block of 512 tokens"),
     "parts": (
         quiet,
         nothing_finished,
-        "queue 45.0 ms (45.0 %), prefill 45.0 ms (45.0 %), first decode 10.0 ms",
+        "queue 45 ms (45.0 %), prefill 45 ms (45.0 %), first decode 10 ms",
     ),
-    "queueing": (tail("queue_ns", 0.3), tail("prefill_ns", 0.3), "mostly queueing (65.0 %)"),
-    "prefilling": (tail("prefill_ns", 0.3), tail("queue_ns", 0.3), "mostly prefill (65.0 %)"),
+    "queueing": (tail("queue_ns", 0.3), tail("prefill_ns", 0.3), "65.0 % of TTFT is queueing"),
+    "prefilling": (tail("prefill_ns", 0.3), tail("queue_ns", 0.3), "65.0 % of TTFT is prefill"),
     "fetching": (
         tail("fetch_disk_ns", 0.3),
         tail("fetch_disk_ns", 0.2),
-        "30.0 % of TTFT is waiting for KV from disk",
+        "30.0 % of TTFT waits for KV from disk",
     ),
-    "waiting-for-room": (tail("fetch_room_ns", 0.1), quiet, "10.0 % of TTFT is waiting until evicted blocks"),
-    "batch-stalls": (stalled, quiet, "11.1 % of the prefill time"),
-    "handovers": (handed_over, quiet, "takes 50.0 % of the mean TTFT, 25.0 % of it waiting for room there"),
-    "preemptions": (preempted, quiet, "2 preemptions: running requests lost their blocks and computed 3,000"),
-    "rejections": (rejected, quiet, "1 requests were rejected"),
-    "cpu-used": (served_by("cpu"), quiet, "to 1 requests, which waited 5.00 ms"),
+    "waiting-for-room": (tail("fetch_room_ns", 0.1), quiet, "10.0 % of TTFT waits for the write-back"),
+    "batch-stalls": (stalled, quiet, "11.1 % of prefill time"),
+    "handovers": (handed_over, quiet, "takes 50.0 % of the mean TTFT; 25.0 % of it waits for free blocks"),
+    "preemptions": (
+        preempted,
+        quiet,
+        "2 preemptions: running requests lost their blocks and recomputed 3,000",
+    ),
+    "rejections": (rejected, quiet, "1 request was rejected"),
+    "cpu-used": (served_by("cpu"), quiet, "to 1 request, with a mean wait of 5 ms"),
     "cpu-unused": (quiet, served_by("cpu"), "gpu never evicted a block"),
     "disk-used": (served_by("disk"), with_disk, "disk served 2.5 %"),
     "disk-unused": (with_disk, served_by("disk"), "cpu never evicted a block"),
     "remote-used": (served_by("remote"), quiet, "remote served 2.5 %"),
-    "channel-too-slow": (needing(2.5e9), needing(0.5e9), "up has 1.0 GB/s; to hide what 99 %"),
+    "channel-too-slow": (needing(2.5e9), needing(0.5e9), "this link would need 2.5 GB/s; it has 1"),
     "drive-writes": (
         written_a_day(3.0),
         written_a_day(0.5),
-        "disk is written 3.0 times a day, on the hottest",
+        "disk: 3 drive writes per day",
     ),
-    "policy-without-choice": (quiet, evicted, "eviction policy (lru) had nothing to decide"),
+    "policy-without-choice": (quiet, evicted, "eviction policy (lru) had no effect"),
     "router-without-choice": (quiet, second_machine, "there is one machine"),
     "idle-machines": (one_machine_idle, second_machine, "1 of 2 machines got no request"),
     "write-policy-without-choice": (one_tier, quiet, "no tier below gpu"),
-    "break-even-cpu": (quiet, one_tier, "Loading from cpu beats computing from the first block (512 tokens)"),
-    "break-even-disk": (slow_disk, instant, "Computing beats loading from disk at every length"),
+    "break-even-cpu": (
+        quiet,
+        one_tier,
+        "Loading from cpu beats recomputing from the first block (512 tokens)",
+    ),
+    "break-even-disk": (slow_disk, instant, "Recomputing beats loading from disk at every length"),
 }
 
 
@@ -314,13 +318,13 @@ CAUSES |= {
     "window-moved-on": (
         other_layers_had_it(0),
         other_layers_had_it(1),
-        "the layers with a window had moved on",
+        "sliding-window layers had released their blocks",
     ),
-    "no-checkpoint": (other_layers_had_it(1), other_layers_had_it(0), "no checkpoint of a state was kept"),
+    "no-checkpoint": (other_layers_had_it(1), other_layers_had_it(0), "no state checkpoint was kept"),
     "scaled-fleet": (
         scaled,
         quiet,
-        "From 1 to 3 machines served by requests: 2 ordered, 1 let go, 59 machine-",
+        "requests kept 1 to 3 machines in service: 2 ordered, 1 released, 59 machine-",
     ),
 }
 
@@ -344,7 +348,7 @@ def test_a_planted_cause_says_it_and_its_absence_does_not(name):
 
 def test_a_tier_that_was_written_to_and_never_read_says_so():
     reported = said(evicted)["cpu-unused"]
-    assert "nothing that came down was asked for again (500 blocks were evicted from gpu)" in reported
+    assert "no block written to it was requested again (500 blocks evicted from gpu)" in reported
     assert "at all" not in reported, "one of them was asked for again, on time or not"
 
     def never_again(p):
@@ -387,7 +391,7 @@ def test_the_command(tmp_path, capsys):
     directory = str(write_run(tmp_path / "run", request_columns(30), scenario=TWO_TIERS))
     assert kvsim(["explain", directory]) == 0
     out, err = capsys.readouterr()
-    assert "What TTFT is made of\n  The mean TTFT of" in out
+    assert "What TTFT is made of\n  Mean TTFT is" in out
     assert err.startswith("warning: ")
     assert kvsim(["explain", directory, "--format", "json"]) == 0
     assert "parts" in json.loads(capsys.readouterr().out)["What TTFT is made of"]

@@ -286,7 +286,7 @@ def test_the_last_token_is_computed_unless_references_are_counted():
         ("priority:0-8=101", {}, "0 to 100"),
         ("priority:1-3=10", {}, "first token"),
         ("nosuch", {}, "unknown policy"),
-        ("unbounded", {"discipline": "flat"}, "ceiling"),
+        ("unbounded", {"discipline": "flat"}, "upper bound"),
     ],
 )
 def test_settings_without_meaning_are_refused(variant, changes, words):

@@ -90,7 +90,7 @@ GROUPS = {
     "sources of tokens": ["gpu", "cpu", "disk", "remote", "shorter", "never seen", "diverged", "elsewhere", "not admitted", "not ready", "evicted", "window moved on", "no checkpoint", OTHER],
     "what is left of sessions": ["gpu", "cpu", "disk", "remote", "lost"],
     "states": ["active", "cached", "in flight", "free"],
-    "curve": ["lru", "optimum", "ceiling", "this run", "knee"],
+    "curve": ["lru", "optimum", "upper bound", "this run", "knee"],
     "unnamed": [f"channel-{n}" for n in range(5)] + [OTHER],
 }  # fmt: skip
 

@@ -154,7 +154,7 @@ def test_the_cards_say_what_summary_and_comparison_say(directories):
         f"{100 * summary['cache']['token_hit_rate']:.1f} %" for summary in summaries
     )
     for case, shown in zip(cases, cards["ceiling"].values, strict=True):
-        assert f"of {shown} possible" in explain(case)["Why the hit rate is what it is"]["ceiling"]
+        assert f"upper bound of {shown}" in explain(case)["Why the hit rate is what it is"]["ceiling"]
     differences = {d.statistic.metric: d for d in comparison.differences}
     for metric in ("latency.ttft.p50", "latency.ttft.p99", "latency.tpot.avg"):
         change, difference = cards[metric].changes[1], differences[metric]

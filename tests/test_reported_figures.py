@@ -178,11 +178,11 @@ NO_EFFECT = {
     "gpu never evicted a block": (("tiers.gpu.capacity=unbounded", "tiers.disk=null"), "cpu"),
     "cpu never evicted a block": (("tiers.cpu.capacity=unbounded",), "disk"),
     "fetch.policy is never": (("fetch.policy=never",), "cpu"),
-    "nothing was ever written to it": (
+    "no block was written to it": (
         ("write.policy=selective", "write.selective_uses=40", "tiers.disk=null"),
         "cpu",
     ),
-    "nothing that came down was asked for again": (
+    "no block written to it was requested again": (
         ("workload.turns={kind: constant, value: 1}", "workload.system_prompt_tokens=0", "tiers.disk=null"),
         "cpu",
     ),

@@ -46,14 +46,14 @@ def test_one_prompt_at_a_time_moves_by_its_step_times_in_closed_form(tmp_path, c
     assert found["decides_each"] == {"TTFT p50": CHUNK, "TTFT p99": CHUNK, "TPOT mean": DECODE}
     assert [one["name"] for one in found["assumptions"]] == [DECODE, CHUNK]
     assert "+8.0 … -7.4 %" in text
-    assert "TPOT mean is moved most by step time: decode steps: +5.0 … -4.8 %." in text
+    assert "TPOT mean depends most on step time: decode steps: +5.0 … -4.8 %." in text
 
 
 def test_a_run_bound_by_prompts_names_the_step_time_of_chunks(tmp_path, capsys):
     rows = [(n * 1000, 8192, 2, [16 * n + k for k in range(16)]) for n in range(30)]
     found, text = asked(tmp_path, capsys, rows, UNBOUNDED)
     assert found["decides"] == CHUNK
-    assert f"What decides: {CHUNK}." in text
+    assert f"Decisive assumption: {CHUNK}." in text
 
 
 def test_a_run_bound_by_answers_names_the_step_time_of_decodes(tmp_path, capsys):
@@ -156,7 +156,7 @@ def test_an_invented_step_time_with_unbounded_capacity_has_no_assumptions(tmp_pa
     found, text = asked(tmp_path, capsys, rows, scenario)
     assert found["assumptions"] == []
     assert found["decides"] is None
-    assert "Nothing that this run assumes has an error" in text
+    assert "This run assumes nothing with an error" in text
 
 
 def test_other_requests_than_those_that_ran_are_refused(tmp_path, capsys):

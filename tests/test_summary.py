@@ -14,7 +14,8 @@ from kvcache_sim.metrics.names import STABLE_METRICS, flatten
 from kvcache_sim.metrics.percentiles import STATISTICS, describe, describe_counted
 from kvcache_sim.metrics.run import COUNTERS, CodedText, CountedTimes, EngineUse, Run
 from kvcache_sim.metrics.summary import DEFINITIONS, summarize
-from kvcache_sim.metrics.summary_text import brief_text, number, summary_text
+from kvcache_sim.metrics.summary_text import brief_text, summary_text
+from kvcache_sim.units import format_time_ms
 
 WALL = {"cpu_s": 12345.678, "peak_rss_bytes": 3 << 40}
 
@@ -165,8 +166,8 @@ def test_the_brief_text_has_the_figures_that_are_asked_for_first_and_who_was_not
     summary = summarize(example(), 512)
     text = brief_text(summary, "run        x", "one machine")
     assert text.splitlines()[:2] == ["one machine", "run        x"]
-    assert f"{100 * summary['cache']['token_hit_rate']:.2f} % of tokens" in text
-    assert f"p99 {number(summary['latency']['ttft']['p99'])};" in text
+    assert f"{100 * summary['cache']['token_hit_rate']:.1f} % of tokens" in text
+    assert f"p99 {format_time_ms(summary['latency']['ttft']['p99'])};" in text
     assert ("rejected" in text) == bool(summary["requests"]["rejected"])
     reported = summary | {"requests": summary["requests"] | {"failed": 7}}
     reported |= {"tiers": {"cpu": {"no_effect": "nothing was evicted"}}}

@@ -63,7 +63,7 @@ def test_progress_says_time_left_speed_queue_and_channels():
         tier_hit_rates={"gpu": 0.2, "cpu": 0.11}, channels={"pcie": 0.4},
     )  # fmt: skip
     assert time_line(glance, 10.0) == (
-        "▕███       ▏  25 %  ETA 00:00:30  at 00:58:57 of 00:58:57  ×400 real time"
+        "▕██      ▏  25 %  ETA 00:00:30  00:58:57 of 00:58:57  301 req/s  7,000 steps/s"
     )
     assert state_line(glance) == "queue 12 | hit 31.0 % | pcie 40 % | gpu 100 % | cpu 50 %"
 
@@ -117,7 +117,7 @@ def test_fewer_than_thirty_requests_are_not_compared_in_words(tmp_path):
         reported = sentences(compared)
         if compared.requests < LEAST_COMPARED:
             assert reported == [
-                f"1-{count} and 0-{count} are not compared in words: {compared.requests} requests, fewer than 30."
+                f"Too few requests to compare 1-{count} and 0-{count}: {compared.requests} requests, at least 30 needed."
             ]
         else:
             assert all(f"n = {compared.requests}" in sentence for sentence in reported)

@@ -91,7 +91,7 @@ def test_two_spikes_the_window_chooses():
 
 def test_a_flat_run_has_no_spike():
     assert spike_sentences(Rows(flat(100))) == [
-        "TTFT has no spike: no stretch of arrivals waits 2 times as long as the run."
+        "TTFT has no spike: no consecutive arrivals wait 2 times the run's mean."
     ]
 
 
@@ -117,8 +117,8 @@ def test_the_command_finds_the_spike(tmp_path, capsys):
     directory = str(write_run(tmp_path / "run", columns))
     assert kvsim(["explain", directory, "--worst", "3"]) == 0
     out = capsys.readouterr().out
-    assert f"The spike: {int(chosen.sum())} requests that arrive from 6." in out
-    assert "What grew most is queue" in out
+    assert f"TTFT spike: {int(chosen.sum())} requests arriving from 6." in out
+    assert "Largest growth: queue" in out
     assert len(out.strip().splitlines()) < 24
     assert kvsim(["explain", directory, "--between", "6s", "7s", "--format", "json"]) == 0
     reported = json.loads(capsys.readouterr().out)

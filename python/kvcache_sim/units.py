@@ -104,9 +104,25 @@ def format_bytes(count: int) -> str:
     raise AssertionError("unreachable")
 
 
+def significant(value: float) -> str:
+    """Return a number for people in three significant digits: ``0.0123``, ``45.6``, ``7,890``."""
+    return f"{value:,.0f}" if abs(value) >= 99.95 else f"{value:.3g}"
+
+
+def format_percent(share: float) -> str:
+    """Return a share as a percentage in three significant digits, two decimals at most: ``4.32 %``."""
+    return f"{100 * share:.1f} %" if abs(share) >= 0.09995 else f"{100 * share:.2f} %"
+
+
 def format_time_ns(count: int | float) -> str:
-    """Format a time: ``850 ns``, ``1.24 ms``, ``3.50 s``."""
-    for limit, scale, unit in ((1e3, 1.0, "ns"), (1e6, 1e3, "us"), (1e9, 1e6, "ms")):
+    """Return a time for people in three significant digits: ``850 ns``, ``1.24 ms``, ``21.1 h``."""
+    units = ((1e3, 1.0, "ns"), (1e6, 1e3, "us"), (1e9, 1e6, "ms"), (1.2e11, 1e9, "s"), (7.2e12, 6e10, "min"))
+    for limit, scale, unit in units:
         if abs(count) < limit:
-            return f"{count / scale:.3g} {unit}"
-    return f"{count / 1e9:,.2f} s"
+            return f"{significant(count / scale)} {unit}"
+    return f"{significant(count / 3.6e12)} h"
+
+
+def format_time_ms(count: float) -> str:
+    """Return a time of so many ms for people, as ``format_time_ns`` does."""
+    return format_time_ns(count * 1e6)

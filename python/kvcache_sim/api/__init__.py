@@ -1,4 +1,4 @@
-"""What ``import kvcache_sim as kv`` gives; ``kvcache_sim/__init__.py`` lists the names.
+"""The names of ``import kvcache_sim as kv``; ``kvcache_sim/__init__.py`` lists them.
 
 - ``settings``    keyword arguments, nested or dotted, laid over a scenario
 - ``scenario``    ``Scenario``: every setting, checked
@@ -9,9 +9,9 @@
 - ``arrow``       columns as Arrow tables
 - ``plot``        ``Plot``: one picture
 - ``comparing``   runs against the first of them
-- ``explaining``  why a run came out as it did
+- ``explaining``  the main causes of a run's results
 - ``replays``     caches without time: one policy, or the hit rate at every size
 - ``sweeping``    many settings of one scenario
-- ``html``        what notebooks show
+- ``html``        HTML for notebooks
 - ``sizing``      the load that configurations hold, in Python
 """

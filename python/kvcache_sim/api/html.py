@@ -1,4 +1,4 @@
-"""What notebooks show: small tables that take the page's own colours."""
+"""HTML for notebooks: small tables in the page's own colors."""
 
 from __future__ import annotations
 

@@ -28,10 +28,11 @@ from kvcache_sim.report.curve.sizes import parse_capacity
 from kvcache_sim.report.curve.text import curve_csv, curve_table
 from kvcache_sim.report.picture import Table
 from kvcache_sim.spelling import close_matches
+from kvcache_sim.units import format_percent
 from kvcache_sim.workload.trace import Trace
 
 Size = int | str
-#: Settings that say how much room a policy has.
+#: Settings of a policy's capacity.
 _CAPACITY_OPTIONS = (
     "host_capacity",
     "write_policy",
@@ -44,9 +45,9 @@ _CAPACITY_OPTIONS = (
 
 
 class ReplaySettings(TypedDict, total=False):
-    """What a replay may be told, besides its trace and capacity."""
+    """Settings of a replay, besides its trace and capacity."""
 
-    #: Tokens a block; divides the trace's, which it is unless given.
+    #: Tokens a block; divides the trace's block size, which is the default.
     block_size: int
     #: A model whose KV bytes turn sizes such as ``16GiB`` into blocks.
     model: str
@@ -56,23 +57,23 @@ class ReplaySettings(TypedDict, total=False):
 
 
 class CacheSettings(ReplaySettings, total=False):
-    """What ``cachesim`` may be told besides."""
+    """Further settings of ``cachesim``."""
 
-    #: The bytes themselves, in place of ``model``.
+    #: KV bytes a token, instead of ``model``.
     kv_bytes_per_token: int
     #: Requests that overlap; 0: one after another.
     window: int
-    #: A plain cache of blocks that knows no prefixes.
+    #: A plain cache of blocks, without prefixes.
     flat: bool
     reuse_outputs: bool
     store_threshold: int
     #: For a model of layer groups under ``vllm``.
     max_num_batched_tokens: int
     retention_interval: str
-    #: For ``sglang-unified``: HiCache's room on the host, and when it writes there.
+    #: For ``sglang-unified``: HiCache's host capacity, and its write policy.
     host_capacity: str
     write_policy: str
-    #: Its storage below the host, ``unbounded`` or a size, and the fewest tokens that come up from there.
+    #: Its storage below the host, ``unbounded`` or a size, and the fewest tokens of a prefetch from it.
     storage: str
     prefetch_threshold: int
     #: For ``lmcache``, which has no capacity: tokens a chunk, chunks of its tiers.
@@ -82,13 +83,13 @@ class CacheSettings(ReplaySettings, total=False):
 
 
 class CurveSettings(ReplaySettings, total=False):
-    """What ``curve`` may be told besides."""
+    """Further settings of ``curve``."""
 
     #: Sizes to show, in blocks or bytes; powers of two unless given.
     capacity: Sequence[Size]
     #: Other policies at these sizes.
     policy: Sequence[str]
-    #: Sizes of the tiers above the one asked about, fast to slow.
+    #: Sizes of the tiers above the tier in question, fast to slow.
     given: Sequence[Size]
     by_session: bool
     every_capacity: bool
@@ -125,7 +126,7 @@ class CacheReplay(dict[str, Any]):
 
 
 class Curve:
-    """The hit rate at every capacity, with the knee and the ceilings.
+    """The hit rate at every capacity, with the knee and the upper bounds.
 
     ``document`` is what ``kvsim curve --format json`` prints, ``points`` its rows.
     """
@@ -140,7 +141,7 @@ class Curve:
 
     @property
     def knee(self) -> dict[str, Any]:
-        """Return the capacity from which more room starts to pay less, with its hit rate."""
+        """Return the capacity beyond which more capacity pays less, with its hit rate."""
         return dict(self.document["landmarks"]["knee"])
 
     def to_arrow(self) -> Any:
@@ -169,7 +170,7 @@ class Curve:
             (
                 point["capacity_blocks"],
                 *(
-                    f"{point[name].get('block_hit_rate', point[name].get('hit_rate', 0)):.2%}"
+                    format_percent(point[name].get("block_hit_rate", point[name].get("hit_rate", 0)))
                     for name in names
                 ),
             )

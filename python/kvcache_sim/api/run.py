@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -31,26 +32,27 @@ from kvcache_sim.report.finished import FinishedRun, RunSource
 from kvcache_sim.report.picture import Table
 from kvcache_sim.scenario.execute import Execution, store
 from kvcache_sim.scenario.subject import subject_line
+from kvcache_sim.units import format_percent, format_time_ms, significant
 from kvcache_sim.workload.toolbox.write import mooncake_lines
 from kvcache_sim.workload.trace import Trace
 
-#: What is shown first: the words, the figure, and how it reads.
-_SHOWN = (
-    ("hit rate (of prompt tokens)", "cache.token_hit_rate", "{:.2%}"),
-    ("TTFT p50", "latency.ttft.p50", "{:,.4g} ms"),
-    ("TTFT p99", "latency.ttft.p99", "{:,.4g} ms"),
-    ("TPOT mean", "latency.tpot.avg", "{:,.4g} ms"),
-    ("output tokens a second", "throughput.output_tokens_per_s", "{:,.1f}"),
-    ("SLO attainment", "slo.attainment", "{:.2%}"),
-    ("goodput, requests a second", "goodput.requests_per_s", "{:,.4g}"),
-    ("cost of a million tokens", "cost.per_million_tokens", "{:,.4g}"),
+#: Headline figures: the words, the figure, and its format.
+_SHOWN: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+    ("hit rate (of prompt tokens)", "cache.token_hit_rate", format_percent),
+    ("TTFT p50", "latency.ttft.p50", format_time_ms),
+    ("TTFT p99", "latency.ttft.p99", format_time_ms),
+    ("TPOT mean", "latency.tpot.avg", format_time_ms),
+    ("output tokens a second", "throughput.output_tokens_per_s", significant),
+    ("SLO attainment", "slo.attainment", format_percent),
+    ("goodput, requests a second", "goodput.requests_per_s", significant),
+    ("cost of a million tokens", "cost.per_million_tokens", significant),
 )
 
 
 def figures_of(summary: dict[str, Any]) -> dict[str, str]:
-    """Return the first figures of a summary in words, those it has none of left out."""
-    values = {words: (metric_value(summary, name), form) for words, name, form in _SHOWN}
-    return {words: form.format(value) for words, (value, form) in values.items() if value is not None}
+    """Return the headline figures that a summary has, as text."""
+    values = {words: (metric_value(summary, name), shown) for words, name, shown in _SHOWN}
+    return {words: shown(value) for words, (value, shown) in values.items() if value is not None}
 
 
 def headline_text(run: FinishedRun) -> str:
@@ -61,7 +63,7 @@ def headline_text(run: FinishedRun) -> str:
 
 
 def headline_html(run: FinishedRun) -> str:
-    """Return what a notebook shows of a run."""
+    """Return a run as HTML for notebooks."""
     requests = run.summary["requests"]
     counted = f"{requests['finished']:,} of {requests['arrived']:,}"
     rows = [("requests finished", counted), *figures_of(run.summary).items()]
@@ -86,7 +88,7 @@ def save_run(source: RunSource, target: Path, force: bool) -> Path:
 
 
 def _with_requests(execution: Execution, given: Trace, directory: RunDirectory) -> Execution:
-    """Write the requests beside the run, and return the run as one of that file."""
+    """Write the requests into the run's directory, and return the run as one of that file."""
     text = "".join(mooncake_lines(given)).encode()
     directory.write(_REQUESTS, text)
     section = {"path": _REQUESTS, "format": "mooncake", "block_size": given.block_size, "time_order": "keep"}
@@ -110,7 +112,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """Return what tells it from other runs: its directory's name, or its scenario's."""
+        """Return its label: its directory's name, or its scenario's."""
         return self.finished.label
 
     @property
@@ -179,7 +181,7 @@ class Run:
     def save(self, directory: str | os.PathLike[str], force: bool = False) -> Path:
         """Write the run as a directory that every verb of ``kvsim`` takes; returns its path.
 
-        Requests that came from Python are written beside it as ``trace.jsonl``. Raises ``OutputExistsError``
+        Requests that came from Python are written into it as ``trace.jsonl``. Raises ``OutputExistsError``
         where something is there (``force`` replaces a finished run), ``InputOutputError``.
         """
         return save_run(self._source, Path(directory), force)

@@ -100,7 +100,7 @@ def sweep(
 
 @contextmanager
 def requests_in_a_file(asked: Scenario, given: Trace | None) -> Iterator[tuple[Scenario, Path]]:
-    """Give a scenario whose requests are in a file where they were at hand, and a folder for a while."""
+    """Yield a scenario whose given requests are in a file, and a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="kvsim-sweep-") as name:
         folder = Path(name)
         if given is not None:
@@ -164,7 +164,7 @@ def _run_on(plan: Plan, directory: Path, jobs: int) -> Mapping[str, CellRecord]:
 
 
 class _Unwatched:
-    """Nobody watches."""
+    """An observer that does nothing."""
 
     def begin(self, total: int, cached: int, damaged: Sequence[str]) -> None:
         """Do nothing."""

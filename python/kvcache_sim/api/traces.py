@@ -99,7 +99,7 @@ def make_trace(data: Any, *, block_size: int = 512) -> Trace:
 
 
 def _row(where: str, name: str) -> str:
-    """Return a place in the file of rows as the row that stands there, from 0."""
+    """Return a position in the file of rows as its row, from 0."""
     line = where.removeprefix(name).lstrip(":").partition(":")[0]
     return f"row {int(line) - 1}" if line.isdecimal() else "rows"
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 #: Verbs that were dropped, each with its successor.
 DROPPED = {
-    "study": "dropped in 0.2: 'kvsim sweep --grid' varies settings, 'kvsim cachesim' has the ceilings",
+    "study": "dropped in 0.2: 'kvsim sweep --grid' varies settings, 'kvsim cachesim' has the upper bounds",
 }
 
 #: verb → (module, one line of help). A verb's module defines ``app``: typer's, made by
@@ -21,12 +21,12 @@ VERBS: dict[str, tuple[str, str]] = {
     "simulate": ("kvcache_sim.cli.simulate", "replay a trace or a generated workload over the tiers"),
     "serve": ("kvcache_sim.cli.serve", "answer OpenAI's clients from the simulated cluster, in real time"),
     "record": ("kvcache_sim.cli.record", "pass requests on to a server and write a trace of them"),
-    "shadow": ("kvcache_sim.cli.shadow", "follow an engine's KV events: its hit rate beside other caches'"),
+    "shadow": ("kvcache_sim.cli.shadow", "follow an engine's KV events: its hit rate against other caches'"),
     "init": ("kvcache_sim.cli.init", "print a scenario to start from, or of an engine's launch line"),
     "report": ("kvcache_sim.cli.report", "make one HTML page of finished runs"),
     "timeline": ("kvcache_sim.cli.timeline", "write a run as a trace that Perfetto opens"),
-    "compare": ("kvcache_sim.cli.compare", "say how runs or scenarios differ, with intervals"),
-    "explain": ("kvcache_sim.cli.explain", "say why a run came out as it did"),
+    "compare": ("kvcache_sim.cli.compare", "compare runs or scenarios, with 95 % intervals"),
+    "explain": ("kvcache_sim.cli.explain", "explain the main causes of a run's results"),
     "sweep": ("kvcache_sim.cli.sweep", "run many configurations, here or on a cluster"),
     "capacity": (
         "kvcache_sim.cli.capacity",

@@ -17,14 +17,14 @@ app = verb_app()
 
 
 class OutputFormat(StrEnum):
-    """What is printed."""
+    """The format of the output."""
 
     table = "table"
     json = "json"
 
 
 class WritePolicyChoice(StrEnum):
-    """When HiCache writes a node to the host."""
+    """HiCache's policy of writes to the host."""
 
     write_through = "write_through"
     write_through_selective = "write_through_selective"
@@ -32,7 +32,7 @@ class WritePolicyChoice(StrEnum):
 
 
 class CpuPolicyChoice(StrEnum):
-    """Which blocks vLLM's CPU offloading keeps."""
+    """Eviction policies of vLLM's CPU offloading."""
 
     lru = "lru"
     arc = "arc"
@@ -80,7 +80,7 @@ def cachesim(
         ),
     ] = "",
     host_capacity: Annotated[
-        str, typer.Option(help="sglang-unified: HiCache's room on the host, as --capacity")
+        str, typer.Option(help="sglang-unified: HiCache's host capacity, as --capacity")
     ] = "",
     write_policy: Annotated[
         WritePolicyChoice | None,
@@ -202,8 +202,8 @@ def cachesim(
         typer.echo(f"warning: {warning}", err=True)
     if reuse_outputs and (unseen := unseen_changes(read)):
         typer.echo(
-            f"warning: --reuse-outputs: {unseen:,} next turns go on from a prompt that ends inside a block; "
-            "a change there cannot be seen in the ids, so their answers count as reused whole",
+            f"warning: --reuse-outputs: {unseen:,} next turns continue a prompt that ends inside a block; "
+            "ids do not show changes there, so their answers count as reused whole",
             err=True,
         )
     if token_bytes:

@@ -124,7 +124,7 @@ def capacity(
             print(f"wrote {plot}", file=sys.stderr)
     print(f"candidates in {directory}", file=sys.stderr)
     if outcome.exit_code not in (EXIT_OK, EXIT_SWEEP_FAILED):
-        print("stopped; run the same command again to go on", file=sys.stderr)
+        print("stopped; run the same command again to resume", file=sys.stderr)
     if outcome.exit_code != EXIT_OK:
         return outcome.exit_code
     return EXIT_OK if answer.cheapest is not None else EXIT_THRESHOLD

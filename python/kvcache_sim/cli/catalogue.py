@@ -1,4 +1,4 @@
-"""What ``models``, ``gpus``, ``step-times`` and ``channels`` share: a list's lines, and a new file."""
+"""Functions of ``models``, ``gpus``, ``step-times`` and ``channels``: print a list, write a new file."""
 
 from __future__ import annotations
 

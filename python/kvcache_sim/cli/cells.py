@@ -1,4 +1,4 @@
-"""Where the cells of a study run, and which of them: options that several verbs take."""
+"""Options that several verbs take: the runner of a study's cells, and the shard to run."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ app = verb_app()
 
 
 class OutputFormat(StrEnum):
-    """What is printed."""
+    """The format of the output."""
 
     table = "table"
     json = "json"

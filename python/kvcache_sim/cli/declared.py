@@ -1,7 +1,7 @@
-"""A verb whose options are declared once and read in two ways: a plain line at once, any other by typer.
+"""A verb whose options are declared once: a plain line is read directly, any other by typer.
 
 typer, with what it imports to convert values, takes a quarter of a short run. A command line of known
-options with usable values needs none of it; help, and what is wrong with a line, is typer's to say.
+options with usable values needs none of it; typer prints help and the errors of a line.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Option:
-    """An option: its names (else its parameter's), and what typer is told of it besides."""
+    """An option: its names (else its parameter's), and the other arguments of typer."""
 
     def __init__(self, *names: str, **options: Any) -> None:
         self.names, self.options = names, options
@@ -28,7 +28,7 @@ class Option:
 
 
 class Argument:
-    """An argument, and what typer is told of it."""
+    """An argument, and its arguments of typer."""
 
     def __init__(self, **options: Any) -> None:
         self.options = options

@@ -10,7 +10,7 @@ app = verb_app()
 
 @app.command()
 def doctor() -> int:
-    """Check the native module, versions, cores, room for temporary files and packages in the way.
+    """Check the native module, versions, cores, space for temporary files and conflicting packages.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""``kvsim explain``: why a run came out as it did."""
+"""``kvsim explain``: the main causes of a run's results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kvcache_sim.errors import UsageError
 
 app = verb_app()
 
-#: Requests told where --between comes without --worst.
+#: Requests listed for --between without --worst.
 _MOST = 10
 
 
@@ -21,10 +21,10 @@ _MOST = 10
 def explain(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="run directory")],
     request: Annotated[
-        int | None, typer.Option("--request", metavar="ID", help="tell one request's story")
+        int | None, typer.Option("--request", metavar="ID", help="list the events of one request")
     ] = None,
     session: Annotated[
-        str | None, typer.Option("--session", metavar="S", help="what the cache knew of a session, by turn")
+        str | None, typer.Option("--session", metavar="S", help="the cached state of a session, by turn")
     ] = None,
     prefixes: Annotated[
         bool, typer.Option("--prefixes", help="the global prefix store's entries at the end of the run")
@@ -34,10 +34,10 @@ def explain(
     ] = None,
     sensitive: Annotated[
         bool,
-        typer.Option("--sensitivity", help="run again within stated errors: what moves, which one decides"),
+        typer.Option("--sensitivity", help="run again within stated errors: changes, decisive assumptions"),
     ] = False,
     regret: Annotated[
-        bool, typer.Option("--regret", help="run again: what each routing choice lost against the best one")
+        bool, typer.Option("--regret", help="run again: the cost of each routing choice against the best one")
     ] = False,
     between: Annotated[
         tuple[str, str] | None,
@@ -45,7 +45,7 @@ def explain(
     ] = None,
     output_format: Annotated[Literal["text", "json"], typer.Option("--format")] = "text",
 ) -> None:
-    """Say why the hit rate is what it is, what TTFT is made of, and what did not matter.
+    """Explain the hit rate, the parts of TTFT, and the settings that had no effect.
 
     \b
     Examples:
@@ -138,5 +138,5 @@ def _window(between: tuple[str, str] | None) -> tuple[int, int] | None:
     low, high = (parse_time_ns(text) for text in between)
     if low >= high:
         expected = "a time and a later one, such as 10s 20s"
-        raise UsageError("not a stretch of time", where="--between", got=" ".join(between), expected=expected)
+        raise UsageError("not a time window", where="--between", got=" ".join(between), expected=expected)
     return low, high

@@ -60,10 +60,10 @@ def run(argv: list[str]) -> int:
     except Terminated:
         return _fail("terminated (SIGTERM)", EXIT_SIGTERM)
     except BrokenPipeError:
-        # The interpreter flushes stdout once more on its way out; give that flush somewhere to go.
+        # The interpreter flushes stdout once more at exit; send that flush to the null device.
         if sys.stdout is not None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return EXIT_IO  # whoever read has seen enough, as in 'kvsim … | head': nothing to say
+            return EXIT_IO  # the reader closed the pipe, as in 'kvsim … | head': print nothing
         return _fail("error: stdout was closed before everything was printed", EXIT_IO)
     except MemoryError:
         return _fail("error: out of memory", EXIT_IO)
@@ -145,13 +145,13 @@ def _terminate(signum: int, frame: FrameType | None) -> None:
 
 
 def _fail(line: str, code: int) -> int:
-    with contextlib.suppress(OSError):  # stderr may be gone as well: the exit code still tells
+    with contextlib.suppress(OSError):  # stderr may be closed too: the exit code remains
         print(line, file=sys.stderr, flush=True)
     return code
 
 
 def _report_bug(error: Exception, argv: list[str]) -> int:
-    """Save the traceback beside the command that led to it; print where, in one line."""
+    """Save the traceback with the command that led to it; print its path, in one line."""
     import tempfile
     import traceback
 
@@ -166,6 +166,6 @@ def _report_bug(error: Exception, argv: list[str]) -> int:
                 bundle.write(text)
             location = f"traceback saved in {bundle.name}"
         except OSError:
-            pass  # no room for a bundle: the line alone must do
+            pass  # the bundle cannot be written: print the line alone
     reason = " ".join(f"{type(error).__name__}: {error}".split())
     return _fail(f"internal error: {reason}; {location}; reproduce with: {again}", EXIT_INTERNAL)

@@ -62,13 +62,13 @@ def show(
     length: Annotated[
         list[int] | None, typer.Option("--length", help="tokens of a sequence; repeatable", min=1)
     ] = None,
-    gpu: Annotated[str, typer.Option("--gpu", help="say how much KV such a GPU has room for")] = "",
+    gpu: Annotated[str, typer.Option("--gpu", help="show the KV capacity of this GPU")] = "",
     utilization: Annotated[
         float, typer.Option("--gpu-memory-utilization", help="share that the engine takes", min=0.01, max=1)
     ] = 0.9,
     as_json: AsJson = False,
 ) -> None:
-    """Show a model's layers, its weights, the KV of one sequence on one GPU, and the room for KV.
+    """Show a model's layers, its weights, the KV of one sequence on one GPU, and the KV capacity.
 
     \b
     Examples:

@@ -33,7 +33,7 @@ def optimize(
         int | None, typer.Option("-j", "--jobs", min=1, max=1024, help="default: one a core")
     ] = None,
 ) -> int:
-    """Search the space of a sweep file for the best settings; run it again to go on. Exit 4: none meets all.
+    """Search the space of a sweep file for the best settings; run it again to resume. Exit 4: none meets all.
 
     \b
     Example (cost: prices in the scenario give cost per million tokens):
@@ -70,9 +70,9 @@ def optimize(
         stopped = stop.exit_code
     chosen = best(finished_trials, objective)
     feasible = sum(trial.is_feasible for trial in finished_trials)
-    print(f"{len(finished_trials)} trials, {feasible} meet every condition; {directory}", file=sys.stderr)
+    print(f"{len(finished_trials):,} trials, {feasible:,} meet every condition; {directory}", file=sys.stderr)
     if stopped:
-        print("stopped; run the same command again to go on", file=sys.stderr)
+        print("stopped; run the same command again to resume", file=sys.stderr)
         return stopped
     if chosen is None:
         print("no settings tried meet every condition", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""What a person sees while a simulation runs: two live lines on a terminal, else two every ten seconds."""
+"""Progress of a simulation: two live lines on a terminal, else two lines every ten seconds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kvcache_sim.metrics.run import Observer, Progress
 _LIVE_S = 0.2
 _PLAIN_S = 10.0
 _WIDTH = 80
-_BAR = 10
+_BAR = 8
 
 
 class _Paced:
@@ -33,13 +33,13 @@ class _Paced:
 
     def phase(self, name: str) -> None:
         now = time.monotonic()
-        if self.drawn or now >= self.next:  # a short run says nothing
-            self.draw("simulated 100 %", f"{name}, {now - self.start:.0f} s so far")
+        if self.drawn or now >= self.next:  # a short run prints nothing
+            self.draw("simulated 100 %", f"{name}, {now - self.start:,.0f} s so far")
 
 
 @contextmanager
 def shown_progress(quiet: bool) -> Iterator[Observer | None]:
-    """Yield the observer that suits stderr; None with ``quiet``. What it drew live is gone afterwards."""
+    """Yield the observer that suits stderr; None with ``quiet``. Live lines are cleared afterwards."""
     if quiet:
         yield None
     elif not sys.stderr.isatty() or os.environ.get("CI") or os.environ.get("NO_COLOR"):
@@ -59,7 +59,7 @@ def shown_progress(quiet: bool) -> Iterator[Observer | None]:
 
 
 def time_line(glance: Progress, wall_s: float) -> str:
-    """Return how far the run is, how long it will take and how fast it goes, in 80 columns at most.
+    """Return the progress, the time left and the speed in requests and steps a second, in 80 columns.
 
     The share is of requests, never above 100 %; the time is the trace's, never beyond its last arrival.
     """
@@ -68,13 +68,14 @@ def time_line(glance: Progress, wall_s: float) -> str:
     bar = f"▕{'█' * filled}{' ' * (_BAR - filled)}▏"
     eta = f"ETA {_clock(wall_s / done - wall_s)}" if done > 0 else "ETA unknown"
     seconds, last = glance.now_ns / 1e9, glance.end_ns / 1e9
-    span = f"at {_clock(min(seconds, last))} of {_clock(last)}" if last else f"at {_clock(seconds)}"
-    speed = [f"×{_short(seconds / wall_s)} real time", f"{_short(glance.steps / wall_s)} steps/s"]
+    span = f"{_clock(min(seconds, last))} of {_clock(last)}" if last else f"at {_clock(seconds)}"
+    rates = _short(glance.finished_requests / wall_s), _short(glance.steps / wall_s)
+    speed = [f"{rates[0]} req/s", f"{rates[1]} steps/s", f"×{_short(seconds / wall_s)} real time"]
     return fitted([f"{bar} {100 * done:3.0f} %  {eta}", span, *speed], "  ")
 
 
 def state_line(glance: Progress) -> str:
-    """Return the queue, the hit rate, and how full tiers and busy channels are, in 80 columns at most."""
+    """Return the queue, the hit rate, and the use of tiers and busiest channels, in 80 columns at most."""
     by_tier = " ".join(f"{tier} {100 * rate:.1f}" for tier, rate in glance.tier_hit_rates.items() if rate)
     parts = [f"queue {_short(glance.queue)}", f"hit {100 * min(1.0, glance.token_hit_rate):.1f} %"]
     busiest = sorted(glance.channels.items(), key=lambda channel: (-channel[1], channel[0]))[:2]
@@ -86,7 +87,7 @@ def state_line(glance: Progress) -> str:
 
 
 def fitted(parts: list[str], between: str) -> str:
-    """Return the parts that find room in 80 columns, the first ones first."""
+    """Return the parts that fit in 80 columns, the first parts first."""
     line = parts[0][:_WIDTH]
     for part in parts[1:]:
         if len(line) + len(between) + len(part) <= _WIDTH:

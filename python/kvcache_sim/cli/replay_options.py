@@ -11,14 +11,14 @@ from kvcache_sim.cli.run_options import SYNTHESISE_PREFIXES
 
 
 class OrderChoice(StrEnum):
-    """Which end of a request is released first."""
+    """The end of a request that is released first."""
 
     tail = "tail"
     root = "root"
 
 
 class OutputsChoice(StrEnum):
-    """What a request fills beyond its prompt."""
+    """Blocks that a request fills beyond its prompt."""
 
     prompt = "prompt"
     computed = "computed"
@@ -26,7 +26,7 @@ class OutputsChoice(StrEnum):
 
 
 class LastPartialChoice(StrEnum):
-    """Whether a partial last id is a block."""
+    """Use of a partial last id: not a block, or a block."""
 
     drop = "drop"
     keep = "keep"

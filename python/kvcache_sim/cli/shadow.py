@@ -1,4 +1,4 @@
-"""``kvsim shadow``: a live engine's hit rate beside what other caches would have had, from its KV events."""
+"""``kvsim shadow``: a live engine's hit rate compared with other caches', from its KV events."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def shadow(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="replace the capture")] = False,
 ) -> int:
-    """Follow an engine's KV events: every few seconds its hit rate beside other sizes', tiers' and policies'.
+    """Follow an engine's KV events: every few seconds its hit rate against other sizes, tiers and policies.
 
     It ends on SIGINT or SIGTERM, or with the capture. Rates are shares of whole prompt blocks.
 
@@ -116,7 +116,7 @@ def shadow(
 
 @contextlib.contextmanager
 def _until_a_signal() -> Iterator[Callable[[], bool]]:
-    """Yield a function that tells whether SIGINT or SIGTERM came; a second one ends the process as ever."""
+    """Yield a function that returns True after SIGINT or SIGTERM; a second signal ends the process."""
     seen: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.getsignal(number) for number in numbers}

@@ -53,7 +53,7 @@ def sweep(
     report: Annotated[Path | None, typer.Option(metavar="FILE.html", help="write a report when done")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="no progress")] = False,
 ) -> int:
-    """Run every configuration a sweep file names; run it again to go on where it stopped.
+    """Run every configuration of a sweep file; run it again to resume where it stopped.
 
     \b
     Examples:
@@ -111,7 +111,7 @@ def sweep(
     counts = f"{len(outcome.records)} cells ended ({outcome.cached} before), {outcome.failed} failed"
     print(f"{counts}, {outcome.missing} not run; tables in {directory}", file=sys.stderr)
     if outcome.exit_code not in (EXIT_OK, EXIT_SWEEP_FAILED):
-        print("stopped; run the same command again to go on", file=sys.stderr)
+        print("stopped; run the same command again to resume", file=sys.stderr)
     return outcome.exit_code
 
 

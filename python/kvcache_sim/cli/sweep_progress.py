@@ -1,4 +1,4 @@
-"""What a person sees while a sweep runs: one live line on a terminal, else a line every ten seconds."""
+"""Progress of a sweep: one live line on a terminal, else a line every ten seconds."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class SweepLine:
         self._start = self._shown = time.monotonic()
 
     def begin(self, total: int, cached: int, damaged: Sequence[str]) -> None:
-        """Note what there is to do, and name the files that were set aside."""
+        """Store the number of cells, and name the damaged files that were set aside."""
         self._total, self._cached = total, cached
         for path in damaged:
-            print(f"warning: damaged, set aside, its cell runs again: {path}", file=sys.stderr)
+            print(f"warning: damaged file set aside, its cell runs again: {path}", file=sys.stderr)
 
     def cell_ended(self, cell: Cell, record: CellRecord) -> None:
         """Count a cell, and print the line when it is time."""
@@ -62,7 +62,9 @@ class SweepLine:
     def _print(self, now: float) -> None:
         done = self._ok + self._failed
         left = self._total - self._cached - done
-        line = f"{self._cached + done}/{self._total} cells, {self._failed} failed, {self._cached} cached"
+        line = (
+            f"{self._cached + done:,}/{self._total:,} cells, {self._failed:,} failed, {self._cached:,} cached"
+        )
         line += f", ETA {format_time_ns((now - self._start) / done * left * 1e9)}"
         if self._best is not None and self._objective is not None:
             line += f", best {self._objective.metric} {self._best:.4g}"

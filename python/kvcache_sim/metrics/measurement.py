@@ -15,6 +15,7 @@ from kvcache_sim.metrics.request_totals import RequestTotals
 from kvcache_sim.metrics.run import CodedText, Run
 from kvcache_sim.metrics.slo import Objectives
 from kvcache_sim.metrics.windows import Windows, between_marks
+from kvcache_sim.units import format_time_ns, significant
 from kvcache_sim.workload.sessions import jobs_of
 from kvcache_sim.workload.trace import OPEN_LOOP, Trace
 
@@ -176,16 +177,19 @@ class MeasuredRequests:
         if quarters is None:
             return ()
         rates = quarters[:, 2] / np.maximum(quarters[:, 1], 1)
-        shown = " / ".join(f"{100 * rate:.1f}" for rate in rates)
+        shown = ", ".join(significant(100 * rate) for rate in rates)
         warnings = []
         apart = float(abs(rates[0] - rates[-1]))
         if apart > 0.005 and apart > 0.03 * float(rates.max()):
             if settled is None:
-                warnings.append(f"the hit rate never settles: {shown} % by quarter of the requests")
+                warnings.append(
+                    f"the hit rate is still changing at the end ({shown} % by quarter): results depend on "
+                    "the trace's length"
+                )
             elif settled and self.measure == Measure():
                 warnings.append(
-                    f"the hit rate is {shown} % by quarter of the requests: about {settled:,} of them fill "
-                    "the tiers; measure.warmup=auto leaves these out"
+                    f"the first {settled:,} requests or so fill the tiers (hit rate {shown} % by quarter): "
+                    "measure.warmup=auto leaves them out"
                 )
         waits_s = quarters[:, 3] / np.maximum(quarters[:, 0], 1) / 1e9
         arrivals = self.windows.first_arrival_ns
@@ -194,9 +198,9 @@ class MeasuredRequests:
         if grows and waits_s[3] > 1 and last_s > 1.02 * span_s > 0:
             count = self.windows.requests
             warnings.append(
-                f"overloaded: waiting rises from {waits_s[1]:.1f} s in the second quarter of the requests to "
-                f"{waits_s[3]:.1f} s in the last; {count / span_s:.2f} requests/s arrive, "
-                f"{count / last_s:.2f}/s are served"
+                f"overloaded: the mean wait rises from {format_time_ns(waits_s[1] * 1e9)} in the second "
+                f"quarter to {format_time_ns(waits_s[3] * 1e9)} in the last; "
+                f"{significant(count / span_s)} requests/s arrive, {significant(count / last_s)}/s are served"
             )
         return tuple(warnings)
 

@@ -14,6 +14,7 @@ from kvcache_sim.metrics.durations import Durations
 from kvcache_sim.metrics.figure import Figure
 from kvcache_sim.metrics.parts import Parts
 from kvcache_sim.metrics.run import CodedText, ColumnData
+from kvcache_sim.units import format_time_ms, significant
 
 FIGURES = (
     Figure("prefix_cache.events.<outcome>", "", "how often the event was logged"),
@@ -161,12 +162,12 @@ def _sentence(hit_ms: float | None, miss_ms: float | None, counts: Counter[str])
         hits_text = f"{hits:,} requests hit, in full or in part, {misses:,} missed"
         return f"{hits_text}: too few to compare how long they waited{end}"
     if not hits:
-        return f"no request hit; all {misses:,} waited {_shown_ms(miss_ms)} ms at the median"
-    first = f"{hits:,} full and partial hits waited {_shown_ms(hit_ms)} ms at the median"
-    second = f"{misses:,} misses {_shown_ms(miss_ms)} ms" if misses else "no request missed"
+        return f"no request hit; all {misses:,} waited {_shown(miss_ms)} at the median"
+    first = f"{hits:,} full and partial hits waited {_shown(hit_ms)} at the median"
+    second = f"{misses:,} misses {_shown(miss_ms)}" if misses else "no request missed"
     return f"{first}, {second}{end}"
 
 
-def _shown_ms(median: float | None) -> str:
-    assert median is not None
-    return f"{median:,.0f}" if median >= 100 else f"{median:.3g}"
+def _shown(median_ms: float | None) -> str:
+    assert median_ms is not None
+    return format_time_ms(median_ms) if median_ms >= 99_999.5 else f"{significant(median_ms)} ms"

@@ -9,8 +9,10 @@ from typing import Any
 from kvcache_sim.metrics.percentiles import STATISTICS
 from kvcache_sim.metrics.ttft_parts import ROWS
 from kvcache_sim.replay.miss_causes import reported_by
+from kvcache_sim.units import format_bytes, format_percent, format_time_ms, significant
 
 _LATENCIES = ("ttft", "tpot", "itl", "e2e", "queue")
+_JOB_TIMES = {"mean": "avg", "p50": "p50", "p99": "p99"}
 _HIT_RATES = (
     ("hit rate", "token", "of tokens: cached / prompt tokens of admitted requests"),
     ("", "block", "of blocks: cached / full blocks of their prompts"),
@@ -19,12 +21,12 @@ _HIT_RATES = (
 
 
 def summary_text(summary: Mapping[str, Any], title: str, subject: str = "") -> str:
-    """Return the text of ``summary.json``: ``subject`` (the simulated scenario) if given, then ``title``."""
+    """Return the text of ``summary.json``: the subject of the run, if given, then ``title``."""
     requests, tokens, cache = summary["requests"], summary["tokens"], summary["cache"]
     parts = summary["latency"]["ttft_parts"]
     reasons = [tier["no_effect"] for tier in summary["tiers"].values() if tier["no_effect"]]
     slo = summary.get("slo")
-    gap = [""] * (not reasons and not subject and slo is None)  # 25 lines have one line for these
+    gap = [""] * (not reasons and not subject and slo is None)  # 25 lines hold a gap or one of them
     lines = [
         *wrap(subject, 80, break_long_words=True),
         title[:80],
@@ -48,7 +50,7 @@ def summary_text(summary: Mapping[str, Any], title: str, subject: str = "") -> s
     ]
     for name in _LATENCIES:
         row = summary["latency"][name]
-        lines.append(f"{name:<6}" + "".join(f"{number(row[statistic]):>9}" for statistic in STATISTICS))
+        lines.append(f"{name:<6}" + "".join(f"{time_cell(row[statistic]):>9}" for statistic in STATISTICS))
     lines += [
         *_sum_of_parts(summary["latency"]["ttft"]["avg"], parts),
         *_handovers(summary["handover"]),
@@ -58,11 +60,21 @@ def summary_text(summary: Mapping[str, Any], title: str, subject: str = "") -> s
         *_attainment(slo, summary.get("goodput")),
         f"digest     events {summary['digest']['events'][:24]}  results {summary['digest']['results'][:24]}",
         *_prices(summary.get("cost")),
-        f"took       {summary['wall']['cpu_s']:.2f} CPU s, "
-        f"{summary['wall']['peak_rss_bytes'] / 2**20:.0f} MiB, "
-        f"{summary['engine']['steps']:,} steps, {summary['engine']['name']} engine",
+        f"took       {_speed(summary)}",
     ]
     return "\n".join(lines)
+
+
+def _speed(summary: Mapping[str, Any]) -> str:
+    """Return the CPU time, the memory, and the requests and steps that were simulated per CPU second."""
+    wall, engine = summary["wall"], summary["engine"]
+    cpu_s = max(wall["cpu_s"], 1e-6)
+    requests, steps = (
+        "<0.01" if rate < 0.01 else significant(rate)
+        for rate in (summary["requests"]["arrived"] / cpu_s, engine["steps"] / cpu_s)
+    )
+    memory = format_bytes(wall["peak_rss_bytes"])
+    return f"{significant(cpu_s)} CPU s, {memory}, {requests} requests/s, {steps} steps/s ({engine['name']})"
 
 
 def measured(measure: Mapping[str, Any] | None) -> list[str]:
@@ -105,8 +117,8 @@ def _sum_of_parts(ttft: float | None, parts: Mapping[str, Any]) -> list[str]:
     widths = {name: max(len(name), 8 if len(named) < len(ROWS) else 6) for name in named}
     return [
         "TTFT avg = " + " + ".join(f"{part:>{width}}" for part, width in widths.items()),
-        f"{number(ttft):>8} = "
-        + " + ".join(f"{number(parts[part]['avg']):>{width}}" for part, width in widths.items()),
+        f"{time_cell(ttft):>8} = "
+        + " + ".join(f"{time_cell(parts[part]['avg']):>{width}}" for part, width in widths.items()),
     ]
 
 
@@ -115,7 +127,11 @@ def _prices(cost: Mapping[str, float | None] | None) -> list[str]:
     if cost is None:
         return []
     names = {"per_million_tokens": "a million tokens", "per_hour": "an hour", "total": "in all"}
-    return ["cost       " + "  ".join(f"{number(cost[name])} {words}" for name, words in names.items())]
+    return ["cost       " + "  ".join(f"{_price(cost[name])} {words}" for name, words in names.items())]
+
+
+def _price(value: float | None) -> str:
+    return "-" if value is None else significant(value)
 
 
 def _handovers(handover: Mapping[str, Any]) -> list[str]:
@@ -123,7 +139,8 @@ def _handovers(handover: Mapping[str, Any]) -> list[str]:
     if not handover["requests"]:
         return []
     share, wait = handover["share_of_ttft"], handover["wait"]
-    text = f"{handover['requests']:,} requests  wait avg {number(wait['avg'])} p99 {number(wait['p99'])} ms"
+    average, tail = (_time(wait[statistic]) for statistic in ("avg", "p99"))
+    text = f"{handover['requests']:,} requests  wait avg {average} p99 {tail}"
     return [f"handover   {text}  {percent(share).strip()} of their TTFT"]
 
 
@@ -133,7 +150,7 @@ def _machines(spread: Mapping[str, Any]) -> list[str]:
     if len(loads) < 2:
         return []
     evenness = f"max/mean {spread['max_over_mean']:.2f}  Jain {spread['jain']:.3f}"
-    each = " ".join(map(str, loads))
+    each = " ".join(f"{load:,}" for load in loads)
     if len(each) > 30:
         each = f"{min(loads):,} to {max(loads):,} on {len(loads):,}"
     idle = loads.count(0)
@@ -158,17 +175,20 @@ def _count(value: int) -> str:
 
 
 def percent(share: float | None) -> str:
-    """Return a share as a percentage with two decimals, ``none`` if nothing was measured."""
-    return "   none" if share is None else f"{100 * share:5.2f} %"
+    """Return a share as a percentage of three digits, ``none`` where nothing was measured."""
+    return f"{'none' if share is None else format_percent(share):>7}"
 
 
-def number(value: float | None) -> str:
-    """Return a number in at most 8 characters."""
+def time_cell(value: float | None) -> str:
+    """Return a time in ms in at most 8 characters: bare ms, or with its unit from 100 s on."""
     if value is None:
         return "-"
-    if value >= 1e7:
-        return f"{value:.2e}"
-    return f"{value:.0f}" if value >= 1e4 else f"{value:.1f}" if value >= 100 else f"{value:.3g}"
+    return format_time_ms(value) if value >= 99_999.5 else significant(value)
+
+
+def _time(value: float | None) -> str:
+    """Return a time of so many ms with its unit."""
+    return "-" if value is None else format_time_ms(value)
 
 
 def throughput(rates: Mapping[str, float | None]) -> str:
@@ -176,7 +196,7 @@ def throughput(rates: Mapping[str, float | None]) -> str:
     requests, tokens = rates["requests_per_s"], rates["output_tokens_per_s"]
     if requests is None or tokens is None:
         return "none: no simulated time passed"
-    return f"{requests:,.2f} requests/s  {tokens:,.1f} output tokens/s"
+    return f"{significant(requests)} requests/s  {significant(tokens)} output tokens/s"
 
 
 def _jobs(jobs: Mapping[str, Any] | None) -> list[str]:
@@ -184,8 +204,8 @@ def _jobs(jobs: Mapping[str, Any] | None) -> list[str]:
     if jobs is None or not jobs["completed"]:
         return []
     took = jobs["completion"]
-    text = f"{jobs['completed']:,} of {jobs['count']:,} jobs; completion in s: mean {took['avg'] / 1e3:,.2f}"
-    return [f"jobs       {text}  p50 {took['p50'] / 1e3:,.2f}  p99 {took['p99'] / 1e3:,.2f}"]
+    times = (f"{word} {format_time_ms(took[name])}" for word, name in _JOB_TIMES.items())
+    return [f"jobs       {jobs['completed']:,} of {jobs['count']:,} completed; time {'  '.join(times)}"]
 
 
 def _attainment(slo: Mapping[str, Any] | None, goodput: Mapping[str, float | None] | None) -> list[str]:
@@ -222,8 +242,8 @@ def brief_text(summary: Mapping[str, Any], title: str, subject: str) -> str:
         *([f"requests   {'  '.join(turned_away)}"] if turned_away else []),
         *measured(summary.get("measure")),
         f"hit rate   {percent(summary['cache']['token_hit_rate']).strip()} of tokens",
-        f"ms         TTFT mean {number(ttft['avg'])}, p50 {number(ttft['p50'])}, p99 {number(ttft['p99'])}; "
-        f"TPOT mean {number(tpot['avg'])}",
+        f"latency    TTFT mean {_time(ttft['avg'])}, p50 {_time(ttft['p50'])}, p99 {_time(ttft['p99'])}; "
+        f"TPOT mean {_time(tpot['avg'])}",
         f"throughput {throughput(summary['throughput'])}",
     ]
     for tier in summary["tiers"].values():

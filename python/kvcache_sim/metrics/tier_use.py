@@ -117,10 +117,10 @@ def no_effect(tier: str, uses: tuple[TierUse, ...], hit_tokens: Mapping[str, int
     ):
         return None
     if not own[0].loads:
-        return f"{tier} could not have mattered: fetch.policy is never"
+        return f"{tier} had no effect: fetch.policy is never"
     above = TIERS[level - 1]
     if not any(use.evicted_blocks for use in uses if use.tier == above):
-        return f"{tier} could not have mattered: {above} never evicted a block"
+        return f"{tier} had no effect: {above} never evicted a block"
     if not any(use.written_bytes for use in own):
-        return f"{tier} could not have mattered: nothing was ever written to it"
-    return f"{tier} did not matter: nothing that came down was asked for again"
+        return f"{tier} had no effect: no block was written to it"
+    return f"{tier} had no effect: no block written to it was requested again"

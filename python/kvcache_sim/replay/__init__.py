@@ -1,16 +1,16 @@
 """Caches without time: engines' own caches, prefix replays, the hit curve, causes of misses.
 
-- ``block_keys``       block keys: what names a block of a request
-- ``cachesim``         one policy at one capacity, with the ceilings beside it
-- ``ceilings``         what no policy can exceed
+- ``block_keys``       block keys: the names of a request's blocks
+- ``cachesim``         one policy at one capacity, with its upper bounds
 - ``engine_requests``  from the settings of an engine replay to the requests that the core takes
 - ``engine_tiers``     replays of engines with lower tiers of their own
 - ``group_settings``   from what a user writes to the KV cache groups that a replay of vLLM's pool takes
 - ``kv_groups``        replays of vLLM's manager of several KV cache groups
-- ``miss_causes``      the causes of a miss: the one list of them, with what each means and who can tell it
+- ``miss_causes``      the causes of a miss: the list of them, each with its meaning
 - ``miss_tables``      the misses of a replay by cause: its summary, and its table of requests
 - ``policy_check``     ``kvsim policies check``
-- ``policy_misses``    why tokens were missed in the replay of an eviction policy
+- ``policy_misses``    causes of misses in the replay of an eviction policy
 - ``prompt_blocks``    a trace's prompts cut into blocks
 - ``request``          a trace's requests in file order through one cache
+- ``upper_bounds``     the hits that no policy can exceed
 """

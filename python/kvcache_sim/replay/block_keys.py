@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from kvcache_sim.workload.trace import Trace
 
-#: The key of a block named by the trace: its id (dense) and its place inside the id.
+#: The key of a block named by the trace: its id (dense) and its index inside the id.
 NamedKey = tuple[int, int]
-#: The key of a block that only one request can hold: the letter, the request and the block.
+#: The key of a block that only one request can hold: its kind, the request and the block.
 OwnKey = tuple[str, int, int]
 Key = NamedKey | OwnKey
 
@@ -26,9 +26,9 @@ def _ids(trace: Trace, request: int) -> list[int]:
 class BlockKeys:
     """The keys of all blocks of a trace at one block size, which divides the trace's.
 
-    Full block k of a prompt is named by the id that covers it and its place inside that id. Any other block
-    (output, the straddling one, or prompt that the trace gives no id for) has the name that the session's
-    next turn shows at its place, where ``continuation`` tells of one, else a key of its own.
+    Full block k of a prompt is named by the id that covers it and its index inside that id. Any other block
+    (output, straddling, or prompt without an id) takes the name that the session's next turn has at its
+    position, where ``continuation`` has a next turn, else a key of its own.
     """
 
     trace: Trace
@@ -85,7 +85,7 @@ class BlockKeys:
     def first_token_label(self, key: Key) -> int:
         """Return the number that digests of SGLang's leaves give the first token of a page.
 
-        A token of an id is id x tokens-an-id + its place, a token past the ids counts up from 2^40.
+        A token of an id is id x tokens-an-id + its index, a token past the ids counts up from 2^40.
         """
         page, id_tokens = self.block_size_tokens, self.trace.block_size
         if len(key) == 2:

@@ -1,4 +1,4 @@
-"""One policy at one capacity, with the ceilings beside it: what ``kvsim cachesim`` prints."""
+"""One policy at one capacity, with its upper bounds: the figures of ``kvsim cachesim``."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from kvcache_sim.replay.request import REPLAYERS, ReplayRequest, ReplayResult
 
 
 def simulate_cache(request: ReplayRequest, policy: str) -> ReplayResult:
-    """Replay a trace against the policy of a name, and return its figures with the ceilings beside them.
+    """Replay a trace against the policy of a name, and return its figures and upper bounds.
 
-    The ceilings take the same requests one after another, outputs private. Raises ``UsageError`` for a name
-    that is no policy or a setting without effect, ``TraceError`` for a trace that is no prefix tree.
+    The upper bounds take the same requests one after another, outputs private. Raises ``UsageError`` for an
+    unknown policy or a setting without effect, ``TraceError`` for a trace that is no prefix tree.
     """
     family, variant = resolve_policy(policy)
     result = REPLAYERS[family](request, variant)
     mode = engine_mode(family, request.groups is not None)
     if mode is not None:
         result["equals"] = mode.sentence
-    # the ceilings always compute a last token, LMCache finds whole prompts
+    # upper bounds always compute a last token, LMCache finds whole prompts
     has_upper_bounds = not request.reuse_outputs and request.groups is None and family != "lmcache"
     if "ceilings" not in result and has_upper_bounds:
         result |= _upper_bounds(request, int(result["hit_tokens"]) + int(result.get("loaded_tokens", 0)))

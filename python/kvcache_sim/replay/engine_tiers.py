@@ -27,8 +27,8 @@ _FIRST = 20
 def replay_sglang_unified(request: ReplayRequest, variant: str) -> ReplayResult:
     """Replay SGLang's UnifiedRadixCache, with HiCache where the request has blocks on the host.
 
-    A block is a page. ``tlru:4096:256`` is told the tokens that may be recomputed within the latency budget,
-    and those that the next prompt is expected to add.
+    A block is a page. ``tlru:4096:256`` names the tokens that may be recomputed within the latency budget,
+    and the tokens that the next prompt is expected to add.
     """
     policy = f"sglang-unified:{variant}"
     refuse_without_effect(request, policy, window=True, outputs=True, host=True)

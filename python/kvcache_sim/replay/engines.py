@@ -95,9 +95,9 @@ def offloading_figures(request: ReplayRequest, answer: dict[str, Any]) -> Replay
 
 
 def useful_blocks(request: ReplayRequest) -> int:
-    """Return how many blocks of the pool can make a difference: a pool of as many decides the same.
+    """Return the blocks of the pool that can have an effect: a pool of this size decides the same.
 
-    Blocks that no request can ever need stand between those given back without a key and those with one.
+    Blocks that no request can need are queued between the free blocks without a key and those with a key.
     """
     needed = -(-total_tokens(request) // request.block_size_tokens)
     return min(request.capacity_blocks, int(needed.sum()))

@@ -24,8 +24,8 @@ _FIRST = 5
 def replay_groups(request: ReplayRequest, settings: GroupSettings, alone: bool = False) -> ReplayResult:
     """Replay vLLM's manager of a model's KV cache groups; ``capacity_blocks`` are usable blocks of the pool.
 
-    Prompts are computed in chunks, answers a token a step. ``alone``: tells too how far the groups
-    of each kind could have gone on by themselves. Raises UsageError for settings without effect.
+    Prompts are computed in chunks, answers a token a step. ``alone`` adds the hits of the groups of each
+    kind alone. Raises UsageError for settings without effect.
     """
     refuse_without_effect(request, "vllm", window=True, outputs=True, any_block=True)
     layout, trace = settings.layout, request.trace

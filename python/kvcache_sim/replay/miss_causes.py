@@ -1,4 +1,4 @@
-"""The causes of a miss: the one list of them, with what each means and who can tell it."""
+"""The causes of a miss, each with its meaning and the kinds of runs that report it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Literal
 
 from kvcache_sim.values import Value
 
-#: Who tells causes: replays without time (``kvsim cachesim``), or timed runs (``kvsim simulate --causes``,
+#: Reporters of causes: replays without time (``kvsim cachesim``), or timed runs (``kvsim simulate --causes``,
 #: ``kvsim explain``).
 Reporter = Literal["replay", "timed"]
 
 
 class MissCause(Value):
-    """One cause of a miss: every missed prompt token stands under exactly one."""
+    """One cause of a miss: every missed prompt token has exactly one cause."""
 
     name: str
     #: One sentence, for tables and pictures.
@@ -28,12 +28,12 @@ _TIMED: frozenset[Reporter] = frozenset({"timed"})
 MISS_CAUSES: tuple[MissCause, ...] = (
     MissCause(
         "never_seen",
-        "no prompt had shown the block; the prompt is new, or goes on where one ended",
+        "no earlier prompt had the block; the prompt is new, or continues an earlier one",
         _BOTH,
     ),
     MissCause(
         "diverged",
-        "no prompt had shown it, and others went on differently where the prompt left them",
+        "no earlier prompt had the block, and others diverge from the prompt at this point",
         _BOTH,
     ),
     MissCause("evicted", "it was in the cache and was evicted, or lies behind a block that was", _BOTH),
@@ -51,17 +51,17 @@ MISS_CAUSES: tuple[MissCause, ...] = (
     ),
     MissCause(
         "window_moved_on",
-        "other layers had it, but those with a window had moved on and kept nothing to go on from there",
+        "other layers had it, but layers with a window had released their blocks there",
         _TIMED,
     ),
     MissCause(
         "no_checkpoint",
-        "other layers had it, but those with a state had kept no checkpoint to go on from there",
+        "other layers had it, but layers with a state kept no checkpoint there",
         _TIMED,
     ),
 )
 
 
 def reported_by(reporter: Reporter) -> tuple[MissCause, ...]:
-    """Return the causes that replays, or timed runs, can tell, in the order of the columns."""
+    """Return the causes that replays, or timed runs, report, in the order of the columns."""
     return tuple(cause for cause in MISS_CAUSES if reporter in cause.reported_by)

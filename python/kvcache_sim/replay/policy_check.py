@@ -1,6 +1,6 @@
 """``kvsim policies check``: random traces against the contract, then a comparison with LRU and Belady.
 
-A whole trace goes through a plug-in, with the ceilings beside it.
+A whole trace goes through a plug-in, compared with the upper bounds.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What a check found; it raises where the contract was broken."""
+    """The result of a check that found no breach; a breach of the contract raises."""
 
     plugin: Plugin
     rounds: int
@@ -147,7 +147,7 @@ def check_policy(text: str, seed: int, rounds: int = ROUNDS) -> CheckReport:
 
 
 def branching_trace(draw: np.random.Generator, requests: int) -> Trace:
-    """Return requests that follow an earlier one for a while, then go their own way; blocks of 16 tokens."""
+    """Return requests that share a prefix with an earlier request, then diverge; blocks of 16 tokens."""
     rows: list[list[int]] = []
     fresh = 0
     for _ in range(requests):

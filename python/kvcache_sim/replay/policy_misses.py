@@ -1,4 +1,4 @@
-"""Why tokens were missed in the replay of an eviction policy, from its hits and its record of evictions."""
+"""Causes of misses in the replay of an eviction policy, from its hits and its record of evictions."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def explained(
     """Return the misses by cause and a row a request, where the replay asks for them.
 
     ``missed`` are the known blocks that were missed: request, whose demand had evicted them (-1: they never
-    came in), blocks. Without it (a ceiling keeps no such record) a block as deep as the cache is large was
-    never admitted, and the others have left it or were passed over.
+    came in), blocks. Without it (an upper bound keeps no such record) a block as deep as the cache is large
+    was never admitted, and the others were evicted or passed over.
     """
     if not request.explain:
         return {}

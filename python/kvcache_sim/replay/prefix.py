@@ -1,4 +1,4 @@
-"""One eviction policy at one capacity: hits, evictions, and the ceilings beside them."""
+"""One eviction policy at one capacity: hits, evictions and upper bounds."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def replay_prefix(request: ReplayRequest, variant: str) -> ReplayResult:
     result = _head(request, prompts, variant) | _figures(prompts, answer)
     result |= _overlap(request, prompts.references, answer)
     possible = tops["belady"]["hit_blocks"]
-    # a ceiling keeps no record of what leaves
+    # an upper bound keeps no record of evictions
     missed = None if row_of(policy.name).is_upper_bound else answer.missed
     result |= explained(request, prompts, variant, answer.hits, missed)
     result["ceilings"] = tops
@@ -58,7 +58,9 @@ def _check(request: ReplayRequest, policy: Variant) -> None:
     if request.store_threshold:
         raise UsageError(f"has no effect with --policy {policy.name}", where="--store-threshold")
     if request.window and row_of(policy.name).is_upper_bound:
-        raise UsageError(f"{policy.name} is a ceiling: its requests come one after another", where="--window")
+        raise UsageError(
+            f"{policy.name} is an upper bound: its requests come one after another", where="--window"
+        )
     if (
         request.window
         and request.discipline == "prefix"
@@ -66,7 +68,7 @@ def _check(request: ReplayRequest, policy: Variant) -> None:
         and policy.name == "lru"
     ):
         raise UsageError(
-            "a list touched root first lets go of blocks that others need: nothing is held",
+            "a list touched root first releases blocks that others need: nothing is held",
             where="--window",
             got=str(request.window),
             hint="use --order tail",
@@ -79,7 +81,7 @@ def _check(request: ReplayRequest, policy: Variant) -> None:
             hint="--order root is for lru, or with --flat",
         )
     if request.discipline == "flat" and policy.name == "unbounded":
-        raise UsageError("a flat cache has no such ceiling", where="--flat", hint="use --policy belady")
+        raise UsageError("a flat cache has no such upper bound", where="--flat", hint="use --policy belady")
     if request.discipline == "flat" and request.explain:
         raise UsageError("a flat cache knows no prompts to explain", where="--explain")
 
@@ -130,7 +132,7 @@ def _flat(request: ReplayRequest, prompts: PromptBlocks, policy: Variant) -> Rep
         },
     }
     if policy.name != "belady":
-        # a plain queue behind a prefix look-up: room first, root-first insertion, the request at work held
+        # a plain queue behind a prefix look-up: evict first, insert root first, pin the running request
         queue = native.plain(policy.name, capacity, "queue", policy.native, window)
         result["prefix_lookup"] = _figures(prompts, queue)
     return result
@@ -149,7 +151,7 @@ def _head(request: ReplayRequest, prompts: PromptBlocks, variant: str) -> Replay
 
 
 def _overlap(request: ReplayRequest, references: int, answer: _core.ReplayAnswer) -> dict[str, Any]:
-    """Return how many overlap and what found no room: each block was found, came (and left), or did not."""
+    """Return the overlapping requests and the blocks not admitted: neither hits nor insertions."""
     if not request.window:
         return {}
     refused = references - int(answer.hits.sum(dtype=np.int64)) - answer.evictions - answer.resident

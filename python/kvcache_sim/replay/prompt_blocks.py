@@ -24,8 +24,8 @@ _EVERYTHING = 2**62
 class PromptBlocks:
     """The requests of a trace in blocks of ``block_size_tokens``, one entry a request.
 
-    ``blocks`` are the prompt's blocks that ids name, ``private_blocks`` those that nobody else can name
-    (past the ids, outputs), ``limits`` the leading blocks that may count as hits.
+    ``blocks`` are the prompt's blocks that ids name, ``private_blocks`` the blocks of this request
+    alone (past the ids, outputs), ``limits`` the leading blocks that may count as hits.
     """
 
     trace: Trace
@@ -49,10 +49,10 @@ class PromptBlocks:
 
     @cached_property
     def names(self) -> NDArray[np.uint64]:
-        """What a sketch of names knows each block by: the trace's own ids where a block is one id.
+        """The name of each block in a frequency sketch: the trace's own id where a block is one id.
 
-        Empty where ids are numbered from 0 as they appear, are texts, or name several blocks each: a block is
-        then known by its number, counted from 1.
+        Empty where ids are numbered from 0 as they appear, are texts, or name several blocks each. A block's
+        name is then its number, counted from 1.
         """
         own = self.trace.id_names
         if isinstance(own, list) or self.blocks_per_id > 1:
@@ -110,7 +110,7 @@ def blocks_of_prompts(request: ReplayRequest) -> PromptBlocks:
     if request.last_partial == "keep":
         if request.outputs != "prompt":
             raise UsageError(
-                "a partial last block leaves no place for outputs",
+                "a partial last block cannot be followed by outputs",
                 where="--outputs",
                 got=request.outputs,
                 hint="use --last-partial drop",

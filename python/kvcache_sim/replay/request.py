@@ -37,7 +37,7 @@ class StorageCapacity:
 
 @dataclass(frozen=True, slots=True)
 class ReplayRequest:
-    """One replay: the trace, the blocks it is cut into, the room they have and how requests overlap.
+    """One replay: the trace, its block size, the capacities and the overlap of requests.
 
     ``block_size_tokens`` divides the trace's. ``window`` requests overlap: one ends when that many run;
     0 means one after another.
@@ -75,7 +75,7 @@ class ReplayRequest:
 
 
 def refuse_lower_tiers(request: ReplayRequest, policy: str) -> None:
-    """Raise UsageError for room below the capacity, which only engines with tiers of their own have."""
+    """Raise UsageError for lower tiers, which only engines with tiers of their own have."""
     given = {
         "--host-capacity": request.host_blocks != 0,
         "--write-policy": request.write_policy != "",

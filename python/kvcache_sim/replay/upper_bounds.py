@@ -1,4 +1,4 @@
-"""What no policy can exceed: an unbounded cache, and one of the same size that knows the future."""
+"""Hits that no policy can exceed: of an unbounded cache, and of Belady's policy at the same size."""
 
 from __future__ import annotations
 

@@ -3,31 +3,31 @@
 - ``best_cell``        the cells of a sweep as a table, and the best of them
 - ``cachesim``         a cache replay for people, and its requests as CSV
 - ``colours``          the colour of everything that pictures draw
-- ``compare``          two or more runs beside each other
+- ``compare``          two or more runs compared
 - ``curve``            ``kvsim curve``: the hit rate at every capacity
 - ``distributions``    percentiles and distributions, the same way everywhere
-- ``explain``          why a run came out as it did, in plain sentences with the numbers
-- ``fidelity``         a finished run beside the real requests it imitates: the error of every latency
+- ``explain``          the main causes of a run's results, in sentences with numbers
+- ``fidelity``         a finished run compared with the real requests it imitates: the error of every latency
 - ``finished``         a finished run as reports see it
 - ``fit_picture``      the picture of a fit: each iteration's predicted time against its measured one
 - ``headline``         the figures a report opens with
-- ``installation``     the installation, looked at piece by piece
-- ``model_sheet``      what one model weighs and keeps, as ``kvsim models show`` prints it
+- ``installation``     the checks of ``kvsim doctor``, one a part of the installation
+- ``model_sheet``      the weights and KV cache of a model, as ``kvsim models show`` prints them
 - ``page``             a page: one HTML file with everything inside, the same bytes for the same parts
-- ``parts``            what a page is made of, and each part as HTML: every text from outside is escaped
+- ``parts``            the parts of a page, and each part as HTML: every text from outside is escaped
 - ``picture``          a picture: a declarative chart, the definition printed under it
 - ``pictures``         the pictures, one a file
 - ``plain_table``      tables as text, for a terminal
 - ``plot``             one picture of finished runs
-- ``plotting``         whether pictures can be drawn here: the plotting libraries are an extra
-- ``render``           pictures as Vega, SVG, PNG or HTML: the one place that talks to the plotting libraries
-- ``reproduction``     a finished run, run again from what its directory says
+- ``plotting``         the plotting libraries, which are an extra: checks and output formats
+- ``render``           pictures as Vega, SVG, PNG or HTML: the only module that calls the plotting libraries
+- ``reproduction``     a finished run, run again from its directory
 - ``request_log``      real per-request logs, one file a format
-- ``reuse``            what could have been reused, told from the trace afterwards, and why it was not
+- ``reuse``            the tokens that could have been reused, from the trace, and the causes of misses
 - ``routing_regret``   routing regret of a finished run
-- ``run_report``       the report of finished runs: what stands in it, in which order
-- ``sensitivity``      how far a run's answers move within the stated errors of what it assumes
-- ``step_time_sheet``  what a source of step times says, as ``kvsim step-times show`` prints it
+- ``run_report``       the report of finished runs: its sections in order
+- ``sensitivity``      the change of a run's answers within the stated errors of its assumptions
+- ``step_time_sheet``  a source of step times, as ``kvsim step-times show`` prints it
 - ``sweep_report``     the results of a sweep as a page and as lines
 - ``time_series``      samples over time, thinned to what a picture can show
 """

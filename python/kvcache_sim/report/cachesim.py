@@ -38,10 +38,10 @@ class CapacityOptions:
 def capacity_of(
     policy: str, family: str, options: CapacityOptions, trace_block_size: int, weights: tuple[int, int]
 ) -> dict[str, Any]:
-    """Return the room of a ``ReplayRequest`` by the names of its fields; raises ``UsageError``.
+    """Return the capacities of a ``ReplayRequest`` by field name; raises ``UsageError``.
 
     ``family`` is the policy's; ``weights`` are the bytes of a token and, where groups share a pool, of a
-    block of it: what turns sizes into blocks; 0 is not known.
+    block of it; they convert sizes into blocks, and 0 is unknown.
     """
     for option, given in _useless(family, options).items():
         if given:
@@ -64,31 +64,33 @@ def capacity_of(
     def blocks(text: str, where: str) -> int:
         return parse_capacity(text, block_bytes or size * token_bytes, where, 0 if block_bytes else size)
 
-    room: dict[str, Any] = {
+    capacities: dict[str, Any] = {
         "block_size_tokens": size,
         "capacity_blocks": blocks(options.capacity, "--capacity"),
     }
     if options.cpu_chunks:
-        room["cpu_blocks"] = options.cpu_chunks
-        room["cpu_policy"] = options.cpu_policy or "lru"
-        room["secondary"] = options.secondary
+        capacities["cpu_blocks"] = options.cpu_chunks
+        capacities["cpu_policy"] = options.cpu_policy or "lru"
+        capacities["secondary"] = options.secondary
     elif options.secondary:
         raise UsageError("has no effect without --cpu-chunks", where="--secondary-tier")
     elif options.cpu_policy:
         raise UsageError("has no effect without --cpu-chunks", where="--cpu-policy")
     if options.host_capacity:
-        room["host_blocks"] = blocks(options.host_capacity, "--host-capacity")
-        room["write_policy"] = options.write_policy or "write_through"
+        capacities["host_blocks"] = blocks(options.host_capacity, "--host-capacity")
+        capacities["write_policy"] = options.write_policy or "write_through"
     elif options.write_policy or options.storage:
         option = "--write-policy" if options.write_policy else "--storage"
         raise UsageError("has no effect without --host-capacity", where=option)
     if options.storage:
         bound = None if options.storage == "unbounded" else blocks(options.storage, "--storage")
         threshold = options.prefetch_threshold
-        room["storage"] = StorageCapacity(bound) if threshold is None else StorageCapacity(bound, threshold)
+        capacities["storage"] = (
+            StorageCapacity(bound) if threshold is None else StorageCapacity(bound, threshold)
+        )
     elif options.prefetch_threshold is not None:
         raise UsageError("has no effect without --storage", where="--prefetch-threshold")
-    return room
+    return capacities
 
 
 def _useless(family: str, options: CapacityOptions) -> dict[str, bool]:

@@ -17,7 +17,7 @@ from kvcache_sim.tiers import KV_SOURCES, REMOTE
 OTHER = "other"
 
 _KV_SOURCES = {row.name: row.colour for row in ROWS} | {KV_SOURCES[REMOTE]: "#a05fb4"}
-#: Colours that tell apart for colour-blind readers on light and on dark ground, by what they stand for.
+#: Colors by meaning, distinguishable for color-blind readers on light and on dark backgrounds.
 COLOURS: dict[str, str] = {
     **_KV_SOURCES,
     OTHER: "#aeb6be",
@@ -47,7 +47,7 @@ COLOURS: dict[str, str] = {
     "lru": "#3b82c4",
     "optimum": "#a05fb4",
     "belady": "#a05fb4",
-    "ceiling": "#6b7785",
+    "upper bound": "#6b7785",
     "knee": "#d9a200",
     "this run": "#d1495b",
     "on the front": "#d1495b",

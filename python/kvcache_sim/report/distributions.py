@@ -46,7 +46,7 @@ def hit_class(requests: dict[str, NDArray[Any]], block_size_tokens: int) -> NDAr
 
 
 def slowest_tier(requests: dict[str, NDArray[Any]]) -> NDArray[np.int8]:
-    """Return the index into ``KV_SOURCES`` of the slowest place each request read from, −1 for none."""
+    """Return the index into ``KV_SOURCES`` of the slowest source each request read from, −1 for none."""
     slowest = np.full(len(requests["request"]), -1, np.int8)
     for index, tier in enumerate(KV_SOURCES):
         slowest[requests[f"cached_{tier}_tokens"] > 0] = index

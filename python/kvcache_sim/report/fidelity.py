@@ -1,4 +1,4 @@
-"""A finished run beside the real requests it imitates: the error of every latency."""
+"""A finished run compared with the real requests it imitates: the error of every latency."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def compare(requests: dict[str, ColumnData], log: RequestLog) -> Fidelity:
 
 
 def _paired(requests: dict[str, ColumnData], log: RequestLog) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the places, among the run's finished requests and in the log, of what is one request."""
+    """Return the indices of each request among the run's finished requests and in the log."""
     finished = np.asarray(requests["status"]) == STATUSES.index("finished")
     numbers = np.arange(len(finished))
     if log.pairing == "start time":

@@ -18,7 +18,7 @@ from kvcache_sim.workload.trace import Trace
 
 
 class RunSource(Protocol):
-    """Where a finished run is read from: its directory (``StoredRun``), or memory."""
+    """The source of a finished run: its directory (``StoredRun``), or memory."""
 
     @property
     def path(self) -> Path:
@@ -62,9 +62,9 @@ class RunSource(Protocol):
 
 
 class FinishedRun:
-    """A finished run with what reports derive from it; nothing is written.
+    """A finished run with the figures that reports derive from it; nothing is written.
 
-    ``label`` tells it from the runs shown with it; ``trace`` is the trace it ran, where it could be found.
+    ``label`` distinguishes it from other runs shown; ``trace`` is its trace, None if it was not found.
     """
 
     def __init__(self, stored: RunSource, label: str = "", trace: Trace | None = None) -> None:

@@ -9,10 +9,11 @@ from kvcache_sim.metrics.names import metric_value
 from kvcache_sim.report.compare.comparison import Comparison, Difference
 from kvcache_sim.report.explain.case import Case
 from kvcache_sim.report.explain.hit_rate import upper_bound_of
+from kvcache_sim.units import format_time_ms, significant
 
 
 class Change(NamedTuple):
-    """How a run's figure differs from the first run's; ``better`` is None where it may be chance."""
+    """The difference of a run's figure from the first run's; ``better`` is None where it may be chance."""
 
     amount: str
     #: The 95 % interval of the amount, or why there is none.
@@ -44,14 +45,10 @@ def _percent(share: float) -> str:
 
 
 def _ms(value: float) -> str:
-    return f"{value / 1000:,.2f} s" if value >= 10_000 else f"{_short(value)} ms"
+    return format_time_ms(value) if value >= 10_000 else f"{significant(value)} ms"
 
 
-def _short(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
-
-
-#: A change of figures without an interval that is smaller is not told from none.
+#: Smallest change that is shown of figures without an interval.
 _SMALLEST = 0.001
 _UPPER_BOUND = "ceiling"
 #: Groups of the summary that a scenario asks for.
@@ -60,8 +57,8 @@ _FIGURES = (
     _Figure("cache.token_hit_rate", "hit rate", "prompt tokens served from any tier", True, True, _percent),
     _Figure(
         _UPPER_BOUND,
-        "its ceiling",
-        "what one unbounded cache shared by all machines could have served of the same prompts",
+        "upper bound",
+        "hit rate of one unbounded cache shared by all machines, on the same prompts",
         True,
         True,
         _percent,
@@ -75,7 +72,7 @@ _FIGURES = (
         "generated tokens / time from first arrival to last token",
         False,
         True,
-        lambda value: f"{_short(value)} tok/s",
+        lambda value: f"{significant(value)} tok/s",
     ),
     _Figure("slo.attainment", "SLO attainment", "requests within all their limits", True, True, _percent),
     _Figure(
@@ -84,7 +81,7 @@ _FIGURES = (
         "requests within all their limits / time from first arrival to last token",
         False,
         True,
-        lambda value: f"{_short(value)} req/s",
+        lambda value: f"{significant(value)} req/s",
     ),
     _Figure(
         "cost.per_million_tokens",
@@ -92,7 +89,7 @@ _FIGURES = (
         "at the scenario's prices, of a million prompt and generated tokens",
         False,
         False,
-        lambda value: f"{value:,.3g}",
+        significant,
     ),
 )
 

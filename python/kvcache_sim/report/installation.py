@@ -117,7 +117,7 @@ def _packaged() -> Finding:
 
 
 def _measured_kernels() -> Finding:
-    """Whether the source of measured kernels can be used; it is not imported."""
+    """Return the finding on the source of measured kernels, without importing it."""
     what = "aiconfigurator:"
     if sys.version_info >= (3, 14):
         return Finding("missing", what, f"has no wheel for python {platform.python_version()}")
@@ -129,7 +129,7 @@ def _measured_kernels() -> Finding:
 
 
 def _cache_folder() -> Finding:
-    """Where tables made from slow sources are kept; it appears with the first of them."""
+    """Return the finding on the folder of tables made from slow sources; the first table creates it."""
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kvsim"
     existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
     if not os.access(existing, os.W_OK | os.X_OK):

@@ -1,4 +1,4 @@
-"""What one model weighs and keeps, as ``kvsim models show`` prints it."""
+"""The weights and KV cache of a model, as ``kvsim models show`` prints them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kvcache_sim.units import format_bytes
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a sheet is asked for; empty: the model's own ``kv_dtype``, no ``gpu`` and so no room."""
+    """Options of a sheet; empty: the model's own ``kv_dtype``, and no ``gpu``, so no capacity."""
 
     tensor_parallel: int = 1
     kv_dtype: str = ""

@@ -1,4 +1,4 @@
-"""What a page is made of, and each part as HTML: every text from outside is escaped."""
+"""The parts of a page, and each part as HTML: every text from outside is escaped."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class NothingToDraw:
-    """Why a picture is missing: in a sentence, so that an empty place is never a riddle."""
+    """A picture that is missing, with the reason in a sentence."""
 
     kind: str
     title: str

@@ -17,8 +17,8 @@ _GAP = "  "
 def plain_table(table: Table, width: int | None = None) -> str:
     """Return a table as text with aligned columns, in lines of at most ``width`` (the terminal's, or 80).
 
-    Columns that find no room follow below, behind the first column again; a text that is wider than the room
-    goes on in the next line of its cell.
+    Columns beyond the width follow below, after the first column again; a text that is wider than its column
+    continues in the next line of its cell.
     """
     limit = width or terminal_width()
     cells = [[str(heading) for heading in table.headings]]
@@ -31,7 +31,7 @@ def plain_table(table: Table, width: int | None = None) -> str:
 def plain_sentences(sentences: Sequence[str], indent: str = "", width: int | None = None) -> str:
     """Return sentences below each other, in lines of at most ``width`` (the terminal's, or 80).
 
-    What of a sentence goes on in a further line stands two columns in.
+    Further lines of a sentence are indented by two columns.
     """
     limit = width or terminal_width()
     return "\n".join(
@@ -52,7 +52,7 @@ def labelled(label: str, text: str, columns: int) -> list[str]:
 def shell_lines(before: str, words: Sequence[str]) -> str:
     """Return words to type behind a few others, in lines that fit the terminal and still are one command.
 
-    A flag and its value stay together; a line that goes on ends with a backslash.
+    A flag and its value stay together; a line that continues ends with a backslash.
     """
     lines = [before.rstrip()]
     free_width = terminal_width() - len(" \\")
@@ -88,7 +88,7 @@ def _width(column: Cells) -> int:
 
 
 def side_by_side(widths: Sequence[int], limit: int) -> list[list[int]]:
-    """Return which columns of some widths stand beside each other; the first one leads every group."""
+    """Return groups of columns that fit the limit side by side; the first column leads every group."""
     groups: list[list[int]] = [[0]]
     used = first = widths[0]
     for number, width in enumerate(widths[1:], 1):

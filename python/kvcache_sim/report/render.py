@@ -1,4 +1,4 @@
-"""Pictures as Vega, SVG, PNG or HTML: the one place that talks to the plotting libraries."""
+"""Pictures as Vega, SVG, PNG or HTML: the only module that calls the plotting libraries."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def vega_lite(picture: Picture) -> dict[str, Any]:
     """Return the picture as a Vega-Lite specification with its data inside."""
     specification: dict[str, Any] = _without_data(picture.chart.to_dict(validate=False))
     specification["title"] = {"text": picture.title, "subtitle": subject(picture)}
-    # The page tells each chart how wide it is, so that legends and titles wrap and end there.
+    # The page sets the width of each chart, so that legends and titles wrap there.
     specification["params"] = [{"name": "page_width", "value": _WIDTH}, *specification.get("params", [])]
     specification["data"] = {"values": picture.data}
     # Charts side by side have their axes' titles side by side too.

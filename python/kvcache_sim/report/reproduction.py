@@ -22,7 +22,7 @@ from kvcache_sim.workload.trace import Trace
 
 @dataclass(frozen=True, slots=True)
 class Reproduction:
-    """How a second run compares with the first."""
+    """The comparison of a second run with the first."""
 
     #: digest → (then, now).
     digests: dict[str, tuple[str, str]]

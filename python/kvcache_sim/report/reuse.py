@@ -1,4 +1,4 @@
-"""What could have been reused, told from the trace afterwards, and why it was not."""
+"""The tokens that could have been reused, computed from the trace, and the causes of misses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Reuse:
 
     #: Served from a tier at the first admission.
     cached: NDArray[np.int64]
-    #: Name of a cause that timed runs tell → tokens; over all causes they sum to ``input_tokens − cached``.
+    #: Name of a cause that timed runs report → tokens; over all causes they sum to ``input_tokens − cached``.
     missed: dict[str, NDArray[np.int64]]
     #: Leading tokens that an earlier request held: what an unbounded cache could have served.
     seen: NDArray[np.int64]
@@ -55,7 +55,7 @@ def reuse_of(run: FinishedRun) -> Reuse | None:
 
 
 def _missed(run: FinishedRun, trace: Trace) -> dict[str, NDArray[np.int64]]:
-    """Return the misses of finished requests by cause: as the run tells them, or told now."""
+    """Return the misses of finished requests by cause: those the run reported, or computed now."""
     columns = run.requests
     if not columns.keys() >= MISS_COLUMNS.keys():
         source = str(run.directory / "scenario.yaml")

@@ -71,7 +71,7 @@ def _changed(number: int, change: Change, named: bool) -> str:
 
 
 def tag(number: int) -> str:
-    """Return the short name of a run by its place, from 0: A to Z, then AA, AB, …"""
+    """Return the short name of a run by its index, from 0: A to Z, then AA, AB, …"""
     name = ""
     number += 1
     while number:
@@ -124,7 +124,7 @@ _WORST = 10
 _WORST_DEFINITION = (
     "The requests that waited longest for their first token. Times the median: TTFT over the run's median. "
     "Most of it: the part of TTFT that exceeds its own median by most. 'kvsim explain RUN --request ID' "
-    "tells one request's story, '--worst N --between T1 T2' those of a stretch of time."
+    "lists the events of one request, '--worst N --between T1 T2' the worst of a time window."
 )
 
 
@@ -140,7 +140,7 @@ def report_page(runs: Sequence[FinishedRun]) -> str:
         case.run.label: {topic: tuple(said.values()) for topic, said in explain(case).items()}
         for case in cases
     }
-    parts: list[Part] = [Sentences("Why it came out so", sides)]
+    parts: list[Part] = [Sentences("Main causes", sides)]
     for kind, row in PICTURES.items():
         parts.append(Asked(row.question, draw(kind, runs)))
         if kind == "queue":

@@ -1,4 +1,4 @@
-"""What a source of step times says, as ``kvsim step-times show`` prints it."""
+"""A source of step times, as ``kvsim step-times show`` prints it."""
 
 from __future__ import annotations
 

@@ -26,7 +26,9 @@ def rows_text(rows: Sequence[Row], goals: Sequence[Objective]) -> str:
         return plain_table(cell_table(done, goals, best)) + last
     front = [rows[index] for index in pareto_front([losses(row, goals) for row in rows])]
     front.sort(key=lambda row: losses(row, goals) or ())
-    title = f"Pareto front ({' and '.join(goal.metric for goal in goals)}): {len(front)} of {len(rows)} rows"
+    title = (
+        f"Pareto front ({' and '.join(goal.metric for goal in goals)}): {len(front):,} of {len(rows):,} rows"
+    )
     return f"{title}\n{plain_table(cell_table(front, goals, best))}{last}"
 
 
@@ -47,7 +49,7 @@ def write_sweep_report(path: Path, name: str, rows: Sequence[Row], goals: Sequen
     failed = [row for row in rows if row["status"] != "ok"]
     found = best_by_default(done, goals)
     best = found[0] if found is not None else None
-    counts = f"{len(done):,} cells ended, {len(failed):,} failed"
+    counts = f"{len(done):,} cells finished, {len(failed):,} failed"
     said = (
         (f"The best: {_praise(*found)}.",)
         if found is not None

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from kvcache_sim.report.colours import OTHER
 from kvcache_sim.report.finished import FinishedRun, number_column, text_column
 
-#: More than this many colours cannot be told apart at a glance.
+#: Most colors that a reader can distinguish at a glance.
 MOST_SERIES = 6
 
 

@@ -1,7 +1,7 @@
-"""How much load a configuration holds: the highest rate at which enough requests meet their objectives.
+"""The capacity of a configuration: the highest rate at which enough requests meet their objectives.
 
 - ``search``     bisection over steps of 2 % between a rate that attains and one that does not; one run
 - ``candidate``  the candidates as cells of a study, and the search of each
-- ``question``   what is asked of all candidates
+- ``question``   the question to all candidates, and the answer
 - ``text``       the answer in lines and drawn
 """

@@ -107,7 +107,7 @@ def parse_limits(text: str, where: str = "--slo") -> dict[str, str]:
 Row = Mapping[str, object]
 
 _RATE_FIGURE, _HOURLY = "capacity.rate_per_s", "capacity.cost_per_hour"
-#: What a row of JSON tells of a candidate besides its settings.
+#: Figures of a candidate in JSON, besides its settings.
 _REPORTED = (
     "verdict",
     "rate_per_s",
@@ -141,7 +141,7 @@ class Answer:
 
     @property
     def is_priced(self) -> bool:
-        """Whether every candidate has prices; else machines stand for cost."""
+        """True if every candidate has prices; otherwise the number of machines is the cost."""
         return all(isinstance(row.get(_HOURLY), float) for row in self.holding) and bool(self.holding)
 
     @property
@@ -199,13 +199,13 @@ def typed(value: object) -> str:
 
 
 def _plain(row: Row) -> dict[str, Any]:
-    told = {name: row.get(f"capacity.{name}") for name in _REPORTED}
+    reported = {name: row.get(f"capacity.{name}") for name in _REPORTED}
     figures = ("latency.ttft.p99", "latency.tpot.avg", "cache.token_hit_rate", "goodput.requests_per_s")
     return {
         "cell": row["cell"],
         "status": row["status"],
         "error": row["error"],
         "settings": {n.removeprefix("set."): v for n, v in row.items() if n.startswith("set.")},
-        **told,
+        **reported,
         **{name: row.get(name) for name in figures},
     }

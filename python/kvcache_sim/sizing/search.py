@@ -36,7 +36,7 @@ def speed_of(step: int) -> Fraction:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Where a search ended: neighbouring steps, the lower attains and the upper does not.
+    """The result of a search: neighboring steps, of which the lower attains and the upper does not.
 
     ``attains`` is None where no step did, ``fails`` None where every step did.
     """
@@ -48,7 +48,7 @@ class Found:
 def highest_attaining(attains: Callable[[int], bool], lowest: int, highest: int) -> Found:
     """Return the highest step in [lowest, highest] that attains, as far as attaining is monotone.
 
-    Each step is asked once; about log2 of the distance from step 0, twice. Step 0 is asked first.
+    Each step is tried once, and about log2 of the distance from step 0 are tried twice. Step 0 is first.
     """
     start = min(max(0, lowest), highest)
     if attains(start):
@@ -70,9 +70,9 @@ def highest_attaining(attains: Callable[[int], bool], lowest: int, highest: int)
 
 
 def _outwards(attains: Callable[[int], bool], start: int, end: int, want: bool) -> tuple[int, int | None]:
-    """Return the last step on the way from start to end that is not as wanted, and the first that is.
+    """Return the last step from start towards end without the wanted result, and the first step with it.
 
-    The second is None where even ``end`` is not.
+    The second is None where ``end`` has not the wanted result either.
     """
     sign = 1 if end >= start else -1
     last, stride = start, _STRIDE
@@ -86,27 +86,27 @@ def _outwards(attains: Callable[[int], bool], start: int, end: int, want: bool) 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A run at some speed: whether it attains, and its summary and warnings where it went to its end."""
+    """A run at some speed: True if it attains, and its summary if it ran to its end."""
 
     speed: Fraction
     attains: bool
-    #: Requests a second that arrived, over the whole run; None where it was given up.
+    #: Requests a second that arrived, over the whole run; None where it was aborted.
     rate_per_s: float | None
     summary: dict[str, Any] | None
 
     @property
     def attainment(self) -> float | None:
-        """The share within all limits, None where the run was given up."""
+        """The share within all limits, None where the run was aborted."""
         share: float | None = self.summary["slo"]["attainment"] if self.summary is not None else None
         return share
 
 
 class _SearchAborted(Exception):
-    """So many requests missed their limits that the others do not matter."""
+    """Too many requests missed their limits for the run to attain."""
 
 
 class _Misses:
-    """Counts measured requests that miss their objectives, and gives up past what is allowed."""
+    """Count measured requests that miss their objectives, and abort the run beyond the allowed number."""
 
     def __init__(self, measured: MeasuredRequests, objectives: Objectives, allowed: float) -> None:
         self._measured, self._allowed = measured, allowed
@@ -115,7 +115,7 @@ class _Misses:
     def take(self, part: Part) -> None:
         rows = arrays_of(part)
         inside = self._measured.is_measured(rows)
-        if inside is None:  # it takes the whole run to tell
+        if inside is None:  # decided by the whole run only
             return
         self._totals.add({name: own[inside] for name, own in rows.items()})
         if self._totals.missed > self._allowed:
@@ -123,14 +123,14 @@ class _Misses:
 
 
 class Probe:
-    """A scenario and its requests, run at several speeds. Cost: a run a question, less where it fails."""
+    """A scenario and its requests, run at several speeds. Cost: one run a speed, less where it is aborted."""
 
     def __init__(self, scenario: Scenario, trace: Trace, attain: float) -> None:
         self._scenario, self._trace, self._attain = scenario, trace, attain
         self.runs = 0
 
     def at(self, speed: Fraction, whole: bool = False) -> Outcome:
-        """Return the outcome at a speed; what can no longer attain is given up, unless it is ``whole``."""
+        """Return the outcome at a speed; a run that can no longer attain is aborted, unless ``whole``."""
         self.runs += 1
         scenario, trace = self._scenario, scale(self._trace, speed)
         measured = measured_requests(scenario, trace)

@@ -1,4 +1,4 @@
-"""The answer of a search for capacity in lines, in a table, and drawn as cost against rate."""
+"""The answer of a search for capacity as sentences, as a table, and drawn as cost against rate."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from kvcache_sim.report.colours import colour_scale
 from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value
 from kvcache_sim.report.plain_table import plain_table
 from kvcache_sim.sizing.question import Answer, Row, settings_text, typed
+from kvcache_sim.units import format_time_ms, significant
 
 
 def answer_text(answer: Answer, attain: float) -> str:
-    """Return what a terminal shows: a table of several candidates, and sentences."""
+    """Return the text for a terminal: a table of several candidates, and sentences."""
     parts = []
     if len(answer.rows) > 1:
         parts.append(plain_table(candidate_table(answer)))
@@ -29,10 +30,12 @@ def candidate_table(answer: Answer) -> Table:
         own: tuple[Value, ...] = (
             f"{row['cell']}{' *' if row is answer.cheapest else ''}",
             *(_cell(row.get(name)) for name in names),
-            f"{answer.rate(row):.4g}" if holds else "-",
+            significant(answer.rate(row)) if holds else "-",
             str(row.get("capacity.verdict") or row["status"]),
-            f"{answer.price(row):.4g}" if holds else "-",
-            f"{1e6 * answer.price(row) / 3600 / answer.rate(row):.4g}" if holds and answer.is_priced else "-",
+            significant(answer.price(row)) if holds else "-",
+            significant(1e6 * answer.price(row) / 3600 / answer.rate(row))
+            if holds and answer.is_priced
+            else "-",
             "front" if row["cell"] in front else "",
         )
         rows.append(own)
@@ -57,22 +60,24 @@ def _sentences(answer: Answer, attain: float) -> list[str]:
     unserved = [row for row in answer.rows if row.get("capacity.verdict") == "no rate"]
     if unserved:
         nearest = max(unserved, key=lambda row: float(str(row["capacity.attainment"])))
-        which = f"{len(unserved)} candidates attain no rate; nearest is " if len(unserved) > 1 else ""
+        which = f"{len(unserved):,} candidates attain no rate; nearest is " if len(unserved) > 1 else ""
         lines.append(f"{which}cell {nearest['cell']}: {_of_one(answer, nearest, attain)}")
     if cheapest is None:
         asked = "" if answer.need_per_s is None else f" {answer.need_per_s:g} requests/s"
         return [*lines, f"no candidate holds{asked or ' any rate that was tried'} at {100 * attain:g} %"]
-    per_hour = f"{answer.price(cheapest):.4g} an hour" if answer.is_priced else _machines(cheapest)
+    per_hour = f"{significant(answer.price(cheapest))} an hour" if answer.is_priced else _machines(cheapest)
     words = (
-        "cheapest a request" if answer.need_per_s is None else f"cheapest that holds {answer.need_per_s:g}/s"
+        "cheapest per request"
+        if answer.need_per_s is None
+        else f"cheapest that holds {answer.need_per_s:g} requests/s"
     )
-    text = f"{words}: cell {cheapest['cell']}, {answer.rate(cheapest):.4g} requests/s for {per_hour}"
+    text = f"{words}: cell {cheapest['cell']}, {significant(answer.rate(cheapest))} requests/s for {per_hour}"
     return [*lines, f"{text} ({settings_text(cheapest)})"]
 
 
 def _machines(row: Row) -> str:
     count = int(str(row["capacity.machines"]))
-    return f"{count} machine{'s' * (count != 1)}"
+    return f"{count:,} machine{'s' * (count != 1)}"
 
 
 def _of_one(answer: Answer, row: Row, attain: float) -> str:
@@ -83,18 +88,18 @@ def _of_one(answer: Answer, row: Row, attain: float) -> str:
         return (
             f"no rate attains {percent}: at {_rate(row, 'lowest_tried_per_s')}, the lowest tried, "
             f"{_share(row, 'attainment')} of requests are within their limits "
-            f"(TTFT p50 {_ms(row, 'ttft', 'p50')}, p99 {_ms(row, 'ttft', 'p99')}; "
-            f"TPOT p99 {_ms(row, 'tpot', 'p99')} there)"
+            f"(TTFT p50 {_time(row, 'ttft', 'p50')}, p99 {_time(row, 'ttft', 'p99')}; "
+            f"TPOT p99 {_time(row, 'tpot', 'p99')})"
         )
     if verdict == "every rate":
         return (
-            f"every rate that was tried attains {percent}, up to {_rate(row, 'highest_tried_per_s')}: "
-            "its capacity lies beyond"
+            f"every rate tried attains {percent}, up to {_rate(row, 'highest_tried_per_s')}: raise "
+            "--max-rate to find the capacity"
         )
     if verdict == "not monotone":
         return _not_monotone(row, attain)
     return (
-        f"holds {_rate(row, 'rate_per_s')} at {percent}, within 2 %: {_share(row, 'attainment')} there, "
+        f"holds {_rate(row, 'rate_per_s')} (± 2 %) at {percent}: {_share(row, 'attainment')} attained there, "
         f"{_share(row, 'below.attainment')} at {_rate(row, 'below.rate_per_s')}, "
         f"{_share(row, 'above.attainment')} at {_rate(row, 'above.rate_per_s')}"
     )
@@ -114,7 +119,7 @@ def _not_monotone(row: Row, attain: float) -> str:
 
 
 def _remarks(answer: Answer, attain: float) -> list[str]:
-    """Return what is to be known of the requests, once."""
+    """Return the notes on the requests, once for all candidates."""
     done = [row for row in answer.rows if row["status"] == "ok"]
     if not done:
         return []
@@ -122,24 +127,24 @@ def _remarks(answer: Answer, attain: float) -> list[str]:
     lines = []
     if done[0]["capacity.is_few"]:
         missed = int((1 - attain) * judged + 1e-9)
-        allowed = f"{missed} of them may miss" if missed else "none of them may miss"
-        lines.append(f"note: only {judged:,} requests are measured, {allowed}: a longer trace says more")
+        allowed = f"{missed:,} may miss" if missed else "none may miss"
+        lines.append(f"note: only {judged:,} requests are measured, {allowed}: use a longer trace")
     if waiting:
         lines.append(
-            f"note: {waiting:,} requests wait for others (closed loop): think times are scaled with the "
-            "arrivals, rates are those that arrived"
+            f"note: {waiting:,} requests wait for others (closed loop): think times scale with arrivals, and "
+            "rates are measured arrivals"
         )
     return lines
 
 
 def _rate(row: Row, name: str) -> str:
     value = row.get(f"capacity.{name}")
-    return "-" if value is None else f"{float(str(value)):.4g} requests/s"
+    return "-" if value is None else f"{significant(float(str(value)))} requests/s"
 
 
-def _ms(row: Row, latency: str, statistic: str) -> str:
+def _time(row: Row, latency: str, statistic: str) -> str:
     value = row.get(f"latency.{latency}.{statistic}")
-    return "-" if value is None else f"{float(str(value)):,.4g} ms"
+    return "-" if value is None else format_time_ms(float(str(value)))
 
 
 def _share(row: Row, name: str) -> str:
@@ -150,13 +155,13 @@ def _share(row: Row, name: str) -> str:
 _KIND, _TITLE = "capacity", "Cost against capacity"
 _DEFINITION = (
     "Each point is a candidate: the highest rate of requests at which enough of them are within their "
-    "limits, and what it costs an hour. The line is the frontier: no other candidate holds as much for less. "
+    "limits, and its cost per hour. The line is the frontier: no other candidate holds as much for less. "
     "Candidates that hold no rate are not drawn."
 )
 
 
 def draw(answer: Answer, subject: str = "") -> Picture | NothingToDraw:
-    """Return the picture of the candidates that hold some rate; ``subject`` says whose load it is."""
+    """Return the picture of the candidates that hold some rate; ``subject`` names the load."""
     import altair as alt
 
     if not answer.holding:

@@ -16,7 +16,7 @@ Status = Literal["ok", "failed", "oom", "timeout", "died"]
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """What all cells of a sweep share; shipped to a worker once.
+    """Data that all cells of a sweep share; sent to a worker once.
 
     ``files`` maps each input file (trace, plug-in), by absolute path, to its SHA-256.
     """
@@ -28,9 +28,9 @@ class Study:
     #: Directory that relative paths in the scenario start from.
     directory: str = "."
     files: Mapping[str, str] = field(default_factory=dict)
-    #: What the cell function is told besides, as plain values.
+    #: Further parameters of the cell function, as plain values.
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    #: Where a file lies on this machine, where that is not its own path (a node of a cluster).
+    #: Input file → its path on this machine, where the two differ (a node of a cluster).
     moved: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -48,7 +48,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class CellRecord:
-    """How a cell ended. ``summary`` is empty unless ``status`` is ``ok``.
+    """The outcome of a cell. ``summary`` is empty unless ``status`` is ``ok``.
 
     ``elapsed_s`` and ``attempts`` depend on the machine and stay out of the exported tables.
     """
@@ -63,7 +63,7 @@ class CellRecord:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one cell may use; None is no limit. ``retries`` counts new attempts after a worker died."""
+    """Limits of one cell; None is no limit. ``retries`` counts new attempts after a worker died."""
 
     time_s: float | None = None
     memory_bytes: int | None = None

@@ -1,4 +1,4 @@
-"""The one process that gives out cells and writes results; it can die at any moment and go on later."""
+"""The process that assigns cells and writes results; a sweep resumes after it dies at any moment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kvcache_sim.sweeps.tables import LiveTable, export, is_sound_database, resu
 
 
 class CellRunner(Protocol):
-    """Where cells run."""
+    """A runner of cells: local processes, or a cluster."""
 
     def run(self, study: Study, cells: Sequence[Cell], stop: StopRequest) -> Iterator[CellRecord]:
         """Yield a record for each cell, in any order; fewer when asked to stop."""
@@ -38,7 +38,7 @@ class SweepObserver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SweepOutcome:
-    """How a sweep ended: its records by cell id, and counts of distinct cells."""
+    """The outcome of a sweep: its records by cell id, and counts of distinct cells."""
 
     records: Mapping[str, CellRecord]
     cached: int
@@ -62,7 +62,7 @@ def run_sweep(
 
     A finished cell never runs twice; failed ones run again. Effects: the sweep directory alone. Raises
     ``OutputExistsError`` (in use, another study), ``TraceError`` (an input changed), ``InputOutputError``
-    (disk full, permission); in each case what is finished stays and the next call goes on from it.
+    (disk full, permission); in each case finished cells stay and the next call resumes from them.
     """
     claim(directory)
     with locked(directory):

@@ -28,13 +28,13 @@ _FAILED = 1e30
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What is sought: the best of a number among the settings that meet all conditions."""
+    """The goal of a search: the best value of a figure among the settings that meet all conditions."""
 
     objective: Objective
     conditions: tuple[Threshold, ...]
 
     def violations(self, summary: Mapping[str, object]) -> list[float]:
-        """Return for each condition how far it is from holding, relative to its limit; ≤ 0 holds."""
+        """Return each condition's distance from holding, relative to its limit; ≤ 0 holds."""
         return [_violation(condition, summary) for condition in self.conditions]
 
 
@@ -50,7 +50,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """How to search: which settings, how many trials, from which seed, with how many workers."""
+    """Parameters of a search: settings, number of trials, seed, workers and limits."""
 
     space: Mapping[str, Interval | Choice]
     trials: int
@@ -64,7 +64,7 @@ def optimize(
 ) -> list[Trial]:
     """Try settings and return the trials in order; ``directory`` keeps Optuna's journal and every cell.
 
-    The same directory goes on where it stopped; a configuration tried before is not simulated again. Equal
+    A call with the same directory resumes where it stopped, without simulating a configuration again. Equal
     seeds give equal trials for any number of workers. Raises ``UsageError`` without the ``search`` extra.
     """
     if importlib.util.find_spec("optuna") is None:

@@ -18,7 +18,7 @@ from kvcache_sim.sweeps.store import write_atomically
 
 
 class Resolved(NamedTuple):
-    """What a row of settings comes to: its whole configuration, and how much work it is (any unit)."""
+    """A row of settings, resolved: its whole configuration, and its amount of work (any unit)."""
 
     configuration: object
     work: float
@@ -150,12 +150,12 @@ DEFAULT_S_PER_WORK = 60e-6
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """How many cells there are and how long the rest takes."""
+    """The number of cells and the time of those still to run."""
 
     rows: int
     distinct: int
     finished: int
-    #: CPU seconds of the cells still to run, and whether measured cells or a default gave the rate.
+    #: CPU seconds of the cells still to run, at the rate of measured cells or a default rate.
     cpu_s: float
     is_measured: bool
 

@@ -114,7 +114,7 @@ def _run_on_node(cell: Cell, shared: tuple[Study, Limits], contents: Mapping[str
 
 
 def _placed(study: Study, contents: Mapping[str, Any]) -> Study:
-    """Return the study with its input files on this node: in their place, or by content in a folder."""
+    """Return the study with its input files on this node: at their own path, or by content in a folder."""
     import ray
 
     moved: dict[str, str] = {}

@@ -24,7 +24,7 @@ from kvcache_sim.workload.trace import Trace
 #: The cell function of every sweep of simulations.
 CELL_FUNCTION = "kvcache_sim.sweeps.simulation:simulate_cell"
 
-#: Work of a block reference and of a further machine beside a request, from the costs of their hot paths.
+#: Work of a block reference and of a further machine relative to a request, from their measured costs.
 _REQUESTS_A_REFERENCE = 0.02
 _MORE_A_MACHINE = 0.05
 

@@ -1,4 +1,4 @@
-"""Which settings a study tries: the product of a grid, zipped columns, a list and draws from ranges."""
+"""The settings that a study tries: the product of a grid, zipped columns, a list and draws from ranges."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ Settings = dict[str, Setting]
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """The four ways to name settings. A cell takes one of each that is present: their sizes multiply.
+    """The four sources of settings. A cell takes one row of each source present: their sizes multiply.
 
     ``grid`` maps a dotted setting to its values, all combinations; ``columns`` (``zip``) maps settings to
     equally long lists read row by row; ``points`` (``list``) are whole rows; ``draws`` are ``draw_count``

@@ -1,4 +1,4 @@
-"""How a sweep is asked to stop: once gently, twice at once."""
+"""Requests to stop a sweep: the first is graceful, the second immediate."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from kvcache_sim.errors import EXIT_SIGINT, EXIT_SIGTERM
 
 
 class StopRequest:
-    """Whether to stop: ``level`` 0 go on, 1 finish the running cells, 2 kill them. Readable when it changes.
+    """A request to stop: ``level`` 0 continue, 1 finish the running cells, 2 kill them.
 
-    ``fileno`` is for a selector, so that a runner waiting for its workers wakes up.
+    ``fileno`` becomes readable when the level changes: a selector wakes a runner that waits for its workers.
     """
 
     def __init__(self) -> None:

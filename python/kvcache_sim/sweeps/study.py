@@ -22,7 +22,7 @@ _MAX_REPEATS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class SweepFile:
-    """A study as a person wrote it. ``scenario`` is a path beside the file, or the scenario itself."""
+    """A study as written. ``scenario`` is a path relative to the file, or the scenario itself."""
 
     path: Path
     name: str

@@ -93,7 +93,7 @@ class WorkerProcess:
         return record
 
     def close(self) -> None:
-        """End the process, if it has not ended, and give back what it held here."""
+        """End the process, if it still runs, and release its descriptors."""
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()

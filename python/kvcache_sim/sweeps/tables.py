@@ -172,7 +172,7 @@ def _parquet_bytes(rows: Sequence[Row]) -> bytes:
 
 
 def _column(values: list[object]) -> list[object]:
-    """Return values of one type: mixed ones become text, integers beside floats become floats."""
+    """Return values of one type: mixed ones become text, integers mixed with floats become floats."""
     kinds = {type(value) for value in values if value is not None}
     if kinds <= {int} and all(-(2**63) <= int(str(v)) < 2**63 for v in values if v is not None):
         return values

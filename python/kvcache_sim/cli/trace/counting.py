@@ -1,4 +1,4 @@
-"""What a person sees while a trace is worked on: a bar on a terminal, else a line every ten seconds."""
+"""Progress of work on a trace: a bar on a terminal, else a line every ten seconds."""
 
 from __future__ import annotations
 

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class Scope(StrEnum):
-    """Which text stands between the base seed and a hash id."""
+    """The text between the base seed and a hash id."""
 
     document = "document"
     aiperf = "aiperf"
 
 
 class Content(StrEnum):
-    """What a block's tokens are."""
+    """The kind of a block's tokens."""
 
     parity = "parity"
     collision_free = "collision-free"

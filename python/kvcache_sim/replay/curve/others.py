@@ -1,4 +1,4 @@
-"""Other policies, and Belady's ceiling, at chosen capacities beside the curve."""
+"""Other policies, and Belady's upper bound, at chosen capacities of the curve."""
 
 from __future__ import annotations
 

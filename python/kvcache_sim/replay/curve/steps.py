@@ -1,6 +1,6 @@
-"""A staircase: how much is reached by each capacity, exact at every one.
+"""A step function of capacity, such as the hits of LRU, exact at every capacity.
 
-Its landmarks are the knee, the working set and the footprint; a lower tier adds to those above it.
+Its reference points are the knee, the working set and the footprint; a lower tier adds to the tiers above it.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Steps:
 
 
 class _Prefix:
-    """Weights sorted by place, with running sums."""
+    """Weights sorted by position, with running sums."""
 
     def __init__(self, position: Int64s, weight: Int64s) -> None:
         order = np.argsort(position, kind="stable")
@@ -84,13 +84,13 @@ class _Prefix:
         self.moment = np.concatenate([zero, np.cumsum(weight[order] * self.position)])
 
     def linear(self, capacity: Int64s) -> Int64s:
-        """Return the sum of weight × (capacity − place + 1) over places ≤ capacity."""
+        """Return the sum of weight × (capacity − position + 1) over positions ≤ capacity."""
         k = np.searchsorted(self.position, capacity, side="right")
         result: Int64s = self.weight[k] * (capacity + 1) - self.moment[k]
         return result
 
     def constant(self, capacity: Int64s) -> Int64s:
-        """Return the sum of weights over places ≤ capacity."""
+        """Return the sum of weights over positions ≤ capacity."""
         result: Int64s = self.weight[np.searchsorted(self.position, capacity, side="right")]
         return result
 
@@ -114,7 +114,7 @@ class ReferencePoints:
 
 
 def reference_points(curve: Steps) -> ReferencePoints:
-    """Return the landmarks of a curve; all are 0 for a trace without reuse."""
+    """Return the reference points of a curve; all are 0 for a trace without reuse."""
     top, last = curve.top, curve.last
     if top == 0:
         return ReferencePoints(0, 0, 0)

@@ -1,4 +1,4 @@
-"""Two or more runs beside each other: what differs in their settings, and by how much in their numbers.
+"""Two or more runs compared: the settings that differ, and the size of the differences in their numbers.
 
 - ``samples``     each request's numbers, paired where both runs served the same trace
 - ``comparison``  the whole answer as values

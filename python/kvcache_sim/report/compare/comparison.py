@@ -2,8 +2,8 @@
 
 Intervals are by resampling: how far a difference could be chance. Efron and Tibshirani, An Introduction to
 the Bootstrap (1993): percentile intervals. Requests near each other in time share queues and batches, so
-stretches of √n requests in order of arrival are drawn, not single ones (Künsch's block bootstrap, 1989);
-paired runs use the same stretches, so what they share cancels.
+blocks of √n requests in order of arrival are drawn, not single requests (Künsch's block bootstrap, 1989).
+Paired runs use the same blocks, so common effects cancel.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def differing_settings(scenarios: Sequence[Mapping[str, Any]]) -> dict[str, tupl
 
 
 def _of_lone_channel(name: str, scenarios: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether a setting is one of a channel that some scenario lacks, and not its bandwidth."""
+    """Return True if a setting is of a channel that some scenario lacks, and is not its bandwidth."""
     section, _, rest = name.partition(".")
     channel, _, key = rest.partition(".")
     lacking = any(channel not in (scenario.get("channels") or {}) for scenario in scenarios)
@@ -55,7 +55,7 @@ _LOW, _HIGH = 2.5, 97.5
 
 
 def resampled_rows(count: int) -> NDArray[np.int64]:
-    """Return ``DRAWS`` rows of ``count`` indices each, drawn as stretches of about √count."""
+    """Return ``DRAWS`` rows of ``count`` indices each, drawn as blocks of about √count."""
     generator = stream(0, "compare.bootstrap")
     length = max(1, round(count**0.5))
     starts = generator.integers(0, count, size=(DRAWS, -(-count // length)))
@@ -106,7 +106,7 @@ class Difference:
 
     @property
     def is_clear(self) -> bool:
-        """Return whether no difference lies outside the interval."""
+        """Return True if the interval excludes no difference."""
         return self.change is not None and not self.low <= self.neutral <= self.high
 
 

@@ -1,4 +1,4 @@
-"""Each finished request's numbers in order of arrival, and whether two runs can be paired by request."""
+"""Each finished request's numbers in order of arrival, and the requests that pair two runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Samples:
 
 @dataclass(frozen=True, slots=True)
 class Statistic:
-    """One number compared: how it reads, whether it is a share, and its value over samples."""
+    """A number compared: its name in text, True if it is a share, and its value over samples."""
 
     metric: str
     words: str
@@ -63,7 +63,7 @@ def _attainment(samples: Samples) -> float:
     return float((within == 1).sum() / max((within >= 0).sum(), 1))
 
 
-#: What is compared, in the order it is told.
+#: The numbers compared, in printed order.
 STATISTICS: tuple[Statistic, ...] = (
     Statistic("latency.ttft.p99", "TTFT p99", False, _percentile("ttft", 99)),
     Statistic("latency.ttft.p50", "TTFT p50", False, _percentile("ttft", 50)),
@@ -73,12 +73,12 @@ STATISTICS: tuple[Statistic, ...] = (
     Statistic("latency.queue.avg", "mean queue time", False, _mean("queue")),
     Statistic("cache.token_hit_rate", "token hit rate", True, _hit_rate),
 )
-#: Compared besides where both runs were judged by objectives.
+#: Compared too where both runs have objectives.
 _ATTAINMENT = Statistic("slo.attainment", "SLO attainment", True, _attainment)
 
 
 def statistics_of(*samples: Samples) -> tuple[Statistic, ...]:
-    """Return what runs with these samples are compared in."""
+    """Return the statistics in which runs with these samples are compared."""
     judged = all("within_slo" in own.columns for own in samples)
     return (_ATTAINMENT, *STATISTICS) if judged else STATISTICS
 

@@ -8,6 +8,7 @@ from typing import Any
 from kvcache_sim.metrics.prefix_cache import LEAST_COMPARED
 from kvcache_sim.report.compare.comparison import Comparison, Difference
 from kvcache_sim.report.picture import Table, Value
+from kvcache_sim.units import format_time_ms, significant
 
 
 def sentence(comparison: Comparison, difference: Difference) -> str:
@@ -15,7 +16,7 @@ def sentence(comparison: Comparison, difference: Difference) -> str:
     words = difference.statistic.words
     label, baseline = comparison.label, comparison.baseline
     if difference.change is None:
-        return f"{label}'s {words} is {difference.value:.4g} ms where {baseline}'s is 0."
+        return f"{label}'s {words} is {format_time_ms(difference.value)}; {baseline}'s is 0."
     amount, is_up = _amount(difference)
     n = f"; n = {comparison.requests:,}"
     if not difference.is_clear:
@@ -30,7 +31,7 @@ def _of(comparison: Comparison) -> str:
 
 
 def _amount(difference: Difference) -> tuple[str, bool]:
-    """Return the size of a change with its ±, and whether it goes up. A factor is always at least 1."""
+    """Return the size of a change with its ±, and True if it is an increase. A factor is at least 1."""
     change = difference.change or 0.0
     half = (difference.high - difference.low) / 2
     if difference.statistic.is_share:
@@ -46,32 +47,34 @@ def _direction(is_up: bool) -> str:
 
 
 def sentences(comparison: Comparison) -> list[str]:
-    """Return what a person is told, most asked first."""
+    """Return the sentences of a comparison, the main figures first."""
     label, baseline = comparison.label, comparison.baseline
     if comparison.identical:
         return [
-            f"{label} and {baseline} are the same, request by request: nothing that differs in their "
-            "settings had an effect."
+            f"{label} and {baseline} are identical, request by request: the settings that differ have no "
+            "effect."
         ]
     if not comparison.differences:
-        return [f"{label} and {baseline} have no request that finished in both."]
+        return [f"No request finished in both {label} and {baseline}."]
     if comparison.requests < LEAST_COMPARED:
         count = f"{comparison.requests:,} request{'s' * (comparison.requests != 1)}"
-        return [f"{label} and {baseline} are not compared in words: {count}, fewer than {LEAST_COMPARED}."]
+        return [
+            f"Too few requests to compare {label} and {baseline}: {count}, at least {LEAST_COMPARED} needed."
+        ]
     return [sentence(comparison, difference) for difference in comparison.differences]
 
 
 def how_paired(comparison: Comparison) -> str:
-    """Return how the interval was made."""
+    """Return the sentence on the method of the interval."""
     if comparison.paired_by == "replication":
         return (
-            f"± is the 95 % interval over {comparison.replications} replications with common random numbers "
-            "(bootstrap)."
+            f"± is the 95 % interval over {comparison.replications:,} replications with common random "
+            "numbers (bootstrap)."
         )
     pairing = "paired by request" if comparison.paired_by == "request" else "not paired: the traces differ"
     return (
-        f"± is the 95 % interval over {comparison.requests:,} requests, {pairing} (bootstrap of stretches in "
-        "order of arrival; one run a side says nothing about other seeds)."
+        f"± is the 95 % interval over {comparison.requests:,} requests, {pairing} (block bootstrap in order "
+        "of arrival). It does not cover other seeds: use --repeats for that."
     )
 
 
@@ -105,16 +108,30 @@ def numbers_table(comparison: Comparison) -> Table:
 
 
 def terminal_table(comparison: Comparison) -> Table:
-    """Return the numbers compared in columns that 80 have room for: × before a ratio, the interval as one."""
+    """Return the numbers compared in 80 columns: × before a ratio, the interval in one column."""
     rows = []
     for d in comparison.differences:
         share = d.statistic.is_share
-        shown = [f"{v:+.4f}" if share else f"×{v:.4g}" for v in (d.change, d.low, d.high) if v is not None]
+        shown = [
+            f"{v:+.4f}" if share else f"×{_ratio(v)}" for v in (d.change, d.low, d.high) if v is not None
+        ]
         change, interval = (shown[0], " to ".join(shown[1:])) if d.change is not None else ("–", "–")
         unit = "share" if share else "ms"
-        rows.append((d.statistic.metric, unit, round(d.baseline, 4), round(d.value, 4), change, interval))
+        values = (_cell(value, share) for value in (d.baseline, d.value))
+        rows.append((d.statistic.metric, unit, *values, change, interval))
     headings = ("number", "unit", comparison.baseline, comparison.label, "change", "95 % interval")
     return Table(headings, tuple(rows))
+
+
+def _cell(value: float, is_share: bool) -> str:
+    """Return a share, or a time in ms, with its unit from 100 s on."""
+    is_long = not is_share and value >= 99_999.5
+    return format_time_ms(value) if is_long else significant(value)
+
+
+def _ratio(value: float) -> str:
+    """Return a ratio: four digits around 1, where three would hide a change."""
+    return f"{value:.4g}" if value < 10 else significant(value)
 
 
 def _shown(value: object) -> str:

@@ -1,4 +1,4 @@
-"""Gathers everything that ``kvsim curve`` shows into one document."""
+"""The document of ``kvsim curve``: all its figures, ready for JSON."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from kvcache_sim.replay.curve.steps import lower_tier, reference_points
 from kvcache_sim.replay.prompt_blocks import PromptBlocks, blocks_of_prompts
 from kvcache_sim.replay.request import ReplayRequest
 
-#: Rows of a table whose capacities nobody chose.
+#: Rows of a table without chosen capacities.
 _DEFAULT_POINTS = 14
 
 
 @dataclass(frozen=True, slots=True)
 class CurveAsk:
-    """What to compute; the capacity of ``request`` is not read.
+    """The curve to compute; the capacity of ``request`` is not read.
 
-    ``capacities`` in blocks (empty: powers of two up to the footprint), ``policies`` beside lru, ``above``
-    the tiers above the one asked about (fast to slow, in blocks), ``sample_rate`` 0 for the exact curve.
+    ``capacities`` in blocks (empty: powers of two up to the footprint), ``policies`` besides lru, ``above``
+    the tiers above the tier in question (fast to slow, in blocks), ``sample_rate`` 0 for the exact curve.
     """
 
     request: ReplayRequest
@@ -47,7 +47,7 @@ Document = dict[str, Any]
 
 
 def curve_document(ask: CurveAsk) -> Document:
-    """Return the curve of a trace with its landmarks and whatever else was asked for.
+    """Return the curve of a trace with its reference points and the other requested figures.
 
     The exact curve costs one pass, however many capacities; every other policy, Belady included, costs a
     replay a capacity. Raises ``UsageError`` and ``TraceError``.
@@ -60,7 +60,7 @@ def curve_document(ask: CurveAsk) -> Document:
     columns = {"lru": _lru_points(curve, capacities)}
     for policy in dict.fromkeys((*ask.policies, "belady")):
         if policy not in columns:
-            # the ceilings know the future, whichever end is released first
+            # upper bounds use the future, whichever end is released first
             asked = replace(ask.request, touch_from="tail") if _knows_the_future(policy) else ask.request
             columns[policy] = policy_points(prompts, asked, policy, capacities)
     document = _head(ask, prompts) | {

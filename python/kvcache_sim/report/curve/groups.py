@@ -18,9 +18,9 @@ from kvcache_sim.replay.kv_groups import replay_groups, total_positions
 from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.units import format_bytes, parse_size_bytes
 
-#: Blocks of a pool for every position, beyond which no ceiling is told: some 25 bytes each.
+#: Most blocks of a pool for which an upper bound is computed; each takes some 25 bytes.
 _MOST_UPPER_BOUND_BLOCKS = 1 << 25
-#: Sizes of a GPU's room for KV where none is asked for.
+#: Default sizes of a GPU's KV cache.
 _DEFAULT_SIZES = ("10GB", "20GB", "40GB", "80GB", "160GB", "320GB", "640GB", "1280GB")
 
 
@@ -36,8 +36,8 @@ class GroupsAsk:
 def groups_document(ask: GroupsAsk) -> dict[str, Any]:
     """Return the points: capacity, hits of the groups, of each alone, and of the layers with full attention.
 
-    Without the last where a layer keeps a state, for it has no such twin. ``ceiling`` is the same in a pool
-    from which nothing is evicted; None where that has too many blocks. Costs a replay or two a size.
+    A model with a layer that keeps a state has no figure for full attention. ``ceiling`` has the hits in a
+    pool without evictions; None where it needs too many blocks. Costs a replay or two a size.
     """
     layout = ask.settings.layout
     full = _full_attention(layout)
@@ -122,9 +122,9 @@ def groups_rendered(document: dict[str, Any], form: str) -> str:
     heads = [name.replace("_", " ") for name in names] + [f"{kind} alone" for kind in kinds]
     lines = [
         f"{document['model']}: {groups}",
-        f"{document['bytes_per_block']:,} bytes a block, whichever group has it",
-        "share of prompt tokens hit, requests one after another: by all groups together,",
-        "and as far as the layers of one kind could have gone on by themselves",
+        f"{document['bytes_per_block']:,} bytes per block, the same for each group",
+        "hit rate of prompt tokens, requests one after another: of all groups together,",
+        "and of the layers of one kind alone",
         f"{'size':>9} {'blocks':>10} " + " ".join(f"{head:>14}" for head in heads),
     ]
     for point in document["points"]:
@@ -136,7 +136,7 @@ def groups_rendered(document: dict[str, Any], form: str) -> str:
 
 
 def _shares(point: dict[str, Any], names: list[str], kinds: list[str]) -> str:
-    """Return a line's shares; full attention has none of its own beside the ceiling."""
+    """Return a line's shares; full attention has no upper bound of its own."""
     shares = [f"{point[name]['hit_rate']:14.2%}" if name in point else " " * 14 for name in names]
     alone = point["groups"]["alone_hit_rates"] if kinds else {}
     return " ".join([*shares, *(f"{alone.get(kind, 0.0):14.2%}" for kind in kinds)])

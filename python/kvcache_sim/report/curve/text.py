@@ -10,16 +10,16 @@ from typing import Any
 from kvcache_sim.output import csv_field
 from kvcache_sim.report.curve.build import Document
 from kvcache_sim.report.plain_table import labelled, side_by_side, terminal_width
-from kvcache_sim.units import format_bytes
+from kvcache_sim.units import format_bytes, format_percent
 
 _SESSIONS_SHOWN = 10
-#: Columns of the words before the landmarks.
+#: Columns of the labels of the reference points.
 _LABEL = 14
 _ORDERS = {"tail": "released tail first", "root": "touched root first"}
 
 
 def curve_table(document: Document) -> str:
-    """Return the curve as text: a row a capacity, a column a policy, then the landmarks."""
+    """Return the curve as text: a row a capacity, a column a policy, then the reference points."""
     points = document["points"]
     policies = [name for name in points[0] if not name.startswith("capacity_")] if points else ["lru"]
     sized = document["kv_bytes_per_token"] is not None
@@ -34,13 +34,14 @@ def curve_table(document: Document) -> str:
     ]
     lines = [
         f"{document['n_requests']:,} requests, {document['queried_blocks']:,} blocks of "
-        f"{document['block_size']} tokens",
-        f"share of blocks found, {_ORDERS[document['order']]}:",
+        f"{document['block_size']:,} tokens",
+        f"hit rate of blocks, {_ORDERS[document['order']]}:",
         *_aligned([head, *rows]),
     ]
     if "sample" in document:
         sample = document["sample"]
-        lines.append(f"estimated from {sample['ids']:,} ids ({sample['rate']:g} of all); ± is a 95 % bound")
+        share = format_percent(sample["rate"])
+        lines.append(f"estimated from {sample['ids']:,} ids ({share} of all); ± is a 95 % bound")
         return "\n".join(lines)
     lines += ["", *_reference_lines(document)]
     if "lower_tier" in document:
@@ -74,24 +75,28 @@ def curve_csv(document: Document) -> str:
 
 def _cell(found: dict[str, Any]) -> str:
     rate = found.get("block_hit_rate", found.get("hit_rate", 0.0))
-    error = f" ± {found['error_rate']:.2%}" if "error_rate" in found else ""
-    return f"{rate:.2%}{error}"
+    error = f" ± {_percent(found['error_rate'])}" if "error_rate" in found else ""
+    return f"{_percent(rate)}{error}"
+
+
+def _percent(share: float) -> str:
+    return format_percent(share).replace(" ", "")
 
 
 def _reference_lines(document: Document) -> list[str]:
     top = document["unbounded"]
     distinct = f"{document['distinct_blocks']:,} distinct blocks"
-    rates = f"{top['block_hit_rate']:.2%} of blocks, {top['hit_rate']:.2%} of tokens"
-    lines = labelled("ceiling", f"{rates}, with room for all {distinct}", _LABEL)
+    rates = f"{_percent(top['block_hit_rate'])} of blocks, {_percent(top['hit_rate'])} of tokens"
+    lines = labelled("upper bound", f"{rates}: an unbounded cache, which holds all {distinct}", _LABEL)
     said = {
-        "knee": "where more room starts to pay less",
-        "working_set": "99 % of the ceiling's hits",
-        "footprint": "all of them; below a tier this large a lower tier adds no hit",
+        "knee": "beyond which more capacity pays less",
+        "working_set": "99 % of the upper bound's hits",
+        "footprint": "all of its hits; below a tier of this size a lower tier adds none",
     }
     for name, meaning in said.items():
         point = document["landmarks"][name]
         size = f" = {format_bytes(point['capacity_bytes'])}" if "capacity_bytes" in point else ""
-        where_text = f"{point['capacity_blocks']:,} blocks{size}: {point['block_hit_rate']:.2%}"
+        where_text = f"{point['capacity_blocks']:,} blocks{size}: {_percent(point['block_hit_rate'])}"
         lines += labelled(name.replace("_", " "), f"{where_text}, {meaning}", _LABEL)
     return lines
 
@@ -102,17 +107,17 @@ def _lower_tier_lines(tier: Document) -> list[str]:
         [
             f"{point['capacity_blocks']:,}",
             *([format_bytes(point["capacity_bytes"])] if "capacity_bytes" in point else []),
-            f"+{point['exclusive_rate']:.2%}",
-            f"+{point['inclusive_rate']:.2%}",
+            f"+{_percent(point['exclusive_rate'])}",
+            f"+{_percent(point['inclusive_rate'])}",
         ]
         for point in tier["points"]
     ]
     sized = ["size"] if tier["points"] and "capacity_bytes" in tier["points"][0] else []
-    found = f"{tier['above_block_hit_rate']:.2%}"
+    found = _percent(tier["above_block_hit_rate"])
     if len(tier["above_blocks"]) > 1:
-        found += f" ({tier['above_inclusive_block_hit_rate']:.2%} where each holds the one above too)"
+        found += f", {_percent(tier['above_inclusive_block_hit_rate'])} if inclusive"
     return [
-        *wrap(f"a tier below {above} blocks, which find {found}, adds", terminal_width()),
+        *wrap(f"hits added by a tier below {above} blocks (hit rate {found}):", terminal_width()),
         *_aligned([["blocks", *sized, "exclusive", "inclusive"], *rows]),
     ]
 
@@ -129,14 +134,14 @@ def _session_lines(split: Document) -> list[str]:
         table.append([name, f"{row['n_requests']:,}", f"{row['queried_blocks']:,}", *shares])
     more = len(rows) - _SESSIONS_SHOWN
     return [
-        f"{own:,} of {hits:,} hits find what the same session touched last",
+        f"{own:,} of {hits:,} hits are on blocks that the same session touched last",
         *_aligned(table),
-        *([f"and {more:,} more sessions (--format json names all)"] if more > 0 else []),
+        *([f"and {more:,} more sessions (all with --format json)"] if more > 0 else []),
     ]
 
 
 def _aligned(rows: list[list[str]]) -> list[str]:
-    """Return rows of cells as lines; columns that find no room follow below, behind the first again."""
+    """Return rows of cells as lines; columns beyond the width follow below, after the first one again."""
     widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
     return [
         "  ".join(row[k].rjust(widths[k]) for k in group)

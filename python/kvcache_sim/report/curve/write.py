@@ -20,8 +20,8 @@ _TITLE = "Hit rate over cache size"
 _DEFINITION = (
     "Share of the full blocks of prompts found in one cache of each size that sees all requests one after "
     "another. Least recently used (lru) is known at every size and drawn as the steps it has; other policies "
-    "were replayed at the sizes marked. Ceiling: an unbounded cache; knee: where more room starts to pay "
-    "less."
+    "were replayed at the sizes marked. Upper bound: an unbounded cache; knee: the size beyond which more "
+    "capacity pays less."
 )
 
 
@@ -66,7 +66,7 @@ def _picture(document: Document) -> Picture:
     rows = tuple(
         (row["policy"], row["capacity"], row["share"])
         for row in data
-        if row["mark"] == "point" or row["policy"] == "ceiling"
+        if row["mark"] == "point" or row["policy"] == "upper bound"
     )
     return Picture(
         "curve",
@@ -93,7 +93,7 @@ def _data(document: Document, scale: float) -> list[dict[str, Value]]:
         for blocks, found in zip(sizes, hits, strict=True):
             add("lru", "line", blocks, found / references)
         for blocks in (sizes[0], sizes[-1]):
-            add("ceiling", "line", blocks, document["unbounded"]["block_hit_rate"])
+            add("upper bound", "line", blocks, document["unbounded"]["block_hit_rate"])
     for point in document["points"]:
         for policy, found in point.items():
             if not policy.startswith("capacity_"):
@@ -106,10 +106,10 @@ def _data(document: Document, scale: float) -> list[dict[str, Value]]:
 
 
 def _series(document: Document) -> dict[str, str]:
-    """Return the name each policy is drawn under: as many as can be told apart, the rest as one."""
+    """Return the name each policy is drawn under: as many as readers can distinguish, the rest as one."""
     policies = [name for name in (document["points"] or [{}])[0] if not name.startswith("capacity_")]
     others: Any = [name for name in policies if name != "lru"]
-    headroom = MOST_SERIES - 3  # beside lru, the ceiling and the knee
+    headroom = MOST_SERIES - 3  # lru, the upper bound and the knee come first
     if len(others) <= headroom:
         return {}
     return dict.fromkeys(others[headroom - 1 :], "other")

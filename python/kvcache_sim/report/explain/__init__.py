@@ -1,15 +1,17 @@
-"""Why a run came out as it did, in plain sentences with the numbers.
+"""``kvsim explain``: the main causes of a run's results, in sentences with numbers.
 
-A sentence is one function of a ``Case`` that returns it, or None where its cause is absent; ``sentences``
-lists them all. ``story`` tells one request event by event.
+A sentence is a function of a ``Case`` that returns text, or None where its cause is absent; ``sentences``
+lists them all. ``explanation`` describes one request event by event.
 
-- ``break_even``     from which length on loading KV beats computing it again, tier by tier
-- ``case``           what a sentence is told from: a run with the analyses that several sentences share
-- ``hit_rate``       why the hit rate is what it is
-- ``latency``        what TTFT is made of, and what made it long
+- ``break_even``     the shortest prefix whose KV loads faster than it is recomputed, tier by tier
+- ``case``           the input of a sentence: a run with the analyses that several sentences share
+- ``explanation``    one request, event by event
+- ``hit_rate``       the hit rate's upper bound and the causes of its misses
+- ``latency``        the parts of TTFT and the causes of a long tail
 - ``prefixes``       the global prefix store at the end of a run: seed 000's ``global_prefix_store``
-- ``session_cache``  what the cache knew of one session, turn by turn
-- ``tiers``          why a tier or a policy did or did not matter
+- ``sentences``      every sentence by topic, in printed order
+- ``session_cache``  the cached state of one session, turn by turn
+- ``tiers``          tiers, channels and policies with and without an effect
 - ``worst``          the requests that waited longest for their first token
-- ``worst_text``     what ``kvsim explain --worst`` prints
+- ``worst_text``     the text of ``kvsim explain --worst``
 """

@@ -1,4 +1,4 @@
-"""From which length on loading KV beats computing it again, tier by tier."""
+"""The shortest prefix whose KV loads faster than it is recomputed, tier by tier."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from kvcache_sim.report.explain.case import Case, percent
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.spec.channels import layer_ns
 from kvcache_sim.tiers import LOAD_EDGES, TIERS
+from kvcache_sim.units import format_time_ns
 
 _LONGEST_BLOCKS = 1 << 12
 
@@ -67,7 +68,7 @@ def break_even_tokens(settings: ClusterSettings, tier: str) -> int | None:
 
 
 def break_even(tier: str, case: Case) -> str | None:
-    """Return from which length on loading from a tier beats computing."""
+    """Return the length from which loading from a tier beats recomputing."""
     if tier not in case.tiers:
         return None
     settings = case.scenario.settings
@@ -77,19 +78,16 @@ def break_even(tier: str, case: Case) -> str | None:
     shortest = break_even_tokens(settings, tier)
     if shortest is None:
         return (
-            f"Computing beats loading from {tier} at every length: {block:,} tokens take "
-            f"{(load_ns(settings, tier, block) or 0) / 1e6:,.2f} ms to load and "
-            f"{compute_ns(settings, block) / 1e6:,.2f} ms to compute (fetch.policy=never would not read it)."
+            f"Recomputing beats loading from {tier} at every length: {block:,} tokens load in "
+            f"{format_time_ns(load_ns(settings, tier, block) or 0)} and compute in "
+            f"{format_time_ns(compute_ns(settings, block))}. Set fetch.policy=never."
         )
     if shortest == block:
-        return (
-            f"Loading from {tier} beats computing from the first block ({block:,} tokens) on, on an idle "
-            "channel."
-        )
+        return f"Loading from {tier} beats recomputing from the first block ({block:,} tokens)."
     served = case.run.finished[f"cached_{tier}_tokens"]
     hits = served[served > 0]
     short = float((hits < shortest).mean()) if len(hits) else 0.0
     return (
-        f"Loading from {tier} beats computing from {shortest:,} tokens on, on an idle channel; "
+        f"Loading from {tier} beats recomputing from {shortest:,} tokens, on an idle channel; "
         f"{percent(short)} of its hits were shorter."
     )

@@ -1,4 +1,4 @@
-"""What a sentence is told from: a run with the analyses that several sentences share."""
+"""The input of a sentence: a run with the analyses that several sentences share."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from kvcache_sim.tiers import TIERS
 
 
 class Case:
-    """A finished run under explanation; each analysis is made once, when first asked for."""
+    """A finished run to explain; each analysis is computed once, at its first use."""
 
     def __init__(self, run: FinishedRun) -> None:
         self.run = run
 
     @cached_property
     def reuse(self) -> Reuse | None:
-        """Return what could have been reused; None where the trace is not at hand."""
+        """Return the tokens that could have been reused; None where the trace is not available."""
         return reuse_of(self.run)
 
     @cached_property
@@ -61,5 +61,5 @@ class Case:
 
 
 def percent(share: float) -> str:
-    """Return a share for people; small ones keep a digit that tells them from none."""
+    """Return a share for people; shares below 0.05 % keep two significant digits."""
     return f"{100 * share:.1f} %" if share >= 0.0005 or share == 0 else f"{100 * share:.2g} %"

@@ -1,4 +1,4 @@
-"""One request, event by event, and what made it slower than others."""
+"""One request, event by event, and the parts of TTFT that made it slower than others."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from kvcache_sim.units import format_time_ns
 
 
 class Moment(NamedTuple):
-    """Something that happened to a request: when (ns since its arrival) and what."""
+    """An event of a request: its time (ns since arrival) and its description."""
 
     since_arrival_ns: int
     text: str
 
 
 def explanation(run: FinishedRun, request: int) -> tuple[list[Moment], list[str]]:
-    """Return a request's moments in order, and sentences on what its TTFT was made of.
+    """Return a request's events in order, and sentences on the parts of its TTFT.
 
     Raises ``UsageError`` for a request the run does not have.
     """
@@ -63,7 +63,7 @@ def _events(run: FinishedRun, request: int) -> list[tuple[int, str]]:
         machine = int(number_column(events["machine"])[index])
         text = {
             "admit": f"is admitted on machine {machine}",
-            "preempt": "is preempted: its blocks are taken, it will compute again",
+            "preempt": "is preempted: its blocks are released, to be computed again",
             "prefix_cache_event": f"look-up: {detail}, {numbers['tokens']:,} tokens cached",
             "prefill_start": f"prefill starts: {numbers['tokens']:,} tokens to compute",
             "transfer": f"{numbers['blocks']:,} blocks over {detail}, {format_time_ns(length_ns)}",
@@ -81,16 +81,16 @@ def _reasons(run: FinishedRun, row: dict[str, int]) -> list[str]:
     all_ttft = rows["first_token_ns"] - rows["arrival_ns"]
     rank = float((all_ttft <= ttft).mean())
     sentences = [
-        f"TTFT {format_time_ns(ttft)}: slower than {100 * rank:.1f} % of the requests; the median is "
-        f"{format_time_ns(float(np.median(all_ttft)))}."
+        f"TTFT {format_time_ns(ttft)}: slower than {100 * rank:.1f} % of requests (median "
+        f"{format_time_ns(float(np.median(all_ttft)))})."
     ]
     excess = {part: row[column] - float(np.median(rows[column])) for part, column in PARTS.items()}
     worst = max(excess, key=lambda part: excess[part])
     if ttft > np.median(all_ttft) and excess[worst] > 0:
         sentences.append(
-            f"Most of the difference is {worst}: {format_time_ns(row[PARTS[worst]])} where the median is "
-            f"{format_time_ns(float(np.median(rows[PARTS[worst]])))}."
+            f"Most of the difference is {worst}: {format_time_ns(row[PARTS[worst]])} (median "
+            f"{format_time_ns(float(np.median(rows[PARTS[worst]])))})."
         )
     if row["preemptions"]:
-        sentences.append(f"It was preempted {row['preemptions']} times.")
+        sentences.append(f"It was preempted {row['preemptions']:,} time{'s' * (row['preemptions'] != 1)}.")
     return sentences

@@ -1,4 +1,4 @@
-"""Why the hit rate is what it is."""
+"""Sentences on the hit rate: its upper bound, and the causes of its misses."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import numpy as np
 from kvcache_sim.report.explain.case import Case, percent
 from kvcache_sim.units import format_time_ns
 
-#: Below this share of all prompt tokens a cause is not worth a sentence.
+#: Least share of all prompt tokens that earns a cause its sentence.
 _WORTH_SAYING = 0.005
 _NEAR_UPPER_BOUND = 0.95
-#: What an unbounded cache shared by all machines would have served.
+#: Causes of misses that an unbounded cache shared by all machines would have served.
 _SERVABLE = ("evicted", "not_ready", "elsewhere", "not_admitted", "window_moved_on", "no_checkpoint")
 
 
 def _missed(case: Case, cause: str) -> float:
-    """Return the share of prompt tokens missed for one cause, 0 where it cannot be told."""
+    """Return the share of prompt tokens missed for a cause, 0 where causes are unknown."""
     if case.reuse is None or not case.prompt_tokens:
         return 0.0
     return int(case.reuse.missed[cause].sum()) / case.prompt_tokens
 
 
 def _rates(case: Case) -> tuple[float, float] | None:
-    """Return the token hit rate and its ceiling, an unbounded cache shared by all machines."""
+    """Return the token hit rate and its upper bound, that of an unbounded cache shared by all machines."""
     if case.reuse is None or not case.prompt_tokens:
         return None
     hit = int(case.reuse.cached.sum()) / case.prompt_tokens
@@ -33,29 +33,29 @@ def _rates(case: Case) -> tuple[float, float] | None:
 def upper_bound_of(case: Case) -> float | None:
     """Return the token hit rate that one unbounded cache shared by all machines could have reached.
 
-    None where that cannot be told: the trace is not at hand, or no request finished.
+    None where it is unknown: the trace is not available, or no request finished.
     """
     rates = _rates(case)
     return None if rates is None else rates[1]
 
 
 def upper_bound(case: Case) -> str | None:
-    """The hit rate beside the most that any cache could reach."""
+    """The hit rate compared with that of an unbounded cache."""
     rates = _rates(case)
     if rates is None or rates[1] == 0:
         return None
     hit, most = rates
     return (
-        f"The token hit rate is {percent(hit)} of {percent(most)} possible: {percent(hit / most)} of the "
-        "ceiling."
+        f"The token hit rate is {percent(hit)}, {percent(hit / most)} of the upper bound of {percent(most)} "
+        "(unbounded cache)."
     )
 
 
 def no_trace(case: Case) -> str | None:
-    """Causes cannot be told without the trace."""
+    """Causes are unknown without the trace."""
     if case.reuse is not None:
         return None
-    return "Causes of misses are not told: the run's trace is not where it was, or has changed."
+    return "Causes of misses are unknown: the run's trace has moved or changed."
 
 
 def at_upper_bound(case: Case) -> str | None:
@@ -63,11 +63,11 @@ def at_upper_bound(case: Case) -> str | None:
     rates = _rates(case)
     if rates is None or rates[1] == 0 or rates[0] < _NEAR_UPPER_BOUND * rates[1]:
         return None
-    return "The cache serves nearly all that repeats: a larger one, or another policy, has nothing to add."
+    return "The cache serves nearly all reuse: a larger cache or another policy has nothing to add."
 
 
 def _lacks_ids(case: Case) -> bool:
-    """Whether the trace tells nothing of what its prompts share."""
+    """Return True if the trace does not say which blocks its prompts share."""
     from kvcache_sim.workload.readers.findings import HIT_RATES_NEED_IDS
 
     trace = case.run.trace
@@ -75,14 +75,14 @@ def _lacks_ids(case: Case) -> bool:
 
 
 def synthesised(case: Case) -> str | None:
-    """What prompts share is an assumption."""
+    """The shared prefixes are an assumption."""
     from kvcache_sim.workload.synthetic_prefixes import SYNTHESISED
 
     trace = case.run.trace
     notes = [] if trace is None else [one for one in trace.warnings if SYNTHESISED in one]
     if not notes:
         return None
-    return f"The {notes[0].partition(': ')[2]}. Hit rates rest on that assumption."
+    return f"The {notes[0].partition(': ')[2]}. Hit rates depend on this assumption."
 
 
 def nothing_repeats(case: Case) -> str | None:
@@ -91,8 +91,8 @@ def nothing_repeats(case: Case) -> str | None:
     if rates is None or rates[1] > 0:
         return None
     if _lacks_ids(case):
-        return "The trace names no blocks and no sessions: hit rates need ids, so nothing is said of caches."
-    return "No block is asked for twice: no cache of any size could serve this traffic."
+        return "The trace names no blocks and no sessions: it shows no reuse, and hit rates need ids."
+    return "No block is requested twice: no cache of any size could serve this traffic."
 
 
 def never_seen(case: Case) -> str | None:
@@ -100,22 +100,22 @@ def never_seen(case: Case) -> str | None:
     share = _missed(case, "never_seen")
     if share < _WORTH_SAYING or _lacks_ids(case):
         return None
-    return f"{percent(share)} of the prompt tokens were asked for the first time: no cache could serve them."
+    return f"{percent(share)} of prompt tokens are requested for the first time: no cache could serve them."
 
 
 def diverged(case: Case) -> str | None:
-    """Compulsory misses behind a common beginning."""
+    """Compulsory misses behind a shared prefix."""
     share = _missed(case, "diverged")
     if share < _WORTH_SAYING:
         return None
     return (
-        f"{percent(share)} of the prompt tokens were new behind a beginning that other requests had "
-        "continued differently: no cache could serve them."
+        f"{percent(share)} of prompt tokens follow a shared prefix but diverge from every earlier request: "
+        "no cache could serve them."
     )
 
 
 def evicted(case: Case) -> str | None:
-    """Capacity misses: how long they were idle, what was written meanwhile, and who wrote most of it."""
+    """Capacity misses, and the median idle time of the contexts that were evicted."""
     share = _missed(case, "evicted")
     if share < _WORTH_SAYING or case.reuse is None:
         return None
@@ -123,14 +123,13 @@ def evicted(case: Case) -> str | None:
     rows = np.flatnonzero((lost > 0) & (case.reuse.idle_ns >= 0))
     idle = float(np.median(case.reuse.idle_ns[rows])) if len(rows) else 0.0
     return (
-        f"{percent(share)} of the prompt tokens had been computed on the same machine and were evicted "
-        "before "
-        f"they were asked for again, after a median idle time of {format_time_ns(idle)}."
+        f"{percent(share)} of prompt tokens were evicted on their machine before reuse (median idle time "
+        f"{format_time_ns(idle)}): more capacity could serve them."
     )
 
 
 def evictors(case: Case) -> str | None:
-    """Who evicted whom: what other requests wrote between the last use and the return."""
+    """The blocks that other requests wrote between the last use of an evicted context and its reuse."""
     if case.reuse is None or _missed(case, "evicted") < _WORTH_SAYING:
         return None
     rows = case.run.finished
@@ -158,35 +157,32 @@ def evictors(case: Case) -> str | None:
     held = sum(t.capacity_blocks or 0 for t in case.scenario.settings.machines[0].tiers)
     share = float(np.median(longest[some] / written[some]))
     return (
-        f"Between the last use and the return of an evicted context, other requests wrote a median of "
-        f"{int(np.median(written[some])) // block:,} blocks on its machine, whose tiers hold {held:,}; "
-        "the largest "
-        f"single one of them wrote {percent(share)} of that."
+        f"While an evicted context was idle, other requests wrote a median of "
+        f"{int(np.median(written[some])) // block:,} blocks on its machine, whose tiers hold {held:,}. "
+        f"The largest request wrote {percent(share)} of them."
     )
 
 
 def elsewhere(case: Case) -> str | None:
-    """The router spread a prefix."""
+    """Misses because the router spread a prefix over machines."""
     share = _missed(case, "elsewhere")
     if share < _WORTH_SAYING:
         return None
     policy = case.scenario.settings.router.policy
     return (
-        f"{percent(share)} of the prompt tokens were computed again although another machine had computed "
-        "them: "
-        f"the router ({policy}) sent their request elsewhere."
+        f"{percent(share)} of prompt tokens were recomputed although another machine had computed them: "
+        f"the router ({policy}) sent the request elsewhere."
     )
 
 
 def not_ready(case: Case) -> str | None:
-    """Requests came before their prefix was computed."""
+    """Misses on prefixes that were still being computed."""
     share = _missed(case, "not_ready")
     if share < _WORTH_SAYING:
         return None
     return (
-        f"{percent(share)} of the prompt tokens were being computed by an earlier request when they were "
-        "asked "
-        "for: requests with a common prefix arrive together."
+        f"{percent(share)} of prompt tokens were still being computed by an earlier request: requests with a "
+        "common prefix arrive together."
     )
 
 
@@ -196,40 +192,39 @@ def shorter(case: Case) -> str | None:
     if share < 0.02:
         return None
     return (
-        f"{percent(share)} of the prompt tokens lie in ends of prompts that fill no block of "
-        f"{case.run.block_size_tokens} tokens: smaller blocks could share some of them."
+        f"{percent(share)} of prompt tokens lie at the end of prompts and fill no block of "
+        f"{case.run.block_size_tokens:,} tokens: smaller blocks could share some of them."
     )
 
 
 def not_admitted(case: Case) -> str | None:
-    """A setting kept blocks out."""
+    """Misses because a setting kept blocks out of the cache."""
     share = _missed(case, "not_admitted")
     if share < _WORTH_SAYING:
         return None
     return (
-        f"{percent(share)} of the prompt tokens had been computed on the same machine, but the scenario "
-        "keeps blocks out of the cache or out of reach (cache.enabled, cache.admission, "
-        "cache.discard_on_finish, prefix_view)."
+        f"{percent(share)} of prompt tokens were computed on the same machine but not cached or not visible: "
+        "see cache.enabled, cache.admission, cache.discard_on_finish and prefix_view."
     )
 
 
 def window_moved_on(case: Case) -> str | None:
-    """A window kept nothing where other layers could go on."""
+    """Misses because layers with a window kept no blocks where other layers had a hit."""
     share = _missed(case, "window_moved_on")
     if share < _WORTH_SAYING:
         return None
     return (
-        f"{percent(share)} of the prompt tokens were there in other layers, but the layers with a window had "
-        "moved on and kept nothing to go on from: a cache.retention_interval keeps windows on the way."
+        f"{percent(share)} of prompt tokens were cached in other layers, but sliding-window layers had "
+        "released their blocks: cache.retention_interval keeps windows in between."
     )
 
 
 def no_checkpoint(case: Case) -> str | None:
-    """A state was not kept where other layers could go on."""
+    """Misses because no state was kept where other layers had a hit."""
     share = _missed(case, "no_checkpoint")
     if share < _WORTH_SAYING:
         return None
     return (
-        f"{percent(share)} of the prompt tokens were there in other layers, but no checkpoint of a state was "
-        "kept to go on from: a cache.retention_interval keeps states on the way."
+        f"{percent(share)} of prompt tokens were cached in other layers, but no state checkpoint was kept "
+        "there: cache.retention_interval keeps states in between."
     )

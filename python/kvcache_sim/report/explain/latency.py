@@ -1,10 +1,11 @@
-"""What TTFT is made of, and what made it long."""
+"""Sentences on TTFT: its parts, and the causes of a long tail."""
 
 from __future__ import annotations
 
 from kvcache_sim.report.explain.case import Case, percent
 from kvcache_sim.report.pictures.waterfall import PARTS, bands
 from kvcache_sim.tiers import COMPUTE, KV_SOURCES, TIERS
+from kvcache_sim.units import format_time_ms
 
 _MOST = 0.5
 _MUCH = 0.25
@@ -23,16 +24,16 @@ def _tail(case: Case, columns: tuple[str, ...]) -> float:
 
 
 def parts(case: Case) -> str | None:
-    """The parts of the mean TTFT; one that would be shown as 0.0 ms and is next to nothing is left out."""
+    """The parts of the mean TTFT, without those that round to 0.0 ms and are below 0.5 %."""
     if not case.ttft_ms:
         return None
     means = {part: case.mean_ms(column) for part, column in PARTS.items()}
     shares = ", ".join(
-        f"{part} {mean:,.1f} ms ({percent(mean / case.ttft_ms)})"
+        f"{part} {format_time_ms(mean)} ({percent(mean / case.ttft_ms)})"
         for part, mean in means.items()
         if round(mean, 1) or mean / case.ttft_ms > _LITTLE
     )
-    return f"The mean TTFT of {case.ttft_ms:,.1f} ms is made of: {shares}."
+    return f"Mean TTFT is {format_time_ms(case.ttft_ms)}: {shares}."
 
 
 def queueing(case: Case) -> str | None:
@@ -41,9 +42,8 @@ def queueing(case: Case) -> str | None:
     if share < _MOST:
         return None
     return (
-        f"Around its 99th percentile TTFT is mostly queueing ({percent(share)}): more machines or a "
-        "larger batch "
-        "would shorten it, a larger cache only by what it takes off the queue."
+        f"At p99, {percent(share)} of TTFT is queueing: more machines or a larger batch would shorten it. "
+        "A larger cache helps only as far as it shortens the queue."
     )
 
 
@@ -53,8 +53,8 @@ def prefilling(case: Case) -> str | None:
     if share < _MOST:
         return None
     return (
-        f"Around its 99th percentile TTFT is mostly prefill ({percent(share)}): long prompts that were "
-        "not cached."
+        f"At p99, {percent(share)} of TTFT is prefill of uncached tokens: more reuse or faster prefill would "
+        "shorten it."
     )
 
 
@@ -65,21 +65,19 @@ def fetching(case: Case) -> str | None:
     if tiers[worst] < _MUCH:
         return None
     return (
-        f"Around its 99th percentile {percent(tiers[worst])} of TTFT is waiting for KV from {worst}: its "
-        "channel "
-        "is slow for what is loaded."
+        f"At p99, {percent(tiers[worst])} of TTFT waits for KV from {worst}: a faster channel would "
+        "shorten it."
     )
 
 
 def waiting_for_capacity(case: Case) -> str | None:
-    """Evicted blocks had to be written down first."""
+    """Waits for the write-back of evicted blocks."""
     share = _tail(case, ("fetch_room_ns",))
     if share < _SOME:
         return None
     return (
-        f"Around its 99th percentile {percent(share)} of TTFT is waiting until evicted blocks were "
-        "written down: "
-        "writing through, or a faster channel down, would take that off."
+        f"At p99, {percent(share)} of TTFT waits for the write-back of evicted blocks; "
+        "write.policy=through or a faster channel would remove it."
     )
 
 
@@ -88,7 +86,7 @@ def batch_stalls(case: Case) -> str | None:
     stall, prefill = case.mean_ms("batch_stall_ns"), case.mean_ms("prefill_ns")
     if not prefill or stall < _SOME * prefill:
         return None
-    return f"{percent(stall / prefill)} of the prefill time is a batch waiting for another request's KV."
+    return f"{percent(stall / prefill)} of prefill time is a batch waiting for another request's KV."
 
 
 def handovers(case: Case) -> str | None:
@@ -97,28 +95,28 @@ def handovers(case: Case) -> str | None:
     if not case.ttft_ms or wait < _SOME * case.ttft_ms:
         return None
     return (
-        f"The way to the decode machines takes {percent(wait / case.ttft_ms)} of the mean TTFT, "
-        f"{percent(reserve_ms / wait)} of it waiting for room there."
+        f"The hand-over to decode machines takes {percent(wait / case.ttft_ms)} of the mean TTFT; "
+        f"{percent(reserve_ms / wait)} of it waits for free blocks there."
     )
 
 
 def preemptions(case: Case) -> str | None:
-    """The GPU's room ran out under running requests."""
+    """Running requests that lost their blocks to others."""
     rows = case.run.finished
     count = int(rows["preemptions"].sum())
     if not count:
         return None
     again = int(rows["recomputed_tokens"].sum())
     return (
-        f"{count:,} preemptions: running requests lost their blocks and computed {again:,} tokens again; "
-        f"the {TIERS[COMPUTE]} "
-        "is small for what runs at once."
+        f"{count:,} preemption{'s' * (count != 1)}: running requests lost their blocks and recomputed "
+        f"{again:,} tokens. Raise tiers.{TIERS[COMPUTE]}.capacity or lower replica.max_num_seqs."
     )
 
 
 def rejections(case: Case) -> str | None:
-    """Requests that fit nowhere."""
+    """Requests that no machine could hold."""
     count = int((case.run.requests["status"] != 0).sum())
     if not count:
         return None
-    return f"{count:,} requests were rejected: they need more blocks than a {TIERS[COMPUTE]} has."
+    were = "request was" if count == 1 else "requests were"
+    return f"{count:,} {were} rejected: more blocks needed than a {TIERS[COMPUTE]} has."

@@ -1,4 +1,4 @@
-"""Every sentence that ``kvsim explain`` can say, by topic, in the order it says them."""
+"""Every sentence of ``kvsim explain`` by topic, in printed order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kvcache_sim.tiers import COMPUTE, KV_SOURCES, REMOTE, TIERS
 
 Sentence = Callable[[Case], str | None]
 
-#: topic → name → the function that says it, or None where its cause is absent.
+#: topic → name → the function of the sentence; it returns None where its cause is absent.
 SENTENCES: dict[str, dict[str, Sentence]] = {
     "Why the hit rate is what it is": {
         "synthesised": hit_rate.synthesised,
@@ -64,7 +64,7 @@ SENTENCES: dict[str, dict[str, Sentence]] = {
 
 
 def explain(case: Case) -> dict[str, dict[str, str]]:
-    """Return what is to be said: topic → name → sentence; topics without one are left out."""
+    """Return topic → name → sentence, without the topics that have no sentence."""
     said = {
         topic: {name: text for name, say in group.items() if (text := say(case)) is not None}
         for topic, group in SENTENCES.items()

@@ -1,4 +1,4 @@
-"""What the cache knew of one session, turn by turn: seed 000's ``active_sessions_kv_state``."""
+"""The cached state of one session, turn by turn: seed 000's ``active_sessions_kv_state``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _UNEXPECTED = "CONVERSATIONAL_MISS_UNEXPECTED_PROMPT"
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A turn of a session: what its look-up found, what it missed and why, and what it left in the cache."""
+    """A turn of a session: its hits and misses by cause, and the tokens it left in the cache."""
 
     request: int
     turn: int
@@ -42,10 +42,10 @@ class Turn:
 
 
 def session_turns(run: FinishedRun, name: str) -> list[Turn]:
-    """Return the turns of a session in the order in which they ended, under its name or its number.
+    """Return the turns of a session, by its name or its number, in the order in which they finished.
 
-    The block ids of what a turn left are the trace's own, none where the trace is no longer at hand. Raises
-    ``UsageError`` for a session the run does not have.
+    The block ids that a turn left are the trace's own; there are none where the trace is not available.
+    Raises ``UsageError`` for a session the run does not have.
     """
     find_trace(run)
     rows = run.requests
@@ -78,7 +78,7 @@ def _number(run: FinishedRun, name: str) -> int:
 
 
 def _unexpected(run: FinishedRun) -> set[int]:
-    """Return the requests whose prompt was not the one their session led to expect."""
+    """Return the requests whose prompt does not continue their session's previous turn."""
     events = run.events
     details = text_column(events["detail"])
     if _UNEXPECTED not in details.words:
@@ -116,7 +116,7 @@ def _left(run: FinishedRun, row: Mapping[str, int], session: str) -> SessionCach
     cache: Mapping[str, Any] = run.scenario.get("cache", {})
     if not cache.get("enabled", True):
         return None
-    # Where a prompt was computed, the answer that another machine generated is not kept.
+    # An answer that another machine generated is not kept where the prompt was computed.
     answered = cache.get("cache_output", True) and row["decode_machine"] < 0
     ids: list[Any] = []
     if run.trace is not None:
@@ -174,7 +174,7 @@ def session_text(name: str, turns: list[Turn]) -> str:
     """Return a session's turns for a terminal of 80 columns."""
     shown = name if len(name) <= 40 else name[:39] + "…"
     lines = [
-        f"Session {shown}: {len(turns)} turn{'s' * (len(turns) != 1)}",
+        f"Session {shown}: {len(turns):,} turn{'s' * (len(turns) != 1)}",
         f"{'turn':>4} {'request':>8} {'arrives':>12} {'prompt':>9} {'hit':>9} {'missed':>9} {'left':>9}"
         "  machine",
     ]

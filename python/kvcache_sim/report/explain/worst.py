@@ -14,7 +14,7 @@ from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.picture import Table, Value
 from kvcache_sim.report.pictures.waterfall import PARTS
 
-#: From when to when requests arrive, in ns: [from, to).
+#: Arrival times in ns: [from, to).
 Window = tuple[int, int]
 
 _HEADINGS = (
@@ -34,7 +34,7 @@ _HEADINGS = (
 
 
 def arriving(run: FinishedRun, window: Window | None) -> NDArray[np.bool_]:
-    """Return which finished requests arrive in a window; None is the whole run.
+    """Return a mask of the finished requests that arrive in a window; None is the whole run.
 
     Raises ``UsageError`` where none does.
     """

@@ -1,4 +1,4 @@
-"""What ``kvsim explain --worst`` prints: the spike in sentences, then the requests that waited longest."""
+"""Text of ``kvsim explain --worst``: the spike in sentences, then the requests that waited longest."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.picture import Table
 from kvcache_sim.report.pictures.waterfall import PARTS
 from kvcache_sim.report.plain_table import plain_sentences, plain_table
+from kvcache_sim.units import format_time_ms, significant
 
-#: Waiting counts as a spike's beyond so many times the run's mean TTFT.
+#: Multiple of the run's mean TTFT above which waiting belongs to a spike.
 _TIMES = 2.0
 _LEAST_REQUESTS = 3
-#: Fewer arrivals than this say nothing about a rate.
+#: Fewest arrivals from which a rate is stated.
 _ENOUGH = 10
 _MUCH = 1.5
-#: A difference in hit rate worth a word.
+#: Least difference in hit rate that is stated.
 _POINTS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Spike:
-    """Finished requests ``rows`` (places in ``FinishedRun.finished``) that arrive one after another.
+    """Finished requests ``rows`` (indices into ``FinishedRun.finished``) that arrive one after another.
 
     ``part`` is the part of TTFT that grew most, against the requests outside.
     """
@@ -42,10 +43,9 @@ class Spike:
 def find_spike(run: FinishedRun, window: Window | None = None) -> Spike | None:
     """Return the spike among requests that arrive in a window, or None where TTFT has none.
 
-    Of all stretches of neighbours in order of arrival, the one that waits longest in sum beyond twice the
-    run's mean TTFT (the maximum subarray, Bentley 1984, in one pass): its own mean is over twice the run's,
-    and no other stretch holds more of that waiting. Less than three requests are no spike. Raises
-    ``UsageError`` where no request arrives in the window.
+    The spike is the run of consecutive arrivals with the largest sum of TTFT beyond twice the run's mean
+    (the maximum subarray, Bentley 1984, in one pass). Its own mean is over twice the run's. Fewer than three
+    requests are no spike. Raises ``UsageError`` where no request arrives in the window.
     """
     rows = run.finished
     ttft = ttft_ns(rows)
@@ -64,29 +64,27 @@ def find_spike(run: FinishedRun, window: Window | None = None) -> Spike | None:
 
 
 def spike_sentences(run: FinishedRun, window: Window | None = None) -> list[str]:
-    """Return what there is to say of the spike, or that there is none."""
+    """Return the sentences on the spike, or the sentence that there is none."""
     spike = find_spike(run, window)
     where = "" if window is None else " among these requests"
     if spike is None:
-        return [
-            f"TTFT has no spike{where}: no stretch of arrivals waits {_TIMES:g} times as long as the run."
-        ]
+        return [f"TTFT has no spike{where}: no consecutive arrivals wait {_TIMES:g} times the run's mean."]
     rows = run.finished
     ttft = ttft_ns(rows)
     mean_ms, usual_ms = float(ttft[spike.rows].mean()) / 1e6, float(ttft.mean()) / 1e6
     part, rest = rows[PARTS[spike.part]], _outside(len(rows["request"]), spike.rows)
     sentences = [
-        f"The spike{where}: {len(spike.rows):,} requests that arrive from {spike.from_ns / 1e9:,.3f} s to "
-        f"{spike.to_ns / 1e9:,.3f} s wait {mean_ms:,.1f} ms on average, {mean_ms / usual_ms:,.1f} times the "
-        f"run's {usual_ms:,.1f} ms.",
-        f"What grew most is {spike.part}: {_mean_ms(part, spike.rows):,.1f} ms on average, "
-        f"{_mean_ms(part, rest):,.1f} ms in the rest of the run.",
+        f"TTFT spike{where}: {len(spike.rows):,} requests arriving from {spike.from_ns / 1e9:,.3f} s to "
+        f"{spike.to_ns / 1e9:,.3f} s wait {format_time_ms(mean_ms)} on average, "
+        f"{significant(mean_ms / usual_ms)} times the run's mean of {format_time_ms(usual_ms)}.",
+        f"Largest growth: {spike.part}, {format_time_ms(_mean_ms(part, spike.rows))} on average against "
+        f"{format_time_ms(_mean_ms(part, rest))} in the rest of the run.",
     ]
     return [*sentences, *_company(rows, spike, rest)]
 
 
 def _company(rows: dict[str, NDArray[Any]], spike: Spike, rest: NDArray[np.int64]) -> list[str]:
-    """Return what else was different while the spike's requests arrived."""
+    """Return sentences on load, hit rate and preemptions that differ during the spike."""
     worst_requests = []
     span_s = (spike.to_ns - spike.from_ns) / 1e9
     whole_s = float(rows["arrival_ns"].max() - rows["arrival_ns"].min()) / 1e9
@@ -95,22 +93,22 @@ def _company(rows: dict[str, NDArray[Any]], spike: Spike, rest: NDArray[np.int64
         outside = int(rows["input_tokens"][rest].sum()) / (whole_s - span_s)
         if inside > _MUCH * outside:
             worst_requests.append(
-                f"{inside:,.0f} prompt tokens arrive a second then, {outside:,.0f} in the rest of the run."
+                f"{inside:,.0f} prompt tokens/s arrive, against {outside:,.0f}/s in the rest of the run."
             )
     if len(rest):
         hits = [_hit_rate(rows, which) for which in (spike.rows, rest)]
         if hits[1] - hits[0] > _POINTS:
             worst_requests.append(
-                f"{percent(hits[0])} of their prompt tokens are served from a cache, "
+                f"{percent(hits[0])} of their prompt tokens are cached, against "
                 f"{percent(hits[1])} in the rest of the run."
             )
     if preempted := int(rows["preemptions"][spike.rows].sum()):
-        worst_requests.append(f"They are preempted {preempted:,} times.")
+        worst_requests.append(f"They are preempted {preempted:,} time{'s' * (preempted != 1)}.")
     heaviest = int(spike.rows[np.argmax(rows["num_tokens_actually_prefilled"][spike.rows])])
     worst_requests.append(
-        f"The most to compute has request {int(rows['request'][heaviest])}: "
-        f"{int(rows['num_tokens_actually_prefilled'][heaviest]):,} tokens, from "
-        f"{float(rows['arrival_ns'][heaviest]) / 1e9:,.3f} s on."
+        f"Request {int(rows['request'][heaviest])} has the most to compute: "
+        f"{int(rows['num_tokens_actually_prefilled'][heaviest]):,} tokens, arriving at "
+        f"{float(rows['arrival_ns'][heaviest]) / 1e9:,.3f} s."
     )
     return worst_requests
 

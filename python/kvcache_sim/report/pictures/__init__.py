@@ -23,7 +23,7 @@ class Kind(NamedTuple):
 PICTURES: dict[str, Kind] = {
     "hit-curve": Kind(
         "hit_curve",
-        "hit rate over cache size, with this run, the knee and the ceilings",
+        "hit rate over cache size, with this run, the knee and the upper bound",
         "What is the hit rate at each size, and where is the knee?",
     ),
     "ttft-by-tier": Kind(

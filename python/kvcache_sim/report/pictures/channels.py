@@ -1,4 +1,4 @@
-"""How busy each channel was, and how long jobs waited for it."""
+"""The use of each channel over time, and the waits of its transfers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hit rate at every cache size, with the run's own place on it."""
+"""The hit rate at every cache size, with the run itself as a point."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _TITLE = "Hit rate over cache size"
 _DEFINITION = (
     "Share of prompt tokens found in one cache of each size that sees all requests one after another: least "
     "recently used (every size from one pass, drawn as the steps it has), Belady's optimum at the sizes that "
-    "were replayed, and the ceiling of an unbounded cache. Knee: the corner farthest above the straight line "
+    "were replayed, and the upper bound (unbounded cache). Knee: the corner farthest above the straight line "
     "to the footprint. This run: its tiers added up over its machines, fast to slow, at the token hit rate "
     "it reached with them; routing, time and writing put it below or, by generated tokens that the curve "
     "does not know, above the line."
 )
 _OPTIMUM_POINTS = 8
-_LINES = ("lru", "optimum", "ceiling", "this run", "knee")
+_LINES = ("lru", "optimum", "upper bound", "this run", "knee")
 
 
 def draw(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
@@ -58,7 +58,7 @@ def draw(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
         color=alt.Color("line:N", scale=colour_scale(_LINES), sort=list(_LINES), title=None),
         tooltip=["run:N", "line:N", "note:N", "blocks:Q", "gib:Q", alt.Tooltip("share:Q", format=".2%")],
     )
-    is_line = "datum.line == 'lru' || datum.line == 'ceiling'"  # known everywhere; the rest are points
+    is_line = "datum.line == 'lru' || datum.line == 'upper bound'"  # known everywhere; the rest are points
     lines = base.transform_filter(is_line).mark_line(interpolate="step-after")
     marks = base.transform_filter(f"!({is_line})").mark_point(filled=True, size=70, opacity=1)
     labels = [run.label for run in runs if run.trace is not None]
@@ -94,7 +94,7 @@ def _points(run: FinishedRun) -> list[dict[str, Value]]:
 
     found = (curve.hit_tokens.at(sizes) / tokens).tolist()
     points = [point("lru", int(size), share) for size, share in zip(sizes.tolist(), found, strict=True)]
-    points += [point("ceiling", int(size), upper_bound) for size in (sizes[0], sizes[-1])]
+    points += [point("upper bound", int(size), upper_bound) for size in (sizes[0], sizes[-1])]
     optimum_sizes = [
         int(s) for s in np.unique(np.geomspace(64, max(65, most), _OPTIMUM_POINTS).astype(np.int64))
     ]

@@ -1,4 +1,4 @@
-"""Where requests that share a prefix were served: the router's work made visible."""
+"""The machines that served requests with a common prefix, as the router chose them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why prompt tokens were computed and not reused."""
+"""Prompt tokens that were computed and not reused, by cause."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def draw(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
             row: dict[str, Value] = {"run": label, "source": name, "order": order, "tokens": count}
             data.append(row | {"share": round(count / total, 5)})
     if not data:
-        return NothingToDraw("misses", _TITLE, "the run's trace is not where it was: causes are told from it")
+        return NothingToDraw("misses", _TITLE, "the run's trace has moved or changed: causes need it")
     chart = (
         alt.Chart(width=640, height=40 + 30 * len(runs))
         .mark_bar()

@@ -1,4 +1,4 @@
-"""Who fills each tier, over time."""
+"""Blocks of each tier by use, over time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _STATES = {"active": "active", "cached": "cached", "in_flight": "in flight", "fr
 _TITLE = "Occupancy of each tier"
 _DEFINITION = (
     "Blocks summed over the machines. Active: held by running requests; cached: kept for reuse; in flight: "
-    "being written or making room; free: unused (an unbounded tier has none)."
+    "being written or evicted; free: unused (an unbounded tier has none)."
 )
 
 

@@ -1,4 +1,4 @@
-"""What was left of a session's prefix when its next turn came, by tier."""
+"""The cached share of a session's prefix at its next turn, by tier."""
 
 from __future__ import annotations
 

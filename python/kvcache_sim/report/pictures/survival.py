@@ -1,4 +1,4 @@
-"""How much of a context is still in a cache after its idle time."""
+"""The share of a context that is still cached after its idle time."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def draw(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
     for index, (tokens, served, requests) in sorted(rest.items()):
         data.append(_point(OTHER, names[index], _share(served, tokens), requests))
     pairs = {(str(point["run"]), str(point["idle"])) for point in data}
-    # Nothing is known between two ranges, nor of one that nobody came back in: there the line breaks.
+    # The line breaks between ranges that are not adjacent, and at a range without a request.
     data += [
         _point(run, name, None, 0)
         for run in dict.fromkeys(str(point["run"]) for point in data)

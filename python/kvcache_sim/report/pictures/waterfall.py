@@ -1,4 +1,4 @@
-"""What TTFT is made of, at its percentiles."""
+"""The parts of TTFT at its percentiles."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ _BANDS = {"p50": (0.49, 0.51), "p90": (0.89, 0.91), "p99": (0.985, 0.995)}
 _TITLE = "What TTFT is made of"
 _DEFINITION = (
     "Mean parts of the requests whose TTFT lies around its percentile (p50: ranks 49–51 %, p90: 89–91 %, "
-    "p99: 98.5–99.5 %). Client: on the way to the scheduler; queue: waiting for admission or the next step; "
-    "fetch: exposed waiting for KV by tier, or for room; prefill: computing the missed part; handover: on "
-    "the way to the decode machine. The parts sum to TTFT; beyond six the smallest are drawn as one."
+    "p99: 98.5–99.5 %). Client: before the scheduler; queue: waiting for admission or the next step; "
+    "fetch: exposed waiting for KV by tier, or for free blocks; prefill: computing the missed part; "
+    "handover: transfer to the decode machine. The parts sum to TTFT; beyond six the smallest are drawn as "
+    "one."
 )
 
 

@@ -1,4 +1,4 @@
-"""A log of real requests, its format told by its content, in the order of the trace."""
+"""A log of real requests in the order of the trace; its format is detected from its content."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kvcache_sim.report.request_log.formats import (
 )
 from kvcache_sim.report.request_log.record import LoggedRequest
 
-#: How a log's requests are told apart: its own numbers, when they were started, or their place in it.
+#: Match between a log's requests and the trace's: the log's own numbers, start times, or positions.
 Pairing = Literal["request id", "start time", "position"]
 
 
@@ -95,7 +95,7 @@ def _log(requests: list[LoggedRequest], path: Path) -> RequestLog:
 
 
 def _numbers(requests: list[LoggedRequest]) -> tuple[Iterable[int], Pairing]:
-    """Return each request's index in the trace: named, or its rank by start, or its place."""
+    """Return each request's index in the trace: named, or its rank by start, or its position."""
     if all(request.number is not None for request in requests):
         named = [request.number or 0 for request in requests]
         return named, "request id"

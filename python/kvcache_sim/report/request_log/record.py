@@ -9,9 +9,9 @@ from dataclasses import dataclass
 class LoggedRequest:
     """A request as a client or an engine logged it; NaN for a time that the log does not have.
 
-    ``number`` is its index in the trace where the log names it; ``started_s`` orders requests where only a
-    time tells them apart. Neither: the log is in the order of the trace. A ``failed`` request keeps its
-    place in that order and has no latencies.
+    ``number`` is its index in the trace where the log names it; ``started_s`` orders requests that have
+    start times only. With neither, the log is in the order of the trace. A ``failed`` request keeps its
+    position in that order and has no latencies.
     """
 
     ttft_s: float = float("nan")

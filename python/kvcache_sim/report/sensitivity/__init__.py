@@ -1,7 +1,7 @@
-"""How far a run's answers move within the stated errors of what it assumes, and which assumption decides.
+"""The change of a run's answers within the stated errors of its assumptions, and the decisive assumption.
 
 ``assumptions`` lists what a scenario assumes with its interval and how to run with another value of it;
-``moves`` runs the scenario at both ends of each; ``text`` says what came out.
+``moves`` runs the scenario at both ends of each; ``text`` prints the results.
 
 - ``links``   the links that a scenario assumes: its channels, those of equal figures together
 """

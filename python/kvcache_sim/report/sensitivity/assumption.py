@@ -15,9 +15,9 @@ Apply = Callable[[ClusterSettings, float], ClusterSettings]
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """What a scenario takes for true, and between which factors the truth may lie.
+    """A figure that a scenario assumes, and the factors between which the true figure may lie.
 
-    ``grows_slower`` says whether a larger value means more time (steps, links) or less (room).
+    ``grows_slower`` is True if a larger value means more time (steps, links), False if less (capacity).
     """
 
     name: str

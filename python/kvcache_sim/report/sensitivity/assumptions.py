@@ -129,7 +129,7 @@ USUAL_CAPACITY_PERCENT = 10.0
 
 
 def assumptions(scenario: Scenario) -> list[Assumption]:
-    """Return every assumption of a scenario that has an interval: step times, room, links, then copies."""
+    """Return every assumption of a scenario that has an interval: step times, capacity, links, copies."""
     machines = build_machines(scenario.model, scenario.tree)
     return [
         *_step_times(machines),
@@ -163,7 +163,7 @@ def _step_times(machines: tuple[MachineSection, ...]) -> Iterator[Assumption]:
         if errors.mixed_kv is not None and errors.mixed_kv.high > errors.mixed_kv.low:
             said = "the range of the GPU's attention backend; the set has no such step"
             apply = partial(_with_steps, indices, "mixed_kv")
-            yield Assumption(f"step time: KV read beside a chunk{of}", errors.mixed_kv, said, True, apply)
+            yield Assumption(f"step time: KV read alongside a chunk{of}", errors.mixed_kv, said, True, apply)
 
 
 def _host_times(machines: tuple[MachineSection, ...]) -> Iterator[Assumption]:
@@ -220,7 +220,7 @@ def _with_steps(
 
 
 def _capacity(scenario: Scenario, machines: tuple[MachineSection, ...]) -> Iterator[Assumption]:
-    """Yield the room of the GPUs, those alike together; one without an end has no interval."""
+    """Yield the capacity of the GPUs, equal ones together; an unbounded GPU has no interval."""
     alike: dict[tuple[float | None, bool], list[int]] = {}
     for index, (section, settings) in enumerate(zip(machines, scenario.settings.machines, strict=True)):
         blocks = settings.tiers[0].capacity_blocks

@@ -92,7 +92,7 @@ def section_of(channel: str, sections: tuple[str, ...]) -> str:
 
 
 def figures_of(channel: ChannelSettings | ChannelSpec) -> Figures:
-    """Return what a channel is told by: its rate, latency and costs of a piece."""
+    """Return the figures of a channel: its rate, latency and costs of a piece."""
     pieces = channel.piece_overhead_ns, channel.piece_gap_ns, channel.piece_submit_ns
     return channel.bandwidth_bytes_per_s, channel.latency_ns, *pieces
 

@@ -34,7 +34,7 @@ Values = dict[str, float | None]
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What the answers are with an assumption (None: all of them) at its slow and at its fast end."""
+    """The answers with an assumption (None: all of them) at its slow and at its fast end."""
 
     assumption: Assumption | None
     slow: Values
@@ -87,9 +87,8 @@ _IS_SHARE = {words: is_share for words, _, is_share in ANSWERS}
 def sensitivity(run: FinishedRun, on_run: Callable[[str], None] = lambda _: None) -> Sensitivity:
     """Run a finished run's scenario again, twice for each assumption and twice for all; nothing is written.
 
-    ``on_run`` hears of each run before it starts. Raises TraceError where the requests are no longer those
-    that
-    ran, and what simulating raises. Cost: as many runs.
+    ``on_run`` is called before each run. Raises TraceError where the trace has changed since the run, and
+    the errors of a simulation. Cost: as many runs.
     """
     scenario = scenario_from_text(run.scenario_text, str(run.directory / "scenario.yaml"), run.directory)
     again = _Again(scenario, str(run.manifest.get("trace", {}).get("sha256", "")))

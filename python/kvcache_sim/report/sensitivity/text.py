@@ -1,4 +1,4 @@
-"""What moves and which assumption decides, as a table with sentences, or as JSON."""
+"""The moves and the decisive assumptions, as a table with sentences, or as JSON."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Any
 from kvcache_sim.report.picture import Table, Value
 from kvcache_sim.report.plain_table import plain_table
 from kvcache_sim.report.sensitivity.moves import ANSWERS, Move, Sensitivity, Values
+from kvcache_sim.units import format_time_ms, significant
 
 _ALL = "all at once"
 
 
 def sensitivity_text(found: Sensitivity) -> str:
-    """Return the moves as a table, the assumptions with their sources, and what decides each answer."""
+    """Return the moves as a table, the assumptions with their sources, and the decisive assumptions."""
     parts = [
         plain_table(_moves_table(found)),
         plain_table(_intervals_table(found)),
@@ -22,22 +23,22 @@ def sensitivity_text(found: Sensitivity) -> str:
 
 
 def sentences(found: Sensitivity) -> list[str]:
-    """Return which assumption decides: over all answers, then for each answer, and what is not stated."""
+    """Return sentences on the decisive assumption, over all answers and for each, and on unstated ones."""
     if not found.moves:
-        return ["Nothing that this run assumes has an error: no service time, no bounded room, no links."]
+        return ["This run assumes nothing with an error: no service time, no bounded capacity, no links."]
     decisive = found.decisive()
     if decisive is None:
-        return ["No assumption decides: none moves an answer by 0.1 % within its interval."]
-    said = [f"What decides: {_name(decisive)}."]
+        return ["No assumption is decisive: none moves an answer by 0.1 % within its interval."]
+    said = [f"Decisive assumption: {_name(decisive)}."]
     for words, _, _ in ANSWERS:
         move = found.decides(words)
         if move is not None:
-            said.append(f"{words} is moved most by {_name(move)}: {_cell(found, move, words)}.")
+            said.append(f"{words} depends most on {_name(move)}: {_cell(found, move, words)}.")
         elif found.answers[words] is not None:
-            said.append(f"{words} is moved by none of them.")
+            said.append(f"{words} depends on none of them.")
     unstated = [_name(move) for move in found.moves if move.assumption and not move.assumption.is_stated]
     if unstated:
-        said.append(f"Assumed, since none is stated: the intervals of {'; '.join(unstated)}.")
+        said.append(f"No error is stated for {'; '.join(unstated)}: the intervals are assumed.")
     return said
 
 
@@ -92,7 +93,7 @@ def _figure(values: Values, words: str) -> str:
         return "–"
     if words == "hit rate":
         return f"{100 * value:.1f} %"
-    return f"{value:,.4g}" if words == "tokens/s" else f"{value:,.4g} ms"
+    return significant(value) if words == "tokens/s" else format_time_ms(value)
 
 
 def _cell(found: Sensitivity, move: Move, words: str) -> str:

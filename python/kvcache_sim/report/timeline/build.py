@@ -24,7 +24,7 @@ _RECORDS_A_TRANSFER = 4  # its slice and the three ends of its arrow
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What part of a run is drawn. ``window_ns`` is [from, to); None is all of it."""
+    """The part of a run that is drawn. ``window_ns`` is [from, to); None is all of it."""
 
     window_ns: tuple[int, int] | None = None
     #: At most so many requests, evenly chosen by arrival; None: as many as fit.

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class Track(NamedTuple):
-    """Where a record is drawn: a process (a machine) and a thread (a row) of it."""
+    """The track of a record: a process (a machine) and a thread (a row) of it."""
 
     pid: int
     tid: int
