@@ -32,10 +32,15 @@ EXIT_CODES: dict[int, str] = {
 
 @dataclass
 class KvsimError(Exception):
-    """An error with a location, a reason and a remedy, printed as ``where: what; got; expected; hint``.
+    """A refusal in one line: ``where: what; got; expected; hint``, without its empty parts.
 
-    ``where`` is ``file``, ``file:line`` or ``file:line:col``, or an option or key of the command line. Empty
-    parts are left out.
+    Attributes:
+        what: The reason.
+        where: ``file``, ``file:line`` or ``file:line:col``, or the option or key in question.
+        got: The refused value.
+        expected: The accepted values.
+        hint: A remedy.
+        exit_code: Exit code of ``kvsim``.
     """
 
     what: str

@@ -1,4 +1,4 @@
-"""Runs against the first of them, in Python."""
+"""Comparisons of finished runs with the first of them, in Python."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from kvcache_sim.report.plain_table import plain_sentences, plain_table
 
 
 class Comparison:
-    """How runs differ from the first: settings, figures with 95 % intervals, sentences.
+    """The differences of runs from the first: settings, figures with 95 % intervals, sentences.
 
-    ``print`` shows what ``kvsim compare`` prints, a notebook the same as tables.
+    ``print`` shows the text of ``kvsim compare``, a notebook the same as tables.
     """
 
     def __init__(self, sides: Sequence[Sequence[FinishedRun]]) -> None:
@@ -33,11 +33,14 @@ class Comparison:
 
     @property
     def sentences(self) -> list[str]:
-        """Return what differs in words, most asked first, and how the intervals were made."""
+        """Return the sentences on the differences and on the method of the intervals."""
         return [line for found in self._found for line in (*text.sentences(found), text.how_paired(found))]
 
     def to_arrow(self) -> Any:
-        """Return a ``pyarrow.Table`` of a row a run and figure: its value, the baseline's, the change."""
+        """Return a ``pyarrow.Table`` of a row a run and figure: its value, the baseline's, the change.
+
+        Times are in ms; their change is a ratio. Shares are fractions; their change is a difference.
+        """
         import pyarrow as pa
 
         return pa.Table.from_pylist(
@@ -75,10 +78,18 @@ class Comparison:
 
 
 def compare(baseline: Run | str | os.PathLike[str], *others: Run | str | os.PathLike[str]) -> Comparison:
-    """Return how finished runs differ from the first; text is a run directory.
+    """Compare finished runs with a baseline; runs of the same requests are paired request by request.
 
-    Runs of the same requests are paired request by request. Raises ``UsageError`` where there is nothing to
-    compare with, and what ``load_run`` raises.
+    Args:
+        baseline: The first run, or its directory.
+        others: One or more runs or directories.
+
+    Returns:
+        The differences of each other run from the baseline, with 95 % intervals.
+
+    Raises:
+        UsageError: Only one run is given, or a directory holds no finished run.
+        InputOutputError: A file of a run was changed.
     """
     if not others:
         raise UsageError("nothing to compare with", expected="two or more runs")

@@ -1,4 +1,4 @@
-"""Why a run came out as it did, in Python."""
+"""Explanations of a run's results, in Python."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from kvcache_sim.report.plain_table import plain_sentences
 class Explanation(dict[str, dict[str, str]]):
     """Sentences by topic and name: ``explanation["What TTFT is made of"]["queueing"]``.
 
-    ``print`` shows what ``kvsim explain`` prints. ``missing`` says why the trace was not at hand, or is "".
+    ``print`` shows the text of ``kvsim explain``.
+
+    Attributes:
+        missing: The reason for which the run's trace is not available, or "".
     """
 
     def __init__(self, said: dict[str, dict[str, str]], missing: str) -> None:
@@ -39,9 +42,17 @@ class Explanation(dict[str, dict[str, str]]):
 
 
 def explain(run: Run | str | os.PathLike[str]) -> Explanation:
-    """Return why the hit rate is what it is, what TTFT is made of, and what did not matter.
+    """Explain a run: the hit rate, the parts of TTFT, and the settings that had no effect.
 
-    Text is a run directory. Raises what ``load_run`` raises.
+    Args:
+        run: A run, or its directory.
+
+    Returns:
+        Sentences by topic and name; sentences whose cause is absent are left out.
+
+    Raises:
+        UsageError: The directory holds no finished run.
+        InputOutputError: A file of the run was changed.
     """
     opened = run if isinstance(run, Run) else load_run(Path(run))
     missing = find_trace(opened.finished)

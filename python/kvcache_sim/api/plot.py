@@ -22,7 +22,11 @@ _ALSO = {"ttft-waterfall": "waterfall", "hit-rate": "hit-curve"}
 class Plot:
     """A picture of one run or of several; a notebook shows it, ``save`` writes it.
 
-    ``kind``, ``title`` and ``definition`` say what is drawn; ``data`` holds the rows that are drawn.
+    Attributes:
+        kind: Kind of the picture, as ``kvsim plot`` lists them.
+        title: Title of the picture.
+        definition: Definition of the quantities drawn, with their units.
+        data: Rows that are drawn.
     """
 
     def __init__(self, picture: Picture) -> None:
@@ -31,7 +35,20 @@ class Plot:
         self.data: list[dict[str, Any]] = [dict(row) for row in picture.data]
 
     def save(self, path: str | os.PathLike[str], force: bool = False) -> Path:
-        """Write the picture as ``.svg``, ``.png`` or ``.html``; an existing one is kept unless forced."""
+        """Write the picture to a file.
+
+        Args:
+            path: File with the suffix ``.svg``, ``.png`` or ``.html``.
+            force: Replace an existing file.
+
+        Returns:
+            The path of the file.
+
+        Raises:
+            UsageError: The suffix is unknown.
+            OutputExistsError: The file exists and ``force`` is not set.
+            InputOutputError: The file cannot be written.
+        """
         target = Path(path)
         write_new(target, encoded(self._picture, target.suffix), force)
         return target

@@ -101,7 +101,9 @@ class CurveSettings(ReplaySettings, total=False):
 class CacheReplay(dict[str, Any]):
     """The figures of one policy at one capacity, as ``kvsim cachesim --format json`` prints them.
 
-    ``requests`` is a ``pyarrow.Table`` of a row a request, None where the policy keeps none.
+    Attributes:
+        policy: Name of the eviction policy.
+        requests: ``pyarrow.Table`` of a row a request, in tokens; None where the policy keeps no rows.
     """
 
     def __init__(self, policy: str, figures: dict[str, Any], columns: Any) -> None:
@@ -110,14 +112,14 @@ class CacheReplay(dict[str, Any]):
 
     @property
     def requests(self) -> Any:
-        """Return hits and misses by cause, a row a request."""
+        """Return the hits and misses by cause, in tokens, a row a request."""
         if self.columns is None:
             return None
         columns = {name: np.asarray(values) for name, values in self.columns.items()}
         return arrow_table(columns, {name: Column(str(own.dtype), name) for name, own in columns.items()})
 
     def __str__(self) -> str:
-        """Return what ``kvsim cachesim`` prints."""
+        """Return the text of ``kvsim cachesim``."""
         return cachesim_text(self.policy, dict(self))
 
     def _repr_html_(self) -> str:
@@ -128,7 +130,9 @@ class CacheReplay(dict[str, Any]):
 class Curve:
     """The hit rate at every capacity, with the knee and the upper bounds.
 
-    ``document`` is what ``kvsim curve --format json`` prints, ``points`` its rows.
+    Attributes:
+        document: The JSON of ``kvsim curve --format json``.
+        points: Its rows, one a capacity; sizes are in blocks, hit rates are fractions of 1.
     """
 
     def __init__(self, document: Document) -> None:
@@ -161,7 +165,7 @@ class Curve:
         )
 
     def __str__(self) -> str:
-        """Return what ``kvsim curve`` prints."""
+        """Return the text of ``kvsim curve``."""
         return curve_table(self.document)
 
     def _repr_html_(self) -> str:
@@ -184,7 +188,7 @@ class GroupCurve(Curve):
 
     @property
     def knee(self) -> dict[str, Any]:
-        """Raise ``UsageError``: sizes between the replayed ones are not known."""
+        """Raise ``UsageError``: sizes between the replayed sizes are unknown."""
         raise UsageError(
             "no knee", where="knee", got=self.document["model"], expected="a model of full attention"
         )
@@ -204,17 +208,27 @@ class GroupCurve(Curve):
         )
 
     def __str__(self) -> str:
-        """Return what ``kvsim curve --model`` prints."""
+        """Return the text of ``kvsim curve --model``."""
         return groups_rendered(self.document, "table")
 
 
 def cachesim(
     trace: Any, policy: str = "lru", *, capacity: Size = "", **settings: Unpack[CacheSettings]
 ) -> CacheReplay:
-    """Return the hits and evictions of one cache that a trace's requests go through, without time.
+    """Replay a trace through one cache, without time.
 
-    ``capacity`` is in blocks, or a size with a ``model``. Settings are the options of ``kvsim cachesim``.
-    Raises ``UsageError`` for a policy, capacity or setting that cannot be.
+    Args:
+        trace: A ``Trace``, the path of a trace file, or columns as ``make_trace`` takes them.
+        policy: Eviction policy or engine cache, as ``kvsim policies list`` names them.
+        capacity: Blocks, or a size such as ``"16GiB"`` with a ``model``.
+        settings: The options of ``kvsim cachesim``; see ``CacheSettings``.
+
+    Returns:
+        Hits and evictions in blocks and tokens, hit rates, misses by cause.
+
+    Raises:
+        UsageError: The policy, the capacity or a setting is unknown or has no effect.
+        TraceError: The trace has data that cannot be trusted.
     """
     _known(settings, CacheSettings)
     requests = as_trace(trace)
@@ -257,10 +271,20 @@ def cachesim(
 
 
 def curve(trace: Any, **settings: Unpack[CurveSettings]) -> Curve:
-    """Return the hit rate of a trace at every capacity, from one pass, with the knee and the ceilings.
+    """Compute the hit rate of a trace at every capacity, from one pass, with the knee and the upper bounds.
 
-    Settings are the options of ``kvsim curve``; a model of windows or states is replayed at each capacity.
-    Raises ``UsageError`` for one that cannot be.
+    A model with layers of windows, chunks or states is replayed once for each capacity.
+
+    Args:
+        trace: A ``Trace``, the path of a trace file, or columns as ``make_trace`` takes them.
+        settings: The options of ``kvsim curve``; see ``CurveSettings``.
+
+    Returns:
+        The curve; sizes are in blocks, and in bytes with a ``model``.
+
+    Raises:
+        UsageError: A setting is unknown, has no effect or is out of range.
+        TraceError: The trace has data that cannot be trusted.
     """
     _known(settings, CurveSettings)
     if "seed" in settings and not settings.get("sample"):
@@ -313,7 +337,7 @@ def _group_curve(requests: Trace, groups: GroupSettings, settings: CurveSettings
 
 @contextmanager
 def _named_as_keywords() -> Iterator[None]:
-    """Refuse as the verb does, but name keywords as they are typed here."""
+    """Name Python keywords, not options of the command line, in a ``UsageError``."""
     try:
         yield
     except UsageError as error:

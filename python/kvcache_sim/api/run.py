@@ -103,7 +103,8 @@ TableName = Literal["requests", "series", "events"]
 class Run:
     """A finished run: its figures, its tables, its pictures.
 
-    ``simulate`` returns one, ``load_run`` reads one back. A notebook shows its headline figures.
+    ``simulate`` returns a run, ``load_run`` reads it from a directory. A notebook shows its headline figures.
+    Columns that end in ``_ns`` are in nanoseconds, latencies of ``summary`` in milliseconds.
     """
 
     def __init__(self, source: RunSource, label: str = "", trace: Trace | None = None) -> None:
@@ -151,11 +152,25 @@ class Run:
         return arrow_table(self._source.events(), EVENT_COLUMNS)
 
     def to_pandas(self, table: TableName = "requests") -> Any:
-        """Return a table as a pandas data frame, status and outcome as words; needs pandas."""
+        """Return a table as a pandas data frame, status and outcome as words; needs pandas.
+
+        Args:
+            table: ``requests``, ``series`` or ``events``.
+
+        Raises:
+            UsageError: There is no such table.
+        """
         return self._in_words(table).to_pandas()
 
     def to_polars(self, table: TableName = "requests") -> Any:
-        """Return a table as a polars data frame, status and outcome as words; needs polars."""
+        """Return a table as a polars data frame, status and outcome as words.
+
+        Args:
+            table: ``requests``, ``series`` or ``events``.
+
+        Raises:
+            UsageError: There is no such table, or polars is not installed.
+        """
         try:
             import polars
         except ImportError:
@@ -168,21 +183,36 @@ class Run:
         return with_words(getattr(self, table), {"status": STATUSES, "outcome": OUTCOMES})
 
     def labelled(self, label: str) -> FinishedRun:
-        """Return what reports read, under another name."""
+        """Return the run as reports read it, under another label."""
         return FinishedRun(self._source, label, self.finished.trace)
 
     def plot(self, kind: str) -> Plot:
-        """Return one picture: ``ttft_waterfall``, ``hit_curve``, … (``kvsim plot`` lists them).
+        """Draw a picture of the run.
 
-        Raises ``UsageError`` for an unknown kind, or when the extra ``report`` is not installed.
+        Args:
+            kind: ``ttft_waterfall``, ``hit_curve``, … (``kvsim plot`` lists them).
+
+        Raises:
+            UsageError: The kind is unknown, or the extra ``report`` is not installed.
         """
         return draw_plot(kind, [self.finished])
 
     def save(self, directory: str | os.PathLike[str], force: bool = False) -> Path:
-        """Write the run as a directory that every verb of ``kvsim`` takes; returns its path.
+        """Write the run as a directory that every verb of ``kvsim`` takes.
 
-        Requests that came from Python are written into it as ``trace.jsonl``. Raises ``OutputExistsError``
-        where something is there (``force`` replaces a finished run), ``InputOutputError``.
+        Requests that came from Python are written into it as ``trace.jsonl``.
+
+        Args:
+            directory: New directory.
+            force: Replace a finished run in the directory.
+
+        Returns:
+            The path of the directory.
+
+        Raises:
+            UsageError: The run has a directory already.
+            OutputExistsError: The directory exists, and is no finished run or ``force`` is not set.
+            InputOutputError: The directory cannot be written.
         """
         return save_run(self._source, Path(directory), force)
 
@@ -194,8 +224,16 @@ class Run:
 
 
 def load_run(directory: str | os.PathLike[str]) -> Run:
-    """Return the run of a directory that ``Run.save`` or ``kvsim simulate`` wrote; its files are checked.
+    """Read a run that ``Run.save`` or ``kvsim simulate`` wrote; its files are checked.
 
-    Raises ``UsageError`` where there is no finished run, ``InputOutputError`` for a file that was changed.
+    Args:
+        directory: Run directory.
+
+    Returns:
+        The finished run.
+
+    Raises:
+        UsageError: The directory holds no finished run.
+        InputOutputError: A file of the run was changed.
     """
     return Run(stored.load_run(Path(directory)))

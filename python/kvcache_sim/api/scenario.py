@@ -18,8 +18,13 @@ class Scenario:
     """Every setting of a simulation, as a scenario file has them; it never changes.
 
     ``Scenario(tiers={"cpu": "512GiB"})`` starts from the defaults, ``Scenario.load("my.yaml")`` from a file,
-    ``with_`` from another scenario. Raises ``UsageError`` whose ``where`` is the key, or the file's
-    line, that is wrong.
+    ``with_`` from another scenario.
+
+    Args:
+        settings: Keys of a scenario, nested or dotted; sizes, rates and times are texts with their units.
+
+    Raises:
+        UsageError: A setting is wrong; ``where`` is its key, or its line in the file.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -32,16 +37,30 @@ class Scenario:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], **settings: Any) -> Scenario:
-        """Return the scenario of a YAML file with settings laid over it; paths in it start from its folder.
+        """Read the scenario of a YAML file.
 
-        Raises ``UsageError`` and ``InputOutputError``.
+        Args:
+            path: YAML file; paths in it are relative to its folder.
+            settings: Keys that replace those of the file.
+
+        Raises:
+            UsageError: A setting is wrong; ``where`` is the line of the file, or the key.
+            InputOutputError: The file cannot be read.
         """
         file = Path(path)
         return cls._made(read_tree(load.read_scenario(file), str(file)), file.parent, settings)
 
     @classmethod
     def from_yaml(cls, text: str, **settings: Any) -> Scenario:
-        """Return the scenario of YAML text with settings laid over it; paths start from here."""
+        """Read the scenario of YAML text.
+
+        Args:
+            text: YAML; paths in it are relative to the working directory.
+            settings: Keys that replace those of the text.
+
+        Raises:
+            UsageError: A setting is wrong.
+        """
         return cls._made(read_tree(text.encode(), "scenario"), Path.cwd(), settings)
 
     @classmethod
@@ -51,11 +70,18 @@ class Scenario:
         return made
 
     def with_(self, **settings: Any) -> Scenario:
-        """Return this scenario with settings laid over it, nested or dotted; None is a file's ``null``."""
+        """Return this scenario with some settings replaced.
+
+        Args:
+            settings: Keys, nested or dotted; None is a file's ``null``.
+
+        Raises:
+            UsageError: A setting is wrong.
+        """
         return self._made(deepcopy(self._written), self.directory, settings)
 
     def for_given_requests(self, block_size: int, settings: Mapping[str, Any]) -> Scenario:
-        """Return the scenario for requests that are at hand, of blocks of ``block_size`` tokens.
+        """Return the scenario for requests given in Python, of blocks of ``block_size`` tokens.
 
         Its own trace or generator is left out; the cache's blocks are the requests' unless it says otherwise.
         """
@@ -92,7 +118,7 @@ class Scenario:
         return to_yaml(self.checked.resolved)
 
     def __eq__(self, other: object) -> bool:
-        """Return whether every setting is the same."""
+        """Return True if every setting is the same."""
         return isinstance(other, Scenario) and self.checked.resolved == other.checked.resolved
 
     __hash__ = None  # type: ignore[assignment]  # settings are lists and mappings
@@ -104,7 +130,7 @@ class Scenario:
         return f"<Scenario {self.checked.model.name}: {self.checked.model.model}, {tiers}>"
 
 
-#: What may stand where a scenario is asked for: one, a file, its settings, or None (all defaults).
+#: Accepted as a scenario: a ``Scenario``, a file, settings, or None (all defaults).
 ScenarioLike: TypeAlias = Scenario | str | os.PathLike[str] | Mapping[str, Any] | None
 
 

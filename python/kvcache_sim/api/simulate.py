@@ -26,12 +26,22 @@ def simulate(
     options: RunOptions = DEFAULT_OPTIONS,
     **settings: Any,
 ) -> Run:
-    """Return a finished run of some requests over the tiers of a scenario.
+    """Simulate requests over the tiers of a scenario; nothing is written.
 
-    Requests are a ``Trace``, the path of a trace file, a workload (``{"kind": "agentic", …}``) or a data
-    frame (see ``make_trace``); they stand for those of the scenario, which are used where none are given.
-    ``settings`` are keys of a scenario, nested or dotted, laid over it: ``tiers={"cpu": "512GiB"}``.
-    Nothing is written. Raises ``UsageError``, ``TraceError``, ``InputOutputError``: the lines of the command.
+    Args:
+        trace_or_workload: A ``Trace``, the path of a trace file, a workload (``{"kind": "agentic", …}``) or
+            columns as ``make_trace`` takes them. None: the requests of the scenario.
+        scenario: A ``Scenario``, the path of its file, a mapping of settings, or None (all defaults).
+        options: Options of the run that change no result.
+        settings: Keys that replace those of the scenario, nested or dotted: ``tiers={"cpu": "512GiB"}``.
+
+    Returns:
+        The finished run.
+
+    Raises:
+        UsageError: A setting is wrong; the message is that of ``kvsim simulate``.
+        TraceError: The trace has data that cannot be trusted.
+        InputOutputError: A file cannot be read.
     """
     asked, given = resolve_requests(trace_or_workload, as_scenario(scenario), settings)
     checked = asked.checked
@@ -42,7 +52,7 @@ def simulate(
 def resolve_requests(
     requests: Any, scenario: Scenario, settings: Mapping[str, Any]
 ) -> tuple[Scenario, Trace | None]:
-    """Return the scenario with its settings, and the requests where they are at hand."""
+    """Return the scenario with its settings, and the requests if they were given in Python."""
     if requests is None:
         return scenario.with_(**settings), None
     if isinstance(requests, (str, os.PathLike)):

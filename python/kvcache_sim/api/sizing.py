@@ -21,10 +21,14 @@ from kvcache_sim.sweeps.tables import Row
 
 
 class Capacity:
-    """The highest rate of requests that each candidate holds: ``rows``, one a candidate.
+    """The highest rate of requests that each candidate holds.
 
-    A row has its settings as ``set.NAME``, ``capacity.rate_per_s`` and what confirms it, and the figures of
-    the run at that rate. ``print`` shows what ``kvsim capacity`` prints.
+    ``print`` shows the text of ``kvsim capacity``.
+
+    Attributes:
+        rows: One row a candidate: its settings as ``set.NAME``, ``capacity.rate_per_s`` in requests a second,
+            the rates that confirm it, and the figures of the run at that rate.
+        attain: Share of requests that must be within all limits, from 0 to 1.
     """
 
     def __init__(self, rows: Sequence[Row], attain: float) -> None:
@@ -33,7 +37,7 @@ class Capacity:
 
     @property
     def rate_per_s(self) -> float | None:
-        """Return the highest rate that any candidate holds; None where none holds any."""
+        """Return the highest rate that any candidate holds, in requests a second; None: none holds any."""
         answer = self._answer()
         return max((answer.rate(row) for row in answer.holding), default=None)
 
@@ -43,7 +47,14 @@ class Capacity:
         return [dict(row) for row in self._answer().frontier]
 
     def cheapest(self, need_per_s: float | None = None) -> Row | None:
-        """Return the cheapest candidate that holds a rate, or the cheapest a request; None: none does."""
+        """Return the row of the cheapest candidate.
+
+        Args:
+            need_per_s: Rate to hold, in requests a second. None: the cheapest per request.
+
+        Returns:
+            Its row; None if no candidate holds the rate.
+        """
         found = self._answer(need_per_s).cheapest
         return None if found is None else dict(found)
 
@@ -93,11 +104,27 @@ def capacity(
     directory: str | os.PathLike[str] | None = None,
     **settings: Any,
 ) -> Capacity:
-    """Return the highest rate at which a share of the requests stays within limits, of each candidate.
+    """Find the highest rate at which a share of the requests stays within limits, for each candidate.
 
-    ``slo`` is such as ``{"ttft": "2s", "tpot": "50ms"}``, laid over the scenario's. Candidates are those of
-    ``grid`` and ``rows`` as in ``sweep``, or the scenario alone; arrivals are scaled as they are. Other
-    arguments are those of ``sweep``. Raises ``UsageError`` before anything runs for what cannot be asked.
+    Arrivals keep their pattern: their times are scaled.
+
+    Args:
+        trace_or_workload: As in ``simulate``.
+        scenario: As in ``simulate``.
+        slo: Limits such as ``{"ttft": "2s", "tpot": "50ms"}``; they replace those of the scenario.
+        attain: Share of requests that must be within all limits, such as ``"99%"``.
+        grid: As in ``sweep``: settings of the candidates. Without ``grid`` and ``rows`` the scenario alone.
+        rows: As in ``sweep``.
+        jobs: Processes that search candidates.
+        directory: Directory of finished candidates, which a later call reuses.
+        settings: Keys that replace those of the scenario.
+
+    Returns:
+        The rates, in requests a second, to 2 %.
+
+    Raises:
+        UsageError: A limit or setting is wrong; nothing has run.
+        TraceError: The trace has data that cannot be trusted.
     """
     question = Question(parse_attain(attain, "attain"))
     space = settings_space(grid or {}, rows)

@@ -34,9 +34,11 @@ from kvcache_sim.workload.trace import Trace
 
 
 class Sweep:
-    """The finished cells of a sweep: ``rows`` as the tables of ``kvsim sweep`` have them.
+    """The finished cells of a sweep, as the tables of ``kvsim sweep`` have them.
 
-    A row has its settings as ``set.NAME`` and every figure of the summary under its dotted name.
+    Attributes:
+        rows: One row a cell: its settings as ``set.NAME``, and every figure of the summary under its dotted
+            name.
     """
 
     def __init__(self, rows: Sequence[Row]) -> None:
@@ -57,9 +59,14 @@ class Sweep:
         return self.to_arrow().to_pandas()
 
     def best(self, figure: str, largest: bool = False) -> Row:
-        """Return the row with the least of a figure, or the most: ``best("ttft.p99")``.
+        """Return the row with the least value of a figure: ``best("ttft.p99")``.
 
-        Raises ``UsageError`` for a figure that is none, or that no cell has.
+        Args:
+            figure: Name of a figure, dotted.
+            largest: Return the row with the largest value instead.
+
+        Raises:
+            UsageError: The figure is unknown, or no cell has it.
         """
         return dict(best_row(self.rows, resolve_metric(figure, "figure"), largest))
 
@@ -82,12 +89,23 @@ def sweep(
     directory: str | os.PathLike[str] | None = None,
     **settings: Any,
 ) -> Sweep:
-    """Return the figures of some requests under every combination of settings.
+    """Simulate requests under every combination of settings.
 
-    ``grid`` maps dotted settings to the values to try, all combinations; ``rows`` are whole sets of settings.
-    With ``jobs`` above 1 cells run in that many processes; a ``directory`` keeps finished cells for the next
-    call. Other arguments are those of ``simulate``. Raises ``UsageError`` before anything runs for a setting
-    that no scenario accepts; a cell that fails has a row that says so.
+    Args:
+        trace_or_workload: As in ``simulate``.
+        scenario: As in ``simulate``.
+        grid: Dotted setting → values to try, in all combinations.
+        rows: Whole sets of settings, each combined with ``grid``.
+        jobs: Processes that run cells.
+        directory: Directory of finished cells, which a later call reuses.
+        settings: Keys that replace those of the scenario.
+
+    Returns:
+        A row a cell; a cell that failed has the status ``failed`` and its error.
+
+    Raises:
+        UsageError: A setting is wrong, or there is nothing to try; nothing has run.
+        TraceError: The trace has data that cannot be trusted.
     """
     space = settings_space(grid or {}, rows)
     if not space.factors():

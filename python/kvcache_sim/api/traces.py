@@ -29,11 +29,22 @@ def read_trace(
     time_order: TimeOrder = "error",
     bytes_per_token: int | None = None,
 ) -> Trace:
-    """Return the requests of a trace file: plain, ``.gz`` or ``.zst``, of any format that kvsim reads.
+    """Read the requests of a trace file of any format that kvsim supports.
 
-    ``block_size`` is the tokens of one block id where the format does not say, ``bytes_per_token`` what
-    counts as one token where lengths are bytes (None: 4, an estimate). Raises ``UsageError`` for a missing
-    file, ``TraceError`` for data that cannot be trusted.
+    Args:
+        path: Plain file, ``.gz`` or ``.zst``.
+        block_size: Tokens of a block id, where the format does not state it.
+        format: Name of the format. None: detected from the content.
+        on_bad_row: ``error``, or ``skip`` for rows that cannot be read.
+        time_order: ``error`` for arrivals out of order, or another treatment.
+        bytes_per_token: Bytes a token where lengths are in bytes (None: 4, an estimate).
+
+    Returns:
+        The requests in file order.
+
+    Raises:
+        UsageError: The file is missing, or a setting is wrong.
+        TraceError: The file has data that cannot be trusted.
     """
     return readers.read_trace(
         path,
@@ -42,11 +53,18 @@ def read_trace(
 
 
 def generate(kind: str, seed: int = 0, **settings: Any) -> Trace:
-    """Return the requests of a generated workload: a ``kind`` with its keys.
+    """Generate the requests of a workload; equal arguments give equal requests on any machine.
 
-    ``docs/how-to/traces-and-workloads.md`` lists both.
+    Args:
+        kind: Kind of the workload (``docs/how-to/traces-and-workloads.md``).
+        seed: Seed of all draws.
+        settings: Keys of this kind.
 
-    Equal arguments give equal requests anywhere. Raises ``UsageError`` naming ``workload.KEY``.
+    Returns:
+        The requests in order of arrival.
+
+    Raises:
+        UsageError: A key is wrong; ``where`` is ``workload.KEY``.
     """
     tree = Tree()
     lay_over(tree, settings)
@@ -54,13 +72,13 @@ def generate(kind: str, seed: int = 0, **settings: Any) -> Trace:
 
 
 class _Field(NamedTuple):
-    """A column that requests may have: the member of a JSON line it becomes, and ns of one unit of a time."""
+    """A column of requests: its member in a JSON line, and the nanoseconds of a unit of its times."""
 
     member: str
     unit_ns: int = 0
 
 
-#: Name of a column → what it is.
+#: Name of a column → its field.
 _FIELDS: dict[str, _Field] = {
     **{f"arrival_{unit}": _Field("timestamp", ns) for unit, ns in (("s", 10**9), ("ms", 10**6), ("ns", 1))},
     "timestamp": _Field("timestamp", 10**6),
@@ -77,13 +95,22 @@ _FIELDS: dict[str, _Field] = {
 
 
 def make_trace(data: Any, *, block_size: int = 512) -> Trace:
-    """Return the requests in columns: a mapping of arrays, a pandas or polars frame, or an Arrow table.
+    """Make requests from columns. Cost: that of writing the rows as a file and reading it.
 
     Columns: a time (``arrival_s``, ``arrival_ms``, ``arrival_ns``; in closed loop ``think_s``, …, after the
-    turn before), ``input_tokens``, ``output_tokens``, and where there are any ``block_ids`` (a list a row,
-    chained, of ``block_size`` tokens each), ``session``, ``turn``. Mooncake's names do as well. None and NaN
-    leave a member out of its row. Raises ``UsageError`` for a column that is none of these, ``TraceError``
-    naming the row that cannot be. Cost: that of writing the rows as a file and reading it.
+    previous turn), ``input_tokens``, ``output_tokens``; optionally ``block_ids`` (a list a row, chained),
+    ``session``, ``turn``. Mooncake's names are accepted too. None and NaN leave a member out of its row.
+
+    Args:
+        data: A mapping of arrays, a pandas or polars frame, or an Arrow table, a row a request.
+        block_size: Tokens of a block id.
+
+    Returns:
+        The requests in order of the rows.
+
+    Raises:
+        UsageError: A column is unknown, or columns have unequal lengths.
+        TraceError: A row is wrong; ``where`` names it.
     """
     with tempfile.NamedTemporaryFile("w", prefix="kvsim-rows-", suffix=".jsonl") as file:
         file.writelines(_lines(_columns(data)))

@@ -131,6 +131,6 @@ def check(
         typer.echo(json.dumps(body, indent=2))
         return
     typer.echo(f"{report.plugin.name}: rules kept in {report.rounds} traces, {report.requests:,} requests")
-    typer.echo("  blocks  policy     lru  belady   (share of blocks found on the built-in trace)")
+    typer.echo("  blocks  policy     lru  belady   (hit rate of blocks on the built-in trace)")
     for row in report.comparisons:
         typer.echo(f"{row.capacity_blocks:>8,}  {row.policy:6.2%}  {row.lru:6.2%}  {row.belady:6.2%}")

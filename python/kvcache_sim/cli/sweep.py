@@ -109,7 +109,7 @@ def sweep(
     if report is not None:
         write_sweep_report(report, plan.name, rows, objectives)
     counts = f"{len(outcome.records)} cells ended ({outcome.cached} before), {outcome.failed} failed"
-    print(f"{counts}, {outcome.missing} not run; tables in {directory}", file=sys.stderr)
+    print(f"{counts}, {outcome.missing:,} not run; tables in {directory}", file=sys.stderr)
     if outcome.exit_code not in (EXIT_OK, EXIT_SWEEP_FAILED):
         print("stopped; run the same command again to resume", file=sys.stderr)
     return outcome.exit_code
@@ -133,7 +133,9 @@ def merge(
         print(f"warning: damaged, left out: {path}", file=sys.stderr)
     missing = len(plan.unique_cells()) - len(records)
     failed = sum(record.status != "ok" for record in records.values())
-    print(f"{len(records)} cells, {failed} failed, {missing} missing; tables in {output}", file=sys.stderr)
+    print(
+        f"{len(records):,} cells, {failed:,} failed, {missing:,} missing; tables in {output}", file=sys.stderr
+    )
     return EXIT_SWEEP_FAILED if missing or failed else EXIT_OK
 
 
@@ -154,9 +156,9 @@ def _estimate(plan: Plan, directory: Path, jobs: int) -> None:
     records, _ = CellStore(directory).peek(cell.cell_id for cell in plan.unique_cells())
     estimated = estimate(plan, records)
     basis = "from finished cells" if estimated.is_measured else "from a default rate: no cell has ended yet"
-    print(f"rows        {estimated.rows}")
+    print(f"rows        {estimated.rows:,}")
     left = estimated.distinct - estimated.finished
-    print(f"cells       {estimated.distinct} distinct, {estimated.finished} finished, {left} to run")
+    print(f"cells       {estimated.distinct:,} distinct, {estimated.finished:,} finished, {left:,} to run")
     print(f"cpu time    about {format_time_ns(estimated.cpu_s * 1e9)} ({basis})")
     print(f"wall time   about {format_time_ns(estimated.wall_s(jobs) * 1e9)} on {jobs} workers")
     print(f"directory   {directory}")

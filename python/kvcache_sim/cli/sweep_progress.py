@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from kvcache_sim.metrics.names import metric_value
-from kvcache_sim.units import format_time_ns
+from kvcache_sim.units import format_time_ns, significant
 
 if TYPE_CHECKING:
     from kvcache_sim.metrics.objectives import Objective
@@ -67,7 +67,7 @@ class SweepLine:
         )
         line += f", ETA {format_time_ns((now - self._start) / done * left * 1e9)}"
         if self._best is not None and self._objective is not None:
-            line += f", best {self._objective.metric} {self._best:.4g}"
+            line += f", best {self._objective.metric} {significant(self._best)}"
         line += f", last error: {self._last_error}" if self._last_error else ""
         if self._is_terminal:
             width = max(20, os.get_terminal_size(sys.stderr.fileno()).columns - 1)

@@ -32,9 +32,9 @@ def best_row(rows: Sequence[Row], metric: str, largest: bool = False) -> Row:
 
 
 def best_by_default(rows: Sequence[Row], goals: Sequence[Objective]) -> tuple[Row, Objective] | None:
-    """Return the best cell and by what it is: the first goal, else TTFT p99, else the hit rate.
+    """Return the best cell and its goal: the first goal, else TTFT p99, else the hit rate.
 
-    None where cells do not differ in it, so that none is better.
+    None where cells do not differ in it.
     """
     usual = (Objective("latency.ttft.p99", True), Objective("cache.token_hit_rate", False))
     for goal in [*goals[:1]] or usual:

@@ -94,7 +94,7 @@ def capacity_of(
 
 
 def _useless(family: str, options: CapacityOptions) -> dict[str, bool]:
-    """Return options, and whether each was given to a family that has no use for it."""
+    """Return option → True if it was given to a family that does not use it."""
     chunks, host = family == "lmcache", family == "sglang-unified"
     return {
         "--capacity": bool(options.capacity) and chunks,
@@ -111,12 +111,12 @@ def _useless(family: str, options: CapacityOptions) -> dict[str, bool]:
     }
 
 
-#: Figures that the lines above the list say already, or that are tables themselves.
+#: Figures that the lines above the list have already, or that are tables themselves.
 _SAID = {"misses", "requests", "ceilings", "share_of_possible", "hit_rate", "prefix_lookup", "plugin"}
 
 
 def cachesim_text(policy: str, result: dict[str, Any]) -> str:
-    """Return the share of what is possible, the misses by cause, then every figure under its name."""
+    """Return the share of the upper bound, the misses by cause, then every figure under its name."""
     if "accesses" in result:
         lines, said = _flat_lines(policy, result), _SAID - {"misses"}
     else:
@@ -135,16 +135,18 @@ def _sentence(policy: str, result: dict[str, Any]) -> str:
     if "unbounded" not in tops:
         return words
     share, best, unbounded = result["share_of_possible"], tops["belady"], tops["unbounded"]
-    of = "" if share is None else f": {share:.1%} of what is possible"
+    of = "" if share is None else f": {share:.1%} of the upper bound"
     best_rate, all_rate = f"{best['hit_rate']:.1%}", f"{unbounded['hit_rate']:.1%}"
-    return f"{words} of {best_rate} possible at this size (Belady; unbounded {all_rate}){of}"
+    return f"{words}, at most {best_rate} at this size (Belady; unbounded {all_rate}){of}"
 
 
 def _flat_lines(policy: str, result: dict[str, Any]) -> list[str]:
-    """Return what a plain cache of blocks hits, and the same queue behind a prefix look-up."""
+    """Return the hits of a plain cache of blocks, and of the same queue behind a prefix look-up."""
     best = result["ceilings"]["belady"]["hits"] / max(1, result["accesses"])
-    words = f"{policy}{_size(result)}, flat: {result['hit_ratio']:.1%} of block accesses hit of {best:.1%}"
-    lines = [plain_sentences([f"{words} possible at this size (Belady)"])]
+    words = (
+        f"{policy}{_size(result)}, flat: {result['hit_ratio']:.1%} of block accesses hit, at most {best:.1%}"
+    )
+    lines = [plain_sentences([f"{words} at this size (Belady)"])]
     if "prefix_lookup" in result:
         behind = result["prefix_lookup"]
         hit = f"{behind['hit_rate']:.1%} of tokens hit, {behind['hit_blocks']:,} blocks"
@@ -166,7 +168,7 @@ def _miss_lines(misses: dict[str, Any]) -> list[str]:
     if "evicted_before_ns" in misses:
         requests, times = misses["evicted_before_requests"], misses["evicted_before_ns"]
         half, most = (f"{requests[p]:,} requests ({format_time_ns(times[p])})" for p in ("p50", "p90"))
-        said = f"of the evicted, half were evicted up to {half} before, nine of ten {most}"
+        said = f"evicted before reuse by {half} at the median, {most} at p90"
         lines.append(plain_sentences([said], "  "))
     return lines
 

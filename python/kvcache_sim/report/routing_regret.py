@@ -1,4 +1,4 @@
-"""Routing regret of a finished run: it is run again, and each choice held against the best machine for it."""
+"""Routing regret of a finished run, run again: each routing choice compared with the best machine."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import open_requests
 from kvcache_sim.simulation import RunOptions, simulate
+from kvcache_sim.units import format_percent, format_time_ms
 
 _PREFIX = "regret."
 
@@ -42,12 +43,12 @@ def regret_text(sums: Mapping[str, int], policy: str, machines: int) -> str:
     return "\n".join(
         [
             f"Router {policy}, {sums['choices']:,} choices among {machines:,} machines",
-            f"  Hits: {found:.1%} of the prompt tokens were on the machine chosen, {best:.1%} on the one "
-            f"that had most: {best - found:.1%} lost to routing.",
-            f"  TTFT: {expected:,.1f} ms to compute what waited there and the prompt, {least:,.1f} ms "
-            f"where that was least: {expected - least:,.1f} ms lost a request on average; another was "
-            f"sooner for {sums['later'] / choices:.1%} of them.",
-            "  Each choice alone, against all caches and queues as they were; a choice that spreads a prefix "
-            "now may pay later.",
+            f"  Hits: {format_percent(found)} of prompt tokens were cached on the chosen machine, "
+            f"{format_percent(best)} on the best machine: {format_percent(best - found)} lost to routing.",
+            f"  TTFT: {format_time_ms(expected)} for the queue and the prompt on the chosen machine, "
+            f"{format_time_ms(least)} on the best: {format_time_ms(expected - least)} lost per request. "
+            f"Another machine was sooner for {format_percent(sums['later'] / choices)} of requests.",
+            "  Each choice is judged alone, against the caches and queues at its time; a choice that spreads "
+            "a prefix may pay later.",
         ]
     )

@@ -52,7 +52,7 @@ def command(
     found = import_log(log, kind, Reading(naming, notes, skips=on_bad_row == "skip"))
     if found is None:
         reading = options.settings(None, None, on_bad_row)
-        print(f"{log}: is a trace already, taken as kvsim trace convert takes it", file=sys.stderr)
+        print(f"{log}: is a trace already, converted as by kvsim trace convert", file=sys.stderr)
         options.save(options.load(log, reading), out, force)
         return
     for line in notes.lines(log):

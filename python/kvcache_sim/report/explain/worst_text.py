@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from kvcache_sim.report.explain.case import percent
 from kvcache_sim.report.explain.worst import Window, arriving, ttft_ns, worst_table
 from kvcache_sim.report.finished import FinishedRun
-from kvcache_sim.report.picture import Table
+from kvcache_sim.report.picture import Table, Value
 from kvcache_sim.report.pictures.waterfall import PARTS
 from kvcache_sim.report.plain_table import plain_sentences, plain_table
 from kvcache_sim.units import format_time_ms, significant
@@ -144,4 +144,12 @@ def worst_requests(run: FinishedRun, most: int, window: Window | None, output_fo
     if output_format == "json":
         requests = [dict(zip(own.headings, row, strict=True)) for row in own.rows]
         return json.dumps({"spike": sentences, "worst": requests}, indent=2, ensure_ascii=False)
-    return f"{plain_sentences(sentences)}\n\n{plain_table(own)}"
+    shown = tuple(tuple(_cell(*pair) for pair in zip(own.headings, row, strict=True)) for row in own.rows)
+    return f"{plain_sentences(sentences)}\n\n{plain_table(Table(own.headings, shown))}"
+
+
+def _cell(heading: str, value: Value) -> Value:
+    """Return a cell as text: times in three digits, with their unit from 100 s on, and counts in groups."""
+    if heading in ("TTFT, ms", "ms of it") and isinstance(value, (int, float)):
+        return format_time_ms(value) if value >= 99_999.5 else significant(value)
+    return f"{value:,}" if heading in ("prompt tokens", "cached", "preemptions") else value

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Kind(NamedTuple):
-    """A kind of picture: what draws it, a line of help, and the question of users that it answers.
+    """A kind of picture: its function, a line of help, and the question of users that it answers.
 
     ``drawn_by`` is a module with ``draw(runs) -> Picture | NothingToDraw``, or ``module:function``.
     """
@@ -37,7 +37,7 @@ PICTURES: dict[str, Kind] = {
         "What did the router do with shared prefixes?",
     ),
     "misses": Kind(
-        "misses", "why prompt tokens were not served from a cache", "Why were prompt tokens missed?"
+        "misses", "prompt tokens not served from a cache, by cause", "Why were prompt tokens missed?"
     ),
     "channels": Kind(
         "channels",
@@ -49,16 +49,16 @@ PICTURES: dict[str, Kind] = {
     ),
     "sessions": Kind(
         "sessions",
-        "what is left of a session's prefix at its next turn, by gap and tier",
+        "cached share of a session's prefix at its next turn, by gap and tier",
         "Does the KV survive think time and tool calls?",
     ),
     "survival": Kind(
         "survival",
-        "how much of a session's context survives its idle time",
+        "share of a session's context that survives its idle time",
         "How long is a context worth keeping?",
     ),
     "waterfall": Kind(
-        "waterfall", "what TTFT is made of, at p50, p90 and p99", "Where does the time to first token go?"
+        "waterfall", "parts of TTFT at p50, p90 and p99", "Where does the time to first token go?"
     ),
     "ttft": Kind(
         "split_distribution:ttft", "TTFT split by full hit, partial hit and miss", "Who waits how long?"

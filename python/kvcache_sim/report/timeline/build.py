@@ -113,6 +113,6 @@ def _fitting(events: dict[str, Any], taken: int, warn: Callable[[str], None]) ->
     record_limit = max(0, _MAX_RECORDS - taken) // _RECORDS_A_TRANSFER
     if len(rows) > record_limit:
         last_s = float(events["time_ns"][rows[record_limit]]) / 1e9
-        warn(f"steps and transfers drawn up to {last_s:,.3f} s only: choose a stretch with --window")
+        warn(f"steps and transfers are drawn up to {last_s:,.3f} s only: choose a part with --window")
         rows = rows[:record_limit]
     return _cut(events, rows)
