@@ -243,7 +243,12 @@ def test_the_cheapest_and_the_frontier():
 def lines(capsys, *arguments, code=0):
     capsys.readouterr()
     assert run(["capacity", *map(str, arguments), "-q"]) == code
-    return capsys.readouterr().out.strip().splitlines()
+    return unwrapped(capsys.readouterr().out.strip()).splitlines()
+
+
+def unwrapped(text):
+    """Join the lines of a sentence: those after the first are indented."""
+    return text.replace("\n  ", " ")
 
 
 def test_edge_cases_are_reported_in_one_line(tmp_path, monkeypatch, capsys):
@@ -289,7 +294,7 @@ def test_attainment_that_is_not_monotone_is_reported():
         "capacity.attains_to_per_s": 3.0,
     }
     found[0] |= {"capacity.judged": 900, "capacity.waits": 0, "capacity.is_few": False}
-    said = answer_text(Answer(tuple(found)), 0.99)
+    said = unwrapped(answer_text(Answer(tuple(found)), 0.99))
     assert said == (
         "attainment of 99 % is not monotone in the rate: every rate tried up to 1 requests/s attains, "
         "the highest that attains is 3 requests/s"
@@ -304,7 +309,7 @@ def test_several_candidates_are_reported_with_the_cheapest_and_the_doubtful():
     }
     known = {"capacity.judged": 250, "capacity.waits": 0, "capacity.is_few": True, "status": "ok"}
     rows = (row(0, 1.0, 3.6) | known | odd, row(1, 4.0, 7.2) | known)
-    said = answer_text(Answer(rows), 0.99).splitlines()
+    said = unwrapped(answer_text(Answer(rows), 0.99)).splitlines()
     assert "cell 0: attainment of 99 % is not monotone in the rate" in "\n".join(said)
     assert any(line.startswith("cheapest per request: cell 1, 4 requests/s for 7.2 an hour") for line in said)
     assert said[-1].endswith("250 requests are measured, 2 may miss: use a longer trace")
@@ -313,7 +318,7 @@ def test_several_candidates_are_reported_with_the_cheapest_and_the_doubtful():
     assert [line[0] for line in shown.rows] == ["0", "1 *"]
     cost = shown.headings.index("cost/M requests")
     assert [line[cost] for line in shown.rows] == ["1,000", "500"]
-    none = answer_text(Answer(rows, 9.0), 0.99)
+    none = unwrapped(answer_text(Answer(rows, 9.0), 0.99))
     assert "no candidate holds 9 requests/s at 99 %" in none
 
 
@@ -333,5 +338,5 @@ def test_the_commands_of_the_page_run(tmp_path, monkeypatch, capsys):
             assert run([*shlex.split(line)[1:], *(["-q"] if " capacity " in line else [])]) == 0
             outputs.append(capsys.readouterr().out.strip())
     assert outputs[1] == re.findall(r"```text\n(.*?)\n```", page, re.S)[0]
-    assert "cheapest that holds 20/s" in outputs[2]
+    assert "cheapest that holds 20 requests/s" in unwrapped(outputs[2])
     assert (tmp_path / "frontier.svg").read_text().startswith("<svg")

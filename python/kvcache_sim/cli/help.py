@@ -21,37 +21,37 @@ def _exit_codes() -> str:
 
 def _units() -> str:
     return """Units: every size, rate and time carries its unit; a bare number is refused.
-  size  B kB MB GB TB (powers of 1000), KiB MiB GiB TiB (powers of 1024): 80GiB, 16GB
-  rate  a size a second in bytes (25GB/s) or in bits (400Gb/s, 400Gbps)
-  time  ns us ms s m h d: 250us, 3s, 1.5ms
+  size  B kB MB GB TB (powers of 1000), KiB MiB GiB TiB (powers of 1024): 80GiB, 16GB;
+  rate  a size a second in bytes (25GB/s) or in bits (400Gb/s, 400Gbps);
+  time  ns us ms s m h d: 250us, 3s, 1.5ms.
 A tier's capacity may also be a number of blocks (16384 blocks) or unbounded."""
 
 
 def _channels() -> str:
-    return """Channels: what moves KV, and what contends. Edges that name one channel share
-it; edges on different channels do not slow each other down.
+    return """Channels: the links that carry KV. Edges that name one channel share its
+bandwidth; edges on different channels do not slow each other down.
 
 inside a machine
-  gpu->cpu, cpu->gpu, cpu->disk, disk->cpu    of every machine
-  0:cpu->gpu                                  of machine 0 alone
+  gpu->cpu, cpu->gpu, cpu->disk, disk->cpu    of every machine;
+  0:cpu->gpu                                  of machine 0 alone.
 between machines
-  1:cpu->0:cpu    what machine 0 reads from machine 1, its cpu or its disk
-  0:remote->cpu   all that machine 0 reads from others
-  1:cpu->remote   all that others read from machine 1
-  remote->cpu     all reads between machines; cpu->remote is the same
-  1:gpu->0:gpu    what machine 1 hands over to machine 0 (pools); the other
-                  forms have gpu for cpu too
+  1:cpu->0:cpu    reads of machine 0 from machine 1, its cpu or its disk;
+  0:remote->cpu   all reads of machine 0 from others;
+  1:cpu->remote   all reads of others from machine 1;
+  remote->cpu     all reads between machines; cpu->remote is the same;
+  1:gpu->0:gpu    hand-overs of machine 1 to machine 0 (pools); the other
+                  forms have gpu for cpu too.
 
-The most particular edge decides. A channel's scope makes one a machine
-(machine, the default), one for all (cluster), or one a pair of machines (pair).
-Two machines that read from each other over one wire contend:
+The most specific edge decides. The scope of a channel: one per machine
+(machine, the default), one for all machines (cluster), or one per pair (pair).
+Two machines that read from each other over one wire contend.
 
   channels:
     wire:
       bandwidth: 100Gb/s
       edges: ["1:cpu->0:cpu", "0:cpu->1:cpu"]
 
-Over two channels, one an edge, they do not (scenarios/two-machines.yaml)."""
+With one channel per edge they do not (scenarios/two-machines.yaml)."""
 
 
 def _scenario() -> str:

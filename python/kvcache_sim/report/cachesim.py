@@ -12,7 +12,7 @@ from kvcache_sim.replay.miss_causes import reported_by
 from kvcache_sim.replay.request import StorageCapacity
 from kvcache_sim.report.curve.sizes import parse_capacity
 from kvcache_sim.report.plain_table import labelled, plain_sentences
-from kvcache_sim.units import format_bytes, format_time_ns
+from kvcache_sim.units import format_bytes, format_percent, format_time_ns, significant
 
 #: LMCache's own default.
 _CHUNK_TOKENS = 256
@@ -130,26 +130,27 @@ def cachesim_text(policy: str, result: dict[str, Any]) -> str:
 
 
 def _sentence(policy: str, result: dict[str, Any]) -> str:
-    words = f"{policy}{_size(result)}: {result.get('hit_rate', 0.0):.1%} of tokens hit"
+    words = f"{policy}{_size(result)}: {format_percent(result.get('hit_rate', 0.0))} of tokens hit"
     tops = result.get("ceilings", {})
     if "unbounded" not in tops:
         return words
     share, best, unbounded = result["share_of_possible"], tops["belady"], tops["unbounded"]
-    of = "" if share is None else f": {share:.1%} of the upper bound"
-    best_rate, all_rate = f"{best['hit_rate']:.1%}", f"{unbounded['hit_rate']:.1%}"
+    of = "" if share is None else f": {format_percent(share)} of the upper bound"
+    best_rate, all_rate = (format_percent(top["hit_rate"]) for top in (best, unbounded))
     return f"{words}, at most {best_rate} at this size (Belady; unbounded {all_rate}){of}"
 
 
 def _flat_lines(policy: str, result: dict[str, Any]) -> list[str]:
     """Return the hits of a plain cache of blocks, and of the same queue behind a prefix look-up."""
     best = result["ceilings"]["belady"]["hits"] / max(1, result["accesses"])
+    rate, most = format_percent(result["hit_ratio"]), format_percent(best)
     words = (
-        f"{policy}{_size(result)}, flat: {result['hit_ratio']:.1%} of block accesses hit, at most {best:.1%}"
+        f"{policy}{_size(result)}, flat: {rate} of block accesses hit, at most {most} at this size (Belady)"
     )
-    lines = [plain_sentences([f"{words} at this size (Belady)"])]
+    lines = [plain_sentences([f"{words}, at most {most} at this size (Belady)"])]
     if "prefix_lookup" in result:
         behind = result["prefix_lookup"]
-        hit = f"{behind['hit_rate']:.1%} of tokens hit, {behind['hit_blocks']:,} blocks"
+        hit = f"{format_percent(behind['hit_rate'])} of tokens hit, {behind['hit_blocks']:,} blocks"
         lines.append(plain_sentences([f"behind a prefix look-up: {hit}; {behind['evictions']:,} evictions"]))
     return lines
 
@@ -163,7 +164,7 @@ def _miss_lines(misses: dict[str, Any]) -> list[str]:
     lines = [f"{misses['missed_tokens']:,} tokens missed:"]
     for cause in reported_by("replay"):
         tokens = misses[f"{cause.name}_tokens"]
-        label = f"  {tokens / total:6.1%}  {cause.name.replace('_', ' '):<13} "
+        label = f"  {format_percent(tokens / total):>7}  {cause.name.replace('_', ' '):<13} "
         lines += labelled(label, cause.meaning, len(label))
     if "evicted_before_ns" in misses:
         requests, times = misses["evicted_before_requests"], misses["evicted_before_ns"]
@@ -176,6 +177,8 @@ def _miss_lines(misses: dict[str, Any]) -> list[str]:
 def _cell(name: str, value: Any) -> str:
     if name.endswith("_sha256"):
         return str(value)[:24]  # as the digests of a run are printed; JSON has all of it
+    if isinstance(value, float):
+        return significant(value)
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 

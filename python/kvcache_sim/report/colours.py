@@ -26,7 +26,7 @@ COLOURS: dict[str, str] = {
     "partial hit": "#d9a200",
     "miss": "#d1495b",
     **{part.words: part.colour for part in TTFT_ROWS if part.colour is not None},
-    "fetch room": "#d9a200",
+    "fetch write-back": "#d9a200",
     **{f"fetch {source}": colour for source, colour in _KV_SOURCES.items()},
     "running": "#1f9e89",
     "loading": "#3b82c4",

@@ -6,7 +6,7 @@ from typing import Any
 
 from kvcache_sim.report.colours import colour_scale
 from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value
-from kvcache_sim.report.plain_table import plain_table
+from kvcache_sim.report.plain_table import plain_sentences, plain_table
 from kvcache_sim.sizing.question import Answer, Row, settings_text, typed
 from kvcache_sim.units import format_time_ms, significant
 
@@ -16,7 +16,7 @@ def answer_text(answer: Answer, attain: float) -> str:
     parts = []
     if len(answer.rows) > 1:
         parts.append(plain_table(candidate_table(answer)))
-    parts.append("\n".join([*_sentences(answer, attain), *_remarks(answer, attain)]))
+    parts.append(plain_sentences([*_sentences(answer, attain), *_remarks(answer, attain)]))
     return "\n".join(parts)
 
 

@@ -35,11 +35,16 @@ def _amount(difference: Difference) -> tuple[str, bool]:
     change = difference.change or 0.0
     half = (difference.high - difference.low) / 2
     if difference.statistic.is_share:
-        return f"{100 * abs(change):.1f} ± {100 * half:.1f} points", change > 0
+        return f"{_points(abs(change))} ± {_points(half)} points", change > 0
     if change >= 1:
         return f"{change:.2f} ± {half:.2f} times", True
     half = (1 / difference.low - 1 / difference.high) / 2 if difference.low > 0 else float("inf")
     return f"{1 / change:.2f} ± {half:.2f} times" if change > 0 else "infinitely many times", False
+
+
+def _points(share: float) -> str:
+    """Return points of a share: one decimal, or one digit where that would read 0.0."""
+    return f"{100 * share:.1f}" if share >= 0.0005 else f"{100 * share:.1g}"
 
 
 def _direction(is_up: bool) -> str:

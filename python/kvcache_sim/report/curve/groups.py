@@ -16,7 +16,7 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.model.kv_groups import KvGroup, KvLayout
 from kvcache_sim.replay.kv_groups import replay_groups, total_positions
 from kvcache_sim.replay.request import ReplayRequest
-from kvcache_sim.units import format_bytes, parse_size_bytes
+from kvcache_sim.units import format_bytes, format_percent, parse_size_bytes
 
 #: Most blocks of a pool for which an upper bound is computed; each takes some 25 bytes.
 _MOST_UPPER_BOUND_BLOCKS = 1 << 25
@@ -137,9 +137,13 @@ def groups_rendered(document: dict[str, Any], form: str) -> str:
 
 def _shares(point: dict[str, Any], names: list[str], kinds: list[str]) -> str:
     """Return a line's shares; full attention has no upper bound of its own."""
-    shares = [f"{point[name]['hit_rate']:14.2%}" if name in point else " " * 14 for name in names]
+    shares = [_percent(point[name]["hit_rate"]) if name in point else " " * 14 for name in names]
     alone = point["groups"]["alone_hit_rates"] if kinds else {}
-    return " ".join([*shares, *(f"{alone.get(kind, 0.0):14.2%}" for kind in kinds)])
+    return " ".join([*shares, *(_percent(alone.get(kind, 0.0)) for kind in kinds)])
+
+
+def _percent(share: float) -> str:
+    return f"{format_percent(share):>14}"
 
 
 def _csv(document: dict[str, Any], names: list[str]) -> str:

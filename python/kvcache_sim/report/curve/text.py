@@ -80,7 +80,7 @@ def _cell(found: dict[str, Any]) -> str:
 
 
 def _percent(share: float) -> str:
-    return format_percent(share).replace(" ", "")
+    return format_percent(share)
 
 
 def _reference_lines(document: Document) -> list[str]:

@@ -20,8 +20,8 @@ PARTS: dict[str, str] = {}
 for _part in ROWS:
     if _part.colour is not None:
         PARTS[_part.words] = _part.column
-    else:  # waiting for KV, by what was waited for
-        PARTS |= {"fetch room": "fetch_room_ns"}
+    else:  # waits for KV, by cause
+        PARTS |= {"fetch write-back": "fetch_room_ns"}
         PARTS |= {f"fetch {source}": f"fetch_{source}_ns" for source in KV_SOURCES[COMPUTE + 1 :]}
 _BANDS = {"p50": (0.49, 0.51), "p90": (0.89, 0.91), "p99": (0.985, 0.995)}
 _TITLE = "What TTFT is made of"

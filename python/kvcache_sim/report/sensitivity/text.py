@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kvcache_sim.report.picture import Table, Value
-from kvcache_sim.report.plain_table import plain_table
+from kvcache_sim.report.plain_table import plain_sentences, plain_table
 from kvcache_sim.report.sensitivity.moves import ANSWERS, Move, Sensitivity, Values
 from kvcache_sim.units import format_time_ms, significant
 
@@ -17,7 +17,7 @@ def sensitivity_text(found: Sensitivity) -> str:
     parts = [
         plain_table(_moves_table(found)),
         plain_table(_intervals_table(found)),
-        "\n".join(sentences(found)),
+        plain_sentences(sentences(found)),
     ]
     return "\n\n".join(parts)
 
