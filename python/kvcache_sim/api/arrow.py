@@ -37,7 +37,7 @@ def _array(column: ColumnData, dtype: str) -> Any:
 
 
 def with_words(table: Any, words: Mapping[str, tuple[str, ...]]) -> Any:
-    """Return a table whose columns of indices stand as the words they mean."""
+    """Return a table with its columns of indices replaced by their words."""
     import pyarrow as pa
 
     for name, meanings in words.items():

@@ -133,7 +133,7 @@ class Run:
 
     @property
     def digests(self) -> dict[str, str]:
-        """Return the digests of the run's ``events`` and ``results``: equal runs have equal ones."""
+        """Return the digests of the run's ``events`` and ``results``; equal runs have equal digests."""
         return dict(self.summary["digest"])
 
     @cached_property

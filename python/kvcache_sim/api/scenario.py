@@ -83,7 +83,7 @@ class Scenario:
     def for_given_requests(self, block_size: int, settings: Mapping[str, Any]) -> Scenario:
         """Return the scenario for requests given in Python, of blocks of ``block_size`` tokens.
 
-        Its own trace or generator is left out; the cache's blocks are the requests' unless it says otherwise.
+        Its own trace or generator is left out; the cache has the requests' block size unless it is set.
         """
         tree = deepcopy(self._written)
         tree.values.pop("trace", None)
@@ -107,7 +107,7 @@ class Scenario:
         return deepcopy(self.checked.resolved)
 
     def __getitem__(self, key: str) -> Any:
-        """Return one setting by its dotted key, or a section; KeyError where there is none."""
+        """Return a setting by its dotted key, or a section; raises KeyError."""
         value: Any = self.checked.resolved
         for step in key.split("."):
             value = value[step]

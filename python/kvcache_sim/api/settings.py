@@ -1,4 +1,4 @@
-"""Settings as Python gives them, nested or dotted, laid over a scenario."""
+"""Settings given in Python, nested or dotted, written into a scenario."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def lay_over(tree: Tree, settings: Mapping[str, object]) -> None:
     """Write settings into a tree: ``tiers={"cpu": "512GiB"}`` and ``{"tiers.cpu.capacity": "512GiB"}`` alike.
 
     A mapping changes the keys it names and leaves the others; a workload with a ``kind`` replaces the one
-    before it whole; None is a file's ``null``. Raises UsageError for a key that is none and a value that no
+    before it whole; None is a file's ``null``. Raises UsageError for an unknown key and a value that no
     setting can have; its ``where`` is the key.
     """
     for key, value in settings.items():
@@ -36,7 +36,7 @@ def _leaves(path: Path, value: Any) -> Iterator[tuple[Path, Any]]:
 
 
 def plain(value: object, where: str) -> Any:
-    """Return a value of Python's as a scenario file would hold it; raises UsageError for any other."""
+    """Return a Python value as plain values of a scenario file; raises UsageError."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, Mapping):

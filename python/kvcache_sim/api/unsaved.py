@@ -1,4 +1,4 @@
-"""A run in memory, as reports read one: what its directory would hold."""
+"""A run in memory with the contents of a run directory, for reports."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from kvcache_sim.workload.trace import Trace
 
 
 class UnsavedRun:
-    """A run that was just made; ``given`` are its requests where no file and no generator has them."""
+    """A run of this process; ``given`` are its requests if they were given in Python."""
 
     def __init__(self, execution: Execution, given: Trace | None) -> None:
         self.execution, self.given = execution, given
         self.path = Path(execution.scenario.model.name)
         summary = {**execution.summary, "wall": wall()}
-        #: What ``kvsim simulate --format json`` prints.
+        #: The JSON of ``kvsim simulate --format json``.
         self.summary: dict[str, Any] = json.loads(json.dumps(summary, allow_nan=False))
 
     @property
@@ -30,12 +30,12 @@ class UnsavedRun:
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
-        """Return what ``run.json`` would hold."""
+        """Return the contents of ``run.json``."""
         return manifest(self.execution, self.resolved, ["kvcache_sim.simulate"])
 
     @cached_property
     def scenario(self) -> str:
-        """Return what ``scenario.yaml`` would hold."""
+        """Return the contents of ``scenario.yaml``."""
         return to_yaml(self.resolved)
 
     def requests(self) -> dict[str, ColumnData]:

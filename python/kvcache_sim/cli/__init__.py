@@ -1,10 +1,10 @@
 """The command line: one file a verb, listed once here and imported only when used.
 
 - ``main``       the entry point: finds the verb, runs it, and turns errors into a line and an exit code
-- ``declared``   a verb whose plain lines are read without typer; ``verb``: what verbs that typer reads share
+- ``declared``   a verb whose plain lines are read without typer; ``verb``: the app of verbs that typer reads
 - ``run_options``, ``replay_options``, ``cells``  options that several verbs take
-- ``progress``, ``sweep_progress``  what a person sees meanwhile
-- ``catalogue``  what ``models``, ``gpus``, ``step-times`` and ``channels`` share
+- ``progress``, ``sweep_progress``  live lines of progress
+- ``catalogue``  functions of ``models``, ``gpus``, ``step-times`` and ``channels``
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ def cachesim(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="replace an existing file")] = False,
 ) -> None:
-    """Replay a trace against one cache: hits, evictions, why blocks were missed, and what was possible.
+    """Replay a trace against one cache: hits, evictions, misses by cause, and upper bounds.
 
     \b
     Examples:

@@ -192,7 +192,7 @@ def shipped(
 
 @app.command()
 def servers() -> None:
-    """Print how far measured kernels are from real servers, without any fit and with host costs fitted.
+    """Print the error of measured kernels against real servers, without a fit and with fitted host costs.
 
     The runs are those that aiconfigurator-core lists (extra hardware), without repeats, and of them only the
     half whose configurations may be looked at. Minutes.

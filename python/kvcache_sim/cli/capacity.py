@@ -63,7 +63,7 @@ def capacity(
     ] = "table",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="no progress")] = False,
 ) -> int:
-    """Find the highest rate of requests that a configuration holds, arrivals scaled as they are.
+    """Find the highest rate of requests that a configuration holds; arrival times are scaled.
 
     The rate is found to 2 % and confirmed by whole runs 3 % below and 5 % above. Exit 4: no candidate holds
     any rate, or the one needed.

@@ -16,7 +16,7 @@ Force = Annotated[bool, typer.Option("--force", help="replace an existing file")
 
 
 def print_rows(rows: Iterable[tuple[str, str]]) -> None:
-    """Print names and what is said of them in two columns."""
+    """Print names and their descriptions in two columns."""
     found = list(rows)
     width = max(len(name) for name, _ in found)
     for name, text in found:

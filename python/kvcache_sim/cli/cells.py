@@ -22,7 +22,7 @@ def parse_shard(text: str) -> tuple[int, int]:
 
 
 def cell_runner(on: str, jobs: int, limits: Limits) -> CellRunner:
-    """Return what runs cells at ``--on``: this machine's workers, or Ray."""
+    """Return the runner of ``--on``: this machine's workers, or Ray."""
     from kvcache_sim.sweeps.supervisor import LocalRunner
 
     kind, _, address = on.partition(":")

@@ -29,7 +29,7 @@ def compare(
     ] = 1,
     output_format: Annotated[Literal["table", "json"], typer.Option("--format")] = "table",
 ) -> int:
-    """Say what differs between A and each other one: settings, numbers with intervals, sentences.
+    """Compare each other side with A: settings that differ, numbers with intervals, sentences.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""``kvsim completion``: what a shell needs to complete verbs and options."""
+"""``kvsim completion``: shell completion of verbs and options."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kvcache_sim.cli.verb import verb_app
 
 app = verb_app()
 
-#: What bash runs at each completion: the words of the verb, or of its subcommand, and files.
+#: Function that bash runs at each completion: the words of the verb or subcommand, and files.
 _BASH = """_kvsim() {{
   local line="${{COMP_WORDS[1]}}" cur="${{COMP_WORDS[COMP_CWORD]}}" words
   [ "$COMP_CWORD" -gt 2 ] && case "${{COMP_WORDS[2]}}" in [a-z]*) line="$line ${{COMP_WORDS[2]}}";; esac

@@ -21,7 +21,7 @@ class Option:
         self.names, self.options = names, options
 
     def for_typer(self) -> Any:
-        """Return it as typer declares it."""
+        """Return the declaration for typer."""
         from typer import Option as TyperOption
 
         return TyperOption(*self.names, **self.options)
@@ -34,7 +34,7 @@ class Argument:
         self.options = options
 
     def for_typer(self) -> Any:
-        """Return it as typer declares it."""
+        """Return the declaration for typer."""
         from typer import Argument as TyperArgument
 
         return TyperArgument(**self.options)
@@ -102,7 +102,7 @@ def _readers(function: Callable[..., Any]) -> tuple[dict[str, tuple[str, Any]], 
 
 
 def _take(given: dict[str, Any], name: str, kind: Any, text: str) -> bool:
-    """Take a value into ``given``; return whether it is one that needs no second look."""
+    """Store a value in ``given``; return True if typer need not check it."""
     arms = [arm for arm in get_args(kind) if arm is not type(None)] if _optional(kind) else [kind]
     arm = arms[0]
     usable = text == "-" or not text.startswith("-")

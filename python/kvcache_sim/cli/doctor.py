@@ -1,4 +1,4 @@
-"""``kvsim doctor``: is this installation sound?"""
+"""``kvsim doctor``: checks of the installation."""
 
 from __future__ import annotations
 

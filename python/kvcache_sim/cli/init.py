@@ -1,4 +1,4 @@
-"""``kvsim init``: a scenario to start from: a commented one, or an engine's launch line as one."""
+"""``kvsim init``: a commented scenario to start from, or the scenario of an engine's launch line."""
 
 from __future__ import annotations
 

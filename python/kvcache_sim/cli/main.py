@@ -115,7 +115,7 @@ def _invoke(verb: str, arguments: list[str]) -> int:
     except Exit as finished:
         return finished.exit_code
     except Exception as error:
-        # The parser's own refusals know how to say themselves; their class moved between releases of it.
+        # The parser's own errors format their message; their class moved between releases of the parser.
         message = getattr(error, "format_message", None)
         if message is None:
             raise

@@ -61,7 +61,7 @@ def list_policies(as_json: AsJson = False) -> None:
 def show(
     name: Annotated[str, typer.Argument(help="as kvsim policies list has it", metavar="NAME")],
 ) -> None:
-    """Show what a policy does: its rule, its setting and its paper.
+    """Show a policy: its rule, its setting and its paper.
 
     \b
     Examples:

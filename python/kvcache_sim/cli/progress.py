@@ -17,7 +17,7 @@ _BAR = 8
 
 
 class _Paced:
-    """Draws at most once per ``interval_s`` of wall time, and every phase after the last event."""
+    """Draw at most once per ``interval_s`` of wall time, and every phase after the last event."""
 
     def __init__(self, draw: Callable[[str, str], None], interval_s: float) -> None:
         self.draw, self.interval_s = draw, interval_s

@@ -1,4 +1,4 @@
-"""The options shared by verbs that replay a trace against one cache: which trace, what its requests fill."""
+"""Options shared by verbs that replay a trace against one cache: the trace, and its blocks."""
 
 from __future__ import annotations
 

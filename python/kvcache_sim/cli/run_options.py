@@ -1,4 +1,4 @@
-"""The options shared by verbs that write a run directory: which scenario, which settings, where it goes."""
+"""Options shared by verbs that write a run directory: scenario, settings, output."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SYNTHESISE_PREFIXES = Option(
 
 
 def refuse_idle(why: str, **options: object) -> None:
-    """Raise UsageError for the first option that was given although it cannot matter.
+    """Raise UsageError for the first option that was given but has no effect.
 
     Options are named as parameters are, ``salt_file`` for ``--salt-file``; ``why`` ends the line.
     """

@@ -152,7 +152,7 @@ def serve(
 
 
 def needed(verb: str, *packages: str) -> None:
-    """Refuse where packages of the extra ``serve`` are missing."""
+    """Raise UsageError if packages of the extra ``serve`` are missing."""
     from importlib.util import find_spec
 
     missing = [name for name in packages if find_spec(name) is None]

@@ -35,7 +35,7 @@ def list_step_times(as_json: AsJson = False) -> None:
 
 @app.command()
 def show(name: Name, as_json: AsJson = False) -> None:
-    """Show what a source is of, its coefficients, and the time of some steps.
+    """Show a source's model and GPU, its coefficients, and the time of some steps.
 
     \b
     Examples:

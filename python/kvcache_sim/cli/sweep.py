@@ -140,7 +140,7 @@ def merge(
 
 
 def _next(file: SweepFile, config: Path | None, words: list[str]) -> str:
-    """Return the line that says what to type: the report where the sweep file holds its scenario."""
+    """Return the next command to run: a report, if the sweep file holds its scenario."""
     from kvcache_sim.report.plain_table import shell_lines
 
     if config is not None and not isinstance(file.scenario, str):

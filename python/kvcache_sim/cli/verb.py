@@ -1,4 +1,4 @@
-"""The one way a verb makes its ``app``, so that all verbs print help alike."""
+"""The ``app`` of a verb, made so that all verbs print help alike."""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 
 - ``block_keys``       block keys: the names of a request's blocks
 - ``cachesim``         one policy at one capacity, with its upper bounds
-- ``engine_requests``  from the settings of an engine replay to the requests that the core takes
+- ``engine_requests``  requests of an engine replay in the form that the core takes
 - ``engine_tiers``     replays of engines with lower tiers of their own
-- ``group_settings``   from what a user writes to the KV cache groups that a replay of vLLM's pool takes
+- ``group_settings``   KV cache groups of a replay of vLLM's pool, from the options of the user
 - ``kv_groups``        replays of vLLM's manager of several KV cache groups
 - ``miss_causes``      the causes of a miss: the list of them, each with its meaning
 - ``miss_tables``      the misses of a replay by cause: its summary, and its table of requests

@@ -1,4 +1,4 @@
-"""Block keys: what names a block of a request, so that what is equal after equal prefixes is found again."""
+"""Block keys: names of a request's blocks; equal blocks after equal prefixes have equal keys."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class BlockKeys:
         return _ids(self.trace, request)
 
     def named_blocks(self, request: int) -> int:
-        """Return how many leading blocks are whole prompt and covered by the request's ids."""
+        """Return the number of leading blocks that lie in the prompt and are covered by the request's ids."""
         whole = int(self.trace.input_tokens[request]) // self.block_size_tokens
         start, end = self.trace.id_offsets[request], self.trace.id_offsets[request + 1]
         return min(whole, int(end - start) * self.per_id)

@@ -1,4 +1,4 @@
-"""From the settings of an engine replay to the requests that the core takes."""
+"""Requests of an engine replay in the form that the core takes."""
 
 from __future__ import annotations
 

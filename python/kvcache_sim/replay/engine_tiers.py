@@ -18,7 +18,7 @@ from kvcache_sim.replay.engine_requests import (
 from kvcache_sim.replay.engines import head, hit_figures, how_replayed, miss_figures
 from kvcache_sim.replay.request import REJECTED, ReplayRequest, ReplayResult, StorageCapacity
 
-#: When HiCache writes a node to the host: SGLang's ``hicache_write_policy``.
+#: HiCache's policies of writes to the host: SGLang's ``hicache_write_policy``.
 WRITE_POLICIES = ("write_through", "write_through_selective", "write_back")
 #: Requests whose figures are printed one by one.
 _FIRST = 20
@@ -128,7 +128,7 @@ def _strategy(variant: str) -> tuple[str, int, int]:
 def replay_lmcache(request: ReplayRequest, variant: str) -> ReplayResult:
     """Replay LMCache's local CPU backend, and below it its disk backend where ``disk_blocks`` says so.
 
-    A block is a chunk. Whole prompts may hit; what is left over of a prompt is neither stored nor found.
+    A block is a chunk. Whole prompts may hit; the tokens after the last whole chunk are not stored.
     """
     policy = f"lmcache:{variant}"
     refuse_without_effect(request, policy, disk=True)

@@ -27,7 +27,7 @@ _CHUNK = 1 << 18
 
 
 def replay_vllm(request: ReplayRequest, variant: str) -> ReplayResult:
-    """Replay vLLM's KVCacheManager; ``capacity_blocks`` are usable: vLLM has a null block besides.
+    """Replay vLLM's KVCacheManager; ``capacity_blocks`` excludes vLLM's null block.
 
     With ``cpu_blocks`` its CPU offloading tier is below.
     """
@@ -57,7 +57,7 @@ def replay_offloading(request: ReplayRequest) -> ReplayResult:
 
 
 def replay_tiering(request: ReplayRequest) -> ReplayResult:
-    """Replay the pair above with a secondary tier below the CPU's."""
+    """Replay vLLM's pool with its CPU tier and a secondary tier below."""
     if request.store_threshold:
         raise UsageError("has no effect with --secondary-tier", where="--store-threshold")
     sizes = (useful_blocks(request), request.cpu_policy, request.cpu_blocks)
@@ -72,7 +72,7 @@ def replay_tiering(request: ReplayRequest) -> ReplayResult:
 
 
 def offloading_figures(request: ReplayRequest, answer: dict[str, Any]) -> ReplayResult:
-    """Return what the pool and its CPU tier did."""
+    """Return the figures of the pool and its CPU tier."""
     hits, loaded = (np.asarray(answer[name], np.int64) for name in ("hits", "loaded"))
     # the last token is computed, also where the tier brings its block
     cached = np.minimum(hits + loaded, request.trace.input_tokens - 1)
@@ -104,7 +104,7 @@ def useful_blocks(request: ReplayRequest) -> int:
 
 
 def pool_figures(request: ReplayRequest, answer: dict[str, Any], hits: NDArray[np.int64]) -> dict[str, Any]:
-    """Return what vLLM's pool did, under the names of the rows."""
+    """Return the figures of vLLM's pool, under the names of the oracle rows."""
     idle = _idle_chunks(request.capacity_blocks - useful_blocks(request))
     digest, first = hashlib.sha256(), list[str]()
     for chunk in chain(idle, _queue_chunks(request, answer["free_queue"])):
@@ -194,12 +194,12 @@ def replay_offload(request: ReplayRequest, variant: str) -> ReplayResult:
 
 
 def head(request: ReplayRequest) -> dict[str, Any]:
-    """Return the trace and how many requests it has."""
+    """Return the trace and the number of its requests."""
     return {"trace": request.trace.source, "n_requests": len(request.trace)}
 
 
 def how_replayed(request: ReplayRequest) -> dict[str, Any]:
-    """Return how requests overlap and what they fill."""
+    """Return the overlap of requests and the tokens that they fill."""
     return {"window": request.window, "output_mode": OUTPUT_MODES[request.outputs]}
 
 
@@ -218,7 +218,7 @@ def hit_figures(request: ReplayRequest, hits: NDArray[np.int64]) -> dict[str, An
 def miss_figures(
     request: ReplayRequest, policy: str, hits: NDArray[np.int64], answer: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the misses by cause, and the table of requests, where they are asked for."""
+    """Return the misses by cause, and the table of requests, if requested."""
     if not request.explain:
         return {}
     tokens = np.asarray(answer["miss_tokens"], np.int64)
@@ -234,13 +234,13 @@ def _sha256(lines: Iterable[str]) -> str:
 
 
 def _idle_chunks(blocks: int) -> Iterator[str]:
-    """Yield the lines of blocks that were never taken."""
+    """Yield the lines of blocks that were never allocated."""
     for start in range(0, blocks, _CHUNK):
         yield "-\n" * min(_CHUNK, blocks - start)
 
 
 def _queue_chunks(request: ReplayRequest, queue: NDArray[np.uint64]) -> Iterator[str]:
-    """Yield the text of the free queue piece by piece: it may be longer than all else together."""
+    """Yield the text of the free queue piece by piece, since it may be very long."""
     names = [str(name) for name in request.trace.id_names]
     per_id = request.trace.block_size // request.block_size_tokens
     for start in range(0, len(queue), _CHUNK):

@@ -1,4 +1,4 @@
-"""From what a user writes to the KV cache groups that a replay of vLLM's pool takes."""
+"""KV cache groups of a replay of vLLM's pool, from the options of the user."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.model.kv_groups import kv_layout
 from kvcache_sim.model.model_file import load_model
 
-#: vLLM's own block where none is asked for.
+#: vLLM's default block size, in tokens.
 DEFAULT_BLOCK_TOKENS = 16
-#: Words for a checkpoint at every aligned boundary.
+#: Values that mean a checkpoint at every aligned boundary.
 _DENSE = ("null", "none", "dense")
 
 

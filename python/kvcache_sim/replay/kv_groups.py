@@ -30,7 +30,7 @@ def replay_groups(request: ReplayRequest, settings: GroupSettings, alone: bool =
     refuse_without_effect(request, "vllm", window=True, outputs=True, any_block=True)
     layout, trace = settings.layout, request.trace
     totals = total_tokens(request)
-    # Blocks that no request can ever need stay at the queue's front, without a key: a pool of fewer blocks
+    # Blocks that no request can need stay at the queue's front, without a key: a pool without these blocks
     # decides the same.
     useful = min(request.capacity_blocks, total_positions(layout, totals))
     answer, lines = _replayed(request, settings, (totals, useful), alone)
@@ -86,7 +86,7 @@ def replay_groups(request: ReplayRequest, settings: GroupSettings, alone: bool =
 
 
 def total_positions(layout: KvLayout, totals: NDArray[np.int64]) -> int:
-    """Return how many blocks all requests have in all groups, of so many tokens each."""
+    """Return the number of blocks of all requests in all groups, given the tokens of each request."""
     return sum(int((-(-totals // group.block_size_tokens)).sum()) for group in layout.groups)
 
 

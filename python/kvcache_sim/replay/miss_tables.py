@@ -18,7 +18,7 @@ _COLUMNS = {MISS_CAUSES.index(cause): f"{cause.name}_tokens" for cause in report
 def miss_summary(
     trace: Trace, policy: str, tokens: NDArray[np.int64], evicted: NDArray[np.int64]
 ) -> dict[str, Any]:
-    """Return the missed tokens by cause, and how long before each missed block had been evicted.
+    """Return the missed tokens by cause, and the time since the eviction of each missed block.
 
     ``tokens`` has a row a request and a column a cause (``MISS_CAUSES``); ``evicted`` rows of (request, the
     request whose demand evicted, blocks). Ages are quantiles over blocks, in requests and in the trace's own

@@ -151,7 +151,7 @@ def branching_trace(draw: np.random.Generator, requests: int) -> Trace:
     rows: list[list[int]] = []
     fresh = 0
     for _ in range(requests):
-        # recent requests are followed more often, the first ones always a little: sessions and system prompts
+        # recent requests are continued more often, the first always a little: sessions, system prompts
         back = min(len(rows), 1 + int(draw.exponential(12)))
         base = rows[-back] if rows and draw.random() < 0.9 else rows[0] if rows else []
         keep = int(draw.integers(0, len(base) + 1))

@@ -18,7 +18,7 @@ def explained(
     hits: NDArray[np.uint32],
     missed: NDArray[np.int64] | None = None,
 ) -> ReplayResult:
-    """Return the misses by cause and a row a request, where the replay asks for them.
+    """Return the misses by cause and a row a request, if the replay requests them.
 
     ``missed`` are the known blocks that were missed: request, whose demand had evicted them (-1: they never
     came in), blocks. Without it (an upper bound keeps no such record) a block as deep as the cache is large

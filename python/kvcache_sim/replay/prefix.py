@@ -102,7 +102,7 @@ def prefix_answer(request: ReplayRequest, prompts: PromptBlocks, policy: Variant
 
 
 def _window(request: ReplayRequest) -> int:
-    """Return how many requests overlap; more than there are is all the same."""
+    """Return the number of overlapping requests, at most that of all requests."""
     return min(request.window, max(1, len(request.trace)))
 
 

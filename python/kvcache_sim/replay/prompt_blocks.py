@@ -1,4 +1,4 @@
-"""A trace's prompts cut into blocks: which are shareable, which are private, how many may hit."""
+"""A trace's prompts cut into blocks: shareable blocks, private blocks, and blocks that may hit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.replay.request import Outputs, ReplayRequest
 from kvcache_sim.workload.trace import Trace
 
-#: More blocks than any trace has.
+#: Upper limit of the blocks of a trace.
 _EVERYTHING = 2**62
 
 
@@ -61,12 +61,12 @@ class PromptBlocks:
 
     @property
     def references(self) -> int:
-        """Return how many blocks all requests take, private ones included."""
+        """Return the number of blocks of all requests, private blocks included."""
         return int(self.blocks.sum(dtype=np.int64) + self.private_blocks.sum(dtype=np.int64))
 
     @cached_property
     def known(self) -> NDArray[np.uint32]:
-        """Leading blocks of each request that an earlier prompt showed and that may hit."""
+        """Leading blocks of each request that an earlier prompt had and that may hit."""
         shown = self.native.belady(_EVERYTHING).hits
         return np.minimum(shown, self.limits).astype(np.uint32)
 

@@ -11,16 +11,16 @@ from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.errors import UsageError
 from kvcache_sim.workload.trace import Trace
 
-#: What a request fills beyond its prompt of n tokens: nothing (n), what an engine computes
+#: Tokens that a request of n prompt tokens fills: the prompt (n), what an engine computes
 #: (n + output - 1: the last token's KV is never needed), or everything (n + output).
 Outputs = Literal["prompt", "computed", "all"]
 #: Output modes as the oracle rows abbreviate them.
 OUTPUT_MODES: dict[Outputs, str] = {"prompt": "P", "computed": "PO1", "all": "PO"}
-#: Which end of a request's blocks is released, and so may be evicted, first.
+#: End of a request's blocks that is released, and may be evicted, first.
 PromptEnd = Literal["tail", "root"]
-#: Whether a partial last id is a block (engines drop it).
+#: Use of a partial last id: dropped, as engines do, or kept as a block.
 LastPartial = Literal["drop", "keep"]
-#: The hits of a request that was rejected: its tokens never fit.
+#: Marks the hits of a rejected request, whose tokens do not fit.
 REJECTED = -1
 #: Leaf first behind a prefix look-up, or a plain cache of objects that knows no prefixes.
 Discipline = Literal["prefix", "flat"]
@@ -59,16 +59,16 @@ class ReplayRequest:
     #: Pages on the host and when nodes are written there (SGLang's HiCache); "" is no host tier.
     host_blocks: int = 0
     write_policy: str = ""
-    #: What is below the host.
+    #: Storage below the host.
     storage: StorageCapacity | None = None
     #: Blocks of vLLM's CPU offloading tier below the pool, and its policy.
     cpu_blocks: int = 0
     cpu_policy: str = "lru"
-    #: Whether a secondary tier, which keeps all that it gets, is below vLLM's CPU tier.
+    #: True if a secondary tier, which keeps every block, is below vLLM's CPU tier.
     secondary: bool = False
     #: Chunks of a disk tier below the capacity (LMCache).
     disk_blocks: int = 0
-    #: Whether the policy sees a prefix tree or a flat stream of blocks.
+    #: A prefix tree, or a flat stream of blocks, as the policy's input.
     discipline: Discipline = "prefix"
     #: The groups that ``vllm`` replays, where a model has windows or states; a group has a block of its own.
     groups: GroupSettings | None = None
@@ -104,9 +104,9 @@ def _deferred(module: str, name: str) -> Replayer:
     return replay
 
 
-#: What requests fill under a family unless it is said; ``prompt`` where a family is not named.
+#: Default outputs of a family; ``prompt`` for other families.
 DEFAULT_OUTPUTS: dict[str, Outputs] = {"sglang-unified": "computed"}
-#: Family of a policy → what replays it.
+#: Family of a policy → its replayer.
 REPLAYERS: dict[str, Replayer] = {
     "vllm": _deferred("kvcache_sim.replay.engines", "replay_vllm"),
     "sglang": _deferred("kvcache_sim.replay.engines", "replay_sglang"),

@@ -2,7 +2,7 @@
 
 - ``best_cell``        the cells of a sweep as a table, and the best of them
 - ``cachesim``         a cache replay for people, and its requests as CSV
-- ``colours``          the colour of everything that pictures draw
+- ``colours``          the colors of pictures
 - ``compare``          two or more runs compared
 - ``curve``            ``kvsim curve``: the hit rate at every capacity
 - ``distributions``    percentiles and distributions, the same way everywhere

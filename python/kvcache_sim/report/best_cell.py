@@ -64,7 +64,7 @@ def settings_of(rows: Sequence[Row]) -> list[str]:
 
 
 def figures_of(rows: Sequence[Row], goals: Sequence[Objective]) -> list[str]:
-    """Return the columns of figures to show: the goals, then those most asked for."""
+    """Return the columns of figures to show: the goals, then the most common figures."""
     wanted = dict.fromkeys([*(goal.metric for goal in goals), *_SHOWN])
     return [name for name in wanted if any(isinstance(row.get(name), (int, float)) for row in rows)]
 

@@ -20,7 +20,7 @@ _CHUNK_TOKENS = 256
 
 @dataclass(frozen=True, slots=True)
 class CapacityOptions:
-    """The options as they were written; 0 and "" are options that were not given."""
+    """The options as written; 0 and "" mean that an option was not given."""
 
     capacity: str = ""
     block_size: int = 0
@@ -176,7 +176,7 @@ def _miss_lines(misses: dict[str, Any]) -> list[str]:
 
 def _cell(name: str, value: Any) -> str:
     if name.endswith("_sha256"):
-        return str(value)[:24]  # as the digests of a run are printed; JSON has all of it
+        return str(value)[:24]  # shortened as the digests of a run; JSON has the whole digest
     if isinstance(value, float):
         return significant(value)
     return f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,6 +1,6 @@
-"""The colour of everything that pictures draw: the same thing has the same colour in all of them.
+"""Colors of pictures: a quantity has the same color in all of them.
 
-No two parts of one picture are alike: ``tests/test_report_charts.py`` measures how far apart they are.
+No two parts of a picture have similar colors: ``tests/test_report_charts.py`` measures the distances.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kvcache_sim.metrics.ttft_parts import ROWS as TTFT_ROWS
 from kvcache_sim.tier_table import ROWS
 from kvcache_sim.tiers import KV_SOURCES, REMOTE
 
-#: What is left when the largest series of a picture are drawn by name.
+#: Series of a picture that are not drawn by name.
 OTHER = "other"
 
 _KV_SOURCES = {row.name: row.colour for row in ROWS} | {KV_SOURCES[REMOTE]: "#a05fb4"}
@@ -58,7 +58,7 @@ _SPARE = ("#3b82c4", "#d1495b", "#1f9e89", "#d9a200", "#a05fb4", "#b5651d", "#4b
 
 
 def colours_of(names: Sequence[str]) -> list[str]:
-    """Return each name's colour: its own where it has one, else one that no other name here has."""
+    """Return each name's color: its own if it has one, else a color that no other name here has."""
     taken = {COLOURS[name] for name in names if name in COLOURS}
     spare = cycle([colour for colour in _SPARE if colour not in taken] or list(_SPARE))
     return [COLOURS.get(name) or next(spare) for name in names]

@@ -30,7 +30,7 @@ class Fidelity:
     latencies: list[LatencyError]
     #: Metric → per-request MAPE in %.
     per_request_mape: dict[str, float]
-    #: How real requests were paired with simulated ones, and how many were.
+    #: Pairing of real with simulated requests, and the number of pairs.
     paired_by: Pairing
     paired_requests: int
     real_requests: int

@@ -1,4 +1,4 @@
-"""A finished run as reports see it: its tables read once, when first asked for, its name, and its trace."""
+"""A finished run as reports read it: its tables, read once at first use, its name, and its trace."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class RunSource(Protocol):
 
     @property
     def path(self) -> Path:
-        """Return its directory, or where one of its name would be."""
+        """Return the run's directory, or the directory that its name would have."""
         ...
 
     @property
@@ -122,18 +122,18 @@ class FinishedRun:
 
 
 def text_column(column: ColumnData) -> CodedText:
-    """Return a column that the contract says is text."""
+    """Return a column, checked to be text."""
     assert isinstance(column, CodedText)
     return column
 
 
 def number_column(column: ColumnData) -> NDArray[Any]:
-    """Return a column that the contract says is numbers."""
+    """Return a column, checked to be numbers."""
     return np.asarray(column)
 
 
 def open_runs(directories: Sequence[Path]) -> list[FinishedRun]:
-    """Return finished runs, named by their directories, numbered where these names do not differ.
+    """Return finished runs, labeled by their directories, with numbers where the names are equal.
 
     Raises what ``load_run`` raises.
     """
@@ -148,7 +148,7 @@ def open_runs(directories: Sequence[Path]) -> list[FinishedRun]:
 def find_trace(run: FinishedRun) -> str:
     """Read the run's requests again, from its file or its generator, into ``run.trace``.
 
-    Returns "" or why it is not there: the file is gone, or is not the one that ran (by SHA-256). Cost: what
+    Returns "" or the reason for which it is missing: the file is gone or has changed (by SHA-256). Cost: what
     reading the trace costs.
     """
     from kvcache_sim.scenario.requests import read_requests

@@ -1,4 +1,4 @@
-"""The installation, looked at piece by piece."""
+"""Checks of the installation, piece by piece."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _EXTRAS = {"report": ("altair", "vl_convert"), "ray": ("ray",), "search": ("optu
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     verdict: Literal["ok", "missing", "warning", "broken"]
     what: str
@@ -32,7 +32,7 @@ class Finding(NamedTuple):
 
 
 def check_installation() -> list[Finding]:
-    """Return what was found, in the order to read it. Cost: imports the native module, nothing heavy."""
+    """Return the findings in printed order. Cost: imports the native module, nothing heavy."""
     return [
         Finding(
             "ok",
@@ -93,7 +93,7 @@ def _extra(name: str, modules: tuple[str, ...]) -> Finding:
 
 
 def _packaged() -> Finding:
-    """Models, GPUs, links and sets that come along: each is read."""
+    """Return the finding on the packaged models, GPUs, links and sets, each of which is read."""
     from kvcache_sim.model.channels import channel_names, load_channel
     from kvcache_sim.model.gpus import gpu_names, load_gpu
     from kvcache_sim.model.model_file import load_model, model_names

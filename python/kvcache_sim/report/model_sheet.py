@@ -78,7 +78,7 @@ def model_sheet(name: str, asked: Asked) -> dict[str, Any]:
 
 
 def _kv_groups(model: ModelSpec, tp: int) -> dict[str, Any] | None:
-    """Return how vLLM lays the layers out in blocks on one GPU; None where it has no rule for them."""
+    """Return vLLM's layout of the layers in blocks on one GPU; None where vLLM has no rule."""
     try:
         layout = kv_layout(model, tp)
     except UsageError:

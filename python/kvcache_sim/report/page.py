@@ -19,13 +19,13 @@ _POLICY = (
 
 
 def safe_json(value: object) -> str:
-    """Return JSON that cannot end the script element it stands in."""
+    """Return JSON that cannot end its script element."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def build_page(title: str, warnings: Sequence[str], parts: Sequence[Part], opening: str = "") -> str:
-    """Return the whole page; ``opening`` is HTML that stands before everything else."""
+    """Return the whole page; ``opening`` is the HTML at its start."""
     from kvcache_sim.report.render import columns_of, vega, vega_script
 
     charts: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""A picture: a declarative chart, the definition printed under it, and the table that says the same."""
+"""A picture: a declarative chart, the definition printed under it, and the same numbers as a table."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-#: A cell of a table: what is not a number is shown as text.
+#: A cell of a table: a number, text, or None.
 Value = str | int | float | None
 
 
@@ -24,7 +24,7 @@ class Picture:
 
     kind: str
     title: str
-    #: What is drawn, in a sentence or two: each number's definition.
+    #: Definition of each number drawn, in a sentence or two.
     definition: str
     #: Rows of the chart's data, all with the same keys.
     data: list[dict[str, Value]]
@@ -32,7 +32,7 @@ class Picture:
     chart: Any
     #: The same in numbers: the text alternative.
     table: Table
-    #: What was drawn, where the rows do not name runs: the file or the sweep.
+    #: The file or sweep that was drawn, where the rows do not name runs.
     subject: str = ""
 
 

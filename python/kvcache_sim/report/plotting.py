@@ -16,7 +16,7 @@ _INSTALL = "pip install 'kvcache-sim[report]'"
 
 
 def can_plot() -> bool:
-    """Return whether the plotting libraries are installed; none of them is imported."""
+    """Return True if the plotting libraries are installed; none of them is imported."""
     return all(importlib.util.find_spec(module) is not None for module in _MODULES)
 
 
@@ -27,7 +27,7 @@ def require_plotting() -> None:
 
 
 def next_step(run: str) -> str:
-    """Return what to type after a run, its directory as a shell reads it: a command that works here."""
+    """Return the next command after a run, with its directory quoted for a shell."""
     if can_plot():
         return f"next: kvsim report {run}"
     return f"next: kvsim explain {run}   (pictures: {_INSTALL})"
@@ -38,7 +38,7 @@ SUFFIXES = (".svg", ".png", ".html")
 
 
 def check_suffix(suffix: str, where: str = "-o") -> None:
-    """Refuse a file name's suffix that is no format of pictures (``UsageError``)."""
+    """Raise ``UsageError`` for a file suffix that is no format of pictures."""
     if suffix not in SUFFIXES:
         raise UsageError(
             "unknown picture format", where=where, got=repr(suffix), expected=", ".join(SUFFIXES)
@@ -46,7 +46,7 @@ def check_suffix(suffix: str, where: str = "-o") -> None:
 
 
 def check_file(path: Path, where: str) -> None:
-    """Refuse, before anything is computed, a file that no picture can be written to (``UsageError``)."""
+    """Raise ``UsageError``, before anything is computed, for a file that no picture can be written to."""
     check_suffix(path.suffix, where)
     if not path.parent.is_dir():
         raise UsageError("no such folder", where=where, got=str(path.parent))

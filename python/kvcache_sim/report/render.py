@@ -86,14 +86,14 @@ def vega_lite(picture: Picture) -> dict[str, Any]:
 
 
 def subject(picture: Picture) -> str:
-    """Return what was drawn: the names of the runs, or of the file or the sweep."""
+    """Return the subject of a picture: the names of the runs, the file or the sweep."""
     return picture.subject or ", ".join(
         dict.fromkeys(str(row["run"]) for row in picture.data if "run" in row)
     )
 
 
 def columns_of(picture: Picture) -> int:
-    """Return how many charts stand side by side: one a run where the picture has a column each."""
+    """Return the number of charts side by side: one a run if the picture has a column for each."""
     facet = picture.chart.to_dict(validate=False).get("facet", {})
     return len({row["run"] for row in picture.data}) if "column" in facet else 1
 

@@ -1,4 +1,4 @@
-"""A finished run, run again from what its directory says."""
+"""A finished run, run again from its directory."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Reproduction:
 
     #: digest → (then, now).
     digests: dict[str, tuple[str, str]]
-    #: What is different about this installation.
+    #: Differences of this installation.
     notes: tuple[str, ...]
 
     @property
     def is_same(self) -> bool:
-        """Return whether every digest is equal."""
+        """Return True if every digest is equal."""
         return all(before == now for before, now in self.digests.values())
 
 
@@ -68,7 +68,7 @@ def _refuse_another(trace: Trace, planned: str) -> None:
 
 def _options(plain: dict[str, Any]) -> RunOptions:
     window = plain.get("record_window_ns")
-    known = {field.name for field in fields(RunOptions)}  # an older version's run has options that are gone
+    known = {field.name for field in fields(RunOptions)}  # runs of older versions have removed options
     taken = {name: value for name, value in plain.items() if name in known}
     return RunOptions(**{**taken, "record_window_ns": None if window is None else (window[0], window[1])})
 

@@ -33,7 +33,7 @@ class Reuse:
 
 
 def reuse_of(run: FinishedRun) -> Reuse | None:
-    """Return the analysis of a run, or None where its trace is not at hand.
+    """Return the analysis of a run, or None where its trace is not available.
 
     Requests count in order of arrival. Cost: O(R log R) for R block references.
     """

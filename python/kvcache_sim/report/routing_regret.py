@@ -17,7 +17,7 @@ _PREFIX = "regret."
 def routing_regret(run: FinishedRun) -> dict[str, int]:
     """Run a finished run again and return the sums of ``serving.router.regret.Regret`` by name.
 
-    Nothing is written. Raises TraceError where the rows that come out are not the run's. Cost: a run, and a
+    Nothing is written. Raises TraceError if the digest differs from the run's. Cost: a run, and a
     look at every machine a request.
     """
     scenario = scenario_from_text(run.scenario_text, str(run.directory / "scenario.yaml"), run.directory)

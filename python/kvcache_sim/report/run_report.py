@@ -132,7 +132,7 @@ def report_page(runs: Sequence[FinishedRun]) -> str:
     """Return the HTML report of one run, or of several side by side. Cost: seconds, mostly the charts."""
     warnings = [f"{run.label}: {text}" for run in runs for text in run.manifest.get("warnings", [])]
     for run in runs:
-        find_trace(run)  # the pictures that need it say so where it is gone
+        find_trace(run)  # pictures that need a missing trace show the reason
     cases = [Case(run) for run in runs]
     comparisons = [compare([runs[0]], [run]) for run in runs[1:]]
     title = "kvsim report: " + ", ".join(run.label for run in runs)

@@ -25,7 +25,7 @@ _STEPS = (
 
 
 def held_out_error(name: str) -> str:
-    """Return a packaged set's error on rows it was not fitted to, by phase; empty where none was measured."""
+    """Return a packaged set's error on held-out rows, by phase; empty where none was measured."""
     errors = read_entry("step_times", "step time", name).get("held_out", {})
     found = (f"{phase} {row['mape_percent']:g} % of {row['rows']}" for phase, row in errors.items())
     text = ", ".join(found)
@@ -33,7 +33,7 @@ def held_out_error(name: str) -> str:
 
 
 def step_time_sheet(name: str) -> dict[str, Any]:
-    """Return what a source is of, its coefficients where it has some, and the ms of some steps."""
+    """Return a source's model and GPU, its coefficients if any, and the ms of some steps."""
     source, subject = load_step_time(name), measured_on(name)
     steps = [
         {

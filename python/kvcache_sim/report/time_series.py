@@ -16,7 +16,7 @@ MOST_SERIES = 6
 
 
 def drawn_as(amounts: Mapping[str, float]) -> dict[str, str]:
-    """Return the name each series is drawn under, in the order given; series of nothing are left out.
+    """Return the drawn name of each series, in the order given; empty series are left out.
 
     Up to ``MOST_SERIES`` keep their names. Of more, the largest keep theirs, and the rest are ``other``,
     which counts as one of them.

@@ -23,11 +23,11 @@ from kvcache_sim.workload.trace import OPEN_LOOP, Trace
 
 #: The cell function of every search for capacity.
 CELL_FUNCTION = "kvcache_sim.sizing.candidate:search_cell"
-#: Speeds at which an answer is confirmed: 3 % below it attains, 5 % above it does not.
+#: Speeds that confirm an answer: 3 % below must attain, 5 % above must not.
 BELOW, ABOVE = Fraction(97, 100), Fraction(105, 100)
-#: Figures of the run at the answer that the row of a candidate keeps.
+#: Figures of the run at the answer, kept in the candidate's row.
 _KEPT = ("requests", "tokens", "cache", "latency", "throughput", "slo", "goodput", "cost", "machines")
-#: Fewer measured requests than this say little about a share of 99 %.
+#: Fewest measured requests for a reliable share of 99 %.
 _FEW = 200
 
 
@@ -38,7 +38,7 @@ def search_cell(study: Study, cell: Cell) -> dict[str, Any]:
 
 
 def search_candidate(scenario: Scenario, trace: Trace, question: Question) -> dict[str, Any]:
-    """Return the highest rate at which a scenario attains, what confirms it, and the figures of that run.
+    """Return the highest rate at which a scenario attains, the runs that confirm it, and its figures.
 
     ``capacity.verdict`` is ``found``, ``not monotone``, ``every rate`` (the highest tried attains too) or
     ``no rate``. Raises UsageError for requests whose rate cannot be scaled, and what a run raises.
@@ -88,7 +88,7 @@ def _no_arrivals(trace: Trace) -> UsageError:
 
 
 def _holds_to(tried: Mapping[Fraction, Outcome]) -> Fraction | None:
-    """Return the highest speed that was tried up to which every one attains."""
+    """Return the highest tried speed up to which every tried speed attains."""
     held = None
     for speed in sorted(tried):
         if not tried[speed].attains:
@@ -151,13 +151,13 @@ def _answer(
 
 
 def waits(trace: Trace) -> int:
-    """Return how many requests of a trace wait for others."""
+    """Return the number of requests that wait for other requests."""
     return int(np.count_nonzero(trace.think_ns != OPEN_LOOP))
 
 
-#: Runs that the search of a candidate takes, about.
+#: Approximate number of runs per candidate.
 _RUNS = 10
-#: The part of the requests that is left out before, where the scenario does not say: caches are cold.
+#: Default warm-up, left out of the measurement because caches are cold.
 _WARMUP: dict[str, Any] = {"warmup": "10%"}
 
 
@@ -190,7 +190,7 @@ def plan_capacity(
 
 
 def _measured(file: SweepFile, limits: Mapping[str, str]) -> SweepFile:
-    """Return the study with the limits, and a warm-up where its scenario names no part that is measured."""
+    """Return the study with the limits, and with the default warm-up if its scenario names none."""
     path, scenario = file.path, file.scenario
     if isinstance(scenario, str):
         path = path.parent / scenario

@@ -1,4 +1,4 @@
-"""The question to every candidate, a share of requests within limits and the rates to try; the answer."""
+"""The question to every candidate (share of requests within limits, rates to try) and the answer."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ class Question:
     max_rate_per_s: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a lowest rate above the highest (``UsageError``)."""
+        """Raise ``UsageError`` if the lowest rate is above the highest."""
         low, high = self.min_rate_per_s, self.max_rate_per_s
         if low is not None and high is not None and low > high:
             raise UsageError("no rate to try", where="--min-rate, --max-rate", got=f"{low:g}/s, {high:g}/s")
 
     @classmethod
     def from_parameters(cls, parameters: Mapping[str, Any]) -> Question:
-        """Return the question that ``parameters`` is of."""
+        """Return the question from the values of ``parameters``."""
         return cls(**{name: parameters[name] for name in cls.__dataclass_fields__})
 
     def parameters(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the question as plain values."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     def steps(self, own_rate_per_s: float) -> tuple[int, int]:
-        """Return the lowest and the highest step to try for requests that arrive at a rate by themselves.
+        """Return the lowest and the highest step to try, given the trace's own rate.
 
         Raises UsageError where no step lies between the rates.
         """
@@ -67,7 +67,7 @@ class Question:
 
 
 def parse_attain(text: str, where: str = "--attain") -> float:
-    """Return the share that ``99%`` means; UsageError otherwise."""
+    """Parse a share such as ``99%``; raises UsageError."""
     match = _PERCENT.fullmatch(text.strip())
     share = Fraction(match[1]) / 100 if match is not None else Fraction(0)
     if not 0 < share <= 1:
@@ -76,7 +76,7 @@ def parse_attain(text: str, where: str = "--attain") -> float:
 
 
 def parse_rate(text: str, where: str) -> float:
-    """Return the requests a second that ``2.5/s`` means; UsageError otherwise."""
+    """Parse a rate such as ``2.5/s`` into requests a second; raises UsageError."""
     match = _RATE.fullmatch(text.strip())
     if match is None or not float(match[1]):
         raise UsageError(
@@ -86,7 +86,7 @@ def parse_rate(text: str, where: str) -> float:
 
 
 def parse_limits(text: str, where: str = "--slo") -> dict[str, str]:
-    """Return the limits of ``ttft=2s,tpot=50ms`` by name; UsageError for what is none."""
+    """Parse limits such as ``ttft=2s,tpot=50ms`` into a mapping by name; raises UsageError."""
     limits: dict[str, str] = {}
     for part in text.split(","):
         name, equals, value = (word.strip() for word in part.partition("="))
@@ -133,7 +133,7 @@ _REPORTED = (
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The rows of all candidates, in the study's order, and what follows from them."""
+    """The rows of all candidates, in the study's order, with the cheapest and the frontier."""
 
     rows: tuple[Row, ...]
     #: The rate that the cheapest design has to hold; None: any, the least cost a request.
@@ -150,7 +150,7 @@ class Answer:
         return tuple(row for row in self.rows if isinstance(row.get(_RATE_FIGURE), float))
 
     def price(self, row: Row) -> float:
-        """Return what a candidate costs an hour, or how many machines it has."""
+        """Return a candidate's cost per hour, or its number of machines."""
         return float(str(row[_HOURLY if self.is_priced else "capacity.machines"]))
 
     def rate(self, row: Row) -> float:
@@ -175,7 +175,7 @@ class Answer:
         return min(self.holding, key=lambda row: self.price(row) / self.rate(row), default=None)
 
     def as_json(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the answer as plain values: what was asked, a row a candidate, who is best."""
+        """Return the answer as plain values: the question, a row a candidate, frontier and cheapest."""
         cheapest = self.cheapest
         return {
             **asked,
@@ -188,13 +188,13 @@ class Answer:
 
 
 def settings_text(row: Row) -> str:
-    """Return the settings of a candidate as they are typed."""
+    """Return the settings of a candidate as options of the command line."""
     found = {name: value for name, value in row.items() if name.startswith("set.")}
     return ", ".join(f"{name.removeprefix('set.')}={typed(value)}" for name, value in found.items())
 
 
 def typed(value: object) -> str:
-    """Return a setting as it is typed."""
+    """Return a setting as text of the command line."""
     return value if isinstance(value, str) else json.dumps(value)
 
 

@@ -136,7 +136,7 @@ class Probe:
         measured = measured_requests(scenario, trace)
         simulation = Simulation(scenario.settings, trace, RunOptions(marks_ns=measured.marks_ns))
         if not whole and measured.objectives is not None:
-            allowed = (1 - self._attain) * len(trace) + 1e-6  # judged requests are as many at most
+            allowed = (1 - self._attain) * len(trace) + 1e-6  # at most this many requests are judged
             simulation.recorder.watch(_Misses(measured, measured.objectives, allowed).take)
         try:
             run = simulation.run()
@@ -150,7 +150,7 @@ class Probe:
 
 
 def arrival_rate(run: Run) -> float | None:
-    """Return how many requests arrived a second, from the first to the last; None where no time passed."""
+    """Return the arrivals a second from the first to the last request; None where no time passed."""
     arrival_ns = np.asarray(run.requests["arrival_ns"])
     span = int(arrival_ns.max() - arrival_ns.min()) if len(arrival_ns) else 0
     return (len(arrival_ns) - 1) * NS_PER_S / span if span else None

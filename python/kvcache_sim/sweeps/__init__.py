@@ -1,8 +1,8 @@
 """Many runs: cells, workers, results that survive a crash.
 
-- ``space``        which settings a study tries: grid, list, zip, random draws from ranges
+- ``space``        the settings that a study tries: grid, list, zip, random draws from ranges
 - ``study``        ``sweep.yaml`` read, or a small study of the command line
-- ``plan``         the study laid out as content-addressed cells, and what it will cost
+- ``plan``         the study laid out as content-addressed cells, and its cost
 - ``cell``         one cell and its record
 - ``coordinator``  runs the cells that are not finished yet, records each; shards into one sweep
 - ``supervisor``, ``worker``  the local runner: reused worker processes with limits

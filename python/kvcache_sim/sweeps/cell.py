@@ -1,4 +1,4 @@
-"""One cell of a study: a set of settings with an address made of its content, and the record of its end."""
+"""One cell of a study: a set of settings, addressed by its content, and its record."""
 
 from __future__ import annotations
 

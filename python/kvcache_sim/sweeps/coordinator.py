@@ -25,14 +25,14 @@ class CellRunner(Protocol):
 
 
 class SweepObserver(Protocol):
-    """Watches a sweep; it cannot change it."""
+    """An observer of a sweep, without influence on it."""
 
     def begin(self, total: int, cached: int, damaged: Sequence[str]) -> None:
-        """Say how many cells there are, how many were finished before, which files were set aside."""
+        """Report the number of cells, of cells finished before, and the damaged files that were set aside."""
         ...
 
     def cell_ended(self, cell: Cell, record: CellRecord) -> None:
-        """Take one record as it arrives."""
+        """Receive a record as its cell ends."""
         ...
 
 
@@ -49,7 +49,7 @@ class SweepOutcome:
 
     @property
     def exit_code(self) -> int:
-        """Return the exit code the command ends with."""
+        """Return the exit code of the command."""
         if self.stopped_by:
             return self.stopped_by
         return EXIT_SWEEP_FAILED if self.failed or self.missing else EXIT_OK

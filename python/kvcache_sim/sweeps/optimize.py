@@ -20,9 +20,9 @@ from kvcache_sim.sweeps.stop import StopRequest
 from kvcache_sim.sweeps.store import CellStore, claim, locked
 from kvcache_sim.sweeps.supervisor import LocalRunner
 
-#: Trials proposed together, whatever the number of workers: so the search does not depend on it.
+#: Trials proposed together, so that the search does not depend on the number of workers.
 _BATCH = 4
-#: How far a failed cell is from meeting a condition: farther than any that ran.
+#: Distance of a failed cell from every condition: farther than any finished cell.
 _FAILED = 1e30
 
 
@@ -87,7 +87,7 @@ def optimize(
 
 
 def best(trials: Sequence[Trial], objective: Objective) -> Trial | None:
-    """Return the best trial that meets all conditions, the earliest of equals; None when none does."""
+    """Return the best trial that meets all conditions, the earliest among equals, or None."""
     feasible = [trial for trial in trials if trial.is_feasible and trial.value is not None]
     return min(feasible, key=lambda trial: objective.loss(trial.value or 0.0), default=None)
 
@@ -103,7 +103,7 @@ def _open_journal(directory: Path, search: Search, goal: Goal) -> Any:
         values: list[float] = trial.user_attrs.get("violations", [_FAILED] * len(goal.conditions))
         return values
 
-    done = sum(1 for _ in (directory / "cells").glob("*.json"))  # a resumed search draws on
+    done = sum(1 for _ in (directory / "cells").glob("*.json"))  # a resumed search continues the draws
     with warnings.catch_warnings():
         # its successor, Trial.set_constraint, came with 5.0 only
         warnings.simplefilter("ignore", FutureWarning)
@@ -178,7 +178,7 @@ def _report(proposals: Any, trial: Any, row: Suggested, record: CellRecord, goal
 def _trials(proposals: Any, goal: Goal) -> list[Trial]:
     trials = []
     for trial in proposals.trials:
-        if "settings" not in trial.user_attrs:  # asked and never answered: the search was killed meanwhile
+        if "settings" not in trial.user_attrs:  # proposed but never finished: the search was killed meanwhile
             continue
         violations = trial.user_attrs["violations"]
         feasible = trial.value is not None and all(v <= 0 for v in violations)

@@ -126,7 +126,7 @@ def keep_plan(plan: Plan, path: Path) -> None:
 
 
 def is_sound_plan(path: Path) -> bool:
-    """Return whether a plan file can be read and agrees with its own digest; an absent one is sound."""
+    """Return True if a plan file can be read and agrees with its own digest; an absent one is sound."""
     return not path.exists() or _read_plan(path) is not None
 
 
@@ -144,7 +144,7 @@ def _read_plan(path: Path) -> dict[str, Any] | None:
         raise InputOutputError(f"cannot read: {error.strerror}", where=str(path)) from error
 
 
-#: CPU seconds of one unit of work where no cell has ended yet: a request of the conversation trace.
+#: CPU seconds of a unit of work before a cell has finished: a request of the conversation trace.
 DEFAULT_S_PER_WORK = 60e-6
 
 
@@ -165,7 +165,7 @@ class Estimate:
 
 
 def estimate(plan: Plan, records: Mapping[str, CellRecord]) -> Estimate:
-    """Return the estimate for the cells of a plan without a finished record."""
+    """Return the estimate for the cells of a plan that have no finished record."""
     cells = plan.unique_cells()
     finished = {name for name, record in records.items() if record.status == "ok"}
     rates = [

@@ -1,4 +1,4 @@
-"""The same cells on a Ray cluster: Ray moves them, each node's own worker keeps the limits."""
+"""Cells on a Ray cluster: Ray assigns them, and each node's own worker enforces the limits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kvcache_sim.sweeps.cell import Cell, CellRecord, Limits, Study, content_add
 from kvcache_sim.sweeps.stop import StopRequest
 from kvcache_sim.sweeps.supervisor import CellRunner
 
-#: How often a cell starts again after its node or its Ray worker was lost.
+#: Retries of a cell whose node or Ray worker was lost.
 _NODE_LOSSES = 5
 _GLANCE_S = 0.2
 
@@ -72,7 +72,7 @@ class RayRunner:
         while running and stop.level < 2:
             if stop.level == 1 and not gentle:
                 gentle = True
-                for reference in running:  # those that wait for a core; running ones end
+                for reference in running:  # cancel cells that wait for a core; running cells finish
                     ray.cancel(reference, force=False, recursive=False)
             ended, _ = ray.wait(list(running), timeout=_GLANCE_S)
             for reference in ended:
@@ -96,12 +96,12 @@ def _read(path: str) -> bytes:
         raise InputOutputError(f"cannot read: {error.strerror}", where=path) from None
 
 
-#: This process's one worker, with the study it was made for.
+#: The worker of this process, with its study.
 _KEPT: dict[str, CellRunner] = {}
 
 
 def _run_on_node(cell: Cell, shared: tuple[Study, Limits], contents: Mapping[str, Any]) -> CellRecord:
-    """Run a cell on this node in a worker that is kept for the next one."""
+    """Run a cell on this node in a worker that later cells reuse."""
     study, limits = shared
     key = content_address(asdict(study))
     if key not in _KEPT:

@@ -1,4 +1,4 @@
-"""A sweep of simulations: how a row of settings becomes a scenario, and a cell a summary."""
+"""A sweep of simulations: rows of settings to scenarios, cells to summaries."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def plan_sweep(file: SweepFile, shard: tuple[int, int] = (1, 1)) -> Plan:
 
 
 def refuse_unused(unused: Sequence[Mapping[str, UsageError]]) -> None:
-    """Raise the refusal of a setting that nothing uses in any row."""
+    """Raise the UsageError of a setting that has no effect in any row."""
     for name, refusal in unused[0].items():
         if all(name in row for row in unused):
             raise refusal
 
 
 def prepare(file: SweepFile, unused: list[dict[str, UsageError]] | None = None) -> tuple[Study, Resolve]:
-    """Return the study of a file, and what resolves a row of settings for it.
+    """Return the study of a file, and the function that resolves a row of its settings.
 
     The study's ``files`` fill up as rows are resolved that name them; ``unused`` gets the settings that
     nothing uses in each row.
@@ -137,7 +137,7 @@ def _inputs(scenario: Scenario) -> list[str]:
 
 
 class _RequestsKey:
-    """A scenario that stands for its requests: equal where these are the same."""
+    """A scenario as the key of its requests: equal keys have the same requests."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario

@@ -16,7 +16,7 @@ from kvcache_sim.sweeps.cell import Setting
 def single_run(
     trace: Path | None, scenario: Path | None, fixed: Sequence[str], chosen: Mapping[str, Setting]
 ) -> list[str]:
-    """Return the words of ``kvsim simulate`` for a cell: trace and scenario, what all cells have, its own.
+    """Return the words of ``kvsim simulate`` for a cell: trace, scenario, common settings, own settings.
 
     A setting that only other cells use is left out, since it is refused in a run of its own. Cost: the
     scenario is read once, and once more for each of these.
@@ -43,5 +43,5 @@ def _idle(trace: Path | None, scenario: Path | None, settings: Sequence[str]) ->
             if path == error.path[: len(path)]:
                 return one
     except KvsimError:
-        pass  # the command says it itself
+        pass  # the command reports the error
     return None

@@ -51,7 +51,7 @@ class Interval:
         return self.format(min(max(number, self.low), self.high))
 
     def format(self, number: float) -> Setting:
-        """Return a number as the setting a scenario reads."""
+        """Return a number as the text of a setting."""
         plain: int | float = round(number) if self.whole else number
         return f"{plain}{self.unit}" if self.unit else plain
 
@@ -89,7 +89,7 @@ def _bound(value: object, where: str) -> tuple[float, str, bool]:
 
 
 def interval(low: object, high: object, scale: str, where: str) -> Interval:
-    """Return the interval between two bounds as a person wrote them; raises ``UsageError``."""
+    """Parse the interval between two bounds; raises ``UsageError``."""
     start, unit, whole = _bound(low, where)
     end, other_unit, other_whole = _bound(high, where)
     if unit != other_unit:
@@ -124,7 +124,7 @@ class Space:
     draw_count: int = 0
 
     def factors(self) -> dict[str, int]:
-        """Return how many rows each part has; parts that are absent are left out."""
+        """Return the number of rows of each part that is present."""
         sizes = {f"grid {name}": len(values) for name, values in self.grid.items()}
         sizes |= {"zip": len(next(iter(self.columns.values())))} if self.columns else {}
         sizes |= {"list": len(self.points)} if self.points else {}

@@ -46,7 +46,7 @@ class StopRequest:
 
 @contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
-    """Turn SIGINT (first: gentle, second: at once), SIGTERM and SIGHUP into a ``StopRequest``."""
+    """Turn SIGINT (first: graceful, second: immediate), SIGTERM and SIGHUP into a ``StopRequest``."""
     stop = StopRequest()
 
     def interrupt(number: int, frame: FrameType | None) -> None:

@@ -27,7 +27,7 @@ _START_UP_S = 60.0
 
 
 class WorkerProcess:
-    """A spawned worker. ``reader`` is readable when it has said something or has died."""
+    """A spawned worker. ``reader`` is readable when the worker has sent a message or has died."""
 
     def __init__(self, study: Study, limits: Limits) -> None:
         self._limits = limits
@@ -48,7 +48,7 @@ class WorkerProcess:
         os.close(answer_writer)
         #: The cell it runs now, None when it is free.
         self.cell: Cell | None = None
-        #: Whether it can take another cell; once False, ``close`` is all that is left.
+        #: True if it can run another cell; once False, only ``close`` may be called.
         self.is_usable = True
         self._attempt = 1
         self._started_s = 0.0
@@ -61,7 +61,7 @@ class WorkerProcess:
         self._send(asdict(cell))
 
     def deadline_s(self) -> float | None:
-        """Return when the running cell has used up its time, on the monotonic clock; None: never."""
+        """Return the deadline of the running cell on the monotonic clock; None without a limit."""
         if self.cell is None or self._limits.time_s is None:
             return None
         return self._started_s + self._limits.time_s + (0 if self._is_ready else _START_UP_S)
@@ -78,7 +78,7 @@ class WorkerProcess:
             self.is_usable = False
             return self._died(cell, elapsed_s)
         assert cell is not None
-        self.is_usable = answer["status"] != "oom"  # what is left of its memory is anyone's guess
+        self.is_usable = answer["status"] != "oom"  # the state of its memory is unknown
         return CellRecord(
             cell.cell_id, answer["status"], answer["summary"], answer["error"], elapsed_s, self._attempt
         )
@@ -179,7 +179,7 @@ class LocalRunner:
 
 
 class CellRunner:
-    """Runs single cells in one kept worker under the same limits: what a node of a cluster does."""
+    """A runner of single cells in one reused worker under the same limits, for a node of a cluster."""
 
     def __init__(self, study: Study, limits: Limits) -> None:
         self._study, self._limits = study, limits

@@ -26,7 +26,7 @@ Row = dict[str, object]
 
 
 class LiveTable:
-    """``results.sqlite``: one row a cell as it ends, for whoever watches. Only the coordinator writes it.
+    """``results.sqlite``: a row a cell as it finishes, to read during the sweep; the coordinator writes it.
 
     It is rebuilt from the records at every start, so it needs no recovery; a damaged one is set aside first.
     """
@@ -89,7 +89,7 @@ class LiveTable:
 
 
 def is_sound_database(path: Path) -> bool:
-    """Return whether a SQLite file opens and passes SQLite's own check; an absent one is sound."""
+    """Return True if a SQLite file opens and passes SQLite's own check; an absent one is sound."""
     if not path.exists():
         return True
     try:

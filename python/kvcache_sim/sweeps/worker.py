@@ -80,10 +80,10 @@ def limit_memory(count_bytes: int) -> None:
 
 
 def run_cell(function: CellFunction, study: Study, cell: Cell) -> dict[str, object]:
-    """Run one cell and return its status, summary and error: whatever it raises becomes one line."""
+    """Run one cell and return its status, summary and error; an exception becomes one line."""
     try:
         summary = dict(function(study, cell))
-        canonical_json(summary)  # what cannot be stored is the cell's failure, not the sweep's
+        canonical_json(summary)  # a summary that cannot be stored is a failure of the cell, not of the sweep
         return {"status": "ok", "summary": summary, "error": ""}
     except MemoryError:
         return {"status": "oom", "summary": {}, "error": "out of memory: the cell's limit was reached"}

@@ -1,6 +1,6 @@
 """``kvsim trace``: every subcommand, by the function that ``SUBCOMMANDS`` names.
 
-- ``counting``   what a person sees while a trace is worked on
+- ``counting``   progress of work on a trace
 - ``options``    the options that every subcommand on trace files shares, and the two ends
 - ``transform``  trace to trace: the subcommands of one transform
 """
@@ -47,7 +47,7 @@ class Subcommands(TyperGroup):
         return list(SUBCOMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return one subcommand, or None where there is none of that name."""
+        """Return the subcommand of a name, or None."""
         del ctx
         if cmd_name not in SUBCOMMANDS:
             return None

@@ -1,4 +1,4 @@
-"""``kvsim trace check``: everything that is wrong or odd with a trace."""
+"""``kvsim trace check``: all errors and oddities of a trace."""
 
 from __future__ import annotations
 

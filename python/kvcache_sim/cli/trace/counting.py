@@ -13,7 +13,7 @@ _PLAIN_S = 10.0
 
 @contextmanager
 def counting(total: int, unit: str, quiet: bool) -> Iterator[Callable[[int], None]]:
-    """Yield a function to call with how many more are done; it draws on stderr, nothing if ``quiet``."""
+    """Yield a function to call with the number of further items done; it draws on stderr unless ``quiet``."""
     if quiet:
         yield lambda count: None
     elif not sys.stderr.isatty() or os.environ.get("CI") or os.environ.get("NO_COLOR"):

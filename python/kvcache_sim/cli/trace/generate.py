@@ -51,6 +51,6 @@ def command(
     with new_file(Path(out), force) as file:
         text = TextIOWrapper(file, encoding="ascii")
         rows = write_jsonl(settings, seed, text)
-        text.detach()  # flushed; the file is closed by whoever opened it
+        text.detach()  # flushed; the caller closes the file
     blocks = "" if settings.block_size == 512 else f" --set trace.block_size={settings.block_size}"
     print(f"{rows:,} requests in {out}; next: kvsim simulate {out}{blocks}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""``kvsim trace stats``: what a trace is like."""
+"""``kvsim trace stats``: statistics of a trace."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def command(
     on_bad_row: options.OnBadRow = "error",
     time_order: options.TimeOrder = "error",
 ) -> None:
-    """Print lengths, arrivals, sharing, reuse, and what an unbounded cache would find.
+    """Print lengths, arrivals, sharing, reuse, and the hit rate of an unbounded cache.
 
     \b
     Examples:

@@ -145,7 +145,7 @@ def command(
 
 
 def _root_seed(text: str) -> int:
-    """Return the seed a person typed; ``none`` draws one and says which, so that the run can be repeated."""
+    """Parse a seed; ``none`` draws a seed and prints it, so that the run can be repeated."""
     if text.isdecimal() and text.isascii():
         return int(text)
     if text != "none":

@@ -1,6 +1,6 @@
 """The hit rate at every capacity.
 
-- ``steps``     a staircase, how much is reached by each capacity; its knee and working set; a lower tier
+- ``steps``     a step function of capacity; its knee and working set; a lower tier
 - ``hits``      the curve of least recently used from one pass, in blocks and in tokens
 - ``sessions``  the same by session, and reuse within a session apart from reuse across
 - ``sample``    the curve from a sample of the ids, with an error bound

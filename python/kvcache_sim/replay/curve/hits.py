@@ -72,18 +72,18 @@ class HitCurve:
 
     @cached_property
     def distinct_blocks(self) -> int:
-        """Return how many blocks an unbounded cache ends with."""
+        """Return the number of blocks of an unbounded cache at the end."""
         return self.prompts.references - self.reused_blocks
 
     @cached_property
     def reused_blocks(self) -> int:
-        """Return the references that name a block seen before, whether they may count as hits or not."""
+        """Return the references to a block seen before, including those that may not count as hits."""
         hits = self.prompts.native.belady(2**63).hits
         return int(hits.sum(dtype=np.int64))
 
 
 def hit_curve(prompts: PromptBlocks, touch_from: PromptEnd) -> HitCurve:
-    """Return the curve of a trace; one pass, whatever is asked of it later.
+    """Return the curve of a trace, from one pass.
 
     ``tail``: blocks are released deepest first and the cache evicts leaves. ``root``: a plain recency list
     touched root first. Raises ``TraceError`` for a trace that is no prefix tree.

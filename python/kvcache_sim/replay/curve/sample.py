@@ -13,7 +13,7 @@ from kvcache_sim.replay.curve.steps import Int64s
 from kvcache_sim.replay.prompt_blocks import PromptBlocks
 from kvcache_sim.rng import derive_seed
 
-#: Disjoint groups of sampled ids whose spread gives the error.
+#: Number of disjoint groups of sampled ids; their spread gives the error.
 GROUPS = 8
 #: Two-sided 95 % of Student's t with GROUPS − 1 degrees of freedom.
 STUDENT_T = 2.365

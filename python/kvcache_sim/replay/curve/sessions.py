@@ -21,7 +21,7 @@ class SessionHits:
     requests: Int64s
     references: Int64s
     hit_blocks: Int64s
-    #: Reuse of what the same session touched last, by capacity; the rest of the hits is across sessions.
+    #: Hits on blocks that the same session touched last, by capacity; other hits are across sessions.
     own_blocks: Int64s
 
 

@@ -53,7 +53,7 @@ class Steps:
 
     @property
     def last(self) -> int:
-        """Return the smallest capacity at which everything is reached."""
+        """Return the smallest capacity with the largest sum."""
         return int(self._corners[-1])
 
     @property

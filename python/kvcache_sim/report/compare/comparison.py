@@ -1,9 +1,9 @@
 """The comparison itself: every run against the first, with the settings that differ between them.
 
-Intervals are by resampling: how far a difference could be chance. Efron and Tibshirani, An Introduction to
-the Bootstrap (1993): percentile intervals. Requests near each other in time share queues and batches, so
-blocks of √n requests in order of arrival are drawn, not single requests (Künsch's block bootstrap, 1989).
-Paired runs use the same blocks, so common effects cancel.
+Intervals are by resampling (Efron and Tibshirani, An Introduction to the Bootstrap, 1993: percentile
+intervals) and show the differences that chance explains. Requests near each other in time share queues and
+batches, so blocks of √n requests in order of arrival are drawn, not single requests (Künsch's block bootstrap,
+1989). Paired runs use the same blocks, so common effects cancel.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Comparison:
     requests: int
     paired_by: str
     replications: int
-    #: Both runs decided and measured exactly the same.
+    #: True if both runs have the same digest of results.
     identical: bool
 
 

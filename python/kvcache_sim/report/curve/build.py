@@ -36,7 +36,7 @@ class CurveAsk:
     above: tuple[int, ...] = ()
     by_session: bool = False
     every_capacity: bool = False
-    #: Whether the document holds the ``line`` that a picture draws.
+    #: True if the document holds the ``line`` that a picture draws.
     line: bool = False
     kv_bytes_per_token: int = 0
     sample_rate: float = 0.0

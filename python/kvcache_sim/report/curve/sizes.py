@@ -1,4 +1,4 @@
-"""Capacities as people write them: blocks, or bytes where a model says what a token weighs."""
+"""Capacities as options: blocks, or bytes where a model gives the bytes of a token."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ _TEXTS = (".json", ".csv")
 
 
 def check_outputs(paths: list[Path], force: bool) -> None:
-    """Refuse, before anything is computed, files that could not be written (``UsageError``)."""
+    """Raise ``UsageError``, before anything is computed, for files that could not be written."""
     if force and not paths:
         raise UsageError("has no effect without --out", where="--force")
     for path in paths:
@@ -132,7 +132,7 @@ def check_outputs(paths: list[Path], force: bool) -> None:
 
 
 def draws(paths: list[Path]) -> bool:
-    """Return whether one of the files is a picture."""
+    """Return True if one of the files is a picture."""
     return any(path.suffix.lower() in SUFFIXES for path in paths)
 
 

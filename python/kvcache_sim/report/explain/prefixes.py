@@ -16,7 +16,7 @@ _SHOWN = 20
 def prefix_rows(run: FinishedRun) -> list[dict[str, Any]]:
     """Return the entries of a run's global prefix store, the most often hit first, then the longest.
 
-    Under the seed's names, with the trace's own block ids, None where the trace is no longer at hand. Raises
+    Under the seed's names, with the trace's own block ids, or None where the trace is not available. Raises
     ``UsageError`` for a run that did not keep them.
     """
     columns = run.prefixes

@@ -1,4 +1,4 @@
-"""Hit rate and attainment over time, with what happened to the fleet."""
+"""Hit rate and attainment over time, with the events of the fleet."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def windows_of(run: FinishedRun) -> list[dict[str, Value]]:
 
 
 def scaled(run: FinishedRun) -> list[tuple[int, str]]:
-    """Return time and words of what a scaling policy did to the fleet."""
+    """Return the time and description of each event of a scaling policy."""
     changes = run.summary.get("fleet", {}).get("changes", [])
     return [(round(own["s"] * 1e9), f"machine {own['machine']} {_SAID[own['change']]}") for own in changes]
 

@@ -1,4 +1,4 @@
-"""Logs of real requests by who wrote them: vLLM, SGLang, AIPerf, GuideLLM and LLMServingSim."""
+"""Logs of real requests by their format: vLLM, SGLang, AIPerf, GuideLLM and LLMServingSim."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def read_vllm(text: str, path: Path) -> Iterator[LoggedRequest]:
 def read_sglang(text: str, path: Path) -> Iterator[LoggedRequest]:
     """Yield the requests in the order they were received; the log has no TTFT.
 
-    A request that never finished counts as failed. Raises TraceError with the line that is no event.
+    A request that never finished counts as failed. Raises TraceError with the line of an invalid event.
     """
     received: dict[str, LoggedRequest] = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -77,7 +77,7 @@ _TO_S = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0}
 def read_aiperf(text: str, path: Path) -> Iterator[LoggedRequest]:
     """Yield the requests; they are paired by ``metadata.request_start_ns``, where records have it.
 
-    Raises TraceError with the line of a record that is none.
+    Raises TraceError with the line of an invalid record.
     """
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():

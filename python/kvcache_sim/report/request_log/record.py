@@ -1,4 +1,4 @@
-"""One real request of a log, and what pairs it with a simulated one."""
+"""One real request of a log, with the key of its simulated request."""
 
 from __future__ import annotations
 

@@ -10,12 +10,12 @@ from kvcache_sim.errors import TraceError
 from kvcache_sim.model.calibration.request_steps import TimedRequests
 from kvcache_sim.report.request_log.read import logged_requests
 
-#: What a fit takes of a longer log: those sent first, whose load is all there.
+#: Most requests that a fit takes of a log: the first ones sent.
 MOST_REQUESTS = 4000
 
 
 def timed_requests(path: Path) -> tuple[TimedRequests, tuple[str, ...]]:
-    """Return the finished requests of a log in the order they were sent, and what is to be said about them.
+    """Return the finished requests of a log in the order they were sent, and remarks on them.
 
     Raises as ``read_request_log``, and TraceError where the log lacks a time or a length.
     """

@@ -9,7 +9,7 @@ from kvcache_sim.model.hosts import load_host
 from kvcache_sim.model.stated_errors import Factors, around
 from kvcache_sim.serving.settings import ClusterSettings
 
-#: The settings with what is assumed so many times as large.
+#: Return the settings with the assumed figure multiplied by a factor.
 Apply = Callable[[ClusterSettings, float], ClusterSettings]
 
 
@@ -22,7 +22,7 @@ class Assumption:
 
     name: str
     factors: Factors
-    #: Where the interval is stated, or that it is not and what was taken.
+    #: Source of the interval, or the usual error that was taken.
     stated: str
     is_stated: bool
     apply: Apply

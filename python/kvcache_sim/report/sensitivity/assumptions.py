@@ -1,4 +1,4 @@
-"""Assumptions of a scenario: step times, KV memory of its GPUs, links, and what copies cost."""
+"""Assumptions of a scenario: step times, KV memory of its GPUs, links, and costs of copies."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from kvcache_sim.scenario.schema import MachineSection
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings
 from kvcache_sim.tiers import COMPUTE, TIERS
 
-#: Taken where nothing is stated, in per cent.
+#: Usual error where none is stated, in per cent.
 USUAL_COPY_PERCENT = 20.0
 #: Keys of a replica that copies cost its steps, their words, and the unit in a host's keys.
 _OF_STEPS = (
@@ -37,7 +37,7 @@ _OF_STEPS = (
 
 
 def copy_assumptions(scenario: Scenario, machines: tuple[MachineSection, ...]) -> Iterator[Assumption]:
-    """Yield how pieces are submitted on links that count them, then what copies cost the steps."""
+    """Yield the submission of pieces on links that count them, then the costs of copies to steps."""
     yield from _submissions(scenario)
     yield from _costs(machines)
 
@@ -123,7 +123,7 @@ def _with_cost(indices: list[int], key: str, settings: ClusterSettings, factor: 
     return replace(settings, machines=tuple(machines))
 
 
-#: Taken where nothing is stated, in per cent: of step times, of blocks that were given.
+#: Usual errors where none is stated, in per cent: of step times, of given blocks.
 USUAL_STEP_PERCENT = 10.0
 USUAL_CAPACITY_PERCENT = 10.0
 

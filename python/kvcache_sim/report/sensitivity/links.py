@@ -13,14 +13,14 @@ from kvcache_sim.report.sensitivity.assumption import Assumption, interval
 from kvcache_sim.scenario.load import Scenario
 from kvcache_sim.serving.settings import ClusterSettings
 
-#: Taken where a link states no error, in per cent of a transfer's time.
+#: Usual error of a link that states none, in per cent of a transfer's time.
 USUAL_LINK_PERCENT = 20.0
 
 Figures = tuple[int, int, int, int, int]
 
 
 def link_assumptions(scenario: Scenario) -> Iterator[Assumption]:
-    """Yield the links that carry something; channels of equal figures are off together."""
+    """Yield the links in use; channels of equal figures vary together."""
     sections = tuple(scenario.resolved["channels"])
     alike: dict[Figures, list[str]] = {}
     for channel in channels_of(scenario.settings):
@@ -47,7 +47,7 @@ def with_channels(
     sections: tuple[str, ...],
     changed: Callable[[ChannelSettings], ChannelSettings],
 ) -> ClusterSettings:
-    """Return the settings with each channel of the named sections as a function makes it."""
+    """Return the settings with a function applied to each channel of the named sections."""
 
     def of(channel: ChannelSettings) -> ChannelSettings:
         return changed(channel) if section_of(channel.name, sections) in names else channel

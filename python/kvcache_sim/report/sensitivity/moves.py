@@ -18,7 +18,7 @@ from kvcache_sim.simulation import RunOptions
 from kvcache_sim.workload.readers.stream import TraceStream
 from kvcache_sim.workload.trace import Trace
 
-#: What is looked at: its words, its name in the summary, and whether it is a share, which moves by points.
+#: Answers: words, name in the summary, and True for a share, which moves by points.
 ANSWERS: tuple[tuple[str, str, bool], ...] = (
     ("hit rate", "cache.token_hit_rate", True),
     ("TTFT p50", "latency.ttft.p50", False),
@@ -26,7 +26,7 @@ ANSWERS: tuple[tuple[str, str, bool], ...] = (
     ("TPOT mean", "latency.tpot.avg", False),
     ("tokens/s", "throughput.output_tokens_per_s", False),
 )
-#: Smaller moves than this decide nothing.
+#: Smallest move that counts.
 _LEAST_MOVE = 0.001
 
 Values = dict[str, float | None]
@@ -43,14 +43,14 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
-    """The answers as simulated, and what each assumption makes of them."""
+    """The answers as simulated, and at both ends of each assumption."""
 
     answers: Values
     moves: tuple[Move, ...]
     all_at_once: Move | None
 
     def change(self, values: Values, words: str) -> float | None:
-        """Return how an answer differs from the one simulated: in points of one for a share, else relative.
+        """Return the difference of an answer from the simulated answer: absolute for a share, else relative.
 
         None where there is no such figure, or it is 0.
         """

@@ -1,4 +1,4 @@
-"""The timeline of a run: which requests and which stretch of time, and how much fits."""
+"""The timeline of a run: its requests, its window, and the size limit."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def timeline(run: FinishedRun, selection: Selection, warn: Callable[[str], None]
     """Return the run's timeline as gzipped trace JSON.
 
     Requests that overlap the window are drawn whole; steps, transfers and samples that begin in it. Raises
-    ``UsageError`` when nothing lies in the window. What is left out for size is said through ``warn``.
+    ``UsageError`` when nothing lies in the window. ``warn`` is called with the parts left out for size.
     """
     low, high = selection.window_ns or (-(2**62), 2**62)
     rows = run.finished
