@@ -2,8 +2,8 @@
 
 Intervals are by resampling (Efron and Tibshirani, An Introduction to the Bootstrap, 1993: percentile
 intervals) and show the differences that chance explains. Requests near each other in time share queues and
-batches, so blocks of √n requests in order of arrival are drawn, not single requests (Künsch's block bootstrap,
-1989). Paired runs use the same blocks, so common effects cancel.
+batches, so blocks of √n requests in order of arrival are drawn, not single requests (Künsch's block
+bootstrap, 1989). Paired runs use the same blocks, so common effects cancel.
 """
 
 from __future__ import annotations
