@@ -103,8 +103,8 @@ class Orders:
         """Return notes on the plug-ins after a run, one per line."""
         redirected = [(host.name, tier, host.redirects) for tier, host in self._hosts if host.redirects]
         return [
-            f"policy {name} on the {tier} tier: {redirects} victims were followed by a resident block; "
-            "the deepest one went instead"
+            f"policy {name} on the {tier} tier: {redirects:,} victims had a resident successor; the deepest "
+            "successor was evicted instead"
             for name, tier, redirects in redirected
         ]
 

@@ -171,6 +171,6 @@ def _too_long(scenario: Scenario, trace: Trace) -> tuple[str, ...]:
     if not count:
         return ()
     return (
-        f"{count} of {len(trace)} requests need more blocks than the smallest {TIERS[COMPUTE]} has "
-        f"({smallest}): they are rejected there; the longest needs {int(needed.max())}",
+        f"{count:,} of {len(trace):,} requests need more blocks than the smallest {TIERS[COMPUTE]} has "
+        f"({smallest:,}): they are rejected there; the longest needs {int(needed.max()):,}",
     )

@@ -30,8 +30,8 @@ def nothing_to_share(trace: Trace) -> list[Finding]:
     if len(trace.block_ids) or bool(np.any(trace.session != NO_SESSION)):
         return []
     text = (
-        f"{HIT_RATES_NEED_IDS}; without any every prompt counts as one of its own; --synthesise-prefixes "
-        "assumes what they share"
+        f"{HIT_RATES_NEED_IDS}; every prompt counts as unique, unless --synthesise-prefixes assumes shared "
+        "prefixes"
     )
     return [Finding("nothing-to-share", len(trace), 0, text)]
 
@@ -51,7 +51,7 @@ def odd_times(trace: Trace) -> list[Finding]:
         return found
     first, last = int(open_loop.min()), int(open_loop.max())
     if n > 1 and first == last:
-        found.append(Finding("equal-times", n, 0, f"all {n} requests arrive at the same time"))
+        found.append(Finding("equal-times", n, 0, f"all {n:,} requests arrive at the same time"))
     elif n >= 100:
         rate = (n - 1) / ((last - first) / 1e9)
         if rate > _FASTEST_PER_S:
