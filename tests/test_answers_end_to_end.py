@@ -59,7 +59,7 @@ def test_a_run_and_a_scenario_are_compared(folder, capsys):
     simulate("-c", "gpu.yaml", "-o", "run")
     capsys.readouterr()
     assert kvsim(["compare", "run", "gpu.yaml"]) == 0
-    assert "are the same, request by request" in capsys.readouterr().out
+    assert "are identical, request by request" in capsys.readouterr().out
     assert kvsim(["compare", "run", "gpu.yaml", "--repeats", "2"]) == 2
 
 

@@ -90,7 +90,7 @@ def test_what_a_person_sees_of_a_flat_cache(capsys, small, policy):
     code, out, err = run(capsys, *ask)
     assert code == 0, err
     exact = figures(capsys, *ask)
-    assert out.startswith(f"{policy}, flat: {exact['hit_ratio']:.1%} of block accesses hit")
+    assert out.startswith(f"{policy}, flat: {100 * exact['hit_ratio']:.1f} % of block accesses hit")
     assert f"\nmisses            {exact['misses']}\n" in out
     assert ("behind a prefix look-up" in out) == (policy != "belady")
 

@@ -20,6 +20,7 @@ from kvcache_sim.replay.curve.steps import lower_tier, reference_points
 from kvcache_sim.replay.prompt_blocks import blocks_of_prompts
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
 from kvcache_sim.report.curve.build import CurveAsk, curve_document
+from kvcache_sim.units import format_percent
 from kvcache_sim.workload.readers.read import read_trace
 from shared_files import shared
 from small_traces import trace_of, tree_traces
@@ -224,7 +225,7 @@ def test_what_lower_tiers_add_ends_at_the_ceiling(trace_file, capsys):
     assert tier["above_block_hit_rate"] + point["exclusive_rate"] == pytest.approx(top)
     assert tier["above_inclusive_block_hit_rate"] + point["inclusive_rate"] == pytest.approx(top)
     assert run(asked) == 0
-    share = f"({tier['above_inclusive_block_hit_rate']:.2%} where each holds the one above too)"
+    share = f"{format_percent(tier['above_inclusive_block_hit_rate'])} if inclusive)"
     assert share in " ".join(capsys.readouterr().out.split())
 
 

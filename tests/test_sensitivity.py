@@ -22,7 +22,7 @@ def named(found, name):
 
 
 DECODE, CHUNK = "step time: decode steps", "step time: steps with a prefill chunk"
-FREE_BLOCKS = "KV room of the gpu"
+FREE_BLOCKS = "KV capacity of the gpu"
 UNBOUNDED = "tiers: {gpu: {capacity: unbounded}}\n"
 
 
@@ -80,7 +80,7 @@ channels:
     assert "figures of no preset states no error: ±20 % assumed" in " ".join(link["stated"].split())
     ttft = found["answers"]["TTFT p50"]
     assert link["slow"]["TTFT p50"] == pytest.approx(1.2 * ttft, rel=0.01)
-    assert "Assumed, since none is stated: the intervals of" in text
+    assert "No error is stated for" in text
 
 
 COPIED = """tiers: {{gpu: {{capacity: 20 blocks}}, cpu: {{capacity: 1000 blocks}}}}
@@ -147,7 +147,7 @@ def test_a_capacity_computed_from_memory_states_its_own_error(tmp_path, capsys):
     capacity = named(found, FREE_BLOCKS)
     assert capacity["is_stated"]
     assert 1.01 < capacity["high"] < 1.05
-    assert named(found, "step time: KV read beside a chunk")["high"] == pytest.approx(1.1, rel=1e-3)
+    assert named(found, "step time: KV read alongside a chunk")["high"] == pytest.approx(1.1, rel=1e-3)
 
 
 def test_an_invented_step_time_with_unbounded_capacity_has_no_assumptions(tmp_path, capsys):

@@ -144,9 +144,7 @@ def _flat_lines(policy: str, result: dict[str, Any]) -> list[str]:
     """Return the hits of a plain cache of blocks, and of the same queue behind a prefix look-up."""
     best = result["ceilings"]["belady"]["hits"] / max(1, result["accesses"])
     rate, most = format_percent(result["hit_ratio"]), format_percent(best)
-    words = (
-        f"{policy}{_size(result)}, flat: {rate} of block accesses hit, at most {most} at this size (Belady)"
-    )
+    words = f"{policy}{_size(result)}, flat: {rate} of block accesses hit"
     lines = [plain_sentences([f"{words}, at most {most} at this size (Belady)"])]
     if "prefix_lookup" in result:
         behind = result["prefix_lookup"]

@@ -91,7 +91,7 @@ def nothing_repeats(case: Case) -> str | None:
     if rates is None or rates[1] > 0:
         return None
     if _lacks_ids(case):
-        return "The trace names no blocks and no sessions: it shows no reuse, and hit rates need ids."
+        return "The trace names no blocks and no sessions: hit rates need ids."
     return "No block is requested twice: no cache of any size could serve this traffic."
 
 

@@ -235,7 +235,7 @@ def _capacity(scenario: Scenario, machines: tuple[MachineSection, ...]) -> Itera
         source = "found from memory" if share is not None else "blocks as given state no error"
         stated = None if share is None else around(100 * share)
         factors, said, is_stated = interval(stated, source, USUAL_CAPACITY_PERCENT)
-        name = f"KV room of the {TIERS[COMPUTE]}{of}"
+        name = f"KV capacity of the {TIERS[COMPUTE]}{of}"
         yield Assumption(name, factors, said, is_stated, partial(_with_capacity, indices), grows_slower=False)
 
 
