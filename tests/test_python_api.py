@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from kvcache_sim.cli import main
+from kvcache_sim.units import format_percent
 from kvcache_sim.workload.toolbox.write import mooncake_lines
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -328,7 +329,7 @@ def test_a_comparison_is_what_the_command_prints(trace, tmp_path, capsys):
     assert kv.compare(a, b).figures == json_of(capsys, ["compare", *paths, "--format", "json"])
     assert main.run(["compare", *paths]) == 0
     assert str(kv.compare(*paths)).split() == capsys.readouterr().out.split()
-    assert kv.compare(a, a).sentences[0].startswith("a (2) and a (1) are the same")
+    assert kv.compare(a, a).sentences[0].startswith("a (2) and a (1) are identical")
     table = kv.compare(a, b).to_arrow()
     assert table.num_rows == len(kv.compare(a, b).figures[0]["numbers"])
     with pytest.raises(kv.UsageError, match="nothing to compare with"):
@@ -382,7 +383,7 @@ def test_what_a_notebook_shows_is_escaped_and_has_the_figures(trace):
     assert "mine" in shown
     assert "llama-3-8b on 1 × h100 · 1 machine · tiers gpu 64 blocks" in shown
     assert "TTFT p99" in shown
-    assert f"{run.summary['cache']['token_hit_rate']:.2%}" in shown
+    assert format_percent(run.summary["cache"]["token_hit_rate"]) in shown
     for result in (kv.compare(run, run), kv.explain(run), kv.curve(trace), kv.cachesim(trace, capacity=9)):
         assert "<" in result._repr_html_()
         assert str(result)

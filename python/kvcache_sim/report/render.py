@@ -6,7 +6,6 @@ import contextlib
 import importlib
 import os
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +137,8 @@ def vega_script() -> str:
 
     Bundling takes seconds, so the text is kept under ``$XDG_CACHE_HOME/kvsim`` for the next report.
     """
+    from importlib.metadata import version
+
     import vl_convert
 
     root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kvsim"
