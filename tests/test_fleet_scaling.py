@@ -247,7 +247,7 @@ def test_explain_and_the_chart_show_the_changes():
     case = Case(SimpleNamespace(run=made.run, summary=made.summary, requests=made.run.requests))
     case.__dict__["scenario"] = scenario
     fleet = made.summary["fleet"]
-    assert f"{fleet['ordered']} ordered, {fleet['released']} let go" in scaled_fleet(case)
+    assert f"{fleet['ordered']} ordered, {fleet['released']} released" in scaled_fleet(case)
     assert len(scaled(case.run)) == len(fleet["changes"])
     still = load()
     case.__dict__["scenario"] = still
