@@ -153,4 +153,4 @@ def test_a_sweep_opens_with_its_best_cell(written):
     assert first < text.index("Every finished cell")
     best = "The best: cell 2 has the lowest latency.ttft.p99, 80.0: tiers.cpu.capacity=800 blocks, replica.max_num_seqs=8."
     assert best in text
-    assert f"{len(CELLS)} cells ended, 0 failed" in text
+    assert f"{len(CELLS)} cells finished, 0 failed" in text

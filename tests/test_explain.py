@@ -324,7 +324,7 @@ CAUSES |= {
     "scaled-fleet": (
         scaled,
         quiet,
-        "requests kept 1 to 3 machines in service: 2 ordered, 1 released, 59 machine-",
+        "The scaling policy (requests) kept 1 to 3 machines in service: 2 ordered, 1 released, 59 machine-",
     ),
 }
 

@@ -106,7 +106,7 @@ def test_the_assumption_is_said_wherever_the_result_is(tmp_path, capsys, monkeyp
         "synthesised" in one for one in json.loads((tmp_path / "out" / "run.json").read_text())["warnings"]
     )
     assert run(["explain", "out"]) == 0
-    assert "Hit rates rest on that assumption." in " ".join(capsys.readouterr().out.split())
+    assert "Hit rates depend on this assumption." in " ".join(capsys.readouterr().out.split())
     for verb in (["curve", "a.csv"], ["cachesim", "a.csv", "--policy", "lru", "--capacity", "100"]):
         assert run([*verb, "--synthesise-prefixes", "--trace-block-size", "16"]) == 0
         assert "prefixes are synthesised" in capsys.readouterr().err
