@@ -108,8 +108,8 @@ def scaled_fleet(case: Case) -> str | None:
     kept = scaling.most * span_s
     saved = f", {percent(fleet['machine_s'] / kept)} of keeping {scaling.most:,}" if kept else ""
     return (
-        f"The scaling policy ({scaling.policy}) kept {min(serving):,} to {max(serving):,} machines in service: "
-        f"{fleet['ordered']:,} ordered, {fleet['released']:,} released, "
+        f"The scaling policy ({scaling.policy}) kept {min(serving):,} to {max(serving):,} machines in "
+        f"service: {fleet['ordered']:,} ordered, {fleet['released']:,} released, "
         f"{fleet['machine_s']:,.0f} machine-seconds{saved}."
     )
 
