@@ -35,7 +35,10 @@ RULED_OUT = {
         "there are machines",
     ),
     "retention": ("hints need cache.semantics tree", "no time passes"),
-    "tenants.max_in_flight": ("no request waits for its turn or for tokens", "polls follow the trace's arrivals"),
+    "tenants.max_in_flight": (
+        "no request waits for its turn or for tokens",
+        "polls follow the trace's arrivals",
+    ),
     "tenants.of.a.cache_blocks": ("quotas of cache need cache.semantics tree",),
     "fleet.scaling": (
         "are not from least to most",

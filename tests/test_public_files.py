@@ -1,4 +1,4 @@
-"""What a public project carries: sizes of README and CHANGELOG, placeholders of addresses, workflows and issue forms."""
+"""Files of a public project: sizes of README and CHANGELOG, placeholders of addresses, workflows and issue forms."""
 
 from __future__ import annotations
 

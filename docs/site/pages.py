@@ -27,7 +27,7 @@ DOCS = ROOT / "docs"
 sys.path.insert(0, str(Path(__file__).parent))
 from data_tables import page_text, read_pages, read_table, rows_text  # noqa: E402
 
-#: Pages beside docs/: where they stand in the site.
+#: Pages outside docs/ and their paths in the site.
 ALONGSIDE = {
     "ARCHITECTURE.md": "develop/architecture.md",
     "CHANGELOG.md": "develop/changelog.md",

@@ -56,7 +56,7 @@ def summary_of(row: Scenario) -> dict[str, Any]:
 
 
 def cells(row: Scenario) -> Iterator[str]:
-    """Yield the cells of a row: name, question, hit rate, its part by place, TTFT, ITL."""
+    """Yield the cells of a row: name, question, hit rate, its part by tier, TTFT, ITL."""
     summary = summary_of(row)
     found, tokens = summary["cache"]["hit_tokens"], summary["tokens"]
     yield f"`{row.name}`"

@@ -1,7 +1,7 @@
 """kvsim: a discrete-event simulator of KV-cache and prefix-cache behavior in LLM serving.
 
-``import kvcache_sim as kv`` provides the names in ``__all__`` (``docs/how-to/python.md``); each is imported at
-its first use, so that the import itself is cheap.
+``import kvcache_sim as kv`` provides the names in ``__all__`` (``docs/how-to/python.md``); each is imported
+at its first use, so that the import itself is cheap.
 
 The layers of the package, top to bottom; imports only go down:
 

@@ -46,7 +46,7 @@ NON_TORCH_PARALLEL_BYTES = 450_000_000
 _MXFP4_MULTIPLE = 256
 #: GPU memory from which vLLM uses its defaults for large GPUs.
 _LARGE_BYTES = 70 << 30
-#: Median error of the KV capacity on the logs in docs/how-to/models-and-gpus.md, in percent (tests/test_kv_capacity.py).
+#: Median error of the KV capacity on the logs of docs/data/kv-capacity-logs.toml, in percent.
 MEDIAN_MISS_PERCENT = 1.2
 
 

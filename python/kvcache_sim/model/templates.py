@@ -33,7 +33,7 @@ _CHANNEL_HEAD = """\
 #     + max(pieces * piece_overhead, bytes / bandwidth + pieces * piece_gap).
 """
 _STEP_TIME_HEAD = """\
-# Step times as coefficients, in ms: see docs/fidelity.md. kvsim calibrate fit writes such a file from
+# Step times as coefficients, in ms: see docs/data/step-time-terms.toml. kvsim calibrate fit writes it from
 # measurements. base_points are (tokens of a step, ms); kv_ms_per_thousand is the cost of a thousand tokens of
 # KV read by decodes. kv_mixed_… is the same in steps with a prefill chunk; pairs_ms_per_million is that of
 # a million pairs of new and earlier tokens.

@@ -289,7 +289,7 @@ class Store(Space):
 
     def _open_move(self, move: int) -> Move:
         if move not in self.moves:
-            raise refused("no such move", "one that is under way")
+            raise refused("no such move", "one that is in flight")
         return self.moves[move]
 
     def set_times(self, move: int, first_layer_ns: int, ready_ns: int) -> None:

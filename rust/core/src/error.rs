@@ -99,7 +99,7 @@ impl StoreError {
     pub fn expected(&self) -> String {
         let text = match self {
             Self::NoSuchLease => "one that is held",
-            Self::NoSuchMove => "one that is under way",
+            Self::NoSuchMove => "one that is in flight",
             Self::NoSuchHold => "one that is held on this tier",
             Self::NoSuchTier(tiers) => return format!("0 to {}", tiers - 1),
             Self::WrongTier => {

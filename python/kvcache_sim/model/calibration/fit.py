@@ -18,7 +18,7 @@ from kvcache_sim.model.step_time import StepTime, StepTimeTable
 #: Relative errors above this value have decreasing weight (soft L1).
 _ROBUST_SCALE = 0.05
 #: The same for sums of runs; also the number of rounds in which errors are computed anew relative to the
-#: model's own time. Both minimized the error on held-out folds of two sweeps (``docs/fidelity.md``).
+#: model's own time. Both minimized the error on held-out folds of two sweeps (``h100-sweep-loss.toml``).
 _RUNS_SCALE = 0.2
 _OWN_ROUNDS = 2
 #: A row of a rare phase has the weight (rows of the most common phase / rows of its own) to this power.
