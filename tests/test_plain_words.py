@@ -1,6 +1,6 @@
 """Plain words: banned words, openings of docs, length of output sentences, size and links of pages.
 
-``python tests/plain_words.py [--list RULE] [PREFIX ...]`` prints the counts of each rule by directory, or every
+``python tests/test_plain_words.py [--list RULE] [PREFIX ...]`` prints the counts of each rule by directory, or every
 offence of one rule. The words and limits are in ``tests/support/words.toml``.
 """
 
@@ -210,10 +210,23 @@ def of_rule(rule: str) -> list[str]:
 @pytest.mark.parametrize("rule", RULES)
 def test_names_and_sentences_are_plain(rule: str):
     broken = of_rule(rule)
-    assert broken == [], f"{len(broken)} offences: python tests/plain_words.py --list {rule}"
+    assert broken == [], f"{len(broken)} offences: python tests/test_plain_words.py --list {rule}"
 
 
-# --- pages: for the step that arranges the docs; limits are in words.toml
+def test_every_rule_is_seen_where_it_is_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    long = " ".join(["word"] * (WORDS["limits"]["sentence_words"] + 1))
+    broken = f"""\
+def room_of(x):
+    \'\'\'Whether the caller was told.\'\'\'
+    return "{long}."  # in this place
+"""
+    (tmp_path / "python").mkdir()
+    (tmp_path / "python" / "broken.py").write_text(broken)
+    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
+    assert {offence.rule for offence in offences("python/broken.py")} == set(RULES)
+
+
+# --- pages
 
 
 def hand_written() -> list[Path]:
@@ -253,6 +266,10 @@ def pages_broken() -> list[str]:
         if lines > most:
             broken.append(f"{name}: {lines} lines, at most {most}")
     return broken
+
+
+def test_pages_are_few_short_and_linked():
+    assert pages_broken() == []
 
 
 def directory(path: str) -> str:
