@@ -333,7 +333,7 @@ def test_the_commands_of_the_page_run(tmp_path, monkeypatch, capsys):
     page = (Path(__file__).resolve().parents[1] / "docs" / "how-to" / "capacity.md").read_text()
     outputs = []
     for block in re.findall(r"```sh\n(.*?)```", page, re.S):
-        for line in block.splitlines():
+        for line in block.replace("\\\n", " ").splitlines():
             capsys.readouterr()
             assert run([*shlex.split(line)[1:], *(["-q"] if " capacity " in line else [])]) == 0
             outputs.append(capsys.readouterr().out.strip())

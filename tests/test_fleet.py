@@ -119,7 +119,7 @@ class InFlight:
             replica.catch_up(membership._engine.now_ns)
             moving = sum(replica.store.occupancy(level).in_flight_blocks for level in range(replica.tiers))
             self.with_transfers += bool(moving or replica.counts()[2])
-            self.with_requests += machine in membership._positions.values()
+            self.with_requests += machine in membership._machine_of.values()
             return own(membership, machine)
 
         monkeypatch.setattr(Membership, "_lose", lose)

@@ -221,7 +221,7 @@ def test_groups_of_models():
     size = qwen.groups[3].block_size_tokens
     assert (size - 16) * 2 * 2 * 256 * 2 < state <= size * 2 * 2 * 256 * 2 == qwen.page_bytes
     assert [group.kind for group in kv_layout(load_model("deepseek-v3.2")).groups] == ["full"]
-    with pytest.raises(UsageError, match="no groups by rule"):
+    with pytest.raises(UsageError, match="cannot be grouped"):
         kv_layout(load_model("deepseek-v4-flash"))
 
 

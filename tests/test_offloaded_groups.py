@@ -130,7 +130,7 @@ def test_admission_waits_for_blocks_that_a_copy_still_reads(arrived):
         store.finish_move(move)
     waits = [] if arrived else [move]
     at_once, _, _ = store.admit(newcomer(1, 16), 0)
-    assert store.brought(at_once).capacity == waits
+    assert store.brought(at_once).freeing_moves == waits
     store.release(at_once, 0)
     bit_by_bit, _, _ = store.admit(newcomer(1, 16, step=4), 0)
     assert store.reserve_many([(bit_by_bit, 12)], 0) == waits

@@ -224,7 +224,7 @@ def test_a_grid_that_does_not_rise_is_refused_by_the_core():
         with pytest.raises(StoreError, match="two axes that rise"):
             step_table(replace(table, residuals=Residuals(kv=grid)))
         with pytest.raises(StoreError, match="two axes that rise"):
-            step_table(replace(table, residuals=Residuals(alongside=grid)))
+            step_table(replace(table, residuals=Residuals(beside=grid)))
         with pytest.raises(StoreError, match="two axes that rise"):
             step_table(replace(table, residuals=Residuals(past=grid)))
 

@@ -141,7 +141,7 @@ def test_admission_waits_for_blocks_that_are_written_down():
     lease = serve(store, 1, 20)
     [(move, *order)] = store.take_orders()
     assert order == [0, 1, 2, []]
-    assert store.brought(lease).capacity == [move]
+    assert store.brought(lease).freeing_moves == [move]
     assert store.occupancy(1).in_flight_blocks == 2
     store.finish_move(move)
     store.release(lease, 0)
@@ -208,7 +208,7 @@ def test_a_block_that_still_goes_down_is_loaded_when_it_is_there():
     (first, *_), (second, *_) = store.take_orders()
     lease, _, _ = store.admit(newcomer(3, 16), 0)
     (own, *_), (_, *order) = store.take_orders()
-    assert store.brought(lease).capacity == [own]
+    assert store.brought(lease).freeing_moves == [own]
     assert order == [1, 0, 3, [first, second, own]]
     store.check()
 

@@ -1672,7 +1672,7 @@ class EngineRequests:
         """Replay vLLM's block pool with CPU offloading and a secondary tier.
 
         Returns:
-            The entries of ``vllm_offloading``, and promoted, given_up, and below: the secondary tier's
+            The entries of ``vllm_offloading``, and promoted, aborted, and below: the secondary tier's
             blocks.
         """
     def offload(self, policy: str, capacity_blocks: int, store_threshold: int) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def replay_tiering(request: ReplayRequest) -> ReplayResult:
         "system": "vLLM V1 KVCacheManager + TieringOffloadingManager",
         "promoted_chunks": answer["promoted"],
         "secondary_chunks": answer["below"],
-        "lookups_given_up": answer["given_up"],
+        "lookups_given_up": answer["aborted"],
     }
 
 
