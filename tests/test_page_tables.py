@@ -11,6 +11,7 @@ import kvcache_sim.cache.operations as operations
 import pytest
 from docs_data import cells, figures_of, on_pages, read_table, rows_text
 from kvcache_sim.cli.main import run as kvsim
+from kvcache_sim.units import format_percent
 from shared_files import ROOT, shared
 
 TRACE = "traces/conversation_trace.jsonl"
@@ -55,10 +56,10 @@ def test_hit_rates_by_pool_size_are_those_of_the_curve():
     sizes = [row[0] for row in read_table("hybrid-hit-rates").rows]
     options = [word for size in sizes[:-1] for word in ("--capacity", size.replace(" ", ""))]
     shown = printed("curve", str(shared(TRACE)), "--model", "gpt-oss-120b", *options)
-    lines = [re.findall(r"([\d.]+) %", line) for line in shown.splitlines() if " %" in line]
+    lines = [re.findall(r"[\d.]+ %", line) for line in shown.splitlines() if " %" in line]
     for row, line in zip(read_table("hybrid-hit-rates").rows, lines, strict=True):
-        cells = [float(cell.removesuffix(" %")) for cell in row[1:] if cell]
-        assert [float(figure) for figure in line] == pytest.approx(cells, abs=0.051)  # three digits are shown
+        cells = [float(cell.removesuffix(" %")) / 100 for cell in row[1:] if cell]
+        assert [format_percent(cell) for cell in cells] == line
 
 
 @pytest.mark.parametrize("interval", ["0 (default)", "1,024"])

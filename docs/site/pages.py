@@ -122,7 +122,7 @@ def glossary() -> str:
 
 def api() -> str:
     """Return the page of all public names, from their docstrings."""
-    parts = ["# API from the docstrings\n\n[Python API](../how-to/python.md) tells the same by task.\n"]
+    parts = ["# API from the docstrings\n\n[Python](../how-to/python.md) has the same names by task.\n"]
     for name in kvcache_sim.__all__:
         parts.append(f"::: kvcache_sim.{kvcache_sim._NAMES[name]}.{name}\n")
     return "\n".join(parts)
