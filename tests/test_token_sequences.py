@@ -167,7 +167,7 @@ def test_settings_that_do_not_fit_the_trace_are_refused():
     with pytest.raises(UsageError, match="22 tokens; expected at most 21"):
         next(token_batches(trace, PromptConfig(21, BLOCK_SIZE), BASE_SEED))
     close = trace_of([Row(1, [k]) for k in range(2000)], BLOCK_SIZE)
-    with pytest.raises(UsageError, match="too short to tell ids"):
+    with pytest.raises(UsageError, match="too short to distinguish ids"):
         next(token_batches(close, PromptConfig(1000, BLOCK_SIZE, content="collision-free"), BASE_SEED))
     next(token_batches(close, PromptConfig(10_000, BLOCK_SIZE, content="collision-free"), BASE_SEED))
 

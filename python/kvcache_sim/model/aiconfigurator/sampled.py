@@ -88,7 +88,7 @@ def read_table(key: str) -> SampledStepTime | None:
         values: dict[str, Any] = {
             k: tuple(map(tuple, v)) if isinstance(v, list) else v for k, v in kept["model"].items()
         }
-        residuals = Residuals(**{name: _grid(grid) for name, grid in kept["rests"].items()})
+        residuals = Residuals(**{name: _grid(grid) for name, grid in kept["residuals"].items()})
         return SampledStepTime(ParametricStepTime(**values), tuple(kept["facts"]), residuals)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
