@@ -58,7 +58,7 @@ def one_machine() -> ClusterSettings:
     edges = ("gpu->cpu", "cpu->gpu")
     machine = MachineSettings(
         tiers=(TierSettings("gpu", 5), TierSettings("cpu", 100)),
-        step_time=load_step_time("h100-llama-3-8b-tp1"),
+        step_time=load_step_time("h100-llama-3.1-8b-tp1"),
         edge_channels={edge: edge for edge in edges},
     )
     channels = {edge: ChannelSettings(edge, 50 * 10**9, 5_000) for edge in edges}

@@ -32,7 +32,7 @@ def drawn(seed: int) -> list[str]:
         "seed": seed,
         "cluster.machines": machines,
         "cache.block_size": BLOCK,
-        "replica.step_time": "h100-llama-3-8b-tp1",
+        "replica.step_time": "h100-llama-3.1-8b-tp1",
         "trace.path": "unused",
         "trace.block_size": BLOCK,
     }

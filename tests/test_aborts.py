@@ -37,7 +37,7 @@ SETTINGS = {
         "replica.max_num_batched_tokens=64", "replica.enable_mixed_chunk=true",
     ],
 }  # fmt: skip
-COMMON = ["cache.block_size=16", "replica.step_time=h100-llama-3-8b-tp1", "replica.max_num_seqs=4"]
+COMMON = ["cache.block_size=16", "replica.step_time=h100-llama-3.1-8b-tp1", "replica.max_num_seqs=4"]
 
 
 def written(tmp_path, rows):

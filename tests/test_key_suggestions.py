@@ -23,7 +23,7 @@ SAID = {
     "mem_fraction_static=0.8": "did you mean 'replica.gpu_memory_utilization'?",
     "hicache_size=30": "did you mean 'tiers.cpu.capacity'?",
     "data-parallel-size=2": "did you mean 'replica.dp'?",
-    "replica.tp=2": "replica.step_time names it: roofline:llama-3-8b@h100:tp2",
+    "replica.tp=2": "replica.step_time names it: roofline:llama-3.1-8b@h100:tp2",
     "tensor_parallel_size=2": "replica.step_time names it",
     "gpu=h200": "replica.step_time names the GPU",
     # keys of other sections

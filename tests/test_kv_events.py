@@ -161,7 +161,7 @@ VLLM = ["tiers.gpu.capacity=300 blocks", "cache.semantics=vllm", "replica.schedu
 
 def drive(overrides: list[str], settings: EventSettings, requests: int, reset: bool = False):
     """Feed random chats that share beginnings; return the fleet, and each machine's indexer and payloads."""
-    common = ["cache.block_size=16", "replica.step_time=h100-llama-3-8b-tp1", "trace.path=unused"]
+    common = ["cache.block_size=16", "replica.step_time=h100-llama-3.1-8b-tp1", "trace.path=unused"]
     scenario = load_scenario(None, [*common, "trace.block_size=16", *overrides])
     clock, random = Instant(), np.random.default_rng(1)
     payloads: list[tuple[int, bytes]] = []

@@ -43,7 +43,7 @@ class Standing(WallClock):
 
 
 def fleet_of(overrides: Sequence[str], options: RunOptions = DEFAULT_OPTIONS) -> Fleet:
-    own = ["replica.step_time=h100-llama-3-8b-tp1", "trace.path=unused", "trace.block_size=16"]
+    own = ["replica.step_time=h100-llama-3.1-8b-tp1", "trace.path=unused", "trace.block_size=16"]
     scenario = load_scenario(None, ["cache.block_size=16", *own, *overrides])
     return Fleet(
         lambda fleet: LiveSimulation(scenario.settings, fleet, options),

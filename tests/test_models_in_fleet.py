@@ -44,7 +44,7 @@ def test_models_on_machines_of_their_own_are_as_two_fleets(tmp_path, policy):
 def test_a_model_has_its_own_step_times_and_size_of_kv(tmp_path):
     rows = random_rows(3, model=["a", "b"])
     of = two()
-    of["b"] |= {"step_time": "a100-llama-3-8b-tp1", "model": "llama-2-7b"}
+    of["b"] |= {"step_time": "a100-llama-3.1-8b-tp1", "model": "llama-2-7b"}
     settings = {"cluster.machines": 3, "tiers.gpu.capacity": "2GiB"}
     done = run(tmp_path, rows, models={"of": of}, **settings)
     capacities = [machine.tiers[0].capacity_blocks for machine in done.scenario.settings.machines]
@@ -52,7 +52,7 @@ def test_a_model_has_its_own_step_times_and_size_of_kv(tmp_path):
     which = [row["model"] == "b" for row in rows]
     own = [row for row in rows if row["model"] == "b"]
     settings = {
-        "replica.step_time": "a100-llama-3-8b-tp1",
+        "replica.step_time": "a100-llama-3.1-8b-tp1",
         "tiers.gpu.capacity": "2GiB",
         "model": "llama-2-7b",
     }

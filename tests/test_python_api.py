@@ -381,7 +381,7 @@ def test_what_a_notebook_shows_is_escaped_and_has_the_figures(trace):
     run = kv.simulate(trace, tiers={"gpu": "64 blocks"}, name="mine")
     shown = run._repr_html_()
     assert "mine" in shown
-    assert "llama-3-8b on 1 × h100 · 1 machine · tiers gpu 64 blocks" in shown
+    assert "llama-3.1-8b on 1 × h100 · 1 machine · tiers gpu 64 blocks" in shown
     assert "TTFT p99" in shown
     assert format_percent(run.summary["cache"]["token_hit_rate"]) in shown
     for result in (kv.compare(run, run), kv.explain(run), kv.curve(trace), kv.cachesim(trace, capacity=9)):

@@ -62,7 +62,7 @@ def chats(url: str) -> list[list[str]]:
         said = [{"role": "user", "content": f"{n % 2} {SECRET} " * 20}]
         own = []
         for turn in range(2):
-            ask = {"model": "llama-3-8b", "messages": said, "max_tokens": 40}
+            ask = {"model": "llama-3.1-8b", "messages": said, "max_tokens": 40}
             if (n + turn) % 2:
                 own.append(api.chat.completions.create(**ask).choices[0].message.content)
             else:

@@ -92,7 +92,7 @@ def the_answer_is_within(browser, count, width, limit):
         assert all(re.search(r"\d", value.text_content().removeprefix("A")) for value in values), figure
     subjects = browser.locator(".subject").all()
     assert len(subjects) == count
-    for words in ("llama-3-8b on 1 × h100", "tiers gpu 400 blocks", "blocks of 16 tokens", "120 requests"):
+    for words in ("llama-3.1-8b on 1 × h100", "tiers gpu 400 blocks", "blocks of 16 tokens", "120 requests"):
         assert words in subjects[0].text_content()
 
 

@@ -47,13 +47,13 @@ def served(tmp_path_factory):
 
 def test_models_names_what_is_served(served):
     [model] = client(served.url).models.list().data
-    assert model.id == "llama-3-8b"
+    assert model.id == "llama-3.1-8b"
     assert model.max_model_len == 4096
 
 
 def test_a_chat_answers_max_tokens_and_reports_cached_tokens(served):
     api = client(served.url)
-    ask = {"model": "llama-3-8b", "messages": chat("one " + LONG), "max_tokens": 24}
+    ask = {"model": "llama-3.1-8b", "messages": chat("one " + LONG), "max_tokens": 24}
     first = api.chat.completions.create(**ask)
     again = api.chat.completions.create(**ask)
     assert first.choices[0].finish_reason == "length"
@@ -66,10 +66,10 @@ def test_a_chat_answers_max_tokens_and_reports_cached_tokens(served):
 def test_the_next_turn_of_a_chat_finds_the_answer_of_the_last_one(served):
     api = client(served.url)
     said = chat("two " + LONG)
-    answer = api.chat.completions.create(model="llama-3-8b", messages=said, max_tokens=64)
+    answer = api.chat.completions.create(model="llama-3.1-8b", messages=said, max_tokens=64)
     reply = answer.choices[0].message.content
     said += [{"role": "assistant", "content": reply}, {"role": "user", "content": "go on"}]
-    following = api.chat.completions.create(model="llama-3-8b", messages=said, max_tokens=8)
+    following = api.chat.completions.create(model="llama-3.1-8b", messages=said, max_tokens=8)
     covered = answer.usage.prompt_tokens + 64 - 1  # the last token has no KV
     assert following.usage.prompt_tokens_details.cached_tokens == covered // 16 * 16
 
@@ -77,7 +77,7 @@ def test_the_next_turn_of_a_chat_finds_the_answer_of_the_last_one(served):
 def test_a_stream_says_what_the_whole_answer_would_and_ends_with_its_usage(served):
     options = {"include_usage": True}
     stream = client(served.url).chat.completions.create(
-        model="llama-3-8b", messages=chat("three"), max_tokens=10, stream=True, stream_options=options
+        model="llama-3.1-8b", messages=chat("three"), max_tokens=10, stream=True, stream_options=options
     )
     chunks = list(stream)
     assert chunks[0].choices[0].delta.role == "assistant"
@@ -91,16 +91,16 @@ def test_a_stream_says_what_the_whole_answer_would_and_ends_with_its_usage(serve
 
 def test_completions_take_tokens_texts_n_and_stop(served):
     api = client(served.url)
-    answer = api.completions.create(model="llama-3-8b", prompt=[[1, 2, 3], [4, 5]], n=2, max_tokens=7)
+    answer = api.completions.create(model="llama-3.1-8b", prompt=[[1, 2, 3], [4, 5]], n=2, max_tokens=7)
     assert [c.index for c in answer.choices] == [0, 1, 2, 3]
     assert answer.usage.prompt_tokens == 5
     assert answer.usage.completion_tokens == 28
-    stopped = api.completions.create(model="llama-3-8b", prompt="x", stop=[" "], max_tokens=400)
+    stopped = api.completions.create(model="llama-3.1-8b", prompt="x", stop=[" "], max_tokens=400)
     assert stopped.choices[0].finish_reason == "stop"
     assert " " not in stopped.choices[0].text
     assert stopped.usage.completion_tokens == len(stopped.choices[0].text) + 1
-    assert api.completions.create(model="llama-3-8b", prompt=["a", "b"]).usage.completion_tokens == 32
-    echoed = api.completions.create(model="llama-3-8b", prompt="what I said", echo=True, max_tokens=2)
+    assert api.completions.create(model="llama-3.1-8b", prompt=["a", "b"]).usage.completion_tokens == 32
+    echoed = api.completions.create(model="llama-3.1-8b", prompt="what I said", echo=True, max_tokens=2)
     assert echoed.choices[0].text.startswith("what I said")
 
 
@@ -146,7 +146,7 @@ def test_tokenize_counts_bytes_and_detokenize_returns_them(served):
 
 
 def test_health_version_and_metrics_answer(served):
-    client(served.url).completions.create(model="llama-3-8b", prompt="x", max_tokens=3)
+    client(served.url).completions.create(model="llama-3.1-8b", prompt="x", max_tokens=3)
     assert exchange(served.url, "GET", "/health") == (200, b"")
     assert b"kvsim" in exchange(served.url, "GET", "/version")[1]
     text = exchange(served.url, "GET", "/metrics")[1].decode()
@@ -156,7 +156,7 @@ def test_health_version_and_metrics_answer(served):
 
 
 def test_a_reset_empties_the_cache(served):
-    api, ask = client(served.url), {"model": "llama-3-8b", "prompt": "reset " + LONG, "max_tokens": 2}
+    api, ask = client(served.url), {"model": "llama-3.1-8b", "prompt": "reset " + LONG, "max_tokens": 2}
     api.completions.create(**ask)
     assert api.completions.create(**ask).usage.prompt_tokens_details.cached_tokens > 0
     assert json.loads(exchange(served.url, "POST", "/reset_prefix_cache")[1]) == {"success": True}
@@ -173,7 +173,7 @@ def test_a_key_that_is_set_is_asked_for(tmp_path):
 
 async def _many(url: str, requests: int, tokens: int = 200) -> list[object]:
     api = openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0, timeout=30)
-    ask = {"model": "llama-3-8b", "max_tokens": tokens}
+    ask = {"model": "llama-3.1-8b", "max_tokens": tokens}
     sent = [api.completions.create(prompt=f"{n} {LONG}", **ask) for n in range(requests)]
     return await asyncio.gather(*sent, return_exceptions=True)
 
@@ -194,7 +194,7 @@ async def _traffic(urls: list[str]) -> None:
         for turn in range(3):
             leaves = number % 3 == 2 and turn == 1
             stream = await api.chat.completions.create(
-                model="llama-3-8b", messages=said, max_tokens=3000 if leaves else 60 + number, stream=True
+                model="llama-3.1-8b", messages=said, max_tokens=3000 if leaves else 60 + number, stream=True
             )
             text = ""
             async for chunk in stream:
@@ -254,7 +254,7 @@ def test_each_machine_has_a_port_of_its_own_where_asked(tmp_path):
     options = ("-c", "preset:two-machines", "--port-per-machine", "--speed", "20")
     with live_server(tmp_path / "live", *options, ports=2) as server:
         for _ in range(3):
-            client(server.urls[1]).completions.create(model="llama-3-8b", prompt=LONG, max_tokens=2)
+            client(server.urls[1]).completions.create(model="llama-3.1-8b", prompt=LONG, max_tokens=2)
         run = server.stop()
     assert [row["machine"] for row in rows(run)] == [1, 1, 1]
 
@@ -266,9 +266,9 @@ def test_texts_are_kept_only_where_asked_and_import_as_the_arrivals_were(tmp_pat
     for number, options in enumerate((("--keep-text", str(texts)), ())):
         with live_server(tmp_path / f"{number}", "-c", "preset:one-gpu", "--speed", "20", *options) as server:
             api = client(server.url)
-            api.completions.create(model="llama-3-8b", prompt=secret, max_tokens=20)
+            api.completions.create(model="llama-3.1-8b", prompt=secret, max_tokens=20)
             stream = api.chat.completions.create(
-                model="llama-3-8b", messages=chat(secret), max_tokens=33, stream=True
+                model="llama-3.1-8b", messages=chat(secret), max_tokens=33, stream=True
             )
             list(stream)
             runs.append(server.stop())
@@ -304,7 +304,7 @@ def rows(run, table="requests"):
 def test_the_table_of_lags_has_a_row_a_request(tmp_path):
     with live_server(tmp_path / "live", "-c", "preset:one-gpu", "--speed", "20") as server:
         for n in range(3):
-            client(server.url).completions.create(model="llama-3-8b", prompt=f"{n}", max_tokens=2)
+            client(server.url).completions.create(model="llama-3.1-8b", prompt=f"{n}", max_tokens=2)
         run = server.stop()
     lags = rows(run, "lag")
     assert [row["request"] for row in lags] == [0, 1, 2]

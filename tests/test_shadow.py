@@ -77,7 +77,7 @@ def chats(random: np.random.Generator, users: int, turns: int):
 def served(blocks: int, users: int = 10, turns: int = 6, gap_ms: int = 4000) -> tuple[list[KvBatch], Truth]:
     """Serve chats from a cache of a number of blocks; return its published batches and its true hits."""
     overrides = [f"tiers.gpu.capacity={blocks} blocks", "cache.block_size=16", "trace.path=unused"]
-    overrides += ["replica.step_time=h100-llama-3-8b-tp1", "trace.block_size=16"]
+    overrides += ["replica.step_time=h100-llama-3.1-8b-tp1", "trace.block_size=16"]
     scenario, clock, truth = load_scenario(None, overrides), Standing(), Truth()
     batches: list[KvBatch] = []
 
@@ -253,7 +253,7 @@ def test_a_live_server_is_followed_until_a_signal(tmp_path):
             said = [{"role": "system", "content": "You answer briefly. " * 20}]
             for text in texts:
                 said.append({"role": "user", "content": text * 40})
-                answer = api.chat.completions.create(model="llama-3-8b", messages=said, max_tokens=60)
+                answer = api.chat.completions.create(model="llama-3.1-8b", messages=said, max_tokens=60)
                 said.append({"role": "assistant", "content": answer.choices[0].message.content})
                 time.sleep(0.15)  # three simulated seconds
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.errors import StoreError, UsageError
 from kvcache_sim.model.adjusted import ScaledStepTime
+from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.parametric import (
     ParametricStepTime,
     capture_sizes,
@@ -16,8 +17,9 @@ from kvcache_sim.model.parametric import (
     parametric_step_time,
 )
 from kvcache_sim.model.residual_grid import ResidualGrid, Residuals
+from kvcache_sim.model.stated_errors import stated_step_errors
 from kvcache_sim.model.step_time import StepBatch, StepTimeTable
-from kvcache_sim.model.step_times import DEFAULT_STEP_TIME, load_step_time, step_time_names
+from kvcache_sim.model.step_times import DEFAULT_STEP_TIME, load_step_time, measured_on, step_time_names
 from kvcache_sim.serving.step_tables import step_table
 from kvcache_sim.simulation import simulate
 from support.clusters import cluster
@@ -254,3 +256,19 @@ def test_a_model_of_step_times_without_a_table_is_refused():
     )
     with pytest.raises(UsageError, match=said):
         simulate(replace(settings, machines=(machine,)), random_trace(1))
+
+
+def test_a_set_serves_the_models_of_its_shapes_under_their_names():
+    for own, other, model in (
+        ("h100-llama-3-8b-tp1", "h100-llama-3.1-8b-tp1", "llama-3.1-8b"),
+        ("rtx4090-llama-3.1-8b-tp1", "RTX4090-llama-3-8b-tp1", "llama-3-8b"),
+        ("a100-llama-3-70b-tp4", "a100-llama-3.1-70b-tp4", "llama-3.1-70b"),
+    ):
+        assert load_step_time(own) == load_step_time(other)
+        assert measured_on(other) == replace(measured_on(own), model=model)
+        assert stated_step_errors(own) == stated_step_errors(other)
+        both = load_model(measured_on(own).model), load_model(model)
+        assert both[0].groups == both[1].groups
+        assert (both[0].hidden_size, both[0].vocab_size) == (both[1].hidden_size, both[1].vocab_size)
+    with pytest.raises(UsageError, match="unknown step time"):
+        load_step_time("h100-llama-3.2-8b-tp1")

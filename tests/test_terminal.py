@@ -155,7 +155,7 @@ def test_the_summary_says_what_was_simulated_and_prices(trace, tmp_path, capsys,
     reported = next(n for n, line in enumerate(lines) if line.startswith("run "))
     assert len(lines) - reported <= 25
     first = " ".join(lines[:reported])
-    for part in ("llama-3-8b on 1 × h100", "2 machines", "gpu 64 blocks", "cpu 4GiB", "t.jsonl, 80 requests",
+    for part in ("llama-3.1-8b on 1 × h100", "2 machines", "gpu 64 blocks", "cpu 4GiB", "t.jsonl, 80 requests",
                  "router longest-prefix", "priced"):  # fmt: skip
         assert part in first
     of = {line.split()[0]: line for line in lines}

@@ -13,7 +13,7 @@ from kvcache_sim.simulation import RunOptions
 
 CHECKED = RunOptions(check="full")
 BASE = {
-    "replica.step_time": "h100-llama-3-8b-tp1",
+    "replica.step_time": "h100-llama-3.1-8b-tp1",
     "tiers.gpu.capacity": "24 blocks",
     "cache.block_size": 512,
 }

@@ -128,7 +128,7 @@ def cachesim(
       kvsim cachesim trace.jsonl --policy sglang:lfu --capacity '2097152 tokens' --page-size 16 --format json
       kvsim cachesim trace.jsonl --policy vllm --model gpt-oss-120b --capacity 40GiB --window 32
       kvsim cachesim trace.jsonl --policy vllm --capacity 4096 --cpu-chunks 16384 --cpu-policy arc
-      kvsim cachesim trace.jsonl --policy vllm-offload:arc --capacity 80GiB --model llama-3-8b
+      kvsim cachesim trace.jsonl --policy vllm-offload:arc --capacity 80GiB --model llama-3.1-8b
       kvsim cachesim trace.jsonl --policy sglang-unified:lru --capacity '1048576 tokens' \
         --host-capacity '2097152 tokens' --write-policy write_back --page-size 16 --window 32
       kvsim cachesim trace.jsonl --policy sglang-unified:lru --capacity 65536 --host-capacity 131072 \

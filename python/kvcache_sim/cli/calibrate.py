@@ -150,7 +150,7 @@ def check(
 
     \b
     Examples:
-      kvsim calibrate check new.csv h100-llama-3-8b-tp1
+      kvsim calibrate check new.csv h100-llama-3.1-8b-tp1
       kvsim calibrate check new.csv mine.toml --tp 2
     """
     from kvcache_sim.model.calibration.command import Measured, rows_of_degree

@@ -29,6 +29,9 @@ def list_step_times(as_json: AsJson = False) -> None:
         typer.echo(json.dumps({"step_times": dict(rows), "spellings": dict(SPELLINGS)}, indent=2))
         return
     print_rows((name, error or "transferred: no rows of its own") for name, error in rows)
+    typer.echo(
+        "llama-3.1-8b in a name reads the set of llama-3-8b, and the reverse (70b too): the same shapes"
+    )
     typer.echo("\nOther sources:")
     print_rows(SPELLINGS)
 
@@ -39,7 +42,7 @@ def show(name: Name, as_json: AsJson = False) -> None:
 
     \b
     Examples:
-      kvsim step-times show h100-llama-3-8b-tp1
+      kvsim step-times show h100-llama-3.1-8b-tp1
       kvsim step-times show roofline:./config.json@h200:tp4
     """
     from kvcache_sim.report.step_time_sheet import sheet_text, step_time_sheet

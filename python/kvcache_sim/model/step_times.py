@@ -60,7 +60,9 @@ def _meant(name: str) -> tuple[str, str, str]:
 
 _ROOFLINE = "roofline:"
 #: The set of a scenario that names none.
-DEFAULT_STEP_TIME = "h100-llama-3-8b-tp1"
+DEFAULT_STEP_TIME = "h100-llama-3.1-8b-tp1"
+#: Models of the same shapes and so of the same kernels: a set measured on one serves the other by its name.
+_SAME_SHAPE = (("llama-3-8b", "llama-3.1-8b"), ("llama-3-70b", "llama-3.1-70b"))
 
 
 def step_time_names() -> tuple[str, ...]:
@@ -71,7 +73,7 @@ def step_time_names() -> tuple[str, ...]:
 def load_step_time(name: str, links: str | None = None) -> StepTime:
     """Return a step-time model by name.
 
-    A shipped set (``h100-llama-3-8b-tp1``), a model file (``*.toml``), measured iterations (``*.csv``,
+    A shipped set (``h100-llama-3.1-8b-tp1``), a model file (``*.toml``), measured iterations (``*.csv``,
     interpolated), ``roofline:MODEL@GPU[:tpN,fp8,kv-fp8]``, ``aiconfigurator:MODEL@SYSTEM`` with an engine and
     options, or ``linear:`` with explicit costs. ``links`` names the all-reduces of a roofline or of measured
     kernels, those of the GPU unless given. Raises UsageError for an unknown name (listing the names and the
@@ -111,9 +113,25 @@ def step_time_entry(name: str) -> dict[str, Any]:
 
 
 def _packaged(name: str) -> dict[str, Any]:
-    if name.lower() not in step_time_names():
+    if name.lower() in step_time_names():
+        return read_entry("step_times", "step time", name)
+    found = same_shape_set(name)
+    if found is None:
         raise unknown_step_time(name, step_time_names())
-    return read_entry("step_times", "step time", name)
+    own, model = found
+    return {**read_entry("step_times", "step time", own), "model": model}
+
+
+def same_shape_set(name: str) -> tuple[str, str] | None:
+    """Return the packaged set behind a name that has a model of the same shapes, and that model."""
+    if name.lower() in step_time_names():
+        return None
+    pairs = [pair for one, other in _SAME_SHAPE for pair in ((one, other), (other, one))]
+    for measured, served in pairs:
+        own = name.lower().replace(f"-{served}-", f"-{measured}-")
+        if own != name.lower() and own in step_time_names():
+            return own, served
+    return None
 
 
 def with_absolute_files(name: str, absolute: Callable[[str], str]) -> str:

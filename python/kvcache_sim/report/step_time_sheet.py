@@ -6,10 +6,15 @@ from dataclasses import asdict
 from typing import Any
 
 from kvcache_sim.model.aiconfigurator.sampled import SampledStepTime
-from kvcache_sim.model.catalog import read_entry
 from kvcache_sim.model.parametric import ParametricStepTime
 from kvcache_sim.model.step_time import StepBatch
-from kvcache_sim.model.step_times import load_step_time, measured_on, step_time_names
+from kvcache_sim.model.step_times import (
+    load_step_time,
+    measured_on,
+    same_shape_set,
+    step_time_entry,
+    step_time_names,
+)
 
 #: Steps to show: sequences that decode and their KV each, tokens of a prompt and what it has behind it.
 _STEPS = (
@@ -26,7 +31,7 @@ _STEPS = (
 
 def held_out_error(name: str) -> str:
     """Return a packaged set's error on held-out rows, by phase; empty where none was measured."""
-    errors = read_entry("step_times", "step time", name).get("held_out", {})
+    errors = step_time_entry(name).get("held_out", {})
     found = (f"{phase} {row['mape_percent']:g} % of {row['rows']}" for phase, row in errors.items())
     text = ", ".join(found)
     return f"error on rows held out: {text}" if text else ""
@@ -35,6 +40,10 @@ def held_out_error(name: str) -> str:
 def step_time_sheet(name: str) -> dict[str, Any]:
     """Return a source's model and GPU, its coefficients if any, and the ms of some steps."""
     source, subject = load_step_time(name), measured_on(name)
+    facts = list(source.facts) if isinstance(source, SampledStepTime) else []
+    same = same_shape_set(name)
+    if same is not None:
+        facts.append(f"the set {same[0]}: both models have the same shapes")
     steps = [
         {
             "decodes": decodes,
@@ -50,9 +59,9 @@ def step_time_sheet(name: str) -> dict[str, Any]:
         "model": subject.model,
         "gpu": subject.gpu,
         "tensor_parallel": subject.tensor_parallel,
-        "facts": list(source.facts) if isinstance(source, SampledStepTime) else [],
+        "facts": facts,
         "coefficients": asdict(source) if isinstance(source, ParametricStepTime) else None,
-        "held_out_error": held_out_error(name) if name in step_time_names() else "",
+        "held_out_error": held_out_error(name) if same is not None or name in step_time_names() else "",
         "steps": steps,
     }
 

@@ -10,8 +10,8 @@ from kvcache_sim.scenario.yaml_tree import Path
 from kvcache_sim.spelling import close_matches
 from kvcache_sim.tiers import COMPUTE, STAGING, TIERS
 
-_DEGREE = "replica.step_time names it: roofline:llama-3-8b@h100:tp2; kvsim step-times list"
-_GPU = "replica.step_time names the GPU: roofline:llama-3-8b@h100; kvsim gpus list"
+_DEGREE = "replica.step_time names it: roofline:llama-3.1-8b@h100:tp2; kvsim step-times list"
+_GPU = "replica.step_time names the GPU: roofline:llama-3.1-8b@h100; kvsim gpus list"
 _LOWER = f"tiers.{TIERS[STAGING]}.capacity"
 #: Words that are no flag of a launch line, or that correspond to several settings.
 _SAID_ELSEWHERE = {

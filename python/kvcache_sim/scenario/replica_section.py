@@ -53,7 +53,7 @@ class ReplicaSection(Section):
     on_overflow: Annotated[
         Literal["reject", "slide"], about("longer requests: rejected, or truncated by their oldest history")
     ] = "reject"
-    step_time: Annotated[str, about("step-time set by name, or a model file")] = "h100-llama-3-8b-tp1"
+    step_time: Annotated[str, about("step-time set by name, or a model file")] = "h100-llama-3.1-8b-tp1"
     links: Annotated[
         str | None, about("all-reduces of a roofline or of measured kernels: name or FILE.csv")
     ] = None
