@@ -70,7 +70,7 @@ def pages(root):
         ("trace", "generate", "conversational", "--requests", "60", "-o", trace),
         ("simulate", "-c", scenario, "-q", "-o", str(root / "a")),
         ("report", str(root / "a"), "-o", target["fleet"]),
-        ("curve", trace, *POLICIES, "--out", target["curve"]),
+        ("curve", trace, *POLICIES, "-o", target["curve"]),
     ):
         assert kvsim(list(command)) == 0, command
     rows = random_rows(100)

@@ -232,7 +232,7 @@ def test_what_lower_tiers_add_ends_at_the_ceiling(trace_file, capsys):
 def test_the_command_writes_csv_and_pictures(trace_file, tmp_path, capsys):
     pytest.importorskip("altair")
     names = ["c.csv", "c.json", "c.svg", "c.png", "c.html"]
-    outs = [x for name in names for x in ("--out", str(tmp_path / name))]
+    outs = [x for name in names for x in ("-o", str(tmp_path / name))]
     assert run(["curve", str(trace_file), *BLOCK, "--every-capacity", "--model", "llama-3-70b", *outs]) == 0
     assert "MiB" in capsys.readouterr().out
     assert (tmp_path / "c.svg").read_text().startswith("<svg")

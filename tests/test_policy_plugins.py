@@ -448,8 +448,8 @@ def test_every_eviction_policy_has_a_rule_and_a_file():
 
 
 def test_a_new_policy_passes_its_own_test_and_check(tmp_path, capsys):
-    assert kvsim(["policies", "new", "my-cache", "--out", str(tmp_path)]) == 0
-    assert kvsim(["policies", "new", "my-cache", "--out", str(tmp_path)]) == 6
+    assert kvsim(["policies", "new", "my-cache", "-o", str(tmp_path)]) == 0
+    assert kvsim(["policies", "new", "my-cache", "-o", str(tmp_path)]) == 6
     assert kvsim(["policies", "check", f"{tmp_path}/my_cache.py:MyCache", "--rounds", "5"]) == 0
     assert "rules kept in 5 traces" in capsys.readouterr().out
     done = subprocess.run(
@@ -462,7 +462,7 @@ def test_a_new_policy_passes_its_own_test_and_check(tmp_path, capsys):
 
 @pytest.mark.parametrize("name", ["../x", "", "9lives", "a b"])
 def test_a_name_that_names_no_policy_is_refused(tmp_path, name):
-    assert kvsim(["policies", "new", name, "--out", str(tmp_path)]) == 2
+    assert kvsim(["policies", "new", name, "-o", str(tmp_path)]) == 2
     assert list(tmp_path.iterdir()) == []
 
 

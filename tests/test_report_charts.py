@@ -173,9 +173,7 @@ def test_the_page_of_a_curve_is_a_page_like_the_others(tmp_path):
     trace, target = tmp_path / "trace.jsonl", tmp_path / "curve.html"
     assert kvsim(["trace", "generate", "conversational", "--requests", "80", "-o", str(trace)]) == 0
     policies = [text for name in ("lfu", "fifo", "arc", "s3fifo", "sieve") for text in ("--policy", name)]
-    assert (
-        kvsim(["curve", str(trace), *policies, "--out", str(target), "--out", str(tmp_path / "c.json")]) == 0
-    )
+    assert kvsim(["curve", str(trace), *policies, "-o", str(target), "-o", str(tmp_path / "c.json")]) == 0
     assert "line" not in json.loads((tmp_path / "c.json").read_text())
     for width, scheme in ((1280, "light"), (400, "dark")):
         with page(color_scheme=scheme, viewport={"width": width, "height": 700}) as (browser, trouble):

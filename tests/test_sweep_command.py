@@ -98,9 +98,7 @@ def test_a_small_study_needs_no_file(study, capsys):
         "--grid",
         "tiers.cpu=null,{capacity: 64 blocks}",
     ]
-    assert (
-        kvsim(["sweep", "-q", "--trace", "trace.jsonl", "--set", "cache.policy=lru", *vary, "-o", "out"]) == 0
-    )
+    assert kvsim(["sweep", "-q", "trace.jsonl", "--set", "cache.policy=lru", *vary, "-o", "out"]) == 0
     out = capsys.readouterr().out.splitlines()
     assert out[0].split()[:3] == ["cell", "tiers.gpu.capacity", "tiers.cpu"]
     assert [line.split()[0] for line in out[1:5]] == ["0", "1", "2", "3"]

@@ -169,7 +169,7 @@ def test_a_sweep_marks_the_best_cell_and_says_what_to_type_next(tmp_path, capsys
     monkeypatch.chdir(tmp_path)
     chats = kv.generate("conversational", seed=7, requests=150)
     Path("t.jsonl").write_text("".join(mooncake_lines(chats)))
-    argv = ["sweep", "--trace", "t.jsonl", "--grid", "tiers.gpu.capacity=48 blocks,4096 blocks",
+    argv = ["sweep", "t.jsonl", "--grid", "tiers.gpu.capacity=48 blocks,4096 blocks",
             "--set", "replica.max_num_seqs=8", "-q", "-o", "cells", "-j", "1"]  # fmt: skip
     assert main.run(argv) == 0
     out = capsys.readouterr().out

@@ -26,7 +26,7 @@ def check(dist: Path, python: str) -> str:
         clean.install(str(the_one(dist, "*.whl")))
         version = clean.expect("kvsim", "--version").strip()
         printed = clean.expect("kvsim", "simulate", "-c", "preset:quickstart", "-o", "run", "--quiet")
-        next_step = re.search(r"^next: (kvsim .*?)(?:   \(pictures: (.*)\))?$", printed, re.M)
+        next_step = re.search(r"^next: (kvsim .*?)(?:   # pictures: (.*))?$", printed, re.M)
         if not next_step or not next_step[2]:
             raise Failed("kvsim simulate: names no next step and how to get pictures")
         clean.expect(*shlex.split(next_step[1]))

@@ -67,7 +67,7 @@ def fit(
     if base or onto:
         text = _corrected(measured, tensor_parallel, base, onto)
         write_new(output, text.encode(), force)
-        typer.echo(f"wrote {output}; next: kvsim simulate … --set replica.step_time={output}", err=True)
+        _print_next(output)
         return
     fitted = (
         fit_rows(measured, tensor_parallel)
@@ -83,7 +83,7 @@ def fit(
         typer.echo(f"wrote {picture}", err=True)
     provenance = Provenance(model, gpu, fitted.tensor_parallel, f"{fitted.how}; {rows.name}")
     write_new(output, model_text(fitted.model, provenance, errors).encode(), force)
-    typer.echo(f"wrote {output}; next: kvsim simulate … --set replica.step_time={output}", err=True)
+    _print_next(output)
     typer.echo(fitted.how, err=True)
     _print_errors(errors)
 
@@ -135,8 +135,8 @@ def requests(
             f"{latency} of {error.rows} requests held out: mean |error| {error.mape:.1f} %, "
             f"p95 {error.p95:.1f} %, mean {error.bias:+.1f} %"
         )
-    offset = f" --set replica.client_offset={fitted.client_ms:.1f}ms" if fitted.client_ms >= 0.05 else ""
-    typer.echo(f"wrote {output}; next: kvsim simulate … --set replica.step_time={output}{offset}", err=True)
+    offset = [f"replica.client_offset={fitted.client_ms:.1f}ms"] if fitted.client_ms >= 0.05 else []
+    _print_next(output, *offset)
 
 
 @app.command()
@@ -287,6 +287,15 @@ def _corrected(measured: Measured, tensor_parallel: int | None, base: str, onto:
         texts = (f"{mape:.1f} / " + ("–" if alone is None else f"{alone:.1f}") for mape, alone in cells)
         typer.echo(f"{count:6}" + "".join(f"{text:>18}" for text in texts))
     return corrected.text
+
+
+def _print_next(written: Path, *settings: str) -> None:
+    """Print which file was written and, as the next command, a run with its step times, on stderr."""
+    from kvcache_sim.report.plain_table import next_line
+
+    words = [word for each in (f"replica.step_time={written}", *settings) for word in ("--set", each)]
+    typer.echo(f"wrote {written}", err=True)
+    typer.echo(next_line("simulate", "-c", "preset:quickstart", *words), err=True)
 
 
 def _print_errors(errors: list[PhaseError]) -> None:

@@ -33,6 +33,14 @@ def print_figures(figures: dict[str, Any], as_json: bool) -> None:
     )
 
 
+def print_next(*settings: str) -> None:
+    """Print a run with other settings as the next command."""
+    from kvcache_sim.report.plain_table import next_line
+
+    words = [word for setting in settings for word in ("--set", setting)]
+    typer.echo(next_line("simulate", "-c", "preset:quickstart", *words))
+
+
 def write_template(name: str, force: bool, text: Callable[[], str]) -> Path:
     """Write a file to edit, ``NAME.toml`` here; an existing one is refused without ``force``."""
     from kvcache_sim.output import refuse_existing, write_new

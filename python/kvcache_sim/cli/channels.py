@@ -8,7 +8,16 @@ from typing import Annotated
 
 import typer
 
-from kvcache_sim.cli.catalogue import AsJson, Force, Name, NewName, print_figures, print_rows, write_template
+from kvcache_sim.cli.catalogue import (
+    AsJson,
+    Force,
+    Name,
+    NewName,
+    print_figures,
+    print_next,
+    print_rows,
+    write_template,
+)
 from kvcache_sim.cli.verb import verb_app
 
 app = verb_app("List presets of links, show one, or start a file of one's own.")
@@ -68,4 +77,4 @@ def new(
     from kvcache_sim.model.templates import new_channel
 
     path = write_template(name, force, lambda: new_channel(start))
-    typer.echo(f"next: --set channels.cpu-to-gpu.preset={path}")
+    print_next(f"channels.cpu-to-gpu.preset={path}")

@@ -52,9 +52,9 @@ def curve(
     sample: Annotated[float, typer.Option(help="estimate from this share of the ids, such as 0.01")] = 0.0,
     seed: Annotated[int | None, typer.Option(help="seed of the sample (default 0)", min=0)] = None,
     format: Annotated[OutputFormat, typer.Option(help="what to print")] = OutputFormat.table,
-    out: Annotated[
+    output: Annotated[
         list[Path] | None,
-        typer.Option("--out", help="also write .json, .csv, .svg, .png or .html; repeatable"),
+        typer.Option("-o", "--output", help="also write .json, .csv, .svg, .png or .html; repeatable"),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="replace existing files")] = False,
 ) -> None:
@@ -65,7 +65,7 @@ def curve(
       kvsim curve trace.jsonl
       kvsim curve trace.jsonl --block-size 16 --model llama-3-70b --capacity 16GiB --capacity 64GiB
       kvsim curve trace.jsonl --model gpt-oss-120b --capacity 80GB
-      kvsim curve trace.jsonl --policy lfu --policy arc --out curve.svg
+      kvsim curve trace.jsonl --policy lfu --policy arc -o curve.svg
       kvsim curve trace.jsonl --given 16384 --format json
     """
     from kvcache_sim.errors import UsageError
@@ -86,10 +86,10 @@ def curve(
     )
     if seed is not None and not sample:
         raise UsageError("a seed has no effect without --sample", where="--seed", got=str(seed))
-    check_outputs(out or [], force)
+    check_outputs(output or [], force)
     groups = group_settings("vllm", model, block_size, None, "")
     if groups is not None:
-        others = (policy, given, by_session, every_capacity, sample, out, order.value != "tail")
+        others = (policy, given, by_session, every_capacity, sample, output, order.value != "tail")
         if any((*others, last_partial.value != "drop", outputs is OutputsChoice.all)):
             what = "a model of windows or states has --capacity, --block-size and --format only"
             raise UsageError(what, where="--model", got=model)
@@ -116,7 +116,7 @@ def curve(
             above=tuple(parse_capacity(text, size * kv_bytes, "--given") for text in given or []),
             by_session=by_session,
             every_capacity=every_capacity,
-            line=draws(out or []),
+            line=draws(output or []),
             kv_bytes_per_token=kv_bytes,
             sample_rate=sample,
             seed=seed or 0,
@@ -124,5 +124,5 @@ def curve(
     )
     for warning in requests.warnings:
         typer.echo(f"warning: {warning}", err=True)
-    write_outputs(out or [], document, force)
+    write_outputs(output or [], document, force)
     typer.echo(rendered(document, format.value))

@@ -8,7 +8,16 @@ from typing import Annotated
 
 import typer
 
-from kvcache_sim.cli.catalogue import AsJson, Force, Name, NewName, print_figures, print_rows, write_template
+from kvcache_sim.cli.catalogue import (
+    AsJson,
+    Force,
+    Name,
+    NewName,
+    print_figures,
+    print_next,
+    print_rows,
+    write_template,
+)
 from kvcache_sim.cli.verb import verb_app
 
 app = verb_app("List GPUs, show one's figures, or start a GPU file.")
@@ -70,4 +79,4 @@ def new(
     from kvcache_sim.model.templates import new_gpu
 
     path = write_template(name, force, lambda: new_gpu(start))
-    typer.echo(f"next: --set replica.step_time=roofline:llama-3.1-8b@{path}")
+    print_next(f"replica.step_time=roofline:llama-3.1-8b@{path}")

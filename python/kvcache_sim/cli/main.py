@@ -13,6 +13,7 @@ from types import FrameType
 from kvcache_sim import __version__
 from kvcache_sim.cli import DROPPED, VERBS
 from kvcache_sim.cli.declared import Verb, typer_app
+from kvcache_sim.cli.former import current_words
 from kvcache_sim.errors import (
     EXIT_INTERNAL,
     EXIT_IO,
@@ -28,7 +29,7 @@ from kvcache_sim.spelling import close_matches
 
 _EXAMPLES = """\
 Examples:
-  kvsim simulate -c scenarios/quickstart.yaml
+  kvsim simulate -c preset:quickstart
   kvsim simulate trace.jsonl --set tiers.gpu.capacity='16384 blocks' --set tiers.cpu.capacity=512GiB
   kvsim init > my.yaml
   kvsim help exit-codes"""
@@ -88,7 +89,7 @@ def dispatch(argv: list[str]) -> int:
     if verb not in VERBS:
         kind = "option" if verb.startswith("-") else "verb"
         raise UsageError(f"no such {kind}: {verb}", hint=_did_you_mean(verb))
-    return _invoke(verb, argv[1:])
+    return _invoke(verb, current_words(verb, argv[1:]))
 
 
 def _invoke(verb: str, arguments: list[str]) -> int:

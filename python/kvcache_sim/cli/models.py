@@ -97,6 +97,7 @@ def new(
       kvsim models show mine.toml
     """
     from kvcache_sim.model.templates import new_model
+    from kvcache_sim.report.plain_table import next_line
 
     path = write_template(name, force, lambda: new_model(start))
-    typer.echo(f"next: kvsim models show {path}")
+    typer.echo(next_line("models", "show", path))

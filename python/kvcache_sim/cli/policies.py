@@ -75,7 +75,9 @@ def show(
 @app.command()
 def new(
     name: Annotated[str, typer.Argument(help="such as two-queue", metavar="NAME")],
-    out: Annotated[Path, typer.Option("--out", help="folder to write to")] = Path(),
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="DIR", help="folder to write to")
+    ] = Path(),
     force: Annotated[bool, typer.Option("--force", help="replace existing files")] = False,
 ) -> None:
     """Write a policy to start from, and its test.
@@ -88,16 +90,17 @@ def new(
     from kvcache_sim.errors import UsageError
     from kvcache_sim.output import refuse_existing, write_new
     from kvcache_sim.policies.plugins.template import skeleton
+    from kvcache_sim.report.plain_table import next_line
 
     files = skeleton(name)
-    if not out.is_dir():
-        raise UsageError("no such folder", where="--out", got=str(out))
+    if not output.is_dir():
+        raise UsageError("no such folder", where="--output", got=str(output))
     for file in (files.policy_file, files.test_file):
-        refuse_existing(out / file, force)
-    write_new(out / files.policy_file, files.policy.encode(), force)
-    write_new(out / files.test_file, files.test.encode(), force)
-    typer.echo(f"wrote {out / files.policy_file} and {out / files.test_file}")
-    typer.echo(f"next: kvsim policies check {out / files.policy_file}:{files.class_name}")
+        refuse_existing(output / file, force)
+    write_new(output / files.policy_file, files.policy.encode(), force)
+    write_new(output / files.test_file, files.test.encode(), force)
+    typer.echo(f"wrote {output / files.policy_file} and {output / files.test_file}")
+    typer.echo(next_line("policies", "check", f"{output / files.policy_file}:{files.class_name}"))
 
 
 @app.command()

@@ -51,6 +51,7 @@ def record(
     from kvcache_sim.live.record.texts import Texts
     from kvcache_sim.live.record.trace_file import TraceFile
     from kvcache_sim.live.tokenizer import tokenizer_of
+    from kvcache_sim.report.plain_table import next_line
     from kvcache_sim.workload.imports.naming import salt_of
 
     texts = None if keep_text is None else Texts(keep_text, force)
@@ -67,5 +68,5 @@ def record(
     if texts is not None:
         texts.close()
     print(f"recorded   {rows:,} requests in {output}, {trace.skipped:,} left out")
-    print(f"next: kvsim simulate {output} --set trace.block_size={block_size}")
+    print(next_line("simulate", output, "--set", f"trace.block_size={block_size}"))
     return EXIT_OK

@@ -110,7 +110,10 @@ def shadow(
     for text in remarks(following):
         print(f"note: {text}", file=sys.stderr)
     if kept is not None:
-        print(f"{kept.batches:,} batches in {capture}; next: kvsim trace import {capture}", file=sys.stderr)
+        from kvcache_sim.report.plain_table import next_line
+
+        print(f"{kept.batches:,} batches in {capture}", file=sys.stderr)
+        print(next_line("trace", "import", capture, "-o", f"{capture}.trace.jsonl"), file=sys.stderr)
     return EXIT_OK
 
 

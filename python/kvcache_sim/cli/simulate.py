@@ -82,7 +82,7 @@ def simulate(
 
     \b
     Examples:
-      kvsim simulate -c scenarios/quickstart.yaml
+      kvsim simulate -c preset:quickstart
       kvsim simulate trace.jsonl --set tiers.gpu.capacity='16384 blocks' -o out
       kvsim simulate trace.jsonl --set tiers.cpu.capacity=512GiB --set write.policy=through
       kvsim simulate trace.jsonl --set replica.instant=true --format json --fail-if 'hit_rate < 30%'

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kvcache_sim.cli.catalogue import AsJson, Force, Name, NewName, print_rows, write_template
+from kvcache_sim.cli.catalogue import AsJson, Force, Name, NewName, print_next, print_rows, write_template
 from kvcache_sim.cli.verb import verb_app
 
 app = verb_app("List sources of step times, show what some steps take, or start a file of one's own.")
@@ -68,4 +68,4 @@ def new(
     from kvcache_sim.model.templates import new_step_time
 
     path = write_template(name, force, lambda: new_step_time(start))
-    typer.echo(f"next: --set replica.step_time={path}")
+    print_next(f"replica.step_time={path}")

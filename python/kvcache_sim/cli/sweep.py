@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kvcache_sim.cli.cells import cell_runner, parse_shard
-from kvcache_sim.cli.verb import verb_app
+from kvcache_sim.cli.verb import TraceGroup, verb_app
 from kvcache_sim.errors import EXIT_OK, EXIT_SWEEP_FAILED, UsageError
 
 if TYPE_CHECKING:
@@ -22,15 +22,15 @@ app = verb_app()
 _MAX_JOBS = 1024
 
 
-@app.callback(invoke_without_command=True)
+@app.callback(cls=TraceGroup, invoke_without_command=True)
 def sweep(
     context: typer.Context,
+    trace: Annotated[
+        Path | None, typer.Argument(metavar="[TRACE]", help="without -c: the trace to replay")
+    ] = None,
     config: Annotated[Path | None, typer.Option("-c", "--config", metavar="FILE", help="sweep file")] = None,
     scenario: Annotated[
         Path | None, typer.Option(metavar="FILE", help="without -c: the scenario to vary")
-    ] = None,
-    trace: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="without -c: the trace to replay")
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -57,7 +57,7 @@ def sweep(
 
     \b
     Examples:
-      kvsim sweep --trace trace.jsonl --set cluster.machines=8 --grid router.policy=round-robin,least-loaded
+      kvsim sweep trace.jsonl --set cluster.machines=8 --grid router.policy=round-robin,least-loaded
       kvsim sweep -c sweep.yaml --dry-run
       kvsim sweep -c sweep.yaml -o sweeps/cpu-size --pareto 'ttft.p99:min,cost:min'
       kvsim sweep -c sweep.yaml --shard 1/4 -o part-1   # one of four batch jobs
@@ -75,7 +75,7 @@ def sweep(
     if config is not None:
         if scenario or trace or settings or grid:
             raise UsageError(
-                "a sweep file says it all", where="-c", hint="leave --scenario, --trace, --set, --grid"
+                "a sweep file says it all", where="-c", hint="leave TRACE, --scenario, --set, --grid"
             )
         file = read_sweep_file(config)
     elif grid:

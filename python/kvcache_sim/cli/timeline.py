@@ -27,7 +27,7 @@ def timeline(
 
     \b
     Examples:
-      kvsim simulate -c scenarios/quickstart.yaml --record all -o runs/q && kvsim timeline runs/q
+      kvsim simulate -c preset:quickstart --record all -o runs/q && kvsim timeline runs/q
       kvsim timeline runs/q --window 10s..20s -o ten-seconds.json.gz
     """
     from kvcache_sim.output import write_new

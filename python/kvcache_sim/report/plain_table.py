@@ -49,6 +49,11 @@ def labelled(label: str, text: str, columns: int) -> list[str]:
     return [f"{label if not n else '':<{columns}}{line}" for n, line in enumerate(lines)]
 
 
+def next_line(*words: object) -> str:
+    """Return the line that recommends a command of ``kvsim``: quoted for a shell, in lines that fit."""
+    return shell_lines("next: ", ["kvsim", *map(str, words)])
+
+
 def shell_lines(before: str, words: Sequence[str]) -> str:
     """Return words to type behind a few others, in lines that fit the terminal and still are one command.
 

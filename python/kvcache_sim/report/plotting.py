@@ -30,7 +30,7 @@ def next_step(run: str) -> str:
     """Return the next command after a run, with its directory quoted for a shell."""
     if can_plot():
         return f"next: kvsim report {run}"
-    return f"next: kvsim explain {run}   (pictures: {_INSTALL})"
+    return f"next: kvsim explain {run}   # pictures: {_INSTALL}"
 
 
 #: Formats of pictures, by the suffix of a file's name.

@@ -15,7 +15,7 @@ from kvcache_sim.errors import EXIT_OK, EXIT_TRACE, TraceError
 def command(
     trace: options.TraceFile,
     format_: Annotated[str, typer.Option("--format", help="text or json")] = "text",
-    block_size: options.BlockSize = None,
+    trace_block_size: options.TraceBlockSize = None,
     trace_format: options.TraceFormat = None,
 ) -> int:
     """Print every problem with file, line and column, and counts by kind; exit 3 if there is any.
@@ -29,7 +29,9 @@ def command(
     from kvcache_sim.workload.toolbox.check import judge
 
     try:
-        report = read_report(trace, settings=options.settings(block_size, trace_format, on_bad_row="skip"))
+        report = read_report(
+            trace, settings=options.settings(trace_block_size, trace_format, on_bad_row="skip")
+        )
     except TraceError as error:
         if format_ == "json":
             print(json.dumps({"problems": [str(error)], "counts": {}, "remarks": []}, indent=2))

@@ -19,9 +19,9 @@ def command(
         int | None, typer.Option(help="for lengths in bytes and texts: bytes a token (4, an estimate)")
     ] = None,
     tokenizer: Annotated[str | None, typer.Option(help="for texts: path of a tokenizer.json")] = None,
-    out: options.Output = "-",
+    output: options.Output = "-",
     force: options.Force = False,
-    block_size: options.BlockSize = None,
+    trace_block_size: options.TraceBlockSize = None,
     trace_format: options.TraceFormat = None,
     on_bad_row: options.OnBadRow = "error",
     time_order: options.TimeOrder = "error",
@@ -35,7 +35,7 @@ def command(
     """
     from kvcache_sim.workload.missing_ids import fill_missing_ids
 
-    reading = options.settings(block_size, trace_format, on_bad_row, time_order)
+    reading = options.settings(trace_block_size, trace_format, on_bad_row, time_order)
     reading = replace(reading, bytes_per_token=bytes_per_token, tokenizer=tokenizer)
     trace_read = options.load(trace, reading)
-    options.save(fill_missing_ids(trace_read) if fill_ids else trace_read, out, force)
+    options.save(fill_missing_ids(trace_read) if fill_ids else trace_read, output, force)

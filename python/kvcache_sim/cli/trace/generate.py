@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from kvcache_sim.cli.trace import options
 from kvcache_sim.output import new_file
 
 
@@ -16,7 +17,7 @@ def command(
     kind: Annotated[
         str, typer.Argument(help="conversational, repetitive, diverse, few-shot, overflow, agentic or rag")
     ],
-    out: Annotated[str, typer.Option("--out", "-o", help="file to write; - is stdout")] = "-",
+    output: options.Output = "-",
     requests: Annotated[int, typer.Option(help="how many requests")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="every random number comes from it")] = 0,
     set_: Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE of the workload")] = None,
@@ -45,12 +46,11 @@ def command(
         settings = at_target(settings, seed)
         part = replace(settings, requests=min(settings.requests, SEARCH_REQUESTS))
         print(reached(settings, assemble(part, seed, "")), file=sys.stderr)
-    if out == "-":
+    if output == "-":
         write_jsonl(settings, seed, sys.stdout)
         return
-    with new_file(Path(out), force) as file:
+    with new_file(Path(output), force) as file:
         text = TextIOWrapper(file, encoding="ascii")
         rows = write_jsonl(settings, seed, text)
         text.detach()  # flushed; the caller closes the file
-    blocks = "" if settings.block_size == 512 else f" --set trace.block_size={settings.block_size}"
-    print(f"{rows:,} requests in {out}; next: kvsim simulate {out}{blocks}", file=sys.stderr)
+    options.print_written(rows, output, settings.block_size)

@@ -24,7 +24,7 @@ def command(
     salt_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="salt of the ids; without, one that is forgotten")
     ] = None,
-    out: options.Output = "-",
+    output: options.Output = "-",
     force: options.Force = False,
     on_bad_row: options.OnBadRow = "error",
 ) -> None:
@@ -53,15 +53,14 @@ def command(
     if found is None:
         reading = options.settings(None, None, on_bad_row)
         print(f"{log}: is a trace already, converted as by kvsim trace convert", file=sys.stderr)
-        options.save(options.load(log, reading), out, force)
+        options.save(options.load(log, reading), output, force)
         return
     for line in notes.lines(log):
         print(f"note: {line}", file=sys.stderr)
-    if out == "-":
+    if output == "-":
         sys.stdout.writelines(found.lines())
         return
     from kvcache_sim.workload.toolbox.write import write_lines
 
-    write_lines(Path(out), found.lines(), force)
-    imported = f"{len(found):,} requests of {found.kind.name} in {out}"
-    print(f"{imported}; next: kvsim simulate {out} --set trace.block_size={block_size}", file=sys.stderr)
+    write_lines(Path(output), found.lines(), force)
+    options.print_written(len(found), output, block_size, f" of {found.kind.name}")

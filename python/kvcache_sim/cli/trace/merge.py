@@ -11,9 +11,9 @@ from kvcache_sim.cli.trace import options
 
 def command(
     traces: Annotated[list[str], typer.Argument(metavar="TRACE...", help="trace files")],
-    out: options.Output = "-",
+    output: options.Output = "-",
     force: options.Force = False,
-    block_size: options.BlockSize = None,
+    trace_block_size: options.TraceBlockSize = None,
     trace_format: options.TraceFormat = None,
     on_bad_row: options.OnBadRow = "error",
     time_order: options.TimeOrder = "error",
@@ -29,6 +29,6 @@ def command(
 
     if traces.count("-") > 1:
         raise UsageError("standard input can be read once", where="-")
-    reading = options.settings(block_size, trace_format, on_bad_row, time_order)
+    reading = options.settings(trace_block_size, trace_format, on_bad_row, time_order)
     read = [options.load(path, reading) for path in traces]
-    options.save(merge(read), out, force)
+    options.save(merge(read), output, force)

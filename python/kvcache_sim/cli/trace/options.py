@@ -14,11 +14,14 @@ if TYPE_CHECKING:
 
 TraceFile = Annotated[str, typer.Argument(metavar="TRACE", help="trace file; - is standard input")]
 Output = Annotated[
-    str, typer.Option("--out", "-o", help="file to write (.gz compresses); - is standard output")
+    str,
+    typer.Option(
+        "-o", "--output", metavar="FILE", help="file to write (.gz compresses); - is standard output"
+    ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="replace an existing file")]
-BlockSize = Annotated[
-    int | None, typer.Option("--block-size", help="tokens an id; default: the format's own")
+TraceBlockSize = Annotated[
+    int | None, typer.Option("--trace-block-size", min=1, help="tokens an id; default: the format's own")
 ]
 TraceFormat = Annotated[
     str | None, typer.Option("--trace-format", help="name of the format; default: detected")
@@ -55,15 +58,23 @@ def load(path: str, reading: ReadSettings) -> Trace:
     return trace
 
 
-def save(trace: Trace, out: str, force: bool) -> None:
+def save(trace: Trace, output: str, force: bool) -> None:
     """Write a trace as Mooncake JSONL, whole or not at all; prints the next command on stderr."""
     from kvcache_sim.workload.toolbox.write import mooncake_lines
 
-    if out == "-":
+    if output == "-":
         sys.stdout.writelines(mooncake_lines(trace))
         return
     from kvcache_sim.workload.toolbox.write import write_lines
 
-    write_lines(Path(out), mooncake_lines(trace), force)
-    blocks = "" if trace.block_size == 512 else f" --set trace.block_size={trace.block_size}"
-    print(f"{len(trace):,} requests in {out}; next: kvsim simulate {out}{blocks}", file=sys.stderr)
+    write_lines(Path(output), mooncake_lines(trace), force)
+    print_written(len(trace), output, trace.block_size)
+
+
+def print_written(requests: int, output: str, block_size: int, kind: str = "") -> None:
+    """Print the number of requests written and, as the next command, their run, on stderr."""
+    from kvcache_sim.report.plain_table import next_line
+
+    print(f"{requests:,} requests{kind} in {output}", file=sys.stderr)
+    blocks = () if block_size == 512 else ("--set", f"trace.block_size={block_size}")
+    print(next_line("simulate", output, *blocks), file=sys.stderr)

@@ -16,7 +16,7 @@ def command(
     format_: Annotated[str, typer.Option("--format", help="table or json")] = "table",
     picture: Annotated[Path | None, typer.Option(help="also draw the working set over time: .svg")] = None,
     force: options.Force = False,
-    block_size: options.BlockSize = None,
+    trace_block_size: options.TraceBlockSize = None,
     trace_format: options.TraceFormat = None,
     on_bad_row: options.OnBadRow = "error",
     time_order: options.TimeOrder = "error",
@@ -35,7 +35,7 @@ def command(
     if format_ not in ("table", "json"):
         raise UsageError("unknown format", where="--format", got=repr(format_), expected="table | json")
     stats = trace_stats(
-        options.load(trace, options.settings(block_size, trace_format, on_bad_row, time_order))
+        options.load(trace, options.settings(trace_block_size, trace_format, on_bad_row, time_order))
     )
     if format_ == "json":
         print(json.dumps(stats, indent=2))

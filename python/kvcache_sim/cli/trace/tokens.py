@@ -48,7 +48,7 @@ def command(
     corpus: Annotated[Path | None, typer.Option(help="file of token ids: .npy, or integers as text")] = None,
     separator: Annotated[int | None, typer.Option(min=0, help="token id put first in every block")] = None,
     content: Annotated[Content, typer.Option(help="windows alone, or led by the id itself")] = Content.parity,
-    block_size: Annotated[
+    trace_block_size: Annotated[
         int | None, typer.Option(min=1, help="tokens an id [default: the format's]")
     ] = None,
     trace_format: Annotated[str | None, typer.Option(help="format of the trace [default: detected]")] = None,
@@ -57,11 +57,11 @@ def command(
     ] = False,
     output: Annotated[
         str | None,
-        typer.Option("-o", "--output", "--out", help=".npy, .parquet or .jsonl file; - prints JSON lines"),
+        typer.Option("-o", "--output", help=".npy, .parquet or .jsonl file; - prints JSON lines"),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="overwrite the file")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print the summary as JSON on stdout")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="no progress on stderr")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="no progress on stderr")] = False,
 ) -> None:
     """Write the token ids that a trace's hash ids stand for, the same for any number of workers.
 
@@ -97,7 +97,9 @@ def command(
         raise UsageError(
             "standard output has the data already", where="--json", hint="drop it, or give --output FILE"
         )
-    settings = ReadSettings(block_size=block_size, format=trace_format, missing_ids="leave", any_integer=True)
+    settings = ReadSettings(
+        block_size=trace_block_size, format=trace_format, missing_ids="leave", any_integer=True
+    )
     requests = read_trace(trace, settings=settings)
     root_seed = _root_seed(seed)
     config = PromptConfig(

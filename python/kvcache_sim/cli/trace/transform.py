@@ -20,15 +20,15 @@ Read = Callable[[], "Trace"]
 
 def _both_ends(
     trace: options.TraceFile,
-    out: options.Output = "-",
+    output: options.Output = "-",
     force: options.Force = False,
-    block_size: options.BlockSize = None,
+    trace_block_size: options.TraceBlockSize = None,
     trace_format: options.TraceFormat = None,
     on_bad_row: options.OnBadRow = "error",
     time_order: options.TimeOrder = "error",
 ) -> tuple[Read, Callable[[Trace], None]]:
-    reading = options.settings(block_size, trace_format, on_bad_row, time_order)
-    return partial(options.load, trace, reading), lambda changed: options.save(changed, out, force)
+    reading = options.settings(trace_block_size, trace_format, on_bad_row, time_order)
+    return partial(options.load, trace, reading), lambda changed: options.save(changed, output, force)
 
 
 def transform(change: Callable[..., Trace]) -> Callable[..., None]:
@@ -108,7 +108,9 @@ def scale(
 @transform
 def rechunk(
     read: Read,
-    to: Annotated[int, typer.Option("--to", help="new tokens an id, a divisor of the old")] = 16,
+    to: Annotated[
+        int, typer.Option("--to", "--block-size", help="new tokens an id, a divisor of the old")
+    ] = 16,
 ) -> Trace:
     """Write a trace in smaller blocks, each old block a run of new ones.
 

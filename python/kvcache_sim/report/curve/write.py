@@ -121,14 +121,14 @@ _TEXTS = (".json", ".csv")
 def check_outputs(paths: list[Path], force: bool) -> None:
     """Raise ``UsageError``, before anything is computed, for files that could not be written."""
     if force and not paths:
-        raise UsageError("has no effect without --out", where="--force")
+        raise UsageError("has no effect without --output", where="--force")
     for path in paths:
         if path.suffix.lower() not in (*_TEXTS, *SUFFIXES):
             expected = ", ".join((*_TEXTS, *SUFFIXES))
-            raise UsageError("unknown kind of file", where="--out", got=str(path), expected=expected)
+            raise UsageError("unknown kind of file", where="--output", got=str(path), expected=expected)
         refuse_existing(path, force)
         if not path.parent.is_dir():
-            raise UsageError("no such folder", where="--out", got=str(path.parent))
+            raise UsageError("no such folder", where="--output", got=str(path.parent))
 
 
 def draws(paths: list[Path]) -> bool:

@@ -195,10 +195,13 @@ def rechunk(trace: Trace, block_size: int) -> Trace:
     Ids are renumbered. Invariant: two prompts share exactly the tokens they shared before (fewer if the trace
     uses one id at two sizes).
     """
+    if block_size == trace.block_size:
+        hint = "the trace is as asked; --trace-block-size corrects what was detected"
+        raise UsageError("the trace's own block size", "--to", str(block_size), "a smaller one", hint)
     if block_size < 1 or trace.block_size % block_size:
         raise UsageError(
             "not a divisor of the trace's block size",
-            where="BLOCK_SIZE",
+            where="--to",
             got=str(block_size),
             expected=f"a divisor of {trace.block_size}",
         )
@@ -212,7 +215,7 @@ def rechunk(trace: Trace, block_size: int) -> Trace:
     old = trace.block_ids[np.repeat(trace.id_offsets[:-1], blocks) + within // parts].astype(np.int64)
     nested = old * parts + within % parts
     if trace.distinct_ids * parts >= 1 << 32:
-        raise UsageError("more than 2³² distinct blocks", where="BLOCK_SIZE", got=str(block_size))
+        raise UsageError("more than 2³² distinct blocks", where="--to", got=str(block_size))
     ids, names = first_appearance(nested.astype(np.uint32), trace.distinct_ids * parts)
     out = replace(
         trace, block_size=block_size, block_ids=ids, id_offsets=offsets, id_names=np.empty(0, np.int64)
