@@ -16,14 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cli.main import run
 from kvcache_sim.errors import UsageError
-from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
-from kvcache_sim.simulation import RunOptions
 from kvcache_sim.sizing.question import Answer, Question
 from kvcache_sim.sizing.search import STEP, Found, Probe, highest_attaining, speed_of
 from kvcache_sim.sizing.text import answer_text, candidate_table
 from kvcache_sim.workload.toolbox.transforms import scale
+from support.one_by_one import service_times, unwrapped, write_trace
 
 
 @examples(300)
@@ -51,30 +50,6 @@ def test_neighbouring_steps_are_two_percent_apart():
 
 
 # --- known service times -----------------------------------------------------------------------------------
-
-ONE_BY_ONE = """
-cache: {enabled: false, block_size: 512}
-replica: {max_num_seqs: 1}
-tiers: {gpu: {capacity: 1000 blocks}}
-"""
-
-
-def write_trace(path, count, gap_ms=1000, **more):
-    rows = [
-        {"timestamp": gap_ms * n, "input_length": 512, "output_length": 4, "hash_ids": [n], **more}
-        for n in range(count)
-    ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
-def service_times(path) -> tuple[int, int]:
-    """Return the TTFT of a request alone, and what each one before it adds, in ns."""
-    scenario = scenario_from_text(f"trace: {{path: {path}}}\n{ONE_BY_ONE}", "s", path.parent)
-    trace = scale(read_requests(scenario), Fraction(10**6))  # all at once
-    rows = execute(scenario, trace, RunOptions()).run.requests
-    ttft = rows["first_token_ns"] - rows["arrival_ns"]
-    return int(ttft[0]), int(rows["finish_ns"][1] - rows["finish_ns"][0])
 
 
 def test_capacity_is_one_over_the_service_time(tmp_path):
@@ -246,11 +221,6 @@ def lines(capsys, *arguments, code=0):
     return unwrapped(capsys.readouterr().out.strip()).splitlines()
 
 
-def unwrapped(text):
-    """Join the lines of a sentence: those after the first are indented."""
-    return text.replace("\n  ", " ")
-
-
 def test_edge_cases_are_reported_in_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     path = write_trace(tmp_path / "t.jsonl", 10)
@@ -308,16 +278,16 @@ def test_several_candidates_are_reported_with_the_cheapest_and_the_doubtful():
         "capacity.attains_to_per_s": 3.0,
     }
     known = {"capacity.judged": 250, "capacity.waits": 0, "capacity.is_few": True, "status": "ok"}
-    rows = (row(0, 1.0, 3.6) | known | odd, row(1, 4.0, 7.2) | known)
+    money = [{"cost.per_million_output_tokens": each} for each in (12.5, 6.0)]
+    rows = (row(0, 1.0, 3.6) | known | odd | money[0], row(1, 4.0, 7.2) | known | money[1])
     said = unwrapped(answer_text(Answer(rows), 0.99)).splitlines()
     assert "cell 0: attainment of 99 % is not monotone in the rate" in "\n".join(said)
     assert any(line.startswith("cheapest per request: cell 1, 4 requests/s for 7.2 an hour") for line in said)
     assert said[-1].endswith("250 requests are measured, 2 may miss: use a longer trace")
-    # 7.2 an hour for 4 a second: 14,400 requests
     shown = candidate_table(Answer(rows))
     assert [line[0] for line in shown.rows] == ["0", "1 *"]
-    cost = shown.headings.index("cost/M requests")
-    assert [line[cost] for line in shown.rows] == ["1,000", "500"]
+    cost = shown.headings.index("cost/M output tokens")
+    assert [line[cost - 1 : cost + 1] for line in shown.rows] == [("3.6", "12.5"), ("7.2", "6")]
     none = unwrapped(answer_text(Answer(rows, 9.0), 0.99))
     assert "no candidate holds 9 requests/s at 99 %" in none
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 from kvcache_sim.api.html import html_page, html_table
 from kvcache_sim.api.plot import Plot
@@ -16,7 +17,7 @@ from kvcache_sim.report.picture import NothingToDraw
 from kvcache_sim.report.plotting import require_plotting
 from kvcache_sim.sizing import text
 from kvcache_sim.sizing.candidate import plan_capacity
-from kvcache_sim.sizing.question import Answer, Question, parse_attain
+from kvcache_sim.sizing.question import Answer, Question, parse_attain, parse_rate
 from kvcache_sim.sweeps.tables import Row
 
 
@@ -31,9 +32,10 @@ class Capacity:
         attain: Share of requests that must be within all limits, from 0 to 1.
     """
 
-    def __init__(self, rows: Sequence[Row], attain: float) -> None:
+    def __init__(self, rows: Sequence[Row], attain: float, answer: Answer | None = None) -> None:
         self.rows = list(rows)
         self.attain = attain
+        self._given = answer or Answer(tuple(rows))
 
     @property
     def rate_per_s(self) -> float | None:
@@ -50,7 +52,8 @@ class Capacity:
         """Return the row of the cheapest candidate.
 
         Args:
-            need_per_s: Rate to hold, in requests a second. None: the cheapest per request.
+            need_per_s: Rate to hold, in requests a second. None: the rate that was asked for, without one
+                the cheapest per request.
 
         Returns:
             Its row; None if no candidate holds the rate.
@@ -77,7 +80,7 @@ class Capacity:
         return self.to_arrow().to_pandas()
 
     def _answer(self, need_per_s: float | None = None) -> Answer:
-        return Answer(tuple(self.rows), need_per_s)
+        return self._given if need_per_s is None else replace(self._given, need_per_s=need_per_s)
 
     def __len__(self) -> int:
         """Return the number of candidates."""
@@ -98,6 +101,8 @@ def capacity(
     *,
     slo: Mapping[str, str] | None = None,
     attain: str = "99%",
+    need: str = "",
+    pools: Literal["", "auto"] = "",
     grid: Mapping[str, Sequence[Any]] | None = None,
     rows: Sequence[Mapping[str, Any]] = (),
     jobs: int = 1,
@@ -113,6 +118,8 @@ def capacity(
         scenario: As in ``simulate``.
         slo: Limits such as ``{"ttft": "2s", "tpot": "50ms"}``; they replace those of the scenario.
         attain: Share of requests that must be within all limits, such as ``"99%"``.
+        need: Rate to hold, such as ``"20/s"``: numbers of machines between those given are tried too.
+        pools: ``"auto"`` also tries splits of the machines into prefill and decode pools.
         grid: As in ``sweep``: settings of the candidates. Without ``grid`` and ``rows`` the scenario alone.
         rows: As in ``sweep``.
         jobs: Processes that search candidates.
@@ -130,6 +137,10 @@ def capacity(
     space = settings_space(grid or {}, rows)
     asked, given = resolve_requests(trace_or_workload, as_scenario(scenario), settings)
     with requests_in_a_file(asked, given) as (written, folder):
-        plan = plan_capacity(study_of(written, space), question, slo or {})
-        found = run_cells(plan, directory if directory is not None or jobs == 1 else folder, jobs)
-        return Capacity(found, question.attain)
+        need_per_s = parse_rate(need, "need") if need else None
+        further = plan_capacity(
+            study_of(written, space), question, slo or {}, (1, 1), need_per_s, bool(pools)
+        )
+        where = directory if directory is not None or jobs == 1 else folder
+        found = run_cells(further.plan, where, jobs, further)
+        return Capacity(found, question.attain, further.answer(found))

@@ -20,8 +20,8 @@ from kvcache_sim.report.best_cell import best_row, cell_table
 from kvcache_sim.report.plain_table import plain_table
 from kvcache_sim.scenario.yaml_tree import Tree
 from kvcache_sim.sweeps.cell import Cell, CellRecord, Limits, Setting
-from kvcache_sim.sweeps.coordinator import run_sweep
-from kvcache_sim.sweeps.plan import Plan
+from kvcache_sim.sweeps.coordinator import FurtherCells, run_sweep
+from kvcache_sim.sweeps.plan import Plan, distinct
 from kvcache_sim.sweeps.simulation import plan_sweep
 from kvcache_sim.sweeps.space import Space
 from kvcache_sim.sweeps.stop import stop_on_signals
@@ -129,13 +129,29 @@ def requests_in_a_file(asked: Scenario, given: Trace | None) -> Iterator[tuple[S
         yield asked, folder / "cells"
 
 
-def run_cells(plan: Plan, directory: str | os.PathLike[str] | None, jobs: int) -> list[Row]:
-    """Return the rows of a plan's cells; without a directory they run here, one after another."""
+def run_cells(
+    plan: Plan,
+    directory: str | os.PathLike[str] | None,
+    jobs: int,
+    further: FurtherCells = lambda cells, records: (),
+) -> list[Row]:
+    """Return the rows of a plan's cells, and of those added; without a directory they run here, in turn."""
     if directory is not None:
-        return result_rows(plan.own_cells(), _run_on(plan, Path(directory), jobs))
+        with stop_on_signals() as stop:
+            runner = LocalRunner(jobs, Limits())
+            outcome = run_sweep(plan, Path(directory), runner, stop, _Unwatched(), further)
+        return result_rows(outcome.cells, outcome.records)
     function = load_cell_function(plan.study.cell_function)
-    records = {cell.cell_id: _run(function, plan, cell) for cell in plan.unique_cells()}
-    return result_rows(plan.own_cells(), records)
+    cells: list[Cell] = []
+    records: dict[str, CellRecord] = {}
+    added: Sequence[Cell] = plan.own_cells()
+    while added:
+        cells += added
+        for cell in distinct(added):
+            if cell.cell_id not in records:
+                records[cell.cell_id] = _run(function, plan, cell)
+        added = further(cells, records)
+    return result_rows(cells, records)
 
 
 def settings_space(grid: Mapping[str, Sequence[Any]], rows: Sequence[Mapping[str, Any]]) -> Space:
@@ -174,11 +190,6 @@ def study_of(scenario: Scenario, space: Space) -> SweepFile:
 def _run(function: CellFunction, plan: Plan, cell: Cell) -> CellRecord:
     ended: Any = run_cell(function, plan.study, cell)
     return CellRecord(cell.cell_id, ended["status"], ended["summary"], ended["error"])
-
-
-def _run_on(plan: Plan, directory: Path, jobs: int) -> Mapping[str, CellRecord]:
-    with stop_on_signals() as stop:
-        return run_sweep(plan, directory, LocalRunner(jobs, Limits()), stop, _Unwatched()).records
 
 
 class _Unwatched:

@@ -44,6 +44,10 @@ def capacity(
     max_rate: Annotated[
         str, typer.Option(metavar="RATE", help="highest rate tried; default: a thousand times")
     ] = "",
+    pools: Annotated[
+        Literal["", "auto"],
+        typer.Option(metavar="auto", help="also split the machines into prefill and decode"),
+    ] = "",
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="DIR", help="directory of finished candidates")
     ] = None,
@@ -65,21 +69,22 @@ def capacity(
 ) -> int:
     """Find the highest rate of requests that a configuration holds; arrival times are scaled.
 
-    The rate is found to 2 % and confirmed by whole runs 3 % below and 5 % above. Exit 4: no candidate holds
-    any rate, or the one needed.
+    The rate is found to 2 % and confirmed by whole runs 3 % below and 5 % above. With --need the numbers of
+    machines between those of the grid are tried too. Exit 4: no candidate holds any rate, or the one needed.
 
     \b
     Examples:
       kvsim capacity trace.jsonl --slo ttft=2s,tpot=50ms --attain 99%
       kvsim capacity trace.jsonl --slo ttft=2s --grid cluster.machines=4,8 --grid replica.max_num_seqs=64,256
-      kvsim capacity -c my.yaml --grid cluster.machines=4,8 --need 10/s --plot frontier.svg
+      kvsim capacity -c my.yaml --grid cluster.machines=4,16 --need 10/s --plot frontier.svg
+      kvsim capacity -c my.yaml --set cluster.machines=8 --pools auto
     """
     from kvcache_sim.cli.sweep_progress import shown_sweep
     from kvcache_sim.output import refuse_existing, write_new
     from kvcache_sim.report.picture import NothingToDraw
     from kvcache_sim.report.plotting import check_file, encoded, require_plotting
     from kvcache_sim.sizing.candidate import plan_capacity
-    from kvcache_sim.sizing.question import Answer, Question, parse_attain, parse_limits, parse_rate
+    from kvcache_sim.sizing.question import Question, parse_attain, parse_limits, parse_rate
     from kvcache_sim.sizing.text import answer_text, draw
     from kvcache_sim.sweeps.coordinator import run_sweep
     from kvcache_sim.sweeps.stop import stop_on_signals
@@ -104,12 +109,13 @@ def capacity(
         file = read_sweep_file(candidates)
     else:
         file = inline_sweep(config, trace, settings or [], grid or [], "capacity")
-    plan = plan_capacity(file, question, limits, parse_shard(shard))
+    further = plan_capacity(file, question, limits, parse_shard(shard), need_per_s, bool(pools))
+    plan = further.plan
     directory = output or Path("capacity") / f"{plan.name}-{plan.digest()[:6]}"
     runner = cell_runner(on, jobs or len(os.sched_getaffinity(0)), file.limits)
     with stop_on_signals() as stop, shown_sweep(quiet, None) as observer:
-        outcome = run_sweep(plan, directory, runner, stop, observer)
-    answer = Answer(tuple(result_rows(plan.own_cells(), outcome.records)), need_per_s)
+        outcome = run_sweep(plan, directory, runner, stop, observer, further)
+    answer = further.answer(result_rows(outcome.cells, outcome.records))
     if output_format == "json":
         asked = {"slo": limits, **question.parameters()}
         print(json.dumps(answer.as_json(asked), indent=2, ensure_ascii=False, allow_nan=False))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -12,6 +12,8 @@ import numpy as np
 from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario.load import Scenario
 from kvcache_sim.scenario.objectives import objectives_of
+from kvcache_sim.scenario.schema import ScenarioModel
+from kvcache_sim.sizing.further import Further
 from kvcache_sim.sizing.question import Question
 from kvcache_sim.sizing.search import Outcome, Probe, highest_attaining, speed_of
 from kvcache_sim.sweeps.cell import Cell, Setting, Study
@@ -162,16 +164,23 @@ _WARMUP: dict[str, Any] = {"warmup": "10%"}
 
 
 def plan_capacity(
-    file: SweepFile, question: Question, limits: Mapping[str, str], shard: tuple[int, int] = (1, 1)
-) -> Plan:
-    """Return the candidates of a study, each checked as a scenario before anything runs.
+    file: SweepFile,
+    question: Question,
+    limits: Mapping[str, str],
+    shard: tuple[int, int] = (1, 1),
+    need_per_s: float | None = None,
+    pools: bool = False,
+) -> Further:
+    """Return the candidates of a study, each checked as a scenario before anything runs, and those to add.
 
-    ``limits`` are laid over the ``slo`` of the scenario. Raises UsageError where a candidate has no limits or
-    a setting that no scenario accepts.
+    ``limits`` are laid over the ``slo`` of the scenario. ``need_per_s`` is the rate to hold, between whose
+    neighbors further counts of machines are tried; ``pools`` adds splits into pools. Raises UsageError where
+    a candidate has no limits, a setting that no scenario accepts, or machines that cannot be split.
     """
     unused: list[dict[str, UsageError]] = []
     study, resolve = prepare(_measured(file, limits), unused)
     study = replace(study, cell_function=CELL_FUNCTION, parameters=question.parameters())
+    units: set[int] = set()
 
     def resolve_candidate(settings: Mapping[str, Setting]) -> Resolved:
         model = load_cell(study.base, study.directory, settings).model
@@ -180,13 +189,33 @@ def plan_capacity(
         if model.slo is None:
             hint = "--slo ttft=2s,tpot=50ms, or slo in the scenario"
             raise UsageError("no limits to attain", where="--slo", hint=hint)
+        units.add(model.replica.dp)
         configuration, work = resolve(settings)
         return Resolved([configuration, study.parameters], _RUNS * work)
 
-    space = file.space if file.space.factors() else Space(points=[{}])
-    plan = lay_out(file.name, study, space, (file.repeats, file.seed), resolve_candidate)
+    def planned(space: Space, repeats: int) -> tuple[Cell, ...]:
+        fresh = replace(study, files={})  # as before any file was read: equal settings are equal cells
+        return lay_out(file.name, fresh, space, (repeats, file.seed), resolve_candidate).cells
+
+    cells = planned(file.space if file.space.factors() else Space(points=[{}]), file.repeats)
     refuse_unused(unused)
-    return Plan(plan.name, study, plan.cells, shard)
+    plan = Plan(file.name, study, cells, shard)
+    for cell in plan.cells if pools else ():
+        _refuse_pools(load_cell(study.base, study.directory, cell.settings).model)
+
+    def further(settings: Sequence[Mapping[str, Setting]]) -> Sequence[Cell]:
+        return planned(Space(points=settings), 1)
+
+    return Further(plan, further, need_per_s, max(units), pools)
+
+
+def _refuse_pools(model: ScenarioModel) -> None:
+    """Raise UsageError for a scenario whose machines are too few to split, or are split already."""
+    if model.pools.prefill or model.pools.decode:
+        raise UsageError("pools are set already", where="--pools", got="auto", hint="leave pools")
+    if model.cluster.machines < 2:
+        hint = "--set cluster.machines=8, or --grid cluster.machines=4,8"
+        raise UsageError("one machine cannot be split", where="--pools", got="auto", hint=hint)
 
 
 def _measured(file: SweepFile, limits: Mapping[str, str]) -> SweepFile:

@@ -129,6 +129,13 @@ _REPORTED = (
     "cost_per_hour",
     "cost_per_million_requests",
 )
+_FIGURES = (
+    "latency.ttft.p99",
+    "latency.tpot.avg",
+    "cache.token_hit_rate",
+    "goodput.requests_per_s",
+    "cost.per_million_output_tokens",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +145,10 @@ class Answer:
     rows: tuple[Row, ...]
     #: The rate that the cheapest design has to hold; None: any, the least cost a request.
     need_per_s: float | None = None
+    #: Counts of machines between those given were tried, in groups of so many; None: they were not.
+    unit: int | None = None
+    #: Splits into pools were searched.
+    pools: bool = False
 
     @property
     def is_priced(self) -> bool:
@@ -189,8 +200,15 @@ class Answer:
 
 def settings_text(row: Row) -> str:
     """Return the settings of a candidate as options of the command line."""
-    found = {name: value for name, value in row.items() if name.startswith("set.")}
+    found = {
+        name: value for name, value in row.items() if name.startswith("set.") and not _no_pool(name, value)
+    }
     return ", ".join(f"{name.removeprefix('set.')}={typed(value)}" for name, value in found.items())
+
+
+def _no_pool(name: str, value: object) -> bool:
+    """Return True for the size of a pool that a candidate does not have."""
+    return name.startswith("set.pools.") and not value
 
 
 def typed(value: object) -> str:
@@ -200,12 +218,11 @@ def typed(value: object) -> str:
 
 def _plain(row: Row) -> dict[str, Any]:
     reported = {name: row.get(f"capacity.{name}") for name in _REPORTED}
-    figures = ("latency.ttft.p99", "latency.tpot.avg", "cache.token_hit_rate", "goodput.requests_per_s")
     return {
         "cell": row["cell"],
         "status": row["status"],
         "error": row["error"],
         "settings": {n.removeprefix("set."): v for n, v in row.items() if n.startswith("set.")},
         **reported,
-        **{name: row.get(name) for name in figures},
+        **{name: row.get(name) for name in _FIGURES},
     }

@@ -7,7 +7,17 @@ from typing import Any
 from kvcache_sim.report.colours import colour_scale
 from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value
 from kvcache_sim.report.plain_table import plain_sentences, plain_table
+from kvcache_sim.sizing.counts import count_sentences, machines
+from kvcache_sim.sizing.further import (
+    ADDED,
+    DECODE,
+    PREFILL,
+    groups_of,
+    rates_by_count,
+    tried_of_row,
+)
 from kvcache_sim.sizing.question import Answer, Row, settings_text, typed
+from kvcache_sim.sizing.splits import split_sentences
 from kvcache_sim.units import format_time_ms, significant
 
 
@@ -16,33 +26,66 @@ def answer_text(answer: Answer, attain: float) -> str:
     parts = []
     if len(answer.rows) > 1:
         parts.append(plain_table(candidate_table(answer)))
-    parts.append(plain_sentences([*_sentences(answer, attain), *_remarks(answer, attain)]))
+    parts.append(
+        plain_sentences([*_sentences(answer, attain), *_searched(answer), *_remarks(answer, attain)])
+    )
     return "\n".join(parts)
 
 
 def candidate_table(answer: Answer) -> Table:
-    """Return a row a candidate: its settings, the rate it holds, its cost."""
+    """Return a row a candidate: its settings, the rate it holds, its cost, and its verdict if not found."""
     names = [name for name in answer.rows[0] if name.startswith("set.")] if answer.rows else []
-    front = {row["cell"] for row in answer.frontier}
-    rows = []
-    for row in answer.rows:
+    pooled = [name for name in names if answer.pools and name.removeprefix("set.") in (PREFILL, DECODE)]
+    names = [name for name in names if name not in pooled]
+    headings = [name.removeprefix("set.") for name in names] + (["pools"] if pooled else [])
+    columns: list[list[Value]] = [[_cell(row.get(name)) for name in names] for row in answer.rows]
+    for row, own in zip(answer.rows, columns, strict=True):
         holds = row in answer.holding
-        own: tuple[Value, ...] = (
-            f"{row['cell']}{' *' if row is answer.cheapest else ''}",
-            *(_cell(row.get(name)) for name in names),
-            significant(answer.rate(row)) if holds else "-",
-            str(row.get("capacity.verdict") or row["status"]),
-            significant(answer.price(row)) if holds else "-",
-            significant(1e6 * answer.price(row) / 3600 / answer.rate(row))
-            if holds and answer.is_priced
-            else "-",
-            "front" if row["cell"] in front else "",
-        )
-        rows.append(own)
-    price = "cost/h" if answer.is_priced else "machines"
-    shown = [name.removeprefix("set.") for name in names]
-    headings = ("cell", *shown, "rate/s", "verdict", price, "cost/M requests", "frontier")
-    return Table(headings, tuple(rows))
+        own += [pools_text(row)] if pooled else []
+        own.append(significant(answer.rate(row)) if holds else "-")
+        own += [significant(answer.price(row)) if holds else "-"]
+        own += [_figure(row, "cost.per_million_output_tokens") if holds else "-"] if answer.is_priced else []
+    headings += ["rate/s", *(("cost/h", "cost/M output tokens") if answer.is_priced else ("machines",))]
+    verdicts = [str(row.get("capacity.verdict") or row["status"]) for row in answer.rows]
+    if set(verdicts) != {"found"}:
+        headings.append("verdict")
+        columns = [[*own, verdict] for own, verdict in zip(columns, verdicts, strict=True)]
+    front = {row["cell"] for row in answer.frontier}
+    rows = [
+        (f"{row['cell']}{' *' * (row is answer.cheapest)}", *own, "front" if row["cell"] in front else "")
+        for row, own in zip(answer.rows, columns, strict=True)
+    ]
+    rows = [rows[index] for index in _sorted(answer)]
+    return Table(("cell", *headings, "frontier"), tuple(rows))
+
+
+def _sorted(answer: Answer) -> list[int]:
+    """Return the rows in their own order, candidates that were added next to those that they lie between."""
+    if answer.unit is None and not answer.pools:
+        return list(range(len(answer.rows)))
+
+    def key(index: int) -> tuple[int, int, int]:
+        row = answer.rows[index]
+        group = [
+            {n: v for n, v in own.items() if n.startswith("set.") and n[4:] not in ADDED}
+            for own in answer.rows
+        ]
+        counts = (row.get(f"set.{name}") for name in ADDED)
+        machines, prefill, _ = (count if isinstance(count, int) else 0 for count in counts)
+        return group.index(group[index]), machines, prefill
+
+    return sorted(range(len(answer.rows)), key=key)
+
+
+def pools_text(row: Row) -> str:
+    """Return the split of a candidate into pools: ``3+5``, or ``none``."""
+    prefill, decode = row.get(f"set.{PREFILL}"), row.get(f"set.{DECODE}")
+    return f"{prefill}+{decode}" if prefill else "none"
+
+
+def _figure(row: Row, name: str) -> str:
+    value = row.get(name)
+    return significant(value) if isinstance(value, float) else "-"
 
 
 def _cell(value: object) -> Value:
@@ -65,19 +108,36 @@ def _sentences(answer: Answer, attain: float) -> list[str]:
     if cheapest is None:
         asked = "" if answer.need_per_s is None else f" {answer.need_per_s:g} requests/s"
         return [*lines, f"no candidate holds{asked or ' any rate that was tried'} at {100 * attain:g} %"]
-    per_hour = f"{significant(answer.price(cheapest))} an hour" if answer.is_priced else _machines(cheapest)
+    per_hour = (
+        f"{significant(answer.price(cheapest))} an hour"
+        if answer.is_priced
+        else machines(int(str(cheapest["capacity.machines"])))
+    )
     words = (
         "cheapest per request"
         if answer.need_per_s is None
         else f"cheapest that holds {answer.need_per_s:g} requests/s"
     )
     text = f"{words}: cell {cheapest['cell']}, {significant(answer.rate(cheapest))} requests/s for {per_hour}"
-    return [*lines, f"{text} ({settings_text(cheapest)})"]
+    return [*lines, f"{text} ({settings_text(cheapest) or 'without pools'})"]
 
 
-def _machines(row: Row) -> str:
-    count = int(str(row["capacity.machines"]))
-    return f"{count:,} machine{'s' * (count != 1)}"
+def _searched(answer: Answer) -> list[str]:
+    """Return the sentences on the splits and the numbers of machines that the search added."""
+    if any(row["status"] != "ok" for row in answer.rows):
+        return []
+    tried = [tried_of_row(row) for row in answer.rows]
+    lines = []
+    for group in groups_of(tried, (PREFILL, DECODE)) if answer.pools else ():
+        together = next((one.rate_per_s for one in group if not one.prefill), None)
+        rates = {one.prefill: one.rate_per_s for one in group if one.prefill}
+        lines += split_sentences(rates, together, group[0].machines)
+    if answer.unit is not None and answer.need_per_s is not None:
+        groups = [rates_by_count(group) for group in groups_of(tried, ADDED)]
+        for rates in groups:
+            if len(rates) > 1 or answer.cheapest is None:
+                lines += count_sentences(rates, answer.need_per_s, answer.unit)
+    return lines
 
 
 def _of_one(answer: Answer, row: Row, attain: float) -> str:

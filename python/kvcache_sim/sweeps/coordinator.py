@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from kvcache_sim.errors import EXIT_OK, EXIT_SWEEP_FAILED, UsageError
 from kvcache_sim.sweeps.cell import Cell, CellRecord, Study
-from kvcache_sim.sweeps.plan import Plan, is_sound_plan, keep_plan
+from kvcache_sim.sweeps.plan import Plan, distinct, is_sound_plan, keep_plan
 from kvcache_sim.sweeps.stop import StopRequest
 from kvcache_sim.sweeps.store import CellStore, claim, locked
 from kvcache_sim.sweeps.tables import LiveTable, export, is_sound_database, result_rows
@@ -36,10 +36,15 @@ class SweepObserver(Protocol):
         ...
 
 
+#: Cells to run after those that ended, given all of them and their records; none ends the sweep.
+FurtherCells = Callable[[Sequence[Cell], Mapping[str, CellRecord]], Sequence[Cell]]
+
+
 @dataclass(frozen=True, slots=True)
 class SweepOutcome:
-    """The outcome of a sweep: its records by cell id, and counts of distinct cells."""
+    """The outcome of a sweep: its rows, their records by cell id, and counts of distinct cells."""
 
+    cells: Sequence[Cell]
     records: Mapping[str, CellRecord]
     cached: int
     failed: int
@@ -56,9 +61,14 @@ class SweepOutcome:
 
 
 def run_sweep(
-    plan: Plan, directory: Path, runner: CellRunner, stop: StopRequest, observer: SweepObserver
+    plan: Plan,
+    directory: Path,
+    runner: CellRunner,
+    stop: StopRequest,
+    observer: SweepObserver,
+    further: FurtherCells = lambda cells, records: (),
 ) -> SweepOutcome:
-    """Run the cells of a plan that have no sound record yet, then write the tables.
+    """Run the cells of a plan that have no sound record yet, then ``further`` ones, then write the tables.
 
     A finished cell never runs twice; failed ones run again. Effects: the sweep directory alone. Raises
     ``OutputExistsError`` (in use, another study), ``TraceError`` (an input changed), ``InputOutputError``
@@ -72,25 +82,35 @@ def run_sweep(
         sound = {plan_file: is_sound_plan(plan_file), database: is_sound_database(database)}
         damaged = [str(store.set_aside(path)) for path, fine in sound.items() if not fine]
         keep_plan(plan, plan_file)
-        unique = plan.unique_cells()
-        records, damaged_records = store.load(cell.cell_id for cell in unique)
-        damaged += damaged_records
-        records = {name: record for name, record in records.items() if record.status == "ok"}
-        cached = len(records)
-        observer.begin(len(unique), cached, damaged)
-        with LiveTable(database, plan.own_cells()) as table:
-            for record in records.values():
-                table.add(record)
-            by_id = {cell.cell_id: cell for cell in unique}
-            waiting = [cell for cell in unique if cell.cell_id not in records]
-            for record in runner.run(plan.study, waiting, stop):
-                store.save(record)
-                table.add(record)
-                records[record.cell_id] = record
-                observer.cell_ended(by_id[record.cell_id], record)
-        export(result_rows(plan.own_cells(), records), directory)
+        cells: list[Cell] = []
+        records: dict[str, CellRecord] = {}
+        cached = 0
+        added: Sequence[Cell] = plan.own_cells()
+        with LiveTable(database) as table:
+            while added:
+                cells += added
+                table.expect(added)
+                unique = distinct(added)
+                kept, damaged_records = store.load(cell.cell_id for cell in unique)
+                sound_records = {name: record for name, record in kept.items() if record.status == "ok"}
+                cached += len(sound_records)
+                records |= sound_records
+                observer.begin(len(distinct(cells)), cached, [*damaged, *damaged_records])
+                damaged = []
+                for record in sound_records.values():
+                    table.add(record)
+                by_id = {cell.cell_id: cell for cell in unique}
+                waiting = [cell for cell in unique if cell.cell_id not in records]
+                for record in runner.run(plan.study, waiting, stop):
+                    store.save(record)
+                    table.add(record)
+                    records[record.cell_id] = record
+                    observer.cell_ended(by_id[record.cell_id], record)
+                added = () if stop.level else further(cells, records)
+        export(result_rows(cells, records), directory)
         failed = sum(record.status != "ok" for record in records.values())
-        return SweepOutcome(records, cached, failed, len(unique) - len(records), stop.exit_code)
+        missing = len(distinct(cells)) - len(records)
+        return SweepOutcome(cells, records, cached, failed, missing, stop.exit_code)
 
 
 def merge_shards(shards: Sequence[Path], directory: Path) -> tuple[Plan, dict[str, CellRecord], list[str]]:
@@ -119,7 +139,8 @@ def merge_shards(shards: Sequence[Path], directory: Path) -> tuple[Plan, dict[st
         store = CellStore(directory)
         store.create()
         keep_plan(plan, directory / "plan.json")
-        with LiveTable(directory / "results.sqlite", plan.cells) as table:
+        with LiveTable(directory / "results.sqlite") as table:
+            table.expect(plan.cells)
             for record in gathered.values():
                 store.save(record)
                 table.add(record)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -53,7 +53,12 @@ class Plan:
 
     def unique_cells(self) -> list[Cell]:
         """Return the cells to run: rows that come to the same configuration run once."""
-        return list({cell.cell_id: cell for cell in reversed(self.own_cells())}.values())[::-1]
+        return distinct(self.own_cells())
+
+
+def distinct(cells: Sequence[Cell]) -> list[Cell]:
+    """Return the first of the cells of each configuration."""
+    return list({cell.cell_id: cell for cell in reversed(cells)}.values())[::-1]
 
 
 def lay_out(name: str, study: Study, space: Space, repeats: tuple[int, int], resolve: Resolve) -> Plan:

@@ -31,11 +31,9 @@ class LiveTable:
     It is rebuilt from the records at every start, so it needs no recovery; a damaged one is set aside first.
     """
 
-    def __init__(self, path: Path, cells: Sequence[Cell]) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
         self._rows: dict[str, list[Cell]] = {}
-        for cell in cells:
-            self._rows.setdefault(cell.cell_id, []).append(cell)
         self._committed_s = 0.0
         try:
             self._database = sqlite3.connect(path)
@@ -45,6 +43,11 @@ class LiveTable:
             self._database.commit()
         except sqlite3.Error as error:
             raise InputOutputError(f"cannot write: {error}", where=str(path)) from error
+
+    def expect(self, cells: Sequence[Cell]) -> None:
+        """Take the rows that later records answer."""
+        for cell in cells:
+            self._rows.setdefault(cell.cell_id, []).append(cell)
 
     def add(self, record: CellRecord) -> None:
         """Store a record under every row of the plan it answers; raises ``InputOutputError``."""
