@@ -45,7 +45,7 @@ class Planted:
         self.scenario_text = TWO_TIERS
         self.trace_is_there, self.remarks = True, ()
         self.disk, self.channels, self.by_machine = {}, {}, [COUNT]
-        self.junctions, self.fleet = None, {}
+        self.junctions, self.fleet, self.saturation = None, {}, ""
 
     def cached(self, index, tokens, tier="gpu"):
         self.columns["cached_prefix_length_used"][index] = tokens
@@ -73,6 +73,7 @@ class Planted:
         tiers["disk"] |= self.disk
         self.summary = {
             "cache": {"evictions": self.evictions},
+            "saturation": {"sentence": self.saturation},
             "fleet": self.fleet,
             "tiers": tiers,
             "channels": self.channels,
@@ -314,7 +315,12 @@ def scaled(p):
     p.fleet = {"machine_s": 58.65, "ordered": 2, "released": 1, "changes": changes}
 
 
+def crowded(p):
+    p.saturation = "20 requests/s arrive, about 15/s would hold"
+
+
 CAUSES |= {
+    "saturated": (crowded, quiet, "Saturated: 20 requests/s arrive, about 15/s would hold."),
     "window-moved-on": (
         other_layers_had_it(0),
         other_layers_had_it(1),

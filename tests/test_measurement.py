@@ -34,7 +34,6 @@ def rows_of(numbers, seed=0):
         "arrival_ns": draw.integers(0, 10**12, n),
         "input_tokens": draw.integers(1, 10**6, n),
         "cached_prefix_length_used": draw.integers(0, 10**6, n),
-        "queue_ns": draw.integers(0, 10**15, n),
     }
 
 
@@ -50,12 +49,11 @@ def test_windows_hold_the_sums_whatever_parts_come_in_whatever_order(count, seed
     assert windows.requests == done.sum()
     assert len(windows.sums) <= 128
     assert windows.size == 1 or windows.size * 64 <= count
-    for window, (n, tokens, cached, queue) in enumerate(windows.sums.tolist()):
+    for window, (n, tokens, cached) in enumerate(windows.sums.tolist()):
         own = done & (rows["request"] // windows.size == window)
         assert n == own.sum()
         assert tokens == rows["input_tokens"][own].sum()
         assert cached == rows["cached_prefix_length_used"][own].sum()
-        assert queue == rows["queue_ns"][own].sum()
         if n:
             assert windows.first_arrival_ns[window] == rows["arrival_ns"][own].min()
 
@@ -134,14 +132,11 @@ def test_auto_leaves_out_the_time_in_which_a_cold_cache_fills(tmp_path):
     assert not any("by quarter" in one for one in auto.warnings)
 
 
-def test_a_run_that_never_settles_or_does_not_keep_up_says_so(tmp_path):
+def test_a_run_that_never_settles_says_so(tmp_path):
     never = executed(tmp_path, requests=1200, pool=4000)
     assert any("the hit rate is still changing at the end" in one for one in never.warnings)
     fine = executed(tmp_path, pool=1)
-    assert not any("still changing" in one or "overloaded" in one for one in fine.warnings)
-    crowded = executed(tmp_path, pool=1, rate=200)
-    (said,) = (one for one in crowded.warnings if "overloaded" in one)
-    assert "in the last; " in said
+    assert not any("still changing" in one for one in fine.warnings)
 
 
 def test_rows_that_leave_give_the_same_summary(tmp_path, monkeypatch, capsys):

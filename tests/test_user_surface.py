@@ -50,6 +50,12 @@ ADDED = {
     "figure: plugins.row.name []",
     "figure: plugins.row.calls []",
     "figure: plugins.row.s [s]",
+    "figure: saturated []",
+    "figure: saturation.wait.<statistic> [ms]",
+    "figure: saturation.arrived_per_s [1/s]",
+    "figure: saturation.served_per_s [1/s]",
+    "figure: saturation.holds_per_s [1/s]",
+    "figure: saturation.sentence []",
     "figure: engine.name []",
     "figure: engine.steps []",
 }

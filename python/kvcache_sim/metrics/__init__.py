@@ -29,6 +29,7 @@
 - ``run_directory``     the directory of a finished run
 - ``run_tables``        the tables of a run directory that are written during the run
 - ``sampler``           the sampler: tier occupancy, queues and channels at even simulated times
+- ``saturation``        the state ``saturated``, and the rate that would hold
 - ``schedule``          the schedule of an engine's own scheduler
 - ``session_survival``  the share of a session's prefix still cached at its next turn
 - ``slo``               service level objectives: the limits of requests, and their attainment

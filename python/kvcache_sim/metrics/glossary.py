@@ -44,6 +44,9 @@ WORDS: dict[str, str] = {
     "admission": "when a request gets a slot and free blocks on a machine; its hit is counted then",
     "preemption": "a running request loses its blocks and computes its tokens again",
     "eviction": "a block leaves a tier to free capacity: written down (demoted) or discarded",
+    "saturated": "a run in which demand exceeds service, or waiting is over half of TTFT and over a step, at "
+    "mean and median. Service: the rate of one queue in which these arrivals wait as long. Its latencies "
+    "depend on the trace's length",
     "stall": "waiting for KV that is being loaded, not hidden under computing",
     "hand-over": "moving a prompt's KV from a prefill machine to a decode machine; P/D transfer",
     "lag": "of kvsim serve: wall-clock time from a token's simulated moment to its write; lag.parquet has a "

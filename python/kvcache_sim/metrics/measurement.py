@@ -15,7 +15,7 @@ from kvcache_sim.metrics.request_totals import RequestTotals
 from kvcache_sim.metrics.run import CodedText, Run
 from kvcache_sim.metrics.slo import Objectives
 from kvcache_sim.metrics.windows import Windows, between_marks
-from kvcache_sim.units import format_time_ns, significant
+from kvcache_sim.units import significant
 from kvcache_sim.workload.sessions import jobs_of
 from kvcache_sim.workload.trace import OPEN_LOOP, Trace
 
@@ -86,6 +86,9 @@ class MeasuredRequests:
             if measure.warmup.auto:
                 begins = sorted({n * part // _PARTS for part in range(_MOST_PARTS + 1)})
             self._from_ns, self._to_ns = _times(measure, trace)
+        #: True if each arrival is known before the run; a stream has no other arrivals.
+        self._is_open = trace is None or _is_open(trace)
+        self._arrival_ns = trace.arrival_ns if trace is not None and self._is_open else None
         # a part of a run would cut off jobs
         jobs = jobs_of(trace) if trace is not None and measure == Measure() else None
         self._totals = {begin: RequestTotals(block_size_tokens, objectives, jobs) for begin in begins}
@@ -93,7 +96,7 @@ class MeasuredRequests:
         self._begin = begins[0] if len(begins) == 1 else None
         if begins[0] >= self._end:
             raise _nothing_left()
-        if trace is not None and measure != Measure() and _is_open(trace):
+        if trace is not None and measure != Measure() and self._is_open:
             self._spans = {begin: self._span(trace, begin) for begin in begins if begin < self._end}
 
     @property
@@ -152,6 +155,18 @@ class MeasuredRequests:
             said["whole_run"] = [*(OF_ITS_TIME if part is run else ()), *WHOLE_RUN]
         return part, totals, said, self._remarks(settled)
 
+    def arrivals_ns(self) -> tuple[NDArray[np.int64], int] | None:
+        """Return arrivals of the measured requests, and the number of requests that each entry stands for.
+
+        Arrivals of a stream are even in each window of requests. None if some arrivals depend on the run.
+        """
+        if not self._is_open:
+            return None
+        if self._arrival_ns is None:
+            return self.windows.spread_arrivals_ns()
+        known = self._arrival_ns[self._begin : self._end]
+        return known[(known >= self._from_ns) & (known < self._to_ns)], 1
+
     def _settled_request(self, run: Run) -> int | None:
         """Return the request from which on the hit rate is steady and the tiers are at their final use."""
         if self.windows.requests < _LEAST_REQUESTS:
@@ -191,17 +206,6 @@ class MeasuredRequests:
                     f"the first {settled:,} requests or so fill the tiers (hit rate {shown} % by quarter): "
                     "measure.warmup=auto leaves them out"
                 )
-        waits_s = quarters[:, 3] / np.maximum(quarters[:, 0], 1) / 1e9
-        arrivals = self.windows.first_arrival_ns
-        last_s, span_s = self.windows.last_finish_ns / 1e9, float(arrivals.max() - arrivals.min()) / 1e9
-        grows = waits_s[3] > waits_s[2] > waits_s[1] and waits_s[3] > 1.5 * waits_s[1]
-        if grows and waits_s[3] > 1 and last_s > 1.02 * span_s > 0:
-            count = self.windows.requests
-            warnings.append(
-                f"overloaded: the mean wait rises from {format_time_ns(waits_s[1] * 1e9)} in the second "
-                f"quarter to {format_time_ns(waits_s[3] * 1e9)} in the last; "
-                f"{significant(count / span_s)} requests/s arrive, {significant(count / last_s)}/s are served"
-            )
         return tuple(warnings)
 
 

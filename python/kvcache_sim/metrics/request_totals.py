@@ -83,7 +83,7 @@ class RequestTotals:
         self._last_finish_ns = 0
         #: Sums of the rows' hit shares.
         self._hit_shares: list[float] = []
-        self._ttft, self._tpot, self._e2e, self._queue = (Durations() for _ in range(4))
+        self._ttft, self._tpot, self._e2e, self._queue, self._wait = (Durations() for _ in range(5))
         self._ttft_parts = {part: Durations() for part in TTFT_PARTS}
         self._fetch_parts = {part: Durations() for part in FETCH_PARTS}
 
@@ -132,6 +132,7 @@ class RequestTotals:
         self._tpot.add(_tpot_ns(done["output_tokens"], finish_ns - first_token_ns))
         self._e2e.add(finish_ns - arrival_ns)
         self._queue.add(done["queue_ns"])
+        self._wait.add(done["queue_ns"] + done["handover_room_ns"])
         for part, durations in (*self._ttft_parts.items(), *self._fetch_parts.items()):
             durations.add(done[f"{part}_ns"])
         self.prefix_cache.add(done)
@@ -155,6 +156,10 @@ class RequestTotals:
         if not self.finished or self._first_arrival_ns is None:
             return 0
         return self._last_finish_ns - self._first_arrival_ns
+
+    def wait(self) -> Distribution:
+        """Return the statistics of waiting for admission, for a step, or for a hand-over's blocks, in ms."""
+        return self._wait.describe()
 
     def latencies(self) -> dict[str, Any]:
         """Return the statistics of the requests' latencies, in ms."""

@@ -7,6 +7,7 @@ from textwrap import wrap
 from typing import Any
 
 from kvcache_sim.metrics.percentiles import STATISTICS
+from kvcache_sim.metrics.saturation import saturation_sentence
 from kvcache_sim.metrics.ttft_parts import ROWS
 from kvcache_sim.replay.miss_causes import reported_by
 from kvcache_sim.units import format_bytes, format_percent, format_time_ms, significant
@@ -56,6 +57,7 @@ def summary_text(summary: Mapping[str, Any], title: str, subject: str = "") -> s
         *_handovers(summary["handover"]),
         *gap,
         "throughput " + throughput(summary["throughput"]),
+        *labelled("saturated", saturation_sentence(summary)),
         *_jobs(summary.get("jobs")),
         *_attainment(slo, summary.get("goodput")),
         f"digest     events {summary['digest']['events'][:24]}  results {summary['digest']['results'][:24]}",
@@ -245,6 +247,7 @@ def brief_text(summary: Mapping[str, Any], title: str, subject: str) -> str:
         f"latency    TTFT mean {_time(ttft['avg'])}, p50 {_time(ttft['p50'])}, p99 {_time(ttft['p99'])}; "
         f"TPOT mean {_time(tpot['avg'])}",
         f"throughput {throughput(summary['throughput'])}",
+        *labelled("saturated", saturation_sentence(summary)),
     ]
     for tier in summary["tiers"].values():
         if tier["no_effect"]:

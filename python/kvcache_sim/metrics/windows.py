@@ -76,7 +76,7 @@ def _less(all_times: CountedTimes, before: CountedTimes) -> CountedTimes:
 
 
 _MOST = 128
-_SUMS = ("input_tokens", "cached_prefix_length_used", "queue_ns")
+_SUMS = ("input_tokens", "cached_prefix_length_used")
 _NEVER = 1 << 62
 
 
@@ -132,6 +132,16 @@ class Windows:
         whole = self.sums[: max(len(self.sums) - 1, 0)]
         rates: NDArray[np.float64] = whole[:, 2] / np.maximum(whole[:, 1], 1)
         return rates
+
+    def spread_arrivals_ns(self) -> tuple[NDArray[np.int64], int]:
+        """Return arrivals that are even in each window, and the number of requests that each stands for."""
+        known = np.flatnonzero(self.first_arrival_ns < _NEVER)
+        each = max(1, self.size // _MOST)
+        if not len(known):
+            return np.zeros(0, np.int64), each
+        starts = np.maximum.accumulate(self.first_arrival_ns[known])
+        requests = np.arange(known[0] * self.size, known[-1] * self.size + 1, each)
+        return np.interp(requests, known * self.size, starts).astype(np.int64), each
 
     def by_quarter(self) -> NDArray[np.int64]:
         """Return the sums of the four quarters of the windows."""

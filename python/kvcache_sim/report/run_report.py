@@ -11,6 +11,7 @@ from string import ascii_uppercase
 from kvcache_sim.metrics.figure import Figure
 from kvcache_sim.metrics.figures import FIGURES
 from kvcache_sim.metrics.names import flatten
+from kvcache_sim.metrics.saturation import saturation_sentence
 from kvcache_sim.report.compare.comparison import compare
 from kvcache_sim.report.compare.text import how_paired
 from kvcache_sim.report.explain.case import Case
@@ -120,6 +121,11 @@ def _value(leaf: object) -> Value:
     return leaf
 
 
+def _warnings_of(run: FinishedRun) -> list[str]:
+    sentence = saturation_sentence(run.summary)
+    return [*([f"saturated: {sentence}"] if sentence else []), *run.manifest.get("warnings", [])]
+
+
 _WORST = 10
 _WORST_DEFINITION = (
     "The requests that waited longest for their first token. Times the median: TTFT over the run's median. "
@@ -130,7 +136,7 @@ _WORST_DEFINITION = (
 
 def report_page(runs: Sequence[FinishedRun]) -> str:
     """Return the HTML report of one run, or of several side by side. Cost: seconds, mostly the charts."""
-    warnings = [f"{run.label}: {text}" for run in runs for text in run.manifest.get("warnings", [])]
+    warnings = [f"{run.label}: {text}" for run in runs for text in _warnings_of(run)]
     for run in runs:
         find_trace(run)  # pictures that need a missing trace show the reason
     cases = [Case(run) for run in runs]

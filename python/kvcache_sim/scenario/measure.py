@@ -11,6 +11,7 @@ from kvcache_sim.metrics.measurement import MeasuredRequests
 from kvcache_sim.metrics.parts import GROUP_ROWS, arrays_of
 from kvcache_sim.metrics.request_totals import RequestTotals
 from kvcache_sim.metrics.run import Run
+from kvcache_sim.metrics.saturation import summarize_saturation
 from kvcache_sim.metrics.summary import summarize
 from kvcache_sim.scenario.load import Scenario
 from kvcache_sim.scenario.objectives import objectives_of
@@ -49,6 +50,10 @@ def measured_summary(
             requests.add({name: own[start : start + GROUP_ROWS] for name, own in columns.items()})
     part, totals, said, remarks = requests.chosen(run)
     summary = summarize(part, scenario.model.cache.block_size, totals)
+    latency = summary["latency"]
+    summary |= summarize_saturation(
+        totals.wait(), latency["ttft"], latency["itl"]["avg"], requests.arrivals_ns()
+    )
     if said is not None:
         summary["measure"] = said
     return replace(run, warnings=(*run.warnings, *remarks)), summary, totals

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kvcache_sim.metrics.saturation import saturation_sentence
 from kvcache_sim.report.explain.case import Case, percent
 from kvcache_sim.report.pictures.waterfall import PARTS, bands
 from kvcache_sim.tiers import COMPUTE, KV_SOURCES, TIERS
@@ -34,6 +35,12 @@ def parts(case: Case) -> str | None:
         if round(mean, 1) or mean / case.ttft_ms > _LITTLE
     )
     return f"Mean TTFT is {format_time_ms(case.ttft_ms)}: {shares}."
+
+
+def saturated(case: Case) -> str | None:
+    """Requests arrive faster than they are served, or mostly wait."""
+    sentence = saturation_sentence(case.run.summary)
+    return f"Saturated: {sentence}." if sentence else None
 
 
 def queueing(case: Case) -> str | None:

@@ -32,6 +32,7 @@ SENTENCES: dict[str, dict[str, Sentence]] = {
         "shorter": hit_rate.shorter,
     },
     "What TTFT is made of": {
+        "saturated": latency.saturated,
         "parts": latency.parts,
         "queueing": latency.queueing,
         "prefilling": latency.prefilling,

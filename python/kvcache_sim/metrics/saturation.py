@@ -1,0 +1,161 @@
+"""The state ``saturated`` of a run, and the rate of requests that its machines would hold.
+
+A run is saturated if demand exceeds service, or if waiting is more than half of TTFT and longer than a step,
+at the mean and at the median. Service is measured by the waits: it is the rate of one queue with equal
+service times in which these arrivals wait as long on average as they did in the run (Lindley, The theory of
+queues with a single server, 1952). Demand exceeds service if more requests than that arrive per second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim.metrics.figure import Figure
+from kvcache_sim.metrics.percentiles import Distribution
+from kvcache_sim.units import NS_PER_S, format_time_ms, significant
+
+FIGURES = (
+    Figure(
+        "saturated",
+        "",
+        "true if demand exceeds service, or waiting is over half of TTFT at mean and median and over a step",
+    ),
+    Figure(
+        "saturation.wait.<statistic>",
+        "ms",
+        "waiting for admission, for a step, or for free blocks of a hand-over",
+    ),
+    Figure(
+        "saturation.arrived_per_s", "1/s", "requests per second, first to last arrival; null if clients wait"
+    ),
+    Figure(
+        "saturation.served_per_s",
+        "1/s",
+        "of one queue in which these arrivals wait as long; null if nobody waits",
+    ),
+    Figure(
+        "saturation.holds_per_s",
+        "1/s",
+        "highest rate that would not be saturated, estimated; null if not saturated",
+    ),
+    Figure("saturation.sentence", "", "the state in words; empty if not saturated"),
+)
+
+#: Share of TTFT above which waiting counts.
+_MOST = 0.5
+#: Most arrivals of the queue; of more requests, every k-th stands for k.
+_POINTS = 10_000
+_HALVINGS = 40
+
+Array = NDArray[np.float64]
+
+
+def summarize_saturation(
+    wait: Distribution,
+    ttft: Distribution,
+    step_ms: float | None,
+    arrivals_ns: tuple[NDArray[np.int64], int] | None,
+) -> dict[str, Any]:
+    """Return ``saturated`` and the group ``saturation`` of the summary.
+
+    ``arrivals_ns`` are those of the measured requests, and of how many requests each entry is; None in closed
+    loop, where clients wait. ``step_ms`` is the length of a step; None if no request had two tokens.
+    """
+    arrivals = None if arrivals_ns is None else _thinned(*arrivals_ns)
+    demand = None if arrivals is None else arrivals.rate_per_s
+    long = (wait["avg"] or 0.0) > (step_ms or 0.0)
+    served = arrivals.served_per_s(wait["avg"] or 0.0) if arrivals is not None and long else None
+    exceeds = demand is not None and served is not None and demand > served
+    saturated = long and (exceeds or _dominates(wait, ttft, step_ms or 0.0))
+    holds = None
+    if saturated and arrivals is not None and served is not None and demand is not None:
+        own = {
+            name: max((ttft[name] or 0.0) - (wait[name] or 0.0), step_ms or 0.0) for name in ("avg", "p50")
+        }
+        holds = min(arrivals.held_per_s(served, own["avg"], own["p50"]), served)
+    return {
+        "saturated": saturated,
+        "saturation": {
+            "wait": wait,
+            "arrived_per_s": demand,
+            "served_per_s": served,
+            "holds_per_s": holds,
+            "sentence": _sentence(demand, holds, wait, ttft) if saturated else "",
+        },
+    }
+
+
+def saturation_sentence(summary: Mapping[str, Any]) -> str:
+    """Return the state in words; empty if the run is not saturated, or is of a version without the state."""
+    return str(summary.get("saturation", {}).get("sentence", ""))
+
+
+def _dominates(wait: Distribution, ttft: Distribution, step_ms: float) -> bool:
+    """Return True if waiting is most of TTFT, and longer than a step, at the mean and at the median."""
+    pairs = [(wait[name] or 0.0, ttft[name] or 0.0) for name in ("avg", "p50")]
+    return all(waited > _MOST * whole and waited > step_ms for waited, whole in pairs)
+
+
+def _sentence(demand: float | None, holds: float | None, wait: Distribution, ttft: Distribution) -> str:
+    waited = f"mean wait {format_time_ms(wait['avg'] or 0.0)}, mean TTFT {format_time_ms(ttft['avg'] or 0.0)}"
+    if demand is None or holds is None:
+        return f"clients wait ({waited}); use more machines or fewer clients"
+    return f"{significant(demand)} requests/s arrive, about {significant(holds)}/s would hold ({waited})"
+
+
+class _Arrivals:
+    """Arrivals in s from the first one on, ascending, each of ``weight`` requests."""
+
+    def __init__(self, times_s: Array, weight: float, rate_per_s: float) -> None:
+        self._times_s, self._weight, self.rate_per_s = times_s, weight, rate_per_s
+        self._order = np.arange(len(times_s)) * weight
+
+    def _waits_ms(self, served_per_s: float, speed: float) -> Array:
+        """Return the waits in one queue, with arrivals ``speed`` times as fast."""
+        work = self._order / served_per_s - self._times_s / speed
+        waits: Array = 1000 * (work - np.minimum.accumulate(work))
+        return waits
+
+    def served_per_s(self, wait_ms: float) -> float:
+        """Return the service rate at which the mean wait is ``wait_ms``."""
+        requests, span_s = len(self._times_s) * self._weight, float(self._times_s[-1])
+        least, most = requests / (2 * wait_ms / 1000 + span_s), 1000 * requests / wait_ms
+        return _last(least / 8, most, lambda rate: float(self._waits_ms(rate, 1.0).mean()) > wait_ms)
+
+    def held_per_s(self, served_per_s: float, mean_ms: float, median_ms: float) -> float:
+        """Return the highest arrival rate at which waits stay below these limits, in ms, at mean or median.
+
+        The median counts only if the waits of the recorded arrivals exceed its limit.
+        """
+        uses_median = float(np.median(self._waits_ms(served_per_s, 1.0))) > median_ms
+
+        def exceeds(speed: float) -> bool:
+            waits = self._waits_ms(served_per_s, speed)
+            return bool(waits.mean() > mean_ms and (not uses_median or np.median(waits) > median_ms))
+
+        return self.rate_per_s * _last(2.0**-20, 1.0, lambda speed: not exceeds(speed))
+
+
+def _thinned(arrival_ns: NDArray[np.int64], each: int) -> _Arrivals | None:
+    """Return arrivals as a queue sees them; None if no time passes between the first and the last one."""
+    ordered = np.sort(arrival_ns)
+    if len(ordered) < 2 or ordered[0] == ordered[-1]:
+        return None
+    every = -(-len(ordered) // _POINTS)
+    rate_per_s = (len(ordered) - 1) * each * NS_PER_S / int(ordered[-1] - ordered[0])
+    return _Arrivals((ordered[::every] - ordered[0]) / NS_PER_S, every * each, rate_per_s)
+
+
+def _last(low: float, high: float, holds: Callable[[float], bool]) -> float:
+    """Return the highest value up to which a condition holds, by bisection of the logarithm."""
+    for _ in range(_HALVINGS):
+        middle = (low * high) ** 0.5
+        if holds(middle):
+            low = middle
+        else:
+            high = middle
+    return low
