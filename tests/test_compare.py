@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from fake_run import SCENARIO, made_up_run, request_columns, write_run
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.report.compare.comparison import DRAWS, compare, differing_settings, resampled_rows
+from kvcache_sim.metrics.resampling import DRAWS, resampled_rows
+from kvcache_sim.report.compare.comparison import compare, differing_settings
 from kvcache_sim.report.compare.samples import STATISTICS, samples_of
 from kvcache_sim.report.compare.text import sentences
 from kvcache_sim.report.finished import open_runs

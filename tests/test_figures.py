@@ -18,6 +18,7 @@ from kvcache_sim.metrics.figures import DEFINITIONS, FIGURES
 from kvcache_sim.metrics.names import STABLE_METRICS
 from kvcache_sim.metrics.percentiles import STATISTICS
 from kvcache_sim.replay.miss_causes import reported_by
+from kvcache_sim.report.certainty import certainty
 from kvcache_sim.scenario.execute import execute, wall
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import RunOptions
@@ -132,8 +133,9 @@ def two_tenants() -> Path:
 @cache
 def executed(*overrides: str) -> dict[str, Any]:
     scenario = load(*(one.replace("{tenants}", str(two_tenants())) for one in overrides))
-    options = RunOptions(causes=True, schedule=scenario.model.replica.scheduler == "vllm")
-    return execute(scenario, read_requests(scenario), options).summary | {"wall": wall()}
+    options = RunOptions(causes=True, schedule=scenario.model.replica.scheduler == "vllm", times=True)
+    done = execute(scenario, read_requests(scenario), options)
+    return done.summary | {"certainty": certainty(done, [done.summary]), "wall": wall()}
 
 
 def summary_of(*overrides: str) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def test_the_run_directory_holds_what_is_promised(small, capsys):
     assert made.name.startswith("1-small-")
     assert err == ""
     assert out.splitlines()[-1] == f"next: kvsim report runs/{made.name}"
-    assert len(out.splitlines()) <= 25
+    assert len(out.splitlines()) <= 27
     stored = load_run(made)
     assert stored.manifest["config_hash"][:6] == made.name[-6:]
     assert stored.manifest["argv"] == ["kvsim", "simulate", "-c", "small.yaml"]

@@ -58,6 +58,15 @@ ADDED = {
     "figure: saturation.sentence []",
     "figure: engine.name []",
     "figure: engine.steps []",
+    "flag: simulate --sensitivity (bool)",
+    "flag: simulate --no-sensitivity (bool)",
+    *(f"figure: step_times.{name} []" for name in ("source", "error_from", "factor_low", "factor_high")),
+    "figure: step_times.error_percent [%]",
+    *(
+        f"figure: certainty.<figure>.{part}_{end} []"
+        for part in ("model", "requests")
+        for end in ("low", "high")
+    ),
 }
 
 

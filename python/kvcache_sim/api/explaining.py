@@ -8,6 +8,7 @@ from pathlib import Path
 from kvcache_sim.api.html import html_list, html_page
 from kvcache_sim.api.run import Run, load_run
 from kvcache_sim.report.explain.case import Case
+from kvcache_sim.report.explain.certainty import certain_figures
 from kvcache_sim.report.explain.sentences import explain as explain_case
 from kvcache_sim.report.finished import find_trace
 from kvcache_sim.report.plain_table import plain_sentences
@@ -42,7 +43,7 @@ class Explanation(dict[str, dict[str, str]]):
 
 
 def explain(run: Run | str | os.PathLike[str]) -> Explanation:
-    """Explain a run: the hit rate, the parts of TTFT, and the settings that had no effect.
+    """Explain a run: its certainty, the hit rate, the parts of TTFT, and the settings without an effect.
 
     Args:
         run: A run, or its directory.
@@ -56,4 +57,5 @@ def explain(run: Run | str | os.PathLike[str]) -> Explanation:
     """
     opened = run if isinstance(run, Run) else load_run(Path(run))
     missing = find_trace(opened.finished)
-    return Explanation(explain_case(Case(opened.finished)), missing)
+    said = certain_figures(opened.finished) | explain_case(Case(opened.finished))
+    return Explanation(said, missing)

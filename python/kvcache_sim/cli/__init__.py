@@ -5,6 +5,7 @@
 - ``run_options``, ``replay_options``, ``cells``  options that several verbs take
 - ``former``       former spellings of options
 - ``progress``, ``sweep_progress``  live lines of progress
+- ``intervals``  the intervals of ``simulate``: when they are computed
 - ``catalogue``  functions of ``models``, ``gpus``, ``step-times`` and ``channels``
 """
 

@@ -57,6 +57,7 @@ def explain(
       kvsim explain runs/1-quickstart-3fa9c1 --regret
     """
     from kvcache_sim.api.explaining import explain as explain_run
+    from kvcache_sim.report.explain.certainty import TOPIC, missing_intervals
     from kvcache_sim.report.explain.explanation import explanation
     from kvcache_sim.report.explain.prefixes import prefix_rows, prefixes_text
     from kvcache_sim.report.explain.session_cache import session_json, session_text, session_turns
@@ -124,6 +125,8 @@ def explain(
         print(plain_sentences(reasons))
         return
     said = explain_run(run)
+    if lacking := missing_intervals(opened):
+        said[TOPIC] |= lacking
     if said.missing:
         typer.echo(f"warning: {said.missing}", err=True)
     print(json.dumps(said, indent=2, ensure_ascii=False) if output_format == "json" else said)

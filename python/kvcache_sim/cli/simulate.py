@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from kvcache_sim.cli import run_options
 from kvcache_sim.cli.declared import Argument, CommandLine, Option, Verb
+from kvcache_sim.cli.intervals import Wanted, opened_requests, wanted, with_intervals
 from kvcache_sim.cli.progress import shown_progress
 from kvcache_sim.errors import EXIT_OK, EXIT_THRESHOLD, UsageError
+from kvcache_sim.metrics.certainty import intervals_command
 from kvcache_sim.metrics.run_directory import open_numbered_directory, open_run_directory
 from kvcache_sim.metrics.summary_text import brief_text, summary_text
 from kvcache_sim.policies.engine_modes import engine_mode
@@ -19,7 +22,6 @@ from kvcache_sim.report.plotting import next_step
 from kvcache_sim.scenario.execute import execute, resolved_with_trace, store
 from kvcache_sim.scenario.load import load_scenario
 from kvcache_sim.scenario.record_window import parse_record
-from kvcache_sim.scenario.requests import open_requests
 from kvcache_sim.scenario.resolved import config_hash
 from kvcache_sim.scenario.subject import subject_line
 from kvcache_sim.simulation import RunOptions
@@ -73,6 +75,11 @@ def simulate(
     baseline: Annotated[
         str, Option(metavar="RUN", help="finished run that signed conditions are measured from")
     ] = "",
+    sensitivity: Annotated[
+        bool,
+        Option("--sensitivity", help="intervals of the main figures: two replays (default on a terminal)"),
+    ] = False,
+    no_sensitivity: Annotated[bool, Option("--no-sensitivity", help="no intervals on a terminal")] = False,
     output_format: Annotated[
         Literal["table", "brief", "json"], Option("--format", help="of the summary on stdout")
     ] = "table",
@@ -105,6 +112,7 @@ def simulate(
     )
     thresholds = [_own_threshold(text, baseline) for text in fail_if or []]
     measured_from = _summary_of(baseline) if baseline else None
+    choice = wanted(scenario, sensitivity, no_sensitivity, output_format != "json" and not quiet)
     options = RunOptions(
         check,
         parse_record(record),
@@ -112,8 +120,9 @@ def simulate(
         prefixes,
         schedule_digests,
         engine=engine,
+        times=choice is not Wanted.NEVER,
     )
-    requests = open_requests(scenario, options)
+    requests = opened_requests(scenario, options, choice)
     first = requests.first if isinstance(requests, TraceStream) else requests
     resolved_hash = config_hash(resolved_with_trace(scenario, first), first.sha256)
     location = (
@@ -122,22 +131,28 @@ def simulate(
         else open_numbered_directory(Path("runs"), scenario.model.name, resolved_hash)
     )
     with location as directory, shown_progress(quiet) as observer:
+        began_s = time.process_time()
         execution = execute(scenario, requests, options, observer, directory)
+        execution, replays_s = with_intervals(execution, requests, choice, began_s, observer)
         if observer is not None:
             observer.phase("writing tables")
-        summary = store(execution, directory, command_line)
+        summary = store(execution, directory, command_line, replays_s=replays_s)
     if not quiet:
         for warning in execution.warnings:
             print(f"warning: {warning}", file=sys.stderr)
     target = directory.target
     following = next_step(shlex.quote(str(target)))
+    has_none = "step_times" in summary and "certainty" not in summary
+    source = scenario.model.trace.path if scenario.model.trace is not None else ""
+    later = [f"intervals: {intervals_command(source, str(target))}"] if has_none else []
     if output_format == "json":
         print(json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False))
-        print(following, file=sys.stderr)
+        print("\n".join([*later, following]), file=sys.stderr)
     else:
         subject = subject_line(scenario.resolved, summary["requests"]["arrived"])
         written = brief_text if output_format == "brief" else summary_text
         print(written(summary, f"run        {target}", subject))
+        print("".join(f"{line}\n" for line in later), end="")
         if (mode := engine_mode(scenario.model.cache.semantics)) is not None:
             print(f"equals     {mode.sentence}, in instant runs of whole prompts")
         print(following)

@@ -2,6 +2,7 @@
 
 - ``by_name``           figures by name: of a fleet's models and of tenants
 - ``cache_groups``      blocks kept and lost by each cache group of a model
+- ``certainty``         the certainty of the main figures: intervals, and the one printed form of a figure
 - ``channel_use``       traffic of each channel, and the bandwidth that it needs
 - ``durations``         statistics of the durations of one kind, added in batches
 - ``event_log``         the event log: rows of ``events``, packed into integers
@@ -22,9 +23,11 @@
 - ``percentiles``       the statistics of a latency, over plain values or a counted histogram
 - ``prefix_cache``      savings of prefix caching
 - ``prefix_entries``    the global prefix store at the end of a run: its entries and their use
+- ``request_intervals`` each request's times, and the intervals of the main figures over requests
 - ``request_rows``      rows of ``requests``
 - ``request_rule``      rules that select requests, for example ``input_tokens > 32000 and customer == gold``
 - ``request_totals``    totals of a run's request rows, added in batches
+- ``resampling``        resampling of requests as blocks in order of time
 - ``run``               a finished run in memory, and the progress of a running one for observers
 - ``run_directory``     the directory of a finished run
 - ``run_tables``        the tables of a run directory that are written during the run
@@ -33,7 +36,7 @@
 - ``schedule``          the schedule of an engine's own scheduler
 - ``session_survival``  the share of a session's prefix still cached at its next turn
 - ``slo``               service level objectives: the limits of requests, and their attainment
-- ``summary_text``      the summary for people: at most 80 columns and 25 lines
+- ``summary_text``      the summary for people, in at most 80 columns
 - ``tables``            columns in memory to Parquet and back
 - ``tenants``           each tenant's tokens, hits and latencies, and their fairness
 - ``thresholds``        thresholds, for example ``ttft.p99 > 2s`` or ``ttft.p99 > +5%``

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kvcache_sim.metrics import (
     cache_groups,
+    certainty,
     channel_use,
     handover_summary,
     jobs,
@@ -174,6 +175,7 @@ FIGURES: tuple[Figure, ...] = (
     *CONTEXT_WINDOW,
     *schedule.FIGURES,
     *miss_causes.FIGURES,
+    *certainty.FIGURES,
     *_RUN,
 )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ from kvcache_sim.metrics.windows import Windows, between_marks
 from kvcache_sim.units import significant
 from kvcache_sim.workload.sessions import jobs_of
 from kvcache_sim.workload.trace import OPEN_LOOP, Trace
+
+if TYPE_CHECKING:
+    from kvcache_sim.metrics.request_intervals import RequestTimes
 
 #: With ``auto``, the parts of the requests that may be left out: sixteenths, up to the first half.
 _PARTS, _MOST_PARTS = 16, 8
@@ -73,6 +76,8 @@ class MeasuredRequests:
     ) -> None:
         self.measure, self.objectives = measure, objectives
         self.windows = Windows()
+        #: Each finished request's times, if they are kept.
+        self.times: RequestTimes | None = None
         #: True once a row was added.
         self.began = False
         self._end, begins = _NO_END, [0]
@@ -117,6 +122,8 @@ class MeasuredRequests:
         rows = arrays_of(part)
         self.began = True
         self.windows.add(rows)
+        if self.times is not None:
+            self.times.add(rows)
         for begin, totals in self._totals.items():
             inside = self._inside(rows, begin)
             totals.add(part if inside.all() else {name: own[inside] for name, own in rows.items()})
@@ -124,6 +131,11 @@ class MeasuredRequests:
     def is_measured(self, part: Part) -> NDArray[np.bool_] | None:
         """Return a mask of the measured rows; None before the end if it depends on the whole run."""
         return None if self._begin is None else self._inside(arrays_of(part), self._begin)
+
+    def is_inside(self, rows: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
+        """Return a mask of the measured rows, from their numbers and arrivals, after the run."""
+        assert self._begin is not None, "the run has ended"
+        return self._inside(rows, self._begin)
 
     def _inside(self, rows: Mapping[str, NDArray[Any]], begin: int) -> NDArray[np.bool_]:
         number, arrival_ns = rows["request"], rows["arrival_ns"]

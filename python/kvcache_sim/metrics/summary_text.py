@@ -1,11 +1,12 @@
-"""The summary for people: at most 80 columns and 25 lines."""
+"""The summary for people, in at most 80 columns."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from textwrap import wrap
 from typing import Any
 
+from kvcache_sim.metrics.certainty import certainty_lines, source_line
 from kvcache_sim.metrics.percentiles import STATISTICS
 from kvcache_sim.metrics.saturation import saturation_sentence
 from kvcache_sim.metrics.ttft_parts import ROWS
@@ -27,9 +28,10 @@ def summary_text(summary: Mapping[str, Any], title: str, subject: str = "") -> s
     parts = summary["latency"]["ttft_parts"]
     reasons = [tier["no_effect"] for tier in summary["tiers"].values() if tier["no_effect"]]
     slo = summary.get("slo")
-    gap = [""] * (not reasons and not subject and slo is None)  # 25 lines hold a gap or one of them
+    gap = [""] * (not reasons and not subject and slo is None)  # a short text has a gap
     lines = [
         *wrap(subject, 80, break_long_words=True),
+        *source_lines(summary),
         title[:80],
         "requests   " + _counts({k: v for k, v in requests.items() if v or k not in ("aborted", "failed")}),
         *_fleet(summary.get("fleet")),
@@ -57,6 +59,7 @@ def summary_text(summary: Mapping[str, Any], title: str, subject: str = "") -> s
         *_handovers(summary["handover"]),
         *gap,
         "throughput " + throughput(summary["throughput"]),
+        *_listed("certainty", certainty_lines(summary)),
         *labelled("saturated", saturation_sentence(summary)),
         *_jobs(summary.get("jobs")),
         *_attainment(slo, summary.get("goodput")),
@@ -165,6 +168,15 @@ def labelled(label: str, sentence: str) -> list[str]:
     return wrap(sentence, 80, initial_indent=f"{label:<11}", subsequent_indent=indent)
 
 
+def source_lines(summary: Mapping[str, Any]) -> list[str]:
+    """Return the source of the step times in 80 columns; none where no time passes."""
+    return wrap(source_line(summary), 80, subsequent_indent="  ", break_on_hyphens=False)
+
+
+def _listed(label: str, lines: Sequence[str]) -> list[str]:
+    return [f"{'' if n else label:<11}{line}" for n, line in enumerate(lines)]
+
+
 def _counts(counts: Mapping[str, int]) -> str:
     return "  ".join(f"{_count(value)} {name}" for name, value in counts.items())
 
@@ -237,15 +249,17 @@ _UNSERVED = ("rejected", "failed", "aborted")
 def brief_text(summary: Mapping[str, Any], title: str, subject: str) -> str:
     """Return the simulated scenario, ``title``, and the main figures, in 80 columns."""
     ttft, tpot = summary["latency"]["ttft"], summary["latency"]["tpot"]
+    ttfts = ", ".join(f"{words} {_time(ttft[name])}" for words, name in _JOB_TIMES.items())
+    latency = f"latency    TTFT {ttfts}; TPOT mean {_time(tpot['avg'])}"
     turned_away = [f"{n:,} {name}" for name, n in summary["requests"].items() if n and name in _UNSERVED]
     lines = [
         *wrap(subject, 80, break_long_words=True),
+        *source_lines(summary),
         title[:80],
         *([f"requests   {'  '.join(turned_away)}"] if turned_away else []),
         *measured(summary.get("measure")),
         f"hit rate   {percent(summary['cache']['token_hit_rate']).strip()} of tokens",
-        f"latency    TTFT mean {_time(ttft['avg'])}, p50 {_time(ttft['p50'])}, p99 {_time(ttft['p99'])}; "
-        f"TPOT mean {_time(tpot['avg'])}",
+        *(_listed("certainty", certainty_lines(summary)) or [latency]),
         f"throughput {throughput(summary['throughput'])}",
         *labelled("saturated", saturation_sentence(summary)),
     ]

@@ -2,6 +2,7 @@
 
 - ``best_cell``        the cells of a sweep as a table, and the best of them
 - ``cachesim``         a cache replay for people, and its requests as CSV
+- ``certainty``        the intervals of a run's main figures, computed when it is simulated
 - ``colours``          the colors of pictures
 - ``compare``          two or more runs compared
 - ``curve``            ``kvsim curve``: the hit rate at every capacity

@@ -42,6 +42,7 @@
 - ``served_model`` the language model that a scenario serves, compared with the model of its step times
 - ``shared_pool`` a shared pool node of a scenario as settings
 - ``speculation`` ``replica.speculation``
+- ``step_time_source`` the source of a run's step times and its stated error
 - ``subject``     a one-line summary of a scenario: model, GPUs, tiers, block, requests, router
 - ``tiers_section`` the section ``tiers``: the tiers of a machine
 - ``trace_section`` the section ``trace``: requests from a file, and changes to them

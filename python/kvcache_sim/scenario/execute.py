@@ -34,6 +34,7 @@ from kvcache_sim.scenario.load import Scenario
 from kvcache_sim.scenario.measure import measured_requests, measured_summary
 from kvcache_sim.scenario.requests import read_requests, refuse_beyond_spec
 from kvcache_sim.scenario.resolved import config_hash, to_yaml
+from kvcache_sim.scenario.step_time_source import summarize_step_times
 from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.values import Value
 from kvcache_sim.workload.readers.stream import NotAlone, TraceStream
@@ -53,6 +54,8 @@ class Execution(Value):
     summary: dict[str, Any]
     #: Rows and events written during the run; ``run.events`` are the last events.
     tables: RunTables | None = None
+    #: The measured requests of the run, with each request's times if ``options.times``.
+    measured: MeasuredRequests | None = None
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -77,6 +80,10 @@ def execute(
     if options.engine != "native":
         refuse_beyond_spec(scenario)
     measured = measured_requests(scenario, requests if isinstance(requests, Trace) else None)
+    if options.times:
+        from kvcache_sim.metrics.request_intervals import RequestTimes
+
+        measured.times = RequestTimes()
     settings = scenario.settings
     asks = settings.tenants is not None or settings.models is not None
     rows_leave = not (options.causes or options.prefixes or asks)
@@ -98,7 +105,7 @@ def execute(
         inside = measured.is_measured({name: run.requests[name] for name in ("request", "arrival_ns")})
         assert inside is not None, "the run has ended"
         summary = {**summary, "misses": summarize_misses(misses, inside, _eviction_policies(scenario))}
-    return Execution(scenario, trace, requests_of(requests), options, run, summary, tables)
+    return Execution(scenario, trace, requests_of(requests), options, run, summary, tables, measured)
 
 
 def summarized(
@@ -108,7 +115,7 @@ def summarized(
     run, summary, totals = measured_summary(scenario, run, measured)
     if run.requests:
         run = replace(run, requests=dict(measured.judged(run.requests)))
-    summary = with_cost(scenario, summary)
+    summary = {**with_cost(scenario, summary), **summarize_step_times(scenario)}
     window_tokens = scenario.model.replica.max_model_len
     if window_tokens is not None:
         rejected = totals.rejected_beyond(window_tokens)
@@ -180,10 +187,12 @@ def store(
     directory: RunDirectory,
     argv: Sequence[str],
     used: dict[str, float | int] | None = None,
+    replays_s: float = 0.0,
 ) -> dict[str, Any]:
     """Write a run into a claimed directory, commit it, and return its summary with ``wall``.
 
-    ``used`` is the ``wall`` part, if it was measured before. Cost: one row and two events per request.
+    ``used`` is the ``wall`` part, if it was measured before; ``replays_s`` are CPU seconds that it leaves
+    out. Cost: one row and two events per request.
     """
     run = execution.run
     written = execution.tables or RunTables(directory)
@@ -207,7 +216,7 @@ def store(
     resolved = resolved_with_trace(execution.scenario, execution.trace)
     directory.write("scenario.yaml", to_yaml(resolved))
     directory.write_json("run.json", manifest(execution, resolved, argv))
-    summary = {**execution.summary, "wall": used or wall()}
+    summary = {**execution.summary, "wall": used or wall(replays_s)}
     directory.write_json("summary.json", summary)
     directory.commit()
     return summary
@@ -218,10 +227,13 @@ def _request_columns(requests: Mapping[str, ColumnData]) -> dict[str, Column]:
     return {**REQUEST_COLUMNS, **{name: own for name, own in further.items() if name in requests}}
 
 
-def wall() -> dict[str, float | int]:
-    """Return the resources used by this process so far: CPU seconds, and peak memory in bytes."""
+def wall(replays_s: float = 0.0) -> dict[str, float | int]:
+    """Return the resources used by this process so far: CPU seconds without replays, peak memory in bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {"cpu_s": round(time.process_time(), 3), "peak_rss_bytes": peak * (1 if _MAC else 1024)}
+    return {
+        "cpu_s": round(time.process_time() - replays_s, 3),
+        "peak_rss_bytes": peak * (1 if _MAC else 1024),
+    }
 
 
 _MAC = sys.platform == "darwin"  # ru_maxrss is in bytes on macOS, in KiB on Linux

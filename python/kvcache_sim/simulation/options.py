@@ -37,6 +37,8 @@ class RunOptions:
     #: ``native``: the core; ``spec``: the specification in Python over the core's store, slower;
     #: ``spec-plain``: the specification over its own store in Python, slower still.
     engine: Engine = "native"
+    #: True to keep each request's times, for intervals over requests.
+    times: bool = False
     #: Times of counter snapshots (``Run.marks``).
     marks_ns: tuple[int, ...] = ()
 

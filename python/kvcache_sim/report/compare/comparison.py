@@ -1,9 +1,7 @@
 """The comparison itself: every run against the first, with the settings that differ between them.
 
-Intervals are by resampling (Efron and Tibshirani, An Introduction to the Bootstrap, 1993: percentile
-intervals) and show the differences that chance explains. Requests near each other in time share queues and
-batches, so blocks of √n requests in order of arrival are drawn, not single requests (Künsch's block
-bootstrap, 1989). Paired runs use the same blocks, so common effects cancel.
+Intervals are by resampling (``metrics/resampling.py``) and show the differences that chance explains. Paired
+runs use the same blocks, so common effects cancel.
 """
 
 from __future__ import annotations
@@ -16,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.metrics.names import flatten
+from kvcache_sim.metrics.resampling import interval, resampled_rows
 from kvcache_sim.report.compare.samples import (
     Column,
     Samples,
@@ -50,30 +49,10 @@ def _of_lone_channel(name: str, scenarios: Sequence[Mapping[str, Any]]) -> bool:
     return section == "channels" and lacking and key != "bandwidth"
 
 
-DRAWS = 300
-_LOW, _HIGH = 2.5, 97.5
-
-
-def resampled_rows(count: int) -> NDArray[np.int64]:
-    """Return ``DRAWS`` rows of ``count`` indices each, drawn as blocks of about √count."""
-    generator = stream(0, "compare.bootstrap")
-    length = max(1, round(count**0.5))
-    starts = generator.integers(0, count, size=(DRAWS, -(-count // length)))
-    rows = (starts[:, :, None] + np.arange(length)) % count
-    flat: NDArray[np.int64] = rows.reshape(DRAWS, -1)[:, :count]
-    return flat
-
-
 def drawn_values(samples: Samples, statistics: Sequence[Statistic]) -> NDArray[np.float64]:
     """Return each statistic over each draw: (draws, statistics). Cost: DRAWS passes over them."""
     rows = resampled_rows(len(samples))
     return np.array([[s.value(samples.chosen(row)) for s in statistics] for row in rows])
-
-
-def interval(values: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the 95 % percentile interval of resampled values."""
-    low, high = np.percentile(values, [_LOW, _HIGH])
-    return float(low), float(high)
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float]:

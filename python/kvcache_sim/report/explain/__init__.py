@@ -4,6 +4,7 @@ A sentence is a function of a ``Case`` that returns text, or None where its caus
 lists them all. ``explanation`` describes one request event by event.
 
 - ``break_even``     the shortest prefix whose KV loads faster than it is recomputed, tier by tier
+- ``certainty``      the main figures with their intervals, as the run stored them
 - ``case``           the input of a sentence: a run with the analyses that several sentences share
 - ``explanation``    one request, event by event
 - ``hit_rate``       the hit rate's upper bound and the causes of its misses

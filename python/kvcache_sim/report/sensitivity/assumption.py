@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from kvcache_sim.model.hosts import load_host
 from kvcache_sim.model.stated_errors import Factors, around
@@ -11,6 +12,9 @@ from kvcache_sim.serving.settings import ClusterSettings
 
 #: Return the settings with the assumed figure multiplied by a factor.
 Apply = Callable[[ClusterSettings, float], ClusterSettings]
+
+#: A step or a link as a whole, a cost that is part of its time, or memory for KV.
+Kind = Literal["step", "step part", "link", "link part", "capacity"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,9 @@ class Assumption:
     is_stated: bool
     apply: Apply
     grows_slower: bool = True
+    kind: Kind = "step"
+    #: Name of the error that it shares with others; "" for an error of its own.
+    error: str = ""
 
     @property
     def slow(self) -> float:

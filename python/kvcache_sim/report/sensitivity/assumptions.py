@@ -62,7 +62,7 @@ def _submissions(scenario: Scenario) -> Iterator[Assumption]:
         said = "pieces submitted while others go (1) … before a copy's first byte (2), as a lone copy's are"
         apply = partial(_with_submission_first, overlapped, sections)
         what = f"submission of pieces: {', '.join(overlapped)}"
-        yield Assumption(what, Factors(1.0, 2.0), said, True, apply)
+        yield Assumption(what, Factors(1.0, 2.0), said, True, apply, kind="link part")
     for figures, names in lookahead.items():
         preset = preset_of(figures)
         stated = None
@@ -72,7 +72,8 @@ def _submissions(scenario: Scenario) -> Iterator[Assumption]:
         source = f"range of {preset.name}" if stated and preset else "as given it states no error"
         factors, said, is_stated = interval(stated, source, USUAL_COPY_PERCENT)
         apply = partial(_with_submission, names, sections)
-        yield Assumption(f"submission of pieces: {', '.join(names)}", factors, said, is_stated, apply)
+        what = f"submission of pieces: {', '.join(names)}"
+        yield Assumption(what, factors, said, is_stated, apply, kind="link part")
 
 
 def _with_submission_first(
@@ -108,7 +109,8 @@ def _costs(machines: tuple[MachineSection, ...]) -> Iterator[Assumption]:
             source = f"between both directions and sizes of {host}"
             measured = host_interval(host, (key, unit), value, (source, USUAL_COPY_PERCENT))
             of = f" of {host}" if len(found) > 1 else ""
-            yield Assumption(f"{what}{of}", *measured, partial(_with_cost, indices, key))
+            apply = partial(_with_cost, indices, key)
+            yield Assumption(f"{what}{of}", *measured, apply, kind="step part")
 
 
 def _with_cost(indices: list[int], key: str, settings: ClusterSettings, factor: float) -> ClusterSettings:
@@ -159,11 +161,14 @@ def _step_times(machines: tuple[MachineSection, ...]) -> Iterator[Assumption]:
         for part, what, stated in parts:
             factors, said, is_stated = interval(stated, errors.source, USUAL_STEP_PERCENT)
             apply = partial(_with_steps, indices, part)
-            yield Assumption(f"step time: {what}{of}", factors, said, is_stated, apply)
+            yield Assumption(
+                f"step time: {what}{of}", factors, said, is_stated, apply, error=f"steps of {name}"
+            )
         if errors.mixed_kv is not None and errors.mixed_kv.high > errors.mixed_kv.low:
             said = "the range of the GPU's attention backend; the set has no such step"
             apply = partial(_with_steps, indices, "mixed_kv")
-            yield Assumption(f"step time: KV read alongside a chunk{of}", errors.mixed_kv, said, True, apply)
+            what = f"step time: KV read alongside a chunk{of}"
+            yield Assumption(what, errors.mixed_kv, said, True, apply, kind="step part")
 
 
 def _host_times(machines: tuple[MachineSection, ...]) -> Iterator[Assumption]:
@@ -179,7 +184,7 @@ def _host_times(machines: tuple[MachineSection, ...]) -> Iterator[Assumption]:
         known_by = "slopes of the measured batches", USUAL_STEP_PERCENT
         measured = host_interval(host, ("step_overhead_per_sequence", "_ns"), each_ns, known_by)
         apply = partial(_with_sequence_time, indices, each_ns)
-        yield Assumption(f"host time a sequence{of}", *measured, apply)
+        yield Assumption(f"host time a sequence{of}", *measured, apply, kind="step part")
 
 
 def _launch_times(machines: tuple[MachineSection, ...]) -> Iterator[Assumption]:
@@ -194,7 +199,7 @@ def _launch_times(machines: tuple[MachineSection, ...]) -> Iterator[Assumption]:
         known_by = "what single steps showed", USUAL_STEP_PERCENT
         measured = host_interval(host, ("launch_per_layer", "_ns"), layer_ns, known_by)
         apply = partial(_with_steps, indices, "launch")
-        yield Assumption(f"launch of a step past its graphs{of}", *measured, apply)
+        yield Assumption(f"launch of a step past its graphs{of}", *measured, apply, kind="step part")
 
 
 def _with_sequence_time(
@@ -236,7 +241,8 @@ def _capacity(scenario: Scenario, machines: tuple[MachineSection, ...]) -> Itera
         stated = None if share is None else around(100 * share)
         factors, said, is_stated = interval(stated, source, USUAL_CAPACITY_PERCENT)
         name = f"KV capacity of the {TIERS[COMPUTE]}{of}"
-        yield Assumption(name, factors, said, is_stated, partial(_with_capacity, indices), grows_slower=False)
+        apply = partial(_with_capacity, indices)
+        yield Assumption(name, factors, said, is_stated, apply, False, "capacity")
 
 
 def _with_capacity(indices: list[int], settings: ClusterSettings, factor: float) -> ClusterSettings:

@@ -38,7 +38,7 @@ def link_assumptions(scenario: Scenario) -> Iterator[Assumption]:
         said = f"{source} on its own measurements" if stated is not None else f"{source} states no error"
         factors, said, is_stated = interval(stated, said, USUAL_LINK_PERCENT)
         apply = partial(_with_links, names, sections)
-        yield Assumption(f"link: {', '.join(names)}", factors, said, is_stated, apply)
+        yield Assumption(f"link: {', '.join(names)}", factors, said, is_stated, apply, kind="link")
 
 
 def with_channels(

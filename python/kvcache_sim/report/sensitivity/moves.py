@@ -1,22 +1,20 @@
-"""A scenario run again with each assumption at both ends of its interval, and with all of them at once."""
+"""A scenario run again with each assumption at both ends of its interval, and with all of them together."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from kvcache_sim.errors import TraceError
 from kvcache_sim.metrics.names import metric_value
+from kvcache_sim.report.certainty import certainty
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.sensitivity.assumption import Assumption
 from kvcache_sim.report.sensitivity.assumptions import assumptions
-from kvcache_sim.scenario.execute import execute
-from kvcache_sim.scenario.load import Scenario, scenario_from_text
-from kvcache_sim.scenario.requests import open_requests
-from kvcache_sim.serving.settings import ClusterSettings
+from kvcache_sim.report.sensitivity.replays import Replays
+from kvcache_sim.report.sensitivity.together import applied, loading_share, together
+from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.simulation import RunOptions
-from kvcache_sim.workload.readers.stream import TraceStream
-from kvcache_sim.workload.trace import Trace
 
 #: Answers: words, name in the summary, and True for a share, which moves by points.
 ANSWERS: tuple[tuple[str, str, bool], ...] = (
@@ -34,7 +32,7 @@ Values = dict[str, float | None]
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """The answers with an assumption (None: all of them) at its slow and at its fast end."""
+    """The answers with an assumption (None: several of them) at its slow and at its fast end."""
 
     assumption: Assumption | None
     slow: Values
@@ -43,11 +41,17 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
-    """The answers as simulated, and at both ends of each assumption."""
+    """The answers as simulated, at both ends of each assumption, and of several.
+
+    ``all_at_once`` has each assumption at its own end, ``together`` all at the bounds of 90 % of independent
+    errors; None for fewer than two. ``summary`` is that of the run, with the group ``certainty``.
+    """
 
     answers: Values
     moves: tuple[Move, ...]
     all_at_once: Move | None
+    together: Move | None
+    summary: Mapping[str, Any]
 
     def change(self, values: Values, words: str) -> float | None:
         """Return the difference of an answer from the simulated answer: absolute for a share, else relative.
@@ -85,57 +89,37 @@ _IS_SHARE = {words: is_share for words, _, is_share in ANSWERS}
 
 
 def sensitivity(run: FinishedRun, on_run: Callable[[str], None] = lambda _: None) -> Sensitivity:
-    """Run a finished run's scenario again, twice for each assumption and twice for all; nothing is written.
+    """Run a finished run again, twice for each assumption and four times for all; nothing is written.
 
     ``on_run`` is called before each run. Raises TraceError where the trace has changed since the run, and
     the errors of a simulation. Cost: as many runs.
     """
     scenario = scenario_from_text(run.scenario_text, str(run.directory / "scenario.yaml"), run.directory)
-    again = _Again(scenario, str(run.manifest.get("trace", {}).get("sha256", "")))
+    replays = Replays(scenario, str(run.manifest.get("trace", {}).get("sha256", "")), RunOptions(times=True))
     on_run("as it was")
-    answers = again.answers(scenario.settings)
+    as_it_was = replays.run(scenario.settings)
     found = assumptions(scenario)
-    moves = []
+
+    def at(values: list[tuple[Assumption, float]]) -> Mapping[str, Any]:
+        return replays.run(applied(scenario.settings, values)).summary
+
+    moves, ends = [], []
     for one in found:
         on_run(one.name)
-        slow = again.answers(one.apply(scenario.settings, one.slow))
-        moves.append(Move(one, slow, again.answers(one.apply(scenario.settings, one.fast))))
-    at_once = None
+        ends = [at([(one, one.slow)]), at([(one, one.fast)])]
+        moves.append(Move(one, *map(_answers, ends)))
+    at_once = independent = None
     if len(found) > 1:
         on_run("all at once")
-        at_once = Move(
-            None,
-            again.answers(_all(scenario.settings, [(one, one.slow) for one in found])),
-            again.answers(_all(scenario.settings, [(one, one.fast) for one in found])),
-        )
-    return Sensitivity(answers, tuple(moves), at_once)
+        worst = [at([(one, one.slow) for one in found]), at([(one, one.fast) for one in found])]
+        at_once = Move(None, *map(_answers, worst))
+        on_run("together, as independent errors")
+        loading = loading_share(as_it_was.summary)
+        ends = [at(together(found, slow, loading)) for slow in (True, False)]
+        independent = Move(None, *map(_answers, ends))
+    summary = {**as_it_was.summary, "certainty": certainty(as_it_was, ends)}
+    return Sensitivity(_answers(summary), tuple(moves), at_once, independent, summary)
 
 
-def _all(settings: ClusterSettings, values: Sequence[tuple[Assumption, float]]) -> ClusterSettings:
-    for one, factor in values:
-        settings = one.apply(settings, factor)
-    return settings
-
-
-class _Again:
-    """The requests of a run, to be run again with other settings."""
-
-    def __init__(self, scenario: Scenario, sha256: str) -> None:
-        self._scenario, self._sha256 = scenario, sha256
-        self._options = RunOptions()
-        self._read: Trace | None = None
-
-    def answers(self, settings: ClusterSettings) -> Values:
-        """Return the answers of one run with these settings."""
-        requests = self._read or open_requests(self._scenario, self._options)
-        if not isinstance(requests, TraceStream):
-            self._read = requests
-        done = execute(replace(self._scenario, settings=settings), requests, self._options)
-        if self._sha256 != done.trace.sha256:
-            raise TraceError(
-                "not the trace that ran",
-                where=done.trace.source,
-                got=done.trace.sha256[:16],
-                expected=self._sha256[:16],
-            )
-        return {words: metric_value(done.summary, name) for words, name, _ in ANSWERS}
+def _answers(summary: Mapping[str, Any]) -> Values:
+    return {words: metric_value(summary, name) for words, name, _ in ANSWERS}

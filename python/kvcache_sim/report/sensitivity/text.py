@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+from kvcache_sim.metrics.certainty import certainty_lines, source_line
 from kvcache_sim.report.picture import Table, Value
 from kvcache_sim.report.plain_table import plain_sentences, plain_table
 from kvcache_sim.report.sensitivity.moves import ANSWERS, Move, Sensitivity, Values
 from kvcache_sim.units import format_time_ms, significant
 
-_ALL = "all at once"
+_WORST, _TOGETHER = "all at once, at worst", "together (independent)"
+_NOT_90 = "All at their worst at once is not a 90 % interval; together, as independent errors, is."
 
 
 def sensitivity_text(found: Sensitivity) -> str:
     """Return the moves as a table, the assumptions with their sources, and the decisive assumptions."""
     parts = [
+        "\n".join(filter(None, (source_line(found.summary), *certainty_lines(found.summary)))),
         plain_table(_moves_table(found)),
         plain_table(_intervals_table(found)),
         plain_sentences(sentences(found)),
@@ -39,7 +42,7 @@ def sentences(found: Sensitivity) -> list[str]:
     unstated = [_name(move) for move in found.moves if move.assumption and not move.assumption.is_stated]
     if unstated:
         said.append(f"No error is stated for {'; '.join(unstated)}: the intervals are assumed.")
-    return said
+    return [*said, _NOT_90] if found.together is not None else said
 
 
 def sensitivity_json(found: Sensitivity) -> dict[str, Any]:
@@ -64,6 +67,9 @@ def sensitivity_json(found: Sensitivity) -> dict[str, Any]:
             if move.assumption is not None
         ],
         "all_at_once": plain(found.all_at_once) if found.all_at_once is not None else None,
+        "together": plain(found.together) if found.together is not None else None,
+        "step_times": found.summary.get("step_times"),
+        "certainty": found.summary["certainty"],
         "decides": _name(decisive) if decisive is not None else None,
         "decides_each": {
             words: _name(move) for words, _, _ in ANSWERS if (move := found.decides(words)) is not None
@@ -73,11 +79,11 @@ def sensitivity_json(found: Sensitivity) -> dict[str, Any]:
 
 def _moves_table(found: Sensitivity) -> Table:
     words = tuple(words for words, _, _ in ANSWERS)
-    every = (*found.moves, *((found.all_at_once,) if found.all_at_once is not None else ()))
+    several = ((_TOGETHER, found.together), (_WORST, found.all_at_once))
+    every = [(_name(move), move) for move in found.moves]
+    every += [(name, move) for name, move in several if move is not None]
     first: tuple[Value, ...] = ("as simulated", *(_figure(found.answers, word) for word in words))
-    moved = (
-        tuple[Value, ...]((_name(move), *(_cell(found, move, word) for word in words))) for move in every
-    )
+    moved = (tuple[Value, ...]((name, *(_cell(found, move, word) for word in words))) for name, move in every)
     return Table(("", *words), (first, *moved))
 
 
@@ -106,4 +112,4 @@ def _cell(found: Sensitivity, move: Move, words: str) -> str:
 
 
 def _name(move: Move) -> str:
-    return move.assumption.name if move.assumption is not None else _ALL
+    return move.assumption.name if move.assumption is not None else _WORST

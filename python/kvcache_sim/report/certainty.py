@@ -1,0 +1,71 @@
+"""The intervals of a run's main figures: over its requests, and of its model by two replays."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from kvcache_sim.errors import KvsimError
+from kvcache_sim.metrics.certainty import CERTAIN
+from kvcache_sim.metrics.names import metric_value
+from kvcache_sim.metrics.request_intervals import request_intervals
+from kvcache_sim.report.sensitivity.assumptions import assumptions
+from kvcache_sim.report.sensitivity.replays import Replays
+from kvcache_sim.report.sensitivity.together import applied, loading_share, together
+from kvcache_sim.scenario.execute import Execution
+from kvcache_sim.workload.trace import Trace
+
+#: CPU seconds of a run up to which its intervals are computed unasked.
+MOST_CPU_S = 20.0
+
+
+def with_certainty(
+    done: Execution, trace: Trace | None, on_run: Callable[[str], None] = lambda _: None
+) -> tuple[Execution, float, str]:
+    """Return a run with ``certainty`` in its summary, the CPU seconds taken, and why a part is missing or "".
+
+    ``done`` ran with ``options.times``; its digests stay. ``trace`` are its requests, None for a run that
+    read them in windows: they are read again. ``on_run`` is called before each of the two replays. A replay
+    that fails leaves the intervals of the model out. Cost: at most 2.2 times the run's.
+    """
+    began, missing = time.process_time(), ""
+    ends: list[Mapping[str, Any]] = []
+    found, loading = assumptions(done.scenario), loading_share(done.summary)
+    if found:
+        replays = Replays(done.scenario, done.trace.sha256, replace(done.options, times=False), trace)
+        try:
+            for bound, slow in (("slow", True), ("fast", False)):
+                on_run(f"intervals: replay at the {bound} bound")
+                settings = applied(done.scenario.settings, together(found, slow, loading))
+                ends.append(replays.run(settings).summary)
+        except KvsimError as error:
+            ends, missing = [], f"no intervals of the model: {error}"
+    summary = {**done.summary, "certainty": certainty(done, ends)}
+    return replace(done, summary=summary), time.process_time() - began, missing
+
+
+def certainty(done: Execution, ends: list[Mapping[str, Any]]) -> dict[str, dict[str, float | None]]:
+    """Return the group ``certainty`` of a run that kept its times, with the summaries at the bounds.
+
+    The interval of the model is the hull of the run and its bounds, none without bounds.
+    """
+    measured = done.measured
+    by_requests = {}
+    if measured is not None and measured.times is not None and done.summary["requests"]["finished"]:
+        by_requests = request_intervals(measured.times.chosen(measured.is_inside))
+    group = {}
+    for figure, (metric, _) in CERTAIN.items():
+        value = metric_value(done.summary, metric)
+        if value is None:
+            continue
+        at_bounds = [bound for end in ends if (bound := metric_value(end, metric)) is not None]
+        low, high = by_requests.get(figure, (None, None))
+        group[figure] = {
+            "model_low": min(value, *at_bounds) if at_bounds else None,
+            "model_high": max(value, *at_bounds) if at_bounds else None,
+            "requests_low": None if low is None else min(low, value),
+            "requests_high": None if high is None else max(high, value),
+        }
+    return group
