@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -193,8 +195,9 @@ def test_bad_rows_are_skipped_and_counted_when_asked(tmp_path, capsys):
     assert run(["trace", "import", str(path), "--on-bad-row", "skip"]) == 0
     done = capsys.readouterr()
     assert len(done.out.splitlines()) == 2
-    assert f"{path}:2: 2 left out: a bad row: not JSON" in done.err
-    assert f"{path}:4: 1 left out: a bad row: no time" in done.err
+    said = " ".join(done.err.split())
+    assert f"{path}:2: 2 left out: a bad row: not JSON" in said
+    assert f"{path}:4: 1 left out: a bad row: no time" in said
 
 
 def test_a_trace_is_taken_as_it_is(tmp_path, capsys):
@@ -278,3 +281,43 @@ def test_standard_input_is_a_log_too():
         check=True,
     )
     assert len(done.stdout.splitlines()) == 2
+
+
+# -- chats without answers
+
+CHAT = {"messages": [{"role": "user", "content": "What does a radix tree store?"}]}
+TIMED = {**CHAT, "timestamp": "2026-01-01T00:00:00Z"}
+
+
+@pytest.mark.parametrize(("row", "verb"), [(CHAT, "convert"), (TIMED, "import"), ({"body": CHAT}, "convert")])
+@pytest.mark.parametrize(
+    "argv", [["simulate"], ["curve"], ["trace", "check"], ["trace", "stats"], ["trace", "tokens"]]
+)
+def test_chats_without_answers_name_their_line_and_the_command_that_converts_them(
+    row, verb, argv, tmp_path, monkeypatch, capsys
+):
+    """The command of the refusal runs as printed, and its trace runs with the command printed next."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my chats.jsonl").write_text(f"\n{json.dumps(row)}\n{json.dumps(row)}\n")
+    assert run([*argv, "my chats.jsonl"]) == 3
+    done = capsys.readouterr()
+    (line,) = (done.out + done.err).splitlines()[:1]
+    assert re.match(
+        r"(?:/.*)?my chats\.jsonl:2: chats \(messages\) without an answer; got prompts alone;", line
+    )
+    command = re.search(r"(kvsim trace .*) assumes one$", line)[1]
+    assert command.startswith(f"kvsim trace {verb} ")
+    assert run(shlex.split(command)[1:]) == 0
+    (following,) = (said for said in capsys.readouterr().err.splitlines() if said.startswith("next: kvsim "))
+    assert run([*shlex.split(following)[2:], "-o", "out", "-q"]) == 0
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["requests"]["finished"] == 2
+
+
+def test_times_of_chats_are_kept_by_import_and_their_loss_is_said_elsewhere(tmp_path, capsys):
+    rows = [{**TIMED, "timestamp": f"2026-01-01T00:00:0{s}Z", "max_tokens": 7} for s in (0, 4)]
+    (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert run(["trace", "import", str(tmp_path / "log.jsonl")]) == 0
+    taken = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(row["timestamp"], row["output_length"]) for row in taken] == [(0, 7), (4000, 7)]
+    assert run(["trace", "stats", str(tmp_path / "log.jsonl")]) == 0
+    assert "times are not read (kvsim trace import keeps them)" in " ".join(capsys.readouterr().err.split())

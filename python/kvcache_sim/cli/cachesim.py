@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from kvcache_sim.cli import replay_options
+from kvcache_sim.cli.notices import warn
 from kvcache_sim.cli.replay_options import LastPartialChoice, OrderChoice
 from kvcache_sim.cli.verb import verb_app
 
@@ -199,12 +200,11 @@ def cachesim(
     )
     result = simulate_cache(request, policy)
     for warning in read.warnings:
-        typer.echo(f"warning: {warning}", err=True)
+        warn(warning)
     if reuse_outputs and (unseen := unseen_changes(read)):
-        typer.echo(
-            f"warning: --reuse-outputs: {unseen:,} next turns continue a prompt that ends inside a block; "
-            "ids do not show changes there, so their answers count as reused whole",
-            err=True,
+        warn(
+            f"--reuse-outputs: {unseen:,} next turns continue a prompt that ends inside a block; "
+            "ids do not show changes there, so their answers count as reused whole"
         )
     if token_bytes:
         result["capacity_bytes"] = request.capacity_blocks * (

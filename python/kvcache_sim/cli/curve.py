@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from kvcache_sim.cli import replay_options
+from kvcache_sim.cli.notices import warn
 from kvcache_sim.cli.replay_options import LastPartialChoice, OrderChoice, OutputsChoice
 from kvcache_sim.cli.verb import verb_app
 
@@ -123,6 +124,6 @@ def curve(
         )
     )
     for warning in requests.warnings:
-        typer.echo(f"warning: {warning}", err=True)
+        warn(warning)
     write_outputs(output or [], document, force)
     typer.echo(rendered(document, format.value))

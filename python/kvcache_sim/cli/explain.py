@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from kvcache_sim.cli.notices import warn
 from kvcache_sim.cli.verb import verb_app
 from kvcache_sim.errors import UsageError
 
@@ -128,7 +129,7 @@ def explain(
     if lacking := missing_intervals(opened):
         said[TOPIC] |= lacking
     if said.missing:
-        typer.echo(f"warning: {said.missing}", err=True)
+        warn(said.missing)
     print(json.dumps(said, indent=2, ensure_ascii=False) if output_format == "json" else said)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
+
+from kvcache_sim.cli.notices import remark
 
 #: Verbs whose output was ``--out``.
 _OUT = ("curve", "policies", "trace")
@@ -31,7 +32,7 @@ def current_words(verb: str, words: Sequence[str]) -> list[str]:
         if now is None:
             current.append(word)
             continue
-        print(f"note: {option} is now {now or 'TRACE, without an option'}", file=sys.stderr)
+        remark(f"{option} is now {now or 'TRACE, without an option'}")
         current += [f"{now}{equals}{value}"] if now else [value] * bool(equals)
     return [*current, *words[end:]]
 

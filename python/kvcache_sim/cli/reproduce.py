@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from kvcache_sim.cli.notices import remark
 from kvcache_sim.cli.verb import verb_app
 from kvcache_sim.errors import EXIT_INTERNAL, EXIT_OK
 
@@ -27,6 +28,6 @@ def reproduce(run: Annotated[Path, typer.Argument(metavar="RUN", help="run direc
     for name, (before, now) in outcome.digests.items():
         print(f"{name:<8} {before[:24]} {'=' if before == now else '≠'} {now[:24]}")
     for note in outcome.notes:
-        typer.echo(f"note: {note}", err=True)
+        remark(note)
     print("reproduced" if outcome.is_same else "NOT reproduced")
     return EXIT_OK if outcome.is_same else EXIT_INTERNAL

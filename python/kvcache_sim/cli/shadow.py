@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from kvcache_sim.cli.notices import remark
 from kvcache_sim.cli.run_options import refuse_idle
 from kvcache_sim.cli.verb import verb_app
 from kvcache_sim.errors import EXIT_OK, UsageError
@@ -108,7 +109,7 @@ def shadow(
         if kept is not None:
             kept.close()
     for text in remarks(following):
-        print(f"note: {text}", file=sys.stderr)
+        remark(text)
     if kept is not None:
         from kvcache_sim.report.plain_table import next_line
 

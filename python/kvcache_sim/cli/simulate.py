@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from kvcache_sim.cli import run_options
 from kvcache_sim.cli.declared import Argument, CommandLine, Option, Verb
 from kvcache_sim.cli.intervals import Wanted, opened_requests, wanted, with_intervals
+from kvcache_sim.cli.notices import warn
 from kvcache_sim.cli.progress import shown_progress
 from kvcache_sim.errors import EXIT_OK, EXIT_THRESHOLD, UsageError
 from kvcache_sim.metrics.certainty import intervals_command
@@ -139,7 +140,7 @@ def simulate(
         summary = store(execution, directory, command_line, replays_s=replays_s)
     if not quiet:
         for warning in execution.warnings:
-            print(f"warning: {warning}", file=sys.stderr)
+            warn(warning)
     target = directory.target
     following = next_step(shlex.quote(str(target)))
     has_none = "step_times" in summary and "certainty" not in summary

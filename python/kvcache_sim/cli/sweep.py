@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kvcache_sim.cli.cells import cell_runner, parse_shard
+from kvcache_sim.cli.notices import warn
 from kvcache_sim.cli.verb import TraceGroup, verb_app
 from kvcache_sim.errors import EXIT_OK, EXIT_SWEEP_FAILED, UsageError
 
@@ -130,7 +131,7 @@ def merge(
 
     plan, records, damaged = merge_shards(shards, output)
     for path in damaged:
-        print(f"warning: damaged, left out: {path}", file=sys.stderr)
+        warn(f"damaged, left out: {path}")
     missing = len(plan.unique_cells()) - len(records)
     failed = sum(record.status != "ok" for record in records.values())
     print(

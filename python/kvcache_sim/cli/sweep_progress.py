@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from kvcache_sim.cli.notices import warn
 from kvcache_sim.metrics.names import metric_value
 from kvcache_sim.units import format_time_ns, significant
 
@@ -35,7 +36,7 @@ class SweepLine:
         """Store the number of cells, and name the damaged files that were set aside."""
         self._total, self._cached = total, cached
         for path in damaged:
-            print(f"warning: damaged file set aside, its cell runs again: {path}", file=sys.stderr)
+            warn(f"damaged file set aside, its cell runs again: {path}")
 
     def cell_ended(self, cell: Cell, record: CellRecord) -> None:
         """Count a cell, and print the line when it is time."""

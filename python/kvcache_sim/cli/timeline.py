@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from kvcache_sim.cli.notices import warn
 from kvcache_sim.cli.verb import verb_app
 from kvcache_sim.errors import UsageError
 
@@ -37,7 +38,7 @@ def timeline(
 
     (opened,) = open_runs([run])
     selection = Selection(_window(window), trace_requests)
-    data = build(opened, selection, lambda text: typer.echo(f"warning: {text}", err=True))
+    data = build(opened, selection, warn)
     write_new(output, data, force)
     typer.echo(f"wrote {output}; open it in https://ui.perfetto.dev", err=True)
 

@@ -19,6 +19,7 @@ def command(
         int | None, typer.Option(help="for lengths in bytes and texts: bytes a token (4, an estimate)")
     ] = None,
     tokenizer: Annotated[str | None, typer.Option(help="for texts: path of a tokenizer.json")] = None,
+    answer_tokens: options.AnswerTokens = None,
     output: options.Output = "-",
     force: options.Force = False,
     trace_block_size: options.TraceBlockSize = None,
@@ -36,6 +37,8 @@ def command(
     from kvcache_sim.workload.missing_ids import fill_missing_ids
 
     reading = options.settings(trace_block_size, trace_format, on_bad_row, time_order)
-    reading = replace(reading, bytes_per_token=bytes_per_token, tokenizer=tokenizer)
+    reading = replace(
+        reading, bytes_per_token=bytes_per_token, tokenizer=tokenizer, answer_tokens=answer_tokens
+    )
     trace_read = options.load(trace, reading)
     options.save(fill_missing_ids(trace_read) if fill_ids else trace_read, output, force)

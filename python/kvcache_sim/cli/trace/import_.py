@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from kvcache_sim.cli.notices import remark
 from kvcache_sim.cli.trace import options
 
 
@@ -24,6 +26,7 @@ def command(
     salt_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="salt of the ids; without, one that is forgotten")
     ] = None,
+    answer_tokens: options.AnswerTokens = None,
     output: options.Output = "-",
     force: options.Force = False,
     on_bad_row: options.OnBadRow = "error",
@@ -49,14 +52,19 @@ def command(
         )
     notes = Notes()
     naming = Naming(block_size, salt_of(salt_file), tokenizer, bytes_per_token)
-    found = import_log(log, kind, Reading(naming, notes, skips=on_bad_row == "skip"))
+    found = import_log(log, kind, Reading(naming, notes, on_bad_row == "skip", answer_tokens))
     if found is None:
-        reading = options.settings(None, None, on_bad_row)
+        reading = replace(
+            options.settings(None, None, on_bad_row),
+            tokenizer=tokenizer,
+            bytes_per_token=bytes_per_token,
+            answer_tokens=answer_tokens,
+        )
         print(f"{log}: is a trace already, converted as by kvsim trace convert", file=sys.stderr)
         options.save(options.load(log, reading), output, force)
         return
     for line in notes.lines(log):
-        print(f"note: {line}", file=sys.stderr)
+        remark(line)
     if output == "-":
         sys.stdout.writelines(found.lines())
         return

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kvcache_sim.cli.notices import warn
+
 if TYPE_CHECKING:
     from kvcache_sim.workload.readers import ReadSettings
     from kvcache_sim.workload.trace import Trace
@@ -22,6 +24,9 @@ Output = Annotated[
 Force = Annotated[bool, typer.Option("--force", help="replace an existing file")]
 TraceBlockSize = Annotated[
     int | None, typer.Option("--trace-block-size", min=1, help="tokens an id; default: the format's own")
+]
+AnswerTokens = Annotated[
+    int | None, typer.Option(min=1, help="for chats without an answer or max_tokens: tokens of the answer")
 ]
 TraceFormat = Annotated[
     str | None, typer.Option("--trace-format", help="name of the format; default: detected")
@@ -54,7 +59,7 @@ def load(path: str, reading: ReadSettings) -> Trace:
 
     trace = read_trace(path, settings=reading)
     for warning in trace.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+        warn(warning)
     return trace
 
 

@@ -20,11 +20,15 @@ Requests = Iterator[tuple[int, Imported]]
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Settings of reading a log: block naming, and the receiver of notes; ``skips``: bad rows are counted."""
+    """Settings of reading a log: block naming, and the receiver of notes; ``skips``: bad rows are counted.
+
+    ``answer_tokens``: tokens of an answer whose length the log does not say; None leaves its request out.
+    """
 
     naming: Naming
     notes: Notes
     skips: bool = False
+    answer_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,11 @@ from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests, each_l
 from kvcache_sim.workload.imports.messages import answer_of, counted, prompt_of
 from kvcache_sim.workload.imports.naming import Imported, Logged
 from kvcache_sim.workload.imports.source import count_of, json_line, member, ms_of, problem, time_ns
-from kvcache_sim.workload.readers.format import first_row
+from kvcache_sim.workload.readers.format import TIMES, first_row
 
 if TYPE_CHECKING:
     from kvcache_sim._core import TraceSource
 
-_TIMES = ("timestamp", "time", "ts", "startTime", "start_time", "request_time", "created_at", "date")
 _FIRST_TOKENS = ("completionStartTime", "completion_start_time", "first_token_time")
 _SESSIONS = ("session_id", "conversation_id", "litellm_session_id", "trace_id")
 _BODIES = ("request", "body", "kwargs", "input")
@@ -27,7 +26,7 @@ _NO_PROMPT = "neither messages nor a prompt: no request for a generation"
 def _detect(head: bytes) -> bool:
     keys = set(first_row(head) or ())
     asks = keys & {"messages", "prompt", *_BODIES}
-    return bool(keys & set(_TIMES)) and bool(asks)
+    return bool(keys & TIMES) and bool(asks)
 
 
 def _read(source: TraceSource, reading: Reading) -> Requests:
@@ -45,18 +44,22 @@ def _request(number: int, row: Any, reading: Reading) -> Imported | None:
     if prompt is None:
         reading.notes.leave_out(number, _NO_PROMPT)
         return None
-    at = time_ns(member(row, *_TIMES))
+    at = time_ns(member(row, *TIMES))
     if at is None:
-        raise problem(number, "no time", member(row, *_TIMES), f"a date in one of {', '.join(_TIMES)}")
+        raise problem(number, "no time", member(row, *TIMES), f"a date in one of {', '.join(TIMES)}")
     usage = member(response, "usage") or member(row, "usage") or row
     inputs, outputs, cached = counted(number, usage)
     answer = answer_of(response)
     if outputs is None and answer is None:
-        outputs = count_of(number, body, "max_completion_tokens", "max_tokens")
+        outputs = count_of(number, body, "max_completion_tokens", "max_tokens") or reading.answer_tokens
         if outputs is None:
-            reading.notes.leave_out(number, "nothing says how long the answer was")
+            reading.notes.leave_out(
+                number, "nothing says how long the answer was (--answer-tokens assumes it)"
+            )
             return None
-        reading.notes.remark("answers that the log does not have count as long as max_tokens allowed")
+        reading.notes.remark(
+            "answers that the log does not have count as long as max_tokens or --answer-tokens says"
+        )
     if inputs == 0 or not prompt:
         reading.notes.leave_out(number, "an empty prompt")
         return None

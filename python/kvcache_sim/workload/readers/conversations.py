@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kvcache_sim._core import TraceProblem
 from kvcache_sim.workload.readers.chained_text import TextRows, lengths_said
-from kvcache_sim.workload.readers.format import SIGNS, TraceFormat
+from kvcache_sim.workload.readers.format import SIGNS, TIMES, TraceFormat
 from kvcache_sim.workload.readers.json_stream import objects
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def read_conversations(
     rows = TextRows(settings, block_size)
     problems: list[tuple[int, int, str, str, str, str, str]] = []
     bad = unanswered = 0
+    timed, silent = False, 0
     for line, value in objects(source):
         try:
             conversation = read(line, value)
@@ -41,17 +42,31 @@ def read_conversations(
             bad += 1
             problems += [problem.args] if len(problems) < 20 else []
             continue
+        timed |= isinstance(value, dict) and bool(TIMES & value.keys())
         unanswered += not _add(rows, conversation)
+        if unanswered == 1 and not rows.inputs and not silent:
+            silent = line
+    if silent and not rows.inputs:
+        raise _no_answers(silent, timed)
     found = [("text", len(rows.inputs), 0, lengths_said(settings, rows.block_size))]
-    found.append(
-        ("no-times", len(rows.inputs), 0, "the file has no times: sessions start at 0, turns follow at once")
-    )
+    times = "times are not read (kvsim trace import keeps them)" if timed else "the file has no times"
+    found.append(("no-times", len(rows.inputs), 0, f"{times}: sessions start at 0, turns follow at once"))
     if unanswered:
         said = f"{unanswered} conversations without an answer hold no request"
         found.append(("no-answer", unanswered, 0, said))
     columns = rows.columns(found)
     columns["problems"], columns["problem_counts"] = problems, [("conversation", bad)] if bad else []
     return columns
+
+
+def _no_answers(line: int, timed: bool) -> TraceProblem:
+    """Return the error of chats without an answer or its length, with the command that converts them."""
+    verb = "import" if timed else "convert"
+    expected = "an answer, or max_tokens for its length"
+    hint = f"kvsim trace {verb} FILE --answer-tokens 256 -o trace.jsonl assumes one"
+    return TraceProblem(
+        line, 0, "no-answer", "chats (messages) without an answer", "prompts alone", expected, hint
+    )
 
 
 def _add(rows: TextRows, conversation: Conversation) -> bool:
@@ -78,12 +93,14 @@ _ANSWERS = {"gpt", "assistant", "chatgpt", "bing", "bard", "model"}
 
 
 def _read_sharegpt(source: TraceSource, settings: ReadSettings) -> RawColumns:
-    return read_conversations(source, settings, BLOCK_SIZE, _sharegpt)
+    return read_conversations(
+        source, settings, BLOCK_SIZE, lambda line, value: _sharegpt(line, value, settings.answer_tokens)
+    )
 
 
-def _sharegpt(line: int, value: Any) -> Conversation:
+def _sharegpt(line: int, value: Any, answer_tokens: int | None) -> Conversation:
     turns = _turns(line, value)
-    return Conversation(str(value.get("id", f"line {line}")), turns)
+    return Conversation(str(value.get("id", f"line {line}")), turns, answer_tokens)
 
 
 def _turns(line: int, conversation: Any) -> list[tuple[bool, str]]:
@@ -114,10 +131,12 @@ _MOST_TOKENS = 2**31 - 1
 
 
 def _read_openai(source: TraceSource, settings: ReadSettings) -> RawColumns:
-    return read_conversations(source, settings, BLOCK_SIZE, _openai)
+    return read_conversations(
+        source, settings, BLOCK_SIZE, lambda line, value: _openai(line, value, settings.answer_tokens)
+    )
 
 
-def _openai(line: int, value: Any) -> Conversation:
+def _openai(line: int, value: Any, answer_tokens: int | None) -> Conversation:
     row = value if isinstance(value, dict) else {}
     body = row["body"] if isinstance(row.get("body"), dict) else row
     messages = body.get("messages")
@@ -128,7 +147,7 @@ def _openai(line: int, value: Any) -> Conversation:
     name = str(row.get("custom_id", row.get("id", f"line {line}")))
     limit = body.get("max_completion_tokens", body.get("max_tokens"))
     whole = isinstance(limit, int) and not isinstance(limit, bool) and 0 < limit <= _MOST_TOKENS
-    return Conversation(name, turns, limit if whole else None)
+    return Conversation(name, turns, limit if whole else answer_tokens)
 
 
 def _is_message(message: Any) -> bool:

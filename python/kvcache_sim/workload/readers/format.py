@@ -86,6 +86,12 @@ def _aiperf_multi_turn(head: bytes) -> bool:
     return row is not None and "turns" in row and (b'"text"' in head or b'"texts"' in head)
 
 
+#: Members of a logged request that hold its time.
+TIMES = frozenset(
+    ("timestamp", "time", "ts", "startTime", "start_time", "request_time", "created_at", "date")
+)
+
+
 def _openai(head: bytes) -> bool:
     return b'"messages"' in head and b'"role"' in head and head.lstrip()[:1] in (b"[", b"{")
 

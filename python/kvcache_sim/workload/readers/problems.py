@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 from collections.abc import Iterator
 
 from kvcache_sim._core import TraceProblem, TraceSource
@@ -39,7 +40,13 @@ def unreadable(where: str, error: OSError) -> InputOutputError:
 
 
 def trace_error(where: str, parts: tuple[object, ...]) -> TraceError:
-    """Return the error of a problem reported by the core."""
+    """Return the error of a reported problem; ``FILE`` in its hint becomes ``where``."""
     line, col, _kind, what, got, expected, hint = parts
     location = where + (f":{line}" if line else "") + (f":{col}" if line and col else "")
-    return TraceError(str(what), where=location, got=str(got), expected=str(expected), hint=str(hint))
+    return TraceError(
+        str(what),
+        where=location,
+        got=str(got),
+        expected=str(expected),
+        hint=str(hint).replace("FILE", shlex.quote(where)),
+    )

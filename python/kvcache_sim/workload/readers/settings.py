@@ -42,6 +42,9 @@ class ReadSettings(Value):
     bytes_per_token: int | None = None
     #: For texts: path of a local tokenizer.json (package ``tokenizers``); None estimates lengths.
     tokenizer: str | None = None
+    #: For chats that end without an answer: its tokens where their request has no ``max_tokens``; None: such
+    #: a chat holds no request for its last message.
+    answer_tokens: int | None = None
 
     #: For traces without block ids and sessions: assumed prefix sharing of their prompts; None: none.
     prefixes: PrefixAssumption | None = None
@@ -68,7 +71,7 @@ class ReadSettings(Value):
 
     def __post_init__(self) -> None:
         """Refuse values out of range (``UsageError``)."""
-        for name in ("block_size", "bytes_per_token"):
+        for name in ("block_size", "bytes_per_token", "answer_tokens"):
             value = getattr(self, name)
             if value is not None and not 1 <= value <= 1 << 20:
                 raise UsageError(
