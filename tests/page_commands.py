@@ -6,6 +6,7 @@ A block of ``sh`` that is followed by a block of ``text`` shows what its last co
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import os
 import re
@@ -53,7 +54,7 @@ def commands_in(block: str) -> list[str]:
 def run(command: str) -> tuple[int, str]:
     """Run one command in the current folder as a shell would; returns its exit code and what it printed.
 
-    Known of a shell: ``> FILE``, ``| tee FILE``, ``| head -N``, ``| tail -N`` and ``| grep -E PATTERN``.
+    Known of a shell: ``> FILE``, ``| tee FILE``, ``| head -N``, ``| tail -N``, ``| grep -E PATTERN`` and, first, ``| sha256sum``.
     """
     words = shlex.split(command)[1:]
     target = words.pop() if words[-2:-1] == [">"] else None
@@ -65,7 +66,8 @@ def run(command: str) -> tuple[int, str]:
     with contextlib.redirect_stdout(out):
         code = kvsim(argv)
     printed = _TIMED.sub("", taken.getvalue().decode())
-    for name, *_, argument in filters:
+    for name, *arguments in filters:
+        argument = arguments[-1] if arguments else ""
         lines = printed.splitlines(keepends=True)
         match name:
             case "tee":
@@ -74,6 +76,8 @@ def run(command: str) -> tuple[int, str]:
                 lines = lines[: -int(argument)]
             case "tail":
                 lines = lines[int(argument) :]
+            case "sha256sum":
+                lines = [f"{hashlib.sha256(taken.getvalue()).hexdigest()}  -\n"]
             case "grep":
                 lines = [line for line in lines if re.search(argument, line)]
         printed = "".join(lines)

@@ -2,72 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import re
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
 
-import kvcache_sim as kv
-import numpy as np
 import page_commands
 import pytest
 from kvcache_sim.cli import VERBS
 from kvcache_sim.cli.main import run as kvsim
 from page_commands import ROOT, blocks_of, commands_in
+from standins import write_standins
 
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 #: Pages whose commands other tests run, in an order of their own.
 ELSEWHERE = {page.name for page in page_commands.SHOWN} - {"README.md"}
-POLICY = "def depth_lfu(b, now):\n    return (b.hits, -b.depth, b.last_use)\n"
-SWEEP = """scenario: {workload: {kind: conversational, requests: 60}, cost: {gpu_hour: 3}}
-random: {space: {tiers.cpu.capacity: {choice: [1GiB, 2GiB]}}, draws: 2}
-"""
-
-
-def iterations() -> str:
-    """Return measured iterations as they might be: 60 decode steps, 60 with a chunk of a prompt."""
-    rows = [
-        "tp,prefill_tokens,prefill_requests,prefill_past_kv_tokens,decode_requests,decode_kv_tokens,iter_ms"
-    ]
-    for n in range(60):
-        sequences, kv, chunk = 1 + n % 16, (1 + n % 16) * (500 + 40 * n), 256 * (1 + n % 8)
-        rows.append(f"1,0,0,0,{sequences},{kv},{20 + 0.1 * sequences + kv / 1e5}")
-        rows.append(f"1,{chunk},1,0,{sequences},{kv},{25 + 0.05 * chunk + 0.1 * sequences + kv / 1e5}")
-    return "\n".join(rows) + "\n"
 
 
 @pytest.fixture(scope="module")
 def standins(tmp_path_factory) -> Path:
     """Return a folder with what the pages' commands name."""
-    index = tmp_path_factory.mktemp("standins")
-    assert (
-        kvsim(["trace", "generate", "conversational", "--requests", "150", "-o", str(index / "trace.jsonl")])
-        == 0
-    )
-    shutil.copy(index / "trace.jsonl", index / "conversation_trace.jsonl")
-    (index / "s.yaml").write_text(
-        "workload: {kind: conversational, requests: 60}\ntiers: {gpu: {capacity: 64 blocks}, cpu: {capacity: 1GiB}}\n"
-    )
-    (index / "sweep.yaml").write_text(SWEEP)
-    (index / "mypolicy.py").write_text(POLICY)
-    np.save(index / "corpus.npy", np.arange(1000, 6000, dtype=np.int32))
-    (index / "rows.csv").write_text(iterations())
-    configuration = {
-        "architectures": ["LlamaForCausalLM"], "hidden_size": 4096, "num_hidden_layers": 32,
-        "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256,
-        "torch_dtype": "bfloat16", "max_position_embeddings": 131072,
-    }  # fmt: skip
-    (index / "config.json").write_text(json.dumps(configuration))
-    runs = {"A": "64 blocks", "B": "128 blocks", "RUN": "96 blocks"}
-    chats = kv.generate("conversational", requests=60)
-    for name, size in runs.items():
-        kv.simulate(chats, tiers={"gpu": size}, name=name).save(index / name)
-    with contextlib.chdir(index):
-        assert kvsim(["models", "new", "my", "--from", "gpt-oss-20b"]) == 0
-        assert kvsim(["gpus", "new", "mygpu"]) == 0
-    return index
+    return write_standins(tmp_path_factory.mktemp("standins"))
 
 
 def page_commands_of(page: Path) -> list[str]:

@@ -59,6 +59,8 @@ ADDED = {
     "figure: engine.name []",
     "figure: engine.steps []",
     "flag: simulate --sensitivity (bool)",
+    "flag: trace convert --answer-tokens (int)",
+    "flag: trace import --answer-tokens (int)",
     "flag: simulate --no-sensitivity (bool)",
     *(f"figure: step_times.{name} []" for name in ("source", "error_from", "factor_low", "factor_high")),
     "figure: step_times.error_percent [%]",

@@ -50,9 +50,9 @@ def fit(
 
     \b
     Examples:
-      kvsim calibrate fit iterations.csv -o mine.toml --picture fit.html
+      kvsim calibrate fit iterations.csv --model llama-3.1-8b -o mine.toml
       kvsim calibrate fit rows.csv --tp 1 --base aiconfigurator:qwen3-32b@b300 -o corrected.toml
-      kvsim calibrate fit iterations.csv --tp 4 --transfer -o tp4.toml
+      kvsim calibrate fit degrees.csv --tp 4 --transfer -o tp4.toml
       kvsim calibrate fit kernels.csv --only gpu=RTX4090 --model llama-3.1-8b --gpu rtx4090
       kvsim simulate -c s.yaml --set replica.step_time=mine.toml
     """
@@ -83,7 +83,7 @@ def fit(
         typer.echo(f"wrote {picture}", err=True)
     provenance = Provenance(model, gpu, fitted.tensor_parallel, f"{fitted.how}; {rows.name}")
     write_new(output, model_text(fitted.model, provenance, errors).encode(), force)
-    _print_next(output)
+    _print_next(output, *_served(model))
     typer.echo(fitted.how, err=True)
     _print_errors(errors)
 
@@ -136,7 +136,7 @@ def requests(
             f"p95 {error.p95:.1f} %, mean {error.bias:+.1f} %"
         )
     offset = [f"replica.client_offset={fitted.client_ms:.1f}ms"] if fitted.client_ms >= 0.05 else []
-    _print_next(output, *offset)
+    _print_next(output, *_served(model), *offset)
 
 
 @app.command()
@@ -174,8 +174,7 @@ def shipped(
 
     \b
     Examples:
-      kvsim calibrate shipped ../shared/calibration -o sets
-      kvsim calibrate shipped ../shared/calibration -o python/kvcache_sim/model/data/step_times --force
+      kvsim calibrate shipped calibration -o sets
     """
     import tomllib
 
@@ -287,6 +286,11 @@ def _corrected(measured: Measured, tensor_parallel: int | None, base: str, onto:
         texts = (f"{mape:.1f} / " + ("–" if alone is None else f"{alone:.1f}") for mape, alone in cells)
         typer.echo(f"{count:6}" + "".join(f"{text:>18}" for text in texts))
     return corrected.text
+
+
+def _served(model: str) -> list[str]:
+    """Return the setting of a model to serve where a file of step times names none."""
+    return [] if model else ["model=llama-3.1-8b"]
 
 
 def _print_next(written: Path, *settings: str) -> None:

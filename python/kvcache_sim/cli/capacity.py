@@ -76,8 +76,8 @@ def capacity(
     Examples:
       kvsim capacity trace.jsonl --slo ttft=2s,tpot=50ms --attain 99%
       kvsim capacity trace.jsonl --slo ttft=2s --grid cluster.machines=4,8 --grid replica.max_num_seqs=64,256
-      kvsim capacity -c my.yaml --grid cluster.machines=4,16 --need 10/s --plot frontier.svg
-      kvsim capacity -c my.yaml --set cluster.machines=8 --pools auto
+      kvsim capacity -c my.yaml --slo ttft=2s --grid cluster.machines=4,16 --need 10/s --plot frontier.svg
+      kvsim capacity -c my.yaml --slo ttft=2s --set cluster.machines=8 --pools auto
     """
     from kvcache_sim.cli.sweep_progress import shown_sweep
     from kvcache_sim.output import refuse_existing, write_new

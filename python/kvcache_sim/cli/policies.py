@@ -115,7 +115,7 @@ def check(
     \b
     Examples:
       kvsim policies check two_queue.py:TwoQueue
-      kvsim policies check 'two_queue.py:TwoQueue(probation=0.5)' --rounds 500
+      kvsim policies check two_queue.py:TwoQueue --rounds 500
     """
     from dataclasses import asdict
 

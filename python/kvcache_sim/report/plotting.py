@@ -12,6 +12,8 @@ if TYPE_CHECKING:  # a run prints its next step and draws nothing
     from kvcache_sim.report.picture import Picture
 
 _MODULES = ("altair", "vl_convert")
+#: File of a report that is not named.
+REPORT_FILE = "report.html"
 _INSTALL = "pip install 'kvcache-sim[report]'"
 
 
@@ -27,9 +29,13 @@ def require_plotting() -> None:
 
 
 def next_step(run: str) -> str:
-    """Return the next command after a run, with its directory quoted for a shell."""
+    """Return the next command after a run, with its directory quoted for a shell.
+
+    The report is written next to one that exists.
+    """
     if can_plot():
-        return f"next: kvsim report {run}"
+        existing = Path(REPORT_FILE).exists()
+        return f"next: kvsim report {run}" + (f" -o {run}.html" if existing else "")
     return f"next: kvsim explain {run}   # pictures: {_INSTALL}"
 
 

@@ -39,6 +39,7 @@
 - ``record_window`` ``--record all[:FROM..TO]``: the part of a run that is recorded in full
 - ``replica_section`` the section ``replica`` of a machine
 - ``router_section`` the section ``router`` of a scenario
+- ``setting_files`` absolute paths of the files that settings name
 - ``served_model`` the language model that a scenario serves, compared with the model of its step times
 - ``shared_pool`` a shared pool node of a scenario as settings
 - ``speculation`` ``replica.speculation``

@@ -29,6 +29,7 @@ from kvcache_sim.scenario.idle import IdleError
 from kvcache_sim.scenario.pools import hands_over
 from kvcache_sim.scenario.schema import ChannelSection, MachineSection, ScenarioModel
 from kvcache_sim.scenario.section import lowered
+from kvcache_sim.scenario.setting_files import setting_file
 from kvcache_sim.scenario.validation import at_location
 from kvcache_sim.scenario.yaml_tree import Tree
 from kvcache_sim.tier_table import ROWS
@@ -193,8 +194,9 @@ def with_presets(raw: object, tree: Tree, directory: Path) -> object:
         section = {**DEFAULT_CHANNELS.get(name, {}), **own}
         preset = section.pop("preset", None)
         if preset is not None:
-            own_file = str(directory / str(preset)) if str(preset).endswith(".toml") else str(preset)
-            figures = at_location(tree, ("channels", name, "preset"), partial(_figures, own_file))
+            key, named = ("channels", name, "preset"), str(preset)
+            own_file = setting_file(tree, key, directory, named) if named.endswith(".toml") else named
+            figures = at_location(tree, key, partial(_figures, own_file))
             section = {
                 **{key: f"{figure}{_UNITS.get(key, 'ns')}" for key, figure in figures.items()},
                 **section,

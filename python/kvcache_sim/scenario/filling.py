@@ -17,6 +17,7 @@ from kvcache_sim.scenario.pools import with_machines_of_pools, with_machines_of_
 from kvcache_sim.scenario.read_settings import with_trace_block
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.served_model import served_model
+from kvcache_sim.scenario.setting_files import setting_file
 from kvcache_sim.scenario.trace_section import TraceChanges
 from kvcache_sim.scenario.validation import at_location, check
 from kvcache_sim.scenario.yaml_tree import Tree
@@ -28,7 +29,7 @@ def fill(model: ScenarioModel, directory: Path, tree: Tree) -> ScenarioModel:
     Raises UsageError for settings that a generator refuses, for an unknown model or step-time set, and if the
     model or the GPU's capacity cannot be determined.
     """
-    model = with_trace_block(with_machines_of_pools(_absolute(model, directory), tree), tree)
+    model = with_trace_block(with_machines_of_pools(_absolute(model, directory, tree), tree), tree)
     model = with_machines_of_ranks(model, tree)
     model = replace(model, workload=_workload(model, tree))
     step_time = model.replica.step_time
@@ -95,24 +96,27 @@ def _with_model(model: ScenarioModel, named: str, tree: Tree) -> ScenarioModel:
     return replace(model, cache=cache)
 
 
-def absolute(directory: Path, name: str) -> str:
-    """Return the absolute path of ``name`` relative to ``directory``; ``-`` (standard input) stays."""
-    return name if name == "-" else str((directory / name).absolute())
-
-
-def _absolute(model: ScenarioModel, directory: Path) -> ScenarioModel:
+def _absolute(model: ScenarioModel, directory: Path, tree: Tree) -> ScenarioModel:
     """Return the scenario with its paths made absolute."""
+
+    def located(name: str, *path: str) -> str:
+        return setting_file(tree, path, directory, name)
+
     update: dict[str, Any] = {}
     if model.trace is not None:
-        path = absolute(directory, model.trace.path)
         tokenizer = model.trace.tokenizer
-        own = {"path": path, "tokenizer": tokenizer and absolute(directory, tokenizer)}
+        own = {
+            "path": located(model.trace.path, "trace", "path"),
+            "tokenizer": tokenizer and located(tokenizer, "trace", "tokenizer"),
+        }
         update["trace"] = replace(model.trace, **own)
-    step_time = with_absolute_files(model.replica.step_time, lambda name: absolute(directory, name))
+    step_time = with_absolute_files(
+        model.replica.step_time, lambda name: located(name, "replica", "step_time")
+    )
     named = {"step_time": step_time}
     if model.replica.links is not None and model.replica.links.endswith(".csv"):
-        named["links"] = absolute(directory, model.replica.links)
+        named["links"] = located(model.replica.links, "replica", "links")
     update["replica"] = replace(model.replica, **named)
     if model.model is not None and names_model_file(model.model):
-        update["model"] = absolute(directory, model.model)
+        update["model"] = located(model.model, "model")
     return replace(model, **update)

@@ -13,7 +13,7 @@ from kvcache_sim.scenario.cache_groups import taken_as_full
 from kvcache_sim.scenario.channels import wire, with_presets
 from kvcache_sim.scenario.effects import refuse_without_effect
 from kvcache_sim.scenario.eviction import refuse_unknown_eviction, with_absolute_eviction
-from kvcache_sim.scenario.filling import absolute, fill
+from kvcache_sim.scenario.filling import fill
 from kvcache_sim.scenario.gpu_memory import GpuCapacity, gpu_capacity
 from kvcache_sim.scenario.idle import IdleError, Tolerates, leave_out, of_one_run, varied
 from kvcache_sim.scenario.lowering import lower
@@ -24,10 +24,11 @@ from kvcache_sim.scenario.policy_names import (
     refuse_unknown_policies,
     with_absolute_plugins,
 )
-from kvcache_sim.scenario.presets import scenario_file
+from kvcache_sim.scenario.presets import folder_of, scenario_file
 from kvcache_sim.scenario.resolved import resolve
 from kvcache_sim.scenario.schema import ScenarioModel
 from kvcache_sim.scenario.served_model import other_model_timed
+from kvcache_sim.scenario.setting_files import absolute
 from kvcache_sim.scenario.validation import check
 from kvcache_sim.scenario.yaml_tree import MAX_BYTES, Tree, read_tree
 from kvcache_sim.serving.settings import ClusterSettings
@@ -72,7 +73,7 @@ def load_scenario(path: Path | None, overrides: Sequence[str] = (), trace: Path 
     if path is None:
         return scenario_from_text("", "", Path.cwd(), overrides, trace)
     path = scenario_file(path)
-    return scenario_from_text(read_scenario(path), str(path), path.parent, overrides, trace)
+    return scenario_from_text(read_scenario(path), str(path), folder_of(path), overrides, trace)
 
 
 def load_served(path: Path | None, overrides: Sequence[str], arrivals: Path) -> Scenario:
@@ -81,7 +82,7 @@ def load_served(path: Path | None, overrides: Sequence[str], arrivals: Path) -> 
     Requests of the file are left out. Raises as ``load_scenario``.
     """
     source = None if path is None else scenario_file(path)
-    text, directory = (b"", Path.cwd()) if source is None else (read_scenario(source), source.parent)
+    text, directory = (b"", Path.cwd()) if source is None else (read_scenario(source), folder_of(source))
     block_size: int | None = None
     while True:
         tree = _tree(text, str(source or ""), overrides)
@@ -97,7 +98,7 @@ def load_served(path: Path | None, overrides: Sequence[str], arrivals: Path) -> 
 
 def load_varied(path: Path, overrides: Sequence[str] = ()) -> Scenario:
     """Return the scenario of a file as one variant of several: see ``varied_from_text``."""
-    return varied_from_text(read_scenario(path), str(path), path.parent, overrides)
+    return varied_from_text(read_scenario(path), str(path), folder_of(path), overrides)
 
 
 def scenario_from_text(

@@ -31,6 +31,11 @@ def preset_path(name: str, where: str = "") -> Path:
     return _FOLDER / f"{name}.yaml"
 
 
+def folder_of(file: Path) -> Path:
+    """Return the folder that a scenario's paths are relative to: its own, the current one for a preset."""
+    return Path.cwd() if file.parent == _FOLDER else file.parent
+
+
 def scenario_file(path: Path) -> Path:
     """Return the file of a path: the path itself, or that of ``preset:NAME``; raises as ``preset_path``."""
     text = str(path)

@@ -10,6 +10,7 @@ from typing import Any
 from kvcache_sim.errors import InputOutputError, UsageError
 from kvcache_sim.scenario.load import nearest_names
 from kvcache_sim.scenario.overrides import apply_override
+from kvcache_sim.scenario.presets import folder_of, scenario_file
 from kvcache_sim.scenario.yaml_tree import Tree, parse_value, read_tree
 from kvcache_sim.spelling import close_matches
 from kvcache_sim.sweeps.cell import Limits, Setting
@@ -192,9 +193,10 @@ def inline_sweep(
     Raises ``UsageError`` naming the option that is wrong.
     """
     tree = Tree(source="--set")
+    folder = Path()
     if scenario is not None:
-        tree.values = dict(load_mapping(scenario))
-    folder = scenario.parent if scenario is not None else Path()
+        file = scenario_file(scenario)
+        tree.values, folder = dict(load_mapping(file)), folder_of(file)
     if trace is not None:
         section = dict(tree.values.get("trace") or {})
         tree.values["trace"] = {**section, "path": str(trace.absolute())}
