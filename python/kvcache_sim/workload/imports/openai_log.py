@@ -26,7 +26,7 @@ _NO_PROMPT = "neither messages nor a prompt: no request for a generation"
 def _detect(head: bytes) -> bool:
     keys = set(first_row(head) or ())
     asks = keys & {"messages", "prompt", *_BODIES}
-    return bool(keys & TIMES) and bool(asks)
+    return bool(keys & set(TIMES)) and bool(asks)
 
 
 def _read(source: TraceSource, reading: Reading) -> Requests:

@@ -42,7 +42,7 @@ def read_conversations(
             bad += 1
             problems += [problem.args] if len(problems) < 20 else []
             continue
-        timed |= isinstance(value, dict) and bool(TIMES & value.keys())
+        timed |= isinstance(value, dict) and not value.keys().isdisjoint(TIMES)
         unanswered += not _add(rows, conversation)
         if unanswered == 1 and not rows.inputs and not silent:
             silent = line

@@ -87,9 +87,7 @@ def _aiperf_multi_turn(head: bytes) -> bool:
 
 
 #: Members of a logged request that hold its time.
-TIMES = frozenset(
-    ("timestamp", "time", "ts", "startTime", "start_time", "request_time", "created_at", "date")
-)
+TIMES = ("timestamp", "time", "ts", "startTime", "start_time", "request_time", "created_at", "date")
 
 
 def _openai(head: bytes) -> bool:
